@@ -1,0 +1,203 @@
+//! The shape of a workload: what must start together, and what each part needs. No image, no command, no name of a user.
+
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Amounts per resource name in base units: `cpu` in thousandths of a core, everything else in ones or bytes.
+pub type Amounts = BTreeMap<String, i64>;
+
+/// Adds `by` times `each` into `total`.
+pub fn add_scaled(total: &mut Amounts, each: &Amounts, by: i64) {
+    for (name, amount) in each {
+        let sum = total.entry(name.clone()).or_insert(0);
+        *sum = sum.saturating_add(amount.saturating_mul(by));
+    }
+}
+
+/// Effect of a taint, and what a toleration must match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum TaintEffect {
+    /// Nothing new is placed here unless it tolerates the taint.
+    NoSchedule,
+    /// Avoided, not forbidden: packing ignores it.
+    PreferNoSchedule,
+    /// Like `NoSchedule`, and what runs is evicted.
+    NoExecute,
+}
+
+/// A taint of a node or a flavor.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Taint {
+    /// Taint key.
+    pub key: String,
+    /// Taint value; empty when it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// What it does.
+    pub effect: TaintEffect,
+}
+
+/// A toleration of a pod set (Kubernetes core/v1 semantics).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Toleration {
+    /// Key; `None` with `exists` tolerates everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// `Exists` when true, else `Equal`.
+    #[serde(default)]
+    pub exists: bool,
+    /// Value for `Equal`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub value: String,
+    /// `None` matches every effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+}
+
+impl Toleration {
+    /// Whether this toleration covers `taint`.
+    pub fn covers(&self, taint: &Taint) -> bool {
+        self.effect.is_none_or(|e| e == taint.effect)
+            && match &self.key {
+                None => self.exists,
+                Some(key) => *key == taint.key && (self.exists || self.value == taint.value),
+            }
+    }
+}
+
+/// Operator of a node-affinity requirement or of a label selector (Kubernetes semantics).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Operator {
+    /// The label's value is one of the values.
+    In,
+    /// The label is absent, or its value is none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+    /// The label's value, an integer, is greater than the single value.
+    Gt,
+    /// The label's value, an integer, is less than the single value.
+    Lt,
+}
+
+/// One requirement on a label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Requirement {
+    /// Label key.
+    pub key: String,
+    /// Operator.
+    pub operator: Operator,
+    /// Values, as the operator wants them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+impl Requirement {
+    /// Whether `labels` satisfy this requirement.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        let compare = |wanted: fn(i64, i64) -> bool| {
+            let (Some(have), Some(bound)) = (value.and_then(|v| v.parse().ok()), self.values.first().and_then(|v| v.parse().ok())) else {
+                return false;
+            };
+            wanted(have, bound)
+        };
+        match self.operator {
+            Operator::In => value.is_some_and(|v| self.values.contains(v)),
+            Operator::NotIn => value.is_none_or(|v| !self.values.contains(v)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+            Operator::Gt => compare(|have, bound| have > bound),
+            Operator::Lt => compare(|have, bound| have < bound),
+        }
+    }
+}
+
+/// A label selector: every pair and every requirement must hold. Empty selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelector {
+    /// Exact pairs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// Further requirements.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<Requirement>,
+}
+
+impl LabelSelector {
+    /// Whether `labels` satisfy the selector.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v)) && self.match_expressions.iter().all(|r| r.matches(labels))
+    }
+}
+
+/// Pods of one template that start together with the rest of their gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodSet {
+    /// Name, unique within the gang.
+    pub name: String,
+    /// Pods.
+    pub count: u32,
+    /// What one pod asks for (its effective requests).
+    pub per_pod: Amounts,
+    /// Labels that a node must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Required node affinity: terms are ORed, requirements within a term ANDed. Empty asks for nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub affinity: Vec<Vec<Requirement>>,
+    /// Tolerations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+}
+
+/// One gang: everything a cluster must know to say whether it has room.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Gang {
+    /// The pod sets, in the order of the job.
+    pub pod_sets: Vec<PodSet>,
+    /// Longest run time, where the job states one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_run: Option<Millis>,
+}
+
+impl Gang {
+    /// What the whole gang asks for.
+    pub fn total(&self) -> Amounts {
+        let mut total = Amounts::new();
+        for set in &self.pod_sets {
+            add_scaled(&mut total, &set.per_pod, i64::from(set.count));
+        }
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerations_follow_kubernetes() {
+        let taint = Taint { key: "nvidia.com/gpu".into(), value: "present".into(), effect: TaintEffect::NoSchedule };
+        let exists = Toleration { key: Some("nvidia.com/gpu".into()), exists: true, value: String::new(), effect: Some(TaintEffect::NoSchedule) };
+        assert!(exists.covers(&taint));
+        assert!(Toleration { effect: None, ..exists.clone() }.covers(&taint));
+        assert!(!Toleration { effect: Some(TaintEffect::NoExecute), ..exists.clone() }.covers(&taint));
+        assert!(!Toleration { exists: false, value: "other".into(), ..exists.clone() }.covers(&taint));
+        assert!(Toleration { key: None, ..exists }.covers(&taint));
+    }
+
+    #[test]
+    fn requirements_follow_kubernetes() {
+        let labels = BTreeMap::from([("a".to_owned(), "5".to_owned())]);
+        let check =
+            |operator, values: &[&str]| Requirement { key: "a".into(), operator, values: values.iter().map(|v| (*v).to_owned()).collect() }.matches(&labels);
+        assert!(check(Operator::In, &["4", "5"]) && !check(Operator::NotIn, &["5"]));
+        assert!(check(Operator::Gt, &["4"]) && !check(Operator::Gt, &["5"]) && check(Operator::Lt, &["6"]));
+        assert!(!check(Operator::Gt, &["x"]) && check(Operator::Exists, &[]) && !check(Operator::DoesNotExist, &[]));
+    }
+}

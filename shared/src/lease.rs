@@ -1,0 +1,163 @@
+//! Lease arithmetic of both sides (the protocol's section 4). Pure numbers; nobody else in the tree adds to a deadline.
+//!
+//! The agent counts a term from the moment it *sent* the transmission that an answer echoes; the manager from the moment
+//! it *composed* the last answer that granted, re-sent or renewed, plus the drift bound. Because the request was sent
+//! before the answer was composed, and the drift bound covers two clocks that differ by up to 0.1 %, the agent's count
+//! always ends first: when the manager says *lapsed*, nothing runs any more.
+
+use crate::time::{Millis, Mono};
+use serde::{Deserialize, Serialize};
+
+/// The term when nobody says otherwise.
+pub const TERM_DEFAULT: Millis = Millis::mins(15);
+/// The shortest term that a manager accepts when it isn't started with another bound.
+pub const TERM_MIN_DEFAULT: Millis = Millis::mins(1);
+/// The longest term that any policy may set: what recovery waits for where nothing is known.
+pub const TERM_MAX: Millis = Millis::mins(24 * 60);
+/// Fixed part of the drift bound: covers scheduling and reading of the clocks.
+pub const DRIFT_FIXED: Millis = Millis::secs(1);
+/// The claim's validity is never longer than this.
+pub const CLAIM_MAX: Millis = Millis::secs(5);
+/// What a restart of an agent may take, for the start-up check.
+pub const RESTART_ALLOWANCE: Millis = Millis(500);
+
+/// How far two clocks may have drifted apart over `term`: 0.1 % of it plus one second.
+pub const fn drift(term: Millis) -> Millis {
+    Millis(term.0.div_ceil(1_000) + DRIFT_FIXED.0)
+}
+
+/// Grace period plus kill margin: at most a quarter of the term.
+pub const fn stop_budget(term: Millis) -> Millis {
+    let quarter = term.0 / 4;
+    Millis(if quarter < 30_000 { quarter } else { 30_000 })
+}
+
+/// How long a poll may stay parked for a cluster whose shortest term is `term`.
+pub const fn poll(term: Millis) -> Millis {
+    Millis(term.0 / 8)
+}
+
+/// How long a leader's claim is good after the begin of its last successful write.
+pub const fn claim(term_min: Millis) -> Millis {
+    let eighth = term_min.0 / 8;
+    Millis(if eighth < CLAIM_MAX.0 { eighth } else { CLAIM_MAX.0 })
+}
+
+/// A cluster that has acknowledged no answer for this long gets no renewals.
+pub const fn silence(term: Millis) -> Millis {
+    Millis(term.0 / 2)
+}
+
+/// Checks that the numbers of a cluster fit: 2 polls + claim + drift + a restart ≤ term − stop budget.
+pub fn fits(term: Millis, term_min: Millis) -> Result<(), String> {
+    if term < term_min {
+        return Err(format!(
+            "lease term {term} is shorter than the manager's bound of {term_min}: raise the term or start the manager with a smaller `--term-min`"
+        ));
+    }
+    let needs = Millis(2 * poll(term).0) + claim(term_min) + drift(term) + RESTART_ALLOWANCE;
+    let has = term.saturating_sub(stop_budget(term));
+    if needs > has {
+        return Err(format!(
+            "lease term {term} is too short: two polls of {}, a claim of {}, drift of {} and a restart of {RESTART_ALLOWANCE} need {needs}, but only {has} are left before the stop begins; choose a longer term",
+            poll(term),
+            claim(term_min),
+            drift(term)
+        ));
+    }
+    Ok(())
+}
+
+/// The agent's half: when this lease's gang must be gone, by the agent's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AgentLease {
+    /// The term that was granted.
+    pub term: Millis,
+    /// Nothing may run at or after this moment.
+    pub lapses: Mono,
+}
+
+impl AgentLease {
+    /// A lease counted from the moment the echoed transmission was sent.
+    pub fn from_sent(sent: Mono, term: Millis) -> Self {
+        Self { term, lapses: sent + term }
+    }
+
+    /// When the stop must begin so that nothing runs at the lapse.
+    pub fn stop_at(&self) -> Mono {
+        self.lapses - stop_budget(self.term)
+    }
+
+    /// Takes a renewal that answers the transmission sent at `sent`. A lapsed lease, or one whose stop has begun, is never revived.
+    pub fn renew(&mut self, sent: Mono, now: Mono) -> bool {
+        if now >= self.stop_at() {
+            return false;
+        }
+        self.lapses = self.lapses.max(sent + self.term);
+        true
+    }
+}
+
+/// The manager's half: until when the right to run must be presumed held, by the manager's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ManagerLease {
+    /// The term that was granted.
+    pub term: Millis,
+    /// The maximum over all answers; never moves back.
+    pub deadline: Mono,
+}
+
+impl ManagerLease {
+    /// A lease for an answer composed at `composed`.
+    pub fn from_composed(composed: Mono, term: Millis) -> Self {
+        Self { term, deadline: composed + term + drift(term) }
+    }
+
+    /// Notes that an answer which grants, re-sends or renews was composed, whether or not it arrives.
+    pub fn compose(&mut self, composed: Mono) {
+        self.deadline = self.deadline.max(composed + self.term + drift(self.term));
+    }
+
+    /// Whether the right to run has provably lapsed.
+    pub fn lapsed(&self, now: Mono) -> bool {
+        now >= self.deadline
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_terms_fit_and_short_ones_are_refused_in_words() {
+        fits(TERM_DEFAULT, TERM_MIN_DEFAULT).unwrap();
+        fits(Millis::secs(8), Millis::secs(8)).unwrap();
+        let why = fits(Millis::secs(4), Millis::secs(4)).unwrap_err();
+        assert!(why.contains("too short"), "{why}");
+        assert!(fits(Millis::secs(30), Millis::mins(1)).unwrap_err().contains("--term-min"));
+    }
+
+    #[test]
+    fn the_agent_always_ends_before_the_manager_says_lapsed() {
+        // The worst case: the agent's clock runs slow by the whole bound, and the answer was composed the moment after the request was sent.
+        for term in [Millis::secs(8), Millis::mins(1), TERM_DEFAULT, TERM_MAX] {
+            let agent = AgentLease::from_sent(Mono(1_000_000), term);
+            let manager = ManagerLease::from_composed(Mono(1_000_000), term);
+            let agent_runs_for = agent.lapses.since(Mono(1_000_000)).0;
+            let on_the_managers_clock = agent_runs_for + agent_runs_for.div_ceil(1_000);
+            assert!(Mono(1_000_000) + Millis(on_the_managers_clock) < manager.deadline);
+        }
+    }
+
+    #[test]
+    fn deadlines_only_grow_and_lapsed_leases_stay_lapsed() {
+        let mut manager = ManagerLease::from_composed(Mono(10_000), Millis::secs(8));
+        let first = manager.deadline;
+        manager.compose(Mono(9_000));
+        assert_eq!(manager.deadline, first);
+        let mut agent = AgentLease::from_sent(Mono(0), Millis::secs(8));
+        assert!(!agent.renew(Mono(6_500), Mono(6_500)), "its stop has begun");
+        assert!(agent.renew(Mono(5_000), Mono(5_500)));
+        assert_eq!(agent.lapses, Mono(13_000));
+    }
+}

@@ -1,0 +1,16 @@
+//! What manager and agent must agree on: names and numbers, time, leases, gangs and their packing, and the wire protocol.
+//!
+//! This crate owns vocabulary and pure functions. It must not know a clock, a file, a thread, a network or Kubernetes:
+//! time is an argument, randomness is an argument, and every collection iterates in a fixed order, so that the same
+//! input gives the same bytes on both sides, in the simulator and in the model checker.
+
+#![warn(missing_docs)]
+
+pub mod backoff;
+pub mod gang;
+pub mod ids;
+pub mod lease;
+pub mod mac;
+pub mod packing;
+pub mod protocol;
+pub mod time;

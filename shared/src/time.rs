@@ -1,0 +1,103 @@
+//! Two clocks that must never be mixed, and lengths of time.
+//!
+//! [`Mono`] is boot time (it runs through suspend) and is the only clock that a lease, a claim, a hold or a stop budget
+//! may use. [`Wall`] is calendar time, for people and for convenience timers. They are different types, so that mixing
+//! them does not compile. Neither is ever read here: shells read clocks and pass the value in as a [`Now`].
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::{Add, Sub};
+
+/// A length of time in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// `n` seconds.
+    pub const fn secs(n: u64) -> Self {
+        Self(n * 1_000)
+    }
+
+    /// `n` minutes.
+    pub const fn mins(n: u64) -> Self {
+        Self(n * 60_000)
+    }
+
+    /// The difference, or zero when `other` is longer.
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Millis {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ms if ms % 60_000 == 0 && ms > 0 => write!(f, "{}m", ms / 60_000),
+            ms if ms % 1_000 == 0 => write!(f, "{}s", ms / 1_000),
+            ms => write!(f, "{}.{:03}s", ms / 1_000, ms % 1_000),
+        }
+    }
+}
+
+/// A moment on one machine's boot-time clock, in milliseconds. Comparable only with moments of the same boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Mono(pub u64);
+
+impl Mono {
+    /// How long after `earlier` this is; zero when it is not after.
+    pub const fn since(self, earlier: Self) -> Millis {
+        Millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Millis> for Mono {
+    type Output = Self;
+    fn add(self, by: Millis) -> Self {
+        Self(self.0.saturating_add(by.0))
+    }
+}
+
+impl Sub<Millis> for Mono {
+    type Output = Self;
+    fn sub(self, by: Millis) -> Self {
+        Self(self.0.saturating_sub(by.0))
+    }
+}
+
+/// A calendar moment in milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Wall(pub i64);
+
+impl Wall {
+    /// How long after `earlier` this is; zero when it is not after.
+    pub const fn since(self, earlier: Self) -> Millis {
+        let diff = self.0.saturating_sub(earlier.0);
+        Millis(if diff < 0 { 0 } else { diff as u64 })
+    }
+}
+
+impl Add<Millis> for Wall {
+    type Output = Self;
+    fn add(self, by: Millis) -> Self {
+        Self(self.0.saturating_add(i64::try_from(by.0).unwrap_or(i64::MAX)))
+    }
+}
+
+/// One reading of both clocks of one machine. Handed into a core with every input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Now {
+    /// Boot time.
+    pub mono: Mono,
+    /// Calendar time.
+    pub wall: Wall,
+}
