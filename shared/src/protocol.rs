@@ -1,1 +1,570 @@
-//! placeholder
+//! What travels on a sync between agent and manager. Data only; each side's half of the rules is in its core.
+//!
+//! ```text
+//! agent                                             manager
+//!   │ SyncRequest  session, transmission, events ──────▶│  one engine turn: take events, journal,
+//!   │              digest, inventory, capacity          │  compose: commands, renewals, acknowledgements
+//!   │◀────────── SyncResponse  echo, leadership, …      │
+//! ```
+//!
+//! Everything is delivered at least once and is idempotent. Commands are numbered per (leadership, session), events per
+//! session; each side repeats what the other has not acknowledged. A [`Digest`] over what is live, compared when nothing
+//! is under way, finds what numbering can't.
+
+use crate::gang::Gang;
+use crate::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Session, Uid};
+use crate::mac::Mac;
+use crate::packing::Block;
+use crate::time::Millis;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The version that this tree speaks; a manager also speaks the one before.
+pub const VERSION: u32 = 1;
+/// Most events in one request; a backlog goes in parts.
+pub const EVENTS_MAX: usize = 1_024;
+/// Most commands in one answer; a backlog goes in parts.
+pub const COMMANDS_MAX: usize = 512;
+/// Most bytes in one body, either way. A grant carries a spec, and an API object is at most 1.5 MiB.
+pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Which of the (at most two) requests in flight this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Lane {
+    /// May be parked until there is something to say.
+    Poll,
+    /// Carries news and is answered at once.
+    News,
+}
+
+/// What an agent asks and reports in one transmission.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SyncRequest {
+    /// Protocol version.
+    pub version: u32,
+    /// The agent's durable store.
+    pub ledger: LedgerId,
+    /// This life of the agent process.
+    pub session: Session,
+    /// Number of this HTTP request; never used twice within a session.
+    pub transmission: u64,
+    /// Which lane.
+    pub lane: Lane,
+    /// The leadership that the agent has persisted and follows; `None` before the first answer.
+    pub follows: Option<Leadership>,
+    /// The highest transmission whose answer this session has taken.
+    pub answered: u64,
+    /// Every command up to this number was taken.
+    pub commands_through: u64,
+    /// News, oldest first, from `events_from` on without gaps.
+    pub events: Vec<Event>,
+    /// Number of the first of `events`.
+    pub events_from: u64,
+    /// Number of the last event that this session has made so far.
+    pub events_last: u64,
+    /// Digest of what is live here, after `commands_through` and `events_last`.
+    pub digest: Digest,
+    /// The complete inventory, when this leadership has none yet or asked for it.
+    pub inventory: Option<Inventory>,
+    /// Room and pools, when they changed since the version that the manager acknowledged.
+    pub capacity: Option<Capacity>,
+}
+
+/// What the manager answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SyncAnswer {
+    /// Taken.
+    Ok(Box<SyncResponse>),
+    /// Not taken; nothing of the request was used.
+    Refused(SyncRefusal),
+}
+
+/// Why a sync was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SyncRefusal {
+    /// The protocol version isn't spoken.
+    Version {
+        /// Oldest spoken.
+        oldest: u32,
+        /// Newest spoken.
+        newest: u32,
+    },
+    /// A newer session of this ledger is known, or a clone: make a new ledger or stop.
+    Superseded {
+        /// The session that counts.
+        by: Session,
+    },
+    /// The agent follows a newer leadership than this one: the manager must take a higher epoch first.
+    NewerLeadership {
+        /// What the agent follows.
+        follows: Leadership,
+    },
+    /// No cluster of this name, or its certificate was revoked.
+    UnknownCluster,
+    /// The manager doesn't lead, or its claim has run out: try again.
+    NotLeading,
+    /// The request breaks a bound or a rule; in words.
+    Malformed(String),
+}
+
+/// An answer that was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SyncResponse {
+    /// Protocol version.
+    pub version: u32,
+    /// Who leads. The agent persists it before it does anything that the answer says.
+    pub leadership: Leadership,
+    /// Echo; an answer to another session is ignored.
+    pub session: Session,
+    /// Echo; leases that this answer grants or renews count from when this transmission was sent.
+    pub transmission: u64,
+    /// What the manager says about itself, to be shown to later leaderships.
+    pub receipt: Receipt,
+    /// Names of all clusters that ever had a session. Part of the receipt's code.
+    pub members: Vec<ClusterName>,
+    /// Events up to this number are journaled: don't send them again.
+    pub events_through: u64,
+    /// Ends whose record is committed; the agent keeps them as acknowledged tombstones.
+    pub ends_acknowledged: Vec<(Uid, Fence, RecordNumber)>,
+    /// What to do, numbered from `commands_from` on without gaps.
+    pub commands: Vec<Command>,
+    /// Number of the first of `commands`.
+    pub commands_from: u64,
+    /// Leases that this answer renews. Omission means nothing.
+    pub renewals: Vec<(Uid, Fence)>,
+    /// Send the complete inventory next.
+    pub want_inventory: bool,
+    /// The capacity version that was taken.
+    pub capacity_acknowledged: u64,
+    /// Record ranges that this journal holds (leadership, first, last): ends acknowledged elsewhere are reported again.
+    pub ranges: Vec<(Leadership, RecordNumber, RecordNumber)>,
+    /// The next poll may be parked this long.
+    pub poll: Millis,
+}
+
+/// What a manager says about itself; agents keep the newest and show it in every inventory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Receipt {
+    /// The journal.
+    pub journal: JournalId,
+    /// Who led.
+    pub leadership: Leadership,
+    /// The newest committed record.
+    pub record: RecordNumber,
+    /// The newest change of a policy or a quota.
+    pub rules: RecordNumber,
+    /// Head of the audit log (a witness, once identities sign it).
+    pub audit_head: Option<String>,
+    /// Code over all of the above and the member list, by the manager's key. An uncoded claim counts for nothing.
+    pub mac: Option<Mac>,
+}
+
+impl Receipt {
+    /// The bytes that the code covers.
+    pub fn message(&self, members: &[ClusterName]) -> Vec<u8> {
+        let mut text =
+            format!("receipt 1\n{}\n{}\n{}\n{}\n{}\n", self.journal, self.leadership, self.record, self.rules, self.audit_head.as_deref().unwrap_or("-"));
+        for member in members {
+            text.push_str(member.as_str());
+            text.push('\n');
+        }
+        text.into_bytes()
+    }
+}
+
+/// What the manager tells an agent to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Command {
+    /// Is there room for this gang? Shape only: nothing else of the spec.
+    Offer(Box<Offer>),
+    /// The question is over: give the room back.
+    Withdraw {
+        /// The offer.
+        offer: OfferId,
+        /// Its workload.
+        uid: Uid,
+    },
+    /// The right to run.
+    Grant(Box<Grant>),
+    /// Stop this attempt and confirm, whether it is known or not. Ids only.
+    Stop {
+        /// The workload.
+        uid: Uid,
+        /// Its attempt.
+        fence: Fence,
+        /// For the job's record.
+        reason: StopReason,
+    },
+}
+
+/// One question to one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Offer {
+    /// Names the question; hold, waiting, refused, withdraw and grant all repeat it.
+    pub offer: OfferId,
+    /// The workload.
+    pub uid: Uid,
+    /// Its namespace: a cluster may have to check that it exists.
+    pub namespace: Arc<str>,
+    /// Kind of the job behind it, such as `Job`.
+    pub kind: Arc<str>,
+    /// What must start together.
+    pub gang: Arc<Gang>,
+    /// How long a hold should last; the agent decides and alone judges it.
+    pub hold: Millis,
+    /// Whether the runner must end a gang by itself at the lapse.
+    pub requires_guarded: bool,
+}
+
+/// One right to run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Grant {
+    /// The offer that was held.
+    pub offer: OfferId,
+    /// The workload.
+    pub uid: Uid,
+    /// Grows with every grant of the workload.
+    pub fence: Fence,
+    /// Counts grants of this workload, from 1.
+    pub attempt: u32,
+    /// The job's namespace.
+    pub namespace: Arc<str>,
+    /// The job's name.
+    pub name: Arc<str>,
+    /// The whole job as JSON.
+    pub spec: Arc<str>,
+    /// How long the right holds without renewal.
+    pub term: Millis,
+    /// What silence means.
+    pub on_loss: OnLoss,
+    /// Must be running this long after it was accepted.
+    pub start_within: Millis,
+    /// How much run time is left, where the job limits it.
+    pub run_left: Option<Millis>,
+    /// Pods of this job that failed in earlier attempts: they count against its back-off limit.
+    pub pod_failures: u32,
+}
+
+/// What the loss of a cluster means for a gang there; fixed at submission for the uid's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default)]
+pub enum OnLoss {
+    /// After the lapse the manager may grant elsewhere.
+    #[default]
+    Fence,
+    /// Silence neither stops a gang nor moves it.
+    Wait,
+}
+
+/// Why a run is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum StopReason {
+    /// The job was deleted or cancelled.
+    Cancelled,
+    /// A policy no longer allows it here.
+    Residency,
+    /// The cluster is being drained.
+    Drained,
+    /// An operator or a queue took its quota.
+    Evicted,
+    /// Another attempt counts, or nobody knows this one any more.
+    Superseded,
+    /// It did not reach running in time.
+    StartTimeout,
+}
+
+/// News from an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Event {
+    /// The whole gang has room until a deadline that only the agent judges.
+    Held {
+        /// The offer.
+        offer: OfferId,
+        /// Its workload.
+        uid: Uid,
+    },
+    /// A provider is working on it.
+    Waiting {
+        /// The offer.
+        offer: OfferId,
+        /// Its workload.
+        uid: Uid,
+        /// The provider's own words.
+        reason: String,
+        /// When room may be there, if the provider says.
+        estimate: Option<Millis>,
+    },
+    /// No room, and why.
+    Refused {
+        /// The offer.
+        offer: OfferId,
+        /// Its workload.
+        uid: Uid,
+        /// From the closed list.
+        reason: RefuseReason,
+        /// In words.
+        text: String,
+    },
+    /// The offer is no more: withdrawn as asked, or its hold ran out.
+    Gone {
+        /// The offer.
+        offer: OfferId,
+        /// Its workload.
+        uid: Uid,
+        /// True when the hold ran out by itself.
+        expired: bool,
+    },
+    /// The grant is durable here.
+    Accepted {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+    },
+    /// A durable refusal of exactly this grant.
+    GrantRefused {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// Why.
+        why: GrantRefusal,
+    },
+    /// All pods of the gang have started.
+    Running {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+    },
+    /// The attempt is over: everything of it was seen ended.
+    Ended(End),
+}
+
+/// Why an offer is refused: a closed list, so that the manager knows what reopens it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RefuseReason {
+    /// Not enough free together now; reopens when capacity changes.
+    NoRoom,
+    /// Would not fit even if empty; reopens when the cluster changes.
+    NeverFits,
+    /// The runner can't run this kind of job.
+    Unsupported,
+    /// The agent is full of tombstones, holds or offers; reopens after back-off.
+    Overloaded,
+    /// The provider failed; reopens after back-off.
+    ProviderFailed,
+    /// This uid still runs here under an older fence.
+    StillRuns,
+}
+
+/// Why a grant is refused, durably.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum GrantRefusal {
+    /// A larger fence of this uid is known.
+    StaleFence {
+        /// The largest known.
+        known: Fence,
+    },
+    /// The offer is unknown, withdrawn or past its deadline.
+    NoHold,
+    /// The uid still runs here under an older fence.
+    StillRuns {
+        /// Which.
+        fence: Fence,
+    },
+    /// By the agent's count the lease has already lapsed, or its stop would begin at once.
+    Lapsed,
+    /// The runner refuses this job, in words.
+    Runner(String),
+}
+
+/// The end of one attempt. It stays with the agent as a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct End {
+    /// The workload.
+    pub uid: Uid,
+    /// The attempt's fence.
+    pub fence: Fence,
+    /// How it ended.
+    pub result: EndResult,
+    /// Pods of this job that have failed so far, over all attempts.
+    pub pod_failures: u32,
+    /// Run time that this attempt used.
+    pub ran: Millis,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum EndResult {
+    /// The job succeeded: final.
+    Succeeded,
+    /// The job failed by its own doing: final.
+    Failed {
+        /// Kubernetes' condition reason, such as `BackoffLimitExceeded`.
+        reason: String,
+        /// In words.
+        message: String,
+    },
+    /// Stopped as the manager asked, or a tombstone for a fence that never ran here.
+    Stopped,
+    /// The lease ran out and the agent stopped it.
+    LeaseLapsed,
+    /// The node, the guard or the machine went away under it.
+    NodeLost {
+        /// In words.
+        message: String,
+    },
+}
+
+/// What one agent has, in full: the answer to recovery's question.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Inventory {
+    /// The leadership that it is for; one for another leadership counts for nothing.
+    pub for_leadership: Option<Leadership>,
+    /// Runs that exist, with what a journal needs to adopt them.
+    pub runs: Vec<Run>,
+    /// Offers that are open here (waiting or held).
+    pub offers: Vec<(OfferId, Uid)>,
+    /// Ends that are not acknowledged, or whose acknowledging record is in no range that the leader named.
+    pub ends: Vec<End>,
+    /// The newest receipts of every journal and leadership heard of, each with its member list.
+    pub receipts: Vec<(Receipt, Vec<ClusterName>)>,
+}
+
+/// One run that an agent has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Run {
+    /// The workload.
+    pub uid: Uid,
+    /// The grant.
+    pub fence: Fence,
+    /// The offer that it came from.
+    pub offer: OfferId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Whether all pods have started.
+    pub running: bool,
+    /// Whether it is being stopped.
+    pub stopping: bool,
+    /// Its term.
+    pub term: Millis,
+    /// What silence means for it.
+    pub on_loss: OnLoss,
+    /// Content hash of the spec it runs.
+    pub spec: ContentHash,
+}
+
+/// Digest of what is live: (offers held or waiting) and (grants), as a commutative sum so that it is kept incrementally.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Digest(pub u64);
+
+impl Digest {
+    /// Adds one live offer.
+    pub fn with_offer(self, offer: OfferId) -> Self {
+        Self(self.0.wrapping_add(mix(1, offer.epoch, offer.leadership, offer.counter)))
+    }
+
+    /// Adds one live grant.
+    pub fn with_grant(self, uid: Uid, fence: Fence) -> Self {
+        let low = u64::try_from(uid.0 & u128::from(u64::MAX)).unwrap_or(0);
+        Self(self.0.wrapping_add(mix(2 ^ low, fence.epoch, fence.leadership, fence.counter)))
+    }
+}
+
+fn mix(tag: u64, a: u64, b: u64, c: u64) -> u64 {
+    use crate::backoff::splitmix;
+    splitmix(splitmix(splitmix(splitmix(tag) ^ a) ^ b) ^ c)
+}
+
+/// Room at a cluster, and what could grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Grows with every change within a session.
+    pub version: u64,
+    /// The report counts everything that the agent decided up to this command.
+    pub after_command: u64,
+    /// `None`: `blocks` is everything. Otherwise a delta against this acknowledged version.
+    pub base: Option<u64>,
+    /// Alike nodes: with a base, the new count of each changed block (zero removes it).
+    pub blocks: Vec<Block>,
+    /// Pools that can grow from zero: `nodes` is how many more, `free` equals `capacity`.
+    pub provisionable: Vec<Block>,
+    /// What the runner is.
+    pub runner: RunnerKind,
+    /// Whether a gang ends by itself at the lapse.
+    pub guarded: bool,
+    /// Where the agent believes it is; disagreement with `Cluster` quarantines it.
+    pub located: Option<Arc<str>>,
+}
+
+/// Which runner a cluster has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RunnerKind {
+    /// Virtual duration; nothing really runs.
+    #[default]
+    Simulated,
+    /// Real processes on one machine.
+    Process,
+    /// Objects of a Kubernetes cluster.
+    Kubernetes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_form_of_version_1_is_fixed() {
+        let fence = Fence { epoch: 2, leadership: 7, counter: 3 };
+        let offer = OfferId { epoch: 2, leadership: 7, counter: 1 };
+        let answer = SyncAnswer::Ok(Box::new(SyncResponse {
+            version: VERSION,
+            leadership: Leadership { epoch: 2, id: 7 },
+            session: Session { counter: 1, id: 5 },
+            transmission: 4,
+            receipt: Receipt {
+                journal: JournalId(1),
+                leadership: Leadership { epoch: 2, id: 7 },
+                record: RecordNumber(9),
+                rules: RecordNumber(3),
+                audit_head: None,
+                mac: None,
+            },
+            members: vec!["eu".into()],
+            events_through: 2,
+            ends_acknowledged: vec![(Uid(1), fence, RecordNumber(8))],
+            commands: vec![Command::Withdraw { offer, uid: Uid(1) }, Command::Stop { uid: Uid(1), fence, reason: StopReason::Cancelled }],
+            commands_from: 1,
+            renewals: vec![(Uid(2), fence)],
+            want_inventory: false,
+            capacity_acknowledged: 1,
+            ranges: vec![(Leadership { epoch: 2, id: 7 }, RecordNumber(1), RecordNumber(9))],
+            poll: Millis(1_000),
+        }));
+        let text = serde_json::to_string(&answer).unwrap();
+        assert_eq!(
+            text,
+            concat!(
+                r#"{"Ok":{"version":1,"leadership":"2-7","session":"1-5","transmission":4,"receipt":{"journal":"00000000-0000-0000-0000-000000000001","#,
+                r#""leadership":"2-7","record":9,"rules":3,"audit_head":null,"mac":null},"members":["eu"],"events_through":2,"#,
+                r#""ends_acknowledged":[["00000000-0000-0000-0000-000000000001","2-7-3",8]],"#,
+                r#""commands":[{"Withdraw":{"offer":"2-7-1","uid":"00000000-0000-0000-0000-000000000001"}},"#,
+                r#"{"Stop":{"uid":"00000000-0000-0000-0000-000000000001","fence":"2-7-3","reason":"Cancelled"}}],"commands_from":1,"#,
+                r#""renewals":[["00000000-0000-0000-0000-000000000002","2-7-3"]],"want_inventory":false,"capacity_acknowledged":1,"ranges":[["2-7",1,9]],"poll":1000}}"#
+            )
+        );
+        assert_eq!(serde_json::from_str::<SyncAnswer>(&text).unwrap(), answer);
+    }
+
+    #[test]
+    fn a_digest_does_not_depend_on_order_and_tells_offers_from_grants() {
+        let fence = Fence { epoch: 1, leadership: 2, counter: 3 };
+        let offer = OfferId { epoch: 1, leadership: 2, counter: 3 };
+        let a = Digest::default().with_offer(offer).with_grant(Uid(9), fence);
+        let b = Digest::default().with_grant(Uid(9), fence).with_offer(offer);
+        assert_eq!(a, b);
+        assert_ne!(Digest::default().with_offer(offer), Digest::default().with_grant(Uid(0), fence));
+        assert_ne!(Digest::default().with_grant(Uid(1), fence), Digest::default().with_grant(Uid(2), fence));
+    }
+}
