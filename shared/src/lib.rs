@@ -12,5 +12,6 @@ pub mod ids;
 pub mod lease;
 pub mod mac;
 pub mod packing;
+pub mod planted;
 pub mod protocol;
 pub mod time;

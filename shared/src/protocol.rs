@@ -374,8 +374,6 @@ pub enum GrantRefusal {
     },
     /// By the agent's count the lease has already lapsed, or its stop would begin at once.
     Lapsed,
-    /// The runner refuses this job, in words.
-    Runner(String),
 }
 
 /// The end of one attempt. It stays with the agent as a tombstone.

@@ -1,0 +1,93 @@
+//! Planted bugs: for each promise and each rule that the protocol marks †, one switch that breaks exactly that rule.
+//!
+//! The simulator and the model checker turn them on one at a time and must find the broken promise; a bug that they miss
+//! is a hole in the tests. Without the cargo feature `planted`, which only the test crate sets, [`Planted::has`] is
+//! constant `false` and the switches compile to nothing.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        /// One rule that can be broken on purpose.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum Bug { $($(#[$doc])* $name),+ }
+
+        impl Bug {
+            /// Every planted bug.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+        }
+    };
+}
+
+bugs! {
+    /// The agent takes answers of older epochs.
+    AgentTakesOlderEpoch,
+    /// The agent takes an answer of an equal epoch with another leadership id.
+    AgentTakesTwinLeadership,
+    /// A session with another ledger id frees what the old ledger held.
+    NewLedgerFrees,
+    /// A transmission number is used again when a request is repeated, so its sending time is the repetition's.
+    TransmissionReused,
+    /// A re-grant repeats the workload's old fence.
+    FenceReused,
+    /// The agent starts a gang before the grant is durable.
+    StartBeforeDurable,
+    /// A grant that was already accepted is refused when it arrives again.
+    RepeatedGrantRefused,
+    /// An end frees the workload whatever fence it names.
+    AnyFenceFrees,
+    /// A run that is missing from an inventory counts as ended.
+    MissingFrees,
+    /// A stop for an unknown fence is confirmed without a tombstone.
+    UnknownStopForgotten,
+    /// The agent forgets an end once it was reported.
+    EndForgotten,
+    /// The agent counts the term from when the answer arrived.
+    AgentCountsFromArrival,
+    /// The manager counts the term from the last answer that was acknowledged.
+    ManagerCountsFromAcknowledgement,
+    /// The manager leaves the drift bound out.
+    NoDriftBound,
+    /// The manager's deadline follows the last answer even when that moves it back.
+    DeadlineMovesBack,
+    /// After a restart the manager counts leases from what it remembers, not in full.
+    RestartForgetsLeases,
+    /// A leader answers syncs though its claim has run out.
+    AnswersWithoutClaim,
+    /// Recovery doesn't hold older workloads back.
+    RecoveryDispatches,
+    /// A grant is sent again while recovery is open.
+    RecoveryResends,
+    /// An inventory for another leadership closes recovery.
+    StaleInventoryCounts,
+    /// A run reported in recovery isn't adopted.
+    ReportedRunIgnored,
+    /// A reply is given before the records are durable (P1).
+    ReplyBeforeCommit,
+    /// The agent holds what part of a gang fits (P3).
+    HalfGangHeld,
+    /// Quota isn't charged when it is reserved (P4).
+    QuotaNotCharged,
+    /// Residency is judged at the offer only (P5).
+    ResidencyJudgedOnce,
+}
+
+/// The bug that is planted in one core, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Planted(Option<Bug>);
+
+impl Planted {
+    /// No bug: what every shell uses.
+    pub const NONE: Self = Self(None);
+
+    /// Plants `bug`. Without the feature this plants nothing.
+    pub const fn with(bug: Bug) -> Self {
+        Self(Some(bug))
+    }
+
+    /// Whether `bug` is planted.
+    #[inline]
+    pub fn has(self, bug: Bug) -> bool {
+        cfg!(feature = "planted") && self.0 == Some(bug)
+    }
+}

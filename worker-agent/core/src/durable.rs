@@ -1,0 +1,200 @@
+//! What an agent must not forget: leadership, largest fences, live grants, tombstones, receipts.
+//!
+//! Kept as keyed values, so that the shell needs one table and knows nothing of their meaning. Holds and offers are not
+//! here: they die with the session, and a grant that names one is then refused.
+
+use crate::{StopCause, leg::Phase};
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
+use meridian_shared::lease::AgentLease;
+use meridian_shared::protocol::{End, GrantRefusal, OnLoss, Receipt};
+use meridian_shared::time::{Millis, Wall};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One write: a value to keep under a key, or a key to drop.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoreOp {
+    /// The key; its prefix names what it is.
+    pub key: String,
+    /// JSON, or `None` to drop the key.
+    pub value: Option<String>,
+}
+
+/// A live grant as it is remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct StoredRun {
+    pub(crate) fence: Fence,
+    pub(crate) offer: OfferId,
+    pub(crate) attempt: u32,
+    pub(crate) phase: Phase,
+    pub(crate) term: Millis,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) spec: ContentHash,
+    /// The boot-time deadline, good on this boot only.
+    pub(crate) lease: Option<AgentLease>,
+    /// How far wall time was ahead of boot time then.
+    pub(crate) lead: i64,
+    pub(crate) boot: u128,
+    pub(crate) stopped_by: Option<StopCause>,
+    pub(crate) placement: Vec<crate::ledger::PodPlacement>,
+    pub(crate) per_pod: BTreeMap<String, meridian_shared::gang::Amounts>,
+    pub(crate) pod_failures: u32,
+}
+
+/// An end, or a refusal, that stays.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tombstone {
+    /// How it ended.
+    pub end: End,
+    /// A grant that was refused, and why.
+    pub refused: Option<GrantRefusal>,
+    /// The manager's record of it: (leadership, record), and when it was acknowledged.
+    pub acknowledged: Option<(Leadership, RecordNumber, Wall)>,
+}
+
+/// Everything durable, in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Durable {
+    /// Identity of this store.
+    pub ledger: LedgerId,
+    /// Sessions so far.
+    pub sessions: u64,
+    /// The leadership that is followed.
+    pub follows: Option<Leadership>,
+    pub(crate) fences: BTreeMap<Uid, Fence>,
+    pub(crate) runs: BTreeMap<Uid, StoredRun>,
+    /// Ends and refusals.
+    pub tombstones: BTreeMap<(Uid, Fence), Tombstone>,
+    pub(crate) receipts: BTreeMap<JournalId, BTreeMap<Leadership, (Receipt, Vec<ClusterName>)>>,
+}
+
+/// Leaderships whose receipts are kept per journal; the oldest go first.
+const RECEIPTS_MAX: usize = 16;
+
+/// A stored value that can't be read.
+#[derive(Debug, thiserror::Error)]
+#[error("stored value `{key}` can't be read: {message}; the store is damaged, move it away and join again with `--replace`")]
+pub struct Error {
+    /// The key.
+    pub key: String,
+    /// Why.
+    pub message: String,
+}
+
+impl Durable {
+    /// A new store: what an agent that has just joined has.
+    pub fn new(ledger: LedgerId) -> Self {
+        Self { ledger, sessions: 0, follows: None, fences: BTreeMap::new(), runs: BTreeMap::new(), tombstones: BTreeMap::new(), receipts: BTreeMap::new() }
+    }
+
+    /// The write that makes a new store one.
+    pub fn birth(&self) -> StoreOp {
+        put("ledger", &self.ledger)
+    }
+
+    /// Reads back what was stored; `None` when there is no ledger yet.
+    pub fn load<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Option<Self>, Error> {
+        let mut this = Self::new(LedgerId(0));
+        let mut born = false;
+        for (key, value) in pairs {
+            let bad = |message: String| Error { key: key.to_owned(), message };
+            fn read<'v, T: Deserialize<'v>>(value: &'v str) -> Result<T, String> {
+                serde_json::from_str(value).map_err(|e| e.to_string())
+            }
+            match key.split_once('/') {
+                None if key == "ledger" => {
+                    this.ledger = read(value).map_err(bad)?;
+                    born = true;
+                }
+                None if key == "sessions" => this.sessions = read(value).map_err(bad)?,
+                None if key == "follows" => this.follows = read(value).map_err(bad)?,
+                Some(("fence", uid)) => {
+                    this.fences.insert(uid.parse().map_err(|_| bad("bad uid".into()))?, read(value).map_err(bad)?);
+                }
+                Some(("run", uid)) => {
+                    this.runs.insert(uid.parse().map_err(|_| bad("bad uid".into()))?, read(value).map_err(bad)?);
+                }
+                Some(("tombstone", _)) => {
+                    let tombstone: Tombstone = read(value).map_err(bad)?;
+                    this.tombstones.insert((tombstone.end.uid, tombstone.end.fence), tombstone);
+                }
+                Some(("receipts", _)) => {
+                    let (receipt, members): (Receipt, Vec<ClusterName>) = read(value).map_err(bad)?;
+                    this.receipts.entry(receipt.journal).or_default().insert(receipt.leadership, (receipt, members));
+                }
+                _ => return Err(bad("unknown key; the store was written by a newer version".into())),
+            }
+        }
+        Ok(born.then_some(this))
+    }
+
+    /// The largest fence known of `uid`.
+    pub fn fence_of(&self, uid: Uid) -> Option<Fence> {
+        self.fences.get(&uid).copied()
+    }
+
+    pub(crate) fn new_session(&mut self, out: &mut Vec<StoreOp>) -> u64 {
+        self.sessions += 1;
+        out.push(put("sessions", &self.sessions));
+        self.sessions
+    }
+
+    pub(crate) fn follow(&mut self, leadership: Leadership, out: &mut Vec<StoreOp>) {
+        self.follows = Some(leadership);
+        out.push(put("follows", &self.follows));
+    }
+
+    pub(crate) fn raise_fence(&mut self, uid: Uid, fence: Fence, out: &mut Vec<StoreOp>) {
+        if self.fences.get(&uid).is_none_or(|known| *known < fence) {
+            self.fences.insert(uid, fence);
+            out.push(put(&format!("fence/{uid}"), &fence));
+        }
+    }
+
+    pub(crate) fn put_run(&mut self, uid: Uid, run: StoredRun, out: &mut Vec<StoreOp>) {
+        out.push(put(&format!("run/{uid}"), &run));
+        self.runs.insert(uid, run);
+    }
+
+    pub(crate) fn drop_run(&mut self, uid: Uid, out: &mut Vec<StoreOp>) {
+        if self.runs.remove(&uid).is_some() {
+            out.push(StoreOp { key: format!("run/{uid}"), value: None });
+        }
+    }
+
+    pub(crate) fn bury(&mut self, tombstone: Tombstone, out: &mut Vec<StoreOp>) {
+        let (uid, fence) = (tombstone.end.uid, tombstone.end.fence);
+        out.push(put(&format!("tombstone/{uid}/{fence}"), &tombstone));
+        self.tombstones.insert((uid, fence), tombstone);
+    }
+
+    pub(crate) fn unbury(&mut self, uid: Uid, fence: Fence, out: &mut Vec<StoreOp>) {
+        if self.tombstones.remove(&(uid, fence)).is_some() {
+            out.push(StoreOp { key: format!("tombstone/{uid}/{fence}"), value: None });
+            if !self.tombstones.range((uid, Fence { epoch: 0, leadership: 0, counter: 0 })..).take_while(|((u, _), _)| *u == uid).any(|_| true)
+                && !self.runs.contains_key(&uid)
+            {
+                self.fences.remove(&uid);
+                out.push(StoreOp { key: format!("fence/{uid}"), value: None });
+            }
+        }
+    }
+
+    pub(crate) fn note_receipt(&mut self, receipt: &Receipt, members: &[ClusterName], out: &mut Vec<StoreOp>) {
+        let kept = self.receipts.entry(receipt.journal).or_default();
+        // The newest record of each leadership is enough; and nothing is written when nothing about it changed.
+        if kept.get(&receipt.leadership).is_some_and(|(known, m)| known.record >= receipt.record && m == members) {
+            return;
+        }
+        out.push(put(&format!("receipts/{}/{}", receipt.journal, receipt.leadership), &(receipt, members)));
+        kept.insert(receipt.leadership, (receipt.clone(), members.to_vec()));
+        while kept.len() > RECEIPTS_MAX {
+            let (oldest, _) = kept.pop_first().expect("more than RECEIPTS_MAX entries");
+            out.push(StoreOp { key: format!("receipts/{}/{oldest}", receipt.journal), value: None });
+        }
+    }
+}
+
+pub(crate) fn put<T: Serialize>(key: &str, value: &T) -> StoreOp {
+    StoreOp { key: key.to_owned(), value: Some(serde_json::to_string(value).expect("our own types serialise")) }
+}

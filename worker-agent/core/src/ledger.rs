@@ -1,0 +1,314 @@
+//! The agent's nodes and who has room on them: all or nothing per gang.
+//!
+//! A room is the placement of a whole gang, held under its offer's id from hold to grave. What a node has free is a cache
+//! over the rooms; [`Ledger::check`] recounts it.
+
+use meridian_shared::gang::{Amounts, Gang, Taint};
+use meridian_shared::ids::OfferId;
+use meridian_shared::packing::{self, Block, Misfit};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One node as it is found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Its name, unique in the cluster.
+    pub name: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Taints.
+    pub taints: Vec<Taint>,
+    /// What it has for pods.
+    pub capacity: Amounts,
+}
+
+/// Where one pod of a gang goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodPlacement {
+    /// Name of its pod set.
+    pub pod_set: String,
+    /// Its number within the pod set.
+    pub index: u32,
+    /// The node.
+    pub node: String,
+    /// Indexes of the accelerators it may see, per extended resource.
+    pub accelerators: BTreeMap<String, Vec<u32>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Node {
+    spec: NodeSpec,
+    free: Amounts,
+    taken: BTreeMap<String, BTreeSet<u32>>,
+    /// Provided for one offer only, and gone with it.
+    only_for: Option<OfferId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Room {
+    placement: Vec<PodPlacement>,
+    per_pod: BTreeMap<String, Amounts>,
+}
+
+/// Nodes, rooms, and pools that could grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ledger {
+    nodes: BTreeMap<String, Node>,
+    rooms: BTreeMap<OfferId, Room>,
+    pools: Vec<Block>,
+    revision: u64,
+}
+
+impl Ledger {
+    /// Takes the nodes that exist now. Rooms on a node that is gone stay charged until their gang ends.
+    pub fn set_nodes(&mut self, nodes: Vec<NodeSpec>, pools: Vec<Block>) {
+        let provided: Vec<Node> = self.nodes.values().filter(|n| n.only_for.is_some()).cloned().collect();
+        self.nodes = nodes
+            .into_iter()
+            .map(|spec| (spec.name.clone(), node(spec, None)))
+            .chain(provided.into_iter().map(|n| (n.spec.name.clone(), node(n.spec, n.only_for))))
+            .collect();
+        self.pools = pools;
+        let rooms = std::mem::take(&mut self.rooms);
+        for (offer, room) in rooms {
+            self.charge(offer, room);
+        }
+        self.revision += 1;
+    }
+
+    /// Adds nodes that a provider made for one offer.
+    pub fn add_provided(&mut self, offer: OfferId, nodes: Vec<NodeSpec>) {
+        for spec in nodes {
+            self.nodes.insert(spec.name.clone(), node(spec, Some(offer)));
+        }
+        self.revision += 1;
+    }
+
+    /// Places the whole gang and holds its room, or says why not.
+    pub fn hold(&mut self, offer: OfferId, gang: &Gang) -> Result<(), Misfit> {
+        if self.rooms.contains_key(&offer) {
+            return Ok(());
+        }
+        let names: Vec<&String> = self.nodes.iter().filter(|(_, n)| n.only_for.is_none_or(|o| o == offer)).map(|(name, _)| name).collect();
+        let mut blocks: Vec<Block> = names
+            .iter()
+            .map(|name| {
+                let n = &self.nodes[*name];
+                Block { nodes: 1, free: n.free.clone(), capacity: n.spec.capacity.clone(), labels: n.spec.labels.clone(), taints: n.spec.taints.clone() }
+            })
+            .collect();
+        let parts = packing::place(&mut blocks, gang)?;
+        let mut placement = Vec::new();
+        let mut next = vec![0_u32; gang.pod_sets.len()];
+        for (at, part) in parts {
+            let set = &gang.pod_sets[part.pod_set];
+            for _ in 0..part.pods_per_node * part.nodes {
+                let index = next[part.pod_set];
+                next[part.pod_set] += 1;
+                placement.push(PodPlacement { pod_set: set.name.clone(), index, node: names[at].clone(), accelerators: BTreeMap::new() });
+            }
+        }
+        let per_pod: BTreeMap<String, Amounts> = gang.pod_sets.iter().map(|s| (s.name.clone(), s.per_pod.clone())).collect();
+        self.assign_accelerators(&mut placement, &per_pod);
+        self.charge(offer, Room { placement, per_pod });
+        self.revision += 1;
+        Ok(())
+    }
+
+    /// Takes back a room that an earlier session placed.
+    pub(crate) fn adopt(&mut self, offer: OfferId, placement: Vec<PodPlacement>, per_pod: BTreeMap<String, Amounts>) {
+        self.charge(offer, Room { placement, per_pod });
+        self.revision += 1;
+    }
+
+    /// Gives a room back, and forgets nodes that were provided for it.
+    pub fn release(&mut self, offer: OfferId) {
+        if let Some(room) = self.rooms.remove(&offer) {
+            for pod in &room.placement {
+                if let Some(node) = self.nodes.get_mut(&pod.node) {
+                    for (resource, amount) in &room.per_pod[&pod.pod_set] {
+                        if let Some(free) = node.free.get_mut(resource) {
+                            *free += amount;
+                        }
+                    }
+                    for (resource, indexes) in &pod.accelerators {
+                        if let Some(taken) = node.taken.get_mut(resource) {
+                            indexes.iter().for_each(|i| {
+                                taken.remove(i);
+                            });
+                        }
+                    }
+                }
+            }
+            self.revision += 1;
+        }
+        if self.nodes.values().any(|n| n.only_for == Some(offer)) {
+            self.nodes.retain(|_, n| n.only_for != Some(offer));
+            self.revision += 1;
+        }
+    }
+
+    /// Whether a room is held under this offer.
+    pub fn has_room(&self, offer: OfferId) -> bool {
+        self.rooms.contains_key(&offer)
+    }
+
+    /// Pods that the room under this offer has.
+    pub fn pods(&self, offer: OfferId) -> usize {
+        self.rooms.get(&offer).map_or(0, |r| r.placement.len())
+    }
+
+    /// Where the pods of the room under this offer go.
+    pub fn placement(&self, offer: OfferId) -> Vec<PodPlacement> {
+        self.rooms.get(&offer).map(|r| r.placement.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn per_pod(&self, offer: OfferId) -> BTreeMap<String, Amounts> {
+        self.rooms.get(&offer).map(|r| r.per_pod.clone()).unwrap_or_default()
+    }
+
+    /// Whether the gang would fit on nodes that the pools can still grow, alone or beside what is free.
+    pub fn provisionable(&self, gang: &Gang) -> bool {
+        !self.pools.is_empty() && packing::place(&mut self.pools.clone(), gang).is_ok()
+    }
+
+    /// Pools that could grow, as they are reported.
+    pub fn pools(&self) -> &[Block] {
+        &self.pools
+    }
+
+    /// Alike nodes, counted: what the manager is told. Nodes provided for one gang are not offered to others.
+    pub fn blocks(&self) -> Vec<Block> {
+        let mut counted: BTreeMap<Block, u32> = BTreeMap::new();
+        for n in self.nodes.values().filter(|n| n.only_for.is_none()) {
+            let free = n.free.iter().map(|(r, f)| (r.clone(), (*f).max(0))).collect();
+            let alike = Block { nodes: 0, free, capacity: n.spec.capacity.clone(), labels: n.spec.labels.clone(), taints: n.spec.taints.clone() };
+            *counted.entry(alike).or_insert(0) += 1;
+        }
+        counted.into_iter().map(|(b, nodes)| Block { nodes, ..b }).collect()
+    }
+
+    /// Grows with every change of what [`Self::blocks`] or [`Self::pools`] would say.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Recounts every node's free room from the rooms.
+    pub fn check(&self) -> Result<(), String> {
+        let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
+        let mut seen: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
+        for (offer, room) in &self.rooms {
+            for pod in &room.placement {
+                meridian_shared::gang::add_scaled(used.entry(&pod.node).or_default(), &room.per_pod[&pod.pod_set], 1);
+                for (resource, indexes) in &pod.accelerators {
+                    for index in indexes {
+                        if !seen.entry((&pod.node, resource)).or_default().insert(*index) {
+                            return Err(format!("offer {offer}: accelerator {index} of `{resource}` on node `{}` is given twice", pod.node));
+                        }
+                    }
+                }
+            }
+        }
+        for (name, node) in &self.nodes {
+            for (resource, capacity) in &node.spec.capacity {
+                let taken = used.get(name.as_str()).and_then(|u| u.get(resource)).copied().unwrap_or(0);
+                let free = node.free.get(resource).copied().unwrap_or(0);
+                if capacity - taken != free {
+                    return Err(format!("node `{name}`: {free} `{resource}` counted free, but {capacity} less {taken} is something else"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any node gives more than it has. Only the removal of capacity under running gangs may cause it.
+    pub fn overcommitted(&self) -> bool {
+        self.nodes.values().any(|n| n.free.values().any(|f| *f < 0))
+    }
+
+    fn charge(&mut self, offer: OfferId, room: Room) {
+        for pod in &room.placement {
+            if let Some(node) = self.nodes.get_mut(&pod.node) {
+                for (resource, amount) in &room.per_pod[&pod.pod_set] {
+                    if let Some(free) = node.free.get_mut(resource) {
+                        *free -= amount;
+                    }
+                }
+                for (resource, indexes) in &pod.accelerators {
+                    node.taken.entry(resource.clone()).or_default().extend(indexes);
+                }
+            }
+        }
+        self.rooms.insert(offer, room);
+    }
+
+    /// Extended resources (those with a `/`) are devices with numbers; each pod gets the lowest that are free.
+    fn assign_accelerators(&self, placement: &mut [PodPlacement], per_pod: &BTreeMap<String, Amounts>) {
+        let mut taken: BTreeMap<(String, String), BTreeSet<u32>> = BTreeMap::new();
+        for pod in placement {
+            for (resource, amount) in per_pod[&pod.pod_set].iter().filter(|(r, a)| r.contains('/') && **a > 0) {
+                let used =
+                    taken.entry((pod.node.clone(), resource.clone())).or_insert_with(|| self.nodes[&pod.node].taken.get(resource).cloned().unwrap_or_default());
+                let chosen: Vec<u32> = (0..).filter(|i| !used.contains(i)).take(usize::try_from(*amount).unwrap_or(0)).collect();
+                used.extend(&chosen);
+                pod.accelerators.insert(resource.clone(), chosen);
+            }
+        }
+    }
+}
+
+fn node(spec: NodeSpec, only_for: Option<OfferId>) -> Node {
+    Node { free: spec.capacity.clone(), spec, taken: BTreeMap::new(), only_for }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::gang::PodSet;
+
+    fn offer(counter: u64) -> OfferId {
+        OfferId { epoch: 1, leadership: 1, counter }
+    }
+
+    fn ledger(nodes: usize, gpus: i64) -> Ledger {
+        let mut l = Ledger::default();
+        let spec = |i| NodeSpec { name: format!("n{i}"), capacity: Amounts::from([("nvidia.com/gpu".into(), gpus)]), ..NodeSpec::default() };
+        l.set_nodes((0..nodes).map(spec).collect(), Vec::new());
+        l
+    }
+
+    fn gang(count: u32, gpu: i64) -> Gang {
+        Gang {
+            pod_sets: vec![PodSet { name: "main".into(), count, per_pod: Amounts::from([("nvidia.com/gpu".into(), gpu)]), ..PodSet::default() }],
+            max_run: None,
+        }
+    }
+
+    #[test]
+    fn rooms_are_whole_and_accelerators_are_given_once() {
+        let mut l = ledger(2, 4);
+        l.hold(offer(1), &gang(3, 2)).unwrap();
+        l.check().unwrap();
+        assert_eq!(l.pods(offer(1)), 3);
+        assert!(l.hold(offer(2), &gang(2, 2)).is_err(), "only one pod of two fits");
+        assert_eq!(l.pods(offer(2)), 0);
+        l.hold(offer(3), &gang(2, 1)).unwrap();
+        l.check().unwrap();
+        l.release(offer(1));
+        l.check().unwrap();
+        assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>(), 6);
+    }
+
+    #[test]
+    fn nodes_that_vanish_leave_their_rooms_charged() {
+        let mut l = ledger(2, 4);
+        l.hold(offer(1), &gang(2, 4)).unwrap();
+        l.set_nodes(vec![NodeSpec { name: "n0".into(), capacity: Amounts::from([("nvidia.com/gpu".into(), 2)]), ..NodeSpec::default() }], Vec::new());
+        l.check().unwrap();
+        assert!(l.overcommitted());
+        assert_eq!(l.blocks()[0].free["nvidia.com/gpu"], 0, "never reported below zero");
+        l.release(offer(1));
+        l.check().unwrap();
+        assert!(!l.overcommitted());
+    }
+}

@@ -1,0 +1,213 @@
+//! The agent's half of the sync: what a transmission says, and what an answer changes (the protocol's section 5).
+
+use crate::{Agent, Effect, OfferState, Outcome};
+use meridian_shared::ids::Leadership;
+use meridian_shared::packing::Block;
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::{Capacity, Digest, EVENTS_MAX, Inventory, Lane, Run, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION};
+use meridian_shared::time::{Mono, Now};
+use std::collections::BTreeMap;
+
+/// Transmissions whose sending time is remembered; an answer to an older one is ignored.
+const SENT_MAX: usize = 64;
+/// Capacity versions remembered as bases for deltas.
+const BASES_MAX: usize = 8;
+
+/// What was reported of the ledger, version by version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct CapacityReports {
+    revision: Option<u64>,
+    version: u64,
+    acknowledged: u64,
+    bases: BTreeMap<u64, Vec<Block>>,
+}
+
+impl Agent {
+    pub(crate) fn compose_at(&mut self, at: Mono, lane: Lane) -> SyncRequest {
+        if !(self.config.planted.has(Bug::TransmissionReused) && self.transmissions > self.answered + 1) {
+            self.transmissions += 1;
+        }
+        self.sent.insert(self.transmissions, at);
+        while self.sent.len() > SENT_MAX {
+            self.sent.pop_first();
+        }
+        let inventory = (self.inventory_due && self.durable.follows.is_some()).then(|| self.inventory());
+        SyncRequest {
+            version: VERSION,
+            ledger: self.durable.ledger,
+            session: self.session,
+            transmission: self.transmissions,
+            lane,
+            follows: self.durable.follows,
+            answered: self.answered,
+            commands_through: self.commands_through,
+            events: self.events.iter().take(EVENTS_MAX).cloned().collect(),
+            events_from: self.events_from,
+            events_last: self.events_last(),
+            digest: self.digest(),
+            inventory,
+            capacity: self.capacity_report(),
+        }
+    }
+
+    /// Digest of open offers and live attempts.
+    pub(crate) fn digest(&self) -> Digest {
+        let offers = self.offers.keys().fold(Digest::default(), |d, o| d.with_offer(*o));
+        self.runs.iter().fold(offers, |d, (uid, run)| d.with_grant(*uid, run.fence))
+    }
+
+    fn inventory(&self) -> Inventory {
+        let runs = self
+            .runs
+            .iter()
+            .map(|(uid, r)| Run {
+                uid: *uid,
+                fence: r.fence,
+                offer: r.offer,
+                attempt: r.attempt,
+                running: r.phase == crate::leg::Phase::Running,
+                stopping: r.phase == crate::leg::Phase::Stopping,
+                term: r.term,
+                on_loss: r.on_loss,
+                spec: r.spec,
+            })
+            .collect();
+        let known = |leadership: Leadership, record| self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record));
+        let ends = self
+            .durable
+            .tombstones
+            .values()
+            .filter(|t| t.acknowledged.is_none_or(|(leadership, record, _)| !known(leadership, record)))
+            .map(|t| t.end.clone())
+            .collect();
+        Inventory {
+            for_leadership: self.durable.follows,
+            runs,
+            offers: self.offers.iter().map(|(id, o)| (*id, o.uid)).collect(),
+            ends,
+            receipts: self.durable.receipts.values().flat_map(|by| by.values().cloned()).collect(),
+        }
+    }
+
+    fn capacity_report(&mut self) -> Option<Capacity> {
+        if self.capacity.revision != Some(self.ledger.revision()) {
+            let blocks = self.ledger.blocks();
+            let changed = self.capacity.revision.is_none() || self.capacity.bases.get(&self.capacity.version) != Some(&blocks);
+            self.capacity.revision = Some(self.ledger.revision());
+            if changed {
+                self.capacity.version += 1;
+                self.capacity.bases.insert(self.capacity.version, blocks);
+                while self.capacity.bases.len() > BASES_MAX {
+                    self.capacity.bases.pop_first();
+                }
+            }
+        }
+        if self.capacity.version == self.capacity.acknowledged {
+            return None;
+        }
+        let current = self.capacity.bases.get(&self.capacity.version).cloned().unwrap_or_default();
+        let base = self.capacity.bases.get(&self.capacity.acknowledged).map(|b| (self.capacity.acknowledged, b));
+        let (base, blocks) = match base {
+            None => (None, current),
+            Some((version, old)) => (Some(version), delta(old, &current)),
+        };
+        Some(Capacity {
+            version: self.capacity.version,
+            after_command: self.commands_through,
+            base,
+            blocks,
+            provisionable: self.ledger.pools().to_vec(),
+            runner: self.config.runner,
+            guarded: self.config.guarded,
+            located: self.config.located.clone(),
+        })
+    }
+
+    pub(crate) fn on_answer(&mut self, at: Mono, now: Now, answer: SyncAnswer, out: &mut Outcome) {
+        match answer {
+            SyncAnswer::Ok(response) => self.on_response(at, now, *response, out),
+            SyncAnswer::Refused(SyncRefusal::Superseded { by }) if by != self.session => out.effects.push(Effect::Superseded),
+            SyncAnswer::Refused(_) => {}
+        }
+    }
+
+    fn on_response(&mut self, at: Mono, now: Now, response: SyncResponse, out: &mut Outcome) {
+        if response.version != VERSION || response.session != self.session {
+            return;
+        }
+        let Some(sent) = self.sent.get(&response.transmission).copied() else { return };
+        if !self.follow(response.leadership, out) {
+            return;
+        }
+        self.answered = self.answered.max(response.transmission);
+        self.durable.note_receipt(&response.receipt, &response.members, &mut out.store);
+        self.ranges = response.ranges;
+        while self.events_from <= response.events_through && self.events.pop_front().is_some() {
+            self.events_from += 1;
+        }
+        for (uid, fence, record) in response.ends_acknowledged {
+            self.acknowledge_end(uid, fence, (response.leadership, record, now.wall), out);
+        }
+        for (uid, fence) in response.renewals {
+            self.renew(at, sent, uid, fence, out);
+        }
+        for (number, command) in (response.commands_from..).zip(response.commands) {
+            if number == self.commands_through + 1 {
+                self.commands_through = number;
+                self.on_command(at, sent, command, out);
+            }
+        }
+        self.inventory_due = response.want_inventory;
+        self.capacity.acknowledged = self.capacity.acknowledged.max(response.capacity_acknowledged);
+        self.poll = response.poll;
+    }
+
+    /// Whether an answer of this leadership may be taken; a newer one is made durable first.
+    fn follow(&mut self, leadership: Leadership, out: &mut Outcome) -> bool {
+        if let Some(known) = self.durable.follows {
+            if known == leadership {
+                return true;
+            }
+            if leadership.epoch < known.epoch && !self.config.planted.has(Bug::AgentTakesOlderEpoch) {
+                return false;
+            }
+            if leadership.epoch == known.epoch && !self.config.planted.has(Bug::AgentTakesTwinLeadership) {
+                return false;
+            }
+        }
+        self.durable.follow(leadership, &mut out.store);
+        self.commands_through = 0;
+        self.capacity.acknowledged = 0;
+        self.inventory_due = true;
+        true
+    }
+
+    fn renew(&mut self, at: Mono, sent: Mono, uid: meridian_shared::ids::Uid, fence: meridian_shared::ids::Fence, out: &mut Outcome) {
+        let counts_from = if self.config.planted.has(Bug::AgentCountsFromArrival) { at } else { sent };
+        let Some(run) = self.runs.get_mut(&uid).filter(|r| r.fence == fence && r.phase != crate::leg::Phase::Stopping) else { return };
+        let Some(lease) = &mut run.lease else { return };
+        let before = lease.lapses;
+        if lease.renew(counts_from, at) && lease.lapses > before {
+            let deadline = lease.lapses;
+            self.store_run(uid, out);
+            let deadline = self.boot_time(deadline);
+            out.effects.push(Effect::Renew { uid, fence, deadline });
+        }
+    }
+
+    /// Offers that wait for a provider.
+    pub fn waiting(&self) -> impl Iterator<Item = meridian_shared::ids::OfferId> + '_ {
+        self.offers.iter().filter(|(_, o)| matches!(o.state, OfferState::Waiting)).map(|(id, _)| *id)
+    }
+}
+
+/// Blocks whose count changed, with the new count; zero for those that are gone.
+fn delta(old: &[Block], new: &[Block]) -> Vec<Block> {
+    let key = |b: &Block| Block { nodes: 0, ..b.clone() };
+    let mut changed: BTreeMap<Block, u32> = old.iter().map(|b| (key(b), 0)).collect();
+    let before: BTreeMap<Block, u32> = old.iter().map(|b| (key(b), b.nodes)).collect();
+    for b in new {
+        changed.insert(key(b), b.nodes);
+    }
+    changed.into_iter().filter(|(k, n)| before.get(k) != Some(n)).map(|(k, nodes)| Block { nodes, ..k }).collect()
+}

@@ -1,0 +1,273 @@
+//! What happens at the agent's own side: restarts, the runner's and the provider's words, and time.
+
+use crate::durable::{Durable, StoredRun, Tombstone};
+use crate::ledger::Ledger;
+use crate::leg::{Happening, Phase, Step, step};
+use crate::{
+    Agent, Config, Effect, Found, FoundState, LiveRun, OfferState, Outcome, ProviderEvent, RunnerEvent, StopCause, TOMBSTONE_KEPT, TOMBSTONES_MAX,
+    UNKNOWN_OFFER, link,
+};
+use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Session, Uid};
+use meridian_shared::lease;
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::{End, EndResult, Event, RefuseReason};
+use meridian_shared::time::{Millis, Mono, Now, Wall};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How often old tombstones are looked for.
+const PURGE_EVERY: Millis = Millis::mins(60);
+
+pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, random: u64, now: Now) -> (Agent, Outcome) {
+    let mut out = Outcome::default();
+    let counter = durable.new_session(&mut out.store);
+    let lead = now.wall.0 - i64::try_from(now.mono.0).unwrap_or(i64::MAX);
+    let mut agent = Agent {
+        session: Session { counter, id: random },
+        ledger: Ledger::default(),
+        offers: BTreeMap::new(),
+        withdrawn: BTreeSet::new(),
+        runs: BTreeMap::new(),
+        transmissions: 0,
+        sent: BTreeMap::new(),
+        answered: 0,
+        commands_through: 0,
+        events: VecDeque::new(),
+        events_from: 1,
+        inventory_due: true,
+        ranges: Vec::new(),
+        capacity: link::CapacityReports::default(),
+        poll: lease::poll(lease::TERM_MIN_DEFAULT),
+        due: Mono(0),
+        purged: now.wall,
+        wall_lead: Some(lead),
+        wall_lead_first: lead,
+        durable: Durable::new(durable.ledger),
+        config,
+    };
+    let stored = durable.runs.clone();
+    agent.durable = durable;
+    for (uid, run) in stored {
+        agent.adopt(uid, run, lead);
+    }
+    for this in found {
+        agent.on_found(this, &mut out);
+    }
+    // What is stored but was not found never comes back: occupy its name, then bury it.
+    let missing: Vec<(Uid, Fence)> = agent.runs.iter().filter(|(_, r)| r.phase == Phase::Absent).map(|(uid, r)| (*uid, r.fence)).collect();
+    for (uid, fence) in missing {
+        let run = agent.runs.get_mut(&uid).expect("listed just now");
+        run.phase = Phase::Stopping;
+        out.effects.push(Effect::Stop { uid, fence });
+    }
+    agent.on_time(now.mono, now, &mut out);
+    (agent, out)
+}
+
+impl Agent {
+    /// Takes a stored attempt back as *absent* until the runner is seen to have it.
+    fn adopt(&mut self, uid: Uid, run: StoredRun, lead: i64) {
+        // A deadline of another boot means nothing; on this boot, what a pause skipped while nobody looked counts as elapsed.
+        let same_boot = run.boot == self.config.boot;
+        let skipped = Millis(u64::try_from(lead.saturating_sub(run.lead)).unwrap_or(0));
+        let lease = run.lease.filter(|_| same_boot).map(|l| lease::AgentLease { lapses: l.lapses - skipped, ..l });
+        self.ledger.adopt(run.offer, run.placement.clone(), run.per_pod.clone());
+        self.runs.insert(
+            uid,
+            LiveRun {
+                fence: run.fence,
+                offer: run.offer,
+                attempt: run.attempt,
+                phase: Phase::Absent,
+                lease,
+                term: run.term,
+                on_loss: run.on_loss,
+                spec: run.spec,
+                stopped_by: run.stopped_by,
+                pod_failures: run.pod_failures,
+            },
+        );
+    }
+
+    fn on_found(&mut self, found: Found, out: &mut Outcome) {
+        let Found { uid, fence, state } = found;
+        let known = self.runs.get_mut(&uid).filter(|r| r.fence == fence);
+        match (known, state) {
+            (Some(run), FoundState::Live { running }) => {
+                run.phase = if running { Phase::Running } else { Phase::Starting };
+                // Without a lease that counts on this boot, or with a stop already ordered, it must end now.
+                let unleased = run.lease.is_none() && run.on_loss == meridian_shared::protocol::OnLoss::Fence;
+                if unleased || run.stopped_by.is_some() {
+                    let cause = run.stopped_by.unwrap_or(StopCause::Lapse);
+                    self.order_stop(uid, cause, out);
+                } else if running {
+                    self.say(Event::Running { uid, fence });
+                }
+            }
+            (Some(run), FoundState::Ended { result, pod_failures, ran }) => {
+                run.phase = Phase::Running;
+                self.bury(uid, fence, result, pod_failures, ran, out);
+            }
+            // Nobody remembers its lease: it is stopped, and what is only a grave already is left alone.
+            (None, FoundState::Live { .. }) => {
+                out.effects.push(Effect::Stop { uid, fence });
+            }
+            (None, FoundState::Ended { .. }) => {}
+        }
+    }
+
+    pub(crate) fn on_runner(&mut self, event: RunnerEvent, out: &mut Outcome) {
+        match event {
+            RunnerEvent::Running { uid, fence } => match step(self.phase(uid, fence), Happening::Started) {
+                Step::Run => {
+                    self.runs.get_mut(&uid).expect("a phase other than absent").phase = Phase::Running;
+                    self.store_run(uid, out);
+                    self.say(Event::Running { uid, fence });
+                }
+                Step::Start | Step::Stop | Step::Bury | Step::Repeat | Step::Ignore => {}
+            },
+            RunnerEvent::Ended { uid, fence, result, pod_failures, ran } => match step(self.phase(uid, fence), Happening::Over) {
+                Step::Bury => self.bury(uid, fence, result, pod_failures, ran, out),
+                Step::Start | Step::Run | Step::Stop | Step::Repeat | Step::Ignore => {}
+            },
+        }
+    }
+
+    /// Writes the tombstone, gives the room back, and says how it ended.
+    fn bury(&mut self, uid: Uid, fence: Fence, result: EndResult, pod_failures: u32, ran: Millis, out: &mut Outcome) {
+        let run = self.runs.remove(&uid).expect("the caller found this run");
+        let result = match (result, run.stopped_by) {
+            (EndResult::Stopped, Some(StopCause::Lapse)) => EndResult::LeaseLapsed,
+            (EndResult::Stopped, None) => EndResult::NodeLost { message: "the run was not found after a restart of the agent".into() },
+            (other, _) => other,
+        };
+        self.ledger.release(run.offer);
+        out.effects.push(Effect::Deprovision { offer: run.offer });
+        self.durable.drop_run(uid, &mut out.store);
+        let end = End { uid, fence, result, pod_failures: pod_failures.max(run.pod_failures), ran };
+        if !self.config.planted.has(Bug::EndForgotten) {
+            self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
+        }
+        self.say(Event::Ended(end));
+    }
+
+    pub(crate) fn on_provider(&mut self, at: Mono, event: ProviderEvent, out: &mut Outcome) {
+        match event {
+            ProviderEvent::Waiting { offer, reason, estimate } => {
+                if let Some(open) = self.offers.get(&offer) {
+                    let uid = open.uid;
+                    self.say(Event::Waiting { offer, uid, reason, estimate });
+                }
+            }
+            ProviderEvent::Ready { offer, nodes } => self.on_provided(at, offer, nodes, out),
+            ProviderEvent::Failed { offer, reason } => {
+                if let Some(open) = self.offers.get(&offer) {
+                    let uid = open.uid;
+                    self.drop_offer(offer, out);
+                    self.say(Event::Refused { offer, uid, reason: RefuseReason::ProviderFailed, text: reason });
+                }
+            }
+        }
+    }
+
+    fn on_provided(&mut self, at: Mono, offer: OfferId, nodes: Vec<crate::ledger::NodeSpec>, out: &mut Outcome) {
+        let Some(open) = self.offers.get(&offer).filter(|o| matches!(o.state, OfferState::Waiting)).cloned() else {
+            out.effects.push(Effect::Deprovision { offer });
+            return;
+        };
+        self.ledger.add_provided(offer, nodes);
+        match self.try_hold(offer, &open) {
+            Ok(()) => {
+                let until = at + open.hold;
+                self.due = self.due.min(until);
+                self.offers.get_mut(&offer).expect("found above").state = OfferState::Held { until };
+                self.say(Event::Held { offer, uid: open.uid });
+            }
+            Err(misfit) => {
+                self.drop_offer(offer, out);
+                self.say(Event::Refused {
+                    offer,
+                    uid: open.uid,
+                    reason: RefuseReason::ProviderFailed,
+                    text: format!("the provider's nodes do not do: {misfit}"),
+                });
+            }
+        }
+    }
+
+    /// Ends holds and begins stops that are due, and drops tombstones that were kept long enough.
+    pub(crate) fn on_time(&mut self, at: Mono, now: Now, out: &mut Outcome) {
+        if at >= self.due {
+            let expired: Vec<(OfferId, Uid)> =
+                self.offers.iter().filter(|(_, o)| matches!(o.state, OfferState::Held { until } if at >= until)).map(|(id, o)| (*id, o.uid)).collect();
+            for (offer, uid) in expired {
+                self.drop_offer(offer, out);
+                self.say(Event::Gone { offer, uid, expired: true });
+            }
+            let lapsing: Vec<Uid> = self.runs.iter().filter(|(_, r)| r.lease.is_some_and(|l| at >= l.stop_at())).map(|(uid, _)| *uid).collect();
+            for uid in lapsing {
+                let phase = self.runs[&uid].phase;
+                if step(phase, Happening::Lapse) == Step::Stop {
+                    self.order_stop(uid, StopCause::Lapse, out);
+                }
+            }
+            let holds = self.offers.values().filter_map(|o| match o.state {
+                OfferState::Held { until } => Some(until),
+                OfferState::Waiting => None,
+            });
+            let leases = self.runs.values().filter(|r| r.phase != Phase::Stopping).filter_map(|r| r.lease.map(|l| l.stop_at()));
+            self.due = holds.chain(leases).min().unwrap_or(Mono(u64::MAX));
+        }
+        if self.durable.tombstones.len() >= TOMBSTONES_MAX || now.wall.since(self.purged) >= PURGE_EVERY {
+            self.purged = now.wall;
+            self.purge(now.wall, out);
+        }
+    }
+
+    fn purge(&mut self, wall: Wall, out: &mut Outcome) {
+        let crowded = self.durable.tombstones.len() >= TOMBSTONES_MAX;
+        let mut acknowledged: Vec<(Wall, Uid, Fence)> =
+            self.durable.tombstones.iter().filter_map(|((u, f), t)| t.acknowledged.map(|(_, _, at)| (at, *u, *f))).collect();
+        acknowledged.sort_unstable();
+        let crowd = if crowded { TOMBSTONES_MAX / 10 } else { 0 };
+        for (i, (since, uid, fence)) in acknowledged.into_iter().enumerate() {
+            if i < crowd || wall.since(since) >= TOMBSTONE_KEPT {
+                self.durable.unbury(uid, fence, &mut out.store);
+                out.effects.push(Effect::Forget { uid, fence });
+            }
+        }
+    }
+
+    pub(crate) fn acknowledge_end(&mut self, uid: Uid, fence: Fence, by: (Leadership, RecordNumber, Wall), out: &mut Outcome) {
+        if let Some(grave) = self.durable.tombstones.get(&(uid, fence)).filter(|t| t.acknowledged.is_none_or(|(l, r, _)| (l, r) != (by.0, by.1))) {
+            let grave = Tombstone { acknowledged: Some(by), ..grave.clone() };
+            self.durable.bury(grave, &mut out.store);
+        }
+    }
+
+    /// Makes the current state of a live attempt durable.
+    pub(crate) fn store_run(&mut self, uid: Uid, out: &mut Outcome) {
+        let run = &self.runs[&uid];
+        let stored = StoredRun {
+            fence: run.fence,
+            offer: run.offer,
+            attempt: run.attempt,
+            phase: run.phase,
+            term: run.term,
+            on_loss: run.on_loss,
+            spec: run.spec,
+            lease: run.lease.map(|l| lease::AgentLease { lapses: self.boot_time(l.lapses), ..l }),
+            lead: self.wall_lead.unwrap_or(0),
+            boot: self.config.boot,
+            stopped_by: run.stopped_by,
+            placement: run.placement.clone(),
+            per_pod: self.ledger.per_pod(run.offer),
+            pod_failures: run.pod_failures,
+        };
+        self.durable.put_run(uid, stored, &mut out.store);
+    }
+
+    /// A moment of our elapsed time as a moment of plain boot time.
+    pub(crate) fn boot_time(&self, at: Mono) -> Mono {
+        at - Millis(self.skipped())
+    }
+}
