@@ -4,8 +4,7 @@ use crate::durable::{Durable, StoredRun, Tombstone};
 use crate::ledger::Ledger;
 use crate::leg::{Happening, Phase, Step, step};
 use crate::{
-    Agent, Config, Effect, Found, FoundState, LiveRun, OfferState, Outcome, ProviderEvent, RunnerEvent, StopCause, TOMBSTONE_KEPT, TOMBSTONES_MAX,
-    UNKNOWN_OFFER, link,
+    Agent, Config, Effect, Found, FoundState, LiveRun, OfferState, Outcome, ProviderEvent, RunnerEvent, StopCause, TOMBSTONE_KEPT, TOMBSTONES_MAX, link,
 };
 use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Session, Uid};
 use meridian_shared::lease;
@@ -259,7 +258,7 @@ impl Agent {
             lead: self.wall_lead.unwrap_or(0),
             boot: self.config.boot,
             stopped_by: run.stopped_by,
-            placement: run.placement.clone(),
+            placement: self.ledger.placement(run.offer),
             per_pod: self.ledger.per_pod(run.offer),
             pod_failures: run.pod_failures,
         };
