@@ -75,7 +75,8 @@ impl World {
                 self.state.catalog.remove(key);
             }
             Record::TokenMinted { hash, cluster, region, jurisdiction, expires, replace, .. } => {
-                let token = Token { cluster: cluster.clone(), region: region.clone(), jurisdiction: jurisdiction.clone(), expires: *expires, replace: *replace };
+                let token =
+                    Token { cluster: cluster.clone(), region: region.clone(), jurisdiction: jurisdiction.clone(), expires: *expires, replace: *replace };
                 self.state.tokens.insert(hash.clone(), token);
             }
             Record::TokenUsed { hash } => {
@@ -130,7 +131,13 @@ impl World {
         orphaned
     }
 
-    fn absorb_led(&mut self, number: RecordNumber, leadership: Leadership, recovery: Option<crate::record::RecoveryStart>, foreign: &[(Leadership, RecordNumber)]) {
+    fn absorb_led(
+        &mut self,
+        number: RecordNumber,
+        leadership: Leadership,
+        recovery: Option<crate::record::RecoveryStart>,
+        foreign: &[(Leadership, RecordNumber)],
+    ) {
         for (other, last) in foreign {
             self.state.ranges.push((*other, *last, *last));
             self.state.last = self.state.last.max(*last);
@@ -193,7 +200,10 @@ impl World {
                 self.state.offers = self.state.offers.max(offer.counter);
                 self.settle(*uid, |w, _| {
                     w.happen(Happening::Offer, number);
-                    w.legs.insert(*offer, Leg { cluster: cluster.clone(), ledger: *ledger, state: LegState::Offered, fence: None, accepted: false, note: None, estimate: None });
+                    w.legs.insert(
+                        *offer,
+                        Leg { cluster: cluster.clone(), ledger: *ledger, state: LegState::Offered, fence: None, accepted: false, note: None, estimate: None },
+                    );
                 });
             }
             Record::Waited { uid, offer, reason, estimate } => self.settle(*uid, |w, _| {
@@ -300,7 +310,14 @@ impl World {
         });
     }
 
-    fn absorb_adopted(&mut self, number: RecordNumber, cluster: &meridian_shared::ids::ClusterName, ledger: meridian_shared::ids::LedgerId, run: &meridian_shared::protocol::Run, at: Wall) {
+    fn absorb_adopted(
+        &mut self,
+        number: RecordNumber,
+        cluster: &meridian_shared::ids::ClusterName,
+        ledger: meridian_shared::ids::LedgerId,
+        run: &meridian_shared::protocol::Run,
+        at: Wall,
+    ) {
         self.settle(run.uid, |w, total| {
             w.happen(Happening::Adopt, number);
             w.legs.clear();
@@ -384,7 +401,8 @@ impl World {
                 self.queues.wait(class, place);
             }
             if phase.charged() {
-                let queue = self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
+                let queue =
+                    self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
                 self.queues.charge(uid, queue, &w.flavors, &shape.gang.total());
             }
             for leg in w.legs.values() {

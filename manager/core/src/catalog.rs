@@ -5,9 +5,7 @@
 
 use crate::input::{Actor, Key};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
-use meridian_objects::spec::{
-    ClusterQueueSpec, ClusterSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy,
-};
+use meridian_objects::spec::{ClusterQueueSpec, ClusterSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy};
 use meridian_objects::{Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
 use meridian_shared::time::Wall;
@@ -155,7 +153,7 @@ impl Catalog {
     /// Every worker cluster.
     pub fn clusters(&self) -> impl Iterator<Item = (ClusterName, &ClusterSpec)> {
         self.all(Kind::Cluster).filter_map(|(key, stored)| match &stored.object.spec {
-            Spec::Cluster(spec) => Some((ClusterName::new(&key.name), spec)),
+            Spec::Cluster(spec) => Some((ClusterName::new(&key.name), &**spec)),
             _ => None,
         })
     }
@@ -163,7 +161,7 @@ impl Catalog {
     /// Every residency policy with its version.
     pub fn residency_policies(&self) -> impl Iterator<Item = (&str, RecordNumber, &ResidencyPolicySpec)> {
         self.all(Kind::ResidencyPolicy).filter_map(|(key, stored)| match &stored.object.spec {
-            Spec::ResidencyPolicy(spec) => Some((&*key.name, stored.changed, spec)),
+            Spec::ResidencyPolicy(spec) => Some((&*key.name, stored.changed, &**spec)),
             _ => None,
         })
     }
@@ -172,7 +170,7 @@ impl Catalog {
     pub fn dispatch_policy(&self, cluster_queue: &str) -> Option<&DispatchPolicySpec> {
         let policies = || {
             self.all(Kind::DispatchPolicy).filter_map(|(_, stored)| match &stored.object.spec {
-                Spec::DispatchPolicy(spec) => Some(spec),
+                Spec::DispatchPolicy(spec) => Some(&**spec),
                 _ => None,
             })
         };

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Clusters asked at once in a race.
-pub const RACE_MAX: usize = 20;
+pub(crate) const RACE_MAX: usize = 20;
 
 /// Why one cluster is better than another: field order is the policy, the last field breaks every tie.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,12 +75,14 @@ impl Turn<'_> {
                 heads.extend(self.world.queues.first_from(class, Some(place)).map(|p| (p, class)));
                 continue;
             }
-            let tried = queue.map_err(Why::Route).and_then(|queue| self.start(uid, class, &shape, &queue).map_err(|why| (why, queue.clone())).map_err(|(why, queue)| {
-                if self.world.state.catalog.cluster_queue(&queue).is_some_and(Queues::strict) {
-                    blocked.insert(queue);
-                }
-                why.unwrap_or(Why::NoCluster)
-            }));
+            let tried = queue.map_err(Why::Route).and_then(|queue| {
+                self.start(uid, class, &shape, &queue).map_err(|why| (why, queue.clone())).map_err(|(why, queue)| {
+                    if self.world.state.catalog.cluster_queue(&queue).is_some_and(Queues::strict) {
+                        blocked.insert(queue);
+                    }
+                    why.unwrap_or(Why::NoCluster)
+                })
+            });
             match tried {
                 Ok(()) => {
                     self.world.live.blocked.remove(&class);
@@ -294,7 +296,14 @@ impl Turn<'_> {
             fence = old;
         }
         self.record(Record::Granted { uid, offer, fence, at: self.now.wall });
-        let entry = Entry { action: "grant".into(), subject: uid.to_string(), cluster: Some(cluster.to_string()), verdict: None, rule: None, detail: Some(fence.to_string()) };
+        let entry = Entry {
+            action: "grant".into(),
+            subject: uid.to_string(),
+            cluster: Some(cluster.to_string()),
+            verdict: None,
+            rule: None,
+            detail: Some(fence.to_string()),
+        };
         self.audit(Actor::system(), entry);
         self.world.live.counts.grants += 1;
         let others: Vec<OfferId> = self.workload(uid).map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect()).unwrap_or_default();
@@ -365,7 +374,14 @@ impl Turn<'_> {
         let cluster = leg.cluster.clone();
         if self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running)) {
             self.record(Record::StopOrdered { uid, fence, reason, by: by.clone() });
-            let entry = Entry { action: "stop".into(), subject: uid.to_string(), cluster: Some(cluster.to_string()), verdict: None, rule: None, detail: Some(format!("{reason:?}")) };
+            let entry = Entry {
+                action: "stop".into(),
+                subject: uid.to_string(),
+                cluster: Some(cluster.to_string()),
+                verdict: None,
+                rule: None,
+                detail: Some(format!("{reason:?}")),
+            };
             self.audit(by.clone(), entry);
         }
         self.say(&cluster, Said::Stop(uid, fence, reason));
@@ -424,11 +440,12 @@ fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gang) -> bool 
     gang.pod_sets.iter().all(|set| {
         let selector = set.node_selector.iter().filter(|(k, _)| spec.node_labels.contains_key(*k)).all(|(k, v)| spec.node_labels.get(k) == Some(v));
         // Requirements on keys that the flavor doesn't speak of are left to the nodes.
-        let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| term.iter().filter(|r| spec.node_labels.contains_key(&r.key)).all(|r| r.matches(&spec.node_labels));
+        let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| {
+            term.iter().filter(|r| spec.node_labels.contains_key(&r.key)).all(|r| r.matches(&spec.node_labels))
+        };
         let affinity = set.affinity.is_empty() || set.affinity.iter().any(term_fits);
-        let tolerated = spec.taints.iter().all(|t| {
-            t.effect == TaintEffect::PreferNoSchedule || set.tolerations.iter().chain(&spec.tolerations).any(|tol| tol.covers(t))
-        });
+        let tolerated =
+            spec.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || set.tolerations.iter().chain(&spec.tolerations).any(|tol| tol.covers(t)));
         selector && affinity && tolerated
     })
 }

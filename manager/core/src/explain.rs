@@ -143,7 +143,9 @@ impl Why {
             Self::Quota(NoQuota::NotCovered { resource }) => format!("add `{resource}` to a resource group, or don't ask for it"),
             Self::Quota(NoQuota::NoMatchingFlavor { .. }) => "add a flavor whose labels and taints fit, or change the pods' selectors".into(),
             Self::Quota(NoQuota::ExceedsQuota { asks, .. }) => format!("raise the nominal quota to {asks} or more, or ask for less"),
-            Self::Quota(NoQuota::Used { asks, free, .. }) => format!("{} more free quota: the end of another workload of the queue, or a higher nominal quota", asks - free),
+            Self::Quota(NoQuota::Used { asks, free, .. }) => {
+                format!("{} more free quota: the end of another workload of the queue, or a higher nominal quota", asks - free)
+            }
             Self::Forbidden(_) => "nothing that the submitter can do: the policy's owner decides".into(),
             Self::NoCluster | Self::NotConnected => "start or join its agent".into(),
             Self::NotInQueue => "add it to the queue's MultiKueueConfig".into(),
@@ -294,7 +296,10 @@ impl World {
         match reasons.and_then(|by| by.iter().min_by_key(|(_, w)| rank(w))) {
             Some((cluster, why)) => {
                 let of = reasons.map_or(0, |by| by.len());
-                (format!("waits: none of {of} clusters can start it now; nearest is `{cluster}`: {}", why.words()), format!("at `{cluster}`: {}", why.would_help()))
+                (
+                    format!("waits: none of {of} clusters can start it now; nearest is `{cluster}`: {}", why.words()),
+                    format!("at `{cluster}`: {}", why.would_help()),
+                )
             }
             None => ("waits for the next scheduling pass".into(), String::new()),
         }

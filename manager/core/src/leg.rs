@@ -64,7 +64,8 @@ pub enum Answer {
 
 impl State {
     /// Every state.
-    pub const ALL: [Self; 9] = [Self::Offered, Self::Waiting, Self::Held, Self::Granted, Self::Running, Self::Ended, Self::Refused, Self::Withdrawn, Self::Expired];
+    pub const ALL: [Self; 9] =
+        [Self::Offered, Self::Waiting, Self::Held, Self::Granted, Self::Running, Self::Ended, Self::Refused, Self::Withdrawn, Self::Expired];
 
     /// Whether the leg could still come to hold.
     pub const fn open(self) -> bool {
@@ -114,8 +115,7 @@ pub const fn step(state: State, event: Event) -> Answer {
 mod tests {
     use super::*;
 
-    const EVENTS: [Event; 8] =
-        [Event::Waiting, Event::Held, Event::Refused, Event::Expired, Event::Withdraw, Event::Grant, Event::Running, Event::Over];
+    const EVENTS: [Event; 8] = [Event::Waiting, Event::Held, Event::Refused, Event::Expired, Event::Withdraw, Event::Grant, Event::Running, Event::Over];
 
     #[test]
     fn the_full_matrix() {
@@ -129,10 +129,7 @@ mod tests {
         };
         let rows: Vec<String> = State::ALL.iter().map(|s| EVENTS.iter().map(|e| letter(step(*s, *e))).collect()).collect();
         // columns: Waiting Held Refused Expired Withdraw Grant Running Over
-        assert_eq!(
-            rows,
-            ["WHRET...", "WHRET...", "W-RETG..", "----..UE", "----..-E", "-----.--", "<<---...", "<<---...", "<<---..."],
-        );
+        assert_eq!(rows, ["WHRET...", "WHRET...", "W-RETG..", "----..UE", "----..-E", "-----.--", "<<---...", "<<---...", "<<---..."],);
     }
 
     #[test]

@@ -52,7 +52,7 @@ use catalog::Catalog;
 use explain::Why;
 use input::{Actor, Bodies, Input, Key, Outcome};
 use meridian_objects::Kind;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, JournalId, LedgerId, Leadership, OfferId, RecordNumber, Region, Session, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
@@ -65,6 +65,9 @@ use rooms::Rooms;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Version of the snapshot's form.
+pub const SNAPSHOT_VERSION: u32 = 1;
 
 /// What a manager is started with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -150,6 +153,7 @@ pub struct State {
     /// Workloads.
     pub workloads: BTreeMap<Uid, Workload>,
     /// Runs of unknown uids.
+    #[serde(with = "catalog::pairs")]
     pub orphans: BTreeMap<(Uid, Fence), Orphan>,
     /// Head of the audit log.
     pub audit: Head,
@@ -427,6 +431,25 @@ pub struct World {
 }
 
 impl World {
+    /// Everything durable as bytes: what a journal keeps instead of the records before it.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let classes: Vec<(ClassId, &record::Class)> = self.queues.classes().map(|(id, class)| (id, &**class)).collect();
+        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes)).expect("our own types serialise")
+    }
+
+    /// The world of a snapshot.
+    pub fn restore(bytes: &[u8], config: Config) -> Result<Self, String> {
+        let (version, state, classes): (u32, State, Vec<(ClassId, record::Class)>) =
+            serde_json::from_slice(bytes).map_err(|e| format!("the snapshot can't be read: {e}"))?;
+        if version != SNAPSHOT_VERSION {
+            return Err(format!("the snapshot has version {version}, this manager reads version {SNAPSHOT_VERSION}"));
+        }
+        let mut world = Self::empty(state.journal, config);
+        world.state = state;
+        world.recount(classes);
+        Ok(world)
+    }
+
     /// The one door.
     pub fn apply(&mut self, now: Now, input: Input, bodies: &dyn Bodies) -> Outcome {
         let mut turn = Turn::new(self, now, bodies);
@@ -451,9 +474,7 @@ impl World {
         if workload.submitted >= self.state.led_since || self.config.planted.has(meridian_shared::planted::Bug::RecoveryDispatches) {
             return false;
         }
-        let released = !recovery.restored
-            && workload.on_loss == OnLoss::Fence
-            && ManagerLease::from_composed(self.live.led_at, workload.term).lapsed(now);
+        let released = !recovery.restored && workload.on_loss == OnLoss::Fence && ManagerLease::from_composed(self.live.led_at, workload.term).lapsed(now);
         !released
     }
 
@@ -469,7 +490,14 @@ impl World {
 
     /// When `Turn` is next needed; `None` while nothing is timed.
     pub fn next_deadline(&self, now: Now) -> Option<Mono> {
-        let soonest = self.live.not_before.values().copied().chain(self.live.refused.values().map(|(t, _, _)| *t)).chain(self.live.clusters.values().map(|c| c.backed_off).filter(|b| *b > now.mono)).min();
+        let soonest = self
+            .live
+            .not_before
+            .values()
+            .copied()
+            .chain(self.live.refused.values().map(|(t, _, _)| *t))
+            .chain(self.live.clusters.values().map(|c| c.backed_off).filter(|b| *b > now.mono))
+            .min();
         [Some(self.live.due), soonest].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
     }
 

@@ -206,9 +206,7 @@ impl Queues {
     /// Chooses a flavor for every resource of `total`: per group the first flavor, in the queue's order, in which the
     /// whole group fits within nominal quota and which `serves` the pods.
     pub fn assign(&self, queue: &str, spec: &ClusterQueueSpec, total: &Amounts, serves: &dyn Fn(&str) -> bool) -> Result<BTreeMap<String, Arc<str>>, NoQuota> {
-        let used = |flavor: &str, resource: &str| {
-            self.usage.get(queue).and_then(|u| u.get(&(Arc::from(flavor), resource.to_owned()))).copied().unwrap_or(0)
-        };
+        let used = |flavor: &str, resource: &str| self.usage.get(queue).and_then(|u| u.get(&(Arc::from(flavor), resource.to_owned()))).copied().unwrap_or(0);
         let mut chosen = BTreeMap::new();
         let asked: Vec<(&String, &i64)> = total.iter().filter(|(_, a)| **a > 0).collect();
         for (resource, _) in &asked {
@@ -254,7 +252,7 @@ impl Queues {
 
     /// Whether a blocked head stops everything behind it.
     pub fn strict(spec: &ClusterQueueSpec) -> bool {
-        spec.queueing_strategy == QueueingStrategy::StrictFIFO
+        spec.queueing_strategy == QueueingStrategy::StrictFifo
     }
 }
 

@@ -7,7 +7,7 @@ use crate::audit::Line;
 use crate::input::{Actor, Key};
 use meridian_objects::Object;
 use meridian_shared::gang::Gang;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, Leadership, OfferId, RecordNumber, Region, Session, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};

@@ -56,7 +56,8 @@ impl Turn<'_> {
         for (uid, offer) in &open {
             self.record(Record::Withdrawn { uid: *uid, offer: *offer });
         }
-        let uids: Vec<Uid> = self.world.state.workloads.iter().filter(|(_, w)| matches!(w.phase, Phase::Reserved | Phase::Dispatching)).map(|(u, _)| *u).collect();
+        let uids: Vec<Uid> =
+            self.world.state.workloads.iter().filter(|(_, w)| matches!(w.phase, Phase::Reserved | Phase::Dispatching)).map(|(u, _)| *u).collect();
         for uid in uids {
             self.after_leg(uid);
         }
@@ -95,7 +96,14 @@ impl Turn<'_> {
     }
 
     pub(crate) fn close_recovery(&mut self, by: Actor) {
-        let entry = Entry { action: "recovery-closed".into(), subject: self.world.state.leadership.to_string(), cluster: None, verdict: None, rule: None, detail: None };
+        let entry = Entry {
+            action: "recovery-closed".into(),
+            subject: self.world.state.leadership.to_string(),
+            cluster: None,
+            verdict: None,
+            rule: None,
+            detail: None,
+        };
         self.record(Record::RecoveryClosed { by: by.clone() });
         self.audit(by, entry);
         self.world.live.awaited.clear();

@@ -6,7 +6,7 @@ use crate::explain::Why;
 use crate::input::{Actor, Bodies, Key, Outcome, Reply};
 use crate::outbox::Said;
 use crate::record::Record;
-use crate::{World, Workload};
+use crate::{Workload, World};
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::time::Now;
@@ -58,7 +58,12 @@ impl<'a> Turn<'a> {
         let class = self.world.queues.class(workload.class);
         let mut keys = vec![
             World::key_of(workload),
-            Key { scope: None, kind: Kind::Workload, namespace: Some(workload.namespace.clone()), name: crate::view::workload_name(&workload.name, workload.submitted) },
+            Key {
+                scope: None,
+                kind: Kind::Workload,
+                namespace: Some(workload.namespace.clone()),
+                name: crate::view::workload_name(&workload.name, workload.submitted),
+            },
             Key { scope: None, kind: Kind::LocalQueue, namespace: Some(workload.namespace.clone()), name: class.queue.clone() },
         ];
         if let Some(queue) = self.world.state.catalog.local_queue(&class.namespace, &class.queue) {

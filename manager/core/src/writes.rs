@@ -9,14 +9,14 @@ use crate::workload::Phase;
 use crate::{World, residency};
 use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting};
 use meridian_objects::{Kind, Object, job_to_workload};
-use meridian_shared::ids::{ClusterName, ContentHash, Region, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::{OnLoss, StopReason};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Most changes in one transaction.
-pub const CHANGES_MAX: usize = 10_000;
+pub(crate) const CHANGES_MAX: usize = 10_000;
 
 /// Labels that name one workload and decide nothing.
 const NAMING_LABELS: [&str; 4] = ["job-name", "batch.kubernetes.io/job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
@@ -144,15 +144,17 @@ impl Turn<'_> {
         if let Some(uid) = self.job_at(key) {
             let there = self.workload(uid).expect("names lead to workloads");
             let same = there.body == body_hash(object, uid);
-            return if same { Ok(()) } else { invalid("spec", format!("{key} exists with another spec, and a job's spec can't be changed: delete it and create it again")) };
+            return if same {
+                Ok(())
+            } else {
+                invalid("spec", format!("{key} exists with another spec, and a job's spec can't be changed: delete it and create it again"))
+            };
         }
         let job = job_to_workload(object).map_err(|errors| {
             let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Rejection { index: 0, reason: RejectionReason::Invalid, field: errors.first().map(|e| e.field.to_string()), message: all.join("; ") }
         })?;
-        let Some(queue) = &job.queue else {
-            return invalid("metadata.labels", "the job names no queue: add the label `kueue.x-k8s.io/queue-name`".into());
-        };
+        let queue = &job.queue;
         let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
         if catalog.local_queue(&namespace, queue).is_none() {
             return invalid(
@@ -170,7 +172,10 @@ impl Turn<'_> {
         {
             return invalid(
                 "spec.template.spec.terminationGracePeriodSeconds",
-                format!("a grace period of {grace} is longer than the stop budget of {} that a lease term of {term} leaves: shorten it, or choose a longer term", lease::stop_budget(term)),
+                format!(
+                    "a grace period of {grace} is longer than the stop budget of {} that a lease term of {term} leaves: shorten it, or choose a longer term",
+                    lease::stop_budget(term)
+                ),
             );
         }
         self.judge_place(catalog, &class_of(object, &job, &namespace, queue))
@@ -185,7 +190,9 @@ impl Turn<'_> {
                     return reject(
                         RejectionReason::Forbidden,
                         None,
-                        format!("residency policy `{name}` (version {version}) doesn't allow this workload to be stored in `{here}`, where this manager is: submit it to a manager in an allowed jurisdiction"),
+                        format!(
+                            "residency policy `{name}` (version {version}) doesn't allow this workload to be stored in `{here}`, where this manager is: submit it to a manager in an allowed jurisdiction"
+                        ),
                     );
                 }
             }
@@ -228,7 +235,14 @@ impl Turn<'_> {
 
     fn audit_change(&mut self, key: &Key, by: &Actor, how: &str) {
         if Catalog::is_rule(key.kind) {
-            let entry = Entry { action: "rule".into(), subject: key.to_string(), cluster: key.scope.as_ref().map(ToString::to_string), verdict: Some(how.into()), rule: None, detail: None };
+            let entry = Entry {
+                action: "rule".into(),
+                subject: key.to_string(),
+                cluster: key.scope.as_ref().map(ToString::to_string),
+                verdict: Some(how.into()),
+                rule: None,
+                detail: None,
+            };
             self.audit(by.clone(), entry);
         }
     }
@@ -245,7 +259,7 @@ impl Turn<'_> {
         }
         let job = job_to_workload(&object).expect("judged before");
         let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
-        let queue = job.queue.clone().expect("judged before");
+        let queue = job.queue.clone();
         let (term, on_loss) = self.lease_of(&self.world.state.catalog, &namespace, &queue);
         let class = class_of(&object, &job, &namespace, &queue);
         let priority = self.world.state.catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).unwrap_or(0);
@@ -333,7 +347,8 @@ fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection>
         ),
         Spec::DispatchPolicy(spec) => {
             let _: &QuotaWhileWaiting = &spec.quota_while_waiting;
-            lease::fits(spec.on_cluster_loss.term, spec.on_cluster_loss.term).or_else(|why| reject(RejectionReason::Invalid, Some("spec.onClusterLoss.term"), why))
+            lease::fits(spec.on_cluster_loss.term, spec.on_cluster_loss.term)
+                .or_else(|why| reject(RejectionReason::Invalid, Some("spec.onClusterLoss.term"), why))
         }
         _ => Ok(()),
     }
@@ -375,7 +390,7 @@ fn class_of(object: &Object, job: &meridian_objects::JobWorkload, namespace: &Ar
         queue: Arc::from(queue),
         kind: Arc::from("Job"),
         labels,
-        regions: job.regions.iter().cloned().map(Region::from).collect(),
+        regions: job.regions.iter().cloned().collect(),
         gang: Arc::new(job.gang.clone()),
     }
 }
