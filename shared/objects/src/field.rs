@@ -213,7 +213,8 @@ impl<'p> Item<'p> {
 
     fn wrong(&self, wanted: &str) {
         let remedy = match self.value {
-            Value::Number(number) if wanted == "a string" => format!("quote it: \"{number}\""),
+            Value::Number(number) if wanted == "a string" && !number.is_f64() => format!("quote it: \"{number}\""),
+            Value::Number(_) if wanted == "a string" => "put it into quotes".to_owned(),
             Value::Bool(flag) if wanted == "a string" => format!("quote it: \"{flag}\""),
             Value::String(text) if wanted == "a boolean" && ["yes", "on", "y"].contains(&text.as_str()) => "write `true`".to_owned(),
             Value::String(text) if wanted == "a boolean" && ["no", "off", "n"].contains(&text.as_str()) => "write `false`".to_owned(),

@@ -83,6 +83,9 @@ impl Object {
             metadata.remove("generateName");
             metadata.insert("name".to_owned(), json!(name));
         }
+        if let Spec::Namespace(namespace) = &mut self.spec {
+            namespace.labels = spec::core::with_name(std::mem::take(&mut namespace.labels), name);
+        }
     }
 
     /// `kind/namespace/name` or `kind/name`, for people; a name still to be made shows as its prefix and `*`.

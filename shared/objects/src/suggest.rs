@@ -18,18 +18,22 @@ pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c s
         .map(|(_, candidate)| candidate)
 }
 
-/// Levenshtein's edit distance, with one row kept.
+/// Optimal string alignment: Levenshtein's edit distance in which two neighbours that changed places count as one slip.
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut above: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+    for i in 1..=a.len() {
+        let mut next = vec![i];
+        for j in 1..=b.len() {
+            let replaced = row[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = replaced.min(row[j] + 1).min(next[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(above[j - 2] + 1);
+            }
+            next.push(least);
         }
+        above = std::mem::replace(&mut row, next);
     }
     row[b.len()]
 }
@@ -44,7 +48,7 @@ mod tests {
         assert_eq!(nearest("ClusterQue", words), Some("ClusterQueue"));
         assert_eq!(nearest("clusterqueue", words), Some("ClusterQueue"));
         assert_eq!(nearest("Deployment", words), None);
-        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!((distance("kitten", "sitting"), distance("Jbo", "Job"), distance("", "ab")), (3, 1, 2));
         assert_eq!(nearest(&"x".repeat(100), words), None);
     }
 }

@@ -6,10 +6,13 @@ use std::collections::BTreeMap;
 /// Largest priority that a user's class may have; Kubernetes keeps the ones above for itself.
 const MAX_USER_PRIORITY: i64 = 1_000_000_000;
 
+/// The label that Kubernetes gives every namespace: its own name. Selectors that pick one namespace rely on it.
+pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
 /// A namespace; what counts about it are its labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespaceSpec {
-    /// The labels that selectors of queues and residency policies look at.
+    /// The labels that selectors of queues and residency policies look at, with [`NAMESPACE_NAME_LABEL`].
     pub labels: BTreeMap<String, String>,
 }
 
@@ -26,7 +29,15 @@ pub struct PriorityClassSpec {
 
 pub(crate) fn read_namespace(root: &Fields<'_>, labels: &BTreeMap<String, String>) -> NamespaceSpec {
     root.known(&["spec"]);
-    NamespaceSpec { labels: labels.clone() }
+    let metadata = root.fields("metadata");
+    let name = metadata.as_ref().and_then(|metadata| metadata.text("name")).unwrap_or_default();
+    NamespaceSpec { labels: with_name(labels.clone(), name) }
+}
+
+/// The labels of the namespace `name`, as Kubernetes would show them. A namespace that nobody declared has these alone.
+pub fn with_name(mut labels: BTreeMap<String, String>, name: &str) -> BTreeMap<String, String> {
+    labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
+    labels
 }
 
 pub(crate) fn read_priority_class(root: &Fields<'_>) -> PriorityClassSpec {

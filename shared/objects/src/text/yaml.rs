@@ -4,7 +4,7 @@ use super::node::{At, Broken, Content, Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES,
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 use serde_saphyr::options::DuplicateKeyPolicy;
-use serde_saphyr::{Location, Options, Spanned};
+use serde_saphyr::{Error, Location, Options, Spanned};
 use std::fmt;
 
 /// Most values that aliases may repeat: enough for any honest anchor, and too few for a bomb.
@@ -15,6 +15,8 @@ const MAX_ALIASES: usize = 2_000;
 const MAX_ANCHORS: usize = 1_000;
 /// Most merge keys (`<<`) of one text.
 const MAX_MERGE_KEYS: usize = 1_000;
+/// Longest message of the YAML reader that is passed on; some quote the text.
+const MAX_MESSAGE_CHARS: usize = 200;
 
 /// The documents of a text; empty ones are left out.
 pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
@@ -140,21 +142,63 @@ impl<'de> Visitor<'de> for RawVisitor {
 }
 
 /// What the YAML reader found, in words and with a remedy for the usual slips.
-fn broken(text: &str, error: &serde_saphyr::Error) -> Broken {
+fn broken(text: &str, error: &Error) -> Broken {
     let at = error.location().map(at).unwrap_or_default();
-    let full = error.to_string();
-    // the reader ends its messages with the place, which we show ourselves
-    let message = full.split(" at line ").next().unwrap_or(&full);
-    let message: String = message.lines().next().unwrap_or_default().chars().take(200).collect();
-    let line = (at.line as usize).checked_sub(1).and_then(|index| text.lines().nth(index)).unwrap_or_default();
-    let remedy = match error.without_snippet() {
-        serde_saphyr::Error::DuplicateMappingKey { .. } => "write the key once",
-        serde_saphyr::Error::Budget { .. }
-        | serde_saphyr::Error::AliasReplayLimitExceeded { .. }
-        | serde_saphyr::Error::AliasReplayStackDepthExceeded { .. } => "write it out, or split the file",
-        serde_saphyr::Error::UnknownAnchor { .. } => "define the anchor before it is used",
-        _ if line.trim_start_matches(' ').starts_with('\t') => "indent with spaces, not with tabs",
-        _ => "correct the YAML; the indentation of this line and the one above is the usual cause",
+    let mut inner = error;
+    while let Error::AliasError { error, .. } | Error::WithSnippet { error, .. } = inner {
+        inner = error;
+    }
+    let (message, remedy) = match inner {
+        Error::DuplicateMappingKey { key: Some(key), .. } => (format!("the key `{key}` is there twice"), "write the key once"),
+        Error::Budget { breach, .. } => (format!("this is more than one file may hold: {breach:?}"), "split the file, or write it flatter"),
+        Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } | Error::AliasExpansionLimitExceeded { .. } => {
+            (format!("aliases repeat more than {MAX_REPEATED_EVENTS} values"), "write the values out")
+        }
+        Error::RecursiveReferencesRequireWeakTypes { .. } => ("an alias stands for something that it is part of".to_owned(), "write the values out"),
+        Error::UnknownAnchor { .. } => (words(inner), "define the anchor before it is used"),
+        Error::NonFiniteFloat { .. } => ("this number is not finite".to_owned(), "write a finite number, or quote it"),
+        Error::BinaryNotUtf8 { .. } => ("this binary value is not text".to_owned(), "write text"),
+        _ if is_indented_by_tab(text, at) => (words(inner), "indent with spaces, not with tabs"),
+        _ => (words(inner), "correct the YAML here or in the line above; indentation and quotes are the usual cause"),
     };
     Broken { at, message, remedy: remedy.to_owned() }
+}
+
+/// The reader's own words, without the place, which we show ourselves.
+fn words(error: &Error) -> String {
+    let full = error.to_string();
+    let first = full.lines().next().unwrap_or_default().split(" at line ").next().unwrap_or_default();
+    first.chars().take(MAX_MESSAGE_CHARS).collect()
+}
+
+fn is_indented_by_tab(text: &str, at: At) -> bool {
+    let line = (at.line as usize).checked_sub(1).and_then(|index| text.lines().nth(index));
+    line.is_some_and(|line| line.trim_start_matches(' ').starts_with('\t'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_told_in_words() {
+        let check = |text: &str, line: u32, column: u32, message: &str, remedy: &str| {
+            let broken = read(text).unwrap_err();
+            assert_eq!((broken.at.line, broken.at.column, broken.message.as_str()), (line, column, message), "{text}");
+            assert!(broken.remedy.contains(remedy), "{}", broken.remedy);
+        };
+        check("a: 1\na: 2\n", 2, 1, "the key `a` is there twice", "write the key once");
+        check("a: &a [*a]\n", 1, 8, "an alias stands for something that it is part of", "write the values out");
+        check("a: *b\n", 1, 4, "alias references unknown anchor", "define the anchor");
+        check("a: .nan\n", 1, 4, "this number is not finite", "finite number");
+        check("a: !!binary \"//79\"\n", 1, 13, "this binary value is not text", "write text");
+        check("a:\n\tb: 1\n", 2, 2, "tabs disallowed within this context (block indentation)", "indent with spaces");
+        check("a: {b: 1\n", 1, 4, "unclosed bracket '{'", "indentation and quotes");
+    }
+
+    #[test]
+    fn words_are_those_of_yaml_1_2() {
+        let nodes = read("a: yes\nb: true\nc: ~\nd: 1e3\ne: '1'\n").unwrap();
+        assert_eq!(nodes[0].clone().into_value(), serde_json::json!({"a": "yes", "b": true, "c": null, "d": 1000.0, "e": "1"}));
+    }
 }
