@@ -11,7 +11,7 @@ mod meridian;
 mod status;
 mod watch;
 
-pub(crate) use self::meridian::{ApplyResult, ClusterAction, JoinAnswer, JoinRequest, LogQuery};
+pub(crate) use self::meridian::{ApplyResult, ClusterAction, JoinRequest, LogQuery};
 pub(crate) use self::status::Status;
 pub(crate) use self::watch::{Change, ChangeKind, Watch};
 
@@ -142,12 +142,15 @@ pub(crate) struct Client {
 impl Client {
     /// A client for `access`. Nothing is sent yet.
     pub(crate) fn new(access: &Access) -> Result<Self, Error> {
+        // the HTTP client wants one provider of cryptography per process; an error only says that there is one already
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let setup = |why: &dyn std::fmt::Display| Error::Setup(why.to_string());
         let base: Url = access.server.parse().map_err(|error| Error::Setup(format!("`{}` is not a URL: {error}", access.server)))?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         if let Some(token) = &access.token {
-            let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| setup(&"the token has characters that no header may have"))?;
+            let mut value =
+                HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| setup(&"the token has characters that no header may have"))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }

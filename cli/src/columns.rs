@@ -8,6 +8,7 @@ use meridian_objects::{Kind, quantity};
 use serde_json::Value;
 
 /// One column: its header and what it says about an object.
+#[derive(Clone, Copy)]
 struct Column {
     header: &'static str,
     wide: bool,
@@ -24,14 +25,14 @@ const fn wide(header: &'static str, cell: fn(&Value, Timestamp) -> Cell) -> Colu
 
 /// How objects of one kind are shown.
 pub(crate) struct Columns {
-    columns: Vec<&'static Column>,
+    columns: Vec<Column>,
     namespaces: bool,
 }
 
 impl Columns {
     /// The columns of `kind`; `namespaces` puts the namespace in front.
     pub(crate) fn of(kind: Kind, is_wide: bool, namespaces: bool) -> Self {
-        let columns = columns(kind).iter().filter(|column| is_wide || !column.wide).collect();
+        let columns = columns(kind).into_iter().filter(|column| is_wide || !column.wide).collect();
         Self { columns, namespaces: namespaces && kind.namespaced() }
     }
 
@@ -56,85 +57,101 @@ impl Columns {
 
 const AGE: Column = column("AGE", |object, now| Cell::new(age::since(text(object, "/metadata/creationTimestamp"), now)));
 
-fn columns(kind: Kind) -> &'static [Column] {
+fn columns(kind: Kind) -> Vec<Column> {
     match kind {
-        Kind::Job => &[
-            column("QUEUE", |o, _| Cell::new(jobs::queue(o))),
-            column("STATE", |o, _| Cell::state(jobs::state(o))),
-            column("CLUSTER", |o, _| Cell::new(jobs::cluster(o))),
-            column("PODS", |o, _| Cell::new(jobs::pods(o))),
-            AGE,
-            wide("PRIORITY-CLASS", |o, _| Cell::new(text(o, "/metadata/labels/kueue.x-k8s.io~1priority-class"))),
-            wide("REASON", |o, _| Cell::new(jobs::reason(o))),
-        ],
-        Kind::Workload => &[
-            column("QUEUE", |o, _| Cell::new(text(o, "/spec/queueName"))),
-            column("RESERVED-IN", |o, _| Cell::new(text(o, "/status/admission/clusterQueue"))),
-            column("ADMITTED", |o, _| Cell::state(condition(o, "Admitted"))),
-            column("FINISHED", |o, _| Cell::state(condition(o, "Finished"))),
-            column("CLUSTER", |o, _| Cell::new(text(o, "/status/clusterName"))),
-            AGE,
-            wide("PRIORITY", |o, _| Cell::new(number(o, "/spec/priority"))),
-        ],
-        Kind::ClusterQueue => &[
-            column("COHORT", |o, _| Cell::new(first_text(o, &["/spec/cohortName", "/spec/cohort"]))),
-            column("STRATEGY", |o, _| Cell::new(text(o, "/spec/queueingStrategy"))),
-            column("PENDING", |o, _| Cell::new(number(o, "/status/pendingWorkloads"))),
-            column("ADMITTED", |o, _| Cell::new(number(o, "/status/admittedWorkloads"))),
-            wide("RESERVING", |o, _| Cell::new(number(o, "/status/reservingWorkloads"))),
-            wide("ACTIVE", |o, _| Cell::state(condition(o, "Active"))),
-            wide("AGE", AGE.cell),
-        ],
-        Kind::LocalQueue => &[
+        Kind::Job => job_columns(),
+        Kind::Workload => workload_columns(),
+        Kind::ClusterQueue => cluster_queue_columns(),
+        Kind::LocalQueue => vec![
             column("CLUSTERQUEUE", |o, _| Cell::new(text(o, "/spec/clusterQueue"))),
             column("PENDING", |o, _| Cell::new(number(o, "/status/pendingWorkloads"))),
             column("ADMITTED", |o, _| Cell::new(number(o, "/status/admittedWorkloads"))),
             AGE,
         ],
-        Kind::Cluster => &[
-            column("REGION", |o, _| Cell::new(text(o, "/spec/region"))),
-            column("JURISDICTION", |o, _| Cell::new(text(o, "/spec/jurisdiction"))),
-            column("STATE", |o, _| Cell::state(text(o, "/status/state"))),
-            column("GPUS", |o, _| Cell::new(gpus(o, "/status/capacity"))),
-            column("FREE", |o, _| Cell::new(gpus(o, "/status/free"))),
-            column("LAST-SYNC", |o, now| Cell::new(age::since(text(o, "/status/lastSyncTime"), now))),
-            AGE,
-            wide("WORKLOADS", |o, _| Cell::new(number(o, "/status/workloads"))),
-            wide("VERSION", |o, _| Cell::new(text(o, "/status/version"))),
-        ],
-        Kind::ResourceFlavor => &[wide("NODE-LABELS", |o, _| Cell::new(pairs(o, "/spec/nodeLabels"))), AGE],
-        Kind::Cohort => &[column("PARENT", |o, _| Cell::new(first_text(o, &["/spec/parentName", "/spec/parent"]))), AGE],
-        Kind::WorkloadPriorityClass | Kind::PriorityClass => &[column("VALUE", |o, _| Cell::new(number(o, "/value"))), AGE],
-        Kind::AdmissionCheck => &[
+        Kind::Cluster => cluster_columns(),
+        Kind::ResourceFlavor => vec![wide("NODE-LABELS", |o, _| Cell::new(pairs(o, "/spec/nodeLabels"))), AGE],
+        Kind::Cohort => vec![column("PARENT", |o, _| Cell::new(first_text(o, &["/spec/parentName", "/spec/parent"]))), AGE],
+        Kind::WorkloadPriorityClass | Kind::PriorityClass => vec![column("VALUE", |o, _| Cell::new(number(o, "/value"))), AGE],
+        Kind::AdmissionCheck => vec![
             column("CONTROLLER", |o, _| Cell::new(text(o, "/spec/controllerName"))),
             column("PARAMETERS", |o, _| Cell::new(text(o, "/spec/parameters/name"))),
             AGE,
         ],
-        Kind::MultiKueueConfig => &[column("CLUSTERS", |o, _| Cell::new(list(o, "/spec/clusters"))), AGE],
-        Kind::MultiKueueCluster => &[column("CONNECTED", |o, _| Cell::state(condition(o, "Active"))), AGE],
-        Kind::ProvisioningRequestConfig => &[
+        Kind::MultiKueueConfig => vec![column("CLUSTERS", |o, _| Cell::new(list(o, "/spec/clusters"))), AGE],
+        Kind::MultiKueueCluster => vec![column("CONNECTED", |o, _| Cell::state(condition(o, "Active"))), AGE],
+        Kind::ProvisioningRequestConfig => vec![
             column("CLASS", |o, _| Cell::new(text(o, "/spec/provisioningClassName"))),
             column("RESOURCES", |o, _| Cell::new(list(o, "/spec/managedResources"))),
             AGE,
         ],
-        Kind::Namespace => &[
+        Kind::Namespace => vec![
             column("STATUS", |o, _| Cell::state(or(text(o, "/status/phase"), "Active"))),
             AGE,
             wide("LABELS", |o, _| Cell::new(pairs(o, "/metadata/labels"))),
         ],
-        Kind::ResidencyPolicy => &[
+        Kind::ResidencyPolicy => vec![
             column("ALLOW", |o, _| Cell::new(places(o, "/spec/allow"))),
             column("DENY", |o, _| Cell::new(places(o, "/spec/deny"))),
             column("ON-CHANGE", |o, _| Cell::new(text(o, "/spec/onChange"))),
             AGE,
         ],
-        Kind::DispatchPolicy => &[
+        Kind::DispatchPolicy => vec![
             column("MODE", |o, _| Cell::new(text(o, "/spec/mode"))),
             column("ON-LOSS", |o, _| Cell::new(text(o, "/spec/onClusterLoss/mode"))),
             column("TERM", |o, _| Cell::new(text(o, "/spec/onClusterLoss/term"))),
             AGE,
         ],
     }
+}
+
+fn job_columns() -> Vec<Column> {
+    vec![
+        column("QUEUE", |o, _| Cell::new(jobs::queue(o))),
+        column("STATE", |o, _| Cell::state(jobs::state(o))),
+        column("CLUSTER", |o, _| Cell::new(jobs::cluster(o))),
+        column("PODS", |o, _| Cell::new(jobs::pods(o))),
+        AGE,
+        wide("PRIORITY-CLASS", |o, _| Cell::new(text(o, "/metadata/labels/kueue.x-k8s.io~1priority-class"))),
+        wide("REASON", |o, _| Cell::new(jobs::reason(o))),
+    ]
+}
+
+fn workload_columns() -> Vec<Column> {
+    vec![
+        column("QUEUE", |o, _| Cell::new(text(o, "/spec/queueName"))),
+        column("RESERVED-IN", |o, _| Cell::new(text(o, "/status/admission/clusterQueue"))),
+        column("ADMITTED", |o, _| Cell::state(condition(o, "Admitted"))),
+        column("FINISHED", |o, _| Cell::state(condition(o, "Finished"))),
+        column("CLUSTER", |o, _| Cell::new(text(o, "/status/clusterName"))),
+        AGE,
+        wide("PRIORITY", |o, _| Cell::new(number(o, "/spec/priority"))),
+    ]
+}
+
+fn cluster_queue_columns() -> Vec<Column> {
+    vec![
+        column("COHORT", |o, _| Cell::new(first_text(o, &["/spec/cohortName", "/spec/cohort"]))),
+        column("STRATEGY", |o, _| Cell::new(text(o, "/spec/queueingStrategy"))),
+        column("PENDING", |o, _| Cell::new(number(o, "/status/pendingWorkloads"))),
+        column("ADMITTED", |o, _| Cell::new(number(o, "/status/admittedWorkloads"))),
+        wide("RESERVING", |o, _| Cell::new(number(o, "/status/reservingWorkloads"))),
+        wide("ACTIVE", |o, _| Cell::state(condition(o, "Active"))),
+        wide("AGE", AGE.cell),
+    ]
+}
+
+fn cluster_columns() -> Vec<Column> {
+    vec![
+        column("REGION", |o, _| Cell::new(text(o, "/spec/region"))),
+        column("JURISDICTION", |o, _| Cell::new(text(o, "/spec/jurisdiction"))),
+        column("STATE", |o, _| Cell::state(text(o, "/status/state"))),
+        column("GPUS", |o, _| Cell::new(gpus(o, "/status/capacity"))),
+        column("FREE", |o, _| Cell::new(gpus(o, "/status/free"))),
+        column("LAST-SYNC", |o, now| Cell::new(age::since(text(o, "/status/lastSyncTime"), now))),
+        AGE,
+        wide("WORKLOADS", |o, _| Cell::new(number(o, "/status/workloads"))),
+        wide("VERSION", |o, _| Cell::new(text(o, "/status/version"))),
+    ]
 }
 
 /// The text at a JSON pointer; empty when there is none.
@@ -187,7 +204,12 @@ fn gpus(object: &Value, pointer: &str) -> String {
 
 /// Jurisdictions, regions and clusters of one side of a residency policy.
 fn places(object: &Value, pointer: &str) -> String {
-    ["jurisdictions", "regions", "clusters"].iter().map(|part| list(object, &format!("{pointer}/{part}"))).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
+    ["jurisdictions", "regions", "clusters"]
+        .iter()
+        .map(|part| list(object, &format!("{pointer}/{part}")))
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 #[cfg(test)]
@@ -242,9 +264,9 @@ mod tests {
         });
         assert_eq!(
             show(Kind::Cluster, false, false, &[cluster, json!({"metadata": {"name": "new\u{1b}"}})]),
-            "NAME       REGION         JURISDICTION   STATE   GPUS   FREE   LAST-SYNC   AGE\n\
-             eu         europe-west4   EU             Ready   12     1      2s          25h\n\
-             new\\x1b    -              -              -       -      -      -           -\n"
+            "NAME      REGION         JURISDICTION   STATE   GPUS   FREE   LAST-SYNC   AGE\n\
+             eu        europe-west4   EU             Ready   12     1      2s          25h\n\
+             new\\x1b   -              -              -       -      -      -           -\n"
         );
     }
 
@@ -256,8 +278,12 @@ mod tests {
             "NAME   COHORT   STRATEGY         PENDING   ADMITTED\ndws    all      BestEffortFIFO   1         3\n"
         );
         let policy = json!({"metadata": {"name": "eu-only"}, "spec": {"allow": {"jurisdictions": ["EU"], "regions": []}, "deny": {"clusters": ["eu-lab", "x"]}, "onChange": "Evict"}});
-        assert_eq!(show(Kind::ResidencyPolicy, false, false, &[policy]), "NAME      ALLOW   DENY       ON-CHANGE   AGE\neu-only   EU      eu-lab,x   Evict       -\n");
-        let workload = json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "priority": 7}, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}});
+        assert_eq!(
+            show(Kind::ResidencyPolicy, false, false, &[policy]),
+            "NAME      ALLOW   DENY       ON-CHANGE   AGE\neu-only   EU      eu-lab,x   Evict       -\n"
+        );
+        let workload =
+            json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "priority": 7}, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}});
         assert_eq!(
             show(Kind::Workload, true, false, &[workload]),
             "NAME   QUEUE   RESERVED-IN   ADMITTED   FINISHED   CLUSTER   AGE   PRIORITY\nw      q       -             True       -          -         -     7\n"

@@ -28,8 +28,6 @@ use std::io;
 pub(crate) fn run(cli: Cli) -> u8 {
     start_tracing(cli.globals.verbose);
     let mut session = Session::new(cli.globals.clone(), Out::of_process(cli.globals.no_color), Box::new(io::stdin()));
-    // TLS needs a provider of cryptography; an error would mean that there is one already
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

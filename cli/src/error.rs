@@ -50,9 +50,14 @@ impl Error {
             Self::Usage(_) | Self::Selector(_) => EXIT_USAGE,
             // whoever closed the pipe, `head` for one, has seen enough
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
-            Self::Refused(_) | Self::Reported | Self::Kubeconfig(_) | Self::Client(_) | Self::Files(_) | Self::Audit(_) | Self::Output(_) | Self::Render(..) => {
-                EXIT_FAILED
-            }
+            Self::Refused(_)
+            | Self::Reported
+            | Self::Kubeconfig(_)
+            | Self::Client(_)
+            | Self::Files(_)
+            | Self::Audit(_)
+            | Self::Output(_)
+            | Self::Render(..) => EXIT_FAILED,
         }
     }
 

@@ -121,7 +121,8 @@ fn collect(path: &Path, named: bool, depth: usize, found: &mut Vec<PathBuf>) -> 
         return Err(Error::TooMuch { path: path.to_owned(), what: format!("is nested deeper than {DEPTH_MAX} directories") });
     }
     if std::fs::metadata(path).map_err(failed)?.is_dir() {
-        let mut entries = std::fs::read_dir(path).map_err(failed)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let mut entries =
+            std::fs::read_dir(path).map_err(failed)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         entries.sort();
         for entry in entries {
             collect(&entry, false, depth + 1, found)?;

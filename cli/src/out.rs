@@ -5,7 +5,6 @@
 
 use crate::error::Error;
 use crate::printable;
-use crate::table::Tone;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -80,11 +79,6 @@ impl Out {
     pub(crate) fn yaml(&mut self, value: &impl Serialize) -> Result<(), Error> {
         let text = yaml(value)?;
         self.raw(text.as_bytes())
-    }
-
-    /// `text` with its tone, where colour is wanted. A tone only repeats what the text says.
-    pub(crate) fn tinted(&self, text: &str, tone: Tone) -> String {
-        tone.paint(text, self.colour)
     }
 }
 

@@ -11,7 +11,7 @@ const GAP: usize = 3;
 
 /// What a cell's words amount to; shown as a colour where there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tone {
+enum Tone {
     /// Nothing special.
     #[default]
     Plain,
@@ -25,7 +25,7 @@ pub(crate) enum Tone {
 
 impl Tone {
     /// `text` in the tone's colour if `colour` is on.
-    pub(crate) fn paint(self, text: &str, colour: bool) -> String {
+    fn paint(self, text: &str, colour: bool) -> String {
         let code = match self {
             Self::Good => "32",
             Self::Waiting => "33",
@@ -36,7 +36,7 @@ impl Tone {
     }
 
     /// The tone of a word that says in which state something is.
-    pub(crate) fn of_state(word: &str) -> Self {
+    fn of_state(word: &str) -> Self {
         match word {
             "Running" | "Finished" | "Succeeded" | "Complete" | "Ready" | "Active" | "True" | "running" | "held" => Self::Good,
             "Failed" | "Lost" | "False" | "Quarantined" | "Revoked" | "refused" | "forbidden" | "no-room" => Self::Bad,

@@ -91,7 +91,7 @@ impl Explanation {
     fn headline(&self, now: Timestamp) -> String {
         let mut line = format!("{} is {}", self.name, self.state);
         if let Some(since) = moment(&self.since) {
-            line.push_str(&format!(" since {}", age::short(now.duration_since(since))));
+            line.push_str(&format!(" ({})", age::short(now.duration_since(since))));
         }
         if let Some(Position { queue, place, of }) = &self.position {
             line.push_str(&format!(", place {place} of {of} in queue {queue}"));
@@ -144,12 +144,12 @@ mod tests {
         });
         assert_eq!(
             show(answer),
-            "train is Pending since 3m, place 2 of 14 in queue gpus: waits: none of 3 clusters can start it now\n\
+            "train is Pending (3m), place 2 of 14 in queue gpus: waits: none of 3 clusters can start it now\n\
              \n\
-             CLUSTER   REGION            VERDICT     REASON                                  ESTIMATE      WOULD HELP\n\
-             eu        europe-west4      no-room     1 of 4 `nvidia.com/gpu` free, 3 asked for   -   the end of a workload there\n\
-             us        -                 waiting     said \\x1b[31m\"soon\"                     in 5m         -\n\
-             asia      asia-southeast1   forbidden   policy `eu-only`                        after 18:00   -\n\
+             CLUSTER   REGION            VERDICT     REASON                                      ESTIMATE      WOULD HELP\n\
+             eu        europe-west4      no-room     1 of 4 `nvidia.com/gpu` free, 3 asked for   -             the end of a workload there\n\
+             us        -                 waiting     said \\x1b[31m\"soon\"                         in 5m         -\n\
+             asia      asia-southeast1   forbidden   policy `eu-only`                            after 18:00   -\n\
              \n\
              what would help: at `eu`: the end of a workload there\n"
         );
@@ -163,7 +163,7 @@ mod tests {
         });
         assert_eq!(
             show(answer),
-            "train is Running since 60s: running in cluster `eu`: all its pods run there\n\
+            "train is Running (60s): running in cluster `eu`: all its pods run there\n\
              \n\
              CLUSTER   REGION         VERDICT   REASON\n\
              eu        europe-west4   running   all its pods run there\n"

@@ -121,12 +121,12 @@ mod tests {
             {"reason": "FieldValueInvalid", "field": "spec.parallelism", "message": "must be a whole number"},
             {"field": "", "message": "the queue `q` does not exist"},
         ]}});
+        check(422, &invalid.to_string(), "Job `t` is invalid (422 Invalid)\n  spec.parallelism: must be a whole number\n  the queue `q` does not exist");
         check(
-            422,
-            &invalid.to_string(),
-            "Job `t` is invalid (422 Invalid)\n  spec.parallelism: must be a whole number\n  the queue `q` does not exist",
+            503,
+            &json!({"message": "the journal is full", "details": {"retryAfterSeconds": 5}}).to_string(),
+            "the journal is full (503 ServiceUnavailable)\n  try again in 5 s",
         );
-        check(503, &json!({"message": "the journal is full", "details": {"retryAfterSeconds": 5}}).to_string(), "the journal is full (503 ServiceUnavailable)\n  try again in 5 s");
         check(502, "<html>Bad Gateway</html>", "<html>Bad Gateway</html> (502 InternalError)");
         check(500, "", "the manager refused (500 InternalError)");
         check(401, "", "the manager refused (401 Unauthorized)\n  the kubeconfig's token or certificate is not known here; get a current one");

@@ -9,7 +9,7 @@ use meridian_shared::time::Millis;
 use reqwest::Method;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The first pause after a stream broke.
 const PAUSE_FIRST: Millis = Millis(250);
@@ -17,6 +17,8 @@ const PAUSE_FIRST: Millis = Millis(250);
 const PAUSE_MAX: Millis = Millis::secs(10);
 /// Tries in a row that may fail: with the pauses above about a minute, which a restart of a manager takes at most.
 const TRIES_MAX: u32 = 12;
+/// A stream that lasted this long was well, even if it brought nothing: managers end idle streams now and then.
+const WELL_AFTER: Duration = Duration::from_secs(5);
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +57,7 @@ pub(crate) struct Watch {
     client: Client,
     selection: Selection,
     version: String,
-    stream: Option<Lines>,
+    stream: Option<(Lines, Instant)>,
     known: BTreeMap<(String, String), Value>,
     ready: VecDeque<Change>,
     /// Tries in a row that brought nothing.
@@ -99,17 +101,20 @@ impl Watch {
             let mut url = self.client.selection_url(&self.selection);
             url.query_pairs_mut().append_pair("watch", "true").append_pair("allowWatchBookmarks", "true").append_pair("resourceVersion", &self.version);
             let response = self.client.send(self.client.request(Method::GET, url)).await?;
-            self.stream = Some(Lines::new(response));
+            self.stream = Some((Lines::new(response), Instant::now()));
         }
-        let stream = self.stream.as_mut().expect("just opened");
-        match stream.next(&self.client).await? {
+        let (stream, opened) = self.stream.as_mut().expect("just opened");
+        let line = stream.next(&self.client).await;
+        if opened.elapsed() >= WELL_AFTER {
+            self.failures = 0;
+        }
+        match line? {
             Some(line) if line.is_empty() => Ok(()),
             Some(line) => self.take(&line),
             None => {
                 self.stream = None;
-                // managers end streams now and then; one that does so at once is not well
-                let ended = Error::Unreachable { server: self.client.base.to_string(), why: "the stream ended".to_owned(), unsent: false };
-                if self.failures > 0 { Err(ended) } else { self.pause(ended).await }
+                let why = "the stream ended".to_owned();
+                self.pause(Error::Unreachable { server: self.client.base.to_string(), why, unsent: false }).await
             }
         }
     }
@@ -179,7 +184,8 @@ impl Watch {
                 }
                 // a manager that forgets at once what it has just listed must not be asked in a tight loop
                 if self.ready.is_empty() {
-                    let forgot = Error::Unreachable { server: self.client.base.to_string(), why: "the version is forgotten again and again".to_owned(), unsent: false };
+                    let forgot =
+                        Error::Unreachable { server: self.client.base.to_string(), why: "the version is forgotten again and again".to_owned(), unsent: false };
                     return self.pause(forgot).await;
                 }
                 Ok(())

@@ -16,7 +16,10 @@ pub(super) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Er
     let objects = place(session, parsed.objects)?;
     if let Some(unnamed) = objects.iter().find(|object| object.value.name.is_empty()) {
         let Located { place, value } = unnamed;
-        return Err(Error::Refused(format!("{place}: `{}` has only a generateName, so that every apply would make another one; use `create -f`", value.title())));
+        return Err(Error::Refused(format!(
+            "{place}: `{}` has only a generateName, so that every apply would make another one; use `create -f`",
+            value.title()
+        )));
     }
     let client = session.client()?;
     let bodies: Vec<Value> = objects.iter().map(|object| object.value.stored.clone()).collect();
@@ -30,8 +33,7 @@ pub(super) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Er
     }
     let suffix = if args.dry_run { " (dry run)" } else { "" };
     let lines: Vec<_> = answer.results.iter().map(|result| (name(result), format!("{}{suffix}", crate::printable::line(&result.result)))).collect();
-    let documents: Vec<Value> = answer.results.iter().map(|result| json!(result)).collect();
-    show_done(session, &documents, &lines)
+    show_done(session, &[json!(answer)], &lines)
 }
 
 /// Puts namespaced objects that name no namespace into the one to use. One named on the command line must not be

@@ -43,33 +43,9 @@ pub(super) async fn run(session: &mut Session, args: DescribeArgs) -> Result<(),
 
 /// The description of an object.
 pub(super) fn describe(kind: Kind, object: &Value, why: Option<&Explanation>, now: Timestamp, colour: bool) -> Result<String, Error> {
-    let mut page = String::new();
-    let mut facts = Table::new(["Kind:", kind.name()]);
-    let mut fact = |name: &str, value: &str| facts.push(vec![Cell::new(format!("{name}:")), Cell::new(value)]);
-    fact("Name", text(object, "/metadata/name"));
-    if kind.namespaced() {
-        fact("Namespace", text(object, "/metadata/namespace"));
-    }
-    fact("UID", text(object, "/metadata/uid"));
-    let created = text(object, "/metadata/creationTimestamp");
-    fact("Created", &if created.is_empty() { String::new() } else { format!("{created} ({} ago)", age::since(created, now)) });
-    fact("Version", text(object, "/metadata/resourceVersion"));
-    for (title, pointer) in [("Labels", "/metadata/labels"), ("Annotations", "/metadata/annotations")] {
-        let mut title = Some(title);
-        for (key, value) in object.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
-            let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-            match title.take() {
-                Some(title) => fact(title, &format!("{key}={value}")),
-                None => facts.push(vec![Cell::new(" "), Cell::new(format!("{key}={value}"))]),
-            }
-        }
-    }
-    for (header, cell) in Columns::of(kind, true, false).pairs(object, now).into_iter().filter(|(header, _)| *header != "AGE") {
-        facts.push(vec![Cell::new(format!("{}:", title_case(header))), cell]);
-    }
-    page.push_str(&facts.text(colour));
+    let mut page = facts(kind, object, now).text(colour);
     for (title, value) in sections(object) {
-        let yaml = out::yaml(value)?;
+        let yaml = out::yaml(&value)?;
         write!(page, "\n{title}:\n").expect("writing to a string can't fail");
         for line in printable::lines(&yaml).lines() {
             writeln!(page, "  {line}").expect("writing to a string can't fail");
@@ -85,17 +61,49 @@ pub(super) fn describe(kind: Kind, object: &Value, why: Option<&Explanation>, no
     Ok(page)
 }
 
+/// Its identity, and what a table would show of it.
+fn facts(kind: Kind, object: &Value, now: Timestamp) -> Table {
+    let mut facts = Table::new(["Kind:", kind.name()]);
+    // a cell without text would show as a dash; a further line of the same fact has no name
+    let mut fact = |name: &str, value: Cell| facts.push(vec![Cell::new(if name.is_empty() { " ".to_owned() } else { format!("{name}:") }), value]);
+    fact("Name", Cell::new(text(object, "/metadata/name")));
+    if kind.namespaced() {
+        fact("Namespace", Cell::new(text(object, "/metadata/namespace")));
+    }
+    fact("UID", Cell::new(text(object, "/metadata/uid")));
+    let created = text(object, "/metadata/creationTimestamp");
+    fact("Created", Cell::new(if created.is_empty() { String::new() } else { format!("{created} ({} ago)", age::since(created, now)) }));
+    fact("Version", Cell::new(text(object, "/metadata/resourceVersion")));
+    for (title, pointer) in [("Labels", "/metadata/labels"), ("Annotations", "/metadata/annotations")] {
+        let mut title = Some(title);
+        for (key, value) in object.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
+            let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+            fact(title.take().unwrap_or_default(), Cell::new(format!("{key}={value}")));
+        }
+    }
+    for (header, cell) in Columns::of(kind, true, false).pairs(object, now).into_iter().filter(|(header, _)| *header != "AGE") {
+        fact(&title_case(header), cell);
+    }
+    facts
+}
+
 /// Everything of an object but its identity and its conditions, which have places of their own.
-fn sections(object: &Value) -> Vec<(String, &Value)> {
-    let fields = object.as_object().into_iter().flatten();
-    let shown = fields.filter(|(key, value)| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata") && !is_empty(value));
-    shown.map(|(key, value)| (title_case(key), value)).collect()
+fn sections(object: &Value) -> Vec<(String, Value)> {
+    let fields = object.as_object().into_iter().flatten().filter(|(key, _)| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata"));
+    let shown = fields.map(|(key, value)| {
+        let mut value = value.clone();
+        if let (Value::Object(fields), "status") = (&mut value, key.as_str()) {
+            fields.remove("conditions");
+        }
+        (title_case(key), value)
+    });
+    shown.filter(|(_, value)| !is_empty(value)).collect()
 }
 
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::Object(fields) => fields.iter().all(|(key, _)| key == "conditions"),
+        Value::Object(fields) => fields.is_empty(),
         Value::Array(items) => items.is_empty(),
         Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
@@ -121,7 +129,13 @@ fn title_case(text: &str) -> String {
     let is_header = text.chars().all(|c| c.is_uppercase() || !c.is_alphabetic());
     let mut upper = true;
     let each = text.chars().map(|c| {
-        let c = if upper { c.to_ascii_uppercase() } else if is_header { c.to_ascii_lowercase() } else { c };
+        let c = if upper {
+            c.to_ascii_uppercase()
+        } else if is_header {
+            c.to_ascii_lowercase()
+        } else {
+            c
+        };
         upper = !c.is_alphanumeric();
         c
     });
