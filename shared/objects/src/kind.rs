@@ -16,7 +16,7 @@ pub const V1BETA1: &str = "v1beta1";
 pub const V1BETA2: &str = "v1beta2";
 
 /// Every kind that Meridian reads or shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Kind {
     /// What a kind of machine is called and how it is selected.
     ResourceFlavor,

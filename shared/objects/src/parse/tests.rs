@@ -202,7 +202,7 @@ fn anchors_work_and_bombs_do_not() {
     check_error(&format!("a: {}\n", "{a: ".repeat(500)), "f:");
     let deep: String = (0..500).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     check_error(&deep, "f:");
-    check_error(&"[".repeat(100_000), "nested more than 64 deep");
+    check_error(&"[".repeat(100_000), "nested more than 24 deep");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use crate::field::{FieldPath, Segment};
 use serde_json::{Map, Number, Value};
 
-/// Deepest nesting of lists and mappings; real objects stay below twenty.
-pub(crate) const MAX_DEPTH: usize = 64;
+/// Deepest nesting of lists and mappings. Real objects stay below twenty, and the readers recurse: an unoptimised build
+/// needs some 40 KiB of stack per level, which must fit well into the 2 MiB of a worker thread.
+pub(crate) const MAX_DEPTH: usize = 24;
 /// Most documents or list elements of one text.
 pub(crate) const MAX_DOCUMENTS: usize = 10_000;
 /// Most values of one text.
