@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod gang;
 pub mod ids;
 pub mod lease;
+pub mod logs;
 pub mod mac;
 pub mod packing;
 pub mod planted;
