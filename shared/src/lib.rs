@@ -8,6 +8,7 @@
 
 pub mod backoff;
 pub mod gang;
+pub mod identity;
 pub mod ids;
 pub mod lease;
 pub mod logs;

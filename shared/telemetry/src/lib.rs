@@ -1,0 +1,103 @@
+//! Logs and traces, the same for manager and agent.
+//!
+//! ```text
+//! init   logs to stderr as text or JSON; traces over OTLP only where an endpoint is set
+//! trace  W3C trace context; ids of a workload's trace, derived from its uid; the spans of a submission and its legs
+//! otlp   the exporter, on a small runtime of its own
+//! ```
+//!
+//! Logs follow the residency rules of the place where they are written. Exported traces leave that place, so they carry ids
+//! only. Invariant: nothing is exported but spans with the target [`trace::TARGET`], never events, so that no log message or
+//! name can slip out with them.
+
+#![warn(missing_docs)]
+
+mod otlp;
+pub mod trace;
+
+use std::str::FromStr;
+use tracing_subscriber::filter::{EnvFilter, FilterFn};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// What is logged where `RUST_LOG` says nothing.
+const DEFAULT_FILTER: &str = "info";
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for machines.
+    Json,
+}
+
+impl FromStr for Format {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(format!("`{other}` is not a log format; use `text` or `json`")),
+        }
+    }
+}
+
+/// What can go wrong at the start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `RUST_LOG` can't be read.
+    #[error("`RUST_LOG` can't be read: {0}; an example is `info,meridian_manager=debug`")]
+    Filter(#[from] tracing_subscriber::filter::FromEnvError),
+    /// The exporter can't be made.
+    #[error("cannot export traces to `{endpoint}`: {reason}")]
+    Exporter {
+        /// Where to.
+        endpoint: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Something else set up logging first.
+    #[error("logging was set up twice in one process")]
+    Twice(#[from] tracing_subscriber::util::TryInitError),
+}
+
+/// Keeps telemetry going; flushes traces when dropped.
+#[must_use = "traces stop when the guard is dropped"]
+#[derive(Debug)]
+pub struct Guard {
+    _exporter: Option<otlp::Exporter>,
+}
+
+/// Sets up logs for the whole process, and traces where `otlp_endpoint` (such as `http://127.0.0.1:4318`) is given.
+pub fn init(format: Format, service_name: &str, otlp_endpoint: Option<&str>) -> Result<Guard, Error> {
+    let filter = match std::env::var_os("RUST_LOG") {
+        Some(_) => EnvFilter::try_from_default_env()?,
+        None => EnvFilter::new(DEFAULT_FILTER),
+    };
+    let stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let logs = match format {
+        Format::Text => stderr.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).boxed(),
+        Format::Json => stderr.json().flatten_event(true).boxed(),
+    };
+    let exporter = otlp_endpoint.map(|endpoint| otlp::Exporter::start(endpoint, service_name)).transpose()?;
+    let spans = exporter.as_ref().map(|exporter| {
+        let only_ours: FilterFn = FilterFn::new(|metadata| metadata.is_span() && metadata.target() == trace::TARGET);
+        let layer = tracing_opentelemetry::layer().with_location(false).with_threads(false).with_target(false);
+        layer.with_tracer(exporter.tracer()).with_filter(only_ours)
+    });
+    tracing_subscriber::registry().with(logs.with_filter(filter)).with(spans).try_init()?;
+    Ok(Guard { _exporter: exporter })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_format_is_told_the_right_ones() {
+        assert_eq!("json".parse(), Ok(Format::Json));
+        assert!("xml".parse::<Format>().unwrap_err().contains("`text` or `json`"));
+    }
+}
