@@ -1,1 +1,5 @@
+//! The manager's shells: everything that touches the network, the disk or the clock around the pure core.
 
+pub mod auth;
+pub mod metrics;
+pub mod tls;

@@ -203,7 +203,14 @@ mod tests {
         for name in ["eu", "eu-west.1", "0"] {
             assert_eq!(cluster_of_uri(&agent_uri(&name.into())), Some(name.into()), "{name}");
         }
-        for uri in ["spiffe://meridian/agent/", "spiffe://meridian/agent/eu/x", "spiffe://meridian/agent/EU", "spiffe://meridian/agent/-a", "spiffe://other/agent/eu", "eu"] {
+        for uri in [
+            "spiffe://meridian/agent/",
+            "spiffe://meridian/agent/eu/x",
+            "spiffe://meridian/agent/EU",
+            "spiffe://meridian/agent/-a",
+            "spiffe://other/agent/eu",
+            "eu",
+        ] {
             assert_eq!(cluster_of_uri(uri), None, "{uri}");
         }
         assert!(!is_cluster_name(&"a".repeat(CLUSTER_NAME_BYTES_MAX + 1)));

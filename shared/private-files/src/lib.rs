@@ -156,7 +156,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("once");
         let wins: Vec<String> = std::thread::scope(|s| {
-            let all: Vec<_> = (0..8).map(|i| s.spawn({ let path = &path; move || create(path, &i.to_string()).unwrap().then(|| i.to_string()) })).collect();
+            let all: Vec<_> = (0..8)
+                .map(|i| {
+                    s.spawn({
+                        let path = &path;
+                        move || create(path, &i.to_string()).unwrap().then(|| i.to_string())
+                    })
+                })
+                .collect();
             all.into_iter().filter_map(|t| t.join().unwrap()).collect()
         });
         assert_eq!(wins.len(), 1);

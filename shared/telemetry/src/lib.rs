@@ -15,9 +15,12 @@
 mod otlp;
 pub mod trace;
 
+use opentelemetry_sdk::trace::SdkTracer;
 use std::str::FromStr;
+use tracing::Subscriber;
 use tracing_subscriber::filter::{EnvFilter, FilterFn};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// What is logged where `RUST_LOG` says nothing.
@@ -82,18 +85,42 @@ pub fn init(format: Format, service_name: &str, otlp_endpoint: Option<&str>) -> 
         Format::Json => stderr.json().flatten_event(true).boxed(),
     };
     let exporter = otlp_endpoint.map(|endpoint| otlp::Exporter::start(endpoint, service_name)).transpose()?;
-    let spans = exporter.as_ref().map(|exporter| {
-        let only_ours: FilterFn = FilterFn::new(|metadata| metadata.is_span() && metadata.target() == trace::TARGET);
-        let layer = tracing_opentelemetry::layer().with_location(false).with_threads(false).with_target(false);
-        layer.with_tracer(exporter.tracer()).with_filter(only_ours)
-    });
+    let spans = exporter.as_ref().map(|exporter| exported(exporter.tracer()));
     tracing_subscriber::registry().with(logs.with_filter(filter)).with(spans).try_init()?;
     Ok(Guard { _exporter: exporter })
+}
+
+/// Hands live spans to `tracer`: those of our target, without events and without anything about the code.
+fn exported<S: Subscriber + for<'a> LookupSpan<'a>>(tracer: SdkTracer) -> impl Layer<S> {
+    let only_ours: FilterFn = FilterFn::new(|metadata| metadata.is_span() && metadata.target() == trace::TARGET);
+    let layer = tracing_opentelemetry::layer().with_location(false).with_threads(false).with_target(false);
+    layer.with_tracer(tracer).with_filter(only_ours)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meridian_shared::ids::{OfferId, Uid};
+    use opentelemetry::trace::TracerProvider;
+    use trace::tests::Kept;
+    use trace::{TraceParent, leg_span};
+
+    #[test]
+    fn live_spans_join_the_leg_and_nothing_else_leaves() {
+        let kept = Kept::default();
+        let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
+        let offer = OfferId { epoch: 1, leadership: 2, counter: 3 };
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(exported(provider.tracer("test"))), || {
+            let _other = tracing::info_span!("a span with a name in it", job = "secret-name").entered();
+            let _span = leg_span(Uid(5), offer, &"eu".into()).entered();
+            tracing::info!(job = "secret-name", "an event");
+        });
+        let spans = kept.0.lock().unwrap().clone();
+        let [span] = spans.as_slice() else { panic!("{} spans", spans.len()) };
+        let parent = format!("00-{}-{}-01", span.span_context.trace_id(), span.parent_span_id);
+        assert_eq!(parent, TraceParent::of_leg(Uid(5), offer).to_string());
+        assert!(!format!("{span:?}").contains("secret-name"), "{span:?}");
+    }
 
     #[test]
     fn a_wrong_format_is_told_the_right_ones() {

@@ -34,12 +34,8 @@ impl Exporter {
     /// dropped when it is full.
     pub(crate) fn start(endpoint: &str, service_name: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Exporter { endpoint: endpoint.to_owned(), reason };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("otlp")
-            .enable_all()
-            .build()
-            .map_err(|e| failed(e.to_string()))?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("otlp").enable_all().build().map_err(|e| failed(e.to_string()))?;
         let client = client(endpoint).map_err(|e| failed(e.to_string()))?;
         let exporter = SpanExporter::builder()
             .with_http()

@@ -188,7 +188,7 @@ impl IdGenerator for ChosenIds {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use opentelemetry_sdk::error::OTelSdkResult;
     use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug, Default)]
-    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+    pub(crate) struct Kept(pub(crate) Arc<Mutex<Vec<SpanData>>>);
 
     impl SpanExporter for Kept {
         async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {

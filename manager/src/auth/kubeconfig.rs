@@ -1,0 +1,68 @@
+//! The file that lets plain `kubectl`, and our own command line, reach this manager.
+
+use super::UserToken;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use meridian_private_files as files;
+use std::path::Path;
+
+/// What a kubeconfig says: one cluster, one user, one context.
+#[derive(Clone, Copy, Debug)]
+pub struct Kubeconfig<'a> {
+    /// `https://HOST:PORT`.
+    pub server: &'a str,
+    /// The certificate of the server's authority, PEM.
+    pub ca_pem: &'a str,
+    /// The user's name.
+    pub user: &'a str,
+    /// The user's secret.
+    pub token: &'a UserToken,
+    /// The namespace used where a command names none.
+    pub namespace: &'a str,
+}
+
+impl Kubeconfig<'_> {
+    /// The YAML text. Scalars are quoted as in JSON, which YAML reads as they are.
+    pub fn to_yaml(&self) -> String {
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let (server, user, namespace) = (quoted(self.server), quoted(self.user), quoted(self.namespace));
+        let (ca, token) = (STANDARD.encode(self.ca_pem), quoted(self.token.expose()));
+        format!(
+            "apiVersion: v1\nkind: Config\n\
+             clusters:\n- name: meridian\n  cluster:\n    server: {server}\n    certificate-authority-data: {ca}\n\
+             users:\n- name: {user}\n  user:\n    token: {token}\n\
+             contexts:\n- name: meridian\n  context:\n    cluster: meridian\n    user: {user}\n    namespace: {namespace}\n\
+             current-context: meridian\n"
+        )
+    }
+
+    /// Writes it to `path`, mode 0600, in place of what may be there.
+    pub fn write(&self, path: &Path) -> Result<(), files::Error> {
+        files::replace(path, &self.to_yaml())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn it_reads_back_as_what_it_says() {
+        let token = UserToken("mu_secret".to_owned());
+        let config = Kubeconfig { server: "https://127.0.0.1:7443", ca_pem: "-----BEGIN…\n", user: "admin: \"x\"", token: &token, namespace: "default" };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("admin.kubeconfig");
+        config.write(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let read: serde_json::Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(read["clusters"][0]["cluster"]["server"], config.server);
+        let ca = read["clusters"][0]["cluster"]["certificate-authority-data"].as_str().unwrap();
+        assert_eq!(STANDARD.decode(ca).unwrap(), config.ca_pem.as_bytes());
+        assert_eq!(read["users"][0]["name"], config.user);
+        assert_eq!(read["users"][0]["user"]["token"], "mu_secret");
+        assert_eq!(read["contexts"][0]["context"]["user"], config.user);
+        assert_eq!(read["contexts"][0]["context"]["namespace"], "default");
+        assert_eq!(read["current-context"], read["contexts"][0]["name"]);
+    }
+}

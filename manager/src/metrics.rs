@@ -1,0 +1,333 @@
+//! Every metric of the manager, in one file: names, help and labels, and the only use of the `prometheus` crate.
+//!
+//! Conventions: the prefix `meridian_`; seconds and bytes, never their parts; counters end in `_total` and nothing else
+//! does. Where a meaning is that of a Kueue metric, the rest of the name is Kueue's, so that dashboards carry over
+//! (`kueue_pending_workloads` is `meridian_pending_workloads`). Labels hold names of clusters, queues, policies and words
+//! from closed lists; never workloads, users or text from outside, so that the number of series stays bounded.
+
+use prometheus::core::Collector;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use std::sync::Arc;
+use std::time::Duration;
+
+const PREFIX: &str = "meridian_";
+/// Durations of requests and commits: 0.1 ms doubling to 13 s.
+const FINE_SECONDS: Buckets = Buckets { first: 0.000_1, factor: 2.0, count: 18 };
+/// Waits in a queue, as Kueue has them: 1 s doubling to 4.5 h.
+const WAIT_SECONDS: Buckets = Buckets { first: 1.0, factor: 2.0, count: 15 };
+/// Records in one commit: 1 to 32768.
+const BATCH: Buckets = Buckets { first: 1.0, factor: 2.0, count: 16 };
+
+#[derive(Clone, Copy)]
+struct Buckets {
+    first: f64,
+    factor: f64,
+    count: usize,
+}
+
+/// Counters that differ in `N` labels; the labels' order is that of the field's documentation.
+#[derive(Clone, Debug)]
+pub struct Counters<const N: usize>(IntCounterVec);
+
+impl<const N: usize> Counters<N> {
+    /// One more.
+    pub fn inc(&self, labels: [&str; N]) {
+        self.add(labels, 1);
+    }
+
+    /// `by` more.
+    pub fn add(&self, labels: [&str; N], by: u64) {
+        self.0.with_label_values(&labels).inc_by(by);
+    }
+}
+
+/// Gauges that differ in `N` labels.
+#[derive(Clone, Debug)]
+pub struct Gauges<const N: usize>(IntGaugeVec);
+
+impl<const N: usize> Gauges<N> {
+    /// Becomes `value`.
+    pub fn set(&self, labels: [&str; N], value: i64) {
+        self.0.with_label_values(&labels).set(value);
+    }
+
+    /// Forgets every series and takes these, so that what is gone is not shown for ever.
+    pub fn replace<'a>(&self, values: impl IntoIterator<Item = ([&'a str; N], i64)>) {
+        self.0.reset();
+        values.into_iter().for_each(|(labels, value)| self.set(labels, value));
+    }
+}
+
+/// A gauge without labels that goes up and down with something's life.
+#[derive(Clone, Debug)]
+pub struct Level(IntGauge);
+
+impl Level {
+    /// Becomes `value`.
+    pub fn set(&self, value: i64) {
+        self.0.set(value);
+    }
+
+    /// One more, until the guard is dropped.
+    pub fn enter(&self) -> Entered {
+        self.0.inc();
+        Entered(self.0.clone())
+    }
+}
+
+/// Counts as one in a [`Level`] while it lives.
+#[derive(Debug)]
+pub struct Entered(IntGauge);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Histograms that differ in `N` labels.
+#[derive(Clone, Debug)]
+pub struct Histograms<const N: usize>(HistogramVec);
+
+impl<const N: usize> Histograms<N> {
+    /// One observation.
+    pub fn observe(&self, labels: [&str; N], value: f64) {
+        self.0.with_label_values(&labels).observe(value);
+    }
+
+    /// One observation of a duration, in seconds.
+    pub fn took(&self, labels: [&str; N], duration: Duration) {
+        self.observe(labels, duration.as_secs_f64());
+    }
+}
+
+/// Handles of all metrics. Clones share the same numbers.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Registry,
+    catalog: Arc<[Entry]>,
+    /// Time of one journal commit, flush included.
+    pub journal_commit_seconds: Histograms<0>,
+    /// Records in one commit.
+    pub journal_commit_records: Histograms<0>,
+    /// Records committed.
+    pub journal_records: Counters<0>,
+    /// Submissions by `result`: `accepted`, `duplicate`, `refused`, `failed`.
+    pub submissions: Counters<1>,
+    /// Workloads by `state`.
+    pub workloads: Gauges<1>,
+    /// Legs by `state`, `cluster`.
+    pub legs: Gauges<2>,
+    /// Offers won, by `cluster_queue`, `cluster`.
+    pub workloads_dispatched: Counters<2>,
+    /// Grants journaled.
+    pub grants: Counters<0>,
+    /// Leases renewed.
+    pub lease_renewals: Counters<0>,
+    /// Leases that provably lapsed.
+    pub lapses: Counters<0>,
+    /// Refusals by agents, by `reason`.
+    pub refusals: Counters<1>,
+    /// Sync requests by `cluster`, `lane`.
+    pub sync_requests: Counters<2>,
+    /// Time of one sync by `lane`; that of a poll is mostly waiting.
+    pub sync_seconds: Histograms<1>,
+    /// Agents with a live session by `cluster`, `region`: 1 or 0.
+    pub agents_connected: Gauges<2>,
+    /// Seconds since the last sync by `cluster`, as of the last scrape.
+    pub agent_last_sync_age_seconds: Gauges<1>,
+    /// Agents' certificates issued, by `kind`: `join`, `renew`.
+    pub certificates_issued: Counters<1>,
+    /// Recoveries opened.
+    pub recoveries: Counters<0>,
+    /// Runs of unknown workloads that wait for an operator.
+    pub orphans: Level,
+    /// Denials by residency `policy`.
+    pub residency_denials: Counters<1>,
+    /// Lines of the audit log.
+    pub audit_lines: Counters<0>,
+    /// API requests by `verb`, `resource`, `code`.
+    pub api_requests: Counters<3>,
+    /// Time of one API request by `verb`; watches are not observed.
+    pub api_request_seconds: Histograms<1>,
+    /// Open watches.
+    pub watchers: Level,
+    /// Cross-references that the periodic check found broken.
+    pub invariant_violations: Counters<0>,
+    /// Waiting workloads by `cluster_queue`, `status`: `active`, `inadmissible` (as in Kueue).
+    pub pending_workloads: Gauges<2>,
+    /// Quota reserved, by `cluster_queue` (as in Kueue).
+    pub quota_reserved_workloads: Counters<1>,
+    /// Admitted, by `cluster_queue` (as in Kueue).
+    pub admitted_workloads: Counters<1>,
+    /// Admitted and not finished, by `cluster_queue` (as in Kueue).
+    pub admitted_active_workloads: Gauges<1>,
+    /// Evicted, by `cluster_queue`, `reason` (as in Kueue).
+    pub evicted_workloads: Counters<2>,
+    /// From creation to admission by `cluster_queue` (as in Kueue).
+    pub admission_wait_time_seconds: Histograms<1>,
+}
+
+/// One metric, as it is documented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// With the prefix.
+    pub name: &'static str,
+    /// What it counts.
+    pub help: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// Names of the labels.
+    pub labels: &'static [&'static str],
+}
+
+impl Metrics {
+    /// All metrics at nothing, and `build_info`.
+    pub fn new(version: &str) -> Self {
+        let mut m = Maker { registry: Registry::new(), catalog: Vec::new() };
+        let build: Gauges<1> = m.gauges("meridian_build_info", "constant 1, labelled with the version", &["version"]);
+        build.set([version], 1);
+        Self {
+            journal_commit_seconds: m.histograms("meridian_journal_commit_seconds", "time of one journal commit, flush included", &[], FINE_SECONDS),
+            journal_commit_records: m.histograms("meridian_journal_commit_records", "records in one journal commit", &[], BATCH),
+            journal_records: m.counters("meridian_journal_records_total", "records committed to the journal", &[]),
+            submissions: m.counters("meridian_submissions_total", "submissions by result", &["result"]),
+            workloads: m.gauges("meridian_workloads", "workloads by state", &["state"]),
+            legs: m.gauges("meridian_legs", "workloads on clusters by state", &["state", "cluster"]),
+            workloads_dispatched: m.counters("meridian_workloads_dispatched_total", "workloads granted to a cluster", &["cluster_queue", "cluster"]),
+            grants: m.counters("meridian_grants_total", "grants journaled", &[]),
+            lease_renewals: m.counters("meridian_lease_renewals_total", "leases renewed in an answer", &[]),
+            lapses: m.counters("meridian_lapses_total", "leases that provably lapsed", &[]),
+            refusals: m.counters("meridian_refusals_total", "offers and grants that an agent refused", &["reason"]),
+            sync_requests: m.counters("meridian_sync_requests_total", "sync requests of agents", &["cluster", "lane"]),
+            sync_seconds: m.histograms("meridian_sync_seconds", "time of one sync; a poll's is mostly waiting", &["lane"], FINE_SECONDS),
+            agents_connected: m.gauges("meridian_agents_connected", "1 while the agent has a live session", &["cluster", "region"]),
+            agent_last_sync_age_seconds: m.gauges("meridian_agent_last_sync_age_seconds", "seconds since the agent's last sync", &["cluster"]),
+            certificates_issued: m.counters("meridian_certificates_issued_total", "agents' certificates issued", &["kind"]),
+            recoveries: m.counters("meridian_recoveries_total", "recoveries opened", &[]),
+            orphans: m.level("meridian_orphans", "runs of unknown workloads that wait for an operator"),
+            residency_denials: m.counters("meridian_residency_denials_total", "verdicts that kept a workload from a cluster", &["policy"]),
+            audit_lines: m.counters("meridian_audit_lines_total", "lines written to the audit log", &[]),
+            api_requests: m.counters("meridian_api_requests_total", "requests to the API", &["verb", "resource", "code"]),
+            api_request_seconds: m.histograms("meridian_api_request_seconds", "time of one request to the API, watches aside", &["verb"], FINE_SECONDS),
+            watchers: m.level("meridian_watchers", "open watches"),
+            invariant_violations: m.counters("meridian_invariant_violations_total", "broken cross-references that the periodic check found", &[]),
+            pending_workloads: m.gauges("meridian_pending_workloads", "workloads that wait for quota", &["cluster_queue", "status"]),
+            quota_reserved_workloads: m.counters("meridian_quota_reserved_workloads_total", "workloads that got quota", &["cluster_queue"]),
+            admitted_workloads: m.counters("meridian_admitted_workloads_total", "workloads admitted", &["cluster_queue"]),
+            admitted_active_workloads: m.gauges("meridian_admitted_active_workloads", "workloads admitted and not finished", &["cluster_queue"]),
+            evicted_workloads: m.counters("meridian_evicted_workloads_total", "workloads evicted", &["cluster_queue", "reason"]),
+            admission_wait_time_seconds: m.histograms(
+                "meridian_admission_wait_time_seconds",
+                "time from creation to admission",
+                &["cluster_queue"],
+                WAIT_SECONDS,
+            ),
+            catalog: m.catalog.into(),
+            registry: m.registry,
+        }
+    }
+
+    /// The text format of Prometheus, for `/metrics`.
+    pub fn render(&self) -> String {
+        TextEncoder::new().encode_to_string(&self.registry.gather()).expect("families gathered from a registry have names and samples")
+    }
+
+    /// Every metric, in the order in which it is made; for documentation and tests.
+    pub fn catalog(&self) -> &[Entry] {
+        &self.catalog
+    }
+}
+
+/// Makes and registers metrics; what fails here fails on the first start with fixed names, so it is our own bug.
+struct Maker {
+    registry: Registry,
+    catalog: Vec<Entry>,
+}
+
+impl Maker {
+    fn counters<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Counters<N> {
+        let made = IntCounterVec::new(Opts::new(name, help), labels).expect("the name and the labels are sound");
+        if N == 0 {
+            made.with_label_values::<&str>(&[]); // so that it shows as 0 before the first event
+        }
+        Counters(self.registered(Entry { name, help, kind: "counter", labels }, made))
+    }
+
+    fn gauges<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Gauges<N> {
+        let made = IntGaugeVec::new(Opts::new(name, help), labels).expect("the name and the labels are sound");
+        Gauges(self.registered(Entry { name, help, kind: "gauge", labels }, made))
+    }
+
+    fn level(&mut self, name: &'static str, help: &'static str) -> Level {
+        let made = IntGauge::new(name, help).expect("the name is sound");
+        Level(self.registered(Entry { name, help, kind: "gauge", labels: &[] }, made))
+    }
+
+    fn histograms<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N], buckets: Buckets) -> Histograms<N> {
+        let bounds = prometheus::exponential_buckets(buckets.first, buckets.factor, buckets.count).expect("the bounds are sound");
+        let made = HistogramVec::new(HistogramOpts::new(name, help).buckets(bounds), labels).expect("the name and the labels are sound");
+        if N == 0 {
+            made.with_label_values::<&str>(&[]);
+        }
+        Histograms(self.registered(Entry { name, help, kind: "histogram", labels }, made))
+    }
+
+    fn registered<C: Collector + Clone + 'static>(&mut self, entry: Entry, made: C) -> C {
+        assert!(entry.name.starts_with(PREFIX), "`{}` lacks the prefix", entry.name);
+        self.registry.register(Box::new(made.clone())).expect("no two metrics have one name");
+        self.catalog.push(entry);
+        made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_snake(name: &str) -> bool {
+        name.split('_').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
+    }
+
+    #[test]
+    fn names_follow_the_conventions() {
+        let metrics = Metrics::new("1");
+        for entry in metrics.catalog() {
+            let Entry { name, help, kind, labels } = *entry;
+            assert!(name.starts_with(PREFIX) && is_snake(name), "{name}");
+            assert!(help.len() > 10 && !help.ends_with('.') && help.starts_with(|c: char| c.is_lowercase() || c.is_ascii_digit()), "{name}: {help}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+            for other in ["_milliseconds", "_ms", "_minutes", "_kib", "_mb", "_count", "_sum", "_bucket"] {
+                assert!(!name.ends_with(other), "{name}");
+            }
+            assert!(labels.iter().all(|l| is_snake(l) && !["le", "quantile", "job", "instance"].contains(l)), "{name}: {labels:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_counted_is_rendered() {
+        let metrics = Metrics::new("1.2.3");
+        metrics.submissions.inc(["accepted"]);
+        metrics.api_requests.add(["create", "jobs", "201"], 2);
+        metrics.journal_commit_seconds.took([], Duration::from_millis(3));
+        metrics.pending_workloads.replace([(["team-a", "active"], 4)]);
+        metrics.pending_workloads.replace([(["team-b", "active"], 5)]);
+        let watching = metrics.clone().watchers.enter();
+        let text = metrics.render();
+        for line in [
+            r#"meridian_build_info{version="1.2.3"} 1"#,
+            r#"meridian_submissions_total{result="accepted"} 1"#,
+            r#"meridian_api_requests_total{code="201",resource="jobs",verb="create"} 2"#,
+            "meridian_journal_commit_seconds_count 1",
+            r#"meridian_pending_workloads{cluster_queue="team-b",status="active"} 5"#,
+            "meridian_grants_total 0",
+            "meridian_watchers 1",
+            "# TYPE meridian_grants_total counter",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("team-a"));
+        drop(watching);
+        assert!(metrics.render().contains("meridian_watchers 0"));
+    }
+}

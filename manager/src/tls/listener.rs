@@ -1,0 +1,235 @@
+//! The one port: TLS handshakes run in tasks of their own, bounded in number and time, so that a slow or hostile peer
+//! never stands between `accept` and the next one. Finished streams carry the [`Peer`], and can be cut from outside.
+//!
+//! Works with [`super::serve()`] and, as an [`axum::serve::Listener`], with `axum::serve`.
+
+use super::peer::{self, Connections, Peer, Registered};
+use meridian_shared::time::Wall;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Handshakes under way at once. When full, new peers wait in the kernel's accept queue.
+pub const HANDSHAKES_MAX: usize = 1_024;
+/// Longest handshake. A good one takes a few round trips; a peer that stalls gives its place back after this.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Open connections. When full, new peers wait in the kernel's accept queue.
+pub const CONNECTIONS_MAX: usize = 16_384;
+/// Finished streams that wait for `accept`.
+const READY_MAX: usize = 64;
+/// Pause after the system refuses a connection, for example because no file descriptor is left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// The settings that the next handshake uses. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Settings(Arc<RwLock<Arc<rustls::ServerConfig>>>);
+
+impl Settings {
+    /// Starts with `config`.
+    pub fn new(config: Arc<rustls::ServerConfig>) -> Self {
+        Self(Arc::new(RwLock::new(config)))
+    }
+
+    /// From now on handshakes use `config`; connections that are open stay as they are.
+    pub fn swap(&self, config: Arc<rustls::ServerConfig>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    fn current(&self) -> Arc<rustls::ServerConfig> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Accepts TLS connections. Dropping it closes the port.
+#[derive(Debug)]
+pub struct TlsListener {
+    addr: SocketAddr,
+    ready: mpsc::Receiver<Stream>,
+    connections: Connections,
+    _acceptor: AbortOnDropHandle<()>,
+}
+
+impl TlsListener {
+    /// Starts to accept on `tcp`; must be called within a tokio runtime.
+    pub fn start(tcp: TcpListener, settings: Settings) -> io::Result<Self> {
+        let addr = tcp.local_addr()?;
+        let (sender, ready) = mpsc::channel(READY_MAX);
+        let connections = Connections::default();
+        let acceptor = Acceptor {
+            settings,
+            connections: connections.clone(),
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
+            slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            ready: sender,
+        };
+        let acceptor = AbortOnDropHandle::new(tokio::spawn(acceptor.run(tcp)));
+        Ok(Self { addr, ready, connections, _acceptor: acceptor })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The open connections.
+    pub fn connections(&self) -> Connections {
+        self.connections.clone()
+    }
+
+    /// The next stream whose handshake is finished.
+    pub async fn next(&mut self) -> Stream {
+        match self.ready.recv().await {
+            Some(stream) => stream,
+            // The acceptor runs for as long as we do; it is gone only when the whole runtime shuts down.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl axum::serve::Listener for TlsListener {
+    type Io = Stream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Stream, SocketAddr) {
+        let stream = self.next().await;
+        let addr = stream.peer.addr;
+        (stream, addr)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.addr)
+    }
+}
+
+impl axum::extract::connect_info::Connected<axum::serve::IncomingStream<'_, TlsListener>> for Peer {
+    fn connect_info(stream: axum::serve::IncomingStream<'_, TlsListener>) -> Self {
+        stream.io().peer.clone()
+    }
+}
+
+struct Acceptor {
+    settings: Settings,
+    connections: Connections,
+    handshakes: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
+    ready: mpsc::Sender<Stream>,
+}
+
+impl Acceptor {
+    async fn run(self, tcp: TcpListener) {
+        loop {
+            let (Ok(slot), Ok(handshake)) = (self.slots.clone().acquire_owned().await, self.handshakes.clone().acquire_owned().await) else {
+                return; // our semaphores are never closed
+            };
+            let (socket, addr) = match tcp.accept().await {
+                Ok(accepted) => accepted,
+                Err(e) if is_peers_fault(&e) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let acceptor = TlsAcceptor::from(self.settings.current());
+            let (connections, ready) = (self.connections.clone(), self.ready.clone());
+            tokio::spawn(async move {
+                // Small requests must not wait for the acknowledgement of earlier ones.
+                let _ = socket.set_nodelay(true);
+                let finished = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await;
+                match finished {
+                    Ok(Ok(tls)) => {
+                        // An error means that the listener is gone, and the stream goes with it.
+                        let _ = ready.send(Stream::new(tls, addr, &connections, slot)).await;
+                    }
+                    Ok(Err(error)) => tracing::debug!(%addr, %error, "a TLS handshake failed"),
+                    Err(_) => tracing::debug!(%addr, "a TLS handshake took too long"),
+                }
+                drop(handshake);
+            });
+        }
+    }
+}
+
+fn is_peers_fault(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused)
+}
+
+/// A TLS connection that knows its peer. Reads and writes fail as soon as it is cut.
+#[derive(Debug)]
+pub struct Stream {
+    tls: TlsStream<TcpStream>,
+    peer: Peer,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    registered: Registered,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Stream {
+    fn new(tls: TlsStream<TcpStream>, addr: SocketAddr, connections: &Connections, slot: OwnedSemaphorePermit) -> Self {
+        let agent = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(peer::agent_identity);
+        let expired = agent.as_ref().is_some_and(|agent| wall_now() > agent.not_after);
+        let registered = connections.register(agent.as_ref().map(|agent| agent.cluster.clone()));
+        let cut = Box::pin(registered.cut.clone().cancelled_owned());
+        Self { tls, peer: Peer { addr, agent, expired }, cut, registered, _slot: slot }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Whether both ends agreed on HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        self.tls.get_ref().1.alpn_protocol() == Some(b"h2")
+    }
+
+    fn refuse_if_cut(&self) -> io::Result<()> {
+        match self.registered.cut.is_cancelled() {
+            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection was cut")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn wall_now() -> Wall {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Wall(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.refuse_if_cut()?;
+        // Polled so that a cut wakes a connection that waits for its peer.
+        if self.cut.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(self.refuse_if_cut());
+        }
+        Pin::new(&mut self.tls).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.refuse_if_cut()?;
+        Pin::new(&mut self.tls).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.refuse_if_cut()?;
+        Pin::new(&mut self.tls).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tls).poll_shutdown(cx)
+    }
+}

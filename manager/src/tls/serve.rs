@@ -1,0 +1,89 @@
+//! HTTP over the port's streams, with what `axum::serve` has no setting for: keep-alive pings that find dead peers, a bound
+//! on streams per connection, a time limit for request heads, and an end that waits a while and then cuts.
+
+use super::listener::{Stream, TlsListener};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use std::pin::pin;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// How often an HTTP/2 peer is pinged: a dead one is found within this plus [`PING_TIMEOUT`], and middleboxes that drop
+/// silent connections after a minute stay content.
+pub const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// How long a ping may stay unanswered.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests in flight on one HTTP/2 connection: an agent needs a handful, `kubectl` one per watch.
+pub const STREAMS_MAX: u32 = 128;
+/// Longest wait for the head of an HTTP/1.1 request, idle time between two requests included.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest head of a request in bytes.
+const HEAD_BYTES_MAX: u32 = 64 * 1024;
+/// How long requests in flight get to end before their connections are cut; long polls end by themselves on `stop`.
+pub const DRAIN: Duration = Duration::from_secs(5);
+
+/// Serves `router` until `stop`; returns when every connection is closed. Handlers find a [`super::Peer`] and a
+/// `ConnectInfo<Peer>` among the request's extensions.
+pub async fn serve(mut listener: TlsListener, router: Router, stop: CancellationToken) {
+    let connections = listener.connections();
+    let tasks = TaskTracker::new();
+    loop {
+        let stream = tokio::select! {
+            () = stop.cancelled() => break,
+            stream = listener.next() => stream,
+        };
+        tasks.spawn(connection(stream, router.clone(), stop.clone()));
+    }
+    drop(listener);
+    tasks.close();
+    if tokio::time::timeout(DRAIN, tasks.wait()).await.is_err() {
+        let cut = connections.cut_all();
+        tracing::info!(cut, "cut the connections that did not end by themselves");
+        tasks.wait().await;
+    }
+}
+
+async fn connection(stream: Stream, router: Router, stop: CancellationToken) {
+    let peer = stream.peer().clone();
+    let addr = peer.addr;
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(peer.clone()));
+        request.extensions_mut().insert(peer.clone());
+        // A router is always ready.
+        tower::Service::call(&mut router.clone(), request.map(Body::new))
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .enable_connect_protocol();
+    // The handshake has agreed on the protocol; guessing it from the first bytes would wait for them without a limit.
+    let builder = if stream.is_http2() { builder.http2_only() } else { builder.http1_only() };
+    let mut serving = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            ended = serving.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%addr, error = %error, "a connection ended early");
+                }
+                return;
+            }
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
