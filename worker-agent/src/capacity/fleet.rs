@@ -1,0 +1,304 @@
+//! Fleet files: the nodes of one cluster, or of every cluster that `meridian up --fleet` starts.
+//!
+//! ```yaml
+//! clusters:                        # or one of these by itself, for one agent
+//! - cluster: eu
+//!   region: europe-west4
+//!   jurisdiction: EU
+//!   nodes:
+//!   - namePrefix: t4               # or `name`, without `count`
+//!     count: 4
+//!     accelerators: {nvidia.com/gpu: 1}
+//!     cpu: 4
+//!     memory: 15Gi
+//!     labels: {cloud.google.com/gke-accelerator: nvidia-tesla-t4}
+//!     taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
+//!   provisionable:
+//!   - {name: t4-flex, capacityClass: flex-start, perNode: {cpu: 4, memory: 15Gi, nvidia.com/gpu: 1}, maxNodes: 4}
+//! ```
+//! Every error names the line. Nothing of a file with an error is used.
+
+use super::quantity::Quantity;
+use super::{NodeSpec, ProvisionableSpec};
+use meridian_shared::gang::{Amounts, Taint};
+use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
+use serde::Deserialize;
+use serde_saphyr::{Location, Spanned};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A larger file is no fleet file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Nodes of one cluster: more than any Kubernetes cluster has.
+const NODES_MAX: usize = 100_000;
+/// The label that every node of Kubernetes carries.
+const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+/// The label of a node's region.
+const REGION_LABEL: &str = "topology.kubernetes.io/region";
+
+/// Why a fleet file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not be read.
+    #[error("cannot read fleet file `{path}`: {source}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not what a fleet file looks like.
+    #[error("fleet file: {0}")]
+    Shape(#[from] Box<serde_saphyr::Error>),
+    /// Something in it doesn't fit.
+    #[error("fleet file, line {line}: {what}")]
+    Content {
+        /// Where, from 1.
+        line: u64,
+        /// What, and what to do.
+        what: String,
+    },
+}
+
+/// One cluster of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetCluster {
+    /// Its name.
+    pub cluster: ClusterName,
+    /// Where it is.
+    pub region: Region,
+    /// Whose law holds there.
+    pub jurisdiction: Jurisdiction,
+    /// Its nodes, in the order of the file.
+    pub nodes: Vec<NodeSpec>,
+    /// Pools that can grow from zero.
+    pub provisionable: Vec<ProvisionableSpec>,
+}
+
+/// Reads the fleet file at `path`.
+pub fn load(path: &Path) -> Result<Vec<FleetCluster>, Error> {
+    let failed = |source| Error::Read { path: path.to_owned(), source };
+    if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
+        return Err(failed(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes"))));
+    }
+    parse(&std::fs::read_to_string(path).map_err(failed)?)
+}
+
+/// Reads a fleet file's text: one cluster, or a list of them under `clusters`.
+pub fn parse(text: &str) -> Result<Vec<FleetCluster>, Error> {
+    let raw: RawFile = serde_saphyr::from_str(text).map_err(Box::new)?;
+    let clusters = match (raw.clusters, raw.cluster) {
+        (Some(list), None) if raw.region.is_none() && raw.jurisdiction.is_none() && raw.nodes.is_empty() && raw.provisionable.is_empty() => list,
+        (Some(list), _) => {
+            return Err(content(list.first().map(|c| c.cluster.referenced), "a fleet file holds either `clusters` or one cluster's own fields, not both"));
+        }
+        (None, Some(cluster)) => {
+            let missing = |field| content(Some(cluster.referenced), format!("cluster `{}` has no `{field}`", cluster.value));
+            let region = raw.region.ok_or_else(|| missing("region"))?;
+            let jurisdiction = raw.jurisdiction.ok_or_else(|| missing("jurisdiction"))?;
+            vec![RawCluster { cluster, region, jurisdiction, nodes: raw.nodes, provisionable: raw.provisionable }]
+        }
+        (None, None) => return Err(content(None, "there is neither `cluster` nor `clusters`")),
+    };
+    let mut names = BTreeSet::new();
+    for cluster in &clusters {
+        if cluster.cluster.value.is_empty() || !names.insert(cluster.cluster.value.clone()) {
+            return Err(content(Some(cluster.cluster.referenced), format!("cluster name `{}` is empty or stands here twice", cluster.cluster.value)));
+        }
+    }
+    clusters.into_iter().map(RawCluster::check).collect()
+}
+
+fn content(at: Option<Location>, what: impl Into<String>) -> Error {
+    Error::Content { line: at.map_or(1, |l| l.line()), what: what.into() }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawFile {
+    clusters: Option<Vec<RawCluster>>,
+    cluster: Option<Spanned<String>>,
+    region: Option<String>,
+    jurisdiction: Option<String>,
+    #[serde(default)]
+    nodes: Vec<RawNodes>,
+    #[serde(default)]
+    provisionable: Vec<RawPool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawCluster {
+    cluster: Spanned<String>,
+    region: String,
+    jurisdiction: String,
+    #[serde(default)]
+    nodes: Vec<RawNodes>,
+    #[serde(default)]
+    provisionable: Vec<RawPool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawNodes {
+    name: Option<Spanned<String>>,
+    name_prefix: Option<Spanned<String>>,
+    count: Option<Spanned<u32>>,
+    #[serde(default)]
+    accelerators: BTreeMap<String, Quantity>,
+    cpu: Spanned<Quantity>,
+    memory: Quantity,
+    /// Anything else, such as `ephemeral-storage`.
+    #[serde(default)]
+    resources: BTreeMap<String, Quantity>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    taints: Vec<Taint>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawPool {
+    name: Spanned<String>,
+    capacity_class: Option<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    taints: Vec<Taint>,
+    per_node: BTreeMap<String, Quantity>,
+    max_nodes: u32,
+}
+
+impl RawCluster {
+    fn check(self) -> Result<FleetCluster, Error> {
+        let mut nodes = Vec::new();
+        let mut names = BTreeSet::new();
+        for group in self.nodes {
+            group.expand(&self.region, &mut names, &mut nodes)?;
+        }
+        let mut pools = BTreeSet::new();
+        let mut provisionable = Vec::new();
+        for pool in self.provisionable {
+            let at = pool.name.referenced;
+            if pool.name.value.is_empty() || !pools.insert(pool.name.value.clone()) {
+                return Err(content(Some(at), format!("pool name `{}` is empty or stands here twice", pool.name.value)));
+            }
+            provisionable.push(ProvisionableSpec {
+                name: pool.name.value,
+                capacity_class: pool.capacity_class,
+                labels: pool.labels,
+                taints: pool.taints,
+                per_node: amounts(pool.per_node, at)?,
+                max_nodes: pool.max_nodes,
+            });
+        }
+        Ok(FleetCluster {
+            cluster: ClusterName::new(&self.cluster.value),
+            region: Region::new(&self.region),
+            jurisdiction: Jurisdiction::new(&self.jurisdiction),
+            nodes,
+            provisionable,
+        })
+    }
+}
+
+impl RawNodes {
+    /// Writes out the nodes of this group.
+    fn expand(self, region: &str, names: &mut BTreeSet<String>, nodes: &mut Vec<NodeSpec>) -> Result<(), Error> {
+        let at = self.cpu.referenced;
+        let (own, at) = match (self.name, self.name_prefix, self.count) {
+            (Some(name), None, None) => (vec![name.value], name.referenced),
+            (None, Some(prefix), Some(count)) => {
+                if nodes.len().saturating_add(count.value as usize) > NODES_MAX {
+                    return Err(content(Some(count.referenced), format!("a cluster has at most {NODES_MAX} nodes")));
+                }
+                ((0..count.value).map(|i| format!("{}-{i}", prefix.value)).collect(), prefix.referenced)
+            }
+            _ => return Err(content(Some(at), "nodes have either a `name`, or a `namePrefix` and a `count`")),
+        };
+        let mut all = self.accelerators;
+        all.extend(self.resources);
+        let doubled = all.insert("cpu".into(), self.cpu.value).is_some() | all.insert("memory".into(), self.memory).is_some();
+        if doubled {
+            return Err(content(Some(at), "`cpu` and `memory` have fields of their own, and don't belong into `accelerators` or `resources`"));
+        }
+        let capacity = amounts(all, at)?;
+        for name in own {
+            if name.is_empty() || name.starts_with('-') || !names.insert(name.clone()) {
+                return Err(content(Some(at), format!("node name `{name}` is empty or stands here twice")));
+            }
+            let mut labels = self.labels.clone();
+            labels.entry(HOSTNAME_LABEL.into()).or_insert_with(|| name.clone());
+            labels.entry(REGION_LABEL.into()).or_insert_with(|| region.to_owned());
+            nodes.push(NodeSpec { name, labels, taints: self.taints.clone(), capacity: capacity.clone() });
+        }
+        Ok(())
+    }
+}
+
+fn amounts(raw: BTreeMap<String, Quantity>, at: Location) -> Result<Amounts, Error> {
+    let amount = |(name, quantity): (String, Quantity)| {
+        let base = if name == "cpu" { quantity.thousandths() } else { quantity.ones() };
+        base.map(|n| (name.clone(), n)).ok_or_else(|| content(Some(at), format!("the amount of `{name}` is too large")))
+    };
+    raw.into_iter().map(amount).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::gang::TaintEffect;
+
+    const ONE: &str = "\
+cluster: eu
+region: europe-west4
+jurisdiction: EU
+nodes:
+- namePrefix: t4
+  count: 2
+  accelerators: {nvidia.com/gpu: 4}
+  cpu: 3500m
+  memory: 15Gi
+  labels: {pool: a}
+  taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
+- {name: big, cpu: 96, memory: 1.5Ti, resources: {ephemeral-storage: 1e3}}
+provisionable:
+- {name: t4-flex, capacityClass: flex-start, perNode: {cpu: \"4\", memory: 15Gi, nvidia.com/gpu: \"1\"}, maxNodes: 4}
+";
+
+    #[test]
+    fn one_cluster_or_a_list() {
+        let one = parse(ONE).unwrap();
+        let indented: String = ONE.lines().map(|l| format!("  {l}\n")).collect();
+        let list = parse(&format!("clusters:\n-{}", &indented[1..])).unwrap();
+        assert_eq!(one, list);
+        let FleetCluster { nodes, provisionable, .. } = &one[0];
+        assert_eq!(nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["t4-0", "t4-1", "big"]);
+        assert_eq!(nodes[0].capacity, Amounts::from([("cpu".into(), 3_500), ("memory".into(), 15 << 30), ("nvidia.com/gpu".into(), 4)]));
+        assert_eq!(nodes[0].taints[0].effect, TaintEffect::NoSchedule);
+        assert_eq!((nodes[0].labels["pool"].as_str(), nodes[0].labels[HOSTNAME_LABEL].as_str()), ("a", "t4-0"));
+        assert_eq!(nodes[2].capacity["ephemeral-storage"], 1_000);
+        assert_eq!((provisionable[0].per_node["cpu"], provisionable[0].max_nodes), (4_000, 4));
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (from, to, line, says) in [
+            ("  count: 2\n", "  cuont: 2\n", 6, "cuont"),
+            ("cpu: 3500m", "cpu: lots", 8, "`lots`"),
+            ("  count: 2\n", "", 7, "namePrefix"),
+            ("effect: NoSchedule", "effect: Never", 11, "Never"),
+            ("{name: big,", "{name: t4-1,", 12, "twice"),
+            ("count: 2", "count: 4000000000", 6, "at most"),
+            ("region: europe-west4\n", "", 1, "`region`"),
+            ("accelerators: {nvidia.com/gpu: 4}", "accelerators: {cpu: 4}", 5, "fields of their own"),
+        ] {
+            let text = ONE.replacen(from, to, 1);
+            let error = parse(&text).unwrap_err().to_string();
+            assert!(error.contains(&format!("line {line}")) && error.contains(says), "{from:?} -> {to:?}: {error}");
+        }
+        assert!(parse("{}").unwrap_err().to_string().contains("neither"));
+    }
+}

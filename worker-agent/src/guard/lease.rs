@@ -1,0 +1,99 @@
+//! A guard's deadline: when its gang must be gone (pure).
+//!
+//! A deadline is boot time, given together with a reading of both clocks. Wall time that has advanced more than boot time
+//! since then (a virtual machine that was paused) counts as elapsed; the reverse never counts. Nothing is revived: once the
+//! stop has begun, renewals are refused.
+
+use meridian_shared::time::{Millis, Mono, Now};
+
+/// At most this much of a stop budget is kept for seeing that nothing is left after the kill.
+const KILL_MARGIN_MAX: Millis = Millis::secs(2);
+
+/// How long before the deadline the last process is killed outright: a quarter of the budget, at most two seconds.
+pub fn kill_margin(stop_budget: Millis) -> Millis {
+    Millis((stop_budget.0 / 4).min(KILL_MARGIN_MAX.0))
+}
+
+/// The deadline of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    lapses: Mono,
+    stop_budget: Millis,
+    given: Now,
+}
+
+impl Deadline {
+    /// Nothing runs at or after `lapses`; `given` is when this was said.
+    pub fn new(lapses: Mono, stop_budget: Millis, given: Now) -> Self {
+        Self { lapses, stop_budget, given }
+    }
+
+    /// The moment itself, as it was given.
+    pub fn lapses(&self) -> Mono {
+        self.lapses
+    }
+
+    /// When the stop begins, by the boot clock, as the clocks read now.
+    pub fn stop_at(&self, now: Now) -> Mono {
+        self.lapses - self.stop_budget - self.surplus(now)
+    }
+
+    /// When everything is killed outright, by the boot clock, as the clocks read now.
+    pub fn kill_at(&self, now: Now) -> Mono {
+        self.lapses - kill_margin(self.stop_budget) - self.surplus(now)
+    }
+
+    /// Takes a renewal that was said at `given`. False when it came too late or is no later than what is known.
+    pub fn renew(&mut self, lapses: Mono, given: Now, now: Now) -> bool {
+        let renewed = Self { lapses, given, ..*self };
+        if now.mono >= self.stop_at(now) || renewed.stop_at(now) <= self.stop_at(now) {
+            return false;
+        }
+        *self = renewed;
+        true
+    }
+
+    /// How much more wall time than boot time has passed since the deadline was given.
+    fn surplus(&self, now: Now) -> Millis {
+        now.wall.since(self.given.wall).saturating_sub(now.mono.since(self.given.mono))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::time::Wall;
+
+    fn at(mono: u64, wall: i64) -> Now {
+        Now { mono: Mono(mono), wall: Wall(wall) }
+    }
+
+    fn deadline() -> Deadline {
+        Deadline::new(Mono(10_000), Millis(2_000), at(1_000, 50_000))
+    }
+
+    #[test]
+    fn the_stop_begins_a_budget_before_and_the_kill_a_margin_before() {
+        let now = at(2_000, 51_000);
+        assert_eq!((deadline().stop_at(now), deadline().kill_at(now)), (Mono(8_000), Mono(9_500)));
+        assert_eq!(kill_margin(Millis::secs(30)), Millis::secs(2));
+    }
+
+    #[test]
+    fn a_pause_counts_as_elapsed_and_a_wall_clock_set_back_does_not() {
+        assert_eq!(deadline().stop_at(at(2_000, 54_000)), Mono(5_000), "three seconds of pause");
+        assert_eq!(deadline().stop_at(at(2_000, 0)), Mono(8_000));
+        assert_eq!(deadline().stop_at(at(2_000, 50_500)), Mono(8_000), "a slow wall clock");
+    }
+
+    #[test]
+    fn renewals_only_move_forward_and_never_revive() {
+        let mut lease = deadline();
+        assert!(!lease.renew(Mono(9_000), at(2_000, 51_000), at(2_000, 51_000)), "not back");
+        assert!(lease.renew(Mono(12_000), at(7_000, 56_000), at(7_999, 56_999)));
+        assert_eq!(lease.lapses(), Mono(12_000));
+        assert!(!lease.renew(Mono(99_000), at(10_000, 59_000), at(10_000, 59_000)), "the stop has begun");
+        let mut paused = deadline();
+        assert!(!paused.renew(Mono(99_000), at(7_000, 59_000), at(7_000, 59_000)), "a pause let the stop begin earlier");
+    }
+}

@@ -1,0 +1,198 @@
+//! One pod as a process: its environment, its directory, its start.
+//!
+//! A pod gets a clean environment: a short list of the machine's own variables, the job's, and ours, which win. It never
+//! gets the agent's: that could hold secrets.
+
+use super::output::Output;
+use super::processes::{MARK_FENCE, MARK_UID};
+use super::rundir::{Plan, RunDir, create_directories};
+use super::{OWN_BINARY, exit_code};
+use crate::runner::expand::expand;
+use crate::runner::pods::Try;
+use crate::runner::{JobSpec, PodPlacement};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What a pod takes over from the machine: where programs and libraries are, language, time zone, home.
+pub const PASSED_ON: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME"];
+/// Tries of one pod whose directories are kept; older ones go, so that a long series of retries doesn't fill the disk.
+const TRIES_KEPT: u32 = 4;
+
+/// A pod that was started.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) pid: i32,
+    /// Readable when it has ended; without it (old kernels) the guard looks on a timer.
+    pub(super) ended: Option<OwnedFd>,
+    pub(super) output: Output,
+}
+
+/// A pod that could not be started, as an exit code and in words.
+#[derive(Debug)]
+pub(super) struct NotStarted {
+    pub(super) exit_code: i32,
+    pub(super) message: String,
+}
+
+/// Starts one try of one pod. `direct`: the guard is init of a namespace, so nothing more is needed to tie the pod to it.
+pub(super) fn start(dir: &RunDir, plan: &Plan, job: &JobSpec, this: Try, direct: bool) -> Result<Live, NotStarted> {
+    let failed = |what: &str, e: &io::Error| NotStarted { exit_code: i32::from(exit_code(e)), message: format!("cannot {what}: {e}") };
+    let directory = dir.pod(this.index, this.attempt);
+    let work = directory.join("work");
+    create_directories(&work).map_err(|e| failed("create the pod's directory", &e))?;
+    if let Some(old) = this.attempt.checked_sub(TRIES_KEPT) {
+        // It may be gone already; what can't be removed only takes space.
+        let _ = std::fs::remove_dir_all(dir.pod(this.index, old));
+    }
+    let log = File::create(directory.join("output.log")).map_err(|e| failed("create the output file", &e))?;
+    let (reader, writer) = io::pipe().map_err(|e| failed("make a pipe", &e))?;
+    let second = writer.try_clone().map_err(|e| failed("make a pipe", &e))?;
+    let output = Output::new(reader, log).map_err(|e| failed("make a pipe", &e))?;
+
+    let cwd = job.working_dir.as_deref().map_or(work.as_path(), Path::new);
+    if !cwd.is_dir() {
+        let why = io::Error::from(io::ErrorKind::NotFound);
+        return Err(failed(&format!("work in `{}`", cwd.display()), &why));
+    }
+    let env = environment(plan, job, this, |name| std::env::var(name).ok());
+    let words: Vec<String> = job.command.iter().chain(&job.args).map(|w| expand(w, |name| env.get(name).map(String::as_str))).collect();
+    let mut command = if direct {
+        Command::new(&words[0])
+    } else {
+        let mut shim = Command::new(OWN_BINARY);
+        shim.args(["guard", "--exec", &std::process::id().to_string(), &words[0]]);
+        shim
+    };
+    command.args(&words[1..]).env_clear().envs(&env).current_dir(cwd).process_group(0);
+    command.stdin(Stdio::null()).stdout(writer).stderr(second);
+    let child = command.spawn().map_err(|e| failed(&format!("run `{}`", words[0]), &e))?;
+    // The handle is dropped: the guard reaps all its children, its own and adopted, in one place.
+    let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
+    let ended = Pid::from_raw(pid).and_then(|p| pidfd_open(p, PidfdFlags::empty()).ok());
+    Ok(Live { pid, ended, output })
+}
+
+/// What marks the processes of one try, in its environment.
+pub(super) fn marks(plan: &Plan, this: Try) -> Vec<String> {
+    let mut marks = super::processes::marks(plan.start.uid, plan.start.fence);
+    marks.extend([format!("MERIDIAN_POD_INDEX={}", this.index), format!("MERIDIAN_POD_ATTEMPT={}", this.attempt)]);
+    marks
+}
+
+/// A pod's whole environment. `machine` looks up the machine's own variables.
+fn environment(plan: &Plan, job: &JobSpec, this: Try, machine: impl Fn(&str) -> Option<String>) -> BTreeMap<String, String> {
+    let start = &plan.start;
+    let none = PodPlacement { pod_set: String::new(), index: 0, node: String::new(), accelerators: Vec::new() };
+    let place = start.placement.get(this.slot).unwrap_or(&none);
+    let mut ours: Vec<(&str, String)> = vec![
+        (MARK_UID, start.uid.to_string()),
+        (MARK_FENCE, start.fence.to_string()),
+        ("MERIDIAN_CLUSTER", plan.cluster.to_string()),
+        ("MERIDIAN_REGION", plan.region.to_string()),
+        ("MERIDIAN_NAMESPACE", start.namespace.clone()),
+        ("MERIDIAN_JOB", start.name.clone()),
+        ("MERIDIAN_POD_SET", place.pod_set.clone()),
+        ("MERIDIAN_POD_SLOT", this.slot.to_string()),
+        ("MERIDIAN_POD_INDEX", this.index.to_string()),
+        ("MERIDIAN_POD_ATTEMPT", this.attempt.to_string()),
+        ("MERIDIAN_NODE", place.node.clone()),
+        ("HOSTNAME", format!("{}-{}", start.name, this.index)),
+    ];
+    ours.extend(visible_devices(&place.accelerators));
+    if job.indexed {
+        ours.push(("JOB_COMPLETION_INDEX", this.index.to_string()));
+    }
+    let mut env: BTreeMap<String, String> = PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), machine(name)?))).collect();
+    env.extend(ours.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    for var in &job.env {
+        // As in Kubernetes, a value sees what stands before it.
+        let value = expand(&var.value, |name| env.get(name).map(String::as_str));
+        env.insert(var.name.clone(), value);
+    }
+    env.extend(ours.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    env
+}
+
+/// The variables by which vendors' run times are told which devices there are. A pod without accelerators sees none.
+fn visible_devices(indices: &[u32]) -> [(&'static str, String); 4] {
+    let list = |numbers: &mut dyn Iterator<Item = u32>| numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let given = list(&mut indices.iter().copied());
+    let none = indices.is_empty();
+    // HIP counts among what ROCR leaves visible, so its indices start again from 0.
+    let renumbered = list(&mut (0..).take(indices.len()));
+    [
+        ("CUDA_VISIBLE_DEVICES", given.clone()),
+        ("NVIDIA_VISIBLE_DEVICES", if none { "void".into() } else { given.clone() }),
+        ("ROCR_VISIBLE_DEVICES", given),
+        ("HIP_VISIBLE_DEVICES", if none { "-1".into() } else { renumbered }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::Start;
+    use crate::runner::pods::RETRY_DELAY_FIRST_DEFAULT;
+    use meridian_shared::ids::{Fence, Uid};
+    use meridian_shared::time::{Millis, Mono, Now};
+
+    fn env_of(job: &str) -> BTreeMap<String, String> {
+        let start = Start {
+            uid: Uid(7),
+            fence: Fence { epoch: 1, leadership: 2, counter: 3 },
+            namespace: "research".into(),
+            name: "train".into(),
+            spec: job.into(),
+            placement: vec![PodPlacement { pod_set: "main".into(), index: 0, node: "n1".into(), accelerators: vec![2, 5] }],
+            deadline: Mono(1),
+            stop_budget: Millis(1),
+            run_left: None,
+            failures: 0,
+        };
+        let plan = Plan {
+            version: 1,
+            boot_id: String::new(),
+            given: Now::default(),
+            cluster: "eu".into(),
+            region: "europe-west4".into(),
+            retry_delay_first: RETRY_DELAY_FIRST_DEFAULT,
+            start,
+        };
+        let spec = JobSpec::parse(job).unwrap();
+        environment(&plan, &spec, Try { slot: 0, index: 4, attempt: 1 }, |name| (name == "PATH").then(|| "/bin".to_owned()))
+    }
+
+    #[test]
+    fn a_pod_sees_its_place_and_nothing_of_the_agent_and_cannot_change_its_marks() {
+        let env = env_of(
+            r#"{"spec":{"completionMode":"Indexed","template":{"spec":{"containers":[{"command":["x"],"env":[
+                {"name":"A","value":"$(MERIDIAN_REGION)/$(JOB_COMPLETION_INDEX)"},{"name":"B","value":"$(A)!$(LATER)"},{"name":"LATER","value":"1"},
+                {"name":"MERIDIAN_FENCE","value":"forged"},{"name":"CUDA_VISIBLE_DEVICES","value":"all"}]}]}}}}"#,
+        );
+        for (name, value) in [
+            ("A", "europe-west4/4"),
+            ("B", "europe-west4/4!$(LATER)"),
+            ("PATH", "/bin"),
+            ("MERIDIAN_FENCE", "1-2-3"),
+            ("CUDA_VISIBLE_DEVICES", "2,5"),
+            ("NVIDIA_VISIBLE_DEVICES", "2,5"),
+            ("ROCR_VISIBLE_DEVICES", "2,5"),
+            ("HIP_VISIBLE_DEVICES", "0,1"),
+            ("MERIDIAN_NODE", "n1"),
+        ] {
+            assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert!(!env.contains_key("HOME"), "only what the machine has");
+    }
+
+    #[test]
+    fn no_accelerators_means_that_none_is_visible() {
+        assert_eq!(visible_devices(&[]).map(|(_, v)| v), ["", "void", "", "-1"]);
+    }
+}

@@ -1,0 +1,408 @@
+//! The process runner's thread: carries out orders, listens to guards, ends what has lost its guard.
+//!
+//! Level-triggered: every turn it looks at each run that has no conversation with its guard and finds out where it is
+//! ([`resolve`]); a conversation only makes that faster. A guard that doesn't do what it should in time (stopped by a
+//! debugger, stuck) is killed, which ends its gang.
+//!
+//! Invariant: a run leaves the table only with an `Ended` event.
+
+use super::resolve::{self, Resolution};
+use super::{Orders, Settings};
+use crate::guard::clock;
+use crate::guard::lease::Deadline;
+use crate::guard::processes;
+use crate::guard::rundir::{Plan, RunDir, VERSION};
+use crate::guard::wire::{self, Line, Phase, Status};
+use crate::runner::{End, Error, RunResult, RunnerEvent, Start};
+use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::time::{Millis, Mono, Now};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::{BTreeMap, VecDeque};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::TrySendError;
+
+/// The longest sleep: the clocks are compared this often.
+const TICK: Millis = Millis(1_000);
+/// How soon a run is looked at again whose guard is about to answer, or whose processes are about to end.
+const LOOK_AGAIN: Millis = Millis(10);
+/// How soon ended processes are looked for again, for collecting them.
+const COLLECT_AGAIN: Millis = Millis(100);
+/// How soon after its files could not be used.
+const LOOK_AGAIN_AFTER_ERROR: Millis = Millis(1_000);
+/// How much longer than the stop budget a guard may take for a stop before it is killed.
+const GUARD_PATIENCE: Millis = Millis(2_000);
+
+/// What the runner was told.
+#[derive(Debug)]
+pub(super) enum Order {
+    Start { start: Box<Start>, refused: Option<String>, given: Now },
+    Renew { uid: Uid, fence: Fence, deadline: Mono, given: Now },
+    Stop { uid: Uid, fence: Fence },
+    Adopt { uid: Uid, fence: Fence },
+    Forget { uid: Uid, fence: Fence },
+    Quit,
+}
+
+type Key = (Uid, Fence);
+
+#[derive(Debug)]
+struct Run {
+    dir: RunDir,
+    line: Option<Line>,
+    /// The latest renewal, for a guard that isn't reached yet.
+    renewal: Option<wire::Order>,
+    deadline: Option<Deadline>,
+    stop_budget: Millis,
+    stopping_since: Option<Mono>,
+    running_told: bool,
+    failures_told: u32,
+    /// How it ended, where that is known better here than by a guard that is gone.
+    instead: Option<RunResult>,
+    look_at: Mono,
+}
+
+/// The thread's state.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    settings: Arc<Settings>,
+    orders: Arc<Orders>,
+    boot_id: String,
+    in_namespaces: bool,
+    events: Sender<RunnerEvent>,
+    /// Events that the agent has not taken yet: a few per run at most.
+    outbox: VecDeque<RunnerEvent>,
+    runs: BTreeMap<Key, Run>,
+    /// Processes that this agent started, to be collected when they end.
+    children: Vec<Child>,
+    /// Guards that may have become this process's children, where the agent is a container's first process.
+    orphans: Vec<i32>,
+}
+
+impl Supervisor {
+    pub(super) fn new(settings: Arc<Settings>, orders: Arc<Orders>, boot_id: String, in_namespaces: bool, events: Sender<RunnerEvent>) -> Self {
+        Self { settings, orders, boot_id, in_namespaces, events, outbox: VecDeque::new(), runs: BTreeMap::new(), children: Vec::new(), orphans: Vec::new() }
+    }
+
+    pub(super) fn run(mut self) {
+        let mut heard = Vec::new();
+        loop {
+            for order in self.orders.take() {
+                if matches!(order, Order::Quit) {
+                    return;
+                }
+                self.carry_out(order);
+            }
+            let now = clock::now();
+            for key in heard {
+                self.listen(key, now);
+            }
+            for key in self.runs.keys().copied().collect::<Vec<_>>() {
+                self.look(key, now);
+            }
+            self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            self.orphans.retain(|pid| processes::collect(*pid).is_none() && processes::Stat::of(*pid).is_some_and(|s| s.parent == own_pid()));
+            self.flush();
+            heard = self.sleep(clock::now().mono);
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::Start { start, refused, given } => self.start(*start, refused, given),
+            Order::Renew { uid, fence, deadline, given } => {
+                if let Some(run) = self.runs.get_mut(&(uid, fence)) {
+                    run.renew(deadline, given);
+                }
+            }
+            Order::Stop { uid, fence } => self.stop((uid, fence)),
+            Order::Adopt { uid, fence } => {
+                let mut run = Run::new(RunDir::of(&self.settings.runs(), uid, fence));
+                // It was reported as running already.
+                run.running_told = true;
+                if let Ok(Some(plan)) = run.dir.plan() {
+                    run.stop_budget = plan.start.stop_budget;
+                }
+                self.runs.entry((uid, fence)).or_insert(run);
+            }
+            Order::Forget { uid, fence } => self.forget((uid, fence)),
+            Order::Quit => {}
+        }
+    }
+
+    /// Occupies the name, then starts a guard. A name that is occupied says by itself where its run is.
+    fn start(&mut self, start: Start, refused: Option<String>, given: Now) {
+        let key = (start.uid, start.fence);
+        if let Some(run) = self.runs.get_mut(&key) {
+            run.tell_again();
+            return;
+        }
+        let mut run = Run::new(RunDir::of(&self.settings.runs(), key.0, key.1));
+        run.stop_budget = start.stop_budget;
+        run.deadline = Some(Deadline::new(start.deadline, start.stop_budget, given));
+        run.failures_told = start.failures;
+        let plan = Plan {
+            version: VERSION,
+            boot_id: self.boot_id.clone(),
+            given,
+            cluster: self.settings.cluster.clone(),
+            region: self.settings.region.clone(),
+            retry_delay_first: self.settings.retry_delay_first,
+            start,
+        };
+        match RunDir::occupy(&self.settings.runs(), key.0, key.1) {
+            Ok(None) => {}
+            Ok(Some(dir)) => match refused {
+                Some(why) => refuse(&dir, &plan, why, &mut run),
+                None => {
+                    if let Err(error) = self.launch(&dir, &plan) {
+                        tracing::error!(uid = %key.0, fence = %key.1, %error, "a gang could not be started");
+                        run.instead = Some(RunResult::NodeLost { message: error.to_string() });
+                    } else {
+                        // At once, while the guard is only starting: a run without a conversation counts as one without a guard.
+                        run.connect();
+                    }
+                }
+            },
+            Err(error) => {
+                tracing::error!(uid = %key.0, fence = %key.1, %error, "a gang could not be started");
+                let result = RunResult::NodeLost { message: error.to_string() };
+                self.outbox.push_back(ended(key, End { result, pods: Vec::new(), failures: plan.start.failures, ran: Millis(0) }));
+                return;
+            }
+        }
+        self.runs.insert(key, run);
+    }
+
+    fn launch(&mut self, dir: &RunDir, plan: &Plan) -> Result<(), Error> {
+        dir.write_plan(plan)?;
+        let listener = wire::bind(dir.path()).map_err(|source| Error::System { doing: "make the guard's socket", source })?;
+        let mut args = vec!["--dir".into(), dir.path().as_os_str().to_owned()];
+        if self.in_namespaces {
+            args.push("--namespace".into());
+        }
+        // The listener is handed over and closed here, so that it says by itself when no guard has it any more.
+        let child = self
+            .settings
+            .guard_command(args)
+            .stdin(Stdio::from(rustix::fd::OwnedFd::from(listener)))
+            .stderr(Stdio::from(dir.remarks()?))
+            .spawn()
+            .map_err(|source| Error::System { doing: "start the guard", source })?;
+        self.children.push(child);
+        Ok(())
+    }
+
+    /// Leaves the tombstone before anything else, so that nobody can start this run from here on.
+    fn stop(&mut self, key: Key) {
+        let run = self.runs.entry(key).or_insert_with(|| Run::new(RunDir::of(&self.settings.runs(), key.0, key.1)));
+        let forbidden = RunDir::occupy(&self.settings.runs(), key.0, key.1).and_then(|_| match run.dir.end() {
+            Ok(Some(_)) => Ok(()),
+            _ => run.dir.forbid_start(),
+        });
+        if let Err(error) = forbidden {
+            // Without the tombstone nothing is confirmed: the run stays here, and the core asks again.
+            tracing::error!(uid = %key.0, fence = %key.1, %error, "a stop could not be made durable");
+            if !run.dir.path().is_dir() {
+                self.runs.remove(&key);
+                return;
+            }
+        }
+        run.stopping_since.get_or_insert(clock::now().mono);
+        run.send(&wire::Order::Stop);
+        run.look_at = Mono(0);
+    }
+
+    fn forget(&mut self, key: Key) {
+        if self.runs.contains_key(&key) {
+            return;
+        }
+        let dir = RunDir::of(&self.settings.runs(), key.0, key.1);
+        if matches!(dir.end(), Ok(Some(_)))
+            && let Err(error) = dir.remove()
+        {
+            tracing::warn!(uid = %key.0, fence = %key.1, %error, "an ended run could not be cleared away");
+        }
+    }
+
+    /// Takes in what the guard says.
+    fn listen(&mut self, key: Key, now: Now) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        let Some(line) = &mut run.line else { return };
+        let mut heard: Vec<Status> = Vec::new();
+        if line.receive(&mut heard).is_err() {
+            run.line = None;
+            run.look_at = now.mono;
+        }
+        for status in heard {
+            if status.phase == Phase::Ended {
+                run.line = None;
+                run.look_at = now.mono;
+            }
+            if status.phase == Phase::Running && !std::mem::replace(&mut run.running_told, true) {
+                self.outbox.push_back(RunnerEvent::Running { uid: key.0, fence: key.1 });
+            }
+            if status.failures > run.failures_told {
+                run.failures_told = status.failures;
+                self.outbox.push_back(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: status.failures });
+            }
+            run.deadline.get_or_insert(Deadline::new(status.lapses, run.stop_budget, now));
+        }
+    }
+
+    /// Finds out where a run without a conversation is, and kills a guard that is late.
+    fn look(&mut self, key: Key, now: Now) {
+        let Some(run) = self.runs.get_mut(&key) else { return };
+        if run.overdue(now) {
+            run.kill_guard(key);
+        }
+        if run.line.is_some() || now.mono < run.look_at {
+            return;
+        }
+        match resolve::resolve(key.0, key.1, &run.dir, &self.boot_id, run.instead.as_ref()) {
+            Ok(Resolution::Ended(end)) => {
+                if let Ok(Some(guard)) = run.dir.identity() {
+                    self.orphans.push(guard.pid);
+                }
+                self.runs.remove(&key);
+                self.outbox.push_back(ended(key, end));
+            }
+            Ok(Resolution::Guarded) => {
+                run.look_at = now.mono + LOOK_AGAIN;
+                run.connect();
+            }
+            Ok(Resolution::NotYet) => run.look_at = now.mono + LOOK_AGAIN,
+            Err(error) => {
+                tracing::error!(uid = %key.0, fence = %key.1, %error, "a run's files can't be used");
+                run.look_at = now.mono + LOOK_AGAIN_AFTER_ERROR;
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        while let Some(event) = self.outbox.pop_front() {
+            match self.events.try_send(event) {
+                Ok(()) => {}
+                Err(TrySendError::Full(event)) => {
+                    self.outbox.push_front(event);
+                    return;
+                }
+                // Nobody listens any more: the agent is going, and its successor will ask.
+                Err(TrySendError::Closed(_)) => self.outbox.clear(),
+            }
+        }
+    }
+
+    /// Sleeps until something happens; returns the runs whose guards have said something.
+    fn sleep(&self, now: Mono) -> Vec<Key> {
+        let looks = self.runs.values().filter(|r| r.line.is_none()).map(|r| r.look_at.since(now));
+        let waiting = (!self.outbox.is_empty()).then_some(LOOK_AGAIN);
+        let launching = self.in_namespaces && !self.children.is_empty();
+        let collecting = (launching || !self.orphans.is_empty()).then_some(COLLECT_AGAIN);
+        let millis = looks.chain(waiting).chain(collecting).min().unwrap_or(TICK).min(TICK).0;
+        let timeout = Timespec { tv_sec: i64::try_from(millis / 1_000).unwrap_or(1), tv_nsec: i64::try_from(millis % 1_000 * 1_000_000).unwrap_or(0) };
+        let lines: Vec<(Key, &Line)> = self.runs.iter().filter_map(|(key, run)| Some((*key, run.line.as_ref()?))).collect();
+        let mut fds = vec![PollFd::new(&self.orders.wake, PollFlags::IN)];
+        fds.extend(lines.iter().map(|(_, line)| PollFd::new(line.stream(), PollFlags::IN)));
+        // Interrupted or failed, nothing counts as heard, and the next turn polls again.
+        let polled = poll(&mut fds, Some(&timeout)).is_ok();
+        let heard = lines.iter().zip(&fds[1..]).filter(|(_, fd)| polled && !fd.revents().is_empty()).map(|((key, _), _)| *key).collect();
+        let mut counter = [0; 8];
+        // Empty when something else woke the thread.
+        let _ = rustix::io::read(&self.orders.wake, &mut counter);
+        heard
+    }
+}
+
+impl Run {
+    fn new(dir: RunDir) -> Self {
+        Self {
+            dir,
+            line: None,
+            renewal: None,
+            deadline: None,
+            stop_budget: Millis::default(),
+            stopping_since: None,
+            running_told: false,
+            failures_told: 0,
+            instead: None,
+            look_at: Mono(0),
+        }
+    }
+
+    fn send(&mut self, order: &wire::Order) {
+        if let Some(line) = &mut self.line
+            && line.send(order).is_err()
+        {
+            self.line = None;
+            self.look_at = Mono(0);
+        }
+    }
+
+    fn renew(&mut self, lapses: Mono, given: Now) {
+        if let Some(deadline) = &mut self.deadline {
+            deadline.renew(lapses, given, clock::now());
+        }
+        let order = wire::Order::Renew { deadline: lapses, given };
+        self.renewal = Some(order);
+        self.send(&order);
+    }
+
+    /// Takes up the conversation with the guard, and says what it may have missed.
+    fn connect(&mut self) {
+        // Refused while the guard is going or not yet there: the next look decides.
+        self.line = Line::connect(self.dir.path()).ok();
+        if let Some(order) = self.renewal {
+            self.send(&order);
+        }
+        if self.stopping_since.is_some() {
+            self.send(&wire::Order::Stop);
+        }
+    }
+
+    /// The same order came again: say again where the run is.
+    fn tell_again(&mut self) {
+        self.running_told = false;
+        self.connect();
+    }
+
+    /// Whether the guard should have ended the gang by now.
+    fn overdue(&self, now: Now) -> bool {
+        let stop = self.stopping_since.is_some_and(|since| now.mono >= since + self.stop_budget + GUARD_PATIENCE);
+        let lapse = self.deadline.is_some_and(|d| {
+            let (kill, margin) = (d.kill_at(now), crate::guard::lease::kill_margin(self.stop_budget));
+            now.mono >= kill + Millis(margin.0 / 2)
+        });
+        stop || lapse
+    }
+
+    fn kill_guard(&mut self, key: Key) {
+        if let Ok(Some(guard)) = self.dir.identity()
+            && processes::lives(guard.pid, guard.started_ticks)
+        {
+            tracing::error!(uid = %key.0, fence = %key.1, guard = guard.pid, "a guard is late and is killed, which ends its gang");
+            processes::kill_all(&[guard.pid]);
+            self.instead = Some(RunResult::LeaseLapsed).filter(|_| self.stopping_since.is_none());
+        }
+        self.line = None;
+    }
+}
+
+/// Writes down that a job was never run, and why.
+fn refuse(dir: &RunDir, plan: &Plan, why: String, run: &mut Run) {
+    let result = RunResult::Failed { reason: "NotRunnable".into(), message: why };
+    let written = dir.lock().and_then(|lock| match lock {
+        Some(_held) => resolve::write_end(dir, Some(plan), result).map(|_| ()),
+        None => Ok(()),
+    });
+    run.instead = written.err().map(|e| RunResult::NodeLost { message: e.to_string() });
+}
+
+fn ended((uid, fence): Key, end: End) -> RunnerEvent {
+    RunnerEvent::Ended { uid, fence, end }
+}
+
+fn own_pid() -> i32 {
+    i32::try_from(std::process::id()).unwrap_or(i32::MAX)
+}

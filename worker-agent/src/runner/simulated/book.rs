@@ -1,0 +1,454 @@
+//! The simulated runs and what time does to them (pure).
+//!
+//! Invariants: the same inputs at the same moments give the same events; a run that has ended never changes; every live run
+//! has exactly one entry in `due`, the moment when something next happens to it.
+
+use super::plan::{Script, Speed};
+use crate::guard::lease::Deadline;
+use crate::runner::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
+use crate::runner::{End, Found, FoundState, JobSpec, LogChunk, LogReader, RunResult, RunnerEvent, Start};
+use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::time::{Millis, Mono, Now};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the book is told, also the lines of the notebook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Input {
+    /// Start a run.
+    Start(Box<Start>),
+    /// Move its deadline.
+    Renew {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// The new deadline.
+        deadline: Mono,
+    },
+    /// Stop it, known or not.
+    Stop {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+    },
+    /// Forget it, if it has ended.
+    Forget {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+    },
+    /// It is known to have ended like this (only in notebooks).
+    Ended {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// How.
+        end: End,
+    },
+}
+
+type Key = (Uid, Fence);
+
+#[derive(Debug)]
+enum Entry {
+    Live(Box<Live>),
+    Over(Over),
+}
+
+#[derive(Debug)]
+struct Over {
+    end: End,
+    /// What its log says.
+    about: String,
+}
+
+#[derive(Debug)]
+struct Live {
+    start: Start,
+    started: Now,
+    script: Script,
+    pods: Pods,
+    deadline: Deadline,
+    run_until: Option<Mono>,
+    running: BTreeMap<usize, (Mono, Try)>,
+    due: Mono,
+}
+
+/// All simulated runs of one agent.
+#[derive(Debug)]
+pub struct Book {
+    speed: Speed,
+    runs: BTreeMap<Key, Entry>,
+    due: BTreeSet<(Mono, Key)>,
+    /// By how much the wall clock was ahead of the boot clock, at most, in milliseconds.
+    ahead: i64,
+}
+
+impl Book {
+    /// An empty book whose jobs go at `speed`.
+    pub fn new(speed: Speed) -> Self {
+        Self { speed, runs: BTreeMap::new(), due: BTreeSet::new(), ahead: i64::MIN }
+    }
+
+    /// Takes in one input.
+    pub fn take_in(&mut self, input: Input, now: Now) -> Vec<RunnerEvent> {
+        let mut events = self.advance(now);
+        match input {
+            Input::Start(start) => self.start(*start, now, &mut events),
+            Input::Renew { uid, fence, deadline } => {
+                if let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) {
+                    live.deadline.renew(deadline, now, now);
+                    self.settle((uid, fence), now, &mut events);
+                }
+            }
+            Input::Stop { uid, fence } => match self.runs.get(&(uid, fence)) {
+                Some(Entry::Over(over)) => events.push(RunnerEvent::Ended { uid, fence, end: over.end.clone() }),
+                Some(Entry::Live(_)) => self.end((uid, fence), RunResult::Stopped, now.mono, &mut events),
+                None => {
+                    // The name is occupied, so that nobody can start it from here on.
+                    let end = End { result: RunResult::Stopped, pods: Vec::new(), failures: 0, ran: Millis(0) };
+                    self.runs.insert((uid, fence), Entry::Over(Over { end: end.clone(), about: "stopped before it was started".into() }));
+                    events.push(RunnerEvent::Ended { uid, fence, end });
+                }
+            },
+            Input::Forget { uid, fence } => {
+                if matches!(self.runs.get(&(uid, fence)), Some(Entry::Over(_))) {
+                    self.runs.remove(&(uid, fence));
+                }
+            }
+            Input::Ended { uid, fence, end } => {
+                self.unlist((uid, fence));
+                self.runs.insert((uid, fence), Entry::Over(Over { end, about: "ended before the agent was restarted".into() }));
+            }
+        }
+        events
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, now: Now) -> Vec<RunnerEvent> {
+        let mut events = Vec::new();
+        let ahead = now.wall.0.saturating_sub(i64::try_from(now.mono.0).unwrap_or(i64::MAX));
+        if ahead > self.ahead {
+            // The machine was paused: deadlines are closer than they were listed.
+            self.ahead = ahead;
+            for key in self.due.iter().map(|(_, key)| *key).collect::<Vec<_>>() {
+                self.settle(key, now, &mut events);
+            }
+        }
+        while let Some(&(due, key)) = self.due.first()
+            && due <= now.mono
+        {
+            self.settle(key, now, &mut events);
+        }
+        events
+    }
+
+    /// When something next happens.
+    pub fn next_due(&self) -> Option<Mono> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Every run.
+    pub fn found(&self) -> Vec<Found> {
+        let state = |entry: &Entry| match entry {
+            Entry::Live(live) => FoundState::Running { failures: live.pods.failures() },
+            Entry::Over(over) => FoundState::Ended(over.end.clone()),
+        };
+        self.runs.iter().map(|((uid, fence), entry)| Found { uid: *uid, fence: *fence, state: state(entry) }).collect()
+    }
+
+    /// Inputs, with their moments, that make a book like this one.
+    pub fn inputs(&self) -> Vec<(Now, Input)> {
+        let input = |((uid, fence), entry): (&Key, &Entry)| match entry {
+            Entry::Live(live) => {
+                let start = Start { deadline: live.deadline.lapses(), ..live.start.clone() };
+                (live.started, Input::Start(Box::new(start)))
+            }
+            Entry::Over(over) => (Now::default(), Input::Ended { uid: *uid, fence: *fence, end: over.end.clone() }),
+        };
+        self.runs.iter().map(input).collect()
+    }
+
+    /// How many runs there are.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Ends every live run because the machine that carried them restarted.
+    pub fn lose_all(&mut self) {
+        let live: Vec<Key> = self.runs.iter().filter(|(_, e)| matches!(e, Entry::Live(_))).map(|(k, _)| *k).collect();
+        for key in live {
+            let lost = RunResult::NodeLost { message: "the machine was restarted while it ran (simulated)".into() };
+            self.end(key, lost, Mono(0), &mut Vec::new());
+        }
+    }
+
+    /// What the pods of a run would have printed.
+    pub fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Option<LogReader> {
+        let about = match self.runs.get(&(uid, fence))? {
+            Entry::Live(live) => live.about(self.speed),
+            Entry::Over(over) => over.about.clone(),
+        };
+        let text = format!("simulated: no real output; {about}\n");
+        Some(LogReader::text(vec![LogChunk { pod: pod.unwrap_or(0), attempt: 0, bytes: text.into_bytes() }]))
+    }
+
+    fn start(&mut self, start: Start, now: Now, events: &mut Vec<RunnerEvent>) {
+        let (uid, fence) = (start.uid, start.fence);
+        match self.runs.get(&(uid, fence)) {
+            Some(Entry::Live(_)) => {
+                events.push(RunnerEvent::Running { uid, fence });
+                return;
+            }
+            Some(Entry::Over(over)) => {
+                events.push(RunnerEvent::Ended { uid, fence, end: over.end.clone() });
+                return;
+            }
+            None => {}
+        }
+        let job = JobSpec::parse(&start.spec).map_err(|e| e.to_string()).and_then(|job| super::plan::check(&job).map(|()| job));
+        let job = match job {
+            Ok(job) => job,
+            Err(message) => {
+                let end = End { result: RunResult::Failed { reason: "NotRunnable".into(), message }, pods: Vec::new(), failures: start.failures, ran: Millis(0) };
+                self.runs.insert((uid, fence), Entry::Over(Over { end: end.clone(), about: "it could not be run".into() }));
+                events.push(RunnerEvent::Ended { uid, fence, end });
+                return;
+            }
+        };
+        let script = Script::of(&job);
+        let pods = Pods::new(&job, start.placement.len(), start.failures, self.speed.apply(RETRY_DELAY_FIRST_DEFAULT));
+        let limit = [start.run_left, job.active_deadline].into_iter().flatten().min();
+        let live = Live {
+            started: now,
+            script,
+            pods,
+            deadline: Deadline::new(start.deadline, start.stop_budget, now),
+            run_until: limit.map(|l| now.mono + self.speed.apply(l)),
+            running: BTreeMap::new(),
+            due: now.mono,
+            start,
+        };
+        let in_time = now.mono < live.deadline.stop_at(now);
+        self.due.insert((live.due, (uid, fence)));
+        self.runs.insert((uid, fence), Entry::Live(Box::new(live)));
+        if in_time {
+            events.push(RunnerEvent::Running { uid, fence });
+        }
+        self.settle((uid, fence), now, events);
+    }
+
+    /// Brings one run up to now: what ended ends, what is due starts, and its next moment is listed.
+    fn settle(&mut self, key: Key, now: Now, events: &mut Vec<RunnerEvent>) {
+        let Some(Entry::Live(live)) = self.runs.get_mut(&key) else {
+            self.due.retain(|(_, k)| *k != key);
+            return;
+        };
+        let before = live.pods.failures();
+        if let Some(result) = live.settle(self.speed, now) {
+            self.end(key, result, now.mono, events);
+            return;
+        }
+        if live.pods.failures() > before {
+            events.push(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: live.pods.failures() });
+        }
+        let due = live.next(now);
+        self.due.remove(&(live.due, key));
+        live.due = due;
+        self.due.insert((due, key));
+    }
+
+    fn end(&mut self, key: Key, result: RunResult, until: Mono, events: &mut Vec<RunnerEvent>) {
+        self.unlist(key);
+        let Some(Entry::Live(live)) = self.runs.remove(&key) else { return };
+        let end = End { result, pods: live.pods.outcomes(), failures: live.pods.failures(), ran: self.speed.undo(until.since(live.started.mono)) };
+        events.push(RunnerEvent::Ended { uid: key.0, fence: key.1, end: end.clone() });
+        self.runs.insert(key, Entry::Over(Over { end, about: live.about(self.speed) }));
+    }
+
+    fn unlist(&mut self, key: Key) {
+        if let Some(Entry::Live(live)) = self.runs.get(&key) {
+            self.due.remove(&(live.due, key));
+        }
+    }
+}
+
+impl Live {
+    /// Lets pods end and start in the order in which that happens; returns the result once there is one.
+    fn settle(&mut self, speed: Speed, now: Now) -> Option<RunResult> {
+        let stop_at = self.deadline.stop_at(now);
+        let run_until = self.run_until.unwrap_or(Mono(u64::MAX));
+        let takes = speed.apply(self.script.duration);
+        let mut at = self.due.min(now.mono);
+        loop {
+            if at >= stop_at || at >= run_until {
+                break;
+            }
+            while let Some((slot, (ends, this))) = self.running.iter().map(|(s, r)| (*s, *r)).find(|(_, (ends, _))| *ends <= at) {
+                self.running.remove(&slot);
+                let code = if self.pods.failures() < self.script.fail_first { 1 } else { self.script.exit_code };
+                self.pods.ended(this, code, Some("simulated".into()), ends);
+            }
+            if let Some(verdict) = self.pods.verdict() {
+                return Some(verdict.clone());
+            }
+            for this in self.pods.due(at) {
+                self.running.insert(this.slot, (at + takes, this));
+            }
+            let next = self.next_step(at);
+            if next > now.mono {
+                break;
+            }
+            at = next;
+        }
+        if now.mono >= run_until && run_until < stop_at {
+            return Some(RunResult::Failed {
+                reason: "DeadlineExceeded".into(),
+                message: "the job was active longer than its run time allows (simulated)".into(),
+            });
+        }
+        (now.mono >= stop_at).then_some(RunResult::LeaseLapsed)
+    }
+
+    fn next_step(&self, after: Mono) -> Mono {
+        let ends = self.running.values().map(|(ends, _)| *ends).min();
+        ends.into_iter().chain(self.pods.next_due()).min().unwrap_or(Mono(u64::MAX)).max(after)
+    }
+
+    /// When something next happens to it.
+    fn next(&self, now: Now) -> Mono {
+        let limits = [Some(self.deadline.stop_at(now)), self.run_until].into_iter().flatten().min();
+        self.next_step(Mono(0)).min(limits.unwrap_or(Mono(u64::MAX)))
+    }
+
+    fn about(&self, speed: Speed) -> String {
+        let Start { namespace, name, placement, .. } = &self.start;
+        format!("each pod of `{namespace}/{name}` ({} at a time) was to take {} at {speed} times real speed", placement.len(), self.script.duration)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::PodPlacement;
+    use meridian_shared::time::{Millis, Wall};
+
+    const UID: Uid = Uid(7);
+    const FENCE: Fence = Fence { epoch: 1, leadership: 2, counter: 3 };
+
+    fn at(millis: u64) -> Now {
+        Now { mono: Mono(millis), wall: Wall(millis as i64) }
+    }
+
+    fn start(annotations: &str, spec: &str, pods: u32) -> Input {
+        let place = |index| PodPlacement { pod_set: "main".into(), index, node: "n".into(), accelerators: Vec::new() };
+        Input::Start(Box::new(Start {
+            uid: UID,
+            fence: FENCE,
+            namespace: "ns".into(),
+            name: "job".into(),
+            spec: format!(
+                r#"{{"metadata":{{"annotations":{{{annotations}}}}},"spec":{{{spec} "template":{{"spec":{{"containers":[{{"args":["10s"]}}]}}}}}}}}"#
+            )
+            .into(),
+            placement: (0..pods).map(place).collect(),
+            deadline: Mono(60_000),
+            stop_budget: Millis(2_000),
+            run_left: None,
+            failures: 0,
+        }))
+    }
+
+    fn results(events: &[RunnerEvent]) -> Vec<String> {
+        let name = |event: &RunnerEvent| match event {
+            RunnerEvent::Running { .. } => "running".to_owned(),
+            RunnerEvent::PodFailed { failures, .. } => format!("failed {failures}"),
+            RunnerEvent::Ended { end, .. } => format!("{:?}", end.result).split_once(' ').map_or_else(|| format!("{:?}", end.result), |(w, _)| w.to_owned()),
+        };
+        events.iter().map(name).collect()
+    }
+
+    #[test]
+    fn a_gang_takes_its_time_divided_by_the_speed() {
+        let mut book = Book::new("10".parse().unwrap());
+        assert_eq!(results(&book.take_in(start("", r#""parallelism":3,"completions":3,"#, 3), at(0))), ["running"]);
+        assert_eq!(book.next_due(), Some(Mono(1_000)));
+        assert!(book.advance(at(999)).is_empty());
+        let events = book.advance(at(1_000));
+        assert_eq!(results(&events), ["Succeeded"]);
+        let RunnerEvent::Ended { end, .. } = &events[0] else { panic!() };
+        assert_eq!(end.pods.len(), 3);
+        assert_eq!(book.next_due(), None);
+        assert_eq!(results(&book.take_in(start("", "", 3), at(2_000))), ["Succeeded"], "a repeated start says how it ended");
+    }
+
+    #[test]
+    fn pods_fail_first_and_are_tried_again() {
+        let mut book = Book::new(Speed::REAL);
+        book.take_in(start(r#""simulated.meridian.dev/fail-first":"1""#, "", 1), at(0));
+        assert_eq!(results(&book.advance(at(10_000))), ["failed 1"]);
+        assert_eq!(book.next_due(), Some(Mono(20_000)), "the retry waits ten seconds");
+        assert_eq!(results(&book.advance(at(20_000))), [""; 0]);
+        assert_eq!(results(&book.advance(at(30_000))), ["Succeeded"]);
+
+        let mut bad = Book::new(Speed::REAL);
+        bad.take_in(start(r#""simulated.meridian.dev/exit-code":"3""#, r#""backoffLimit":0,"#, 1), at(0));
+        assert_eq!(results(&bad.advance(at(10_000))), ["Failed"]);
+    }
+
+    #[test]
+    fn a_lease_that_is_not_renewed_ends_the_run_when_its_stop_begins() {
+        let mut book = Book::new("0.1".parse().unwrap());
+        book.take_in(start("", "", 1), at(0));
+        book.take_in(Input::Renew { uid: UID, fence: FENCE, deadline: Mono(70_000) }, at(5_000));
+        assert!(book.advance(at(58_000)).is_empty(), "it was renewed");
+        assert_eq!(results(&book.advance(at(68_000))), ["LeaseLapsed"]);
+    }
+
+    #[test]
+    fn a_run_may_be_longer_than_one_jump_of_the_clock_and_nothing_runs_after_the_lapse() {
+        let mut book = Book::new(Speed::REAL);
+        book.take_in(start("", r#""completions":9,"#, 1), at(0));
+        // Nine completions of ten seconds, one after another, don't fit into the lease.
+        let events = book.advance(at(600_000));
+        assert_eq!(results(&events), ["LeaseLapsed"]);
+        let RunnerEvent::Ended { end, .. } = &events[0] else { panic!() };
+        assert_eq!(end.pods.len(), 5);
+    }
+
+    #[test]
+    fn a_stop_occupies_an_unknown_name() {
+        let mut book = Book::new(Speed::REAL);
+        assert_eq!(results(&book.take_in(Input::Stop { uid: UID, fence: FENCE }, at(0))), ["Stopped"]);
+        assert_eq!(results(&book.take_in(start("", "", 1), at(1))), ["Stopped"]);
+        book.take_in(Input::Forget { uid: UID, fence: FENCE }, at(2));
+        assert!(book.is_empty());
+    }
+
+    #[test]
+    fn its_inputs_make_the_same_book_again() {
+        let mut book = Book::new(Speed::REAL);
+        book.take_in(start("", "", 1), at(0));
+        book.take_in(Input::Renew { uid: UID, fence: FENCE, deadline: Mono(90_000) }, at(4_000));
+        let mut again = Book::new(Speed::REAL);
+        for (now, input) in book.inputs() {
+            again.take_in(input, now);
+        }
+        assert_eq!((again.next_due(), again.inputs()), (book.next_due(), book.inputs()));
+        again.lose_all();
+        assert!(matches!(&again.found()[0].state, FoundState::Ended(End { result: RunResult::NodeLost { .. }, .. })));
+        let mut logs = again.logs(UID, FENCE, None).unwrap();
+        assert!(String::from_utf8(logs.read().unwrap().unwrap().bytes).unwrap().starts_with("simulated: no real output"));
+        assert!(logs.ended());
+    }
+}

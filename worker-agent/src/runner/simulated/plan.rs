@@ -1,0 +1,173 @@
+//! What a simulated job is to do, read from the job itself (pure).
+
+use super::INSTANT_MIN;
+use crate::runner::JobSpec;
+use meridian_shared::time::Millis;
+use std::fmt;
+use std::str::FromStr;
+
+/// How long a pod takes when its job says nothing about it.
+pub const DURATION_DEFAULT: Millis = Millis::secs(30);
+/// How long each pod takes, such as `90s` or `1h30m`.
+pub const DURATION: &str = "simulated.meridian.dev/duration";
+/// With which exit code each pod ends.
+pub const EXIT_CODE: &str = "simulated.meridian.dev/exit-code";
+/// How many pods fail before the others go their way.
+pub const FAIL_FIRST: &str = "simulated.meridian.dev/fail-first";
+/// Longer than any lease or run, and safely added to any moment.
+const DURATION_MAX: Millis = Millis::mins(366 * 24 * 60);
+
+/// How much faster than real time simulated jobs go.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Speed(f64);
+
+impl Speed {
+    /// Real time.
+    pub const REAL: Self = Self(1.0);
+
+    /// How long something of `length` takes at this speed.
+    pub fn apply(self, length: Millis) -> Millis {
+        Millis((length.0 as f64 / self.0).round() as u64).max(INSTANT_MIN)
+    }
+
+    /// How much of a job's own time goes by in `length` of real time.
+    pub fn undo(self, length: Millis) -> Millis {
+        Millis((length.0 as f64 * self.0).round() as u64)
+    }
+}
+
+impl FromStr for Speed {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<f64>() {
+            Ok(speed) if (0.001..=1_000_000.0).contains(&speed) => Ok(Self(speed)),
+            _ => Err(format!("`{text}` is no speed: give a number from 0.001 to 1000000, where 1 is real time")),
+        }
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What each pod of a simulated job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// How long it takes, in real time.
+    pub duration: Millis,
+    /// With what it ends.
+    pub exit_code: i32,
+    /// So many failures come first, counted over all attempts.
+    pub fail_first: u32,
+}
+
+impl Script {
+    /// Reads it from a job. Words that can't be read are as if they weren't there; [`check`] has refused them before.
+    pub fn of(spec: &JobSpec) -> Self {
+        let annotation = |name: &str| spec.annotations.get(name);
+        let duration = annotation(DURATION).and_then(|text| duration(text)).or_else(|| slept(spec)).unwrap_or(DURATION_DEFAULT);
+        Self {
+            duration,
+            exit_code: annotation(EXIT_CODE).and_then(|t| t.parse::<u8>().ok()).map_or(0, i32::from),
+            fail_first: annotation(FAIL_FIRST).and_then(|t| t.parse().ok()).unwrap_or(0),
+        }
+    }
+}
+
+/// Whether a job can be simulated, or why not.
+pub fn check(spec: &JobSpec) -> Result<(), String> {
+    let bad = |name: &str, wanted: &str| spec.annotations.get(name).map(|have| format!("annotation `{name}` is `{have}`, which is no {wanted}"));
+    if spec.annotations.get(DURATION).is_some_and(|t| duration(t).is_none()) {
+        return Err(bad(DURATION, "length of time such as `90s` or `1h30m`").unwrap_or_default());
+    }
+    if spec.annotations.get(EXIT_CODE).is_some_and(|t| t.parse::<u8>().is_err()) {
+        return Err(bad(EXIT_CODE, "exit code from 0 to 255").unwrap_or_default());
+    }
+    if spec.annotations.get(FAIL_FIRST).is_some_and(|t| t.parse::<u32>().is_err()) {
+        return Err(bad(FAIL_FIRST, "number of pods").unwrap_or_default());
+    }
+    if spec.width() == 0 {
+        return Err("the job asks for no pods: set `parallelism` and `completions` to at least 1".into());
+    }
+    Ok(())
+}
+
+/// The length of time that a job's command says it sleeps: `sleep 30`, `sh -c "…; sleep 1m"`, or just `120s`.
+fn slept(spec: &JobSpec) -> Option<Millis> {
+    let is_separator = |c: char| c.is_whitespace() || matches!(c, ';' | '&' | '|' | '\'' | '"' | '(' | ')');
+    let words: Vec<&str> = spec.command.iter().chain(&spec.args).flat_map(|w| w.split(is_separator)).filter(|w| !w.is_empty()).collect();
+    let is_sleep = |word: &str| word == "sleep" || word.ends_with("/sleep");
+    words
+        .windows(2)
+        .find(|pair| is_sleep(pair[0]))
+        .and_then(|pair| duration(pair[1]))
+        .or_else(|| words.iter().filter(|w| w.ends_with(|c: char| c.is_ascii_alphabetic())).find_map(|w| duration(w)))
+}
+
+/// A length of time as Go and `sleep` write it: `90`, `1.5`, `120s`, `1h30m`, `250ms`.
+fn duration(text: &str) -> Option<Millis> {
+    let mut total = 0.0_f64;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..digits].parse().ok()?;
+        let letters = rest[digits..].find(|c: char| !c.is_ascii_alphabetic()).map_or(rest.len(), |n| digits + n);
+        total += number
+            * match &rest[digits..letters] {
+                "ms" => 1.0,
+                "" | "s" => 1_000.0,
+                "m" => 60_000.0,
+                "h" => 3_600_000.0,
+                "d" => 86_400_000.0,
+                _ => return None,
+            };
+        rest = &rest[letters..];
+    }
+    (!text.is_empty() && total <= DURATION_MAX.0 as f64).then_some(Millis(total.round() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn script(annotations: serde_json::Value, command: &[&str], args: &[&str]) -> Result<Script, String> {
+        let job = json!({"metadata": {"annotations": annotations}, "spec": {"template": {"spec": {"containers": [{"command": command, "args": args}]}}}});
+        let spec = JobSpec::parse(&job.to_string()).unwrap();
+        check(&spec).map(|()| Script::of(&spec))
+    }
+
+    #[test]
+    fn the_duration_is_found_where_people_write_it() {
+        for (command, args, millis) in [
+            (&[][..], &["120s"][..], 120_000),
+            (&["sleep", "30"], &[], 30_000),
+            (&["/bin/sleep"], &["1.5"], 1_500),
+            (&["sh", "-c"], &["echo a; sleep 1m && echo b"], 60_000),
+            (&["python", "train.py"], &["--epochs", "3"], DURATION_DEFAULT.0),
+            (&[], &["1h30m"], 5_400_000),
+        ] {
+            assert_eq!(script(json!({}), command, args).unwrap().duration, Millis(millis), "{command:?} {args:?}");
+        }
+    }
+
+    #[test]
+    fn annotations_win_and_bad_ones_are_refused_in_words() {
+        let all = json!({DURATION: "250ms", EXIT_CODE: "3", FAIL_FIRST: "2"});
+        assert_eq!(script(all, &["sleep", "9"], &[]).unwrap(), Script { duration: Millis(250), exit_code: 3, fail_first: 2 });
+        for (name, value) in [(DURATION, "soon"), (DURATION, "1x"), (DURATION, ""), (DURATION, "9999999h"), (EXIT_CODE, "256"), (FAIL_FIRST, "-1")] {
+            assert!(script(json!({name: value}), &[], &[]).unwrap_err().contains(name), "{value}");
+        }
+    }
+
+    #[test]
+    fn speed_divides_and_never_reaches_zero() {
+        assert_eq!("60".parse::<Speed>().unwrap().apply(Millis::mins(2)), Millis(2_000));
+        assert_eq!("1000000".parse::<Speed>().unwrap().apply(Millis(5)), Millis(1));
+        for bad in ["0", "-1", "NaN", "inf", "fast"] {
+            assert!(bad.parse::<Speed>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The process runner with real processes: what a gang sees, how it ends, and that nothing of it is ever left.
+//!
+//! Every test runs with and without PID namespaces where that can differ. No test sleeps for a fixed time: each waits for
+//! what should happen, with a bound that fails it.
+
+use meridian_agent::guard::rundir::RunDir;
+use meridian_agent::guard::{clock, processes};
+use meridian_agent::runner::process::{ProcessRunner, Settings};
+use meridian_agent::runner::{End, Enforcement, FoundState, JobSpec, PodPlacement, RunResult, Runner, RunnerEvent, Start};
+use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::time::Millis;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::sync::mpsc::{Receiver, channel};
+
+/// Longer than anything here takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+const BUDGET: Millis = Millis(400);
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+struct Bench {
+    runner: Option<ProcessRunner>,
+    events: Receiver<RunnerEvent>,
+    namespaces: bool,
+    data: TempDir,
+}
+
+impl Bench {
+    fn new(namespaces: bool) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let (runner, events) = open(data.path(), namespaces);
+        if namespaces && runner.enforcement() != Enforcement::Guarded {
+            eprintln!("this machine gives no PID namespaces: the test runs without");
+        }
+        Self { runner: Some(runner), events, namespaces, data }
+    }
+
+    fn runner(&mut self) -> &mut ProcessRunner {
+        self.runner.as_mut().unwrap()
+    }
+
+    /// The agent is gone; another one comes.
+    fn restart(&mut self) {
+        drop(self.runner.take());
+        let (runner, events) = open(self.data.path(), self.namespaces);
+        (self.runner, self.events) = (Some(runner), events);
+    }
+
+    fn next(&mut self) -> RunnerEvent {
+        within(|| self.events.try_recv().ok())
+    }
+
+    fn until_running(&mut self) {
+        assert!(matches!(self.next(), RunnerEvent::Running { .. }));
+    }
+
+    fn until_ended(&mut self) -> End {
+        loop {
+            if let RunnerEvent::Ended { end, .. } = self.next() {
+                return end;
+            }
+        }
+    }
+
+    fn dir(&self, start: &Start) -> RunDir {
+        RunDir::of(&self.data.path().join("runs"), start.uid, start.fence)
+    }
+
+    fn logs(&mut self, start: &Start, pod: Option<u32>) -> String {
+        let mut reader = self.runner().logs(start.uid, start.fence, pod).unwrap();
+        let mut text = Vec::new();
+        while let Some(chunk) = reader.read().unwrap() {
+            text.extend(chunk.bytes);
+        }
+        assert!(reader.ended());
+        String::from_utf8(text).unwrap()
+    }
+}
+
+fn open(data: &Path, namespaces: bool) -> (ProcessRunner, Receiver<RunnerEvent>) {
+    let (sender, events) = channel(64);
+    let mut settings = Settings::new(true, data.to_owned(), "eu".into(), "europe-west4".into());
+    settings.guard = PathBuf::from(env!("CARGO_BIN_EXE_meridian-agent"));
+    settings.namespaces = namespaces;
+    settings.retry_delay_first = Millis(10);
+    (ProcessRunner::open(settings, sender).unwrap(), events)
+}
+
+fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it didn't happen within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A job whose pods run `script` in a shell; `spec` is merged into the job's spec.
+fn job(script: &str, spec: Value) -> String {
+    let mut job = json!({"metadata": {"name": "job"}, "spec": {
+        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none", "command": ["/bin/sh", "-c", script]}]}}}});
+    job["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    job.to_string()
+}
+
+fn start(spec: &str, pods: u32, term: Millis) -> Start {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let place = |index| PodPlacement { pod_set: "main".into(), index, node: format!("n{index}"), accelerators: vec![2 * index, 2 * index + 1] };
+    Start {
+        uid: Uid(u128::from(std::process::id()) << 64 | u128::from(number)),
+        fence: Fence { epoch: 1, leadership: u64::MAX, counter: number },
+        namespace: "research".into(),
+        name: "train".into(),
+        spec: Arc::from(spec),
+        placement: (0..pods).map(place).collect(),
+        deadline: clock::now().mono + term,
+        stop_budget: BUDGET,
+        run_left: None,
+        failures: 0,
+    }
+}
+
+const LONG: Millis = Millis::secs(120);
+
+fn left(start: &Start) -> Vec<i32> {
+    processes::marked(&processes::marks(start.uid, start.fence))
+}
+
+fn kill9(pid: i32) {
+    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+}
+
+fn guard_pid(dir: &RunDir) -> i32 {
+    dir.identity().unwrap().unwrap().pid
+}
+
+/// Runs `test` in both ways of holding a gang together.
+fn both(test: impl Fn(Bench)) {
+    for namespaces in [true, false] {
+        test(Bench::new(namespaces));
+    }
+}
+
+#[test]
+fn a_gang_of_three_runs_and_tells_exit_codes_output_and_devices() {
+    both(|mut bench| {
+        let script = r#"echo "pod $JOB_COMPLETION_INDEX of $MERIDIAN_JOB in $MERIDIAN_REGION sees $CUDA_VISIBLE_DEVICES in $PWD"; echo oops >&2"#;
+        let run = start(&job(script, json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"})), 3, LONG);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        let end = bench.until_ended();
+        assert_eq!(end.result, RunResult::Succeeded);
+        assert_eq!(end.pods.iter().map(|p| (p.index, p.exit_code)).collect::<Vec<_>>(), [(0, 0), (1, 0), (2, 0)]);
+        let said = bench.logs(&run, Some(1));
+        assert!(said.starts_with("pod 1 of train in europe-west4 sees 2,3 in ") && said.contains("/pod-1-0/work\noops\n"), "{said}");
+        assert_eq!(bench.logs(&run, None).lines().count(), 6);
+        assert!(left(&run).is_empty());
+
+        // The same command again starts nothing and says how it ended.
+        bench.runner().start(run.clone());
+        assert_eq!(bench.until_ended(), end);
+        bench.runner().forget(run.uid, run.fence);
+        let dir = bench.dir(&run);
+        within(|| (!dir.path().exists()).then_some(()));
+    });
+}
+
+#[test]
+fn failed_pods_are_tried_again_and_counted_until_the_limit() {
+    let mut bench = Bench::new(true);
+    // The third try finds what the first two left and succeeds.
+    let counter = bench.data.path().join("tries");
+    let script = format!("echo x >> {0}; test $(wc -l < {0}) -ge 3 || exit 9", counter.display());
+    let run = start(&job(&script, json!({"backoffLimit": 2})), 1, LONG);
+    bench.runner().start(run.clone());
+    bench.until_running();
+    for count in 1..=2 {
+        assert!(matches!(bench.next(), RunnerEvent::PodFailed { failures, .. } if failures == count));
+    }
+    let end = bench.until_ended();
+    assert_eq!((end.result, end.failures, end.pods[0].attempt), (RunResult::Succeeded, 2, 2));
+
+    let mut hopeless = start(&job("exit 7", json!({"backoffLimit": 3})), 1, LONG);
+    hopeless.failures = 2;
+    bench.runner().start(hopeless);
+    let end = bench.until_ended();
+    assert!(matches!(&end.result, RunResult::Failed { reason, .. } if reason == "BackoffLimitExceeded"), "{end:?}");
+    assert_eq!((end.failures, end.pods[0].exit_code, end.pods[0].attempt), (4, 7, 1));
+
+    let missing = json!({"spec": {"backoffLimit": 0, "template": {"spec": {"containers": [{"command": ["/no/such/program"]}]}}}}).to_string();
+    bench.runner().start(start(&missing, 1, LONG));
+    let end = bench.until_ended();
+    assert_eq!(end.pods[0].exit_code, 127);
+    assert!(end.pods[0].message.as_ref().unwrap().contains("/no/such/program"), "{end:?}");
+}
+
+#[test]
+fn jobs_that_run_too_long_are_ended_with_that_reason() {
+    let mut bench = Bench::new(true);
+    let run = start(&job("exec sleep 600", json!({"activeDeadlineSeconds": 1})), 1, LONG);
+    bench.runner().start(run.clone());
+    let end = bench.until_ended();
+    assert!(matches!(&end.result, RunResult::Failed { reason, .. } if reason == "DeadlineExceeded"), "{end:?}");
+    assert_eq!(end.pods[0].exit_code, 143);
+    assert!(left(&run).is_empty());
+}
+
+#[test]
+fn a_stop_ends_the_whole_tree_even_a_daemon_that_ignores_it() {
+    both(|mut bench| {
+        // The daemon leaves its parent, its group and its session, and ignores the signal.
+        let ready = bench.data.path().join("ready");
+        let daemon = format!("trap '' TERM; echo $$ > {}; while :; do sleep 1; done", ready.display());
+        let script = format!("(setsid sh -c \"{}\" &) ; trap 'exit 0' TERM; while :; do sleep 0.01; done", daemon.replace('$', "\\$"));
+        let run = start(&job(&script, json!({})), 1, LONG);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        within(|| std::fs::read_to_string(&ready).ok().filter(|t| t.ends_with('\n')));
+        assert!(left(&run).len() >= 2);
+        bench.runner().stop(run.uid, run.fence);
+        let end = bench.until_ended();
+        assert_eq!(end.result, RunResult::Stopped, "a pod that exits 0 when told to stop has not completed the job");
+        assert!(left(&run).is_empty());
+    });
+}
+
+#[test]
+fn the_deadline_ends_a_gang_without_any_agent() {
+    both(|mut bench| {
+        let run = start(&job("trap '' TERM; while :; do sleep 0.01; done", json!({"parallelism": 2, "completions": 2})), 2, Millis(1_500));
+        bench.runner().start(run.clone());
+        bench.until_running();
+        assert!(left(&run).len() >= 2);
+        drop(bench.runner.take());
+        let dir = bench.dir(&run);
+        let end = within(|| dir.end().unwrap());
+        assert_eq!(end.result, RunResult::LeaseLapsed);
+        assert!(clock::now().mono < run.deadline, "nothing runs at the deadline");
+        assert!(left(&run).is_empty());
+        bench.restart();
+        let found = bench.runner().adopt();
+        assert!(matches!(&found[..], [found] if found.state == FoundState::Ended(end.clone())), "{found:?}");
+    });
+}
+
+#[test]
+fn a_renewal_carries_a_gang_over_its_first_deadline() {
+    let mut bench = Bench::new(true);
+    let script = format!("while test $(cut -d. -f1 /proc/uptime) -le {}; do sleep 0.02; done", clock::now().mono.0 / 1_000 + 2);
+    let run = start(&job(&script, json!({})), 1, Millis(1_200));
+    bench.runner().start(run.clone());
+    bench.until_running();
+    bench.runner().renew(run.uid, run.fence, run.deadline + LONG);
+    assert_eq!(bench.until_ended().result, RunResult::Succeeded);
+    assert!(clock::now().mono > run.deadline);
+}
+
+#[test]
+fn a_killed_guard_takes_its_gang_with_it() {
+    both(|mut bench| {
+        let script = "(setsid sh -c 'while :; do sleep 0.01; done' &); while :; do sleep 0.01; done";
+        let run = start(&job(script, json!({})), 1, LONG);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        within(|| (left(&run).len() >= 2).then_some(()));
+        kill9(guard_pid(&bench.dir(&run)));
+        let end = bench.until_ended();
+        assert!(matches!(end.result, RunResult::NodeLost { .. }), "{end:?}");
+        assert!(left(&run).is_empty());
+    });
+}
+
+#[test]
+fn in_a_namespace_a_killed_guard_ends_its_gang_without_any_agent() {
+    let mut bench = Bench::new(true);
+    if bench.runner().enforcement() != Enforcement::Guarded {
+        return;
+    }
+    let run = start(&job("(setsid sleep 600 &); exec sleep 600", json!({})), 1, LONG);
+    bench.runner().start(run.clone());
+    bench.until_running();
+    drop(bench.runner.take());
+    kill9(guard_pid(&bench.dir(&run)));
+    within(|| left(&run).is_empty().then_some(()));
+}
+
+#[test]
+fn a_restarted_agent_takes_its_gangs_up_again() {
+    both(|mut bench| {
+        let go = bench.data.path().join("go");
+        let script = format!("while ! test -e {}; do sleep 0.01; done; echo done; exit 0", go.display());
+        let run = start(&job(&script, json!({})), 1, LONG);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        let guard = guard_pid(&bench.dir(&run));
+        bench.restart();
+        let found = bench.runner().adopt();
+        assert!(matches!(&found[..], [f] if (f.uid, f.fence) == (run.uid, run.fence) && f.state == FoundState::Running { failures: 0 }), "{found:?}");
+        bench.runner().renew(run.uid, run.fence, run.deadline + LONG);
+        // A repeated grant is answered with where the run is.
+        bench.runner().start(run.clone());
+        bench.until_running();
+        assert_eq!(guard_pid(&bench.dir(&run)), guard);
+        std::fs::write(&go, "").unwrap();
+        assert_eq!(bench.until_ended().result, RunResult::Succeeded);
+        assert_eq!(bench.logs(&run, None), "done\n");
+    });
+}
+
+#[test]
+fn a_run_that_lost_its_guard_while_no_agent_was_there_is_ended_by_the_next() {
+    let mut bench = Bench::new(false);
+    let run = start(&job("(setsid sleep 600 &); sleep 600", json!({})), 1, LONG);
+    bench.runner().start(run.clone());
+    bench.until_running();
+    within(|| (left(&run).len() >= 2).then_some(()));
+    drop(bench.runner.take());
+    kill9(guard_pid(&bench.dir(&run)));
+    bench.restart();
+    let found = bench.runner().adopt();
+    assert!(matches!(found[0].state, FoundState::Ending | FoundState::Ended(_) | FoundState::Running { .. }));
+    if !matches!(found[0].state, FoundState::Ended(_)) {
+        assert!(matches!(bench.until_ended().result, RunResult::NodeLost { .. }));
+    }
+    assert!(left(&run).is_empty());
+}
+
+#[test]
+fn a_reboot_loses_every_run() {
+    let mut bench = Bench::new(true);
+    let run = start(&job("exec sleep 600", json!({})), 1, LONG);
+    bench.runner().start(run.clone());
+    bench.until_running();
+    bench.runner().stop(run.uid, run.fence);
+    bench.until_ended();
+    drop(bench.runner.take());
+    // As a machine finds it that went down in mid-run.
+    let dir = bench.dir(&run);
+    let mut plan = dir.plan().unwrap().unwrap();
+    plan.boot_id = "another boot".into();
+    dir.write_plan(&plan).unwrap();
+    for gone in ["state.json", "stop"] {
+        std::fs::remove_file(dir.path().join(gone)).unwrap();
+    }
+    bench.restart();
+    let found = bench.runner().adopt();
+    assert!(matches!(&found[0].state, FoundState::Ended(End { result: RunResult::NodeLost { message }, .. }) if message.contains("restarted")), "{found:?}");
+}
+
+#[test]
+fn a_stop_for_an_unknown_fence_forbids_its_start() {
+    let mut bench = Bench::new(true);
+    let run = start(&job("exec sleep 600", json!({})), 1, LONG);
+    bench.runner().stop(run.uid, run.fence);
+    assert_eq!(bench.until_ended().result, RunResult::Stopped);
+    bench.runner().start(run.clone());
+    assert_eq!(bench.until_ended().result, RunResult::Stopped);
+    assert!(left(&run).is_empty() && bench.dir(&run).identity().unwrap().is_none(), "no guard was ever there");
+    bench.restart();
+    let found = bench.runner().adopt();
+    assert!(matches!(&found[0].state, FoundState::Ended(End { result: RunResult::Stopped, .. })));
+}
+
+#[test]
+fn a_grant_that_has_lapsed_and_a_job_that_cannot_run_start_nothing() {
+    let mut bench = Bench::new(true);
+    let late = start(&job("touch ran", json!({})), 1, BUDGET);
+    bench.runner().start(late.clone());
+    assert_eq!(bench.next(), RunnerEvent::Ended { uid: late.uid, fence: late.fence, end: End { result: RunResult::LeaseLapsed, pods: vec![], failures: 0 } });
+
+    let no_command = start(r#"{"spec":{"template":{"spec":{"containers":[{"image":"x","args":["120s"]}]}}}}"#, 1, LONG);
+    let spec = JobSpec::parse(&no_command.spec).unwrap();
+    assert!(bench.runner().accepts(&spec).unwrap_err().contains("`command`"));
+    bench.runner().start(no_command);
+    let end = bench.until_ended();
+    assert!(matches!(&end.result, RunResult::Failed { reason, message } if reason == "NotRunnable" && message.contains("`command`")), "{end:?}");
+}
+
+#[test]
+fn the_runner_is_off_unless_it_is_enabled() {
+    let data = tempfile::tempdir().unwrap();
+    let (sender, mut events) = channel(4);
+    let mut settings = Settings::new(false, data.path().to_owned(), "eu".into(), "r".into());
+    settings.guard = PathBuf::from(env!("CARGO_BIN_EXE_meridian-agent"));
+    let mut runner = ProcessRunner::open(settings, sender).unwrap();
+    let run = start(&job("true", json!({})), 1, LONG);
+    assert!(runner.accepts(&JobSpec::parse(&run.spec).unwrap()).unwrap_err().contains("enable"));
+    runner.start(run);
+    let event = within(|| events.try_recv().ok());
+    assert!(matches!(event, RunnerEvent::Ended { end: End { result: RunResult::Failed { .. }, .. }, .. }), "{event:?}");
+}
