@@ -14,6 +14,7 @@ use meridian_shared::time::{Millis, Wall};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,8 @@ struct Manager {
     /// Lifetime of what is issued, and how far in the past it is issued.
     lifetime: Millis,
     age: Millis,
+    /// Told when a request is parked.
+    parked: Arc<Notify>,
 }
 
 impl Manager {
@@ -72,6 +75,11 @@ async fn who(version: Version, ConnectInfo(peer): ConnectInfo<Peer>) -> String {
     format!("{version:?} {} {}", peer.agent.map_or_else(|| "nobody".into(), |agent| agent.cluster), peer.expired)
 }
 
+async fn park(State(manager): State<Manager>) {
+    manager.parked.notify_one();
+    std::future::pending().await
+}
+
 /// A manager's port, for as long as this lives.
 struct Port {
     url: String,
@@ -79,6 +87,7 @@ struct Port {
     token: JoinToken,
     connections: Connections,
     settings: Settings,
+    parked: Arc<Notify>,
     stop: CancellationToken,
     served: JoinHandle<()>,
     _dir: tempfile::TempDir,
@@ -94,16 +103,17 @@ impl Port {
         let listener = TlsListener::start(tcp, settings.clone()).unwrap();
         let (url, connections) = (format!("https://127.0.0.1:{}", listener.addr().port()), listener.connections());
         let (token, hash) = token::mint([7; 32]);
-        let manager = Manager { authorities: authorities.clone(), token: Arc::new(Mutex::new(Some(hash))), lifetime, age };
+        let parked = Arc::new(Notify::new());
+        let manager = Manager { authorities: authorities.clone(), token: Arc::new(Mutex::new(Some(hash))), lifetime, age, parked: parked.clone() };
         let router = Router::new()
             .route(JOIN_PATH, post(on_join))
             .route(RENEW_PATH, post(on_renew))
             .route("/who", get(who))
-            .route("/park", get(std::future::pending::<()>))
+            .route("/park", get(park))
             .with_state(manager);
         let stop = CancellationToken::new();
         let served = tokio::spawn(serve(listener, router, stop.clone()));
-        Self { url, authorities, token, connections, settings, stop, served, _dir: dir }
+        Self { url, authorities, token, connections, settings, parked, stop, served, _dir: dir }
     }
 
     async fn usual() -> Self {
@@ -256,9 +266,12 @@ async fn cutting_an_agent_ends_its_request_in_flight_and_nobody_elses() {
     let cut: ClusterName = "eu".into();
     port.ask_who(&client).await.unwrap();
     let parked = tokio::spawn(client.get(format!("{}/park", port.url)).timeout(DEADLINE).send());
+    port.parked.notified().await;
     assert_eq!(port.connections.cut(&"us".into()), 0);
     assert_eq!(port.connections.cut(&cut), 1);
-    let error = parked.await.unwrap().unwrap_err();
+    // Sooner than the agent's next ping, which would find the connection dead anyway.
+    let ended = tokio::time::timeout(Duration::from_secs(5), parked).await.expect("the cut wakes the connection");
+    let error = ended.unwrap().unwrap_err();
     assert!(!error.is_timeout(), "{}", chain(&error));
     // The port itself goes on; a handler that knows of the revocation refuses the next request.
     assert_eq!(port.ask_who(&client).await.unwrap(), "HTTP/2.0 eu false");

@@ -1,1 +1,554 @@
+//! The brain of the manager: one queue, quota, residency, placement, dispatch, leases, recovery and the reasons for all of it.
+//!
+//! Pure and deterministic: no clock, no file, no thread, no hash order. One door, [`World::apply`], turns an input into
+//! *records* (facts, absorbed at once and committed by the shell), a reply (given after the commit) and wake-ups (done after
+//! the commit). [`World::absorb`] is the only writer of durable state, so a replay of records gives the same world whatever
+//! today's algorithms would decide.
+//!
+//! | room | owns |
+//! |---|---|
+//! | [`workload`], [`leg`] | the two machines, one exhaustive match each |
+//! | [`record`], [`absorb`](self) | facts, and what they change |
+//! | [`catalog`] | objects as people wrote them, and the questions asked of them |
+//! | `writes` | people's changes: all or nothing |
+//! | [`queues`] | order, classes and nominal quota |
+//! | [`residency`] | where a workload may be known at all |
+//! | `dispatch` | one scheduling pass: who gets quota, which clusters are asked, who is granted |
+//! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
+//! | `timers`, `recovery` | leases, start deadlines, leaderships |
+//! | [`explain`], [`view`] | the reasons in words, and objects as readers see them |
+//! | [`audit`] | the hash chain |
+//! | `check` | recounts and cross-references, after every step of a simulation |
 
+#![warn(missing_docs)]
+
+mod absorb;
+pub mod audit;
+pub mod catalog;
+mod check;
+mod dispatch;
+pub mod explain;
+pub mod input;
+mod inventory;
+pub mod leg;
+mod operator;
+pub mod outbox;
+pub mod queues;
+pub mod record;
+mod recovery;
+pub mod residency;
+mod rooms;
+mod sync;
+mod timers;
+mod turn;
+pub mod view;
+pub mod workload;
+mod writes;
+
+pub use turn::Turn;
+
+use audit::Head;
+use catalog::Catalog;
+use explain::Why;
+use input::{Actor, Bodies, Input, Key, Outcome};
+use meridian_objects::Kind;
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
+use meridian_shared::lease::ManagerLease;
+use meridian_shared::mac::ReceiptKey;
+use meridian_shared::planted::Planted;
+use meridian_shared::protocol::{OnLoss, RefuseReason, Run, StopReason};
+use meridian_shared::time::{Millis, Mono, Now, Wall};
+use outbox::Outbox;
+use queues::{ClassId, Queues};
+use record::{RecoveryStart, Submission};
+use rooms::Rooms;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Version of the snapshot's form.
+pub const SNAPSHOT_VERSION: u32 = 1;
+
+/// What a manager is started with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// The shortest lease term that any workload may have.
+    pub term_min: Millis,
+    /// The term of workloads whose policy names none.
+    pub term: Millis,
+    /// How long an offer asks to be held.
+    pub hold: Millis,
+    /// How long a grant may take to reach running.
+    pub start_timeout: Millis,
+    /// Without any matching policy a workload is refused (`--residency=required`).
+    pub residency_required: bool,
+    /// The manager's own jurisdiction: what may not be stored there is refused unstored.
+    pub jurisdiction: Option<Jurisdiction>,
+    /// Codes what is said to agents.
+    pub receipt_key: ReceiptKey,
+    /// Finished workloads kept at most.
+    pub finished_kept_max: usize,
+    /// Finished workloads without a `ttlSecondsAfterFinished` are kept this long.
+    pub finished_kept: Millis,
+    /// A bug planted by a test.
+    pub planted: Planted,
+}
+
+impl Config {
+    /// The defaults of the documentation, with this key.
+    pub fn new(receipt_key: ReceiptKey) -> Self {
+        Self {
+            term_min: meridian_shared::lease::TERM_MIN_DEFAULT,
+            term: meridian_shared::lease::TERM_DEFAULT,
+            hold: Millis::secs(60),
+            start_timeout: Millis::mins(10),
+            residency_required: false,
+            jurisdiction: None,
+            receipt_key,
+            finished_kept_max: 100_000,
+            finished_kept: Millis::mins(24 * 60),
+            planted: Planted::NONE,
+        }
+    }
+}
+
+/// How a leadership starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Random.
+    pub id: u64,
+    /// `None` takes the short cut: the shell has shown that this journal is the one that was left.
+    pub recovery: Option<RecoveryStart>,
+    /// The new journal was made by `init`, which asserts that nothing ran before.
+    pub fresh: bool,
+    /// The shell has waited out claim plus drift before this moment.
+    pub now: Now,
+}
+
+/// Durable state: everything that records say. Serialised as the snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct State {
+    /// The journal.
+    pub journal: JournalId,
+    /// The newest record absorbed.
+    pub last: RecordNumber,
+    /// Who leads, or led.
+    pub leadership: Leadership,
+    /// The first record of this leadership.
+    pub led_since: RecordNumber,
+    /// Which leadership wrote which range; foreign ones are closed at what was shown.
+    pub ranges: Vec<(Leadership, RecordNumber, RecordNumber)>,
+    /// Recovery, while it is open.
+    pub recovery: Option<RecoveryStart>,
+    /// The newest change of a policy or a quota.
+    pub rules: RecordNumber,
+    /// Rules newer than ours were shown: nothing is offered until a person confirms.
+    pub rules_doubted: Option<RecordNumber>,
+    /// Objects.
+    pub catalog: Catalog,
+    /// Clusters that ever had a session.
+    pub members: BTreeMap<ClusterName, Member>,
+    /// Join tokens by hash.
+    pub tokens: BTreeMap<String, Token>,
+    /// Workloads.
+    pub workloads: BTreeMap<Uid, Workload>,
+    /// Runs of unknown uids.
+    #[serde(with = "catalog::pairs")]
+    pub orphans: BTreeMap<(Uid, Fence), Orphan>,
+    /// Head of the audit log.
+    pub audit: Head,
+    /// Offers of this leadership so far.
+    pub offers: u64,
+    /// Grants of this leadership so far.
+    pub grants: u64,
+}
+
+/// A cluster that ever had a session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Member {
+    /// Its newest ledger.
+    pub ledger: LedgerId,
+    /// Its highest session.
+    pub session: Session,
+    /// Ledgers that were replaced; a session that brings one again is refused.
+    pub lost: BTreeSet<LedgerId>,
+}
+
+/// A join token: only its hash is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Token {
+    /// What it is bound to.
+    pub cluster: ClusterName,
+    /// Region.
+    pub region: Region,
+    /// Jurisdiction.
+    pub jurisdiction: Jurisdiction,
+    /// Not good after.
+    pub expires: Wall,
+    /// Whether the name may exist.
+    pub replace: bool,
+}
+
+/// A run of a uid that this journal doesn't know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Orphan {
+    /// Where.
+    pub cluster: ClusterName,
+    /// By which ledger.
+    pub ledger: LedgerId,
+    /// As reported.
+    pub run: Run,
+}
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Workload {
+    /// As submitted; the class is interned.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What decisions depend on.
+    pub class: ClassId,
+    /// Higher goes first.
+    pub priority: i64,
+    /// The whole job, by content.
+    pub body: ContentHash,
+    /// Its lease term.
+    pub term: Millis,
+    /// What the loss of its cluster means.
+    pub on_loss: OnLoss,
+    /// Kept this long after its end.
+    pub ttl: Option<Millis>,
+    /// When it was submitted.
+    pub created: Wall,
+    /// Its record: age in the queue, and which leadership minted it.
+    pub submitted: RecordNumber,
+    /// Where it stands.
+    pub phase: workload::Phase,
+    /// Since when, for people.
+    pub since: Wall,
+    /// The newest record about it.
+    pub changed: RecordNumber,
+    /// Flavor per resource, while quota is charged.
+    pub flavors: BTreeMap<String, Arc<str>>,
+    /// Legs that are not over.
+    pub legs: BTreeMap<OfferId, Leg>,
+    /// Its largest fence.
+    pub fence: Option<Fence>,
+    /// Grants so far.
+    pub attempts: u32,
+    /// Pods of the job that failed so far.
+    pub pod_failures: u32,
+    /// Run time used so far.
+    pub ran: Millis,
+    /// When its pods first ran.
+    pub started: Option<Wall>,
+    /// Why it is being stopped.
+    pub stopping: Option<StopReason>,
+    /// Deletion was asked for.
+    pub deletion: Option<Wall>,
+    /// How it ended.
+    pub finished: Option<Finish>,
+    /// The last thing that each cluster said no with.
+    pub refusals: BTreeMap<ClusterName, (RefuseReason, String)>,
+    /// Where it ran or runs, newest last.
+    pub history: Vec<Stay>,
+}
+
+/// How a workload ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Finish {
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// Kubernetes' condition reason.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+    /// When.
+    pub at: Wall,
+}
+
+/// One attempt, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Stay {
+    /// Where.
+    pub cluster: ClusterName,
+    /// Its fence.
+    pub fence: Fence,
+    /// When it was granted.
+    pub granted: Wall,
+    /// When it was over.
+    pub over: Option<Wall>,
+    /// How it ended, in words.
+    pub end: Option<String>,
+}
+
+/// One workload on one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Leg {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// The ledger that was asked: only it can free.
+    pub ledger: LedgerId,
+    /// Where the leg stands.
+    pub state: leg::State,
+    /// Its fence, once granted.
+    pub fence: Option<Fence>,
+    /// Whether the agent is known to have the grant durably.
+    pub accepted: bool,
+    /// The provider's words.
+    pub note: Option<String>,
+    /// The provider's estimate.
+    pub estimate: Option<Millis>,
+}
+
+/// What a restart forgets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Live {
+    /// The leadership's own start, for every timer.
+    pub led_at: Mono,
+    /// Syncs are answered before this moment.
+    pub claim_until: Mono,
+    /// Sessions that talk.
+    pub clusters: BTreeMap<ClusterName, LiveCluster>,
+    /// Leases of every right to run that may be held.
+    pub leases: BTreeMap<Fence, Lease>,
+    /// No lease, start deadline or retention is due before this moment.
+    due: Mono,
+    /// Members whose complete inventory recovery waits for.
+    pub awaited: BTreeSet<ClusterName>,
+    /// The last verdict per class and cluster.
+    why: BTreeMap<ClassId, BTreeMap<ClusterName, Why>>,
+    /// The last obstacle per class before clusters are looked at.
+    blocked: BTreeMap<ClassId, Why>,
+    /// Clusters that said no to a workload, until when it isn't asked again.
+    refused: BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,
+    /// Verdicts that are in the audit log, with the rules they were judged by.
+    audited: BTreeMap<(ClassId, ClusterName), RecordNumber>,
+    /// Not dispatched again before then.
+    not_before: BTreeMap<Uid, Mono>,
+    /// Grows whenever something changed that could let a waiting class start.
+    generation: u64,
+    /// The generation at which a class was last found not to start.
+    parked: BTreeMap<ClassId, u64>,
+    /// A scheduling pass is due.
+    dirty: bool,
+    finished: BTreeSet<(Wall, Uid)>,
+    retained: Mono,
+    /// Counters for metrics.
+    pub counts: Counts,
+}
+
+/// What happened so far in this leadership.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counts {
+    /// Grants made.
+    pub grants: u64,
+    /// Leases that lapsed.
+    pub lapses: u64,
+    /// Holds that arrived for a leg that was over.
+    pub late_holds: u64,
+    /// Grants that a residency rule stopped at a later send.
+    pub residency_stops: u64,
+    /// Adoptions.
+    pub adoptions: u64,
+    /// Orphans seen.
+    pub orphans: u64,
+    /// Digests that differed.
+    pub digest_mismatches: u64,
+    /// Renewals composed.
+    pub renewals: u64,
+    /// Verdicts that denied.
+    pub denials: u64,
+    /// Messages that no honest agent sends.
+    pub illegal: u64,
+}
+
+/// One lease at the manager.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The workload.
+    pub uid: Uid,
+    /// Deadline and term.
+    pub lease: ManagerLease,
+    /// When an answer with it was last composed.
+    pub composed: Mono,
+    /// When it was first composed: a grant isn't sent again after its term.
+    pub first: Option<Mono>,
+    /// When the gang must be running.
+    pub start_by: Mono,
+}
+
+/// One agent session that talks to this leadership.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LiveCluster {
+    /// The session.
+    pub session: Session,
+    /// When anything was last heard.
+    pub heard: Mono,
+    /// When it last acknowledged an answer that it hadn't before.
+    pub acknowledged: Mono,
+    /// The highest transmission whose answer it took.
+    pub answered: u64,
+    /// Events taken.
+    pub events_through: u64,
+    /// A complete inventory for this leadership was taken.
+    pub inventoried: bool,
+    /// Ask for an inventory.
+    pub want_inventory: bool,
+    /// Leases are looked at for renewal again at this moment.
+    pub renew_at: Mono,
+    /// Digests are compared again at this moment.
+    pub digest_at: Mono,
+    /// Numbered commands.
+    pub outbox: Outbox,
+    /// Ends to acknowledge, with their record.
+    pub acknowledge: BTreeMap<(Uid, Fence), (RecordNumber, u64)>,
+    /// Room as reported and as estimated.
+    pub rooms: Rooms,
+    /// Holds that did not reach running, in a row.
+    pub failed_starts: u32,
+    /// Out of races until then.
+    pub backed_off: Mono,
+    /// The agent found itself somewhere else than `Cluster` says.
+    pub located_elsewhere: Option<Arc<str>>,
+}
+
+/// The world of one manager.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    /// Durable.
+    pub state: State,
+    /// Volatile.
+    pub live: Live,
+    /// Fixed.
+    pub config: Config,
+    /// Caches over `state`.
+    pub queues: Queues,
+    pub(crate) names: BTreeMap<(Arc<str>, Arc<str>), Uid>,
+    /// Amounts that open and granted legs may use, per cluster.
+    pub(crate) loads: BTreeMap<ClusterName, BTreeMap<Uid, ClassId>>,
+}
+
+impl World {
+    /// Everything durable as bytes: what a journal keeps instead of the records before it.
+    pub fn snapshot(&self) -> Vec<u8> {
+        let classes: Vec<(ClassId, &record::Class)> = self.queues.classes().map(|(id, class)| (id, &**class)).collect();
+        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes)).expect("our own types serialise")
+    }
+
+    /// The world of a snapshot.
+    pub fn restore(bytes: &[u8], config: Config) -> Result<Self, String> {
+        let (version, state, classes): (u32, State, Vec<(ClassId, record::Class)>) =
+            serde_json::from_slice(bytes).map_err(|e| format!("the snapshot can't be read: {e}"))?;
+        if version != SNAPSHOT_VERSION {
+            return Err(format!("the snapshot has version {version}, this manager reads version {SNAPSHOT_VERSION}"));
+        }
+        let mut world = Self::empty(state.journal, config);
+        world.state = state;
+        world.recount(classes);
+        Ok(world)
+    }
+
+    /// The one door.
+    pub fn apply(&mut self, now: Now, input: Input, bodies: &dyn Bodies) -> Outcome {
+        let mut turn = Turn::new(self, now, bodies);
+        match input {
+            Input::Write(write) => turn.write(*write),
+            Input::Sync { cluster, request, may_park } => turn.sync(cluster, *request, may_park),
+            Input::Unpark { cluster, session, transmission } => turn.unpark(cluster, session, transmission),
+            Input::Operator { actor, action } => turn.operate(actor, action),
+            Input::Turn => turn.end_of_batch(),
+        }
+        turn.finish()
+    }
+
+    /// A successful durable write that was begun at `begun`: the claim is good for a while from then.
+    pub fn committed(&mut self, begun: Mono) {
+        self.live.claim_until = self.live.claim_until.max(begun + meridian_shared::lease::claim(self.config.term_min));
+    }
+
+    /// Whether a workload may be dispatched now although recovery is open.
+    pub(crate) fn held_back(&self, workload: &Workload, now: Mono) -> bool {
+        let Some(recovery) = &self.state.recovery else { return false };
+        if workload.submitted >= self.state.led_since || self.config.planted.has(meridian_shared::planted::Bug::RecoveryDispatches) {
+            return false;
+        }
+        let released = !recovery.restored && workload.on_loss == OnLoss::Fence && ManagerLease::from_composed(self.live.led_at, workload.term).lapsed(now);
+        !released
+    }
+
+    /// The workload behind a job's name.
+    pub fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
+        self.names.get(&(Arc::from(namespace), Arc::from(name))).copied()
+    }
+
+    /// Names of every cluster that ever had a session.
+    pub fn members(&self) -> Vec<ClusterName> {
+        self.state.members.keys().cloned().collect()
+    }
+
+    /// When `Turn` is next needed; `None` while nothing is timed.
+    pub fn next_deadline(&self, now: Now) -> Option<Mono> {
+        let soonest = self
+            .live
+            .not_before
+            .values()
+            .copied()
+            .chain(self.live.refused.values().map(|(t, _, _)| *t))
+            .chain(self.live.clusters.values().map(|c| c.backed_off).filter(|b| *b > now.mono))
+            .min();
+        [Some(self.live.due), soonest].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
+    }
+
+    /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.
+    pub fn reasons(&self, workload: &Workload) -> (Option<&Why>, Option<&BTreeMap<ClusterName, Why>>) {
+        (self.live.blocked.get(&workload.class), self.live.why.get(&workload.class))
+    }
+
+    pub(crate) fn key_of(workload: &Workload) -> Key {
+        Key { scope: None, kind: Kind::Job, namespace: Some(workload.namespace.clone()), name: workload.name.clone() }
+    }
+
+    /// The leg that has, or may have, the right to run.
+    pub(crate) fn right(workload: &Workload) -> Option<(OfferId, &Leg)> {
+        workload.legs.iter().find(|(_, l)| l.state.granted()).map(|(id, l)| (*id, l))
+    }
+}
+
+impl Workload {
+    pub(crate) fn new(s: &Submission, class: ClassId, number: RecordNumber) -> Self {
+        Self {
+            namespace: s.namespace.clone(),
+            name: s.name.clone(),
+            class,
+            priority: s.priority,
+            body: s.body,
+            term: s.term,
+            on_loss: s.on_loss,
+            ttl: s.ttl,
+            created: s.at,
+            submitted: number,
+            phase: workload::Phase::Pending,
+            since: s.at,
+            changed: number,
+            flavors: BTreeMap::new(),
+            legs: BTreeMap::new(),
+            fence: None,
+            attempts: 0,
+            pod_failures: 0,
+            ran: Millis(0),
+            started: None,
+            stopping: None,
+            deletion: None,
+            finished: None,
+            refusals: BTreeMap::new(),
+            history: Vec::new(),
+        }
+    }
+}
+
+/// Actor of timers and decisions that nobody asked for.
+pub(crate) fn system() -> Actor {
+    Actor::system()
+}

@@ -1,1 +1,37 @@
+//! The objects that people write, read and watch: Kubernetes-shaped manifests turned into typed specs, and back.
+//!
+//! This crate owns the table of kinds ([`Kind`]), the reading of untidy files ([`mod@parse`]), quantities, the two served
+//! versions of Kueue's objects, field validation, and the derivation of a gang from a Job ([`job`]). It must not know a
+//! file system, a clock, a network, the engine, or which objects exist: text and values come in, objects and problems go
+//! out. Whether a named queue exists is the engine's question.
+//!
+//! Invariants:
+//! - [`Object::stored`](object::Object::stored) is the only truth about an object; its typed [`spec::Spec`] is always
+//!   exactly what reading `stored` again gives.
+//! - `stored` is in the storage version and keeps every field that we do not know.
+//! - All errors of an object are collected, and each names its field in the version that the user wrote.
+//! - Every collection iterates in a fixed order.
 
+#![warn(missing_docs)]
+
+pub mod conversion;
+mod duration;
+pub mod field;
+pub mod job;
+pub mod kind;
+mod names;
+pub mod object;
+pub mod parse;
+pub mod quantity;
+pub mod spec;
+mod suggest;
+mod text;
+pub mod validate;
+
+pub use field::{FieldError, FieldPath, Warning};
+pub use job::{JobWorkload, job_to_workload};
+pub use kind::Kind;
+pub use object::Object;
+pub use parse::{Located, Parsed, Place, Problem, parse, parse_set};
+pub use spec::Spec;
+pub use validate::{not_honoured, not_honoured_by_cluster};

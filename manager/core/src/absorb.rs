@@ -1,0 +1,435 @@
+//! What a fact changes: the only writer of [`State`](crate::State) and of the caches over it.
+//!
+//! Absorbing must work for every record that was ever written, in order, and must not decide anything. It returns the bodies
+//! that nothing refers to any more.
+
+use crate::audit::Head;
+use crate::catalog::Catalog;
+use crate::leg::State as LegState;
+use crate::queues::Place;
+use crate::record::{Record, Submission};
+use crate::workload::{Happening, Phase, next};
+use crate::{Config, Finish, Leg, Live, Member, Orphan, State, Stay, Token, Workload, World};
+use meridian_shared::ids::{ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
+use meridian_shared::planted::Bug;
+use meridian_shared::time::Wall;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl World {
+    /// The world of an empty journal.
+    pub fn empty(journal: JournalId, config: Config) -> Self {
+        let none = Leadership { epoch: 0, id: 0 };
+        Self {
+            state: State {
+                journal,
+                last: RecordNumber(0),
+                leadership: none,
+                led_since: RecordNumber(0),
+                ranges: Vec::new(),
+                recovery: None,
+                rules: RecordNumber(0),
+                rules_doubted: None,
+                catalog: Catalog::default(),
+                members: BTreeMap::new(),
+                tokens: BTreeMap::new(),
+                workloads: BTreeMap::new(),
+                orphans: BTreeMap::new(),
+                audit: Head::default(),
+                offers: 0,
+                grants: 0,
+            },
+            live: Live::default(),
+            config,
+            queues: crate::queues::Queues::default(),
+            names: BTreeMap::new(),
+            loads: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one fact. Bodies that it orphans are returned.
+    pub fn absorb(&mut self, number: RecordNumber, record: &Record) -> Vec<ContentHash> {
+        self.state.last = number;
+        if let Some((_, _, last)) = self.state.ranges.iter_mut().find(|(l, _, _)| *l == self.state.leadership) {
+            *last = number;
+        }
+        let mut orphaned = Vec::new();
+        match record {
+            Record::Led { leadership, recovery, foreign, .. } => self.absorb_led(number, *leadership, recovery.clone(), foreign),
+            Record::RecoveryClosed { .. } => self.state.recovery = None,
+            Record::RulesDoubted { seen } => self.state.rules_doubted = Some(*seen),
+            Record::RulesConfirmed { .. } => {
+                self.state.rules_doubted = None;
+                self.state.rules = number;
+            }
+            Record::Applied { key, object, uid, at, by } => {
+                if Catalog::is_rule(key.kind) {
+                    self.state.rules = number;
+                }
+                self.state.catalog.put(key.clone(), (**object).clone(), *uid, *at, number, by.clone());
+            }
+            Record::Removed { key, .. } => {
+                if Catalog::is_rule(key.kind) {
+                    self.state.rules = number;
+                }
+                self.state.catalog.remove(key);
+            }
+            Record::TokenMinted { hash, cluster, region, jurisdiction, expires, replace, .. } => {
+                let token =
+                    Token { cluster: cluster.clone(), region: region.clone(), jurisdiction: jurisdiction.clone(), expires: *expires, replace: *replace };
+                self.state.tokens.insert(hash.clone(), token);
+            }
+            Record::TokenUsed { hash } => {
+                self.state.tokens.remove(hash);
+            }
+            Record::SessionOpened { cluster, ledger, session } => {
+                let lost = match self.state.members.remove(cluster) {
+                    Some(mut old) => {
+                        if old.ledger != *ledger {
+                            old.lost.insert(old.ledger);
+                        }
+                        old.lost
+                    }
+                    None => Default::default(),
+                };
+                self.state.members.insert(cluster.clone(), Member { ledger: *ledger, session: *session, lost });
+            }
+            Record::Submitted(submission) => self.absorb_submitted(number, submission),
+            Record::DeclaredLost { cluster, ledger, .. } => {
+                if let Some(member) = self.state.members.get_mut(cluster) {
+                    member.lost.insert(*ledger);
+                }
+            }
+            Record::OrphanSeen { cluster, ledger, run } => {
+                let orphan = Orphan { cluster: cluster.clone(), ledger: *ledger, run: (**run).clone() };
+                self.state.orphans.insert((run.uid, run.fence), orphan);
+            }
+            Record::OrphanGone { uid, fence } => {
+                self.state.orphans.remove(&(*uid, *fence));
+            }
+            Record::Audited(line) => self.state.audit = Head { lines: line.number, hash: line.hash.clone() },
+            Record::Forgotten { uid } => orphaned.extend(self.absorb_forgotten(*uid)),
+            Record::Reserved { .. }
+            | Record::Released { .. }
+            | Record::Offered { .. }
+            | Record::Waited { .. }
+            | Record::Held { .. }
+            | Record::Refused { .. }
+            | Record::Expired { .. }
+            | Record::Withdrawn { .. }
+            | Record::Granted { .. }
+            | Record::Accepted { .. }
+            | Record::Running { .. }
+            | Record::StopOrdered { .. }
+            | Record::Ended { .. }
+            | Record::GrantRefused { .. }
+            | Record::Lapsed { .. }
+            | Record::Adopted { .. }
+            | Record::DeletionAsked { .. }
+            | Record::Finished { .. } => self.absorb_workload(number, record),
+        }
+        orphaned
+    }
+
+    fn absorb_led(
+        &mut self,
+        number: RecordNumber,
+        leadership: Leadership,
+        recovery: Option<crate::record::RecoveryStart>,
+        foreign: &[(Leadership, RecordNumber)],
+    ) {
+        for (other, last) in foreign {
+            self.state.ranges.push((*other, *last, *last));
+            self.state.last = self.state.last.max(*last);
+        }
+        let number = self.state.last.max(number);
+        self.state.last = number;
+        self.state.leadership = leadership;
+        self.state.led_since = number;
+        self.state.offers = 0;
+        self.state.grants = 0;
+        self.state.ranges.push((leadership, number, number));
+        if recovery.is_some() {
+            self.state.recovery = recovery;
+        }
+    }
+
+    fn absorb_submitted(&mut self, number: RecordNumber, submission: &Submission) {
+        let class = self.queues.intern(&submission.class);
+        let workload = Workload::new(submission, class, number);
+        self.names.insert((submission.namespace.clone(), submission.name.clone()), submission.uid);
+        self.queues.wait(class, Place::new(workload.priority, workload.submitted, submission.uid));
+        self.state.workloads.insert(submission.uid, workload);
+    }
+
+    fn absorb_forgotten(&mut self, uid: Uid) -> Option<ContentHash> {
+        self.settle(uid, |_, _| {});
+        let workload = self.state.workloads.remove(&uid)?;
+        self.queues.leave(workload.class, Place::new(workload.priority, workload.submitted, uid));
+        let total = self.queues.class(workload.class).gang.total();
+        self.queues.refund(uid, &workload.flavors, &total);
+        for leg in workload.legs.values() {
+            if let Some(load) = self.loads.get_mut(&leg.cluster) {
+                load.remove(&uid);
+            }
+        }
+        if self.queues.drop_member(workload.class) {
+            self.live.why.remove(&workload.class);
+            self.live.blocked.remove(&workload.class);
+            self.live.parked.remove(&workload.class);
+        }
+        self.live.not_before.remove(&uid);
+        if let Some(finish) = &workload.finished {
+            self.live.finished.remove(&(finish.at, uid));
+        }
+        let name = (workload.namespace, workload.name);
+        if self.names.get(&name) == Some(&uid) {
+            self.names.remove(&name);
+        }
+        Some(workload.body)
+    }
+
+    fn absorb_workload(&mut self, number: RecordNumber, record: &Record) {
+        match record {
+            Record::Reserved { uid, flavors } => self.settle(*uid, |w, _| {
+                w.flavors = flavors.clone();
+                w.happen(Happening::Reserve, number);
+            }),
+            Record::Released { uid } => self.settle(*uid, |w, _| w.happen(Happening::Release, number)),
+            Record::Offered { uid, offer, cluster, ledger } => {
+                self.state.offers = self.state.offers.max(offer.counter);
+                self.settle(*uid, |w, _| {
+                    w.happen(Happening::Offer, number);
+                    w.legs.insert(
+                        *offer,
+                        Leg { cluster: cluster.clone(), ledger: *ledger, state: LegState::Offered, fence: None, accepted: false, note: None, estimate: None },
+                    );
+                });
+            }
+            Record::Waited { uid, offer, reason, estimate } => self.settle(*uid, |w, _| {
+                if let Some(leg) = w.legs.get_mut(offer) {
+                    leg.state = LegState::Waiting;
+                    leg.note = Some(reason.clone());
+                    leg.estimate = *estimate;
+                    w.changed = number;
+                }
+            }),
+            Record::Held { uid, offer } => self.settle(*uid, |w, _| {
+                if let Some(leg) = w.legs.get_mut(offer) {
+                    leg.state = LegState::Held;
+                    w.changed = number;
+                }
+            }),
+            Record::Refused { uid, offer, reason, text } => self.settle(*uid, |w, _| {
+                if let Some(leg) = w.legs.remove(offer) {
+                    w.refusals.insert(leg.cluster, (*reason, text.clone()));
+                    w.changed = number;
+                }
+            }),
+            Record::Expired { uid, offer } | Record::Withdrawn { uid, offer } => self.settle(*uid, |w, _| {
+                w.legs.remove(offer);
+                w.changed = number;
+            }),
+            Record::Granted { uid, offer, fence, at } => self.absorb_granted(number, *uid, *offer, *fence, *at),
+            Record::Accepted { uid, fence } => self.settle(*uid, |w, _| {
+                if let Some(leg) = w.leg_of_mut(*fence) {
+                    leg.accepted = true;
+                    w.changed = number;
+                }
+            }),
+            Record::Running { uid, fence, at } => self.settle(*uid, |w, _| {
+                if let Some(leg) = w.leg_of_mut(*fence) {
+                    leg.accepted = true;
+                    leg.state = LegState::Running;
+                    w.started.get_or_insert(*at);
+                    w.happen(Happening::Start, number);
+                    w.since = *at;
+                }
+            }),
+            Record::StopOrdered { uid, reason, .. } => self.settle(*uid, |w, _| {
+                w.stopping = Some(*reason);
+                w.happen(Happening::Stop, number);
+            }),
+            Record::Ended { uid, fence, result, pod_failures, ran, at } => {
+                let words = crate::explain::end_in_words(result);
+                self.free(number, *uid, *fence, *at, &words);
+                if let Some(w) = self.state.workloads.get_mut(uid) {
+                    w.pod_failures = w.pod_failures.max(*pod_failures);
+                    w.ran = w.ran + *ran;
+                }
+            }
+            Record::GrantRefused { uid, fence, why } => {
+                let at = self.state.workloads.get(uid).map_or(Wall(0), |w| w.since);
+                self.free(number, *uid, *fence, at, &format!("the cluster refused the grant: {why}"));
+            }
+            Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, "the lease lapsed"),
+            Record::Adopted { cluster, ledger, run, at } => self.absorb_adopted(number, cluster, *ledger, run, *at),
+            Record::DeletionAsked { uid, at, .. } => self.settle(*uid, |w, _| {
+                w.deletion = Some(*at);
+                w.changed = number;
+            }),
+            Record::Finished { uid, succeeded, reason, message, at } => {
+                self.settle(*uid, |w, _| {
+                    w.happen(Happening::Finish, number);
+                    w.since = *at;
+                    w.finished = Some(Finish { succeeded: *succeeded, reason: reason.clone(), message: message.clone(), at: *at });
+                });
+                self.live.finished.insert((*at, *uid));
+            }
+            Record::Led { .. }
+            | Record::RecoveryClosed { .. }
+            | Record::RulesDoubted { .. }
+            | Record::RulesConfirmed { .. }
+            | Record::Applied { .. }
+            | Record::Removed { .. }
+            | Record::TokenMinted { .. }
+            | Record::TokenUsed { .. }
+            | Record::SessionOpened { .. }
+            | Record::Submitted(_)
+            | Record::DeclaredLost { .. }
+            | Record::OrphanSeen { .. }
+            | Record::OrphanGone { .. }
+            | Record::Forgotten { .. }
+            | Record::Audited(_) => unreachable!("absorbed before"),
+        }
+    }
+
+    fn absorb_granted(&mut self, number: RecordNumber, uid: Uid, offer: OfferId, fence: Fence, at: Wall) {
+        self.state.grants = self.state.grants.max(fence.counter);
+        self.settle(uid, |w, _| {
+            w.happen(Happening::Grant, number);
+            w.fence = Some(w.fence.map_or(fence, |f| f.max(fence)));
+            w.attempts += 1;
+            w.since = at;
+            w.refusals.clear();
+            if let Some(leg) = w.legs.get_mut(&offer) {
+                leg.state = LegState::Granted;
+                leg.fence = Some(fence);
+                w.history.push(Stay { cluster: leg.cluster.clone(), fence, granted: at, over: None, end: None });
+            }
+        });
+    }
+
+    fn absorb_adopted(
+        &mut self,
+        number: RecordNumber,
+        cluster: &meridian_shared::ids::ClusterName,
+        ledger: meridian_shared::ids::LedgerId,
+        run: &meridian_shared::protocol::Run,
+        at: Wall,
+    ) {
+        self.settle(run.uid, |w, total| {
+            w.happen(Happening::Adopt, number);
+            w.legs.clear();
+            w.fence = Some(w.fence.map_or(run.fence, |f| f.max(run.fence)));
+            w.attempts = w.attempts.max(run.attempt);
+            w.stopping = None;
+            w.since = at;
+            // Quota is charged where the queue has the resource, whatever it had before.
+            if w.flavors.is_empty() {
+                w.flavors = total.keys().map(|r| (r.clone(), Arc::from("adopted"))).collect();
+            }
+            let state = LegState::Granted;
+            w.legs.insert(run.offer, Leg { cluster: cluster.clone(), ledger, state, fence: Some(run.fence), accepted: true, note: None, estimate: None });
+            w.history.push(Stay { cluster: cluster.clone(), fence: run.fence, granted: at, over: None, end: None });
+        });
+    }
+
+    /// The right to run under this fence is over.
+    fn free(&mut self, number: RecordNumber, uid: Uid, fence: Fence, at: Wall, how: &str) {
+        self.settle(uid, |w, _| {
+            let Some(offer) = w.legs.iter().find(|(_, l)| l.fence == Some(fence)).map(|(o, _)| *o) else { return };
+            w.legs.remove(&offer);
+            w.stopping = None;
+            w.happen(Happening::Free, number);
+            w.since = at;
+            if let Some(stay) = w.history.iter_mut().rev().find(|s| s.fence == fence) {
+                stay.over = Some(at);
+                stay.end = Some(how.to_owned());
+            }
+        });
+    }
+
+    /// Changes one workload and brings every cache over it in line: queue, quota, loads.
+    fn settle(&mut self, uid: Uid, change: impl FnOnce(&mut Workload, &meridian_shared::gang::Amounts)) {
+        let Some(workload) = self.state.workloads.get_mut(&uid) else { return };
+        let class = workload.class;
+        let shape = self.queues.class(class).clone();
+        let total = shape.gang.total();
+        let place = Place::new(workload.priority, workload.submitted, uid);
+        let was = workload.phase;
+        let clusters_before: Vec<_> = workload.legs.values().map(|l| l.cluster.clone()).collect();
+        change(workload, &total);
+        let is = workload.phase;
+        let flavors = workload.flavors.clone();
+        let clusters_after: Vec<_> = workload.legs.values().map(|l| l.cluster.clone()).collect();
+        if was.charged() && !is.charged() {
+            workload.flavors.clear();
+            self.queues.refund(uid, &flavors, &total);
+        }
+        if !was.charged() && is.charged() && !self.config.planted.has(Bug::QuotaNotCharged) {
+            let queue = self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
+            self.queues.charge(uid, queue, &flavors, &total);
+        }
+        if was == Phase::Pending && is != Phase::Pending {
+            self.queues.leave(class, place);
+        }
+        if was != Phase::Pending && is == Phase::Pending {
+            self.queues.wait(class, place);
+        }
+        for cluster in clusters_before {
+            if let Some(load) = self.loads.get_mut(&cluster) {
+                load.remove(&uid);
+            }
+        }
+        for cluster in clusters_after {
+            self.loads.entry(cluster).or_default().insert(uid, class);
+        }
+    }
+
+    /// Rebuilds every cache from `state`, after a snapshot was read.
+    pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>) {
+        self.queues.restore(classes);
+        let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
+        for uid in uids {
+            let w = &self.state.workloads[&uid];
+            let (class, place, phase) = (w.class, Place::new(w.priority, w.submitted, uid), w.phase);
+            self.names.insert((w.namespace.clone(), w.name.clone()), uid);
+            self.queues.add_member(class);
+            let shape = self.queues.class(class).clone();
+            if phase == Phase::Pending {
+                self.queues.wait(class, place);
+            }
+            if phase.charged() {
+                let queue =
+                    self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
+                self.queues.charge(uid, queue, &w.flavors, &shape.gang.total());
+            }
+            for leg in w.legs.values() {
+                self.loads.entry(leg.cluster.clone()).or_default().insert(uid, class);
+            }
+            if let Some(finish) = &w.finished {
+                self.live.finished.insert((finish.at, uid));
+            }
+        }
+    }
+}
+
+impl Workload {
+    fn happen(&mut self, happening: Happening, number: RecordNumber) {
+        // Decisions ask the machine before they record; a record from an older tree that it would refuse today is kept as it was.
+        if let Some(to) = next(self.phase, happening) {
+            self.phase = to;
+        }
+        self.changed = number;
+    }
+
+    fn leg_of_mut(&mut self, fence: Fence) -> Option<&mut Leg> {
+        self.legs.values_mut().find(|l| l.fence == Some(fence))
+    }
+
+    /// The leg of a fence.
+    pub fn leg_of(&self, fence: Fence) -> Option<(OfferId, &Leg)> {
+        self.legs.iter().find(|(_, l)| l.fence == Some(fence)).map(|(o, l)| (*o, l))
+    }
+}

@@ -1,0 +1,270 @@
+//! Objects as people wrote them, and the questions that decisions ask of them.
+//!
+//! Everything that depends on the shape of an object is asked here, so that the rest of the core speaks of queues, flavors,
+//! clusters and policies only.
+
+use crate::input::{Actor, Key};
+use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
+use meridian_objects::spec::{ClusterQueueSpec, ClusterSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy};
+use meridian_objects::{Kind, Object, Spec};
+use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
+use meridian_shared::time::Wall;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// One stored object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Stored {
+    /// As applied.
+    pub object: Arc<Object>,
+    /// Its uid.
+    pub uid: Uid,
+    /// When it was created.
+    pub created: Wall,
+    /// Its newest record: the resourceVersion.
+    pub changed: RecordNumber,
+    /// Grows with every change.
+    pub generation: u64,
+    /// Who changed it last.
+    pub by: Actor,
+}
+
+/// All stored objects but the jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Catalog {
+    #[serde(with = "pairs")]
+    objects: BTreeMap<Key, Stored>,
+}
+
+/// JSON keys are strings, so a map with other keys travels as a list of pairs.
+pub(crate) mod pairs {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(map: &BTreeMap<K, V>, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_seq(map)
+    }
+
+    pub(crate) fn deserialize<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<K, V>, D::Error> {
+        Ok(Vec::<(K, V)>::deserialize(d)?.into_iter().collect())
+    }
+}
+
+/// Why a job's queue leads nowhere, in words.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum NoRoute {
+    /// There is no such local queue in the namespace.
+    NoLocalQueue {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Queue.
+        queue: Arc<str>,
+    },
+    /// It names a cluster queue that doesn't exist.
+    NoClusterQueue {
+        /// Its name.
+        cluster_queue: String,
+    },
+    /// The cluster queue doesn't admit this namespace.
+    NamespaceNotSelected {
+        /// Cluster queue.
+        cluster_queue: String,
+        /// Namespace.
+        namespace: Arc<str>,
+    },
+    /// One of them is stopped.
+    Stopped {
+        /// Which, in words.
+        what: String,
+    },
+}
+
+impl Catalog {
+    /// Every object, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Stored)> {
+        self.objects.iter()
+    }
+
+    /// One object.
+    pub fn get(&self, key: &Key) -> Option<&Stored> {
+        self.objects.get(key)
+    }
+
+    pub(crate) fn put(&mut self, key: Key, object: Object, uid: Uid, at: Wall, number: RecordNumber, by: Actor) {
+        let (uid, created, generation) = self.objects.get(&key).map_or((uid, at, 1), |s| (s.uid, s.created, s.generation + 1));
+        self.objects.insert(key, Stored { object: Arc::new(object), uid, created, changed: number, generation, by });
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) {
+        self.objects.remove(key);
+    }
+
+    fn spec(&self, kind: Kind, namespace: Option<&str>, name: &str) -> Option<(&Stored, &Spec)> {
+        let key = Key { scope: None, kind, namespace: namespace.map(Arc::from), name: Arc::from(name) };
+        self.objects.get(&key).map(|s| (s, &s.object.spec))
+    }
+
+    fn all(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Stored)> {
+        self.objects.iter().filter(move |(k, _)| k.kind == kind && k.scope.is_none())
+    }
+
+    /// A cluster queue.
+    pub fn cluster_queue(&self, name: &str) -> Option<&ClusterQueueSpec> {
+        match self.spec(Kind::ClusterQueue, None, name)?.1 {
+            Spec::ClusterQueue(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// What a worker's own file says of this cluster queue: caps for that cluster.
+    pub fn cap(&self, cluster: &ClusterName, queue: &str) -> Option<&ClusterQueueSpec> {
+        let key = Key { scope: Some(cluster.clone()), kind: Kind::ClusterQueue, namespace: None, name: Arc::from(queue) };
+        match &self.objects.get(&key)?.object.spec {
+            Spec::ClusterQueue(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// A local queue.
+    pub fn local_queue(&self, namespace: &str, name: &str) -> Option<&LocalQueueSpec> {
+        match self.spec(Kind::LocalQueue, Some(namespace), name)?.1 {
+            Spec::LocalQueue(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// A flavor.
+    pub fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {
+        match self.spec(Kind::ResourceFlavor, None, name)?.1 {
+            Spec::ResourceFlavor(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// A worker cluster.
+    pub fn cluster(&self, name: &ClusterName) -> Option<&ClusterSpec> {
+        match self.spec(Kind::Cluster, None, name.as_str())?.1 {
+            Spec::Cluster(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// Every worker cluster.
+    pub fn clusters(&self) -> impl Iterator<Item = (ClusterName, &ClusterSpec)> {
+        self.all(Kind::Cluster).filter_map(|(key, stored)| match &stored.object.spec {
+            Spec::Cluster(spec) => Some((ClusterName::new(&key.name), &**spec)),
+            _ => None,
+        })
+    }
+
+    /// Every residency policy with its version.
+    pub fn residency_policies(&self) -> impl Iterator<Item = (&str, RecordNumber, &ResidencyPolicySpec)> {
+        self.all(Kind::ResidencyPolicy).filter_map(|(key, stored)| match &stored.object.spec {
+            Spec::ResidencyPolicy(spec) => Some((&*key.name, stored.changed, &**spec)),
+            _ => None,
+        })
+    }
+
+    /// The dispatch policy for a cluster queue: one that names it beats one that says `*`; then by name.
+    pub fn dispatch_policy(&self, cluster_queue: &str) -> Option<&DispatchPolicySpec> {
+        let policies = || {
+            self.all(Kind::DispatchPolicy).filter_map(|(_, stored)| match &stored.object.spec {
+                Spec::DispatchPolicy(spec) => Some(&**spec),
+                _ => None,
+            })
+        };
+        let named = policies().find(|p| p.queues.iter().any(|q| q == cluster_queue));
+        named.or_else(|| policies().find(|p| p.queues.iter().any(|q| q == "*")))
+    }
+
+    /// Labels of a namespace. One that nobody declared has its name only.
+    pub fn namespace_labels(&self, namespace: &str) -> BTreeMap<String, String> {
+        let mut labels = match self.spec(Kind::Namespace, None, namespace) {
+            Some((_, Spec::Namespace(spec))) => spec.labels.clone(),
+            _ => BTreeMap::new(),
+        };
+        labels.insert("kubernetes.io/metadata.name".into(), namespace.into());
+        labels
+    }
+
+    /// The cluster queue that a job of this namespace and queue goes to.
+    pub fn route(&self, namespace: &Arc<str>, queue: &Arc<str>) -> Result<Arc<str>, NoRoute> {
+        let local = self.local_queue(namespace, queue).ok_or_else(|| NoRoute::NoLocalQueue { namespace: namespace.clone(), queue: queue.clone() })?;
+        let name = &local.cluster_queue;
+        let spec = self.cluster_queue(name).ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.clone() })?;
+        if local.stop_policy != StopPolicy::None {
+            return Err(NoRoute::Stopped { what: format!("local queue `{namespace}/{queue}`") });
+        }
+        if spec.stop_policy != StopPolicy::None {
+            return Err(NoRoute::Stopped { what: format!("cluster queue `{name}`") });
+        }
+        let selected = spec.namespace_selector.as_ref().is_some_and(|s| s.matches(&self.namespace_labels(namespace)));
+        if !selected {
+            return Err(NoRoute::NamespaceNotSelected { cluster_queue: name.clone(), namespace: namespace.clone() });
+        }
+        Ok(Arc::from(name.as_str()))
+    }
+
+    /// Clusters that a cluster queue may use, in the order of its MultiKueueConfig; `None` when it names none, which means all.
+    pub fn clusters_of(&self, cluster_queue: &str) -> Option<Vec<ClusterName>> {
+        let spec = self.cluster_queue(cluster_queue)?;
+        let mut listed: Option<Vec<ClusterName>> = None;
+        for check in &spec.admission_checks {
+            let Some((_, Spec::AdmissionCheck(check))) = self.spec(Kind::AdmissionCheck, None, &check.name) else { continue };
+            if check.controller_name != MULTIKUEUE_CONTROLLER {
+                continue;
+            }
+            let Some(parameters) = &check.parameters else { continue };
+            // A check whose configuration is missing allows no cluster: fail closed.
+            let clusters = match self.spec(Kind::MultiKueueConfig, None, &parameters.name) {
+                Some((_, Spec::MultiKueueConfig(config))) => config.clusters.clone(),
+                _ => Vec::new(),
+            };
+            listed.get_or_insert_default().extend(clusters);
+        }
+        listed
+    }
+
+    /// Value of a workload priority class or, failing that, of a pod priority class.
+    pub fn priority(&self, workload_class: Option<&str>, pod_class: Option<&str>) -> Option<i64> {
+        if let Some(name) = workload_class {
+            return match self.spec(Kind::WorkloadPriorityClass, None, name)?.1 {
+                Spec::WorkloadPriorityClass(spec) => Some(i64::from(spec.value)),
+                _ => None,
+            };
+        }
+        let named = match pod_class {
+            Some(name) => Some(self.spec(Kind::PriorityClass, None, name)?.1),
+            None => self.all(Kind::PriorityClass).map(|(_, s)| &s.object.spec).find(|s| matches!(s, Spec::PriorityClass(p) if p.global_default)),
+        };
+        match named {
+            Some(Spec::PriorityClass(spec)) => Some(i64::from(spec.value)),
+            Some(_) => None,
+            None => Some(0),
+        }
+    }
+
+    /// Whether an object of this kind can change where workloads may go, or how much they may use.
+    pub(crate) fn is_rule(kind: Kind) -> bool {
+        match kind {
+            Kind::ResidencyPolicy
+            | Kind::ClusterQueue
+            | Kind::Cohort
+            | Kind::LocalQueue
+            | Kind::ResourceFlavor
+            | Kind::AdmissionCheck
+            | Kind::MultiKueueConfig
+            | Kind::Namespace
+            | Kind::Cluster
+            | Kind::DispatchPolicy => true,
+            Kind::WorkloadPriorityClass | Kind::MultiKueueCluster | Kind::ProvisioningRequestConfig | Kind::Workload | Kind::Job | Kind::PriorityClass => false,
+        }
+    }
+
+    /// Names of every cluster that any object speaks of: known ones, and those that files promise.
+    pub fn promised_clusters(&self) -> BTreeSet<ClusterName> {
+        let promised = self.all(Kind::MultiKueueCluster).map(|(k, _)| ClusterName::new(&k.name));
+        promised.chain(self.clusters().map(|(name, _)| name)).collect()
+    }
+}

@@ -1,0 +1,113 @@
+//! Recounts every cache and walks every cross-reference. What a simulation runs after each step, and a manager on a timer.
+
+use crate::World;
+use crate::queues::{Place, Queues};
+use crate::workload::Phase;
+use meridian_shared::ids::ClusterName;
+use meridian_shared::ids::Uid;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl World {
+    /// The first broken invariant, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let mut recount = Queues::default();
+        recount.restore(self.queues.classes().map(|(id, c)| (id, (**c).clone())).collect());
+        let mut loads: BTreeMap<ClusterName, BTreeMap<Uid, crate::queues::ClassId>> = BTreeMap::new();
+        for (uid, w) in &self.state.workloads {
+            self.check_workload(*uid, w)?;
+            for leg in w.legs.values() {
+                loads.entry(leg.cluster.clone()).or_default().insert(*uid, w.class);
+            }
+            recount.add_member(w.class);
+            if w.phase.charged() {
+                let queue = self.queues.charged_to(*uid).cloned().ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase))?;
+                recount.charge(*uid, queue, &w.flavors, &self.queues.class(w.class).gang.total());
+            }
+            let waits = self.queues.waiting(w.class).any(|p| *p == Place::new(w.priority, w.submitted, *uid));
+            if waits != (w.phase == Phase::Pending) {
+                return Err(format!("{uid} is {:?} and {} in its queue", w.phase, if waits { "is" } else { "isn't" }));
+            }
+        }
+        for (cluster, load) in &self.loads {
+            if loads.get(cluster).unwrap_or(&BTreeMap::new()) != load {
+                return Err(format!("the load of `{cluster}` is miscounted"));
+            }
+        }
+        self.check_quota(&recount)?;
+        for (fence, lease) in &self.live.leases {
+            let held = self.state.workloads.get(&lease.uid).and_then(|w| w.leg_of(*fence)).is_some();
+            if !held {
+                return Err(format!("lease {fence} of {} belongs to no leg", lease.uid));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_workload(&self, uid: Uid, w: &crate::Workload) -> Result<(), String> {
+        let rights = w.legs.values().filter(|l| l.state.granted()).count();
+        let open = w.legs.values().filter(|l| l.state.open()).count();
+        let wrong = match w.phase {
+            Phase::Pending | Phase::Finished => rights + open > 0,
+            Phase::Reserved => rights + open > 0,
+            Phase::Dispatching => rights > 0 || open == 0,
+            Phase::Granted | Phase::Running | Phase::Stopping => rights != 1 || open > 0,
+        };
+        if wrong {
+            return Err(format!("{uid} is {:?} with {rights} rights and {open} open legs", w.phase));
+        }
+        if let Some((_, leg)) = World::right(w) {
+            let fence = leg.fence.ok_or_else(|| format!("{uid} is granted without a fence"))?;
+            if w.fence != Some(fence) {
+                return Err(format!("{uid} is granted under {fence}, its largest is {:?}", w.fence));
+            }
+            if !self.live.leases.contains_key(&fence) && self.state.leadership.epoch > 0 && self.live.led_at.0 > 0 {
+                return Err(format!("{uid} is granted under {fence} and has no lease"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_quota(&self, recount: &Queues) -> Result<(), String> {
+        let queues: Vec<Arc<str>> = self
+            .state
+            .catalog
+            .iter()
+            .filter(|(k, _)| k.kind == meridian_objects::Kind::ClusterQueue && k.scope.is_none())
+            .map(|(k, _)| k.name.clone())
+            .collect();
+        for queue in queues {
+            let empty = crate::queues::Usage::new();
+            let counted = self.queues.usage(&queue).unwrap_or(&empty);
+            let real = recount.usage(&queue).unwrap_or(&empty);
+            if counted != real {
+                return Err(format!("usage of `{queue}` is counted as {counted:?} and is {real:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Cluster queues whose charged quota is above nominal. Only adoption in recovery or a lowered quota may cause it.
+    pub fn over_quota(&self) -> Vec<String> {
+        let mut over = Vec::new();
+        for (key, stored) in self.state.catalog.iter() {
+            let meridian_objects::Spec::ClusterQueue(spec) = &stored.object.spec else { continue };
+            if key.scope.is_some() {
+                continue;
+            }
+            for ((flavor, resource), used) in self.queues.usage(&key.name).into_iter().flatten() {
+                let nominal = spec
+                    .resource_groups
+                    .iter()
+                    .flat_map(|g| &g.flavors)
+                    .filter(|f| f.name == **flavor)
+                    .find_map(|f| f.resources.get(resource))
+                    .map(|q| q.nominal);
+                if nominal.is_some_and(|n| *used > n) {
+                    over.push(format!("`{}` uses {used} `{resource}` of flavor `{flavor}`, nominal {nominal:?}", key.name));
+                }
+            }
+        }
+        over
+    }
+}

@@ -1,0 +1,485 @@
+//! One scheduling pass: in the queue's order, who gets quota, which clusters are asked, who is granted.
+//!
+//! Each head is tried once per class and pass; a class whose head can't start is parked until something changes that could
+//! let it start. Candidate clusters are filtered with a stored reason each, then ordered by a score whose field order is the
+//! policy. Quota is held only together with a live leg.
+
+use crate::audit::Entry;
+use crate::explain::Why;
+use crate::input::Actor;
+use crate::outbox::Said;
+use crate::queues::{ClassId, Place, Queues};
+use crate::record::{Class, Record};
+use crate::turn::Turn;
+use crate::workload::Phase;
+use crate::{Lease, World, residency};
+use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, DispatchPolicySpec, Preference, Supervision};
+use meridian_shared::gang::{Gang, TaintEffect};
+use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
+use meridian_shared::lease::ManagerLease;
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::{OnLoss, StopReason};
+use meridian_shared::time::{Millis, Mono};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Clusters asked at once in a race.
+pub(crate) const RACE_MAX: usize = 20;
+
+/// Why one cluster is better than another: field order is the policy, the last field breaks every tie.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Score {
+    /// Holds there that did not reach running put it last.
+    failed_starts: u32,
+    /// Room now before room that has to grow.
+    must_grow: bool,
+    /// Emptiest first, in thousandths of the scarcest resource, if the policy prefers so.
+    fullness: Reverse<i64>,
+    /// Place in the queue's MultiKueueConfig.
+    listed: usize,
+    cluster: ClusterName,
+}
+
+impl Turn<'_> {
+    pub(crate) fn end_of_batch(&mut self) {
+        self.on_time();
+        if std::mem::take(&mut self.world.live.dirty) {
+            self.schedule();
+        }
+    }
+
+    fn schedule(&mut self) {
+        let generation = self.world.live.generation;
+        let mut heads: BTreeSet<(Place, ClassId)> = BTreeSet::new();
+        for class in self.world.queues.waiting_classes().collect::<Vec<_>>() {
+            let strict = self.strict(class);
+            if strict || self.world.live.parked.get(&class) != Some(&generation) {
+                heads.extend(self.world.queues.first_from(class, None).map(|p| (p, class)));
+            }
+        }
+        let mut blocked: BTreeSet<Arc<str>> = BTreeSet::new();
+        while let Some((place, class)) = heads.pop_first() {
+            let uid = place.uid;
+            let shape = self.world.queues.class(class).clone();
+            let queue = self.world.state.catalog.route(&shape.namespace, &shape.queue);
+            if let Ok(queue) = &queue
+                && blocked.contains(queue)
+            {
+                self.world.live.blocked.insert(class, Why::BehindHead);
+                continue;
+            }
+            let workload = &self.world.state.workloads[&uid];
+            let resting = self.world.live.not_before.get(&uid).is_some_and(|t| *t > self.now.mono);
+            if resting || workload.deletion.is_some() || self.world.held_back(workload, self.now.mono) {
+                heads.extend(self.world.queues.first_from(class, Some(place)).map(|p| (p, class)));
+                continue;
+            }
+            let tried = queue.map_err(Why::Route).and_then(|queue| {
+                self.start(uid, class, &shape, &queue).map_err(|why| (why, queue.clone())).map_err(|(why, queue)| {
+                    if self.world.state.catalog.cluster_queue(&queue).is_some_and(Queues::strict) {
+                        blocked.insert(queue);
+                    }
+                    why.unwrap_or(Why::NoCluster)
+                })
+            });
+            match tried {
+                Ok(()) => {
+                    self.world.live.blocked.remove(&class);
+                    heads.extend(self.world.queues.first_from(class, None).map(|p| (p, class)));
+                }
+                Err(why) => {
+                    // With a reason per cluster there is no obstacle before the clusters.
+                    if matches!(why, Why::NoCluster) && self.world.live.why.get(&class).is_some_and(|by| !by.is_empty()) {
+                        self.world.live.blocked.remove(&class);
+                    } else {
+                        self.world.live.blocked.insert(class, why);
+                    }
+                    self.world.live.parked.insert(class, generation);
+                }
+            }
+        }
+    }
+
+    fn strict(&self, class: ClassId) -> bool {
+        let shape = self.world.queues.class(class);
+        let local = self.world.state.catalog.local_queue(&shape.namespace, &shape.queue);
+        local.and_then(|l| self.world.state.catalog.cluster_queue(&l.cluster_queue)).is_some_and(Queues::strict)
+    }
+
+    /// Reserves quota and asks clusters, or says why not (`None`: a reason per cluster was stored).
+    fn start(&mut self, uid: Uid, class: ClassId, shape: &Arc<Class>, queue: &Arc<str>) -> Result<(), Option<Why>> {
+        if self.world.state.rules_doubted.is_some() {
+            return Err(Some(Why::RulesDoubted));
+        }
+        let catalog = &self.world.state.catalog;
+        let Some(spec) = catalog.cluster_queue(queue).cloned() else { return Err(Some(Why::NoCluster)) };
+        let serves = |flavor: &str| serves(catalog, flavor, &shape.gang);
+        let total = shape.gang.total();
+        let flavors = self.world.queues.assign(queue, &spec, &total, &serves).map_err(|why| Some(Why::Quota(why)))?;
+        let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
+        let gang = with_flavors(catalog, &shape.gang, &flavors);
+        let mut chosen = self.candidates(uid, class, shape, queue, &gang, &policy);
+        if chosen.is_empty() {
+            return Err(None);
+        }
+        let most = match policy.mode {
+            DispatchMode::Direct => 1,
+            DispatchMode::Race => RACE_MAX,
+            DispatchMode::Staged => usize::try_from(policy.staged.clusters_at_once).unwrap_or(1).max(1),
+        };
+        for passed in chosen.split_off(most.min(chosen.len())) {
+            let first = chosen[0].cluster.clone();
+            self.note(class, &passed.cluster, Why::NotChosen { chosen: first });
+        }
+        self.record(Record::Reserved { uid, flavors });
+        for score in chosen {
+            self.offer(uid, score.cluster, &gang);
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, uid: Uid, cluster: ClusterName, gang: &Arc<Gang>) {
+        let leadership = self.world.state.leadership;
+        let offer = OfferId { epoch: leadership.epoch, leadership: leadership.id, counter: self.world.state.offers + 1 };
+        let ledger = self.world.state.members[&cluster].ledger;
+        self.record(Record::Offered { uid, offer, cluster: cluster.clone(), ledger });
+        let number = self.say(&cluster, Said::Offer(uid, offer)).unwrap_or(0);
+        if let Some(live) = self.world.live.clusters.get_mut(&cluster) {
+            live.rooms.asked(offer, number, gang);
+        }
+    }
+
+    fn candidates(&mut self, uid: Uid, class: ClassId, shape: &Class, queue: &str, gang: &Gang, policy: &DispatchPolicySpec) -> Vec<Score> {
+        let listed = self.world.state.catalog.clusters_of(queue);
+        let clusters: Vec<ClusterName> = self.world.state.catalog.promised_clusters().into_iter().collect();
+        let mut reasons = BTreeMap::new();
+        let mut scores = Vec::new();
+        for cluster in clusters {
+            let place = match &listed {
+                None => Ok(0),
+                Some(names) => names.iter().position(|n| *n == cluster).ok_or(Why::NotInQueue),
+            };
+            let judged = place.and_then(|place| self.judge_residency(class, shape, &cluster).map(|()| place));
+            match judged.and_then(|place| self.judge_cluster(uid, queue, gang, policy, &cluster, place)) {
+                Ok(score) => scores.push(score),
+                Err(why) => {
+                    reasons.insert(cluster, why);
+                }
+            }
+        }
+        self.world.live.why.insert(class, reasons);
+        scores.sort();
+        scores
+    }
+
+    /// The residency verdict, in the audit log once per class, rules and cluster.
+    fn judge_residency(&mut self, class: ClassId, shape: &Class, cluster: &ClusterName) -> Result<(), Why> {
+        let verdict = residency::judge(&self.world.state.catalog, shape, cluster, self.world.config.residency_required);
+        let rules = self.world.state.rules;
+        if self.world.live.audited.get(&(class, cluster.clone())) != Some(&rules) {
+            self.world.live.audited.insert((class, cluster.clone()), rules);
+            let (word, rule) = match &verdict {
+                Ok(()) => ("allowed", None),
+                Err(denied) => ("denied", Some(denied.rule())),
+            };
+            self.world.live.counts.denials += u64::from(verdict.is_err());
+            let entry = Entry {
+                action: "verdict".into(),
+                subject: format!("class {} of {}/{}", class.0, shape.namespace, shape.queue),
+                cluster: Some(cluster.to_string()),
+                verdict: Some(word.into()),
+                rule,
+                detail: Some(format!("rules {rules}")),
+            };
+            self.audit(Actor::system(), entry);
+        }
+        verdict.map_err(Why::Forbidden)
+    }
+
+    fn judge_cluster(&self, uid: Uid, queue: &str, gang: &Gang, policy: &DispatchPolicySpec, cluster: &ClusterName, listed: usize) -> Result<Score, Why> {
+        let world = &*self.world;
+        let spec = world.state.catalog.cluster(cluster).ok_or(Why::NotConnected)?;
+        if spec.cordoned {
+            return Err(Why::Cordoned);
+        }
+        let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
+        if self.now.mono.since(live.heard) > meridian_shared::lease::silence(world.config.term_min) {
+            return Err(Why::NotConnected);
+        }
+        if !live.inventoried {
+            return Err(Why::Recovering);
+        }
+        if let Some(located) = &live.located_elsewhere {
+            return Err(Why::Quarantined { located: located.to_string() });
+        }
+        if live.backed_off > self.now.mono {
+            return Err(Why::BackedOff);
+        }
+        if !live.rooms.known() {
+            return Err(Why::NoReport);
+        }
+        if policy.on_cluster_loss.requires == Supervision::Guarded && !live.rooms.guarded() {
+            return Err(Why::NotGuarded);
+        }
+        self.judge_caps(queue, gang, cluster)?;
+        if let Some((until, reason, text)) = world.live.refused.get(&(uid, cluster.clone()))
+            && *until > self.now.mono
+        {
+            return Err(Why::Refused { reason: *reason, text: text.clone() });
+        }
+        let fits = live.rooms.fits(gang);
+        let grows = fits.is_err() && live.rooms.could_grow(gang);
+        if let (Err(misfit), false) = (fits, grows) {
+            return Err(Why::NoRoom(misfit));
+        }
+        let emptiest = policy.prefer.is_empty() || policy.prefer.contains(&Preference::Emptiest);
+        let scarce = gang.total().into_keys().max_by_key(|r| (r.contains('/'), r == "cpu"));
+        let fullness = scarce.filter(|_| emptiest).map_or(0, |r| live.rooms.free(&r).saturating_mul(1_000) / live.rooms.capacity(&r).max(1));
+        Ok(Score { failed_starts: live.failed_starts, must_grow: grows, fullness: Reverse(fullness), listed, cluster: cluster.clone() })
+    }
+
+    /// What the cluster may be believed to have, and what its own file allows this queue.
+    fn judge_caps(&self, queue: &str, gang: &Gang, cluster: &ClusterName) -> Result<(), Why> {
+        let world = &*self.world;
+        let limits = world.state.catalog.cluster(cluster).map(|c| &c.limits);
+        let cap = world.state.catalog.cap(cluster, queue);
+        if limits.is_none_or(|l| l.is_empty()) && cap.is_none() {
+            return Ok(());
+        }
+        let mut used = meridian_shared::gang::Amounts::new();
+        let mut used_by_queue = meridian_shared::gang::Amounts::new();
+        for (uid, class) in world.loads.get(cluster).into_iter().flatten() {
+            let total = world.queues.class(*class).gang.total();
+            meridian_shared::gang::add_scaled(&mut used, &total, 1);
+            if world.queues.charged_to(*uid).is_some_and(|q| **q == *queue) {
+                meridian_shared::gang::add_scaled(&mut used_by_queue, &total, 1);
+            }
+        }
+        let over = |used: &meridian_shared::gang::Amounts, resource: &str, asks: i64, cap: i64| {
+            let left = cap - used.get(resource).copied().unwrap_or(0);
+            (asks > left).then(|| Why::Capped { resource: resource.to_owned(), asks, left, cap })
+        };
+        for (resource, asks) in gang.total() {
+            if let Some(limit) = limits.and_then(|l| l.get(&resource))
+                && let Some(why) = over(&used, &resource, asks, *limit)
+            {
+                return Err(why);
+            }
+            if let Some(limit) = cap.and_then(|c| cap_of(c, &resource))
+                && let Some(why) = over(&used_by_queue, &resource, asks, limit)
+            {
+                return Err(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the right to run to the cluster whose hold came first.
+    pub(crate) fn grant(&mut self, uid: Uid, offer: OfferId) {
+        let Some(workload) = self.workload(uid) else { return };
+        let Some(leg) = workload.legs.get(&offer) else { return };
+        let (cluster, class, term, on_loss) = (leg.cluster.clone(), workload.class, workload.term, workload.on_loss);
+        let shape = self.world.queues.class(class).clone();
+        let allowed = residency::judge(&self.world.state.catalog, &shape, &cluster, self.world.config.residency_required).is_ok();
+        let once = self.world.config.planted.has(Bug::ResidencyJudgedOnce);
+        if workload.phase != Phase::Dispatching || self.world.held_back(workload, self.now.mono) || !(allowed || once) {
+            self.withdraw(uid, offer);
+            self.after_leg(uid);
+            return;
+        }
+        let leadership = self.world.state.leadership;
+        let mut fence = Fence { epoch: leadership.epoch, leadership: leadership.id, counter: self.world.state.grants + 1 };
+        if let Some(old) = workload.fence
+            && self.world.config.planted.has(Bug::FenceReused)
+        {
+            fence = old;
+        }
+        self.record(Record::Granted { uid, offer, fence, at: self.now.wall });
+        let entry = Entry {
+            action: "grant".into(),
+            subject: uid.to_string(),
+            cluster: Some(cluster.to_string()),
+            verdict: None,
+            rule: None,
+            detail: Some(fence.to_string()),
+        };
+        self.audit(Actor::system(), entry);
+        self.world.live.counts.grants += 1;
+        let others: Vec<OfferId> = self.workload(uid).map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect()).unwrap_or_default();
+        for other in others {
+            self.withdraw(uid, other);
+        }
+        let start_by = self.now.mono + self.start_timeout(&shape);
+        self.lease(uid, fence, term, on_loss, start_by);
+        self.say(&cluster, Said::Grant(uid, offer, fence));
+    }
+
+    fn start_timeout(&self, shape: &Class) -> Millis {
+        let catalog = &self.world.state.catalog;
+        let policy = catalog.local_queue(&shape.namespace, &shape.queue).and_then(|q| catalog.dispatch_policy(&q.cluster_queue));
+        policy.map_or(self.world.config.start_timeout, |p| p.start_timeout)
+    }
+
+    pub(crate) fn lease(&mut self, uid: Uid, fence: Fence, term: Millis, on_loss: OnLoss, start_by: Mono) {
+        let lease = Lease { uid, lease: self.manager_lease(term), composed: self.now.mono, first: None, start_by };
+        let due = if on_loss == OnLoss::Fence { lease.lease.deadline.min(start_by) } else { start_by };
+        self.world.live.leases.insert(fence, lease);
+        self.world.live.due = self.world.live.due.min(due);
+    }
+
+    fn manager_lease(&self, term: Millis) -> ManagerLease {
+        let mut lease = ManagerLease::from_composed(self.now.mono, term);
+        if self.world.config.planted.has(Bug::NoDriftBound) {
+            lease.deadline = self.now.mono + term;
+        }
+        lease
+    }
+
+    /// Takes one question back.
+    pub(crate) fn withdraw(&mut self, uid: Uid, offer: OfferId) {
+        let Some(leg) = self.workload(uid).and_then(|w| w.legs.get(&offer)) else { return };
+        if !leg.state.open() {
+            return;
+        }
+        let cluster = leg.cluster.clone();
+        self.record(Record::Withdrawn { uid, offer });
+        self.say(&cluster, Said::Withdraw(uid, offer));
+        if let Some(live) = self.world.live.clusters.get_mut(&cluster) {
+            live.rooms.over(offer);
+        }
+    }
+
+    /// Takes every open question of a workload back, and its quota with them.
+    pub(crate) fn withdraw_open(&mut self, uid: Uid) {
+        let open: Vec<OfferId> = self.workload(uid).map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect()).unwrap_or_default();
+        for offer in open {
+            self.withdraw(uid, offer);
+        }
+        self.after_leg(uid);
+    }
+
+    /// Quota returns when no leg is left that could hold.
+    pub(crate) fn after_leg(&mut self, uid: Uid) {
+        let idle = self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Dispatching | Phase::Reserved) && !w.legs.values().any(|l| l.state.open()));
+        if idle {
+            self.record(Record::Released { uid });
+            self.stir();
+        }
+    }
+
+    /// Orders a stop. Everything is kept until it is confirmed or the lease has lapsed.
+    pub(crate) fn order_stop(&mut self, uid: Uid, fence: Fence, reason: StopReason, by: &Actor) {
+        let Some((_, leg)) = self.workload(uid).and_then(|w| w.leg_of(fence)) else { return };
+        let cluster = leg.cluster.clone();
+        if self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running)) {
+            self.record(Record::StopOrdered { uid, fence, reason, by: by.clone() });
+            let entry = Entry {
+                action: "stop".into(),
+                subject: uid.to_string(),
+                cluster: Some(cluster.to_string()),
+                verdict: None,
+                rule: None,
+                detail: Some(format!("{reason:?}")),
+            };
+            self.audit(by.clone(), entry);
+        }
+        self.say(&cluster, Said::Stop(uid, fence, reason));
+    }
+
+    /// After a rule changed: re-judges every open leg, hold and run.
+    pub(crate) fn rejudge(&mut self) {
+        use meridian_objects::spec::OnChange;
+        let flags_only = self.world.state.catalog.residency_policies().all(|(_, _, p)| p.on_change == OnChange::Flag);
+        let affected: Vec<(Uid, OfferId, bool, Option<Fence>)> = self
+            .world
+            .state
+            .workloads
+            .iter()
+            .flat_map(|(uid, w)| w.legs.iter().map(move |(o, l)| (uid, w.class, o, l)))
+            .filter(|(_, class, _, leg)| {
+                let shape = self.world.queues.class(*class);
+                residency::judge(&self.world.state.catalog, shape, &leg.cluster, self.world.config.residency_required).is_err()
+            })
+            .map(|(uid, _, offer, leg)| (*uid, *offer, leg.state.open(), leg.fence))
+            .collect();
+        if self.world.config.planted.has(Bug::ResidencyJudgedOnce) {
+            return;
+        }
+        for (uid, offer, open, fence) in affected {
+            match fence {
+                _ if open => {
+                    self.withdraw(uid, offer);
+                    self.after_leg(uid);
+                }
+                Some(fence) if !flags_only => {
+                    self.world.live.counts.residency_stops += 1;
+                    self.order_stop(uid, fence, StopReason::Residency, &Actor::system());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A hold there did not reach running: the cluster is last for a while, then out of races.
+    pub(crate) fn failed_start(&mut self, cluster: &ClusterName) {
+        let now = self.now.mono;
+        if let Some(live) = self.world.live.clusters.get_mut(cluster) {
+            live.failed_starts += 1;
+            if live.failed_starts >= 2 {
+                live.backed_off = now + meridian_shared::backoff::wait(Millis::secs(30), Millis::mins(10), live.failed_starts - 2, now.0);
+            }
+        }
+    }
+}
+
+/// Whether pods of this gang may run on machines of this flavor: its labels must not contradict their selectors, and its
+/// taints must be tolerated by the pods or by the flavor's own tolerations.
+fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
+    let Some(spec) = catalog.flavor(flavor) else { return false };
+    gang.pod_sets.iter().all(|set| {
+        let selector = set.node_selector.iter().filter(|(k, _)| spec.node_labels.contains_key(*k)).all(|(k, v)| spec.node_labels.get(k) == Some(v));
+        // Requirements on keys that the flavor doesn't speak of are left to the nodes.
+        let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| {
+            term.iter().filter(|r| spec.node_labels.contains_key(&r.key)).all(|r| r.matches(&spec.node_labels))
+        };
+        let affinity = set.affinity.is_empty() || set.affinity.iter().any(term_fits);
+        let tolerated =
+            spec.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || set.tolerations.iter().chain(&spec.tolerations).any(|tol| tol.covers(t)));
+        selector && affinity && tolerated
+    })
+}
+
+/// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods.
+pub(crate) fn with_flavors(catalog: &crate::catalog::Catalog, gang: &Arc<Gang>, flavors: &BTreeMap<String, Arc<str>>) -> Arc<Gang> {
+    let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
+    let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
+    if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
+        return gang.clone();
+    }
+    let mut gang = (**gang).clone();
+    for set in &mut gang.pod_sets {
+        for (flavor, spec) in &specs {
+            let uses = set.per_pod.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
+            if uses {
+                set.node_selector.extend(spec.node_labels.clone());
+                set.tolerations.extend(spec.tolerations.clone());
+            }
+        }
+    }
+    Arc::new(gang)
+}
+
+fn cap_of(spec: &ClusterQueueSpec, resource: &str) -> Option<i64> {
+    let groups = spec.resource_groups.iter().filter(|g| g.covered_resources.iter().any(|r| r == resource));
+    let quotas: Vec<i64> = groups.flat_map(|g| &g.flavors).filter_map(|f| f.resources.get(resource)).map(|q| q.nominal).collect();
+    (!quotas.is_empty()).then(|| quotas.into_iter().fold(0, i64::saturating_add))
+}
+
+impl World {
+    /// The gang of an offer as it is sent.
+    pub(crate) fn asked_gang(&self, uid: Uid) -> Option<Arc<Gang>> {
+        let workload = self.state.workloads.get(&uid)?;
+        Some(with_flavors(&self.state.catalog, &self.queues.class(workload.class).gang, &workload.flavors))
+    }
+}

@@ -1,0 +1,307 @@
+//! Why a workload waits, per cluster and in words, and what would help.
+//!
+//! Reasons are stored per class as the scheduling pass finds them; nothing is recomputed for an asker, so what people read
+//! is what was decided.
+
+use crate::catalog::NoRoute;
+use crate::leg::State as LegState;
+use crate::queues::NoQuota;
+use crate::residency::Denied;
+use crate::workload::Phase;
+use crate::{Workload, World};
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::packing::Misfit;
+use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
+use meridian_shared::time::Now;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Why a class can't start, at one cluster or at all.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Why {
+    /// Its queue leads nowhere.
+    Route(NoRoute),
+    /// Quota isn't there.
+    Quota(NoQuota),
+    /// A residency rule forbids it.
+    Forbidden(Denied),
+    /// No cluster is declared or allowed by the queue.
+    NoCluster,
+    /// The queue doesn't use this cluster.
+    NotInQueue,
+    /// An operator keeps new work away.
+    Cordoned,
+    /// It never joined, or hasn't been heard of.
+    NotConnected,
+    /// It is connected, but its inventory isn't complete yet.
+    Recovering,
+    /// The agent finds itself somewhere else than it was declared.
+    Quarantined {
+        /// Where.
+        located: String,
+    },
+    /// It hasn't reported its room yet.
+    NoReport,
+    /// The policy requires guarded gangs and its runner only supervises.
+    NotGuarded,
+    /// What it may be believed to have is used up.
+    Capped {
+        /// Resource.
+        resource: String,
+        /// Asked for.
+        asks: i64,
+        /// Left under the cap.
+        left: i64,
+        /// The cap.
+        cap: i64,
+    },
+    /// No room by its report.
+    NoRoom(Misfit),
+    /// The agent said no, and nothing that it named has changed since.
+    Refused {
+        /// From the closed list.
+        reason: RefuseReason,
+        /// Its words.
+        text: String,
+    },
+    /// Holds there did not reach running: it is left out for a while.
+    BackedOff,
+    /// Another cluster was better; it would have had room.
+    NotChosen {
+        /// Which.
+        chosen: ClusterName,
+    },
+    /// Recovery is open: what may still run isn't known.
+    RecoveryOpen,
+    /// Rules newer than the journal's were shown; an operator must confirm them.
+    RulesDoubted,
+    /// A queue with strict order waits for its head.
+    BehindHead,
+    /// It waits a moment before the next attempt.
+    BackOff,
+}
+
+impl Why {
+    /// The verdict's short word.
+    pub fn verdict(&self) -> &'static str {
+        match self {
+            Self::Route(_) | Self::Quota(_) | Self::NoCluster | Self::RecoveryOpen | Self::RulesDoubted | Self::BehindHead | Self::BackOff => "waiting",
+            Self::Forbidden(_) | Self::NotInQueue => "forbidden",
+            Self::Cordoned => "cordoned",
+            Self::NotConnected | Self::NoReport | Self::Recovering => "unknown",
+            Self::Quarantined { .. } | Self::NotGuarded | Self::Refused { .. } | Self::BackedOff => "refused",
+            Self::Capped { .. } | Self::NoRoom(_) => "no-room",
+            Self::NotChosen { .. } => "not-chosen",
+        }
+    }
+
+    /// In words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Route(NoRoute::NoLocalQueue { namespace, queue }) => format!("there is no local queue `{queue}` in namespace `{namespace}`"),
+            Self::Route(NoRoute::NoClusterQueue { cluster_queue }) => format!("there is no cluster queue `{cluster_queue}`"),
+            Self::Route(NoRoute::NamespaceNotSelected { cluster_queue, namespace }) => {
+                format!("cluster queue `{cluster_queue}` doesn't admit namespace `{namespace}`")
+            }
+            Self::Route(NoRoute::Stopped { what }) => format!("{what} is stopped"),
+            Self::Quota(NoQuota::NotCovered { resource }) => format!("no resource group of the queue covers `{resource}`"),
+            Self::Quota(NoQuota::NoMatchingFlavor { resource }) => format!("no flavor for `{resource}` matches the pods' selectors and tolerations"),
+            Self::Quota(NoQuota::ExceedsQuota { flavor, resource, asks, nominal }) => {
+                format!("asks for {asks} `{resource}`, flavor `{flavor}` has a quota of {nominal}")
+            }
+            Self::Quota(NoQuota::Used { flavor, resource, asks, free, nominal }) => {
+                format!("asks for {asks} `{resource}`, {free} of {nominal} are free in flavor `{flavor}`")
+            }
+            Self::Forbidden(denied) => denied.to_string(),
+            Self::NoCluster => "no cluster is connected that the queue may use".into(),
+            Self::NotInQueue => "the queue's MultiKueueConfig doesn't list it".into(),
+            Self::Cordoned => "it is cordoned".into(),
+            Self::NotConnected => "no agent is connected".into(),
+            Self::Recovering => "its complete inventory is awaited".into(),
+            Self::Quarantined { located } => format!("its agent finds itself in `{located}`, not where it was declared"),
+            Self::NoReport => "it hasn't reported its room yet".into(),
+            Self::NotGuarded => "the dispatch policy requires guarded gangs, its runner only supervises".into(),
+            Self::Capped { resource, asks, left, cap } => format!("asks for {asks} `{resource}`, {left} of the {cap} that it may have are left"),
+            Self::NoRoom(misfit) => misfit.to_string(),
+            Self::Refused { text, .. } => text.clone(),
+            Self::BackedOff => "holds there did not reach running; it is left out for a while".into(),
+            Self::NotChosen { chosen } => format!("has room, `{chosen}` was preferred"),
+            Self::RecoveryOpen => "the manager recovers: until every cluster has reported, what may still run isn't known".into(),
+            Self::RulesDoubted => "rules newer than this journal's were seen; an operator must confirm policies and quotas".into(),
+            Self::BehindHead => "the queue keeps strict order and its head can't start".into(),
+            Self::BackOff => "waits a moment before the next attempt".into(),
+        }
+    }
+
+    /// What would help.
+    pub fn would_help(&self) -> String {
+        match self {
+            Self::Route(NoRoute::NoLocalQueue { namespace, queue }) => format!("create local queue `{queue}` in namespace `{namespace}`"),
+            Self::Route(NoRoute::NoClusterQueue { cluster_queue }) => format!("create cluster queue `{cluster_queue}`"),
+            Self::Route(NoRoute::NamespaceNotSelected { .. }) => "widen the cluster queue's namespaceSelector or label the namespace".into(),
+            Self::Route(NoRoute::Stopped { .. }) => "set its stopPolicy to `None`".into(),
+            Self::Quota(NoQuota::NotCovered { resource }) => format!("add `{resource}` to a resource group, or don't ask for it"),
+            Self::Quota(NoQuota::NoMatchingFlavor { .. }) => "add a flavor whose labels and taints fit, or change the pods' selectors".into(),
+            Self::Quota(NoQuota::ExceedsQuota { asks, .. }) => format!("raise the nominal quota to {asks} or more, or ask for less"),
+            Self::Quota(NoQuota::Used { asks, free, .. }) => {
+                format!("{} more free quota: the end of another workload of the queue, or a higher nominal quota", asks - free)
+            }
+            Self::Forbidden(_) => "nothing that the submitter can do: the policy's owner decides".into(),
+            Self::NoCluster | Self::NotConnected => "start or join its agent".into(),
+            Self::NotInQueue => "add it to the queue's MultiKueueConfig".into(),
+            Self::Cordoned => "uncordon it".into(),
+            Self::Recovering | Self::NoReport | Self::RecoveryOpen => "its agent's next report; or an operator's word, if it never comes back".into(),
+            Self::Quarantined { .. } => "correct the `Cluster` object or the agent's place".into(),
+            Self::NotGuarded => "a runner with guards there, or a policy that accepts supervised gangs".into(),
+            Self::Capped { asks, left, .. } => format!("{} more under its cap: the end of a workload there, or a higher cap", asks - left),
+            Self::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) => "the end of a workload there".into(),
+            Self::NoRoom(_) => "other nodes there, or smaller pods".into(),
+            Self::Refused { reason: RefuseReason::NoRoom | RefuseReason::StillRuns, .. } => "the end of a workload there".into(),
+            Self::Refused { .. } | Self::BackedOff | Self::BackOff => "it is asked again after a while".into(),
+            Self::NotChosen { .. } => "nothing: it isn't needed".into(),
+            Self::RulesDoubted => "`meridian journal confirm` after a look at policies and quotas".into(),
+            Self::BehindHead => "the start or deletion of the queue's head".into(),
+        }
+    }
+}
+
+/// How an attempt ended, in words.
+pub(crate) fn end_in_words(result: &EndResult) -> String {
+    match result {
+        EndResult::Succeeded => "succeeded".into(),
+        EndResult::Failed { reason, message } => format!("failed: {reason}: {message}"),
+        EndResult::Stopped => "stopped as asked".into(),
+        EndResult::LeaseLapsed => "stopped by the agent at the end of its lease".into(),
+        EndResult::NodeLost { message } => format!("lost: {message}"),
+    }
+}
+
+fn stop_in_words(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Cancelled => "it was deleted",
+        StopReason::Residency => "a residency policy no longer allows it there",
+        StopReason::Drained => "the cluster is drained",
+        StopReason::Evicted => "it was evicted",
+        StopReason::Superseded => "the grant is not known to have arrived",
+        StopReason::StartTimeout => "it did not start in time",
+    }
+}
+
+impl World {
+    /// Everything a person may want to know about where a workload is and why, as JSON of a documented shape.
+    pub fn explain(&self, uid: Uid, now: Now) -> Option<Value> {
+        let workload = self.state.workloads.get(&uid)?;
+        let class = self.queues.class(workload.class);
+        let clusters: Vec<Value> = self.state.catalog.promised_clusters().iter().map(|c| self.explain_cluster(workload, c, now)).collect();
+        let (summary, helps) = self.summary(workload, now);
+        let ahead = self.ahead(workload, uid);
+        Some(json!({
+            "namespace": &*workload.namespace,
+            "name": &*workload.name,
+            "uid": uid.to_string(),
+            "state": format!("{:?}", workload.phase),
+            "since": workload.since.0,
+            "attempts": workload.attempts,
+            "position": ahead.map(|(place, of)| json!({"queue": &*class.queue, "place": place, "of": of})),
+            "clusters": clusters,
+            "summary": summary,
+            "wouldHelp": helps,
+            "history": workload.history.iter().map(|s| json!({
+                "cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": s.granted.0, "over": s.over.map(|w| w.0), "end": s.end,
+            })).collect::<Vec<_>>(),
+        }))
+    }
+
+    fn ahead(&self, workload: &Workload, uid: Uid) -> Option<(usize, usize)> {
+        if workload.phase != Phase::Pending {
+            return None;
+        }
+        let class = self.queues.class(workload.class);
+        let mine = crate::queues::Place::new(workload.priority, workload.submitted, uid);
+        let alike = self.queues.classes().filter(|(_, c)| c.namespace == class.namespace && c.queue == class.queue);
+        let places: Vec<_> = alike.flat_map(|(id, _)| self.queues.waiting(id)).collect();
+        Some((places.iter().filter(|p| **p < &mine).count() + 1, places.len()))
+    }
+
+    fn explain_cluster(&self, workload: &Workload, cluster: &ClusterName, now: Now) -> Value {
+        let region = self.state.catalog.cluster(cluster).map(|c| c.region.to_string());
+        let leg = workload.legs.values().find(|l| l.cluster == *cluster);
+        let (verdict, reason, helps) = match leg {
+            Some(leg) => self.leg_in_words(workload, leg, now),
+            None if workload.phase == Phase::Finished => ("over", "the workload is over".to_owned(), String::new()),
+            None => match self.live.why.get(&workload.class).and_then(|by| by.get(cluster)) {
+                Some(why) => (why.verdict(), why.words(), why.would_help()),
+                None if workload.phase.granted() => ("not-chosen", "another cluster has it".to_owned(), String::new()),
+                None => ("unknown", "not looked at yet".to_owned(), "the obstacle before it".to_owned()),
+            },
+        };
+        json!({
+            "cluster": cluster.as_str(), "region": region, "verdict": verdict, "reason": reason, "wouldHelp": helps,
+            "estimate": leg.and_then(|l| l.estimate).map(|e| e.0),
+        })
+    }
+
+    fn leg_in_words(&self, workload: &Workload, leg: &crate::Leg, now: Now) -> (&'static str, String, String) {
+        let lease = leg.fence.and_then(|f| self.live.leases.get(&f));
+        let silent = self.live.clusters.get(&leg.cluster).is_none_or(|c| now.mono.since(c.heard) > meridian_shared::lease::silence(workload.term));
+        let waits = match (lease, workload.on_loss) {
+            (_, OnLoss::Wait) => "it stays until the cluster returns or is declared lost".to_owned(),
+            (Some(lease), OnLoss::Fence) => format!("it can be started elsewhere when its lease has lapsed, in {}", lease.lease.deadline.since(now.mono)),
+            (None, OnLoss::Fence) => "it can be started elsewhere when its lease has lapsed".to_owned(),
+        };
+        if workload.phase == Phase::Stopping {
+            let why = workload.stopping.map_or("it is being stopped", stop_in_words);
+            return ("stopping", format!("{why}; its room and quota are kept until the stop is confirmed"), waits);
+        }
+        match leg.state {
+            LegState::Granted | LegState::Running if silent => ("silent", "runs there as far as known; its agent isn't heard".into(), waits),
+            LegState::Running => ("running", "all its pods run there".into(), String::new()),
+            LegState::Granted => ("starting", "was granted there; its pods are starting".into(), String::new()),
+            LegState::Held => ("held", "holds room for the whole gang".into(), String::new()),
+            LegState::Waiting => ("waiting", leg.note.clone().unwrap_or_default(), "the provider".into()),
+            LegState::Offered => ("offered", "was asked just now".into(), String::new()),
+            LegState::Ended | LegState::Refused | LegState::Withdrawn | LegState::Expired => ("over", "is over there".into(), String::new()),
+        }
+    }
+
+    fn summary(&self, workload: &Workload, now: Now) -> (String, String) {
+        let at = World::right(workload).map(|(_, l)| l.cluster.as_str().to_owned()).unwrap_or_default();
+        match workload.phase {
+            Phase::Running | Phase::Granted | Phase::Stopping => {
+                let (verdict, reason, helps) = World::right(workload).map_or(("", String::new(), String::new()), |(_, l)| self.leg_in_words(workload, l, now));
+                (format!("{verdict} in cluster `{at}`: {reason}"), helps)
+            }
+            Phase::Finished => {
+                let finish = workload.finished.as_ref();
+                (finish.map_or_else(String::new, |f| format!("over: {}: {}", f.reason, f.message)), String::new())
+            }
+            Phase::Dispatching | Phase::Reserved => ("has quota; clusters are being asked".into(), String::new()),
+            Phase::Pending if self.held_back(workload, now.mono) => (Why::RecoveryOpen.words(), Why::RecoveryOpen.would_help()),
+            Phase::Pending => match self.live.blocked.get(&workload.class) {
+                Some(why) => (format!("waits: {}", why.words()), why.would_help()),
+                None => self.nearest(workload),
+            },
+        }
+    }
+
+    /// The obstacle that the least would remove.
+    fn nearest(&self, workload: &Workload) -> (String, String) {
+        let rank = |why: &Why| match why {
+            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) | Why::Refused { .. } | Why::Capped { .. } => 0,
+            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::BackedOff => 1,
+            Why::NoRoom(_) => 2,
+            _ => 3,
+        };
+        let reasons = self.live.why.get(&workload.class);
+        match reasons.and_then(|by| by.iter().min_by_key(|(_, w)| rank(w))) {
+            Some((cluster, why)) => {
+                let of = reasons.map_or(0, |by| by.len());
+                (
+                    format!("waits: none of {of} clusters can start it now; nearest is `{cluster}`: {}", why.words()),
+                    format!("at `{cluster}`: {}", why.would_help()),
+                )
+            }
+            None => ("waits for the next scheduling pass".into(), String::new()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Commands to one agent session: numbered, repeated until acknowledged, rendered only when they are sent.
+//!
+//! What is kept is a reference, not a message: the rules about every send (residency, a grant's age, recovery) are judged
+//! when an answer is composed, first time or repeated.
+
+use meridian_shared::ids::{Fence, OfferId, Uid};
+use meridian_shared::protocol::StopReason;
+use meridian_shared::time::{Millis, Mono};
+use std::collections::VecDeque;
+
+/// An unacknowledged command is sent again after this long.
+pub const RESEND: Millis = Millis::secs(2);
+
+/// What is to be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Said {
+    /// Ask.
+    Offer(Uid, OfferId),
+    /// Take the question back.
+    Withdraw(Uid, OfferId),
+    /// Give the right to run.
+    Grant(Uid, OfferId, Fence),
+    /// Stop an attempt.
+    Stop(Uid, Fence, StopReason),
+}
+
+/// Commands of one (leadership, session).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Outbox {
+    queue: VecDeque<Said>,
+    first: u64,
+    sent_through: u64,
+    sent_at: Mono,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), first: 1, sent_through: 0, sent_at: Mono(0) }
+    }
+}
+
+impl Outbox {
+    /// Adds one, unless the same is still waiting. Returns its number.
+    pub fn push(&mut self, said: Said) -> u64 {
+        if let Some(at) = self.queue.iter().rposition(|s| *s == said) {
+            return self.first + at as u64;
+        }
+        self.queue.push_back(said);
+        self.first + self.queue.len() as u64 - 1
+    }
+
+    /// The agent has taken everything up to this number.
+    pub fn acknowledge(&mut self, through: u64) {
+        let through = through.min(self.sent_through);
+        while self.first <= through && self.queue.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+
+    /// Whether there is something to send now.
+    pub fn due(&self, now: Mono) -> bool {
+        self.last() > self.sent_through || (!self.queue.is_empty() && now >= self.sent_at + RESEND)
+    }
+
+    /// What to send now, from which number on; marks it sent.
+    pub fn take(&mut self, now: Mono, most: usize) -> (u64, Vec<Said>) {
+        let again = now >= self.sent_at + RESEND;
+        let from = if again { self.first } else { self.first.max(self.sent_through + 1) };
+        let skip = usize::try_from(from - self.first).unwrap_or(usize::MAX);
+        let said: Vec<Said> = self.queue.iter().skip(skip).take(most).copied().collect();
+        if !said.is_empty() {
+            self.sent_through = self.sent_through.max(from + said.len() as u64 - 1);
+            self.sent_at = now;
+        }
+        (from, said)
+    }
+
+    /// Whether everything was acknowledged.
+    pub fn quiet(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether this command still waits to be acknowledged.
+    pub fn pending(&self, wanted: impl Fn(&Said) -> bool) -> bool {
+        self.queue.iter().any(wanted)
+    }
+
+    /// Number of the newest command.
+    pub fn last(&self) -> u64 {
+        self.first + self.queue.len() as u64 - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_sent_once_then_again_until_acknowledged() {
+        let mut outbox = Outbox::default();
+        let offer = |counter| Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
+        assert_eq!(outbox.push(offer(1)), 1);
+        assert_eq!(outbox.push(offer(1)), 1, "the same is said once");
+        assert_eq!(outbox.take(Mono(5_000), 10), (1, vec![offer(1)]));
+        outbox.push(offer(2));
+        assert_eq!(outbox.take(Mono(5_001), 10), (2, vec![offer(2)]));
+        assert!(!outbox.due(Mono(5_002)));
+        assert_eq!(outbox.take(Mono(7_001), 10), (1, vec![offer(1), offer(2)]));
+        outbox.acknowledge(1);
+        assert_eq!(outbox.take(Mono(9_001), 10), (2, vec![offer(2)]));
+        outbox.acknowledge(99);
+        assert!(outbox.quiet());
+    }
+}

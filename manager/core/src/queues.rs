@@ -1,0 +1,310 @@
+//! Order within cluster queues, look-alike classes, and nominal quota.
+//!
+//! A queue keeps its waiting workloads by class, so that a million look-alikes are looked at once: when the head of a class
+//! can't start, the class is skipped. Order is priority, then age. Everything here is a cache over the workloads.
+
+use crate::record::Class;
+use meridian_objects::spec::{ClusterQueueSpec, QueueingStrategy};
+use meridian_shared::gang::Amounts;
+use meridian_shared::ids::{RecordNumber, Uid};
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An interned class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClassId(pub u32);
+
+/// Place in a queue: higher priority first, then older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    priority: Reverse<i64>,
+    age: RecordNumber,
+    /// The workload.
+    pub uid: Uid,
+}
+
+impl Place {
+    /// The place of a workload.
+    pub fn new(priority: i64, age: RecordNumber, uid: Uid) -> Self {
+        Self { priority: Reverse(priority), age, uid }
+    }
+}
+
+/// Charged amounts of one cluster queue by flavor and resource.
+pub type Usage = BTreeMap<(Arc<str>, String), i64>;
+
+/// Classes, waiting workloads and charged quota.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Queues {
+    classes: BTreeMap<ClassId, (Arc<Class>, u64)>,
+    ids: BTreeMap<Arc<Class>, ClassId>,
+    next: u32,
+    waiting: BTreeMap<ClassId, BTreeSet<Place>>,
+    usage: BTreeMap<Arc<str>, Usage>,
+    /// Where each charged workload's quota was charged, so that a changed route gives back what was taken.
+    charged: BTreeMap<Uid, Arc<str>>,
+}
+
+/// Why quota isn't there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum NoQuota {
+    /// No resource group covers the resource.
+    NotCovered {
+        /// Resource.
+        resource: String,
+    },
+    /// The group's flavors can't serve the pods (node selector, affinity, taints).
+    NoMatchingFlavor {
+        /// Resource.
+        resource: String,
+    },
+    /// More than the flavor could ever give.
+    ExceedsQuota {
+        /// Flavor.
+        flavor: String,
+        /// Resource.
+        resource: String,
+        /// Asked for.
+        asks: i64,
+        /// Nominal quota.
+        nominal: i64,
+    },
+    /// Not enough of it is free now.
+    Used {
+        /// Flavor.
+        flavor: String,
+        /// Resource.
+        resource: String,
+        /// Asked for.
+        asks: i64,
+        /// Free.
+        free: i64,
+        /// Nominal quota.
+        nominal: i64,
+    },
+}
+
+impl Queues {
+    pub(crate) fn intern(&mut self, class: &Class) -> ClassId {
+        if let Some(id) = self.ids.get(class) {
+            let id = *id;
+            self.classes.get_mut(&id).expect("both maps hold every class").1 += 1;
+            return id;
+        }
+        let id = ClassId(self.next);
+        self.next += 1;
+        let class = Arc::new(class.clone());
+        self.ids.insert(class.clone(), id);
+        self.classes.insert(id, (class, 1));
+        id
+    }
+
+    /// Forgets one member; true when the class is gone with it.
+    pub(crate) fn drop_member(&mut self, id: ClassId) -> bool {
+        let Some((class, members)) = self.classes.get_mut(&id) else { return false };
+        *members -= 1;
+        if *members > 0 {
+            return false;
+        }
+        let class = class.clone();
+        self.classes.remove(&id);
+        self.ids.remove(&class);
+        self.waiting.remove(&id);
+        true
+    }
+
+    /// Puts interned classes back under the ids that a snapshot knows them by.
+    pub(crate) fn restore(&mut self, classes: Vec<(ClassId, Class)>) {
+        for (id, class) in classes {
+            let class = Arc::new(class);
+            self.ids.insert(class.clone(), id);
+            self.classes.insert(id, (class, 0));
+            self.next = self.next.max(id.0 + 1);
+        }
+    }
+
+    pub(crate) fn add_member(&mut self, id: ClassId) {
+        self.classes.get_mut(&id).expect("the snapshot names every class").1 += 1;
+    }
+
+    /// Every class.
+    pub fn classes(&self) -> impl Iterator<Item = (ClassId, &Arc<Class>)> {
+        self.classes.iter().map(|(id, (class, _))| (*id, class))
+    }
+
+    /// One class.
+    pub fn class(&self, id: ClassId) -> &Arc<Class> {
+        &self.classes[&id].0
+    }
+
+    pub(crate) fn wait(&mut self, class: ClassId, place: Place) {
+        self.waiting.entry(class).or_default().insert(place);
+    }
+
+    pub(crate) fn leave(&mut self, class: ClassId, place: Place) {
+        if let Some(set) = self.waiting.get_mut(&class) {
+            set.remove(&place);
+            if set.is_empty() {
+                self.waiting.remove(&class);
+            }
+        }
+    }
+
+    /// Waiting workloads of a class, in order.
+    pub fn waiting(&self, class: ClassId) -> impl Iterator<Item = &Place> {
+        self.waiting.get(&class).into_iter().flatten()
+    }
+
+    /// Classes with someone waiting.
+    pub fn waiting_classes(&self) -> impl Iterator<Item = ClassId> + '_ {
+        self.waiting.keys().copied()
+    }
+
+    /// The first of a class at or after `from`.
+    pub(crate) fn first_from(&self, class: ClassId, from: Option<Place>) -> Option<Place> {
+        let set = self.waiting.get(&class)?;
+        match from {
+            None => set.first().copied(),
+            Some(after) => set.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded)).next().copied(),
+        }
+    }
+
+    pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, flavors: &BTreeMap<String, Arc<str>>, total: &Amounts) {
+        let usage = self.usage.entry(queue.clone()).or_default();
+        for (resource, flavor) in flavors {
+            *usage.entry((flavor.clone(), resource.clone())).or_insert(0) += total.get(resource).copied().unwrap_or(0);
+        }
+        self.charged.insert(uid, queue);
+    }
+
+    pub(crate) fn refund(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, total: &Amounts) {
+        let Some(queue) = self.charged.remove(&uid) else { return };
+        let usage = self.usage.entry(queue).or_default();
+        for (resource, flavor) in flavors {
+            let key = (flavor.clone(), resource.clone());
+            if let Some(used) = usage.get_mut(&key) {
+                *used -= total.get(resource).copied().unwrap_or(0);
+                if *used == 0 {
+                    usage.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// Charged amounts of a cluster queue.
+    pub fn usage(&self, queue: &str) -> Option<&Usage> {
+        self.usage.get(queue)
+    }
+
+    /// Where a workload's quota is charged.
+    pub fn charged_to(&self, uid: Uid) -> Option<&Arc<str>> {
+        self.charged.get(&uid)
+    }
+
+    /// Chooses a flavor for every resource of `total`: per group the first flavor, in the queue's order, in which the
+    /// whole group fits within nominal quota and which `serves` the pods.
+    pub fn assign(&self, queue: &str, spec: &ClusterQueueSpec, total: &Amounts, serves: &dyn Fn(&str) -> bool) -> Result<BTreeMap<String, Arc<str>>, NoQuota> {
+        let used = |flavor: &str, resource: &str| self.usage.get(queue).and_then(|u| u.get(&(Arc::from(flavor), resource.to_owned()))).copied().unwrap_or(0);
+        let mut chosen = BTreeMap::new();
+        let asked: Vec<(&String, &i64)> = total.iter().filter(|(_, a)| **a > 0).collect();
+        for (resource, _) in &asked {
+            if !spec.resource_groups.iter().any(|g| g.covered_resources.contains(resource)) {
+                return Err(NoQuota::NotCovered { resource: (*resource).clone() });
+            }
+        }
+        for group in &spec.resource_groups {
+            let wanted: Vec<(&String, i64)> = asked.iter().filter(|(r, _)| group.covered_resources.contains(r)).map(|(r, a)| (*r, **a)).collect();
+            let Some((first, _)) = wanted.first() else { continue };
+            let mut obstacle = NoQuota::NoMatchingFlavor { resource: (*first).clone() };
+            let mut found = None;
+            for flavor in group.flavors.iter().filter(|f| serves(&f.name)) {
+                let short = wanted.iter().find_map(|(resource, asks)| {
+                    let nominal = flavor.resources.get(*resource).map_or(0, |q| q.nominal);
+                    let free = nominal - used(&flavor.name, resource);
+                    let (flavor, resource, asks) = (flavor.name.clone(), (*resource).clone(), *asks);
+                    if asks > nominal {
+                        Some(NoQuota::ExceedsQuota { flavor, resource, asks, nominal })
+                    } else if asks > free {
+                        Some(NoQuota::Used { flavor, resource, asks, free, nominal })
+                    } else {
+                        None
+                    }
+                });
+                match short {
+                    None => {
+                        found = Some(&flavor.name);
+                        break;
+                    }
+                    // What only has to be waited for says more than what never fits.
+                    Some(why) if !matches!(obstacle, NoQuota::Used { .. }) => obstacle = why,
+                    Some(_) => {}
+                }
+            }
+            let flavor: Arc<str> = Arc::from(found.ok_or(obstacle)?.as_str());
+            for (resource, _) in wanted {
+                chosen.insert(resource.clone(), flavor.clone());
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// Whether a blocked head stops everything behind it.
+    pub fn strict(spec: &ClusterQueueSpec) -> bool {
+        spec.queueing_strategy == QueueingStrategy::StrictFifo
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_objects::spec::{FlavorQuotas, Quota, ResourceGroup};
+
+    fn queue(flavors: &[(&str, i64)]) -> ClusterQueueSpec {
+        let flavor = |(name, nominal): &(&str, i64)| FlavorQuotas {
+            name: (*name).into(),
+            resources: BTreeMap::from([("gpu".into(), Quota { nominal: *nominal, ..Quota::default() })]),
+        };
+        ClusterQueueSpec {
+            resource_groups: vec![ResourceGroup { covered_resources: vec!["gpu".into()], flavors: flavors.iter().map(flavor).collect() }],
+            ..ClusterQueueSpec::default()
+        }
+    }
+
+    #[test]
+    fn the_first_flavor_with_room_is_taken_and_refunded_exactly() {
+        let mut queues = Queues::default();
+        let spec = queue(&[("small", 2), ("large", 8)]);
+        let total = Amounts::from([("gpu".into(), 2)]);
+        let all = |_: &str| true;
+        let first = queues.assign("q", &spec, &total, &all).unwrap();
+        assert_eq!(&*first["gpu"], "small");
+        queues.charge(Uid(1), "q".into(), &first, &total);
+        let second = queues.assign("q", &spec, &total, &all).unwrap();
+        assert_eq!(&*second["gpu"], "large");
+        let only_small = |f: &str| f == "small";
+        assert!(matches!(queues.assign("q", &spec, &total, &only_small), Err(NoQuota::Used { free: 0, nominal: 2, .. })));
+        queues.refund(Uid(1), &first, &total);
+        queues.assign("q", &spec, &total, &only_small).unwrap();
+        assert!(queues.usage("q").unwrap().is_empty());
+    }
+
+    #[test]
+    fn obstacles_are_named() {
+        let queues = Queues::default();
+        let spec = queue(&[("small", 2)]);
+        let ask = |gpu: i64, name: &str| Amounts::from([(name.to_owned(), gpu)]);
+        assert!(matches!(queues.assign("q", &spec, &ask(3, "gpu"), &|_| true), Err(NoQuota::ExceedsQuota { asks: 3, nominal: 2, .. })));
+        assert!(matches!(queues.assign("q", &spec, &ask(1, "tpu"), &|_| true), Err(NoQuota::NotCovered { .. })));
+        assert!(matches!(queues.assign("q", &spec, &ask(1, "gpu"), &|_| false), Err(NoQuota::NoMatchingFlavor { .. })));
+    }
+
+    #[test]
+    fn places_order_by_priority_then_age() {
+        let a = Place::new(5, RecordNumber(9), Uid(1));
+        let b = Place::new(1, RecordNumber(1), Uid(2));
+        let c = Place::new(5, RecordNumber(3), Uid(3));
+        assert!(c < a && a < b);
+    }
+}

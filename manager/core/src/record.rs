@@ -1,0 +1,354 @@
+//! Facts. State changes only by absorbing them, so that a replay never depends on today's algorithm.
+//!
+//! The JSON form is the journal's format: add variants and optional fields, never rename or remove. Old forms are kept
+//! alive by the golden test in `tests`.
+
+use crate::audit::Line;
+use crate::input::{Actor, Key};
+use meridian_objects::Object;
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
+use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason};
+use meridian_shared::time::{Millis, Wall};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One fact.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Record {
+    /// A leadership began.
+    Led {
+        /// Which.
+        leadership: Leadership,
+        /// When.
+        at: Wall,
+        /// Recovery, unless the short cut was shown to be safe.
+        recovery: Option<RecoveryStart>,
+        /// Ranges of other leaderships that agents showed: this leadership stands above them.
+        foreign: Vec<(Leadership, RecordNumber)>,
+    },
+    /// Recovery is over.
+    RecoveryClosed {
+        /// Who or what closed it.
+        by: Actor,
+    },
+    /// An agent showed rules newer than this journal's: nothing is offered until a person confirms.
+    RulesDoubted {
+        /// The record number that was shown.
+        seen: RecordNumber,
+    },
+    /// A person confirmed policies and quotas.
+    RulesConfirmed {
+        /// Who.
+        by: Actor,
+    },
+    /// An object is as it says.
+    Applied {
+        /// Where.
+        key: Key,
+        /// What.
+        object: Box<Object>,
+        /// Its uid.
+        uid: Uid,
+        /// When.
+        at: Wall,
+        /// Who.
+        by: Actor,
+    },
+    /// An object is gone.
+    Removed {
+        /// Which.
+        key: Key,
+        /// Who.
+        by: Actor,
+    },
+    /// A join token exists.
+    TokenMinted {
+        /// SHA-256 of it.
+        hash: String,
+        /// What it is bound to.
+        cluster: ClusterName,
+        /// Region.
+        region: Region,
+        /// Jurisdiction.
+        jurisdiction: Jurisdiction,
+        /// Not good after.
+        expires: Wall,
+        /// The name may exist.
+        replace: bool,
+        /// Who.
+        by: Actor,
+    },
+    /// A join token was used.
+    TokenUsed {
+        /// SHA-256 of it.
+        hash: String,
+    },
+    /// A newer session of an agent counts from now on.
+    SessionOpened {
+        /// Its cluster.
+        cluster: ClusterName,
+        /// Its durable store; another one than before is the loss of that.
+        ledger: LedgerId,
+        /// The session.
+        session: Session,
+    },
+    /// A workload was submitted.
+    Submitted(Box<Submission>),
+    /// Quota is charged.
+    Reserved {
+        /// The workload.
+        uid: Uid,
+        /// Flavor per resource.
+        flavors: BTreeMap<String, Arc<str>>,
+    },
+    /// Quota goes back; the workload waits in the queue.
+    Released {
+        /// The workload.
+        uid: Uid,
+    },
+    /// A cluster is asked.
+    Offered {
+        /// The workload.
+        uid: Uid,
+        /// The question.
+        offer: OfferId,
+        /// Who is asked.
+        cluster: ClusterName,
+        /// The ledger it goes to.
+        ledger: LedgerId,
+    },
+    /// The cluster waits for its provider.
+    Waited {
+        /// The workload.
+        uid: Uid,
+        /// The question.
+        offer: OfferId,
+        /// The provider's words.
+        reason: String,
+        /// Its estimate.
+        estimate: Option<Millis>,
+    },
+    /// The cluster holds room for the whole gang.
+    Held {
+        /// The workload.
+        uid: Uid,
+        /// The question.
+        offer: OfferId,
+    },
+    /// The cluster said no.
+    Refused {
+        /// The workload.
+        uid: Uid,
+        /// The question.
+        offer: OfferId,
+        /// From the closed list.
+        reason: RefuseReason,
+        /// In words.
+        text: String,
+    },
+    /// The hold ran out.
+    Expired {
+        /// The workload.
+        uid: Uid,
+        /// The question.
+        offer: OfferId,
+    },
+    /// The question was taken back.
+    Withdrawn {
+        /// The workload.
+        uid: Uid,
+        /// The question.
+        offer: OfferId,
+    },
+    /// One cluster has the right to run.
+    Granted {
+        /// The workload.
+        uid: Uid,
+        /// The offer that was held.
+        offer: OfferId,
+        /// Larger than every fence of this workload before.
+        fence: Fence,
+        /// When, for people.
+        at: Wall,
+    },
+    /// The agent has the grant durably.
+    Accepted {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+    },
+    /// All pods have started.
+    Running {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// When, for people.
+        at: Wall,
+    },
+    /// The attempt must stop.
+    StopOrdered {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Why.
+        reason: StopReason,
+        /// Who.
+        by: Actor,
+    },
+    /// The attempt is over: confirmed by the ledger that had the grant.
+    Ended {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// How.
+        result: EndResult,
+        /// Failed pods of the job so far.
+        pod_failures: u32,
+        /// Run time used.
+        ran: Millis,
+        /// When, for people.
+        at: Wall,
+    },
+    /// The agent durably refused the grant.
+    GrantRefused {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// In words.
+        why: String,
+    },
+    /// The right to run has provably lapsed.
+    Lapsed {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// When, for people.
+        at: Wall,
+    },
+    /// A person declared a ledger lost.
+    DeclaredLost {
+        /// Its cluster.
+        cluster: ClusterName,
+        /// The ledger.
+        ledger: LedgerId,
+        /// Who.
+        by: Actor,
+    },
+    /// A run that exists became the workload's leg.
+    Adopted {
+        /// Where it runs.
+        cluster: ClusterName,
+        /// By which ledger.
+        ledger: LedgerId,
+        /// The run as it was reported.
+        run: Box<Run>,
+        /// When, for people.
+        at: Wall,
+    },
+    /// A run of an unknown uid was reported.
+    OrphanSeen {
+        /// Where.
+        cluster: ClusterName,
+        /// Ledger.
+        ledger: LedgerId,
+        /// The run.
+        run: Box<Run>,
+    },
+    /// An orphan is gone.
+    OrphanGone {
+        /// Its uid.
+        uid: Uid,
+        /// Its fence.
+        fence: Fence,
+    },
+    /// The job's deletion was asked for; it stays until its gang is confirmed stopped.
+    DeletionAsked {
+        /// The workload.
+        uid: Uid,
+        /// When.
+        at: Wall,
+        /// Who.
+        by: Actor,
+    },
+    /// The workload ended for good.
+    Finished {
+        /// The workload.
+        uid: Uid,
+        /// Whether it succeeded.
+        succeeded: bool,
+        /// Kubernetes' condition reason.
+        reason: String,
+        /// In words.
+        message: String,
+        /// When.
+        at: Wall,
+    },
+    /// The workload and its job are no longer kept.
+    Forgotten {
+        /// The workload.
+        uid: Uid,
+    },
+    /// One line of the audit log.
+    Audited(Box<Line>),
+}
+
+/// How recovery begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RecoveryStart {
+    /// The journal is a copy, or its file isn't the one it was: only a person releases by time.
+    pub restored: bool,
+    /// The journal is new in place of a lost one: members are unknown.
+    pub members_unknown: bool,
+}
+
+/// A workload as it was submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Submission {
+    /// Its uid.
+    pub uid: Uid,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What decisions depend on.
+    pub class: Class,
+    /// Higher goes first.
+    pub priority: i64,
+    /// The whole job, by content.
+    pub body: ContentHash,
+    /// Lease term, for the uid's life.
+    pub term: Millis,
+    /// What the loss of its cluster means, for the uid's life.
+    pub on_loss: OnLoss,
+    /// Keep it this long after its end.
+    pub ttl: Option<Millis>,
+    /// When.
+    pub at: Wall,
+    /// Who.
+    pub by: Actor,
+}
+
+/// What decisions about a workload depend on. Workloads that are alike in it are alike to the scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Class {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its local queue.
+    pub queue: Arc<str>,
+    /// Kind of the job.
+    pub kind: Arc<str>,
+    /// Its labels, less those that only name it.
+    pub labels: BTreeMap<String, String>,
+    /// Regions it asks to stay in; empty asks for nothing.
+    pub regions: Vec<Region>,
+    /// What must start together.
+    pub gang: Arc<Gang>,
+}

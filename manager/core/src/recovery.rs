@@ -1,0 +1,154 @@
+//! Leaderships: every one starts in recovery, unless the shell has shown that the journal is the one that was left.
+
+use crate::audit::Entry;
+use crate::input::{Actor, Bodies, Outcome};
+use crate::leg::State as LegState;
+use crate::record::{Record, RecoveryStart};
+use crate::turn::Turn;
+use crate::workload::Phase;
+use crate::{Lease, Start, World, system};
+use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Uid};
+use meridian_shared::lease::{ManagerLease, TERM_MAX};
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::OnLoss;
+use meridian_shared::time::Mono;
+
+impl World {
+    /// Begins a leadership on what was replayed. The outcome must be committed before anything is answered.
+    pub fn lead(&mut self, start: Start, bodies: &dyn Bodies) -> Outcome {
+        let leadership = Leadership { epoch: self.state.leadership.epoch + 1, id: start.id };
+        let mut turn = Turn::new(self, start.now, bodies);
+        let recovery = if start.fresh { None } else { start.recovery };
+        turn.take_the_lead(leadership, recovery, Vec::new());
+        turn.finish()
+    }
+}
+
+impl Turn<'_> {
+    /// A new leadership, at the start or because an agent follows a newer one.
+    pub(crate) fn take_the_lead(&mut self, leadership: Leadership, recovery: Option<RecoveryStart>, foreign: Vec<(Leadership, RecordNumber)>) {
+        let recovering = recovery.is_some();
+        self.record(Record::Led { leadership, at: self.now.wall, recovery, foreign });
+        let live = &mut self.world.live;
+        let finished = std::mem::take(&mut live.finished);
+        let claim_until = live.claim_until;
+        let counts = std::mem::take(&mut live.counts);
+        *live = crate::Live { led_at: self.now.mono, claim_until, finished, counts, dirty: true, ..crate::Live::default() };
+        if recovering || self.world.state.recovery.is_some() {
+            self.world.live.awaited = self.world.state.members.keys().cloned().collect();
+        }
+        self.close_open_legs();
+        self.count_every_lease_in_full();
+        // With nobody to wait for and nothing that could still run, recovery has nothing to find out.
+        self.maybe_close();
+    }
+
+    /// Offers and holds die with the leadership that made them; the next inventories clear what agents still hold.
+    fn close_open_legs(&mut self) {
+        let open: Vec<(Uid, OfferId)> = self
+            .world
+            .state
+            .workloads
+            .iter()
+            .filter(|(_, w)| matches!(w.phase, Phase::Reserved | Phase::Dispatching))
+            .flat_map(|(uid, w)| w.legs.keys().map(move |o| (*uid, *o)))
+            .collect();
+        for (uid, offer) in &open {
+            self.record(Record::Withdrawn { uid: *uid, offer: *offer });
+        }
+        let uids: Vec<Uid> =
+            self.world.state.workloads.iter().filter(|(_, w)| matches!(w.phase, Phase::Reserved | Phase::Dispatching)).map(|(u, _)| *u).collect();
+        for uid in uids {
+            self.after_leg(uid);
+        }
+    }
+
+    fn count_every_lease_in_full(&mut self) {
+        let now = self.now.mono;
+        let forget = self.world.config.planted.has(Bug::RestartForgetsLeases);
+        let rights: Vec<(Uid, Fence, Lease)> = self
+            .world
+            .state
+            .workloads
+            .iter()
+            .filter_map(|(uid, w)| {
+                let (_, leg) = World::right(w)?;
+                let mut lease = ManagerLease::from_composed(now, w.term);
+                if forget {
+                    lease.deadline = now;
+                }
+                let start_by = now + self.world.config.start_timeout;
+                Some((*uid, leg.fence?, Lease { uid: *uid, lease, composed: Mono(0), first: Some(Mono(0)), start_by }))
+            })
+            .collect();
+        for (_, fence, lease) in rights {
+            self.world.live.due = self.world.live.due.min(lease.lease.deadline).min(lease.start_by);
+            self.world.live.leases.insert(fence, lease);
+        }
+    }
+
+    /// Recovery ends when every known cluster has sent its complete inventory to this leadership.
+    pub(crate) fn maybe_close(&mut self) {
+        let Some(recovery) = &self.world.state.recovery else { return };
+        if !recovery.members_unknown && self.world.live.awaited.is_empty() {
+            self.close_recovery(system());
+        }
+    }
+
+    pub(crate) fn close_recovery(&mut self, by: Actor) {
+        let entry = Entry {
+            action: "recovery-closed".into(),
+            subject: self.world.state.leadership.to_string(),
+            cluster: None,
+            verdict: None,
+            rule: None,
+            detail: None,
+        };
+        self.record(Record::RecoveryClosed { by: by.clone() });
+        self.audit(by, entry);
+        self.world.live.awaited.clear();
+        self.stop_unconfirmed();
+        self.stir();
+    }
+
+    /// Grants of earlier leaderships that no inventory showed are never sent again: their clusters are asked to bury them.
+    fn stop_unconfirmed(&mut self) {
+        let unseen: Vec<(Uid, Fence)> = self
+            .world
+            .state
+            .workloads
+            .iter()
+            .filter(|(_, w)| w.phase == Phase::Granted)
+            .filter_map(|(uid, w)| World::right(w).filter(|(_, l)| !l.accepted && l.state == LegState::Granted).and_then(|(_, l)| l.fence).map(|f| (*uid, f)))
+            .filter(|(_, f)| f.leadership != self.world.state.leadership.id)
+            .collect();
+        for (uid, fence) in unseen {
+            self.order_stop(uid, fence, meridian_shared::protocol::StopReason::Superseded, &system());
+        }
+    }
+
+    /// Where a person need not be asked, the longest term that any run could have closes recovery.
+    pub(crate) fn recovery_by_time(&mut self) {
+        let Some(recovery) = &self.world.state.recovery else { return };
+        if recovery.restored {
+            return;
+        }
+        let led_at = self.world.live.led_at;
+        let now = self.now.mono;
+        if recovery.members_unknown {
+            if ManagerLease::from_composed(led_at, TERM_MAX).lapsed(now) {
+                self.close_recovery(system());
+            }
+            return;
+        }
+        // Each workload is released by its own term; a pass is due whenever one more is.
+        let since = self.world.state.led_since;
+        let released = |w: &crate::Workload| w.on_loss == OnLoss::Fence && ManagerLease::from_composed(led_at, w.term).lapsed(now);
+        let old = || self.world.state.workloads.values().filter(|w| w.submitted < since && w.phase != Phase::Finished);
+        if old().all(released) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now) {
+            self.close_recovery(system());
+        } else if old().any(|w| w.phase == Phase::Pending && released(w)) && now.since(led_at).0 % 1_000 < 100 {
+            self.stir();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What one cluster has free: as it reported, and less what it was asked since.
+//!
+//! A report counts everything that the agent had decided up to a command; offers with later commands are placed on top of it
+//! here, so that one room isn't promised in the estimate twice. The agent alone decides; a wrong estimate costs a refusal.
+
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::OfferId;
+use meridian_shared::packing::{self, Block, Misfit};
+use meridian_shared::protocol::{Capacity, RunnerKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Versions kept as bases for deltas.
+const BASES_MAX: usize = 8;
+
+/// One cluster's room.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rooms {
+    version: u64,
+    after_command: u64,
+    bases: BTreeMap<u64, Vec<Block>>,
+    provisionable: Vec<Block>,
+    runner: RunnerKind,
+    guarded: bool,
+    estimate: Vec<Block>,
+    outstanding: BTreeMap<OfferId, (u64, Arc<Gang>)>,
+    /// Grows with every change of the estimate.
+    revision: u64,
+}
+
+impl Rooms {
+    /// Takes a report; older ones and deltas against an unknown base change nothing. True when room may have grown.
+    pub(crate) fn report(&mut self, capacity: Capacity) -> bool {
+        if capacity.version <= self.version && !self.bases.is_empty() {
+            return false;
+        }
+        let blocks = match capacity.base {
+            None => capacity.blocks,
+            Some(base) => {
+                let Some(old) = self.bases.get(&base) else { return false };
+                let key = |b: &Block| Block { nodes: 0, ..b.clone() };
+                let mut counted: BTreeMap<Block, u32> = old.iter().map(|b| (key(b), b.nodes)).collect();
+                for b in &capacity.blocks {
+                    counted.insert(key(b), b.nodes);
+                }
+                counted.into_iter().filter(|(_, n)| *n > 0).map(|(k, nodes)| Block { nodes, ..k }).collect()
+            }
+        };
+        self.version = capacity.version;
+        self.after_command = capacity.after_command;
+        self.provisionable = capacity.provisionable;
+        self.runner = capacity.runner;
+        self.guarded = capacity.guarded;
+        self.bases.insert(self.version, blocks);
+        while self.bases.len() > BASES_MAX {
+            self.bases.pop_first();
+        }
+        let after = self.after_command;
+        self.outstanding.retain(|_, (number, _)| *number > after);
+        self.rebuild();
+        true
+    }
+
+    /// Notes an offer that goes out as this command.
+    pub(crate) fn asked(&mut self, offer: OfferId, number: u64, gang: &Arc<Gang>) {
+        if packing::place(&mut self.estimate, gang).is_ok() {
+            self.revision += 1;
+        }
+        self.outstanding.insert(offer, (number, gang.clone()));
+    }
+
+    /// An offer is over without having taken room.
+    pub(crate) fn over(&mut self, offer: OfferId) {
+        if self.outstanding.remove(&offer).is_some() {
+            self.rebuild();
+        }
+    }
+
+    fn rebuild(&mut self) {
+        self.estimate = self.bases.get(&self.version).cloned().unwrap_or_default();
+        for (_, gang) in self.outstanding.values() {
+            // What no longer fits was refused, or will be.
+            let _ = packing::place(&mut self.estimate, gang);
+        }
+        self.revision += 1;
+    }
+
+    /// Whether the whole gang fits in what is free, by the estimate.
+    pub fn fits(&self, gang: &Gang) -> Result<(), Misfit> {
+        packing::place(&mut self.estimate.clone(), gang).map(|_| ())
+    }
+
+    /// Whether the gang would fit in what pools can still grow.
+    pub fn could_grow(&self, gang: &Gang) -> bool {
+        !self.provisionable.is_empty() && packing::place(&mut self.provisionable.clone(), gang).is_ok()
+    }
+
+    /// Whether anything was reported.
+    pub fn known(&self) -> bool {
+        !self.bases.is_empty()
+    }
+
+    /// The version that was taken.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The runner.
+    pub fn runner(&self) -> RunnerKind {
+        self.runner
+    }
+
+    /// Whether gangs there end by themselves.
+    pub fn guarded(&self) -> bool {
+        self.guarded
+    }
+
+    /// As reported.
+    pub fn blocks(&self) -> &[Block] {
+        self.bases.get(&self.version).map_or(&[], Vec::as_slice)
+    }
+
+    /// How many units of a resource are free, by the estimate.
+    pub fn free(&self, resource: &str) -> i64 {
+        self.estimate.iter().map(|b| i64::from(b.nodes) * b.free.get(resource).copied().unwrap_or(0)).sum()
+    }
+
+    /// How many units of a resource there are.
+    pub fn capacity(&self, resource: &str) -> i64 {
+        self.blocks().iter().map(|b| i64::from(b.nodes) * b.capacity.get(resource).copied().unwrap_or(0)).sum()
+    }
+}

@@ -1,0 +1,573 @@
+//! The manager's half of a sync with one agent: take its news, journal them, compose the answer.
+//!
+//! Composing answers and deciding lapses happen in one turn of one loop, so that no lease is renewed after it was called
+//! lapsed. Every rule about a send is judged here, first time or repeated.
+
+use crate::input::Reply;
+use crate::leg::{Answer, Event as LegEvent, State as LegState, step};
+use crate::outbox::{Outbox, Said};
+use crate::record::Record;
+use crate::rooms::Rooms;
+use crate::turn::Turn;
+use crate::workload::Phase;
+use crate::{LiveCluster, World, residency, system};
+use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Session, Uid};
+use meridian_shared::lease;
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::{
+    COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Receipt, RefuseReason, StopReason, SyncAnswer, SyncRefusal,
+    SyncRequest, SyncResponse, VERSION,
+};
+use meridian_shared::time::{Millis, Mono};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Ends acknowledged in one answer at most.
+const ACKNOWLEDGED_MAX: usize = 1_024;
+/// Ranges named in one answer at most, the newest.
+const RANGES_MAX: usize = 64;
+
+impl Turn<'_> {
+    pub(crate) fn sync(&mut self, cluster: ClusterName, request: SyncRequest, may_park: bool) {
+        if let Err(refusal) = self.admit(&cluster, &request) {
+            return self.reply(Reply::Sync(Box::new(SyncAnswer::Refused(refusal))));
+        }
+        let now = self.now.mono;
+        let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
+        live.heard = now;
+        if request.answered > live.answered {
+            live.answered = request.answered;
+            live.acknowledged = now;
+        }
+        live.acknowledge.retain(|_, (_, carried)| *carried == 0 || *carried > request.answered);
+        live.outbox.acknowledge(request.commands_through);
+        let had_news = !request.events.is_empty() || request.inventory.is_some() || request.capacity.is_some();
+        self.take_events(&cluster, request.events_from, request.events.clone());
+        if let Some(inventory) = request.inventory.clone() {
+            self.take_inventory(&cluster, request.ledger, request.commands_through, inventory);
+        }
+        if let Some(capacity) = request.capacity.clone() {
+            self.take_capacity(&cluster, capacity);
+        }
+        self.compare_digest(&cluster, &request);
+        if may_park && !had_news && request.lane == Lane::Poll && !self.has_something_to_say(&cluster) {
+            return self.reply(Reply::Park);
+        }
+        self.answer(&cluster, request.session, request.transmission);
+    }
+
+    pub(crate) fn unpark(&mut self, cluster: ClusterName, session: Session, transmission: u64) {
+        if !self.claims() {
+            return self.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
+        }
+        match self.world.live.clusters.get(&cluster) {
+            Some(live) if live.session == session => self.answer(&cluster, session, transmission),
+            Some(live) => {
+                let by = live.session;
+                self.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::Superseded { by }))));
+            }
+            None => self.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading)))),
+        }
+    }
+
+    fn claims(&self) -> bool {
+        self.now.mono < self.world.live.claim_until || self.world.config.planted.has(Bug::AnswersWithoutClaim)
+    }
+
+    /// Whether this request may be taken at all; opens its session if it is new.
+    fn admit(&mut self, cluster: &ClusterName, request: &SyncRequest) -> Result<(), SyncRefusal> {
+        if !self.claims() {
+            return Err(SyncRefusal::NotLeading);
+        }
+        if request.version != VERSION {
+            return Err(SyncRefusal::Version { oldest: VERSION, newest: VERSION });
+        }
+        if self.world.state.catalog.cluster(cluster).is_none() {
+            return Err(SyncRefusal::UnknownCluster);
+        }
+        if request.events_from == 0 || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
+            return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
+        }
+        let ours = self.world.state.leadership;
+        if let Some(follows) = request.follows
+            && (follows.epoch > ours.epoch || (follows.epoch == ours.epoch && follows.id != ours.id))
+        {
+            return self.stand_above(request, follows);
+        }
+        self.open_session(cluster, request.ledger, request.session)
+    }
+
+    /// An agent follows a newer leadership. Shown with our own code, it makes us take a higher epoch and collect again.
+    fn stand_above(&mut self, request: &SyncRequest, follows: Leadership) -> Result<(), SyncRefusal> {
+        let receipts = request.inventory.as_ref().map(|i| i.receipts.as_slice()).unwrap_or_default();
+        let shown: Vec<(Leadership, meridian_shared::ids::RecordNumber)> = self.foreign(receipts).into_iter().map(|(l, r)| (l, r.record)).collect();
+        if shown.iter().any(|(l, _)| *l == follows) {
+            self.above(shown, receipts);
+        }
+        Err(SyncRefusal::NewerLeadership { follows })
+    }
+
+    fn open_session(&mut self, cluster: &ClusterName, ledger: LedgerId, session: Session) -> Result<(), SyncRefusal> {
+        let known = self.world.state.members.get(cluster).map(|m| (m.ledger, m.session, m.lost.contains(&ledger)));
+        let newer = match known {
+            None => true,
+            Some((_, by, true)) => return Err(SyncRefusal::Superseded { by }),
+            Some((has, _, false)) if has != ledger => true,
+            Some((_, has, false)) if session.counter > has.counter => true,
+            Some((_, has, false)) if session == has => false,
+            Some((_, by, false)) => return Err(SyncRefusal::Superseded { by }),
+        };
+        if newer {
+            let replaced = known.is_some_and(|(has, _, _)| has != ledger);
+            self.record(Record::SessionOpened { cluster: cluster.clone(), ledger, session });
+            if replaced && self.world.config.planted.has(Bug::NewLedgerFrees) {
+                self.free_all(cluster);
+            }
+        }
+        if newer || self.world.live.clusters.get(cluster).is_none_or(|l| l.session != session) {
+            self.begin(cluster, session);
+        }
+        Ok(())
+    }
+
+    fn free_all(&mut self, cluster: &ClusterName) {
+        let rights: Vec<(Uid, Fence)> = self.rights(cluster).into_iter().map(|(u, f, _)| (u, f)).collect();
+        for (uid, fence) in rights {
+            self.record(Record::Lapsed { uid, fence, at: self.now.wall });
+            self.freed(uid, fence);
+        }
+    }
+
+    /// A session that this leadership hasn't talked to: its holds are unknown, so open legs there are asked anew.
+    fn begin(&mut self, cluster: &ClusterName, session: Session) {
+        let now = self.now.mono;
+        let old = self.world.live.clusters.remove(cluster);
+        let live = LiveCluster {
+            session,
+            heard: now,
+            acknowledged: now,
+            answered: 0,
+            events_through: 0,
+            inventoried: false,
+            want_inventory: true,
+            renew_at: now,
+            digest_at: now,
+            outbox: Outbox::default(),
+            acknowledge: BTreeMap::new(),
+            rooms: Rooms::default(),
+            failed_starts: old.as_ref().map_or(0, |o| o.failed_starts),
+            backed_off: old.map_or(Mono(0), |o| o.backed_off),
+            located_elsewhere: None,
+        };
+        self.world.live.clusters.insert(cluster.clone(), live);
+        let open: Vec<(Uid, OfferId)> = self
+            .world
+            .loads
+            .get(cluster)
+            .into_iter()
+            .flatten()
+            .filter_map(|(uid, _)| self.world.state.workloads.get(uid).map(|w| (*uid, w)))
+            .flat_map(|(uid, w)| w.legs.iter().filter(|(_, l)| l.cluster == *cluster && l.state.open()).map(move |(o, _)| (uid, *o)))
+            .collect();
+        for (uid, offer) in open {
+            self.withdraw(uid, offer);
+            self.after_leg(uid);
+        }
+        if self.world.config.planted.has(Bug::RecoveryResends) && self.world.state.recovery.is_some() {
+            for (uid, fence, offer) in self.rights(cluster) {
+                self.say(cluster, Said::Grant(uid, offer, fence));
+            }
+        }
+    }
+
+    /// Attempts that this cluster may have the right to run.
+    pub(crate) fn rights(&self, cluster: &ClusterName) -> Vec<(Uid, Fence, OfferId)> {
+        let uids = self.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
+        uids.filter_map(|uid| {
+            let (offer, leg) = World::right(self.world.state.workloads.get(&uid)?)?;
+            (leg.cluster == *cluster).then_some((uid, leg.fence?, offer))
+        })
+        .collect()
+    }
+
+    fn take_events(&mut self, cluster: &ClusterName, from: u64, events: Vec<Event>) {
+        let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+        if !live.inventoried && live.events_through == 0 {
+            // What an earlier leadership took of this session is not ours to miss: the inventory tells.
+            live.events_through = from - 1;
+        }
+        for (number, event) in (from..).zip(events) {
+            let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+            if number != live.events_through + 1 {
+                continue;
+            }
+            live.events_through = number;
+            self.take_event(cluster, event);
+        }
+    }
+
+    fn take_event(&mut self, cluster: &ClusterName, event: Event) {
+        match event {
+            Event::Held { offer, uid } => self.on_held(cluster, offer, uid),
+            Event::Waiting { offer, uid, reason, estimate } => match self.leg_answer(cluster, uid, offer, LegEvent::Waiting) {
+                Answer::To(_) => self.record(Record::Waited { uid, offer, reason: clean(&reason), estimate }),
+                other => self.late(cluster, uid, offer, other),
+            },
+            Event::Refused { offer, uid, reason, text } => self.on_refused(cluster, offer, uid, reason, &text),
+            Event::Gone { offer, uid, expired } => {
+                let open = matches!(self.leg_answer(cluster, uid, offer, LegEvent::Expired), Answer::To(_));
+                if open {
+                    self.record(Record::Expired { uid, offer });
+                    self.over(cluster, offer);
+                    if expired && self.held_back(uid).is_none() {
+                        self.failed_start(cluster);
+                    }
+                    self.after_leg(uid);
+                }
+            }
+            Event::Accepted { uid, fence } => {
+                if let Some(accepted) = self.own_leg(cluster, uid, fence).map(|l| l.accepted) {
+                    if !accepted {
+                        self.record(Record::Accepted { uid, fence });
+                    }
+                } else {
+                    self.stray(cluster, uid, fence);
+                }
+            }
+            Event::GrantRefused { uid, fence, why } => self.on_grant_refused(cluster, uid, fence, &why),
+            Event::Running { uid, fence } => match self.own_leg(cluster, uid, fence).map(|l| step(l.state, LegEvent::Running)) {
+                Some(Answer::To(LegState::Running)) => {
+                    self.record(Record::Running { uid, fence, at: self.now.wall });
+                    if let Some(live) = self.world.live.clusters.get_mut(cluster) {
+                        live.failed_starts = 0;
+                    }
+                }
+                Some(_) => {}
+                None => self.stray(cluster, uid, fence),
+            },
+            Event::Ended(end) => self.on_ended(cluster, end),
+        }
+    }
+
+    fn held_back(&self, uid: Uid) -> Option<()> {
+        self.workload(uid).filter(|w| self.world.held_back(w, self.now.mono)).map(|_| ())
+    }
+
+    /// What the leg's machine says of an event, for a leg of this cluster; one that is gone is over.
+    fn leg_answer(&self, cluster: &ClusterName, uid: Uid, offer: OfferId, event: LegEvent) -> Answer {
+        match self.workload(uid).and_then(|w| w.legs.get(&offer)) {
+            Some(leg) if leg.cluster == *cluster => step(leg.state, event),
+            Some(_) => Answer::Illegal,
+            None => step(LegState::Withdrawn, event),
+        }
+    }
+
+    fn late(&mut self, cluster: &ClusterName, uid: Uid, offer: OfferId, answer: Answer) {
+        match answer {
+            Answer::Withdraw => {
+                self.world.live.counts.late_holds += 1;
+                self.say(cluster, Said::Withdraw(uid, offer));
+            }
+            Answer::Illegal => self.world.live.counts.illegal += 1,
+            Answer::To(_) | Answer::Nothing => {}
+        }
+    }
+
+    fn on_held(&mut self, cluster: &ClusterName, offer: OfferId, uid: Uid) {
+        match self.leg_answer(cluster, uid, offer, LegEvent::Held) {
+            Answer::To(_) => {
+                self.record(Record::Held { uid, offer });
+                self.grant(uid, offer);
+            }
+            other => self.late(cluster, uid, offer, other),
+        }
+    }
+
+    fn on_refused(&mut self, cluster: &ClusterName, offer: OfferId, uid: Uid, reason: RefuseReason, text: &str) {
+        if !matches!(self.leg_answer(cluster, uid, offer, LegEvent::Refused), Answer::To(_)) {
+            return;
+        }
+        let text = clean(text);
+        self.record(Record::Refused { uid, offer, reason, text: text.clone() });
+        self.over(cluster, offer);
+        let base = match reason {
+            RefuseReason::NoRoom | RefuseReason::StillRuns => Millis(500),
+            RefuseReason::NeverFits | RefuseReason::Unsupported => Millis::mins(1),
+            RefuseReason::Overloaded | RefuseReason::ProviderFailed => Millis::secs(5),
+        };
+        let tried = u32::try_from(offer.counter % 4).unwrap_or(0);
+        let until = self.now.mono + meridian_shared::backoff::wait(base, Millis::mins(10), tried, offer.counter);
+        self.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
+        self.after_leg(uid);
+    }
+
+    fn over(&mut self, cluster: &ClusterName, offer: OfferId) {
+        if let Some(live) = self.world.live.clusters.get_mut(cluster) {
+            live.rooms.over(offer);
+        }
+    }
+
+    /// The leg that exactly this fence names, if it was given to this cluster's present ledger: nothing else frees.
+    fn own_leg(&self, cluster: &ClusterName, uid: Uid, fence: Fence) -> Option<&crate::Leg> {
+        let ledger = self.world.state.members.get(cluster)?.ledger;
+        let any = self.world.config.planted.has(Bug::AnyFenceFrees);
+        let workload = self.workload(uid)?;
+        let leg = workload.legs.values().find(|l| l.fence == Some(fence)).or_else(|| any.then(|| World::right(workload).map(|(_, l)| l)).flatten())?;
+        (any || (leg.cluster == *cluster && leg.ledger == ledger)).then_some(leg)
+    }
+
+    /// Somebody runs an attempt that isn't theirs to run any more.
+    fn stray(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
+        if self.workload(uid).is_some() && self.world.state.recovery.is_none() {
+            self.say(cluster, Said::Stop(uid, fence, StopReason::Superseded));
+        }
+    }
+
+    fn on_grant_refused(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence, why: &GrantRefusal) {
+        self.acknowledge(cluster, uid, fence);
+        let Some(fence) = self.own_leg(cluster, uid, fence).and_then(|l| l.fence) else { return };
+        let why = match why {
+            GrantRefusal::StaleFence { known } => format!("a larger fence `{known}` is known there"),
+            GrantRefusal::NoHold => "its hold had run out".into(),
+            GrantRefusal::StillRuns { fence } => format!("attempt `{fence}` still runs there"),
+            GrantRefusal::Lapsed => "it arrived after its lease had lapsed".into(),
+        };
+        self.record(Record::GrantRefused { uid, fence, why });
+        let until = self.now.mono + Millis(500);
+        self.world.live.not_before.insert(uid, until);
+        self.freed(uid, fence);
+    }
+
+    pub(crate) fn on_ended(&mut self, cluster: &ClusterName, end: End) {
+        self.acknowledge(cluster, end.uid, end.fence);
+        if self.world.state.orphans.contains_key(&(end.uid, end.fence)) {
+            self.record(Record::OrphanGone { uid: end.uid, fence: end.fence });
+        }
+        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return };
+        let uid = end.uid;
+        let result = end.result.clone();
+        self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall });
+        let deleted = self.workload(uid).is_some_and(|w| w.deletion.is_some());
+        match result {
+            _ if deleted => {}
+            EndResult::Succeeded => {
+                self.record(Record::Finished { uid, succeeded: true, reason: "Completed".into(), message: "the job succeeded".into(), at: self.now.wall });
+            }
+            EndResult::Failed { reason, message } => {
+                self.record(Record::Finished { uid, succeeded: false, reason: clean(&reason), message: clean(&message), at: self.now.wall });
+            }
+            EndResult::NodeLost { .. } => {
+                let attempts = self.workload(uid).map_or(0, |w| w.attempts);
+                let until = self.now.mono + meridian_shared::backoff::wait(Millis(500), Millis::mins(5), attempts, fence.counter);
+                self.world.live.not_before.insert(uid, until);
+            }
+            EndResult::Stopped | EndResult::LeaseLapsed => {}
+        }
+        self.freed(uid, fence);
+    }
+
+    fn acknowledge(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
+        let number = self.world.state.last.next();
+        if let Some(live) = self.world.live.clusters.get_mut(cluster) {
+            live.acknowledge.insert((uid, fence), (number, 0));
+        }
+    }
+
+    fn take_capacity(&mut self, cluster: &ClusterName, capacity: meridian_shared::protocol::Capacity) {
+        let declared = self.world.state.catalog.cluster(cluster).map(|c| c.region.clone());
+        let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+        live.located_elsewhere = capacity.located.clone().filter(|l| declared.as_ref().is_some_and(|d| d.as_str() != &**l));
+        if live.rooms.report(capacity) {
+            self.stir();
+        }
+    }
+
+    /// Compared only when nothing is under way either way: what differs then, the next inventory settles.
+    fn compare_digest(&mut self, cluster: &ClusterName, request: &SyncRequest) {
+        let now = self.now.mono;
+        let every = lease::poll(self.world.config.term_min);
+        let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+        let quiet = live.inventoried && live.outbox.quiet() && request.events_last == live.events_through && request.commands_through >= live.outbox.last();
+        if !quiet || now < live.digest_at {
+            return;
+        }
+        live.digest_at = now + every;
+        let ledger = self.world.state.members[cluster].ledger;
+        let mut digest = Digest::default();
+        for uid in self.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid) {
+            for (offer, leg) in self.world.state.workloads[uid].legs.iter().filter(|(_, l)| l.cluster == *cluster && l.ledger == ledger) {
+                digest = match leg.fence {
+                    Some(fence) => digest.with_grant(*uid, fence),
+                    None => digest.with_offer(*offer),
+                };
+            }
+        }
+        if digest != request.digest {
+            self.world.live.counts.digest_mismatches += 1;
+            self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").want_inventory = true;
+        }
+    }
+
+    fn has_something_to_say(&self, cluster: &ClusterName) -> bool {
+        let now = self.now.mono;
+        let Some(live) = self.world.live.clusters.get(cluster) else { return true };
+        live.want_inventory
+            || !live.acknowledge.is_empty()
+            || live.outbox.due(now)
+            || (now >= live.renew_at && self.world.loads.get(cluster).is_some_and(|l| !l.is_empty()))
+    }
+
+    /// Composes one answer: from here on, whether or not it arrives, its leases count.
+    fn answer(&mut self, cluster: &ClusterName, session: Session, transmission: u64) {
+        let now = self.now.mono;
+        let renewals = self.renewals(cluster);
+        let (commands_from, said) = self.world.live.clusters.get_mut(cluster).map(|l| l.outbox.take(now, COMMANDS_MAX)).unwrap_or((1, Vec::new()));
+        let commands = said.into_iter().map(|s| self.render(cluster, s)).collect();
+        let live = self.world.live.clusters.get_mut(cluster).expect("only live sessions are answered");
+        let mut ends = Vec::new();
+        for ((uid, fence), (number, carried)) in live.acknowledge.iter_mut().take(ACKNOWLEDGED_MAX) {
+            *carried = (*carried).max(transmission);
+            ends.push((*uid, *fence, *number));
+        }
+        let (events_through, want_inventory, capacity) = (live.events_through, live.want_inventory, live.rooms.version());
+        let state = &self.world.state;
+        let members: Vec<ClusterName> = state.members.keys().cloned().collect();
+        let mut receipt = Receipt {
+            journal: state.journal,
+            leadership: state.leadership,
+            record: state.last,
+            rules: state.rules,
+            audit_head: Some(format!("{}:{}", state.audit.lines, state.audit.hash)),
+            mac: None,
+        };
+        receipt.mac = Some(self.world.config.receipt_key.sign(&receipt.message(&members)));
+        let skip = state.ranges.len().saturating_sub(RANGES_MAX);
+        let response = SyncResponse {
+            version: VERSION,
+            leadership: state.leadership,
+            session,
+            transmission,
+            receipt,
+            members,
+            events_through,
+            ends_acknowledged: ends,
+            commands,
+            commands_from,
+            renewals,
+            want_inventory,
+            capacity_acknowledged: capacity,
+            ranges: state.ranges[skip..].to_vec(),
+            poll: lease::poll(self.world.config.term_min),
+        };
+        self.reply(Reply::Sync(Box::new(SyncAnswer::Ok(Box::new(response)))));
+    }
+
+    fn renewals(&mut self, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
+        let now = self.now.mono;
+        let step = Millis(self.world.config.term_min.0 / 16);
+        let Some(live) = self.world.live.clusters.get_mut(cluster) else { return Vec::new() };
+        if now < live.renew_at {
+            return Vec::new();
+        }
+        live.renew_at = now + step;
+        let silent_for = now.since(live.acknowledged);
+        let ledger = self.world.state.members[cluster].ledger;
+        let due: Vec<(Uid, Fence)> = self
+            .rights(cluster)
+            .into_iter()
+            .filter_map(|(uid, fence, _)| {
+                let workload = self.workload(uid)?;
+                let (_, leg) = World::right(workload)?;
+                let lease = self.world.live.leases.get(&fence)?;
+                let good = workload.on_loss == OnLoss::Fence
+                    && leg.accepted
+                    && leg.ledger == ledger
+                    && workload.phase != Phase::Stopping
+                    && !lease.lease.lapsed(now)
+                    && silent_for < lease::silence(workload.term)
+                    && now.since(lease.composed) >= Millis(workload.term.0 / 32);
+                good.then_some((uid, fence))
+            })
+            .collect();
+        self.world.live.counts.renewals += due.len() as u64;
+        for (_, fence) in &due {
+            self.world.composed(*fence, now);
+        }
+        due
+    }
+
+    /// What is said now, under the rules as they are now.
+    fn render(&mut self, cluster: &ClusterName, said: Said) -> Command {
+        match said {
+            Said::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
+            Said::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
+            Said::Offer(uid, offer) => {
+                let open = self.workload(uid).and_then(|w| w.legs.get(&offer)).is_some_and(|l| l.state.open());
+                match self.world.asked_gang(uid) {
+                    Some(gang) if open && self.may_know(uid, cluster) => {
+                        let workload = self.workload(uid).expect("its gang was found");
+                        let class = self.world.queues.class(workload.class);
+                        let policy = self.world.queues.charged_to(uid).and_then(|q| self.world.state.catalog.dispatch_policy(q));
+                        let requires_guarded = policy.is_some_and(|p| p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded);
+                        let (namespace, kind, hold) = (workload.namespace.clone(), class.kind.clone(), self.world.config.hold);
+                        Command::Offer(Box::new(Offer { offer, uid, namespace, kind, gang, hold, requires_guarded }))
+                    }
+                    _ => Command::Withdraw { offer, uid },
+                }
+            }
+            Said::Grant(uid, offer, fence) => self.render_grant(cluster, uid, offer, fence),
+        }
+    }
+
+    fn render_grant(&mut self, cluster: &ClusterName, uid: Uid, offer: OfferId, fence: Fence) -> Command {
+        let now = self.now.mono;
+        let stop = Command::Stop { uid, fence, reason: StopReason::Superseded };
+        let Some(workload) = self.workload(uid) else { return stop };
+        let current = workload.phase != Phase::Stopping && workload.leg_of(fence).is_some_and(|(_, l)| l.state == LegState::Granted);
+        // A grant is good for sending for one term from when it was first composed.
+        let fresh = self.world.live.leases.get(&fence).is_some_and(|l| l.first.is_none_or(|f| now.since(f) < workload.term));
+        let resends = self.world.config.planted.has(Bug::RecoveryResends);
+        let held_back = self.world.held_back(workload, now);
+        if !current || !(fresh || resends) || (held_back && !resends) {
+            return stop;
+        }
+        if !self.may_know(uid, cluster) {
+            self.world.live.counts.residency_stops += 1;
+            self.order_stop(uid, fence, StopReason::Residency, &system());
+            return Command::Stop { uid, fence, reason: StopReason::Residency };
+        }
+        let workload = self.workload(uid).expect("found above");
+        let Some(spec) = self.body(workload.body) else { return stop };
+        let max_run = self.world.queues.class(workload.class).gang.max_run;
+        let grant = Grant {
+            offer,
+            uid,
+            fence,
+            attempt: workload.attempts,
+            namespace: workload.namespace.clone(),
+            name: workload.name.clone(),
+            spec,
+            term: workload.term,
+            on_loss: workload.on_loss,
+            start_within: self.world.config.start_timeout,
+            run_left: max_run.map(|m| m.saturating_sub(workload.ran)),
+            pod_failures: workload.pod_failures,
+        };
+        self.world.composed(fence, now);
+        Command::Grant(Box::new(grant))
+    }
+
+    /// Residency, judged again at every send.
+    fn may_know(&self, uid: Uid, cluster: &ClusterName) -> bool {
+        let Some(workload) = self.workload(uid) else { return false };
+        let class: Arc<crate::record::Class> = self.world.queues.class(workload.class).clone();
+        self.world.config.planted.has(Bug::ResidencyJudgedOnce)
+            || residency::judge(&self.world.state.catalog, &class, cluster, self.world.config.residency_required).is_ok()
+    }
+}
+
+/// Text from agents is bounded and free of control characters wherever it is kept.
+pub(crate) fn clean(text: &str) -> String {
+    const WORDS_MAX: usize = 512;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
+}

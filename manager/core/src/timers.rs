@@ -1,0 +1,127 @@
+//! What time alone changes: lapses, start deadlines, recovery by time, back-off, retention.
+
+use crate::record::Record;
+use crate::turn::Turn;
+use crate::workload::Phase;
+use crate::{World, system};
+use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::{OnLoss, StopReason};
+use meridian_shared::time::{Millis, Mono};
+
+/// How often retention is looked at.
+const RETAIN_EVERY: Millis = Millis::secs(10);
+/// Workloads forgotten in one turn at most.
+const FORGET_MAX: usize = 1_000;
+
+impl Turn<'_> {
+    pub(crate) fn on_time(&mut self) {
+        let now = self.now.mono;
+        if now >= self.world.live.due {
+            self.lapse();
+        }
+        let rested: Vec<Uid> = self.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
+        let reopened = self.world.live.refused.iter().filter(|(_, (t, _, _))| *t <= now).map(|(k, _)| k.clone()).collect::<Vec<_>>();
+        let returned = self.world.live.clusters.values_mut().filter(|c| c.backed_off > Mono(0) && c.backed_off <= now).map(|c| c.backed_off = Mono(0)).count();
+        if !rested.is_empty() || !reopened.is_empty() || returned > 0 {
+            rested.iter().for_each(|u| {
+                self.world.live.not_before.remove(u);
+            });
+            reopened.iter().for_each(|k| {
+                self.world.live.refused.remove(k);
+            });
+            self.stir();
+        }
+        self.recovery_by_time();
+        if now >= self.world.live.retained {
+            self.world.live.retained = now + RETAIN_EVERY;
+            self.retain();
+        }
+    }
+
+    /// Ends leases whose deadline has passed, and stops gangs that did not start in time.
+    fn lapse(&mut self) {
+        let now = self.now.mono;
+        let mut lapsed = Vec::new();
+        let mut late = Vec::new();
+        let mut due = Mono(u64::MAX);
+        for (fence, lease) in &self.world.live.leases {
+            let Some(workload) = self.world.state.workloads.get(&lease.uid) else { continue };
+            if workload.on_loss == OnLoss::Fence {
+                if lease.lease.lapsed(now) {
+                    lapsed.push((lease.uid, *fence));
+                    continue;
+                }
+                due = due.min(lease.lease.deadline);
+            }
+            if workload.phase == Phase::Granted {
+                if now >= lease.start_by {
+                    late.push((lease.uid, *fence));
+                } else {
+                    due = due.min(lease.start_by);
+                }
+            }
+        }
+        self.world.live.due = due;
+        for (uid, fence) in lapsed {
+            self.world.live.counts.lapses += 1;
+            self.record(Record::Lapsed { uid, fence, at: self.now.wall });
+            self.freed(uid, fence);
+        }
+        for (uid, fence) in late {
+            if let Some(cluster) = self.workload(uid).and_then(|w| w.leg_of(fence)).map(|(_, l)| l.cluster.clone()) {
+                self.failed_start(&cluster);
+            }
+            self.order_stop(uid, fence, StopReason::StartTimeout, &system());
+        }
+    }
+
+    /// What follows when a right to run is over and the workload isn't: it is forgotten if it was deleted, else it waits again.
+    pub(crate) fn freed(&mut self, uid: Uid, fence: Fence) {
+        self.world.live.leases.remove(&fence);
+        if self.workload(uid).is_some_and(|w| w.deletion.is_some() && w.phase == Phase::Pending) {
+            self.record(Record::Forgotten { uid });
+        }
+        self.stir();
+    }
+
+    fn retain(&mut self) {
+        let wall = self.now.wall;
+        let mut over: Vec<Uid> = Vec::new();
+        let kept_max = self.world.config.finished_kept_max;
+        let many = self.world.live.finished.len();
+        for (i, (at, uid)) in self.world.live.finished.iter().enumerate() {
+            let Some(workload) = self.world.state.workloads.get(uid) else { continue };
+            let keep = workload.ttl.unwrap_or(self.world.config.finished_kept);
+            let crowded = workload.ttl.is_none() && many - i > kept_max;
+            if wall.since(*at) >= keep || crowded {
+                over.push(*uid);
+            }
+            if over.len() >= FORGET_MAX {
+                break;
+            }
+        }
+        for uid in over {
+            self.record(Record::Forgotten { uid });
+        }
+    }
+}
+
+impl World {
+    /// Notes that an answer with this lease was composed.
+    pub(crate) fn composed(&mut self, fence: Fence, now: Mono) {
+        let planted = self.config.planted;
+        if let Some(lease) = self.live.leases.get_mut(&fence) {
+            lease.first.get_or_insert(now);
+            lease.composed = now;
+            if planted.has(Bug::ManagerCountsFromAcknowledgement) {
+                return;
+            }
+            if planted.has(Bug::NoDriftBound) {
+                lease.lease.deadline = lease.lease.deadline.max(now + lease.lease.term);
+            } else {
+                lease.lease.compose(now);
+            }
+        }
+    }
+}

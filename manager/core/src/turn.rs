@@ -1,0 +1,149 @@
+//! One turn: what an input does, collected. The only place where a record is made, and where it is absorbed at once, so that
+//! the next decision of the same turn sees it.
+
+use crate::audit::{Entry, Line};
+use crate::explain::Why;
+use crate::input::{Actor, Bodies, Key, Outcome, Reply};
+use crate::outbox::Said;
+use crate::record::Record;
+use crate::{Workload, World};
+use meridian_objects::Kind;
+use meridian_shared::ids::{ClusterName, ContentHash, Uid};
+use meridian_shared::time::Now;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// An input under way.
+pub struct Turn<'a> {
+    pub(crate) world: &'a mut World,
+    pub(crate) now: Now,
+    pub(crate) bodies: &'a dyn Bodies,
+    pub(crate) new_bodies: BTreeMap<ContentHash, Arc<str>>,
+    pub(crate) out: Outcome,
+}
+
+impl fmt::Debug for Turn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("now", &self.now).field("records", &self.out.records.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) fn new(world: &'a mut World, now: Now, bodies: &'a dyn Bodies) -> Self {
+        Self { world, now, bodies, new_bodies: BTreeMap::new(), out: Outcome::default() }
+    }
+
+    pub(crate) fn finish(mut self) -> Outcome {
+        self.out.bodies = self.new_bodies.into_iter().collect();
+        self.out
+    }
+
+    /// States a fact: the world absorbs it, and it will be committed.
+    pub(crate) fn record(&mut self, record: Record) {
+        let number = self.world.state.last.next();
+        let (uid, urgent) = subject(&record);
+        let before = uid.and_then(|u| self.world.state.workloads.get(&u)).map(|w| self.keys(w));
+        self.out.dropped_bodies.extend(self.world.absorb(number, &record));
+        if let Record::Applied { key, .. } | Record::Removed { key, .. } = &record {
+            self.out.changed.insert(key.clone());
+        }
+        let after = uid.and_then(|u| self.world.state.workloads.get(&u)).map(|w| self.keys(w));
+        self.out.changed.extend(before.into_iter().chain(after).flatten());
+        self.out.urgent |= urgent;
+        self.out.records.push((number, record));
+    }
+
+    fn keys(&self, workload: &Workload) -> Vec<Key> {
+        let class = self.world.queues.class(workload.class);
+        let mut keys = vec![
+            World::key_of(workload),
+            Key {
+                scope: None,
+                kind: Kind::Workload,
+                namespace: Some(workload.namespace.clone()),
+                name: crate::view::workload_name(&workload.name, workload.submitted),
+            },
+            Key { scope: None, kind: Kind::LocalQueue, namespace: Some(workload.namespace.clone()), name: class.queue.clone() },
+        ];
+        if let Some(queue) = self.world.state.catalog.local_queue(&class.namespace, &class.queue) {
+            keys.push(Key::global(Kind::ClusterQueue, &queue.cluster_queue));
+        }
+        keys
+    }
+
+    /// A line of the audit log, in the same transaction as what it is about.
+    pub(crate) fn audit(&mut self, by: Actor, entry: Entry) {
+        let line = Line::after(&self.world.state.audit, self.now.wall, by, entry);
+        self.record(Record::Audited(Box::new(line)));
+    }
+
+    /// Tells a cluster, if it has a session; otherwise its next inventory finds out.
+    pub(crate) fn say(&mut self, cluster: &ClusterName, said: Said) -> Option<u64> {
+        let live = self.world.live.clusters.get_mut(cluster)?;
+        self.out.wake.insert(cluster.clone());
+        Some(live.outbox.push(said))
+    }
+
+    /// Something changed that could let a waiting class start.
+    pub(crate) fn stir(&mut self) {
+        self.world.live.generation += 1;
+        self.world.live.dirty = true;
+    }
+
+    pub(crate) fn reply(&mut self, reply: Reply) {
+        self.out.reply = reply;
+    }
+
+    pub(crate) fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
+        self.new_bodies.get(&hash).cloned().or_else(|| self.bodies.body(hash))
+    }
+
+    pub(crate) fn workload(&self, uid: Uid) -> Option<&Workload> {
+        self.world.state.workloads.get(&uid)
+    }
+
+    /// Stores why a class waits at a cluster.
+    pub(crate) fn note(&mut self, class: crate::queues::ClassId, cluster: &ClusterName, why: Why) {
+        self.world.live.why.entry(class).or_default().insert(cluster.clone(), why);
+    }
+}
+
+/// Which workload a record is about, and whether it frees something.
+fn subject(record: &Record) -> (Option<Uid>, bool) {
+    match record {
+        Record::Submitted(s) => (Some(s.uid), false),
+        Record::Reserved { uid, .. }
+        | Record::Offered { uid, .. }
+        | Record::Waited { uid, .. }
+        | Record::Held { uid, .. }
+        | Record::Granted { uid, .. }
+        | Record::Accepted { uid, .. }
+        | Record::Running { uid, .. } => (Some(*uid), false),
+        Record::Released { uid }
+        | Record::Refused { uid, .. }
+        | Record::Expired { uid, .. }
+        | Record::Withdrawn { uid, .. }
+        | Record::StopOrdered { uid, .. }
+        | Record::Ended { uid, .. }
+        | Record::GrantRefused { uid, .. }
+        | Record::Lapsed { uid, .. }
+        | Record::DeletionAsked { uid, .. }
+        | Record::Finished { uid, .. }
+        | Record::Forgotten { uid } => (Some(*uid), true),
+        Record::Adopted { run, .. } => (Some(run.uid), false),
+        Record::Removed { .. } => (None, true),
+        Record::Led { .. }
+        | Record::RecoveryClosed { .. }
+        | Record::RulesDoubted { .. }
+        | Record::RulesConfirmed { .. }
+        | Record::Applied { .. }
+        | Record::TokenMinted { .. }
+        | Record::TokenUsed { .. }
+        | Record::SessionOpened { .. }
+        | Record::DeclaredLost { .. }
+        | Record::OrphanSeen { .. }
+        | Record::OrphanGone { .. }
+        | Record::Audited(_) => (None, false),
+    }
+}

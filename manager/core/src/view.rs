@@ -1,0 +1,278 @@
+//! Objects as readers see them: what people wrote, with a status of what is.
+
+use crate::catalog::Stored;
+use crate::input::{Bodies, Key};
+use crate::queues::Place;
+use crate::workload::Phase;
+use crate::{Workload, World};
+use meridian_objects::{Kind, Spec};
+use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
+use meridian_shared::protocol::RunnerKind;
+use meridian_shared::time::{Now, Wall};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Kueue's name of a job's workload: `job-NAME-` and five characters that tell submissions of one name apart.
+pub fn workload_name(job: &str, submitted: RecordNumber) -> Arc<str> {
+    let mixed = meridian_shared::backoff::splitmix(submitted.0);
+    Arc::from(format!("job-{job}-{:05x}", mixed & 0xf_ffff))
+}
+
+/// RFC 3339, in seconds, as Kubernetes writes times.
+pub fn timestamp(at: Wall) -> String {
+    // Civil date from days (Howard Hinnant, chrono-compatible low-level date algorithms).
+    let (secs, days) = (at.0.div_euclid(1_000), at.0.div_euclid(86_400_000));
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let doe = z.rem_euclid(146_097);
+    let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let day = doy - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    let year = yoe + era * 400 + i64::from(month <= 2);
+    let time = secs.rem_euclid(86_400);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", time / 3_600, time / 60 % 60, time % 60)
+}
+
+impl World {
+    /// Every key that a list shows, for readers that start anew.
+    pub fn keys(&self) -> Vec<Key> {
+        let jobs = self.state.workloads.values().flat_map(|w| [World::key_of(w), Self::workload_key(w)]);
+        self.state.catalog.iter().map(|(k, _)| k.clone()).chain(jobs).collect()
+    }
+
+    fn workload_key(w: &Workload) -> Key {
+        Key { scope: None, kind: Kind::Workload, namespace: Some(w.namespace.clone()), name: workload_name(&w.name, w.submitted) }
+    }
+
+    /// One object with its status, in the storage version; `None` when it is gone.
+    pub fn render(&self, key: &Key, bodies: &dyn Bodies, now: Now) -> Option<Value> {
+        match key.kind {
+            Kind::Job => {
+                let uid = self.uid_of(key.namespace.as_deref()?, &key.name)?;
+                self.render_job(uid, &self.state.workloads[&uid], bodies)
+            }
+            Kind::Workload => {
+                let namespace = key.namespace.as_deref()?;
+                let mut of = self.state.workloads.iter().filter(|(_, w)| &*w.namespace == namespace && key.name.contains(&*w.name));
+                let (uid, w) = of.find(|(_, w)| workload_name(&w.name, w.submitted) == key.name)?;
+                Some(self.render_workload(*uid, w))
+            }
+            _ => self.state.catalog.get(key).map(|stored| self.render_stored(key, stored, now)),
+        }
+    }
+
+    fn render_stored(&self, key: &Key, stored: &Stored, now: Now) -> Value {
+        let mut value = stored.object.stored.clone();
+        let metadata = metadata(&mut value);
+        metadata.insert("uid".into(), json!(stored.uid.to_string()));
+        metadata.insert("resourceVersion".into(), json!(stored.changed.to_string()));
+        metadata.insert("generation".into(), json!(stored.generation));
+        metadata.insert("creationTimestamp".into(), json!(timestamp(stored.created)));
+        if let Some(scope) = &key.scope {
+            metadata.entry("labels").or_insert_with(|| json!({}))["meridian.dev/cluster"] = json!(scope.as_str());
+        }
+        let status = match &stored.object.spec {
+            Spec::ClusterQueue(_) if key.scope.is_none() => Some(self.queue_status(&key.name)),
+            Spec::LocalQueue(_) => Some(self.local_queue_status(key)),
+            Spec::Cluster(_) => Some(self.cluster_status(&ClusterName::new(&key.name), now)),
+            Spec::MultiKueueCluster(_) => {
+                let live = self.live.clusters.contains_key(&ClusterName::new(&key.name));
+                Some(condition(
+                    "Active",
+                    live,
+                    if live { "Active" } else { "NotConnected" },
+                    if live { "Connected" } else { "no agent of this name is connected" },
+                    stored.created,
+                ))
+            }
+            Spec::AdmissionCheck(_) => Some(condition("Active", true, "Active", "The admission check is active", stored.created)),
+            _ => None,
+        };
+        if let Some(status) = status {
+            value["status"] = status;
+        }
+        value
+    }
+
+    fn queue_status(&self, name: &str) -> Value {
+        let of_queue = |w: &&Workload| {
+            let class = self.queues.class(w.class);
+            self.state.catalog.local_queue(&class.namespace, &class.queue).is_some_and(|l| l.cluster_queue == name)
+        };
+        let count = |wanted: fn(Phase) -> bool| self.state.workloads.values().filter(|w| wanted(w.phase)).filter(of_queue).count();
+        let mut flavors: std::collections::BTreeMap<&str, Vec<Value>> = std::collections::BTreeMap::new();
+        for ((flavor, resource), used) in self.queues.usage(name).into_iter().flatten() {
+            flavors.entry(flavor).or_default().push(json!({"name": resource, "total": used.to_string(), "borrowed": "0"}));
+        }
+        let usage: Vec<Value> = flavors.into_iter().map(|(name, resources)| json!({"name": name, "resources": resources})).collect();
+        let mut status = condition("Active", true, "Ready", "Can admit new workloads", Wall(0));
+        status["pendingWorkloads"] = json!(count(|p| p == Phase::Pending));
+        status["reservingWorkloads"] = json!(count(Phase::charged));
+        status["admittedWorkloads"] = json!(count(Phase::granted));
+        status["flavorsReservation"] = json!(usage.clone());
+        status["flavorsUsage"] = json!(usage);
+        status
+    }
+
+    fn local_queue_status(&self, key: &Key) -> Value {
+        let of_queue = |w: &&Workload| {
+            let class = self.queues.class(w.class);
+            key.namespace.as_deref() == Some(&*class.namespace) && class.queue == key.name
+        };
+        let count = |wanted: fn(Phase) -> bool| self.state.workloads.values().filter(|w| wanted(w.phase)).filter(of_queue).count();
+        let mut status = condition("Active", true, "Ready", "Can submit new workloads to the cluster queue", Wall(0));
+        status["pendingWorkloads"] = json!(count(|p| p == Phase::Pending));
+        status["reservingWorkloads"] = json!(count(Phase::charged));
+        status["admittedWorkloads"] = json!(count(Phase::granted));
+        status
+    }
+
+    fn cluster_status(&self, name: &ClusterName, now: Now) -> Value {
+        let live = self.live.clusters.get(name);
+        let member = self.state.members.get(name);
+        let silent = live.is_some_and(|l| now.mono.since(l.heard) > meridian_shared::lease::silence(self.config.term_min));
+        let state = match live {
+            None if member.is_none() => "NeverJoined",
+            None => "NotConnected",
+            Some(_) if silent => "Silent",
+            Some(l) if l.located_elsewhere.is_some() => "Quarantined",
+            Some(l) if !l.inventoried => "Recovering",
+            Some(_) => "Connected",
+        };
+        let cordoned = self.state.catalog.cluster(name).is_some_and(|c| c.cordoned);
+        let mut resources = Map::new();
+        for resource in live.into_iter().flat_map(|l| l.rooms.blocks()).flat_map(|b| b.capacity.keys()) {
+            let rooms = &live.expect("it has blocks").rooms;
+            resources.entry(resource.clone()).or_insert_with(|| json!({"capacity": rooms.capacity(resource), "free": rooms.free(resource)}));
+        }
+        json!({
+            "state": if cordoned { format!("{state},Cordoned") } else { state.to_owned() },
+            "ledger": member.map(|m| m.ledger.to_string()),
+            "session": member.map(|m| m.session.to_string()),
+            "workloads": self.loads.get(name).map_or(0, |l| l.len()),
+            "resources": resources,
+            "runner": live.map(|l| match l.rooms.runner() { RunnerKind::Simulated => "simulated", RunnerKind::Process => "process", RunnerKind::Kubernetes => "kubernetes" }),
+            "enforcement": live.map(|l| if l.rooms.guarded() { "guarded: a gang ends by itself at the lapse" } else { "supervised: a gang's end at the lapse needs its agent" }),
+            "silentForMs": live.map(|l| now.mono.since(l.heard).0),
+        })
+    }
+
+    fn render_job(&self, uid: Uid, w: &Workload, bodies: &dyn Bodies) -> Option<Value> {
+        let mut value: Value = serde_json::from_str(&bodies.body(w.body)?).ok()?;
+        let metadata = metadata(&mut value);
+        metadata.insert("uid".into(), json!(uid.to_string()));
+        metadata.insert("namespace".into(), json!(&*w.namespace));
+        metadata.insert("resourceVersion".into(), json!(w.changed.to_string()));
+        metadata.insert("generation".into(), json!(1));
+        metadata.insert("creationTimestamp".into(), json!(timestamp(w.created)));
+        if let Some(at) = w.deletion {
+            metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));
+        }
+        let class = self.queues.class(w.class);
+        let pods: u32 = class.gang.pod_sets.iter().map(|s| s.count).sum();
+        let at = World::right(w).map(|(_, l)| l.cluster.clone());
+        let mut status = json!({
+            "meridian": {
+                "state": format!("{:?}", w.phase),
+                "cluster": at.as_ref().map(ClusterName::as_str),
+                "region": at.as_ref().and_then(|c| self.state.catalog.cluster(c)).map(|c| c.region.as_str()),
+                "attempts": w.attempts,
+                "pods": pods,
+                "queue": &*class.queue,
+                "fence": w.fence.map(|f| f.to_string()),
+            },
+            "failed": w.pod_failures,
+        });
+        if let Some(started) = w.started {
+            status["startTime"] = json!(timestamp(started));
+        }
+        if w.phase == Phase::Running {
+            status["active"] = json!(pods);
+            status["ready"] = json!(pods);
+        }
+        if let Some(finish) = &w.finished {
+            let kind = if finish.succeeded { "Complete" } else { "Failed" };
+            status["conditions"] = json!([{
+                "type": kind, "status": "True", "reason": finish.reason, "message": finish.message, "lastTransitionTime": timestamp(finish.at), "lastProbeTime": timestamp(finish.at),
+            }]);
+            if finish.succeeded {
+                status["completionTime"] = json!(timestamp(finish.at));
+                status["succeeded"] = json!(pods);
+            }
+        }
+        value["spec"]["suspend"] = json!(!matches!(w.phase, Phase::Granted | Phase::Running | Phase::Finished));
+        value["status"] = status;
+        Some(value)
+    }
+
+    fn render_workload(&self, uid: Uid, w: &Workload) -> Value {
+        let class = self.queues.class(w.class);
+        let at = World::right(w).map(|(_, l)| l.cluster.clone());
+        let pod_sets: Vec<Value> = class.gang.pod_sets.iter().map(|s| json!({"name": s.name, "count": s.count})).collect();
+        let cluster_queue = self.queues.charged_to(uid).cloned();
+        let mut conditions = Vec::new();
+        let mut add = |kind: &str, is: bool, reason: &str, message: String| {
+            conditions.push(json!({"type": kind, "status": if is { "True" } else { "False" }, "reason": reason, "message": message, "lastTransitionTime": timestamp(w.since)}));
+        };
+        let (blocked, _) = self.reasons(w);
+        let waits = blocked.map_or_else(|| "no cluster can start it now".to_owned(), |why| why.words());
+        add(
+            "QuotaReserved",
+            w.phase.charged(),
+            if w.phase.charged() { "QuotaReserved" } else { "Pending" },
+            if w.phase.charged() { "quota reserved".into() } else { waits },
+        );
+        if let Some(cluster) = &at {
+            add("Admitted", true, "Admitted", format!("The workload was admitted on \"{cluster}\""));
+        }
+        if let Some(finish) = &w.finished {
+            add("Finished", true, if finish.succeeded { "Succeeded" } else { "Failed" }, finish.message.clone());
+        }
+        let place = self.queues.waiting(w.class).take(1_000).position(|p| *p == Place::new(w.priority, w.submitted, uid));
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": &*workload_name(&w.name, w.submitted), "namespace": &*w.namespace, "uid": format!("{}", Uid(uid.0 ^ 1)),
+                "resourceVersion": w.changed.to_string(), "creationTimestamp": timestamp(w.created),
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": &*w.name, "uid": uid.to_string(), "controller": true}],
+            },
+            "spec": {"queueName": &*class.queue, "priority": w.priority, "active": true, "podSets": pod_sets},
+            "status": {
+                "conditions": conditions,
+                "clusterName": at.as_ref().map(ClusterName::as_str),
+                "admission": cluster_queue.map(|q| json!({"clusterQueue": &*q, "podSetAssignments": [{"name": class.gang.pod_sets.first().map(|s| s.name.clone()), "flavors": w.flavors}]})),
+                "meridian": {
+                    "state": format!("{:?}", w.phase), "placeInClass": place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
+                    "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": timestamp(s.granted), "over": s.over.map(timestamp), "end": s.end})).collect::<Vec<_>>(),
+                },
+            },
+        })
+    }
+}
+
+fn metadata(value: &mut Value) -> &mut Map<String, Value> {
+    if !value["metadata"].is_object() {
+        value["metadata"] = json!({});
+    }
+    value["metadata"].as_object_mut().expect("made an object above")
+}
+
+fn condition(kind: &str, is: bool, reason: &str, message: &str, at: Wall) -> Value {
+    json!({"conditions": [{"type": kind, "status": if is { "True" } else { "False" }, "reason": reason, "message": message, "lastTransitionTime": timestamp(at)}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_are_rfc_3339() {
+        assert_eq!(timestamp(Wall(0)), "1970-01-01T00:00:00Z");
+        assert_eq!(timestamp(Wall(951_782_400_000)), "2000-02-29T00:00:00Z");
+        assert_eq!(timestamp(Wall(1_795_219_199_999)), "2026-11-20T23:59:59Z");
+        assert_eq!(timestamp(Wall(-1)), "1969-12-31T23:59:59Z");
+    }
+}

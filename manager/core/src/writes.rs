@@ -1,0 +1,396 @@
+//! People's changes: judged as a whole, then recorded as a whole. Nothing of a rejected request is applied.
+
+use crate::audit::Entry;
+use crate::catalog::Catalog;
+use crate::input::{Actor, Change, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
+use crate::record::{Class, Record, Submission};
+use crate::turn::Turn;
+use crate::workload::Phase;
+use crate::{World, residency};
+use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting};
+use meridian_objects::{Kind, Object, job_to_workload};
+use meridian_shared::ids::{ClusterName, ContentHash, Uid};
+use meridian_shared::lease;
+use meridian_shared::protocol::{OnLoss, StopReason};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Most changes in one transaction.
+pub(crate) const CHANGES_MAX: usize = 10_000;
+
+/// Labels that name one workload and decide nothing.
+const NAMING_LABELS: [&str; 4] = ["job-name", "batch.kubernetes.io/job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
+
+impl Turn<'_> {
+    pub(crate) fn write(&mut self, write: Write) {
+        if write.changes.len() > CHANGES_MAX {
+            let message = format!("{} changes in one request, at most {CHANGES_MAX} are taken: split it", write.changes.len());
+            return self.reply(Reply::Rejected(vec![Rejection { index: 0, reason: RejectionReason::Invalid, field: None, message }]));
+        }
+        // Judge everything against a copy of the catalog first: later changes may refer to earlier ones.
+        let mut catalog = self.world.state.catalog.clone();
+        let mut rejections = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (index, change) in write.changes.iter().enumerate() {
+            if let Err(mut rejection) = self.judge_change(&mut catalog, change, &write.actor, &mut seen) {
+                rejection.index = index;
+                rejections.push(rejection);
+            }
+        }
+        for (index, change) in write.changes.iter().enumerate() {
+            if let Change::Put { object, scope: None, .. } = change
+                && let Err(mut rejection) = judge_references(&catalog, object)
+            {
+                rejection.index = index;
+                rejections.push(rejection);
+            }
+        }
+        if !rejections.is_empty() {
+            rejections.sort_by_key(|r| r.index);
+            return self.reply(Reply::Rejected(rejections));
+        }
+        let rules_before = self.world.state.rules;
+        let written = write.changes.into_iter().map(|change| self.perform(change, &write.actor, write.dry_run)).collect();
+        if self.world.state.rules != rules_before {
+            self.rejudge();
+        }
+        self.reply(Reply::Written(written));
+    }
+
+    fn judge_change(&self, catalog: &mut Catalog, change: &Change, by: &Actor, seen: &mut BTreeSet<Key>) -> Result<(), Rejection> {
+        match change {
+            Change::Put { object, scope, uid, mode } => {
+                let key = key_of(object, scope.as_ref());
+                if !seen.insert(key.clone()) {
+                    return reject(RejectionReason::Invalid, None, format!("{key} appears twice in one request"));
+                }
+                if object.kind == Kind::Workload {
+                    return reject(RejectionReason::Forbidden, None, "workloads are made from jobs: submit the job".into());
+                }
+                let (exists, changed) = match object.kind {
+                    Kind::Job => {
+                        let there = self.job_at(&key);
+                        (there.is_some(), there.and_then(|u| self.workload(u)).map(|w| w.changed))
+                    }
+                    _ => (catalog.get(&key).is_some(), catalog.get(&key).map(|s| s.changed)),
+                };
+                match (mode, exists) {
+                    (PutMode::Create, true) => return reject(RejectionReason::AlreadyExists, None, format!("{key} already exists")),
+                    (PutMode::Replace(_), false) => return reject(RejectionReason::NotFound, None, format!("{key} doesn't exist")),
+                    (PutMode::Replace(Some(version)), true) if changed != Some(*version) => {
+                        return reject(RejectionReason::Conflict, None, format!("{key} changed since version {version}: read it again and repeat the change"));
+                    }
+                    _ => {}
+                }
+                if object.kind == Kind::Job {
+                    return self.judge_job(catalog, object, &key);
+                }
+                catalog.put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
+                Ok(())
+            }
+            Change::Delete { key, uid } => {
+                let there = match key.kind {
+                    Kind::Job => self.job_at(key),
+                    _ => catalog.get(key).map(|s| s.uid),
+                };
+                match (there, uid) {
+                    (None, _) => reject(RejectionReason::NotFound, None, format!("{key} doesn't exist")),
+                    (Some(has), Some(wanted)) if has != *wanted => reject(RejectionReason::Conflict, None, format!("{key} has another uid now")),
+                    (Some(_), _) => {
+                        self.judge_delete(key)?;
+                        catalog.remove(key);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    fn judge_delete(&self, key: &Key) -> Result<(), Rejection> {
+        if key.scope.is_some() {
+            return Ok(());
+        }
+        let holds = |kind: &str, count: usize| reject(RejectionReason::Conflict, None, format!("{key} still has {count} {kind}: end or delete them first"));
+        match key.kind {
+            Kind::Cluster => match self.world.loads.get(&ClusterName::new(&key.name)).map_or(0, |l| l.len()) {
+                0 => Ok(()),
+                n => holds("workloads", n),
+            },
+            Kind::LocalQueue => {
+                let uses = |w: &&crate::Workload| {
+                    let class = self.world.queues.class(w.class);
+                    w.phase != Phase::Finished && key.namespace.as_deref() == Some(&*class.namespace) && class.queue == key.name
+                };
+                match self.world.state.workloads.values().filter(|w| w.phase.charged()).filter(uses).count() {
+                    0 => Ok(()),
+                    n => holds("charged workloads", n),
+                }
+            }
+            Kind::ClusterQueue => match self.world.queues.usage(&key.name).map_or(0, |u| u.len()) {
+                0 => Ok(()),
+                n => holds("charged resources", n),
+            },
+            Kind::Workload => reject(RejectionReason::Forbidden, None, "workloads go with their job: delete the job".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn job_at(&self, key: &Key) -> Option<Uid> {
+        self.world.uid_of(key.namespace.as_deref().unwrap_or("default"), &key.name)
+    }
+
+    fn judge_job(&self, catalog: &Catalog, object: &Object, key: &Key) -> Result<(), Rejection> {
+        let invalid = |field: &str, message: String| reject(RejectionReason::Invalid, Some(field), message);
+        if let Some(uid) = self.job_at(key) {
+            let there = self.workload(uid).expect("names lead to workloads");
+            let same = there.body == body_hash(object, uid);
+            return if same {
+                Ok(())
+            } else {
+                invalid("spec", format!("{key} exists with another spec, and a job's spec can't be changed: delete it and create it again"))
+            };
+        }
+        let job = job_to_workload(object).map_err(|errors| {
+            let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Rejection { index: 0, reason: RejectionReason::Invalid, field: errors.first().map(|e| e.field.to_string()), message: all.join("; ") }
+        })?;
+        let queue = &job.queue;
+        let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
+        if catalog.local_queue(&namespace, queue).is_none() {
+            return invalid(
+                "metadata.labels[kueue.x-k8s.io/queue-name]",
+                format!("there is no local queue `{queue}` in namespace `{namespace}`: create it first, or name one of {}", known_queues(catalog, &namespace)),
+            );
+        }
+        if catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).is_none() {
+            let name = job.priority_class.as_deref().or(job.pod_priority_class.as_deref()).unwrap_or_default();
+            return invalid("metadata.labels[kueue.x-k8s.io/priority-class]", format!("there is no priority class `{name}`: create it first"));
+        }
+        let (term, _) = self.lease_of(catalog, &namespace, queue);
+        if let Some(grace) = job.grace_period
+            && grace > lease::stop_budget(term)
+        {
+            return invalid(
+                "spec.template.spec.terminationGracePeriodSeconds",
+                format!(
+                    "a grace period of {grace} is longer than the stop budget of {} that a lease term of {term} leaves: shorten it, or choose a longer term",
+                    lease::stop_budget(term)
+                ),
+            );
+        }
+        self.judge_place(catalog, &class_of(object, &job, &namespace, queue))
+    }
+
+    /// Refuses a job that no declared cluster may ever run by policy, and what may not be stored where this manager is.
+    fn judge_place(&self, catalog: &Catalog, class: &Class) -> Result<(), Rejection> {
+        if let Some(here) = &self.world.config.jurisdiction {
+            for (name, version, policy) in catalog.residency_policies().filter(|(_, _, p)| residency::matches(catalog, p, class)) {
+                let stays = policy.allow.as_ref().is_none_or(|a| a.jurisdictions.is_empty() || a.jurisdictions.contains(here));
+                if !stays || policy.deny.jurisdictions.contains(here) {
+                    return reject(
+                        RejectionReason::Forbidden,
+                        None,
+                        format!(
+                            "residency policy `{name}` (version {version}) doesn't allow this workload to be stored in `{here}`, where this manager is: submit it to a manager in an allowed jurisdiction"
+                        ),
+                    );
+                }
+            }
+        }
+        let denied: Vec<_> = catalog.clusters().map(|(name, _)| residency::judge(catalog, class, &name, self.world.config.residency_required)).collect();
+        // Only a rule that names places can never change its mind; an unknown place or a cluster still to come can.
+        match denied.iter().find_map(|d| d.as_ref().err()) {
+            Some(why) if denied.iter().all(Result::is_err) => reject(RejectionReason::Forbidden, None, format!("no cluster may run this workload: {why}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn perform(&mut self, change: Change, by: &Actor, dry_run: bool) -> Written {
+        match change {
+            Change::Put { object, scope, uid, .. } if object.kind == Kind::Job => self.submit(*object, scope, uid, by, dry_run),
+            Change::Put { object, scope, uid, .. } => {
+                let key = key_of(&object, scope.as_ref());
+                let there = self.world.state.catalog.get(&key);
+                let result = match there {
+                    None => WriteResult::Created,
+                    Some(stored) if stored.object.stored == object.stored => WriteResult::Unchanged,
+                    Some(_) => WriteResult::Configured,
+                };
+                let uid = there.map_or(uid, |s| s.uid);
+                let warnings = match &scope {
+                    None => meridian_objects::not_honoured(&object),
+                    Some(_) => meridian_objects::not_honoured_by_cluster(&object),
+                };
+                let warnings = warnings.iter().map(ToString::to_string).collect();
+                if !dry_run && result != WriteResult::Unchanged {
+                    self.audit_change(&key, by, if result == WriteResult::Created { "created" } else { "changed" });
+                    self.record(Record::Applied { key: key.clone(), object, uid, at: self.now.wall, by: by.clone() });
+                    self.stir();
+                }
+                Written { key, uid, result, warnings }
+            }
+            Change::Delete { key, .. } => self.delete(key, by, dry_run),
+        }
+    }
+
+    fn audit_change(&mut self, key: &Key, by: &Actor, how: &str) {
+        if Catalog::is_rule(key.kind) {
+            let entry = Entry {
+                action: "rule".into(),
+                subject: key.to_string(),
+                cluster: key.scope.as_ref().map(ToString::to_string),
+                verdict: Some(how.into()),
+                rule: None,
+                detail: None,
+            };
+            self.audit(by.clone(), entry);
+        }
+    }
+
+    fn submit(&mut self, object: Object, scope: Option<ClusterName>, uid: Uid, by: &Actor, dry_run: bool) -> Written {
+        let key = key_of(&object, scope.as_ref());
+        if let Some(uid) = self.job_at(&key) {
+            return Written { key, uid, result: WriteResult::Unchanged, warnings: Vec::new() };
+        }
+        let warnings = meridian_objects::not_honoured(&object).iter().map(ToString::to_string).collect();
+        let written = Written { key: key.clone(), uid, result: WriteResult::Created, warnings };
+        if dry_run {
+            return written;
+        }
+        let job = job_to_workload(&object).expect("judged before");
+        let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
+        let queue = job.queue.clone();
+        let (term, on_loss) = self.lease_of(&self.world.state.catalog, &namespace, &queue);
+        let class = class_of(&object, &job, &namespace, &queue);
+        let priority = self.world.state.catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).unwrap_or(0);
+        let body: Arc<str> = Arc::from(body_text(&object, uid));
+        let hash = ContentHash::of(body.as_bytes());
+        self.new_bodies.insert(hash, body);
+        let submission = Submission {
+            uid,
+            namespace,
+            name: key.name.clone(),
+            class,
+            priority,
+            body: hash,
+            term,
+            on_loss,
+            ttl: job.ttl_after_finished,
+            at: self.now.wall,
+            by: by.clone(),
+        };
+        self.record(Record::Submitted(Box::new(submission)));
+        self.world.live.dirty = true;
+        written
+    }
+
+    fn delete(&mut self, key: Key, by: &Actor, dry_run: bool) -> Written {
+        if key.kind != Kind::Job {
+            let uid = self.world.state.catalog.get(&key).map_or(Uid(0), |s| s.uid);
+            if !dry_run {
+                self.audit_change(&key, by, "deleted");
+                self.record(Record::Removed { key: key.clone(), by: by.clone() });
+                self.stir();
+            }
+            return Written { key, uid, result: WriteResult::Deleted, warnings: Vec::new() };
+        }
+        let uid = self.job_at(&key).expect("judged before");
+        let phase = self.workload(uid).expect("names lead to workloads").phase;
+        let result = if phase.granted() { WriteResult::Deleting } else { WriteResult::Deleted };
+        if !dry_run {
+            if self.workload(uid).is_some_and(|w| w.deletion.is_none()) {
+                self.record(Record::DeletionAsked { uid, at: self.now.wall, by: by.clone() });
+            }
+            self.end(uid, StopReason::Cancelled, by);
+        }
+        Written { key, uid, result, warnings: Vec::new() }
+    }
+
+    /// Ends a workload: at once where no cluster has the right to run it, else by an ordered stop.
+    pub(crate) fn end(&mut self, uid: Uid, reason: StopReason, by: &Actor) {
+        self.withdraw_open(uid);
+        let Some(workload) = self.workload(uid) else { return };
+        match World::right(workload).and_then(|(_, leg)| leg.fence) {
+            Some(fence) => self.order_stop(uid, fence, reason, by),
+            None if workload.deletion.is_some() => {
+                self.record(Record::Forgotten { uid });
+                self.stir();
+            }
+            None => {}
+        }
+    }
+
+    /// Lease term and loss mode for a job of this queue, as the dispatch policy says now.
+    fn lease_of(&self, catalog: &Catalog, namespace: &str, queue: &str) -> (meridian_shared::time::Millis, OnLoss) {
+        let cluster_queue = catalog.local_queue(namespace, queue).map(|q| q.cluster_queue.clone()).unwrap_or_default();
+        match catalog.dispatch_policy(&cluster_queue) {
+            Some(policy) => {
+                let mode = match policy.on_cluster_loss.mode {
+                    ClusterLossMode::Fence => OnLoss::Fence,
+                    ClusterLossMode::Wait => OnLoss::Wait,
+                };
+                (policy.on_cluster_loss.term.max(self.world.config.term_min), mode)
+            }
+            None => (self.world.config.term.max(self.world.config.term_min), OnLoss::Fence),
+        }
+    }
+}
+
+/// What an object refers to must exist, or be in the same request.
+fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection> {
+    use meridian_objects::Spec;
+    match &object.spec {
+        Spec::LocalQueue(spec) if catalog.cluster_queue(&spec.cluster_queue).is_none() => reject(
+            RejectionReason::Invalid,
+            Some("spec.clusterQueue"),
+            format!("there is no cluster queue `{}`: apply it before or together with the local queue", spec.cluster_queue),
+        ),
+        Spec::DispatchPolicy(spec) => {
+            let _: &QuotaWhileWaiting = &spec.quota_while_waiting;
+            lease::fits(spec.on_cluster_loss.term, spec.on_cluster_loss.term)
+                .or_else(|why| reject(RejectionReason::Invalid, Some("spec.onClusterLoss.term"), why))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn known_queues(catalog: &Catalog, namespace: &str) -> String {
+    let names: Vec<String> =
+        catalog.iter().filter(|(k, _)| k.kind == Kind::LocalQueue && k.namespace.as_deref() == Some(namespace)).map(|(k, _)| format!("`{}`", k.name)).collect();
+    if names.is_empty() { "none (the namespace has no queue)".into() } else { names.join(", ") }
+}
+
+fn reject(reason: RejectionReason, field: Option<&str>, message: String) -> Result<(), Rejection> {
+    Err(Rejection { index: 0, reason, field: field.map(str::to_owned), message })
+}
+
+/// The key of an object as it will be stored.
+pub(crate) fn key_of(object: &Object, scope: Option<&ClusterName>) -> Key {
+    Key { scope: scope.cloned(), kind: object.kind, namespace: object.namespace_or_default().map(Arc::from), name: Arc::from(object.name.as_str()) }
+}
+
+/// The stored body of a job: its whole manifest, with the uid so that equal jobs have bodies of their own.
+fn body_text(object: &Object, uid: Uid) -> String {
+    let mut manifest = object.stored.clone();
+    manifest["metadata"]["uid"] = serde_json::Value::String(uid.to_string());
+    manifest.to_string()
+}
+
+fn body_hash(object: &Object, uid: Uid) -> ContentHash {
+    ContentHash::of(body_text(object, uid).as_bytes())
+}
+
+fn class_of(object: &Object, job: &meridian_objects::JobWorkload, namespace: &Arc<str>, queue: &str) -> Class {
+    let mut labels = object.labels.clone();
+    for label in NAMING_LABELS {
+        labels.remove(label);
+    }
+    Class {
+        namespace: namespace.clone(),
+        queue: Arc::from(queue),
+        kind: Arc::from("Job"),
+        labels,
+        regions: job.regions.iter().cloned().collect(),
+        gang: Arc::new(job.gang.clone()),
+    }
+}

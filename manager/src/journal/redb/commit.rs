@@ -1,0 +1,180 @@
+//! The one transaction of a commit, and what is tried when the disk is full.
+
+use super::super::encoding::{CHUNK_BYTES, SnapshotRow, State, Table, seal};
+use super::super::medium::io_error;
+use super::super::{BATCH_BYTES_MAX, Batch, Error, Found, Meta, Snapshot, VALUE_BYTES_MAX};
+use super::read::{blame, contained};
+use super::{AUDIT, BODY, LOG, META, META_KEY, RedbJournal, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY, Trouble};
+use ::redb::{ReadableTable, WriteTransaction};
+use meridian_shared::ids::RecordNumber;
+
+impl RedbJournal {
+    pub(super) fn commit_batch(&mut self, batch: &Batch) -> Result<(), Error> {
+        self.ready()?;
+        validate(batch, self.state.truncated)?;
+        if let Err(error) = self.condition(batch) {
+            self.poison();
+            return Err(error);
+        }
+        if self.urgent_only && !batch.urgent && !self.regain_reserve() {
+            return Err(Error::Full { place: self.place() });
+        }
+        let next = self.state.after(batch);
+        let written = self.transact(next, |txn, known| put(txn, batch, known));
+        match written {
+            Err(Error::Full { .. }) if batch.urgent && !self.urgent_only => self.commit_with_reserve(batch, next),
+            written => written,
+        }
+    }
+
+    pub(super) fn accept(&mut self) -> Result<(), Error> {
+        self.ready()?;
+        let identity = self.medium.identity().map_err(io_error("look at", self.place()))?;
+        let meta = Meta { identity, ..self.meta };
+        let next = State { commits: self.state.commits + 1, ..self.state };
+        self.transact(next, |txn, _| Ok(txn.open_table(META)?.insert(META_KEY, meta.encode().as_slice()).map(drop)?))?;
+        self.meta = meta;
+        Ok(())
+    }
+
+    /// Tries to keep the reserve back again; true when it is.
+    pub(super) fn regain_reserve(&mut self) -> bool {
+        self.urgent_only = self.medium.hold_reserve().is_err();
+        !self.urgent_only
+    }
+
+    /// Who may write: the last writer or a later leadership, who has seen all that is there.
+    fn condition(&self, batch: &Batch) -> Result<(), Error> {
+        let known = self.state;
+        let later = batch.leadership.epoch > known.leadership.epoch || batch.leadership == known.leadership;
+        let why = if !later {
+            format!("leadership `{}` has written, and `{}` is not a later one", known.leadership, batch.leadership)
+        } else if batch.after != known.last {
+            format!("its last record is `{}`, not `{}`", known.last, batch.after)
+        } else {
+            return Ok(());
+        };
+        Err(Error::Fenced { place: self.place(), why })
+    }
+
+    /// Runs one transaction from the known state to `next`. After an error the journal is poisoned and `next` is kept as
+    /// what may have become durable.
+    fn transact(&mut self, next: State, change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Trouble>) -> Result<(), Error> {
+        if self.medium.identity().ok() != Some(self.identity) {
+            self.poison();
+            return Err(Error::Replaced { place: self.place() });
+        }
+        self.watch.take_full();
+        let written =
+            contained(&self.shared.place, || self.write(next, change)).map_err(|trouble| blame("write to", &self.shared.place, Some(&self.watch), trouble));
+        match written {
+            Ok(()) => self.state = next,
+            Err(_) => {
+                self.attempted = Some(next);
+                self.poison();
+            }
+        }
+        written
+    }
+
+    fn write(&self, next: State, change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Trouble>) -> Result<(), Trouble> {
+        let slot = self.shared.read();
+        let database = slot.as_ref().ok_or_else(|| Error::Poisoned { place: self.place() })?;
+        // durable on return is redb's default; quick repair would halve the rate of small commits for a faster start
+        let txn = database.begin_write()?;
+        {
+            let mut own = txn.open_table(META)?;
+            let stored = own.insert(STATE_KEY, next.encode().as_slice())?.map(|value| value.value().to_vec());
+            if stored.as_deref() != Some(&self.state.encode()) {
+                return Err(Error::Fenced { place: self.place(), why: "another writer has changed it".into() }.into());
+            }
+        }
+        change(&txn, &self.state)?;
+        Ok(txn.commit()?)
+    }
+
+    fn commit_with_reserve(&mut self, batch: &Batch, next: State) -> Result<(), Error> {
+        self.medium.release_reserve().map_err(io_error("free space for", self.place()))?;
+        self.urgent_only = true;
+        let known = self.state;
+        match self.reopen()? {
+            Found::Unknown => Ok(()),
+            Found::Acknowledged => self.transact(next, |txn, known| put(txn, batch, known)),
+            Found::Foreign => {
+                // the engine's own reload must find it foreign as well
+                self.state = known;
+                self.poison();
+                Err(Error::Fenced { place: self.place(), why: "another writer has changed it".into() })
+            }
+        }
+    }
+}
+
+/// Whether a batch agrees with itself and keeps the limits.
+fn validate(batch: &Batch, truncated: RecordNumber) -> Result<(), Error> {
+    let values = || batch.records.iter().chain(&batch.audit).chain(batch.bodies.iter().map(|(_, body)| body));
+    let largest = values().map(Vec::len).max().unwrap_or(0);
+    let total: usize = values().map(Vec::len).sum();
+    let why = if batch.first <= batch.after {
+        format!("its first record `{}` is not after `{}`", batch.first, batch.after)
+    } else if batch.records.len() as u64 > u64::MAX - batch.first.0 {
+        "record numbers would overflow".into()
+    } else if largest > VALUE_BYTES_MAX {
+        format!("a value of `{largest}` bytes is larger than `{VALUE_BYTES_MAX}`")
+    } else if total > BATCH_BYTES_MAX {
+        format!("`{total}` bytes are more than `{BATCH_BYTES_MAX}`")
+    } else if batch.snapshot.as_ref().is_some_and(|snapshot| snapshot.through > batch.last() || snapshot.through < truncated) {
+        format!("its snapshot is not between `{truncated}` and `{}`", batch.last())
+    } else {
+        return Ok(());
+    };
+    Err(Error::Invalid { why })
+}
+
+fn put(txn: &WriteTransaction, batch: &Batch, known: &State) -> Result<(), Trouble> {
+    if !batch.records.is_empty() {
+        let mut log = txn.open_table(LOG)?;
+        for (number, record) in (batch.first.0..).zip(&batch.records) {
+            log.insert(number, seal(Table::Log, number.into(), record).0.as_slice())?;
+        }
+    }
+    if !batch.audit.is_empty() {
+        let mut audit = txn.open_table(AUDIT)?;
+        for (number, line) in (known.audit_next..).zip(&batch.audit) {
+            audit.insert(number, seal(Table::Audit, number.into(), line).0.as_slice())?;
+        }
+    }
+    if !batch.bodies.is_empty() || !batch.drop_bodies.is_empty() {
+        let mut bodies = txn.open_table(BODY)?;
+        for hash in &batch.drop_bodies {
+            bodies.remove(hash.0)?;
+        }
+        for (hash, body) in &batch.bodies {
+            if bodies.get(hash.0)?.is_none() {
+                bodies.insert(hash.0, seal(Table::Body, hash.0, body).0.as_slice())?;
+            }
+        }
+    }
+    match &batch.snapshot {
+        Some(snapshot) => put_snapshot(txn, snapshot, batch.last()),
+        None => Ok(()),
+    }
+}
+
+fn put_snapshot(txn: &WriteTransaction, snapshot: &Snapshot, last: RecordNumber) -> Result<(), Trouble> {
+    let row = SnapshotRow::of(snapshot.through, &snapshot.bytes);
+    txn.open_table(META)?.insert(SNAPSHOT_KEY, row.encode().as_slice())?;
+    txn.delete_table(SNAPSHOT)?;
+    let mut chunks = txn.open_table(SNAPSHOT)?;
+    for (number, chunk) in (0_u64..).zip(snapshot.bytes.chunks(CHUNK_BYTES)) {
+        chunks.insert(number, seal(Table::Snapshot, number.into(), chunk).0.as_slice())?;
+    }
+    if snapshot.through >= last {
+        // dropping the table is much faster than removing every record
+        txn.delete_table(LOG)?;
+        txn.open_table(LOG)?;
+        return Ok(());
+    }
+    txn.open_table(LOG)?.retain_in(..=snapshot.through.0, |_, _| false)?;
+    Ok(())
+}

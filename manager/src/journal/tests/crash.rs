@@ -1,0 +1,142 @@
+//! Thousands of crash points: nothing acknowledged is lost, nothing unacknowledged appears in part, every open succeeds.
+
+use super::*;
+use crate::journal::{Error, Found};
+
+/// What the lives went through, so that a run that proves nothing fails.
+#[derive(Debug, Default)]
+struct Tally {
+    crashes: u32,
+    crashes_in_recovery: u32,
+    commits: u32,
+    unknown_kept: u32,
+    unknown_lost: u32,
+    failed_syncs: u32,
+}
+
+/// One journal over many deaths.
+struct Life {
+    random: Random,
+    disk: FaultyDisk,
+    journal: RedbJournal,
+    expect: Contents,
+    epoch: u64,
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        let lose = [8, 128, 512, 900][seed as usize % 4];
+        let disk = FaultyDisk::new(seed, 42, Faults { lose, tear: lose, ..Faults::default() });
+        let journal = RedbJournal::init_on(disk.clone(), ID, MADE).unwrap();
+        Self { random: Random(seed), disk, journal, expect: Contents::default(), epoch: 1 }
+    }
+
+    fn batch(&mut self) -> Batch {
+        let random = &mut self.random;
+        let mut batch = Batch::new(Leadership { epoch: self.epoch, id: 1 }, RecordNumber(self.expect.last));
+        batch.first.0 += random.below(20) / 19 * random.below(1000);
+        batch.records = (0..random.below(6)).map(|_| random.bytes(700)).collect();
+        batch.audit = (0..random.below(3)).map(|_| random.bytes(90)).collect();
+        batch.bodies = (0..random.below(3) / 2).map(|_| (ContentHash(random.below(12).into()), random.bytes(9_000))).collect();
+        batch.drop_bodies = (0..random.below(3) / 2).map(|_| ContentHash(random.below(12).into())).collect();
+        if random.below(8) == 0 {
+            let floor = self.expect.snapshot.as_ref().map_or(0, |snapshot| snapshot.through.0);
+            let through = RecordNumber(floor + random.below(batch.last().0 - floor + 1));
+            batch.snapshot = Some(Snapshot { through, bytes: random.bytes(5_000) });
+        }
+        batch
+    }
+
+    fn contents(&self) -> Contents {
+        Contents::of(&self.journal, 0..12)
+    }
+
+    /// Commits under a fault until one commit fails; returns what it would have made.
+    fn commit_until_failure(&mut self, tally: &mut Tally) -> Option<Contents> {
+        for _ in 0..8 {
+            let batch = self.batch();
+            let next = self.expect.after(&batch);
+            match self.journal.commit(&batch) {
+                Ok(()) => {
+                    self.expect = next;
+                    tally.commits += 1;
+                }
+                Err(Error::Io { .. }) => return Some(next),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        None
+    }
+
+    /// The journal holds what was acknowledged, or that and the whole commit whose outcome nobody knew.
+    fn settle(&mut self, unknown: Option<Contents>, tally: &mut Tally) -> bool {
+        let found = self.contents();
+        if found == self.expect {
+            tally.unknown_lost += u32::from(unknown.is_some());
+            return false;
+        }
+        assert_eq!(Some(&found), unknown.as_ref(), "acknowledged: {:?}", self.expect.last);
+        tally.unknown_kept += 1;
+        self.expect = found;
+        true
+    }
+
+    fn die_and_come_back(&mut self, tally: &mut Tally) {
+        let operations = self.random.below(30);
+        self.disk.power_off_after(operations);
+        let unknown = self.commit_until_failure(tally);
+        self.disk = if self.random.below(5) == 0 { self.disk.kill() } else { self.disk.crash() };
+        tally.crashes += 1;
+        while self.random.below(4) == 0 {
+            let operations = self.random.below(6);
+            self.disk.power_off_after(operations);
+            drop(RedbJournal::open_on(self.disk.clone()));
+            self.disk = self.disk.crash();
+            tally.crashes += 1;
+            tally.crashes_in_recovery += 1;
+        }
+        self.journal = RedbJournal::open_on(self.disk.clone()).expect("every open succeeds");
+        self.settle(unknown, tally);
+        self.epoch += 1;
+    }
+
+    fn fail_a_sync(&mut self, tally: &mut Tally) {
+        self.disk.fail_syncs(1);
+        let Some(unknown) = self.commit_until_failure(tally) else { panic!("a failed sync must fail a commit") };
+        tally.failed_syncs += 1;
+        assert!(matches!(self.journal.heartbeat(), Err(Error::Poisoned { .. })));
+        let found = self.journal.reload().expect("every reload succeeds");
+        let same = self.expect == unknown;
+        let kept = self.settle(Some(unknown), tally);
+        assert!(same || found == if kept { Found::Unknown } else { Found::Acknowledged }, "{found:?}");
+    }
+}
+
+#[test]
+fn no_crash_loses_or_invents_a_commit() {
+    let mut tally = Tally::default();
+    for seed in 0..40 {
+        let mut life = Life::new(seed);
+        for _ in 0..80 {
+            match life.random.below(6) {
+                0 => life.fail_a_sync(&mut tally),
+                _ => life.die_and_come_back(&mut tally),
+            }
+        }
+    }
+    assert!(tally.crashes >= 3_000 && tally.crashes_in_recovery >= 300 && tally.failed_syncs >= 200, "{tally:?}");
+    assert!(tally.unknown_kept >= 100 && tally.unknown_lost >= 300 && tally.commits >= 2_000, "{tally:?}");
+}
+
+#[test]
+fn one_seed_gives_one_history() {
+    let run = || {
+        let mut tally = Tally::default();
+        let mut life = Life::new(7);
+        for _ in 0..20 {
+            life.die_and_come_back(&mut tally);
+        }
+        (format!("{tally:?}"), life.expect, life.journal.chain(), life.disk.image())
+    };
+    assert!(run() == run());
+}

@@ -1,0 +1,93 @@
+//! The mark in shared memory: whatever is doubtful is no mark.
+
+use super::*;
+use crate::journal::mark::{self, BootId, Mark, MarkWriter};
+use meridian_shared::time::{Millis, Mono};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+const BOOT: BootId = BootId(3);
+const NOW: Mono = Mono(100_000);
+const AGE_MAX: Millis = Millis(5_000);
+
+fn mark_of(journal: &dyn Journal) -> Mark {
+    Mark { journal: ID, leadership: journal.leadership(), last: journal.last(), chain: journal.chain(), boot: BOOT, at: Mono(NOW.0 - 1_000) }
+}
+
+#[test]
+fn a_mark_vouches_for_the_journal_that_was_left_and_for_no_other() {
+    let (disk, mut journal) = fresh();
+    journal.commit(&batch(&journal, &["a"])).unwrap();
+    let good = mark_of(&journal);
+    let vouches = |mark: Mark, journal: &dyn Journal| mark.vouches_for(journal, BOOT, NOW, AGE_MAX);
+    assert!(vouches(good, &journal));
+    let bad = [
+        Mark { journal: JournalId(9), ..good },
+        Mark { leadership: Leadership { epoch: 1, id: 78 }, ..good },
+        Mark { last: RecordNumber(2), ..good },
+        Mark { chain: good.chain ^ 1, ..good },
+        Mark { boot: BootId(4), ..good },
+        Mark { at: Mono(NOW.0 + 1), ..good },
+        Mark { at: Mono(NOW.0 - AGE_MAX.0), ..good },
+    ];
+    for mark in bad {
+        assert!(!vouches(mark, &journal), "{mark:?}");
+    }
+    journal.heartbeat().unwrap();
+    assert!(vouches(good, &journal), "a heartbeat is no record");
+    journal.commit(&batch(&journal, &["b"])).unwrap();
+    assert!(!vouches(good, &journal));
+    drop(journal);
+    let copy = FaultyDisk::from_image(disk.image(), 1, 43, Faults::default());
+    let copy = RedbJournal::open_on(copy).unwrap();
+    assert!(!vouches(mark_of(&copy), &copy), "a copy in another file needs the wait");
+}
+
+#[test]
+fn what_was_written_is_read_and_the_last_write_counts() {
+    let room = tempfile::tempdir().unwrap();
+    let (_, journal) = fresh();
+    assert_eq!(mark::read(room.path(), ID), None);
+    let writer = MarkWriter::open(room.path(), ID).unwrap();
+    assert_eq!(mark::read(room.path(), ID), None, "an empty file is no mark");
+    for last in [1, 2] {
+        let mark = Mark { last: RecordNumber(last), ..mark_of(&journal) };
+        writer.write(&mark).unwrap();
+        assert_eq!(mark::read(room.path(), ID), Some(mark));
+    }
+    writer.write(&Mark { journal: JournalId(5), ..mark_of(&journal) }).unwrap();
+    assert_eq!(mark::read(room.path(), ID), None, "it speaks of another journal");
+}
+
+#[test]
+fn torn_long_shared_and_linked_marks_are_none() {
+    let room = tempfile::tempdir().unwrap();
+    let path = mark::path(room.path(), ID);
+    let (_, journal) = fresh();
+    let good = mark_of(&journal);
+    let writer = MarkWriter::open(room.path(), ID).unwrap();
+    let bytes = good.encode();
+    for at in 0..bytes.len() {
+        let mut torn = bytes;
+        torn[at] ^= 1;
+        fs::write(&path, torn).unwrap();
+        assert_eq!(mark::read(room.path(), ID), None, "byte {at}");
+        fs::write(&path, &bytes[..at]).unwrap();
+        assert_eq!(mark::read(room.path(), ID), None, "cut at {at}");
+    }
+    fs::write(&path, [&bytes[..], b"x"].concat()).unwrap();
+    assert_eq!(mark::read(room.path(), ID), None);
+    fs::write(&path, bytes).unwrap();
+    assert_eq!(mark::read(room.path(), ID), Some(good));
+
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(mark::read(room.path(), ID), None, "everybody may write it");
+    assert!(MarkWriter::open(room.path(), ID).is_err());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let elsewhere = room.path().join("elsewhere");
+    fs::rename(&path, &elsewhere).unwrap();
+    symlink(&elsewhere, &path).unwrap();
+    assert_eq!(mark::read(room.path(), ID), None, "a link");
+    assert!(MarkWriter::open(room.path(), ID).is_err());
+    drop(writer);
+}

@@ -1,0 +1,245 @@
+//! Jobs and the gangs behind them.
+
+use super::*;
+use crate::validate::not_honoured;
+use meridian_shared::gang::{Operator, TaintEffect};
+use serde_json::{Value, json};
+
+fn base() -> Value {
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "labels": {QUEUE_LABEL: "q"}},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c"}]}}},
+    })
+}
+
+/// `base` with the value at each JSON pointer replaced; parents must exist or be mappings.
+fn with(changes: &[(&str, Value)]) -> Value {
+    let mut job = base();
+    for (path, value) in changes {
+        let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
+        let mut at = &mut job;
+        for key in parent.split('.').filter(|key| !key.is_empty()) {
+            at = match key.parse::<usize>() {
+                Ok(index) => &mut at[index],
+                Err(_) => &mut at[key],
+            };
+        }
+        at[name] = value.clone();
+    }
+    job
+}
+
+fn read(job: Value) -> Result<JobWorkload, Vec<String>> {
+    match Object::from_value(job) {
+        Ok((object, _)) => Ok(job_to_workload(&object).unwrap()),
+        Err(errors) => Err(errors.iter().map(ToString::to_string).collect()),
+    }
+}
+
+fn check_error(changes: &[(&str, Value)], expect: &str) {
+    let errors = read(with(changes)).unwrap_err();
+    assert!(errors.iter().any(|error| error.contains(expect)), "wanted `{expect}` in {errors:?}");
+}
+
+const POD: &str = "spec.template.spec";
+
+#[test]
+fn defaults_follow_kubernetes() {
+    let job = read(base()).unwrap();
+    assert_eq!(job.gang.pod_sets.len(), 1);
+    assert_eq!((job.gang.pod_sets[0].name.as_str(), job.gang.pod_sets[0].count), ("main", 1));
+    assert_eq!((job.backoff_limit, job.completions, job.parallelism), (6, Some(1), 1));
+    assert_eq!((job.queue.as_str(), job.suspend, job.has_command, job.containers), ("q", false, false, 1));
+    assert_eq!((job.grace_period, job.ttl_after_finished, job.gang.max_run), (None, None, None));
+    assert!(job.regions.is_empty() && job.gang.pod_sets[0].per_pod.is_empty());
+}
+
+#[test]
+fn pods_are_the_smaller_of_parallelism_and_completions() {
+    let check = |parallelism: Value, completions: Value, expect: u32| {
+        let job = read(with(&[("spec.parallelism", parallelism), ("spec.completions", completions)])).unwrap();
+        assert_eq!(job.gang.pod_sets[0].count, expect);
+    };
+    check(json!(3), json!(3), 3);
+    check(json!(4), json!(2), 2);
+    check(json!(2), json!(9), 2);
+    check(json!(5), Value::Null, 5);
+    check(Value::Null, json!(5), 1);
+    check_error(&[("spec.parallelism", json!(0))], "spec.parallelism: `0` is too small; the least is 1");
+    check_error(&[("spec.completions", json!(-1))], "spec.completions: `-1` is too small");
+    check_error(&[("spec.parallelism", json!("3"))], "spec.parallelism: must be a whole number, not a string; remove the quotes: 3");
+    check_error(&[("spec.parallelism", json!(1_000_000))], "the most is 100000");
+    check_error(&[("spec.parallelism", json!(2)), ("spec.completionMode", json!("Indexed"))], "spec.completions: is missing");
+    check_error(&[("spec.backoffLimit", json!(-1))], "spec.backoffLimit: `-1` is too small");
+    check_error(&[("spec.ttlSecondsAfterFinished", json!(1.5))], "spec.ttlSecondsAfterFinished: must be a whole number");
+}
+
+#[test]
+fn effective_requests_follow_the_scheduler() {
+    let ask = |cpu: &str| json!({"requests": {"cpu": cpu}});
+    let job = read(with(&[
+        (
+            "spec.template.spec.containers",
+            json!([
+                {"name": "a", "resources": ask("1")},
+                {"name": "b", "resources": {"limits": {"cpu": "500m", "nvidia.com/gpu": 2}}},
+            ]),
+        ),
+        ("spec.template.spec.overhead", json!({"cpu": "10m"})),
+    ]));
+    assert_eq!(job.unwrap().gang.pod_sets[0].per_pod, Amounts::from([("cpu".into(), 1_510), ("nvidia.com/gpu".into(), 2)]));
+
+    let check = |init: Value, expect: i64| {
+        let job = with(&[("spec.template.spec.initContainers", init), ("spec.template.spec.containers", json!([{"name": "a", "resources": ask("1")}]))]);
+        assert_eq!(read(job).unwrap().gang.pod_sets[0].per_pod["cpu"], expect);
+    };
+    check(json!([{"name": "i", "resources": ask("500m")}]), 1_000);
+    check(json!([{"name": "i", "resources": ask("3")}, {"name": "k", "resources": ask("2")}]), 3_000);
+    check(json!([{"name": "s", "restartPolicy": "Always", "resources": ask("200m")}]), 1_200);
+    check(json!([{"name": "s", "restartPolicy": "Always", "resources": ask("200m")}, {"name": "i", "resources": ask("3")}]), 3_200);
+    check(json!([{"name": "i", "resources": ask("3")}, {"name": "s", "restartPolicy": "Always", "resources": ask("200m")}]), 3_000);
+
+    let whole = with(&[
+        ("spec.template.spec.resources", json!({"requests": {"cpu": "4"}})),
+        ("spec.template.spec.containers", json!([{"name": "a", "resources": {"requests": {"cpu": 1, "memory": "1Ki"}}}])),
+    ]);
+    assert_eq!(read(whole).unwrap().gang.pod_sets[0].per_pod, Amounts::from([("cpu".into(), 4_000), ("memory".into(), 1_024)]));
+}
+
+#[test]
+fn amounts_are_checked() {
+    let container = |resources: Value| [("spec.template.spec.containers", json!([{"name": "a", "resources": resources}]))];
+    let at = "spec.template.spec.containers[0].resources";
+    check_error(&container(json!({"requests": {"cpu": "1 core"}})), &format!("{at}.requests.cpu: `1 core` has the unknown suffix"));
+    check_error(&container(json!({"requests": {"cpu": "-1"}})), &format!("{at}.requests.cpu: `-1` is negative"));
+    check_error(&container(json!({"requests": {"memory": "9Ei"}})), "`9Ei` is too large");
+    check_error(&container(json!({"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}})), "must equal the limit of `nvidia.com/gpu`");
+    check_error(&container(json!({"requests": {"cpu": 2}, "limits": {"cpu": 1}})), "is more than the limit of `cpu`; write at most `1`");
+    check_error(&container(json!({"requests": {"a b": 2}})), "`a b` is not a resource name");
+    check_error(
+        &[container(json!({"requests": {"memory": "7Ei"}}))[0].clone(), ("spec.parallelism", json!(2)), ("spec.completions", json!(2))],
+        "2 pods of `7Ei` `memory` are too much to count",
+    );
+    check_error(&[("spec.template.spec.containers", json!([]))], "spec.template.spec.containers: is missing");
+    check_error(&[("spec.template.spec.containers", json!([{"name": "a"}, {"name": "a"}]))], "the name `a` is there twice");
+    check_error(&[("spec.template.spec.containers", json!([{}]))], "spec.template.spec.containers[0].name: is missing");
+}
+
+#[test]
+fn queue_and_priority_come_from_labels() {
+    let labels = json!({QUEUE_LABEL: "q", PRIORITY_LABEL: "high"});
+    let job = read(with(&[("metadata.labels", labels), (&format!("{POD}.priorityClassName"), json!("pods"))])).unwrap();
+    assert_eq!((job.priority_class.as_deref(), job.pod_priority_class.as_deref()), (Some("high"), Some("pods")));
+    check_error(
+        &[("metadata.labels", json!({}))],
+        "metadata.labels[kueue.x-k8s.io/queue-name]: is missing, so the job has no queue; name the job's local queue",
+    );
+    check_error(
+        &[("metadata.labels", json!({})), ("metadata.annotations", json!({QUEUE_LABEL: "q"}))],
+        "move it from the annotations to the labels: `kueue.x-k8s.io/queue-name: q`",
+    );
+}
+
+#[test]
+fn run_time_is_the_shortest_bound() {
+    let check = |changes: &[(&str, Value)], expect: Option<Millis>| assert_eq!(read(with(changes)).unwrap().gang.max_run, expect);
+    let annotated = |text: &str| ("metadata.annotations", json!({MAX_RUN_ANNOTATION: text}));
+    check(&[("spec.activeDeadlineSeconds", json!(60))], Some(Millis::secs(60)));
+    check(&[annotated("600")], Some(Millis::secs(600)));
+    check(&[annotated("600"), ("spec.activeDeadlineSeconds", json!(60))], Some(Millis::secs(60)));
+    check(&[annotated("600"), ("metadata.labels", json!({QUEUE_LABEL: "q", MAX_EXEC_LABEL: "30"}))], Some(Millis::secs(30)));
+    check_error(&[annotated("10m")], "metadata.annotations[provreq.kueue.x-k8s.io/maxRunDurationSeconds]: `10m` is not a number of seconds");
+    check_error(&[annotated("0")], "`0` is not a number of seconds");
+    check_error(&[("metadata.annotations", json!({MAX_RUN_ANNOTATION: 600}))], "must be a string, not the number `600`; quote it: \"600\"");
+    check_error(&[("spec.activeDeadlineSeconds", json!(0))], "`0` is too small");
+}
+
+#[test]
+fn placement_is_carried_over() {
+    let required = json!({"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}], "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+        {},
+    ]});
+    let job = read(with(&[
+        (&format!("{POD}.nodeSelector"), json!({"gpu": "t4"})),
+        (&format!("{POD}.tolerations"), json!([{"key": "k", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}])),
+        (&format!("{POD}.affinity"), json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})),
+        (&format!("{POD}.terminationGracePeriodSeconds"), json!(5)),
+    ]))
+    .unwrap();
+    let set = &job.gang.pod_sets[0];
+    assert_eq!(set.node_selector["gpu"], "t4");
+    assert_eq!(set.tolerations[0].effect, Some(TaintEffect::NoSchedule));
+    assert_eq!((set.tolerations[1].key.as_deref(), set.tolerations[1].exists), (None, true));
+    assert_eq!(set.affinity.len(), 1, "a term without requirements matches nothing");
+    assert_eq!((set.affinity[0][0].operator, set.affinity[0][1].key.as_str()), (Operator::In, "kubernetes.io/hostname"));
+    assert_eq!(job.grace_period, Some(Millis::secs(5)));
+    check_error(&[(&format!("{POD}.tolerations"), json!([{"key": "k", "effect": "Never"}]))], "`Never` is not a choice");
+    check_error(&[(&format!("{POD}.tolerations"), json!([{"value": "v"}]))], "must be `Exists` when there is no key");
+    let empty = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}});
+    check_error(&[(&format!("{POD}.affinity"), empty)], "matches no node");
+}
+
+#[test]
+fn commands_of_every_container_count() {
+    let check = |containers: Value, expect: bool| {
+        assert_eq!(read(with(&[("spec.template.spec.containers", containers)])).unwrap().has_command, expect);
+    };
+    check(json!([{"name": "a", "command": ["sh"], "args": ["-c", "true"]}]), true);
+    check(json!([{"name": "a", "args": ["120s"]}]), false);
+    check(json!([{"name": "a", "command": []}]), false);
+    check(json!([{"name": "a", "command": ["sh"]}, {"name": "b"}]), false);
+    check_error(&[("spec.template.spec.containers", json!([{"name": "a", "command": "sh"}]))], "command: must be a list, not a string");
+}
+
+#[test]
+fn regions_only_narrow() {
+    let check = |metadata: (&str, &str), expect: &[&str]| {
+        let mut job = base();
+        job["metadata"][metadata.0][REGION_KEY] = json!(metadata.1);
+        assert_eq!(read(job).unwrap().regions, expect.iter().map(Region::new).collect());
+    };
+    check(("annotations", "europe-west4, us-east4,"), &["europe-west4", "us-east4"]);
+    check(("labels", "us-east4"), &["us-east4"]);
+    check_error(&[("metadata.annotations", json!({REGION_KEY: " , "}))], "names no region");
+    let both = [("metadata.annotations", json!({REGION_KEY: "a"})), ("metadata.labels", json!({QUEUE_LABEL: "q", REGION_KEY: "b"}))];
+    check_error(&both, "differs from the annotation of the same name");
+}
+
+#[test]
+fn others_jobs_are_refused() {
+    assert!(read(with(&[("spec.managedBy", json!("kueue.x-k8s.io/multikueue"))])).is_ok());
+    check_error(&[("spec.managedBy", json!("example.com/mine"))], "spec.managedBy: `example.com/mine` would run this job, not Meridian");
+    check_error(&[(&format!("{POD}.restartPolicy"), json!("Always"))], "`Always` is not a choice; the choices are `Never`, `OnFailure`");
+    check_error(&[("spec.template", Value::Null)], "spec.template: is missing");
+    check_error(&[("spec", json!([]))], "spec: must be a mapping, not a list");
+}
+
+#[test]
+fn names_of_jobs_fit_their_pods_labels() {
+    check_error(&[("metadata.name", json!("a".repeat(64)))], "the most is 63 characters");
+    assert!(read(with(&[("metadata.name", json!("a".repeat(63)))])).is_ok());
+}
+
+#[test]
+fn every_ignored_field_is_named() {
+    let job = with(&[
+        ("metadata.annotations", json!({"kueue.x-k8s.io/elastic-job": "true"})),
+        ("spec.podFailurePolicy", json!({"rules": [{}]})),
+        ("spec.template.metadata", json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}})),
+        (&format!("{POD}.topologySpreadConstraints"), json!([])),
+    ]);
+    let (object, warnings) = Object::from_value(job).unwrap();
+    assert_eq!(warnings, []);
+    let fields: Vec<String> = not_honoured(&object).iter().map(|warning| warning.field.to_string()).collect();
+    assert_eq!(
+        fields,
+        [
+            "metadata.annotations[kueue.x-k8s.io/elastic-job]",
+            "spec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]",
+            "spec.podFailurePolicy",
+        ]
+    );
+}

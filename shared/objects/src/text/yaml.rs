@@ -1,0 +1,204 @@
+//! YAML (1.2 words, so `yes` is a word and not a boolean) into nodes.
+
+use super::node::{At, Broken, Content, Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, Node};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{Error, Location, Options, Spanned};
+use std::fmt;
+
+/// Most values that aliases may repeat: enough for any honest anchor, and too few for a bomb.
+const MAX_REPEATED_EVENTS: usize = 20_000;
+/// Most aliases of one text.
+const MAX_ALIASES: usize = 2_000;
+/// Most anchors of one text.
+const MAX_ANCHORS: usize = 1_000;
+/// Most merge keys (`<<`) of one text.
+const MAX_MERGE_KEYS: usize = 1_000;
+/// Longest message of the YAML reader that is passed on; some quote the text.
+const MAX_MESSAGE_CHARS: usize = 200;
+
+/// The documents of a text; empty ones are left out.
+pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
+    let read = serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options());
+    match read {
+        Ok(documents) => Ok(documents.into_iter().map(Raw::into_node).collect()),
+        Err(error) => Err(broken(text, &error)),
+    }
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
+            max_documents: MAX_DOCUMENTS,
+            max_nodes: MAX_NODES,
+            max_events: 3 * MAX_NODES,
+            max_aliases: MAX_ALIASES,
+            max_anchors: MAX_ANCHORS,
+            max_merge_keys: MAX_MERGE_KEYS,
+        },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED_EVENTS },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        strict_booleans: true,
+        with_snippet: false,
+        emit_comments: false,
+    }
+}
+
+/// A value as the YAML reader hands it over.
+enum Raw {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+impl Raw {
+    fn into_node(spanned: Spanned<Self>) -> Node {
+        let content = match spanned.value {
+            Self::Null => Content::Null,
+            Self::Bool(flag) => Content::Bool(flag),
+            Self::Number(number) => Content::Number(number),
+            Self::Text(text) => Content::Text(text),
+            Self::List(items) => Content::List(items.into_iter().map(Self::into_node).collect()),
+            Self::Map(entries) => {
+                Content::Map(entries.into_iter().map(|(key, value)| (Key { at: at(key.referenced), text: key.value }, Self::into_node(value))).collect())
+            }
+        };
+        Node { at: at(spanned.referenced), content }
+    }
+}
+
+fn at(location: Location) -> At {
+    let clip = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    At { line: clip(location.line()), column: clip(location.column()) }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<Raw, E> {
+        Ok(Raw::Bool(flag))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Raw, E> {
+        Ok(Raw::Number(number.into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Raw, E> {
+        Ok(Raw::Number(number.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<Raw, E> {
+        Number::from_f64(number).map(Raw::Number).ok_or_else(|| E::custom("the number is not finite"))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
+        Ok(Raw::Text(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Raw, E> {
+        Ok(Raw::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element::<Spanned<Raw>>()? {
+            if items.len() >= MAX_NODES {
+                return Err(A::Error::custom("the list is too long"));
+            }
+            items.push(item);
+        }
+        Ok(Raw::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry::<Spanned<String>, Spanned<Raw>>()? {
+            entries.push(entry);
+        }
+        Ok(Raw::Map(entries))
+    }
+}
+
+/// What the YAML reader found, in words and with a remedy for the usual slips.
+fn broken(text: &str, error: &Error) -> Broken {
+    let at = error.location().map(at).unwrap_or_default();
+    let mut inner = error;
+    while let Error::AliasError { error, .. } | Error::WithSnippet { error, .. } = inner {
+        inner = error;
+    }
+    let (message, remedy) = match inner {
+        Error::DuplicateMappingKey { key: Some(key), .. } => (format!("the key `{key}` is there twice"), "write the key once"),
+        Error::Budget { breach, .. } => (format!("this is more than one file may hold: {breach:?}"), "split the file, or write it flatter"),
+        Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } | Error::AliasExpansionLimitExceeded { .. } => {
+            (format!("aliases repeat more than {MAX_REPEATED_EVENTS} values"), "write the values out")
+        }
+        Error::RecursiveReferencesRequireWeakTypes { .. } => ("an alias stands for something that it is part of".to_owned(), "write the values out"),
+        Error::UnknownAnchor { .. } => (words(inner), "define the anchor before it is used"),
+        Error::NonFiniteFloat { .. } => ("this number is not finite".to_owned(), "write a finite number, or quote it"),
+        Error::BinaryNotUtf8 { .. } => ("this binary value is not text".to_owned(), "write text"),
+        _ if is_indented_by_tab(text, at) => (words(inner), "indent with spaces, not with tabs"),
+        _ => (words(inner), "correct the YAML here or in the line above; indentation and quotes are the usual cause"),
+    };
+    Broken { at, message, remedy: remedy.to_owned() }
+}
+
+/// The reader's own words, without the place, which we show ourselves.
+fn words(error: &Error) -> String {
+    let full = error.to_string();
+    let first = full.lines().next().unwrap_or_default().split(" at line ").next().unwrap_or_default();
+    first.chars().take(MAX_MESSAGE_CHARS).collect()
+}
+
+fn is_indented_by_tab(text: &str, at: At) -> bool {
+    let line = (at.line as usize).checked_sub(1).and_then(|index| text.lines().nth(index));
+    line.is_some_and(|line| line.trim_start_matches(' ').starts_with('\t'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_told_in_words() {
+        let check = |text: &str, line: u32, column: u32, message: &str, remedy: &str| {
+            let broken = read(text).unwrap_err();
+            assert_eq!((broken.at.line, broken.at.column, broken.message.as_str()), (line, column, message), "{text}");
+            assert!(broken.remedy.contains(remedy), "{}", broken.remedy);
+        };
+        check("a: 1\na: 2\n", 2, 1, "the key `a` is there twice", "write the key once");
+        check("a: &a [*a]\n", 1, 8, "an alias stands for something that it is part of", "write the values out");
+        check("a: *b\n", 1, 4, "alias references unknown anchor", "define the anchor");
+        check("a: .nan\n", 1, 4, "this number is not finite", "finite number");
+        check("a: !!binary \"//79\"\n", 1, 13, "this binary value is not text", "write text");
+        check("a:\n\tb: 1\n", 2, 2, "tabs disallowed within this context (block indentation)", "indent with spaces");
+        check("a: {b: 1\n", 1, 4, "unclosed bracket '{'", "indentation and quotes");
+    }
+
+    #[test]
+    fn words_are_those_of_yaml_1_2() {
+        let nodes = read("a: yes\nb: true\nc: ~\nd: 1e3\ne: '1'\n").unwrap();
+        assert_eq!(nodes[0].clone().into_value(), serde_json::json!({"a": "yes", "b": true, "c": null, "d": 1000.0, "e": "1"}));
+    }
+}

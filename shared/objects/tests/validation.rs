@@ -1,0 +1,274 @@
+//! Every kind's rules, each with a spec that breaks exactly that rule and the message that a person gets.
+
+use meridian_objects::spec::{CapacityClass, ClusterLossMode, DispatchMode, ProviderKind, QuotaWhileWaiting, Supervision};
+use meridian_objects::{Kind, Object, Spec, not_honoured, not_honoured_by_cluster};
+use meridian_shared::time::Millis;
+use serde_json::{Value, json};
+
+fn object(kind: Kind, spec: Value) -> Value {
+    json!({"apiVersion": kind.api_version(kind.storage_version()), "kind": kind.name(), "metadata": {"name": "x"}, "spec": spec})
+}
+
+fn good(kind: Kind, spec: Value) -> Object {
+    Object::from_value(object(kind, spec)).unwrap_or_else(|errors| panic!("{errors:#?}")).0
+}
+
+fn check(kind: Kind, spec: Value, expect: &str) {
+    let errors = Object::from_value(object(kind, spec)).map(|(object, _)| object).unwrap_err();
+    let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert!(shown.iter().any(|error| error.contains(expect)), "wanted `{expect}` in {shown:#?}");
+}
+
+fn check_ignored(object: &Object, expect: &[&str]) {
+    let fields: Vec<String> = not_honoured(object).iter().map(|warning| warning.field.to_string()).collect();
+    assert_eq!(fields, expect);
+}
+
+fn group(name: &str, resource: &str) -> Value {
+    json!({"coveredResources": [resource], "flavors": [{"name": name, "resources": [{"name": resource, "nominalQuota": 1}]}]})
+}
+
+#[test]
+fn cluster_queues() {
+    let groups = |groups: Value| json!({"resourceGroups": groups});
+    let kind = Kind::ClusterQueue;
+    let many: Vec<Value> = (0..17).map(|i| group(&format!("f{i}"), &format!("r{i}"))).collect();
+    check(kind, groups(json!(many)), "spec.resourceGroups: has 17 entries; the most is 16");
+    check(kind, groups(json!([group("f", "cpu"), group("g", "cpu")])), "spec.resourceGroups[1].coveredResources[0]: `cpu` is covered twice");
+    check(kind, groups(json!([group("f", "cpu"), group("f", "memory")])), "spec.resourceGroups[1].flavors[0].name: the flavor `f` is there twice");
+    check(kind, groups(json!([{"coveredResources": [], "flavors": []}])), "coveredResources: is empty");
+    check(kind, groups(json!([{"coveredResources": ["cpu"], "flavors": []}])), "flavors: is empty");
+    check(kind, groups(json!([{}])), "spec.resourceGroups[0].flavors: is missing");
+    let mut wrong = group("f", "cpu");
+    wrong["coveredResources"] = json!(["cpu", "memory"]);
+    check(kind, groups(json!([wrong])), "flavors[0].resources: has no quota for the covered resource `memory`");
+    wrong["coveredResources"] = json!(["memory"]);
+    check(kind, groups(json!([wrong])), "`cpu` is not one of the group's `coveredResources`");
+    for (quota, expect) in [
+        (json!({"name": "cpu"}), "resources[0].nominalQuota: is missing"),
+        (json!({"name": "cpu", "nominalQuota": -1}), "`-1` is negative"),
+        (json!({"name": "cpu", "nominalQuota": "lots"}), "`lots` is not a quantity"),
+        (json!({"name": "cpu", "nominalQuota": 1, "lendingLimit": 2}), "lendingLimit: is more than `nominalQuota`; write at most `1`"),
+        (json!({"name": "cpu", "nominalQuota": 1, "borrowingLimit": 2}), "`borrowingLimit` of `cpu` needs a cohort"),
+    ] {
+        let mut one = group("f", "cpu");
+        one["flavors"][0]["resources"][0] = quota;
+        check(kind, groups(json!([one])), expect);
+    }
+    check(kind, json!({"queueingStrategy": "FIFO"}), "`FIFO` is not a choice");
+    check(kind, json!({"stopPolicy": "hold"}), "did you mean `Hold`?");
+    check(kind, json!({"flavorFungibility": {"whenCanBorrow": "Borrow"}}), "`Borrow` is not a choice");
+    check(kind, json!({"flavorFungibility": {"preference": "BorrowingOverPreemption"}}), "needs `whenCanBorrow` and `whenCanPreempt`");
+    check(kind, json!({"preemption": {"borrowWithinCohort": {"policy": "LowerPriority"}}}), "needs `reclaimWithinCohort` other than `Never`");
+    check(kind, json!({"preemption": {"withinClusterQueue": "Any"}}), "`Any` is not a choice");
+    let checks = |rules: Value| json!({"admissionChecksStrategy": {"admissionChecks": rules}});
+    check(kind, checks(json!([{"name": "a"}, {"name": "a"}])), "`a` is there twice");
+    check(kind, checks(json!([{"name": "a", "onFlavors": ["f"]}])), "`f` is no flavor of this queue");
+    check(kind, json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}), "needs at least one value");
+    check(kind, json!({"namespaceSelector": {"matchLabels": {"a": 1}}}), "quote it");
+    let Spec::ClusterQueue(queue) = good(kind, json!({})).spec else { panic!("not a queue") };
+    assert_eq!(queue.namespace_selector, None, "absent selects nothing");
+}
+
+#[test]
+fn all_errors_come_at_once() {
+    let spec = json!({"stopPolicy": 1, "queueingStrategy": "x", "resourceGroups": [{"coveredResources": [7], "flavors": "f"}]});
+    assert_eq!(Object::from_value(object(Kind::ClusterQueue, spec)).unwrap_err().len(), 4);
+}
+
+#[test]
+fn what_a_queue_is_not_given_yet_is_named() {
+    let mut one = group("f", "cpu");
+    one["flavors"][0]["resources"][0] = json!({"name": "cpu", "nominalQuota": 2, "borrowingLimit": 1, "lendingLimit": 1});
+    let queue = good(
+        Kind::ClusterQueue,
+        json!({
+            "cohortName": "c", "resourceGroups": [one],
+            "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority", "borrowWithinCohort": {"policy": "LowerPriority"}},
+            "flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}, "fairSharing": {"weight": "0.5"},
+            "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"},
+            "admissionChecksStrategy": {"admissionChecks": [{"name": "a", "onFlavors": ["f"]}]},
+        }),
+    );
+    let Spec::ClusterQueue(spec) = &queue.spec else { panic!("not a queue") };
+    assert_eq!(spec.fair_sharing.as_ref().unwrap().weight_milli, 500);
+    check_ignored(
+        &queue,
+        &[
+            "spec.cohortName",
+            "spec.resourceGroups[0].flavors[0].resources",
+            "spec.resourceGroups[0].flavors[0].resources",
+            "spec.preemption.reclaimWithinCohort",
+            "spec.preemption.borrowWithinCohort.policy",
+            "spec.preemption.withinClusterQueue",
+            "spec.flavorFungibility.whenCanBorrow",
+            "spec.fairSharing",
+            "spec.admissionScope.admissionMode",
+            "spec.admissionChecksStrategy.admissionChecks[0].onFlavors",
+        ],
+    );
+    let usual = json!({"preemption": {"withinClusterQueue": "Never"}, "flavorFungibility": {"whenCanPreempt": "TryNextFlavor"}, "stopPolicy": "None"});
+    check_ignored(&good(Kind::ClusterQueue, usual), &[]);
+}
+
+#[test]
+fn other_kueue_kinds() {
+    let flavor = Kind::ResourceFlavor;
+    let nine: serde_json::Map<String, Value> = (0..9).map(|i| (format!("k{i}"), json!("v"))).collect();
+    check(flavor, json!({"nodeLabels": nine}), "spec.nodeLabels: has 9 entries; the most is 8");
+    check(flavor, json!({"nodeLabels": {"a b": "c"}}), "`a b` is not a label key");
+    check(flavor, json!({"nodeTaints": [{"key": "a"}]}), "spec.nodeTaints[0].effect: is missing");
+    check(flavor, json!({"topologyName": "t"}), "needs at least one label with `topologyName`");
+    check(flavor, json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}), "must be empty with `operator: Exists`");
+    check_ignored(&good(flavor, json!({"topologyName": "t", "nodeLabels": {"a": "b"}})), &["spec.topologyName"]);
+
+    check(Kind::LocalQueue, json!({}), "spec.clusterQueue: is missing");
+    check(Kind::LocalQueue, json!({"clusterQueue": "A"}), "`A` is not a name");
+    check_ignored(&good(Kind::LocalQueue, json!({"clusterQueue": "a", "fairSharing": {}})), &["spec.fairSharing"]);
+    check_ignored(&good(Kind::Cohort, json!({"parentName": "a"})), &["spec"]);
+
+    let clusters = |clusters: Value| json!({"clusters": clusters});
+    check(Kind::MultiKueueConfig, clusters(json!([])), "spec.clusters: is empty");
+    check(Kind::MultiKueueConfig, clusters(json!(["a", "a"])), "spec.clusters[1]: `a` is there twice");
+    check(Kind::MultiKueueConfig, clusters(json!((0..21).map(|i| format!("c{i}")).collect::<Vec<_>>())), "has 21 entries; the most is 20");
+    check_ignored(&good(Kind::MultiKueueConfig, json!({"clusters": ["a"], "quotaManagement": "Automated"})), &["spec.quotaManagement"]);
+
+    check(Kind::MultiKueueCluster, json!({"clusterSource": {}}), "spec.clusterSource.kubeConfig: is missing");
+    let both = json!({"clusterSource": {"kubeConfig": {"location": "a"}, "clusterProfileRef": {"name": "b"}}});
+    check(Kind::MultiKueueCluster, both, "cannot be used together");
+
+    check(Kind::AdmissionCheck, json!({}), "spec.controllerName: is missing");
+    check(Kind::AdmissionCheck, json!({"controllerName": "kueue.x-k8s.io/multikueue"}), "spec.parameters: is missing");
+    check_ignored(&good(Kind::AdmissionCheck, json!({"controllerName": "example.com/mine"})), &["spec.controllerName"]);
+
+    check(Kind::ProvisioningRequestConfig, json!({}), "spec.provisioningClassName: is missing");
+    let retry = json!({"provisioningClassName": "a", "retryStrategy": {"backoffLimitCount": -1}});
+    check(Kind::ProvisioningRequestConfig, retry, "`-1` is too small");
+    check_ignored(&good(Kind::ProvisioningRequestConfig, json!({"provisioningClassName": "a"})), &["spec"]);
+}
+
+#[test]
+fn priority_classes_have_their_value_at_the_top() {
+    let class = |kind: Kind, value: Value| {
+        let mut object = object(kind, Value::Null);
+        object.as_object_mut().unwrap().remove("spec");
+        object["value"] = value;
+        Object::from_value(object)
+    };
+    for kind in [Kind::WorkloadPriorityClass, Kind::PriorityClass] {
+        assert!(class(kind, json!(1_000)).is_ok());
+        assert!(class(kind, json!(1_000)).unwrap().1.is_empty());
+        assert_eq!(class(kind, Value::Null).unwrap_err()[0].to_string(), "value: is missing; add `value`");
+        assert!(class(kind, json!("7")).is_err() && class(kind, json!(3_000_000_000_i64)).is_err());
+    }
+    assert!(class(Kind::PriorityClass, json!(2_000_000_000)).is_err(), "above a billion is Kubernetes' own");
+}
+
+#[test]
+fn clusters() {
+    let kind = Kind::Cluster;
+    check(kind, json!({"region": "r"}), "spec.jurisdiction: is missing");
+    check(kind, json!({"region": "a,b", "jurisdiction": "EU"}), "`a,b` is not a region or jurisdiction");
+    let with = |field: &str, value: Value| {
+        let mut spec = json!({"region": "europe-west4", "jurisdiction": "EU"});
+        spec[field] = value;
+        spec
+    };
+    check(kind, with("limit", json!({})), "spec.limit: is not a field of this kind; did you mean `limits`?");
+    check(kind, with("limits", json!({"cpu": "x"})), "spec.limits.cpu: `x` is not a quantity");
+    check(kind, with("cordoned", json!("false")), "remove the quotes: false");
+    check(kind, with("provider", json!({"kind": "ProvisioningRequest"})), "spec.provider.className: is missing");
+    let pool = json!({"name": "t4", "capacityClass": "flex-start", "perNode": {"cpu": "4", "nvidia.com/gpu": "1"}, "maxNodes": 4});
+    check(kind, with("provisionable", json!([pool, pool])), "spec.provisionable[1].name: `t4` is there twice");
+    let mut none = pool.clone();
+    none["maxNodes"] = json!(0);
+    check(kind, with("provisionable", json!([none])), "spec.provisionable[0].maxNodes: `0` is too small");
+    let mut spec = with("provisionable", json!([pool]));
+    spec["provider"] = json!({"kind": "ProvisioningRequest", "className": "queued-provisioning.gke.io"});
+    spec["limits"] = json!({"nvidia.com/gpu": "64"});
+    let Spec::Cluster(cluster) = good(kind, spec).spec else { panic!("not a cluster") };
+    assert_eq!((cluster.provider.kind, cluster.limits["nvidia.com/gpu"]), (ProviderKind::ProvisioningRequest, 64));
+    assert_eq!((cluster.provisionable[0].capacity_class, cluster.provisionable[0].per_node["cpu"]), (CapacityClass::FlexStart, 4_000));
+    let mut named = object(kind, with("cordoned", json!(true)));
+    named["metadata"]["name"] = json!("a.b");
+    assert!(Object::from_value(named).is_err(), "a cluster's name is a DNS label");
+}
+
+#[test]
+fn residency_policies() {
+    let kind = Kind::ResidencyPolicy;
+    check(kind, json!({}), "spec: neither allows nor denies a place");
+    check(kind, json!({"allow": null, "deny": {"regions": ["a"]}}), "spec.allow: is empty");
+    check(kind, json!({"allow": {"region": ["a"]}}), "spec.allow.region: is not a field of this kind; did you mean `regions`?");
+    check(kind, json!({"allow": {"regions": "a"}}), "spec.allow.regions: must be a list");
+    check(kind, json!({"allow": {"regions": ["a"]}, "onChange": "evict"}), "did you mean `Evict`?");
+    check(kind, json!({"allow": {"regions": [""]}}), "is not a region or jurisdiction");
+    let (_, warnings) = Object::from_value(object(kind, json!({"allow": {"regions": []}}))).unwrap();
+    assert!(warnings[0].to_string().starts_with("spec.allow: names no place, so no place is allowed"));
+    let both = json!({"allow": {"clusters": ["a"]}, "deny": {"clusters": ["a"]}});
+    assert!(Object::from_value(object(kind, both)).unwrap().1[0].to_string().contains("denied all the same"));
+}
+
+#[test]
+fn dispatch_policies() {
+    let kind = Kind::DispatchPolicy;
+    check(kind, json!({"mode": "race"}), "did you mean `Race`?");
+    check(kind, json!({"startTimeout": "10"}), "`10` is not a duration");
+    check(kind, json!({"startTimeout": 10}), "must be a string, not the number `10`");
+    check(kind, json!({"onClusterLoss": {"term": "1s"}}), "`1s` is too short; the least is 4s");
+    check(kind, json!({"capacityClasses": ["spot", "spot"]}), "names a class twice");
+    check(kind, json!({"quotaWhileWaiting": "Release"}), "`Release` is not a choice");
+    check(kind, json!({"quotaWhileWaiting": {"releaseAfter": "5m"}}), "spec.quotaWhileWaiting.ReleaseAfter: is missing");
+    let full = json!({
+        "applies": {"queues": ["*"]}, "mode": "Staged", "staged": {"clustersAtOnce": 2, "interval": "5m"},
+        "capacityClasses": ["reservation", "flex-start", "on-demand", "spot"], "prefer": ["startsNow", "lowestCost", "emptiest"],
+        "onClusterLoss": {"mode": "Wait", "term": "15m", "requires": "Guarded"}, "quotaWhileWaiting": {"ReleaseAfter": "15m"}, "startTimeout": "10m",
+    });
+    let object = good(kind, full);
+    check_ignored(&object, &["spec.mode", "spec.capacityClasses", "spec.quotaWhileWaiting"]);
+    let Spec::DispatchPolicy(policy) = object.spec else { panic!("not a policy") };
+    assert_eq!((policy.mode, policy.staged.clusters_at_once, policy.staged.interval), (DispatchMode::Staged, 2, Millis::mins(5)));
+    assert_eq!((policy.on_cluster_loss.mode, policy.on_cluster_loss.requires), (ClusterLossMode::Wait, Supervision::Guarded));
+    assert_eq!(policy.quota_while_waiting, QuotaWhileWaiting::ReleaseAfter(Millis::mins(15)));
+    let Spec::DispatchPolicy(policy) = good(kind, json!({})).spec else { panic!("not a policy") };
+    assert_eq!((policy.mode, policy.on_cluster_loss.term, policy.start_timeout), (DispatchMode::Direct, Millis::mins(15), Millis::mins(10)));
+    assert!(policy.applies_to(&["any"]));
+}
+
+#[test]
+fn some_kinds_mean_nothing_to_a_worker() {
+    assert_eq!(not_honoured_by_cluster(&good(Kind::MultiKueueConfig, json!({"clusters": ["a"]}))).len(), 1);
+    assert_eq!(not_honoured_by_cluster(&good(Kind::LocalQueue, json!({"clusterQueue": "a"}))).len(), 0);
+}
+
+#[test]
+fn what_servers_add_is_taken_out() {
+    let read = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": "x", "namespace": "y", "creationTimestamp": null, "managedFields": [], "uid": "u", "resourceVersion": "7"},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+    });
+    let (object, warnings) = Object::from_value(read).unwrap();
+    let warned: Vec<String> = warnings.iter().map(|warning| warning.field.to_string()).collect();
+    assert_eq!(warned, ["status", "metadata.namespace"]);
+    assert_eq!(object.stored["metadata"], json!({"name": "x", "uid": "u", "resourceVersion": "7"}));
+    assert!(object.stored.get("status").is_none());
+}
+
+#[test]
+fn names_and_namespaces_can_be_put_in() {
+    let mut object = good(Kind::LocalQueue, json!({"clusterQueue": "a"}));
+    assert_eq!((object.namespace_or_default(), object.title().as_str()), (Some("default"), "localqueue/default/x"));
+    object.set_namespace("b");
+    object.set_name("c");
+    assert_eq!(Object::from_value(object.stored.clone()).unwrap().0, object);
+    assert_eq!(object.title(), "localqueue/b/c");
+
+    let made = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "team-", "labels": {"a": "b"}}});
+    let (mut namespace, _) = Object::from_value(made).unwrap();
+    assert_eq!(namespace.title(), "namespace/team-*");
+    namespace.set_name("team-1");
+    assert_eq!(Object::from_value(namespace.stored.clone()).unwrap().0, namespace);
+    let Spec::Namespace(spec) = namespace.spec else { panic!("not a namespace") };
+    assert_eq!((spec.labels["a"].as_str(), spec.labels["kubernetes.io/metadata.name"].as_str()), ("b", "team-1"));
+}
