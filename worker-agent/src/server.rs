@@ -16,7 +16,7 @@
 use crate::logs::Query;
 use crate::metrics::Metrics;
 use crate::provider::Provider;
-use crate::runner::{self, LogReader, Runner};
+use crate::runner::{self, Runner};
 use crate::store::{self, Store};
 use crate::uplink::{Landed, Uplink};
 use meridian_agent_core::durable::{self, Durable};
@@ -301,14 +301,13 @@ impl Server {
     }
 
     fn answer(&mut self, query: Query) {
+        let Query { uid, fence, pod, reply } = query;
+        let reader = match fence.or_else(|| self.agent.durable().fence_of(uid)) {
+            Some(fence) => self.parts.runner.logs(uid, fence, pod).map_err(|error| error.to_string()),
+            None => Err(format!("no attempt of workload `{uid}` is known here")),
+        };
         // Nobody waits any more when the stream was given up.
-        let _ = query.reply.send(self.reader(&query));
-    }
-
-    fn reader(&self, query: &Query) -> Result<LogReader, String> {
-        let uid = query.uid;
-        let fence = query.fence.or_else(|| self.agent.durable().fence_of(uid)).ok_or_else(|| format!("no attempt of workload `{uid}` is known here"))?;
-        self.parts.runner.logs(uid, fence, query.pod).map_err(|error| error.to_string())
+        let _ = reply.send(reader);
     }
 
     /// What is looked at now and then, and never changes anything.

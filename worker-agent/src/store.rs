@@ -106,6 +106,10 @@ impl Store {
             Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Error::InUse { path }),
             Err(error) => return Err(Error::Unusable { doing: "open", path, source: Box::new(error.into()) }),
         };
+        Self::of(db, path)
+    }
+
+    fn of(db: Database, path: PathBuf) -> Result<Self, Error> {
         let this = Self { db, path };
         let found = this.format().map_err(|source| this.unusable("read", source))?;
         match found {
@@ -177,6 +181,57 @@ impl Store {
 }
 
 #[cfg(test)]
+pub(crate) mod disk {
+    //! A disk in memory that fills up when it is told to.
+
+    use super::{Error, Store};
+    use redb::{StorageBackend, backends::InMemoryBackend};
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[derive(Debug)]
+    struct Disk {
+        memory: InMemoryBackend,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        fn room(&self) -> io::Result<()> {
+            if self.full.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.memory.len()
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.memory.read(offset, out)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.room()?;
+            self.memory.set_len(len)
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.room()
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.room()?;
+            self.memory.write(offset, data)
+        }
+    }
+
+    /// A store on a disk that is full from when the flag is set.
+    pub(crate) fn store() -> Result<(Store, Arc<AtomicBool>), Error> {
+        let full = Arc::new(AtomicBool::new(false));
+        let disk = Disk { memory: InMemoryBackend::new(), full: Arc::clone(&full) };
+        let db = redb::Database::builder().create_with_backend(disk).expect("an empty disk takes a new store");
+        Ok((Store::of(db, "memory".into())?, full))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -231,9 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_named() {
-        let full = redb::StorageError::Io(std::io::ErrorKind::StorageFull.into()).into();
-        let error = Error::Commit { changes: 3, path: "agent.redb".into(), source: Box::new(full) };
-        assert!(error.to_string().starts_with("cannot make 3 changes durable in `agent.redb`: the disk is full"), "{error}");
+    fn a_full_disk_is_named_and_nothing_of_the_transaction_is_there() {
+        let (store, full) = disk::store().unwrap();
+        store.commit(&[put("a", "1")]).unwrap();
+        full.store(true, std::sync::atomic::Ordering::Relaxed);
+        let error = store.commit(&[put("a", "2"), put("b", "3")]).unwrap_err();
+        assert!(error.to_string().starts_with("cannot make 2 changes durable in `memory`: the disk is full"), "{error}");
+        // What comes after a failed commit must fail too, whatever the disk says by then.
+        full.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert!(store.commit(&[put("c", "4")]).is_err());
     }
 }
