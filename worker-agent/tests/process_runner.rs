@@ -234,16 +234,24 @@ fn a_stop_ends_the_whole_tree_even_a_daemon_that_ignores_it() {
 #[test]
 fn the_deadline_ends_a_gang_without_any_agent() {
     both(|mut bench| {
-        let run = start(&job("trap '' TERM; while :; do sleep 0.01; done", json!({"parallelism": 2, "completions": 2})), 2, Millis(1_500));
-        bench.runner().start(run.clone());
-        bench.until_running();
-        assert!(left(&run).len() >= 2);
+        // Both pods ignore the signal and say again and again when they still ran, in seconds of boot time.
+        let script = format!("trap '' TERM; while :; do cat /proc/uptime >> {}/beat-$MERIDIAN_POD_INDEX; done", bench.data.path().display());
+        let mut run = start(&job(&script, json!({"parallelism": 2, "completions": 2})), 2, Millis(2_500));
+        run.stop_budget = Millis(1_600);
+        bench.runner.as_mut().unwrap().start(run.clone());
+        assert!(matches!(bench.next(), RunnerEvent::Running { .. }));
         drop(bench.runner.take());
         let dir = bench.dir(&run);
         let end = within(|| dir.end().unwrap());
         assert_eq!(end.result, RunResult::LeaseLapsed);
-        assert!(clock::now().mono < run.deadline, "nothing runs at the deadline");
         assert!(left(&run).is_empty());
+        for pod in 0..2 {
+            let beats = std::fs::read_to_string(bench.data.path().join(format!("beat-{pod}"))).unwrap();
+            let last: f64 = beats.rsplit_once('\n').unwrap().0.lines().last().unwrap().split(' ').next().unwrap().parse().unwrap();
+            let deadline = run.deadline.0 as f64 / 1_000.0;
+            assert!(last < deadline, "pod {pod} still ran at {last}, and nothing may run at {deadline}");
+            assert!(last > deadline - 1.6, "pod {pod} was cut off at {last}, before its stop was due");
+        }
         bench.restart();
         let found = bench.runner().adopt();
         assert!(matches!(&found[..], [found] if found.state == FoundState::Ended(end.clone())), "{found:?}");
@@ -251,15 +259,21 @@ fn the_deadline_ends_a_gang_without_any_agent() {
 }
 
 #[test]
-fn a_renewal_carries_a_gang_over_its_first_deadline() {
-    let mut bench = Bench::new(true);
-    let script = format!("while test $(cut -d. -f1 /proc/uptime) -le {}; do sleep 0.02; done", clock::now().mono.0 / 1_000 + 2);
-    let run = start(&job(&script, json!({})), 1, Millis(1_200));
-    bench.runner().start(run.clone());
-    bench.until_running();
-    bench.runner().renew(run.uid, run.fence, run.deadline + LONG);
-    assert_eq!(bench.until_ended().result, RunResult::Succeeded);
-    assert!(clock::now().mono > run.deadline);
+fn a_renewal_carries_a_gang_over_its_first_deadline_even_from_the_next_agent() {
+    for restarted in [false, true] {
+        let mut bench = Bench::new(true);
+        let script = format!("while test $(cut -d. -f1 /proc/uptime) -le {}; do sleep 0.02; done", clock::now().mono.0 / 1_000 + 3);
+        let run = start(&job(&script, json!({})), 1, Millis(2_000));
+        bench.runner().start(run.clone());
+        bench.until_running();
+        if restarted {
+            bench.restart();
+            bench.runner().adopt();
+        }
+        bench.runner().renew(run.uid, run.fence, run.deadline + LONG);
+        assert_eq!(bench.until_ended().result, RunResult::Succeeded);
+        assert!(clock::now().mono > run.deadline);
+    }
 }
 
 #[test]
@@ -312,6 +326,18 @@ fn a_restarted_agent_takes_its_gangs_up_again() {
         assert_eq!(bench.until_ended().result, RunResult::Succeeded);
         assert_eq!(bench.logs(&run, None), "done\n");
     });
+}
+
+#[test]
+fn a_guard_that_is_stuck_does_not_outlast_its_deadline_while_an_agent_lives() {
+    let mut bench = Bench::new(true);
+    let run = start(&job("while :; do sleep 0.01; done", json!({})), 1, Millis(1_500));
+    bench.runner().start(run.clone());
+    bench.until_running();
+    let guard = guard_pid(&bench.dir(&run)).to_string();
+    assert!(std::process::Command::new("kill").args(["-STOP", &guard]).status().unwrap().success());
+    assert_eq!(bench.until_ended().result, RunResult::LeaseLapsed);
+    assert!(left(&run).is_empty());
 }
 
 #[test]

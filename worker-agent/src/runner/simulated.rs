@@ -69,7 +69,9 @@ impl SimulatedRunner {
         let directory = settings.data.join("simulated");
         create_directories(&directory).map_err(|source| Error::File { doing: "create", path: directory.clone(), source })?;
         let boot_id = clock::boot_id().map_err(|source| Error::System { doing: "read the boot id", source })?;
-        let (notebook, book) = Notebook::open(directory.join("runs.jsonl"), &boot_id, Book::new(settings.speed))?;
+        let (notebook, mut book) = Notebook::open(directory.join("runs.jsonl"), &boot_id, Book::new(settings.speed))?;
+        // What ended while no agent was there is told by `adopt`.
+        let _ = book.advance(clock::now());
         let shared = Arc::new(Shared { state: Mutex::new(State { book, notebook, outbox: Default::default(), quit: false }), changed: Condvar::new() });
         let thread = {
             let shared = Arc::clone(&shared);
@@ -169,8 +171,8 @@ impl Runner for SimulatedRunner {
 
     fn adopt(&mut self) -> Vec<Found> {
         let mut state = self.state();
-        let happened = state.book.advance(clock::now());
-        state.outbox.extend(happened);
+        // What this brings to an end is among the found.
+        let _ = state.book.advance(clock::now());
         state.book.found()
     }
 

@@ -247,7 +247,11 @@ impl Supervisor {
                 run.failures_told = status.failures;
                 self.outbox.push_back(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: status.failures });
             }
-            run.deadline.get_or_insert(Deadline::new(status.lapses, run.stop_budget, now));
+            let deadline = run.deadline.get_or_insert(Deadline::new(status.lapses, run.stop_budget, now));
+            // What the guard said may be from before a renewal that waited for this conversation.
+            if let Some(wire::Order::Renew { deadline: lapses, given }) = run.renewal {
+                deadline.renew(lapses, given, now);
+            }
         }
     }
 

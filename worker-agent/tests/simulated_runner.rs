@@ -1,0 +1,74 @@
+//! The simulated runner with its thread and its notebook: events arrive, and a restarted agent finds its runs again.
+
+use meridian_agent::guard::clock;
+use meridian_agent::runner::simulated::{Settings, SimulatedRunner};
+use meridian_agent::runner::{End, FoundState, PodPlacement, RunResult, Runner, RunnerEvent, Start};
+use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::time::Millis;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{Receiver, channel};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn open(data: &Path) -> (SimulatedRunner, Receiver<RunnerEvent>) {
+    // Room for one event only: more must be delayed, not lost.
+    let (sender, events) = channel(1);
+    (SimulatedRunner::open(Settings { data: data.to_owned(), speed: "100".parse().unwrap() }, sender).unwrap(), events)
+}
+
+fn next(events: &mut Receiver<RunnerEvent>) -> RunnerEvent {
+    let begun = Instant::now();
+    loop {
+        match events.try_recv() {
+            Ok(event) => return event,
+            Err(_) => assert!(begun.elapsed() < PATIENCE, "no event within {PATIENCE:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn start(number: u64, seconds: u32) -> Start {
+    Start {
+        uid: Uid(number.into()),
+        fence: Fence { epoch: 1, leadership: 2, counter: number },
+        namespace: "ns".into(),
+        name: "job".into(),
+        spec: format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"args":["{seconds}s"]}}]}}}}}}}}"#).into(),
+        placement: vec![PodPlacement { pod_set: "main".into(), index: 0, node: "n".into(), accelerators: vec![0] }],
+        deadline: clock::now().mono + Millis::mins(5),
+        stop_budget: Millis::secs(2),
+        run_left: None,
+        failures: 0,
+    }
+}
+
+#[test]
+fn runs_take_their_time_and_survive_a_restarted_agent() {
+    let data = tempfile::tempdir().unwrap();
+    let (mut runner, mut events) = open(data.path());
+    assert_eq!(runner.name(), "simulated");
+    assert!(runner.adopt().is_empty());
+    let (short, long) = (start(1, 10), start(2, 90));
+    let begun = clock::now().mono;
+    runner.start(short.clone());
+    runner.start(long.clone());
+    let mut ended = None;
+    for _ in 0..3 {
+        if let RunnerEvent::Ended { uid, end, .. } = next(&mut events) {
+            ended = Some((uid, end.result));
+        }
+    }
+    assert_eq!(ended, Some((short.uid, RunResult::Succeeded)));
+
+    drop(runner);
+    let (mut runner, mut events) = open(data.path());
+    let found = runner.adopt();
+    assert!(matches!(&found[..], [s, l] if matches!(s.state, FoundState::Ended(_)) && l.state == FoundState::Running { failures: 0 }), "{found:?}");
+    let event = next(&mut events);
+    assert!(matches!(&event, RunnerEvent::Ended { uid, end: End { result: RunResult::Succeeded, .. }, .. } if *uid == long.uid), "{event:?}");
+    let took = clock::now().mono.since(begun);
+    assert!(took >= Millis(900), "ninety seconds at a hundred times real speed took {took}");
+    let mut logs = runner.logs(long.uid, long.fence, None).unwrap();
+    assert!(String::from_utf8(logs.read().unwrap().unwrap().bytes).unwrap().starts_with("simulated: "));
+}
