@@ -97,6 +97,9 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
 
 async fn serve(settings: Settings, stop: CancellationToken, tasks: &mut JoinSet<()>) -> anyhow::Result<Exit> {
     let keeper = Arc::new(Keeper::open(&settings.data_dir)?);
+    if let Some(manager) = &settings.manager {
+        keeper.move_to(manager)?;
+    }
     let identity = keeper.current();
     let cluster = settings.cluster.clone().unwrap_or_else(|| identity.cluster.clone());
     // Before anything is adopted: of two agents over one directory only one may command the guards.
@@ -116,7 +119,7 @@ async fn serve(settings: Settings, stop: CancellationToken, tasks: &mut JoinSet<
             }
         });
     }
-    let link = link(&settings, &keeper)?;
+    let link = link(&keeper)?;
     let (asks, log_queries) = mpsc::channel(QUERIES_WAITING);
     tasks.spawn(logs::serve(link.clone(), asks, random()?));
     keep_fresh(tasks, keeper, link.clone(), Arc::clone(&metrics), random()?);
@@ -165,9 +168,8 @@ fn stop_on_signals(tasks: &mut JoinSet<()>, stop: CancellationToken) -> anyhow::
     Ok(())
 }
 
-/// The link to the manager that this agent joined, or to the address that its operator gives.
-fn link(settings: &Settings, keeper: &Arc<Keeper>) -> anyhow::Result<Link> {
-    let manager = settings.manager.clone().unwrap_or_else(|| keeper.current().manager.clone());
+fn link(keeper: &Arc<Keeper>) -> anyhow::Result<Link> {
+    let manager = keeper.current().manager.clone();
     let keeper = Arc::clone(keeper);
     Ok(Link::open(&manager, move || Ok(keeper.current().http_client()?))?)
 }
@@ -237,6 +239,8 @@ fn provider(settings: &Settings, pools: Vec<Pool>, tells: mpsc::UnboundedSender<
     match settings.runner {
         _ if pools.is_empty() => Ok(Box::new(StaticProvider::new(tells))),
         RunnerChoice::Simulated => Ok(Box::new(SimulatedProvider::new(pools, settings.speed, random()?, tokio::runtime::Handle::current(), tells))),
-        RunnerChoice::Process => anyhow::bail!("the fleet file has `provisionable` pools, and nothing here can make real nodes: remove them, or use `--runner simulated`"),
+        RunnerChoice::Process => {
+            anyhow::bail!("the fleet file has `provisionable` pools, and nothing here can make real nodes: remove them, or use `--runner simulated`")
+        }
     }
 }

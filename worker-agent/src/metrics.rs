@@ -50,7 +50,8 @@ impl Metrics {
             runs: IntGaugeVec::new(Opts::new("runs", "live attempts by state"), &["state"]).expect(OURS),
             holds: IntGauge::new("holds", "offers that hold room").expect(OURS),
             refused: IntCounterVec::new(Opts::new("offers_refused_total", "offers refused, by reason"), &["reason"]).expect(OURS),
-            syncs: HistogramVec::new(histogram("sync_seconds", "requests to the manager, by lane and outcome", &SYNC_BUCKETS), &["lane", "outcome"]).expect(OURS),
+            syncs: HistogramVec::new(histogram("sync_seconds", "requests to the manager, by lane and outcome", &SYNC_BUCKETS), &["lane", "outcome"])
+                .expect(OURS),
             commits: Histogram::with_opts(histogram("commit_seconds", "durable transactions of the store", &COMMIT_BUCKETS)).expect(OURS),
             renewals: IntCounter::new("lease_renewals_total", "lease renewals that moved a deadline").expect(OURS),
             lapses: IntCounter::new("lapse_stops_total", "runs that ended because their lease ran out").expect(OURS),

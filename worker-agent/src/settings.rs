@@ -17,7 +17,7 @@ const SPEED_MAX: f64 = 100_000.0;
 
 /// Why the settings don't do.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The file can't be read.
     #[error("cannot read the configuration file `{}`", path.display())]
     Read {
@@ -186,7 +186,10 @@ impl Settings {
         match self.metrics_listen {
             Some(address) if !address.ip().is_loopback() => invalid(
                 "metrics-listen",
-                format!("`{address}` is reachable from outside, and metrics are shown without asking who looks: use `127.0.0.1:{}`, and a collector on this machine", address.port()),
+                format!(
+                    "`{address}` is reachable from outside, and metrics are shown without asking who looks: use `127.0.0.1:{}`, and a collector on this machine",
+                    address.port()
+                ),
             ),
             _ => Ok(self),
         }

@@ -263,8 +263,12 @@ fn in_words(refusal: &SyncRefusal) -> String {
             format!("the manager speaks versions {oldest} to {newest} of the protocol, this agent speaks {ours}: use an agent that fits it")
         }
         SyncRefusal::Superseded { by } => format!("the manager follows session {by} of this store"),
-        SyncRefusal::NewerLeadership { follows } => format!("this agent follows leadership {follows}, which is newer than the manager's; it will take a higher epoch"),
-        SyncRefusal::UnknownCluster => "the manager knows no cluster of our name, or has revoked our certificate: join again with `meridian cluster join`".to_owned(),
+        SyncRefusal::NewerLeadership { follows } => {
+            format!("this agent follows leadership {follows}, which is newer than the manager's; it will take a higher epoch")
+        }
+        SyncRefusal::UnknownCluster => {
+            "the manager knows no cluster of our name, or has revoked our certificate: join again with `meridian cluster join`".to_owned()
+        }
         SyncRefusal::NotLeading => "the manager does not lead now".to_owned(),
         SyncRefusal::Malformed(why) => format!("the manager finds the sync malformed: {}", link::printable(why)),
     }

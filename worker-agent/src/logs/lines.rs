@@ -44,10 +44,12 @@ impl Lines {
         let mut rest = self.begun.remove(&key).unwrap_or_default();
         rest.extend(chunk.bytes);
         let mut shown = Vec::new();
-        while let Some(end) = rest.iter().position(|b| *b == b'\n').or((rest.len() >= LINE_BYTES_MAX).then(|| LINE_BYTES_MAX - 1)) {
-            let after = rest.split_off(end + 1);
-            self.line(key.0, std::mem::replace(&mut rest, after), &mut shown);
+        let mut from = 0;
+        while let Some(length) = line_length(&rest[from..]) {
+            self.line(key.0, &rest[from..from + length], &mut shown);
+            from += length;
         }
+        rest.drain(..from);
         if !rest.is_empty() {
             self.begun.insert(key, rest);
         }
@@ -71,14 +73,14 @@ impl Lines {
             if self.prefixed {
                 rest.push(b'\n');
             }
-            self.line(pod, rest, &mut shown);
+            self.line(pod, &rest, &mut shown);
         }
         let mut all = self.caught_up();
         all.extend(cut(shown));
         all
     }
 
-    fn line(&mut self, pod: u32, line: Vec<u8>, shown: &mut Vec<u8>) {
+    fn line(&mut self, pod: u32, line: &[u8], shown: &mut Vec<u8>) {
         let mut text = if self.prefixed { format!("[{pod}] ").into_bytes() } else { Vec::new() };
         text.extend(line);
         match &mut self.tail {
@@ -97,6 +99,12 @@ impl Tail {
             self.bytes -= oldest.len();
         }
     }
+}
+
+/// How long the first line is, with its end; `None` while it is not whole and not too long.
+fn line_length(text: &[u8]) -> Option<usize> {
+    let whole = text.iter().position(|b| *b == b'\n').map(|at| at + 1);
+    whole.or((text.len() >= LINE_BYTES_MAX).then_some(LINE_BYTES_MAX))
 }
 
 /// In pieces that fit the stream.

@@ -120,7 +120,8 @@ impl Running {
             let (now, ahead) = (crate::guard::clock::now(), Millis(shift.load(Ordering::Relaxed)));
             Now { mono: now.mono + ahead, wall: now.wall + ahead }
         };
-        let link = Link::plain(&manager.address, || reqwest::Client::builder().http2_prior_knowledge().retry(reqwest::retry::never()).no_proxy().build().unwrap());
+        let link =
+            Link::plain(&manager.address, || reqwest::Client::builder().http2_prior_knowledge().retry(reqwest::retry::never()).no_proxy().build().unwrap());
         let logs = tokio::spawn(logs::serve(link.clone(), asks, 1));
         let config = Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE };
         let node = NodeSpec { name: "n".into(), capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]), ..NodeSpec::default() };
@@ -218,7 +219,11 @@ async fn lost_and_repeated_answers_start_nothing_twice() {
     manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
     manager.until("answers were repeated", |book| (book.repeat == 0).then_some(())).await;
     manager.command(grant(1, JOB));
-    manager.until("a repeated grant is answered with what it is", |book| (book.events.iter().filter(|e| matches!(e, Event::Running { .. })).count() >= 2).then_some(())).await;
+    manager
+        .until("a repeated grant is answered with what it is", |book| {
+            (book.events.iter().filter(|e| matches!(e, Event::Running { .. })).count() >= 2).then_some(())
+        })
+        .await;
     assert_eq!(agent.stage.starts(), 1);
     assert!(manager.with(|book| book.events.iter().all(|e| !matches!(e, Event::GrantRefused { .. }))));
     agent.exit().await.unwrap();
@@ -234,7 +239,8 @@ async fn a_new_leadership_gets_the_inventory_and_an_old_one_nothing() {
     manager.with(|book| book.refuse = Some((2, SyncRefusal::NotLeading)));
     let newer = Leadership { epoch: 2, id: 9 };
     manager.lead(newer);
-    let inventory = manager.until("the new leadership has an inventory", |book| book.inventories.iter().find(|i| i.for_leadership == Some(newer)).cloned()).await;
+    let inventory =
+        manager.until("the new leadership has an inventory", |book| book.inventories.iter().find(|i| i.for_leadership == Some(newer)).cloned()).await;
     assert!(inventory.runs.len() == 1 && inventory.runs[0].running, "{inventory:?}");
     assert_eq!(inventory.receipts.len(), 2);
 
@@ -272,7 +278,8 @@ async fn a_restarted_agent_takes_up_what_runs() {
     let found = Found { uid: JOB, fence: fence(1), state: FoundState::Running { failures: 0 } };
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), vec![found]);
     let second = Session { counter: 2, id: 99 };
-    let said = manager.until("the second session has spoken", |book| book.requests.iter().rev().find(|r| r.session == second && r.capacity.is_some()).cloned()).await;
+    let said =
+        manager.until("the second session has spoken", |book| book.requests.iter().rev().find(|r| r.session == second && r.capacity.is_some()).cloned()).await;
     assert_eq!(said.ledger, LedgerId(5));
     let free: i64 = said.capacity.unwrap().blocks.iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum();
     assert_eq!(free, 2, "its room is still taken");
@@ -285,7 +292,9 @@ async fn a_restarted_agent_takes_up_what_runs() {
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
     agent.stage.until("the lost run is stopped", |t| *t == Told::Stop(JOB, fence(1))).await;
     agent.tell(ended(RunResult::Stopped)).await;
-    manager.event("it is reported lost", |e| matches!(e, Event::Ended(end) if matches!(end.result, meridian_shared::protocol::EndResult::NodeLost { .. }))).await;
+    manager
+        .event("it is reported lost", |e| matches!(e, Event::Ended(end) if matches!(end.result, meridian_shared::protocol::EndResult::NodeLost { .. })))
+        .await;
     agent.exit().await.unwrap();
 }
 
@@ -341,7 +350,12 @@ async fn logs_go_to_whoever_asked_and_refusals_in_words() {
     agent.run_one(&manager).await;
     let ask = |id, uid| LogRequest { id, uid, fence: None, pod: Some(1), follow: true, tail_lines: None };
     manager.with(|book| {
-        book.log_requests = vec![ask(1, JOB), LogRequest { pod: None, tail_lines: Some(2), ..ask(2, JOB) }, ask(3, Uid(9)), LogRequest { fence: Some(fence(4)), ..ask(4, Uid(9)) }];
+        book.log_requests = vec![
+            ask(1, JOB),
+            LogRequest { pod: None, tail_lines: Some(2), ..ask(2, JOB) },
+            ask(3, Uid(9)),
+            LogRequest { fence: Some(fence(4)), ..ask(4, Uid(9)) },
+        ];
     });
     let logs = manager.until("all are answered", |book| (book.logs.len() == 4).then(|| book.logs.clone())).await;
     assert_eq!(logs[&1], ("application/octet-stream".into(), "one\ntwo\nthree\n".into()));

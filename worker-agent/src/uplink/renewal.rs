@@ -26,6 +26,8 @@ pub async fn keep_fresh(keeper: &Keeper, link: &Link, now: impl Fn() -> Wall, ji
             Ok(()) => {
                 failures = 0;
                 link.reconnect();
+                // However short-lived certificates are, and however wrong a clock is, this is not done without a pause.
+                tokio::time::sleep(Duration::from_millis(PAUSE_FIRST.0)).await;
             }
             Err(error) => {
                 let wait = backoff::wait(PAUSE_FIRST, PAUSE_MAX, failures, jitter);

@@ -220,7 +220,8 @@ impl Book {
         let job = match job {
             Ok(job) => job,
             Err(message) => {
-                let end = End { result: RunResult::Failed { reason: "NotRunnable".into(), message }, pods: Vec::new(), failures: start.failures, ran: Millis(0) };
+                let end =
+                    End { result: RunResult::Failed { reason: "NotRunnable".into(), message }, pods: Vec::new(), failures: start.failures, ran: Millis(0) };
                 self.runs.insert((uid, fence), Entry::Over(Over { end: end.clone(), about: "it could not be run".into() }));
                 events.push(RunnerEvent::Ended { uid, fence, end });
                 return;
