@@ -58,6 +58,13 @@ pub(crate) enum Format {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a manager and three agents with simulated accelerators, submit, watch, and judge what was promised
+    Demo(DemoArgs),
+    /// Start the same fleet and keep it up
+    Up(UpArgs),
+    /// Run a worker cluster's agent, or join one
+    #[command(subcommand)]
+    Agent(meridian_agent::AgentCommand),
     /// Create or change objects from files: all of them or none
     Apply(ApplyArgs),
     /// Create objects from files; a `generateName` is filled in
@@ -90,6 +97,55 @@ pub(crate) enum Command {
     },
     /// Show the version of this program
     Version,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How much faster than real time simulated jobs go; leases, polls and back-off go in real time
+    #[arg(long, value_name = "N", default_value_t = 20.0)]
+    pub(crate) speed: f64,
+    /// Keep the fleet up at the end, and its files
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+/// `up`
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Which clusters, and what they have [default: three regions with 4 simulated T4 each]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) fleet: Option<PathBuf>,
+    /// Where everything is kept; starting there again goes on
+    #[arg(long, value_name = "DIR", default_value = ".meridian")]
+    pub(crate) data_dir: PathBuf,
+    /// What runs jobs
+    #[arg(long, value_enum, default_value_t = UpRunner::Simulated)]
+    pub(crate) runner: UpRunner,
+    /// How much faster than real time simulated jobs go
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub(crate) speed: f64,
+    /// Where the manager listens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: String,
+}
+
+/// What runs the jobs of a fleet on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UpRunner {
+    /// Nothing really runs: jobs take time and nothing else
+    Simulated,
+    /// Jobs run as processes of this machine, with your rights
+    Process,
+}
+
+impl UpRunner {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Process => "process",
+        }
+    }
 }
 
 /// `apply`

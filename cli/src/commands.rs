@@ -5,6 +5,7 @@ mod audit;
 mod cluster;
 mod create;
 mod delete;
+mod demo;
 mod describe;
 mod get;
 mod journal;
@@ -13,6 +14,7 @@ mod submit;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod up;
 mod why;
 
 use crate::args::{Cli, Command, Format};
@@ -26,7 +28,10 @@ use std::io;
 
 /// Runs a command line to its end; returns the exit code.
 pub(crate) fn run(cli: Cli) -> u8 {
-    start_tracing(cli.globals.verbose);
+    // The servers bring their own logging, with traces and metrics.
+    if !matches!(cli.command, Command::Agent(_)) {
+        start_tracing(cli.globals.verbose);
+    }
     let mut session = Session::new(cli.globals.clone(), Out::of_process(cli.globals.no_color), Box::new(io::stdin()));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -53,6 +58,9 @@ pub(crate) fn run(cli: Cli) -> u8 {
 /// Runs one command.
 pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<(), Error> {
     match command {
+        Command::Demo(args) => demo::run(session, args).await,
+        Command::Up(args) => up::run(session, args).await,
+        Command::Agent(command) => agent(command).await,
         Command::Apply(args) => apply::run(session, args).await,
         Command::Create(args) => create::run(session, args).await,
         Command::Delete(args) => delete::run(session, args).await,
@@ -70,6 +78,18 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
             session.out.raw(&script)
         }
         Command::Version => version(session),
+    }
+}
+
+async fn agent(command: meridian_agent::AgentCommand) -> Result<(), Error> {
+    let done = match command {
+        meridian_agent::AgentCommand::Run(args) => meridian_agent::run(args).await.map(|code| code == std::process::ExitCode::SUCCESS),
+        meridian_agent::AgentCommand::Join(args) => meridian_agent::join(args).await.map(|()| true),
+    };
+    match done {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::Reported),
+        Err(error) => Err(Error::Refused(format!("{error:#}"))),
     }
 }
 
