@@ -299,6 +299,14 @@ pub(crate) enum AuditCommand {
 /// `journal …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalCommand {
+    /// Show what is in a journal's file; its manager must be stopped
+    Inspect {
+        /// The file
+        path: PathBuf,
+        /// Also show each record after the snapshot
+        #[arg(long)]
+        records: bool,
+    },
     /// Whether the manager is recovering, and what it waits for
     Recovery,
     /// Confirm, as a person, that no other copy of the journal runs and that its rules are the right ones
