@@ -45,6 +45,10 @@ impl Turn<'_> {
         self.take_events(&cluster, request.events_from, request.events.clone());
         if let Some(inventory) = request.inventory.clone() {
             self.take_inventory(&cluster, request.ledger, request.commands_through, inventory);
+            if !self.world.live.clusters.contains_key(&cluster) {
+                // Its receipts made us take a higher epoch: every session begins anew.
+                return self.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
+            }
         }
         if let Some(capacity) = request.capacity.clone() {
             self.take_capacity(&cluster, capacity);

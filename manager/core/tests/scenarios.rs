@@ -1,0 +1,463 @@
+//! The two cores together, without a network: each scenario is a short story that a reader can follow.
+//!
+//! The simulator breaks things at random; here one thing happens at a time, and what must follow is written out.
+
+use meridian_agent_core::durable::Durable;
+use meridian_agent_core::ledger::NodeSpec;
+use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
+use meridian_manager_core::input::{Actor, Bodies, Change, Input, Key, Operator, PutMode, Reply, Write};
+use meridian_manager_core::record::RecoveryStart;
+use meridian_manager_core::workload::Phase;
+use meridian_manager_core::{Config, Start, World};
+use meridian_objects::{Kind, Object};
+use meridian_shared::gang::Amounts;
+use meridian_shared::ids::{ClusterName, ContentHash, JournalId, LedgerId, Uid};
+use meridian_shared::mac::ReceiptKey;
+use meridian_shared::planted::Planted;
+use meridian_shared::protocol::{EndResult, Lane, RunnerKind, SyncAnswer};
+use meridian_shared::time::{Millis, Mono, Now, Wall};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const GPU: &str = "nvidia.com/gpu";
+const TERM: Millis = Millis::secs(8);
+
+#[derive(Default)]
+struct Store(BTreeMap<ContentHash, Arc<str>>);
+
+impl Bodies for Store {
+    fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
+        self.0.get(&hash).cloned()
+    }
+}
+
+struct Fleet {
+    world: World,
+    bodies: Store,
+    agents: BTreeMap<ClusterName, Agent>,
+    cut: Vec<ClusterName>,
+    /// What runs, as the runners know it: (cluster, uid).
+    running: Vec<(ClusterName, Uid)>,
+    now: u64,
+    next_uid: u128,
+}
+
+fn object(value: Value) -> Box<Object> {
+    Box::new(Object::from_value(value).expect("the test's own objects are right").0)
+}
+
+fn config() -> Config {
+    Config { term_min: TERM, term: TERM, start_timeout: Millis::secs(30), ..Config::new(ReceiptKey([7; 32])) }
+}
+
+fn now(at: u64) -> Now {
+    Now { mono: Mono(at), wall: Wall(1_800_000_000_000 + i64::try_from(at).unwrap()) }
+}
+
+fn start(id: u64, at: u64, recovery: Option<RecoveryStart>, fresh: bool) -> Start {
+    Start { id, recovery, fresh, now: now(at) }
+}
+
+impl Fleet {
+    fn new(clusters: &[(&str, &str, &str)]) -> Self {
+        let mut world = World::empty(JournalId(1), config());
+        let bodies = Store::default();
+        world.lead(start(1, 1_000, None, true), &bodies);
+        world.committed(Mono(1_000));
+        let mut fleet = Self { world, bodies, agents: BTreeMap::new(), cut: Vec::new(), running: Vec::new(), now: 1_000, next_uid: 100 };
+        let mut objects = vec![
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+                {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 100}]}]}]}}),
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq"}}),
+        ];
+        for (name, region, jurisdiction) in clusters {
+            objects.push(json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": {"region": region, "jurisdiction": jurisdiction}}));
+        }
+        fleet.apply(objects);
+        for (i, (name, _, _)) in clusters.iter().enumerate() {
+            fleet.add_agent(name, 1_000 + i as u128);
+        }
+        fleet.settle();
+        fleet
+    }
+
+    fn regions() -> Self {
+        Self::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG")])
+    }
+
+    fn add_agent(&mut self, name: &str, ledger: u128) {
+        let config = AgentConfig { cluster: name.into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE };
+        let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, now(self.now));
+        let node = NodeSpec { name: format!("{name}-1"), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
+        agent.apply(now(self.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
+        self.agents.insert(name.into(), agent);
+    }
+
+    fn input(&mut self, input: Input) -> Reply {
+        let out = self.world.apply(now(self.now), input, &self.bodies);
+        self.bodies.0.extend(out.bodies);
+        self.world.check().unwrap();
+        out.reply
+    }
+
+    fn write(&mut self, changes: Vec<Change>) -> Reply {
+        let reply = self.input(Input::Write(Box::new(Write { actor: Actor::user("test"), changes, dry_run: false })));
+        self.input(Input::Turn);
+        reply
+    }
+
+    fn apply(&mut self, objects: Vec<Value>) -> Reply {
+        let changes = objects
+            .into_iter()
+            .map(|o| {
+                self.next_uid += 1;
+                Change::Put { object: object(o), scope: None, uid: Uid(self.next_uid), mode: PutMode::Apply }
+            })
+            .collect();
+        self.write(changes)
+    }
+
+    fn submit(&mut self, name: &str, pods: u32) -> Uid {
+        self.submit_in("default", name, pods, json!({}))
+    }
+
+    fn submit_in(&mut self, namespace: &str, name: &str, pods: u32, labels: Value) -> Uid {
+        let mut labels = labels;
+        labels["kueue.x-k8s.io/queue-name"] = json!("lq");
+        let reply = self.apply(vec![json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}}]}}},
+        })]);
+        match reply {
+            Reply::Written(written) => written[0].uid,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    /// One exchange of every agent that isn't cut off, and what its runner does at once.
+    fn exchange(&mut self) {
+        let names: Vec<ClusterName> = self.agents.keys().cloned().collect();
+        for name in names {
+            let agent = self.agents.get_mut(&name).unwrap();
+            let tick = agent.apply(now(self.now), AgentInput::Tick);
+            self.perform(&name, tick.effects);
+            if self.cut.contains(&name) {
+                continue;
+            }
+            let request = self.agents.get_mut(&name).unwrap().compose(now(self.now), Lane::News);
+            let reply = self.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
+            self.input(Input::Turn);
+            self.world.committed(Mono(self.now));
+            let Reply::Sync(answer) = reply else { panic!("not answered: {reply:?}") };
+            if let SyncAnswer::Refused(why) = &*answer {
+                eprintln!("{name} at {}: {why:?}", self.now);
+            }
+            let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Answer(answer));
+            self.perform(&name, out.effects);
+            self.agents[&name].check().unwrap();
+        }
+    }
+
+    fn perform(&mut self, name: &ClusterName, effects: Vec<Effect>) {
+        for effect in effects {
+            let event = match effect {
+                Effect::Start(s) => {
+                    self.running.push((name.clone(), s.uid));
+                    let elsewhere = self.running.iter().filter(|(_, u)| *u == s.uid).count();
+                    assert_eq!(elsewhere, 1, "two clusters run {}", s.uid);
+                    RunnerEvent::Running { uid: s.uid, fence: s.fence }
+                }
+                Effect::Stop { uid, fence } => {
+                    self.running.retain(|r| *r != (name.clone(), uid));
+                    RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(1) }
+                }
+                _ => continue,
+            };
+            let more = self.agents.get_mut(name).unwrap().apply(now(self.now), AgentInput::Runner(event));
+            self.perform(name, more.effects);
+        }
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..6 {
+            self.now += 20;
+            self.exchange();
+            self.input(Input::Turn);
+        }
+    }
+
+    fn pass(&mut self, time: Millis) {
+        let until = self.now + time.0;
+        while self.now < until {
+            self.now += 500;
+            self.world.committed(Mono(self.now));
+            self.exchange();
+            self.input(Input::Turn);
+        }
+    }
+
+    fn end(&mut self, uid: Uid, result: EndResult) {
+        let (name, _) = self.running.iter().find(|(_, u)| *u == uid).expect("it runs").clone();
+        let fence = self.agents[&name].runs().find(|(u, ..)| *u == uid).unwrap().1;
+        self.running.retain(|(_, u)| *u != uid);
+        let event = RunnerEvent::Ended { uid, fence, result, pod_failures: 0, ran: Millis(10) };
+        let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Runner(event));
+        self.perform(&name, out.effects);
+        self.settle();
+    }
+
+    fn phase(&self, uid: Uid) -> Option<Phase> {
+        self.world.state.workloads.get(&uid).map(|w| w.phase)
+    }
+
+    fn at(&self, uid: Uid) -> Option<String> {
+        self.running.iter().find(|(_, u)| *u == uid).map(|(c, _)| c.to_string())
+    }
+
+    fn why(&self, uid: Uid) -> Value {
+        self.world.explain(uid, now(self.now)).expect("it exists")
+    }
+
+    /// The manager starts again from its records.
+    fn restart(&mut self, id: u64, recovery: Option<RecoveryStart>) {
+        let snapshot = self.world.snapshot();
+        let mut world = World::restore(&snapshot, config()).unwrap();
+        assert_eq!(world.state, self.world.state, "a snapshot says everything");
+        self.now += 3_000;
+        world.lead(start(id, self.now, recovery, false), &self.bodies);
+        world.committed(Mono(self.now));
+        world.check().unwrap();
+        self.world = world;
+    }
+}
+
+const RECOVERY: Option<RecoveryStart> = Some(RecoveryStart { restored: false, members_unknown: false });
+
+#[test]
+fn four_gangs_of_three_fill_three_regions_and_the_fourth_waits_with_reasons() {
+    let mut f = Fleet::regions();
+    let uids: Vec<Uid> = (0..4).map(|i| f.submit(&format!("job-{i}"), 3)).collect();
+    f.settle();
+    let mut places: Vec<Option<String>> = uids.iter().map(|u| f.at(*u)).collect();
+    assert_eq!(places.pop().unwrap(), None);
+    places.sort();
+    assert_eq!(places, [Some("asia".into()), Some("eu".into()), Some("us".into())]);
+    assert_eq!(f.phase(uids[3]), Some(Phase::Pending));
+    let why = f.why(uids[3]);
+    for cluster in why["clusters"].as_array().unwrap() {
+        assert_eq!(cluster["reason"], "room for 1 of 3 pods of `main` now", "{why:#}");
+    }
+    assert_eq!(why["position"], json!({"queue": "lq", "place": 1, "of": 1}));
+    f.end(uids[0], EndResult::Succeeded);
+    assert_eq!(f.phase(uids[0]), Some(Phase::Finished));
+    assert_eq!(f.phase(uids[3]), Some(Phase::Running), "{:#}", f.why(uids[3]));
+}
+
+#[test]
+fn a_residency_policy_keeps_a_gang_and_its_offers_at_home() {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research", "labels": {"data": "personal"}}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "research"}, "spec": {"clusterQueue": "cq"}}),
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "eu-only"}, "spec": {
+            "applies": {"namespaceSelector": {"matchLabels": {"data": "personal"}}}, "allow": {"jurisdictions": ["EU"]}}}),
+    ]);
+    let first = f.submit_in("research", "a", 3, json!({}));
+    let second = f.submit_in("research", "b", 3, json!({}));
+    f.settle();
+    assert_eq!(f.at(first).as_deref(), Some("eu"));
+    assert_eq!(f.phase(second), Some(Phase::Pending));
+    let why = f.why(second);
+    let verdicts: Vec<&str> = why["clusters"].as_array().unwrap().iter().map(|c| c["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["forbidden", "no-room", "forbidden"]);
+    // A policy that is tightened under a running gang evicts it.
+    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "nowhere"}, "spec": {
+        "applies": {"namespaces": ["research"]}, "allow": {"jurisdictions": ["EU"]}, "deny": {"clusters": ["eu"]}}})]);
+    f.settle();
+    assert_eq!(f.at(first), None);
+    assert_eq!(f.phase(first), Some(Phase::Pending));
+}
+
+#[test]
+fn a_silent_cluster_loses_its_gang_only_after_the_lapse() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 3);
+    f.settle();
+    let home: ClusterName = f.at(uid).unwrap().as_str().into();
+    f.cut.push(home.clone());
+    f.pass(Millis(5_000));
+    assert_eq!(f.at(uid).as_deref(), Some(home.as_str()), "it runs on under its lease");
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    f.pass(Millis(7_000));
+    let there = f.at(uid).expect("it runs elsewhere now");
+    assert_ne!(there, home.as_str());
+    assert_eq!(f.world.state.workloads[&uid].attempts, 2);
+    f.cut.clear();
+    f.pass(Millis(3_000));
+    assert_eq!(f.at(uid), Some(there), "the old cluster's return changes nothing");
+}
+
+#[test]
+fn renewals_keep_a_gang_running_for_many_terms() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 3);
+    f.settle();
+    let home = f.at(uid);
+    f.pass(Millis(60_000));
+    assert_eq!(f.at(uid), home);
+    assert_eq!(f.world.state.workloads[&uid].attempts, 1);
+    assert!(f.world.live.counts.renewals > 10);
+}
+
+#[test]
+fn deletion_in_every_state_leaves_nothing() {
+    let mut f = Fleet::regions();
+    let uids: Vec<Uid> = (0..4).map(|i| f.submit(&format!("job-{i}"), 3)).collect();
+    let early = f.submit("early", 1);
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "early"), uid: None }]);
+    assert_eq!(f.phase(early), None);
+    f.settle();
+    for i in 0..4 {
+        f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &format!("job-{i}")), uid: None }]);
+    }
+    f.settle();
+    assert!(f.running.is_empty());
+    assert!(uids.iter().all(|u| f.phase(*u).is_none()));
+    assert!(f.world.queues.usage("cq").is_none_or(|u| u.is_empty()));
+    for agent in f.agents.values() {
+        assert_eq!(agent.held().count() + agent.runs().count(), 0);
+    }
+}
+
+#[test]
+fn a_restart_recovers_running_gangs_and_dispatches_only_afterwards() {
+    let mut f = Fleet::regions();
+    let running = f.submit("running", 3);
+    f.settle();
+    let big: Vec<Uid> = (0..3).map(|i| f.submit(&format!("waits-{i}"), 4)).collect();
+    f.restart(2, RECOVERY);
+    let fresh = f.submit("fresh", 1);
+    assert!(f.world.state.recovery.is_some());
+    f.settle();
+    assert!(f.world.state.recovery.is_none(), "every cluster has reported");
+    assert_eq!(f.phase(running), Some(Phase::Running));
+    assert_eq!(f.world.state.workloads[&running].attempts, 1, "it was never moved");
+    f.settle();
+    assert_eq!(big.iter().filter(|u| f.phase(**u) == Some(Phase::Running)).count(), 2);
+    assert_eq!(f.phase(fresh), Some(Phase::Running));
+}
+
+#[test]
+fn an_older_journal_adopts_what_really_runs() {
+    let mut f = Fleet::regions();
+    let early = f.submit("early", 3);
+    let copy = f.world.snapshot();
+    f.settle();
+    let home = f.at(early);
+    assert!(home.is_some());
+    let unknown = f.submit("unknown", 3);
+    f.settle();
+    assert!(f.at(unknown).is_some());
+    // Restored from before anything was granted: the same epoch is taken twice, and agents say so.
+    let mut world = World::restore(&copy, config()).unwrap();
+    f.now += 3_000;
+    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
+    world.committed(Mono(f.now));
+    f.world = world;
+    f.settle();
+    f.settle();
+    assert_eq!(f.at(early), home, "it was neither stopped nor moved");
+    assert_eq!(f.phase(early), Some(Phase::Running));
+    assert_eq!(f.world.state.orphans.len(), 1);
+    assert_eq!(f.world.state.orphans.keys().next().unwrap().0, unknown);
+    let ours = f.world.state.leadership.epoch;
+    assert!(f.agents.values().all(|a| a.durable().follows.is_some_and(|l| l.epoch == ours)));
+}
+
+#[test]
+fn a_new_ledger_frees_nothing_until_the_old_ones_leases_lapse() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
+    let uid = f.submit("job", 3);
+    f.settle();
+    let home = f.at(uid).unwrap();
+    f.add_agent(&home, 9_999);
+    f.pass(Millis(4_000));
+    assert_eq!(f.running.len(), 1, "the old run is still under its lease");
+    // The old machine's guard ends it at its deadline.
+    f.pass(Millis(4_000));
+    f.running.retain(|(c, _)| c.as_str() != home);
+    f.pass(Millis(4_000));
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    assert_eq!(f.world.state.workloads[&uid].attempts, 2);
+}
+
+#[test]
+fn declare_lost_frees_at_once_and_is_refused_later() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 3);
+    f.settle();
+    let home: ClusterName = f.at(uid).unwrap().as_str().into();
+    f.cut.push(home.clone());
+    f.running.clear();
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::DeclareLost { cluster: home.clone(), ledger: None } });
+    f.input(Input::Turn);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    assert_ne!(f.at(uid), Some(home.to_string()));
+}
+
+#[test]
+fn quota_is_never_exceeded_and_its_obstacle_is_named() {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+        {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 5}]}]}]}}),
+    ]);
+    let first = f.submit("a", 3);
+    let second = f.submit("b", 3);
+    f.settle();
+    assert_eq!(f.phase(first), Some(Phase::Running));
+    assert_eq!(f.phase(second), Some(Phase::Pending));
+    assert!(f.world.over_quota().is_empty());
+    assert_eq!(f.why(second)["summary"], "waits: asks for 3 `nvidia.com/gpu`, 2 of 5 are free in flavor `any`");
+    f.end(first, EndResult::Succeeded);
+    assert_eq!(f.phase(second), Some(Phase::Running));
+}
+
+#[test]
+fn a_race_is_won_by_the_first_hold_and_the_others_let_go() {
+    let mut f = Fleet::regions();
+    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "race"}, "spec": {
+        "applies": {"queues": ["*"]}, "mode": "Race", "onClusterLoss": {"mode": "Fence", "term": "8s"}}})]);
+    let uid = f.submit("job", 3);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    assert_eq!(f.running.len(), 1);
+    for agent in f.agents.values() {
+        assert_eq!(agent.held().count(), 0, "losers hold nothing");
+    }
+}
+
+#[test]
+fn draining_moves_gangs_and_a_rejected_write_changes_nothing() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 3);
+    f.settle();
+    let home: ClusterName = f.at(uid).unwrap().as_str().into();
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Drain(home.clone()) });
+    f.settle();
+    f.settle();
+    assert_ne!(f.at(uid), Some(home.to_string()));
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    let before = f.world.clone();
+    let reply = f.apply(vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "x", "namespace": "n"}, "spec": {"clusterQueue": "missing"}}),
+    ]);
+    let Reply::Rejected(why) = reply else { panic!("a missing queue must be refused") };
+    assert!(why[0].message.contains("`missing`"), "{why:?}");
+    assert_eq!(f.world.state, before.state);
+}
