@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Look after the manager's journal
     #[command(subcommand)]
     Journal(JournalCommand),
+    /// Run or join the agent of a worker cluster
+    #[command(subcommand)]
+    Agent(meridian_agent::AgentCommand),
     /// Write completions for a shell to standard output
     Completion {
         /// Which shell
@@ -354,6 +357,7 @@ mod tests {
         check("meridian submit");
         check("meridian get jobs -o xml");
         check("meridian delete job x -f y");
+        check("meridian agent run --speed fast");
         assert_eq!(Cli::try_parse_from(["meridian", "--help"]).unwrap_err().exit_code(), 0);
     }
 

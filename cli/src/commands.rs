@@ -1,5 +1,6 @@
 //! What each command does. One file per command; this one starts the run-time, and names objects as people know them.
 
+mod agent;
 mod apply;
 mod audit;
 mod cluster;
@@ -26,7 +27,10 @@ use std::io;
 
 /// Runs a command line to its end; returns the exit code.
 pub(crate) fn run(cli: Cli) -> u8 {
-    start_tracing(cli.globals.verbose);
+    if !matches!(cli.command, Command::Agent(_)) {
+        // servers have logs of their own kind
+        start_tracing(cli.globals.verbose);
+    }
     let mut session = Session::new(cli.globals.clone(), Out::of_process(cli.globals.no_color), Box::new(io::stdin()));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -64,6 +68,7 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
         Command::Cluster(command) => cluster::run(session, command).await,
         Command::Audit(command) => audit::run(session, command).await,
         Command::Journal(command) => journal::run(session, command).await,
+        Command::Agent(command) => agent::run(command).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "meridian", &mut script);

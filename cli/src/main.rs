@@ -24,6 +24,10 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // a gang's guard is this binary too, and must come before any thread
+    if let Some(code) = meridian_agent::guard_if_asked() {
+        return code;
+    }
     let cli = args::Cli::parse();
     ExitCode::from(commands::run(cli))
 }
