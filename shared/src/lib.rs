@@ -11,6 +11,7 @@ pub mod gang;
 pub mod identity;
 pub mod ids;
 pub mod lease;
+pub mod logs;
 pub mod mac;
 pub mod packing;
 pub mod planted;

@@ -238,6 +238,13 @@ impl Keeper {
         self.current.subscribe()
     }
 
+    /// Goes to the manager at another address from now on; kept on the disk with the next renewal.
+    pub fn move_to(&self, manager: &str) -> Result<(), Error> {
+        let manager = exchange::checked_address(manager)?;
+        self.current.send_modify(|identity| Arc::make_mut(identity).manager = manager);
+        Ok(())
+    }
+
     /// Asks for the next certificate over `client`, keeps it on the disk, then swaps it in. On any error the present one stays.
     pub async fn renew(&self, client: &reqwest::Client) -> Result<(), Error> {
         let next = renew(&self.current(), client, &self.dir).await?;

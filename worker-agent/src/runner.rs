@@ -170,6 +170,9 @@ pub struct End {
     pub pods: Vec<PodOutcome>,
     /// Pods that failed, those of earlier attempts included.
     pub failures: u32,
+    /// Run time that this run used of what the workload has left; in the job's own time where a runner simulates.
+    #[serde(default)]
+    pub ran: Millis,
 }
 
 /// What a runner tells.

@@ -399,7 +399,10 @@ fn a_grant_that_has_lapsed_and_a_job_that_cannot_run_start_nothing() {
     let mut bench = Bench::new(true);
     let late = start(&job("touch ran", json!({})), 1, BUDGET);
     bench.runner().start(late.clone());
-    assert_eq!(bench.next(), RunnerEvent::Ended { uid: late.uid, fence: late.fence, end: End { result: RunResult::LeaseLapsed, pods: vec![], failures: 0 } });
+    assert_eq!(
+        bench.next(),
+        RunnerEvent::Ended { uid: late.uid, fence: late.fence, end: End { result: RunResult::LeaseLapsed, pods: vec![], failures: 0, ran: Millis(0) } }
+    );
 
     let no_command = start(r#"{"spec":{"template":{"spec":{"containers":[{"image":"x","args":["120s"]}]}}}}"#, 1, LONG);
     let spec = JobSpec::parse(&no_command.spec).unwrap();

@@ -1,7 +1,8 @@
-//! The worker agent's binary.
+//! The worker agent's binary: `meridian agent` by itself.
 
-use clap::{Parser, Subcommand};
-use std::ffi::OsString;
+use clap::Parser;
+use meridian_agent::AgentCommand;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// Runs gangs on a worker cluster for a Meridian manager.
@@ -9,22 +10,33 @@ use std::process::ExitCode;
 #[command(version)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Owns one gang's processes and its deadline; started by the agent only.
-    #[command(hide = true)]
-    Guard {
-        /// Passed on as they are.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    command: AgentCommand,
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Guard { args } => meridian_agent::guard::main(args),
+    if let Some(code) = meridian_agent::guard_if_asked() {
+        return code;
     }
+    let command = Cli::parse().command;
+    match execute(command) {
+        Ok(code) => code,
+        Err(error) => {
+            // Nobody is left to tell when the error output is closed.
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(command: AgentCommand) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let code = runtime.block_on(async {
+        match command {
+            AgentCommand::Run(args) => meridian_agent::run(args).await,
+            AgentCommand::Join(args) => meridian_agent::join(args).await.map(|()| ExitCode::SUCCESS),
+        }
+    });
+    // A stop must not wait for what only watches.
+    runtime.shutdown_background();
+    code
 }

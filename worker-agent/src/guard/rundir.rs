@@ -303,7 +303,7 @@ mod tests {
         drop(held);
         assert!(dir.lock().unwrap().is_some());
 
-        let golden = r#"{"version":1,"failures":2,"started":5,"ended":9,"end":{"result":{"kind":"Failed","reason":"R","message":"m"},"pods":[{"index":0,"attempt":1,"exit_code":3}],"failures":2}}"#;
+        let golden = r#"{"version":1,"failures":2,"started":5,"ended":9,"end":{"result":{"kind":"Failed","reason":"R","message":"m"},"pods":[{"index":0,"attempt":1,"exit_code":3}],"failures":2,"ran":4}}"#;
         std::fs::write(dir.path().join("state.json"), golden).unwrap();
         let state = dir.state().unwrap().unwrap();
         assert!(matches!(state.end.as_ref().unwrap().result, RunResult::Failed { .. }));

@@ -330,8 +330,10 @@ impl Watch {
             }
         }
         let result = self.ending.take().map_or(RunResult::Stopped, |e| e.result);
-        let end = End { result, pods: self.pods.outcomes(), failures: self.pods.failures() };
-        let state = State { ended: Some(clock::now().wall), end: Some(end), ..self.state() };
+        let (state, ended) = (self.state(), clock::now().wall);
+        let ran = state.started.map_or(Millis(0), |started| ended.since(started));
+        let end = End { result, pods: self.pods.outcomes(), failures: self.pods.failures(), ran };
+        let state = State { ended: Some(ended), end: Some(end), ..state };
         while let Err(error) = self.dir.write_state(&state) {
             super::remark(&error.to_string());
             std::thread::sleep(WRITE_PAUSE);

@@ -111,7 +111,7 @@ fn message_of(body: &[u8]) -> String {
 }
 
 /// `https://HOST:PORT` without anything after it.
-fn checked_address(url: &str) -> Result<String, Error> {
+pub(super) fn checked_address(url: &str) -> Result<String, Error> {
     let bad = |reason: &str| Error::Address { url: url.to_owned(), reason: reason.to_owned() };
     let parsed = reqwest::Url::parse(url).map_err(|e| bad(&e.to_string()))?;
     if parsed.scheme() != "https" {

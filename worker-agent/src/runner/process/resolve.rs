@@ -6,6 +6,7 @@ use crate::guard::processes;
 use crate::guard::rundir::{Plan, RunDir, State, VERSION};
 use crate::runner::{End, Error, RunResult};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::time::Millis;
 
 /// Where a run is.
 #[derive(Debug)]
@@ -59,9 +60,11 @@ pub(super) fn resolve(uid: Uid, fence: Fence, dir: &RunDir, boot_id: &str, inste
 pub(super) fn write_end(dir: &RunDir, plan: Option<&Plan>, result: RunResult) -> Result<End, Error> {
     let known = dir.state().unwrap_or_default();
     let failures = known.as_ref().map(|s| s.failures).or_else(|| plan.map(|p| p.start.failures)).unwrap_or(0);
-    let end = End { result, pods: Vec::new(), failures };
-    let ended = Some(crate::guard::clock::now().wall);
-    dir.write_state(&State { version: VERSION, failures, started: known.and_then(|s| s.started), ended, end: Some(end.clone()) })?;
+    let (started, ended) = (known.and_then(|s| s.started), crate::guard::clock::now().wall);
+    // Nobody saw it end: it ran until now at most.
+    let ran = started.map_or(Millis(0), |started| ended.since(started));
+    let end = End { result, pods: Vec::new(), failures, ran };
+    dir.write_state(&State { version: VERSION, failures, started, ended: Some(ended), end: Some(end.clone()) })?;
     Ok(end)
 }
 

@@ -168,7 +168,7 @@ impl Supervisor {
             Err(error) => {
                 tracing::error!(uid = %key.0, fence = %key.1, %error, "a gang could not be started");
                 let result = RunResult::NodeLost { message: error.to_string() };
-                self.outbox.push_back(ended(key, End { result, pods: Vec::new(), failures: plan.start.failures }));
+                self.outbox.push_back(ended(key, End { result, pods: Vec::new(), failures: plan.start.failures, ran: Millis(0) }));
                 return;
             }
         }

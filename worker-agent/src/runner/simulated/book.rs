@@ -8,7 +8,7 @@ use crate::guard::lease::Deadline;
 use crate::runner::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
 use crate::runner::{End, Found, FoundState, JobSpec, LogChunk, LogReader, RunResult, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
-use meridian_shared::time::{Mono, Now};
+use meridian_shared::time::{Millis, Mono, Now};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,10 +108,10 @@ impl Book {
             }
             Input::Stop { uid, fence } => match self.runs.get(&(uid, fence)) {
                 Some(Entry::Over(over)) => events.push(RunnerEvent::Ended { uid, fence, end: over.end.clone() }),
-                Some(Entry::Live(_)) => self.end((uid, fence), RunResult::Stopped, &mut events),
+                Some(Entry::Live(_)) => self.end((uid, fence), RunResult::Stopped, now.mono, &mut events),
                 None => {
                     // The name is occupied, so that nobody can start it from here on.
-                    let end = End { result: RunResult::Stopped, pods: Vec::new(), failures: 0 };
+                    let end = End { result: RunResult::Stopped, pods: Vec::new(), failures: 0, ran: Millis(0) };
                     self.runs.insert((uid, fence), Entry::Over(Over { end: end.clone(), about: "stopped before it was started".into() }));
                     events.push(RunnerEvent::Ended { uid, fence, end });
                 }
@@ -189,7 +189,7 @@ impl Book {
         let live: Vec<Key> = self.runs.iter().filter(|(_, e)| matches!(e, Entry::Live(_))).map(|(k, _)| *k).collect();
         for key in live {
             let lost = RunResult::NodeLost { message: "the machine was restarted while it ran (simulated)".into() };
-            self.end(key, lost, &mut Vec::new());
+            self.end(key, lost, Mono(0), &mut Vec::new());
         }
     }
 
@@ -220,7 +220,8 @@ impl Book {
         let job = match job {
             Ok(job) => job,
             Err(message) => {
-                let end = End { result: RunResult::Failed { reason: "NotRunnable".into(), message }, pods: Vec::new(), failures: start.failures };
+                let end =
+                    End { result: RunResult::Failed { reason: "NotRunnable".into(), message }, pods: Vec::new(), failures: start.failures, ran: Millis(0) };
                 self.runs.insert((uid, fence), Entry::Over(Over { end: end.clone(), about: "it could not be run".into() }));
                 events.push(RunnerEvent::Ended { uid, fence, end });
                 return;
@@ -256,7 +257,7 @@ impl Book {
         };
         let before = live.pods.failures();
         if let Some(result) = live.settle(self.speed, now) {
-            self.end(key, result, events);
+            self.end(key, result, now.mono, events);
             return;
         }
         if live.pods.failures() > before {
@@ -268,10 +269,10 @@ impl Book {
         self.due.insert((due, key));
     }
 
-    fn end(&mut self, key: Key, result: RunResult, events: &mut Vec<RunnerEvent>) {
+    fn end(&mut self, key: Key, result: RunResult, until: Mono, events: &mut Vec<RunnerEvent>) {
         self.unlist(key);
         let Some(Entry::Live(live)) = self.runs.remove(&key) else { return };
-        let end = End { result, pods: live.pods.outcomes(), failures: live.pods.failures() };
+        let end = End { result, pods: live.pods.outcomes(), failures: live.pods.failures(), ran: self.speed.undo(until.since(live.started.mono)) };
         events.push(RunnerEvent::Ended { uid: key.0, fence: key.1, end: end.clone() });
         self.runs.insert(key, Entry::Over(Over { end, about: live.about(self.speed) }));
     }

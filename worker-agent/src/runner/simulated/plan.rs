@@ -29,6 +29,11 @@ impl Speed {
     pub fn apply(self, length: Millis) -> Millis {
         Millis((length.0 as f64 / self.0).round() as u64).max(INSTANT_MIN)
     }
+
+    /// How much of a job's own time goes by in `length` of real time.
+    pub fn undo(self, length: Millis) -> Millis {
+        Millis((length.0 as f64 * self.0).round() as u64)
+    }
 }
 
 impl FromStr for Speed {

@@ -1,0 +1,300 @@
+//! What a table shows of each kind. One function per kind; `wide` adds columns at the end, never in between.
+
+use crate::age;
+use crate::jobs;
+use crate::table::{Cell, Table};
+use jiff::Timestamp;
+use meridian_objects::{Kind, quantity};
+use serde_json::Value;
+
+/// One column: its header and what it says about an object.
+#[derive(Clone, Copy)]
+struct Column {
+    header: &'static str,
+    wide: bool,
+    cell: fn(&Value, Timestamp) -> Cell,
+}
+
+const fn column(header: &'static str, cell: fn(&Value, Timestamp) -> Cell) -> Column {
+    Column { header, wide: false, cell }
+}
+
+const fn wide(header: &'static str, cell: fn(&Value, Timestamp) -> Cell) -> Column {
+    Column { header, wide: true, cell }
+}
+
+/// How objects of one kind are shown.
+pub(crate) struct Columns {
+    columns: Vec<Column>,
+    namespaces: bool,
+}
+
+impl Columns {
+    /// The columns of `kind`; `namespaces` puts the namespace in front.
+    pub(crate) fn of(kind: Kind, is_wide: bool, namespaces: bool) -> Self {
+        let columns = columns(kind).into_iter().filter(|column| is_wide || !column.wide).collect();
+        Self { columns, namespaces: namespaces && kind.namespaced() }
+    }
+
+    /// A table with these columns' headers.
+    pub(crate) fn table(&self) -> Table {
+        let first = self.namespaces.then_some("NAMESPACE");
+        Table::new(first.into_iter().chain(["NAME"]).chain(self.columns.iter().map(|column| column.header)))
+    }
+
+    /// An object's row.
+    pub(crate) fn row(&self, object: &Value, now: Timestamp) -> Vec<Cell> {
+        let namespace = self.namespaces.then(|| Cell::new(text(object, "/metadata/namespace")));
+        let name = Cell::new(text(object, "/metadata/name"));
+        namespace.into_iter().chain([name]).chain(self.columns.iter().map(|column| (column.cell)(object, now))).collect()
+    }
+
+    /// Headers and cells of an object, for a description.
+    pub(crate) fn pairs(&self, object: &Value, now: Timestamp) -> Vec<(&'static str, Cell)> {
+        self.columns.iter().map(|column| (column.header, (column.cell)(object, now))).collect()
+    }
+}
+
+const AGE: Column = column("AGE", |object, now| Cell::new(age::since(text(object, "/metadata/creationTimestamp"), now)));
+
+fn columns(kind: Kind) -> Vec<Column> {
+    match kind {
+        Kind::Job => job_columns(),
+        Kind::Workload => workload_columns(),
+        Kind::ClusterQueue => cluster_queue_columns(),
+        Kind::LocalQueue => vec![
+            column("CLUSTERQUEUE", |o, _| Cell::new(text(o, "/spec/clusterQueue"))),
+            column("PENDING", |o, _| Cell::new(number(o, "/status/pendingWorkloads"))),
+            column("ADMITTED", |o, _| Cell::new(number(o, "/status/admittedWorkloads"))),
+            AGE,
+        ],
+        Kind::Cluster => cluster_columns(),
+        Kind::ResourceFlavor => vec![wide("NODE-LABELS", |o, _| Cell::new(pairs(o, "/spec/nodeLabels"))), AGE],
+        Kind::Cohort => vec![column("PARENT", |o, _| Cell::new(first_text(o, &["/spec/parentName", "/spec/parent"]))), AGE],
+        Kind::WorkloadPriorityClass | Kind::PriorityClass => vec![column("VALUE", |o, _| Cell::new(number(o, "/value"))), AGE],
+        Kind::AdmissionCheck => vec![
+            column("CONTROLLER", |o, _| Cell::new(text(o, "/spec/controllerName"))),
+            column("PARAMETERS", |o, _| Cell::new(text(o, "/spec/parameters/name"))),
+            AGE,
+        ],
+        Kind::MultiKueueConfig => vec![column("CLUSTERS", |o, _| Cell::new(list(o, "/spec/clusters"))), AGE],
+        Kind::MultiKueueCluster => vec![column("CONNECTED", |o, _| Cell::state(condition(o, "Active"))), AGE],
+        Kind::ProvisioningRequestConfig => vec![
+            column("CLASS", |o, _| Cell::new(text(o, "/spec/provisioningClassName"))),
+            column("RESOURCES", |o, _| Cell::new(list(o, "/spec/managedResources"))),
+            AGE,
+        ],
+        Kind::Namespace => vec![
+            column("STATUS", |o, _| Cell::state(or(text(o, "/status/phase"), "Active"))),
+            AGE,
+            wide("LABELS", |o, _| Cell::new(pairs(o, "/metadata/labels"))),
+        ],
+        Kind::ResidencyPolicy => vec![
+            column("ALLOW", |o, _| Cell::new(places(o, "/spec/allow"))),
+            column("DENY", |o, _| Cell::new(places(o, "/spec/deny"))),
+            column("ON-CHANGE", |o, _| Cell::new(text(o, "/spec/onChange"))),
+            AGE,
+        ],
+        Kind::DispatchPolicy => vec![
+            column("MODE", |o, _| Cell::new(text(o, "/spec/mode"))),
+            column("ON-LOSS", |o, _| Cell::new(text(o, "/spec/onClusterLoss/mode"))),
+            column("TERM", |o, _| Cell::new(text(o, "/spec/onClusterLoss/term"))),
+            AGE,
+        ],
+    }
+}
+
+fn job_columns() -> Vec<Column> {
+    vec![
+        column("QUEUE", |o, _| Cell::new(jobs::queue(o))),
+        column("STATE", |o, _| Cell::state(jobs::state(o))),
+        column("CLUSTER", |o, _| Cell::new(jobs::cluster(o))),
+        column("PODS", |o, _| Cell::new(jobs::pods(o))),
+        AGE,
+        wide("PRIORITY-CLASS", |o, _| Cell::new(text(o, "/metadata/labels/kueue.x-k8s.io~1priority-class"))),
+        wide("REASON", |o, _| Cell::new(jobs::reason(o))),
+    ]
+}
+
+fn workload_columns() -> Vec<Column> {
+    vec![
+        column("QUEUE", |o, _| Cell::new(text(o, "/spec/queueName"))),
+        column("RESERVED-IN", |o, _| Cell::new(text(o, "/status/admission/clusterQueue"))),
+        column("ADMITTED", |o, _| Cell::state(condition(o, "Admitted"))),
+        column("FINISHED", |o, _| Cell::state(condition(o, "Finished"))),
+        column("CLUSTER", |o, _| Cell::new(text(o, "/status/clusterName"))),
+        AGE,
+        wide("PRIORITY", |o, _| Cell::new(number(o, "/spec/priority"))),
+    ]
+}
+
+fn cluster_queue_columns() -> Vec<Column> {
+    vec![
+        column("COHORT", |o, _| Cell::new(first_text(o, &["/spec/cohortName", "/spec/cohort"]))),
+        column("STRATEGY", |o, _| Cell::new(text(o, "/spec/queueingStrategy"))),
+        column("PENDING", |o, _| Cell::new(number(o, "/status/pendingWorkloads"))),
+        column("ADMITTED", |o, _| Cell::new(number(o, "/status/admittedWorkloads"))),
+        wide("RESERVING", |o, _| Cell::new(number(o, "/status/reservingWorkloads"))),
+        wide("ACTIVE", |o, _| Cell::state(condition(o, "Active"))),
+        wide("AGE", AGE.cell),
+    ]
+}
+
+fn cluster_columns() -> Vec<Column> {
+    vec![
+        column("REGION", |o, _| Cell::new(text(o, "/spec/region"))),
+        column("JURISDICTION", |o, _| Cell::new(text(o, "/spec/jurisdiction"))),
+        column("STATE", |o, _| Cell::state(text(o, "/status/state"))),
+        column("GPUS", |o, _| Cell::new(gpus(o, "/status/capacity"))),
+        column("FREE", |o, _| Cell::new(gpus(o, "/status/free"))),
+        column("LAST-SYNC", |o, now| Cell::new(age::since(text(o, "/status/lastSyncTime"), now))),
+        AGE,
+        wide("WORKLOADS", |o, _| Cell::new(number(o, "/status/workloads"))),
+        wide("VERSION", |o, _| Cell::new(text(o, "/status/version"))),
+    ]
+}
+
+/// The text at a JSON pointer; empty when there is none.
+pub(crate) fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The status of a condition: `True`, `False`, `Unknown`, or nothing.
+pub(crate) fn condition<'o>(object: &'o Value, name: &str) -> &'o str {
+    find_condition(object, name).map(|condition| text(condition, "/status")).unwrap_or_default()
+}
+
+/// A condition by its type.
+pub(crate) fn find_condition<'o>(object: &'o Value, name: &str) -> Option<&'o Value> {
+    object.pointer("/status/conditions")?.as_array()?.iter().find(|condition| text(condition, "/type") == name)
+}
+
+fn first_text<'o>(object: &'o Value, pointers: &[&str]) -> &'o str {
+    pointers.iter().map(|pointer| text(object, pointer)).find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+fn or<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
+    if text.is_empty() { otherwise } else { text }
+}
+
+fn number(object: &Value, pointer: &str) -> String {
+    match object.pointer(pointer) {
+        Some(Value::Number(number)) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+fn list(object: &Value, pointer: &str) -> String {
+    let items = object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+}
+
+fn pairs(object: &Value, pointer: &str) -> String {
+    let Some(map) = object.pointer(pointer).and_then(Value::as_object) else { return String::new() };
+    map.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect::<Vec<_>>().join(",")
+}
+
+/// All accelerators of a resource map: the sum of every resource whose name ends in `gpu` or `tpu`.
+fn gpus(object: &Value, pointer: &str) -> String {
+    let Some(map) = object.pointer(pointer).and_then(Value::as_object) else { return String::new() };
+    let accelerators = map.iter().filter(|(resource, _)| resource.ends_with("/gpu") || resource.ends_with("/tpu"));
+    let sum = accelerators.filter_map(|(resource, amount)| quantity::from_json(resource, amount).ok()).fold(0_i64, i64::saturating_add);
+    sum.to_string()
+}
+
+/// Jurisdictions, regions and clusters of one side of a residency policy.
+fn places(object: &Value, pointer: &str) -> String {
+    ["jurisdictions", "regions", "clusters"]
+        .iter()
+        .map(|part| list(object, &format!("{pointer}/{part}")))
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn show(kind: Kind, is_wide: bool, namespaces: bool, objects: &[Value]) -> String {
+        let now = "2026-11-21T10:00:00Z".parse().unwrap();
+        let columns = Columns::of(kind, is_wide, namespaces);
+        let mut table = columns.table();
+        objects.iter().for_each(|object| table.push(columns.row(object, now)));
+        table.text(false)
+    }
+
+    #[test]
+    fn jobs() {
+        let job = |name: &str, extra: Value| {
+            let mut job = json!({
+                "metadata": {"name": name, "namespace": "research", "creationTimestamp": "2026-11-21T09:55:00Z", "labels": {"kueue.x-k8s.io/queue-name": "gpus"}},
+                "spec": {"parallelism": 3, "completions": 3, "suspend": true},
+            });
+            for (key, value) in extra.as_object().unwrap() {
+                job[key] = value.clone();
+            }
+            job
+        };
+        let mut running = job("run", json!({"status": {"active": 3}}));
+        running["metadata"]["annotations"] = json!({"meridian.dev/state": "Running", "meridian.dev/cluster": "eu"});
+        let done = job("done", json!({"status": {"succeeded": 3, "conditions": [{"type": "Complete", "status": "True"}]}}));
+        let failed = job("bad", json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}}));
+        assert_eq!(
+            show(Kind::Job, false, false, &[job("wait", json!({})), running.clone(), done, failed]),
+            "NAME   QUEUE   STATE      CLUSTER   PODS   AGE\n\
+             wait   gpus    Pending    -         0/3    5m\n\
+             run    gpus    Running    eu        3/3    5m\n\
+             done   gpus    Finished   -         3/3    5m\n\
+             bad    gpus    Failed     -         0/3    5m\n"
+        );
+        assert_eq!(
+            show(Kind::Job, true, true, &[running]),
+            "NAMESPACE   NAME   QUEUE   STATE     CLUSTER   PODS   AGE   PRIORITY-CLASS   REASON\n\
+             research    run    gpus    Running   eu        3/3    5m    -                -\n"
+        );
+    }
+
+    #[test]
+    fn clusters_sum_their_accelerators() {
+        let cluster = json!({
+            "metadata": {"name": "eu", "creationTimestamp": "2026-11-20T09:00:00Z"}, "spec": {"region": "europe-west4", "jurisdiction": "EU"},
+            "status": {"state": "Ready", "capacity": {"nvidia.com/gpu": "8", "google.com/tpu": 4, "cpu": "100m"}, "free": {"nvidia.com/gpu": "1"}, "lastSyncTime": "2026-11-21T09:59:58Z"},
+        });
+        assert_eq!(
+            show(Kind::Cluster, false, false, &[cluster, json!({"metadata": {"name": "new\u{1b}"}})]),
+            "NAME      REGION         JURISDICTION   STATE   GPUS   FREE   LAST-SYNC   AGE\n\
+             eu        europe-west4   EU             Ready   12     1      2s          25h\n\
+             new\\x1b   -              -              -       -      -      -           -\n"
+        );
+    }
+
+    #[test]
+    fn queues_and_policies() {
+        let queue = json!({"metadata": {"name": "dws"}, "spec": {"cohortName": "all", "queueingStrategy": "BestEffortFIFO"}, "status": {"pendingWorkloads": 1, "admittedWorkloads": 3}});
+        assert_eq!(
+            show(Kind::ClusterQueue, false, false, &[queue]),
+            "NAME   COHORT   STRATEGY         PENDING   ADMITTED\ndws    all      BestEffortFIFO   1         3\n"
+        );
+        let policy = json!({"metadata": {"name": "eu-only"}, "spec": {"allow": {"jurisdictions": ["EU"], "regions": []}, "deny": {"clusters": ["eu-lab", "x"]}, "onChange": "Evict"}});
+        assert_eq!(
+            show(Kind::ResidencyPolicy, false, false, &[policy]),
+            "NAME      ALLOW   DENY       ON-CHANGE   AGE\neu-only   EU      eu-lab,x   Evict       -\n"
+        );
+        let workload =
+            json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "priority": 7}, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}});
+        assert_eq!(
+            show(Kind::Workload, true, false, &[workload]),
+            "NAME   QUEUE   RESERVED-IN   ADMITTED   FINISHED   CLUSTER   AGE   PRIORITY\nw      q       -             True       -          -         -     7\n"
+        );
+    }
+
+    #[test]
+    fn every_kind_has_a_table() {
+        for kind in Kind::ALL {
+            let text = show(kind, true, true, &[json!({"metadata": {"name": "x", "namespace": "n"}})]);
+            assert_eq!(text.lines().count(), 2, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `apply`: files into objects, in one transaction at the manager.
+
+use super::{reference, show_done};
+use crate::args::ApplyArgs;
+use crate::client::{ApplyResult, Status};
+use crate::error::Error;
+use crate::files;
+use crate::session::Session;
+use meridian_objects::{Kind, Located, Object};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+pub(super) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Error> {
+    let parsed = files::objects(&args.files, &mut session.stdin, &mut session.out)?;
+    let said: Vec<String> = parsed.warnings.iter().map(|warning| warning.message.clone()).collect();
+    let objects = place(session, parsed.objects)?;
+    if let Some(unnamed) = objects.iter().find(|object| object.value.name.is_empty()) {
+        let Located { place, value } = unnamed;
+        return Err(Error::Refused(format!(
+            "{place}: `{}` has only a generateName, so that every apply would make another one; use `create -f`",
+            value.title()
+        )));
+    }
+    let client = session.client()?;
+    let bodies: Vec<Value> = objects.iter().map(|object| object.value.stored.clone()).collect();
+    let answer = match client.apply(&bodies, args.cluster.as_deref(), args.dry_run).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(error.status().and_then(|status| refused(status, &objects)).map_or_else(|| error.into(), Error::Refused)),
+    };
+    // what was found in the files is found again by the manager, who can't know the lines
+    for warning in answer.warnings.iter().filter(|warning| !said.iter().any(|known| warning.contains(known.as_str()))) {
+        session.out.warn(warning);
+    }
+    let suffix = if args.dry_run { " (dry run)" } else { "" };
+    let lines: Vec<_> = answer.results.iter().map(|result| (name(result), format!("{}{suffix}", crate::printable::line(&result.result)))).collect();
+    show_done(session, &[json!(answer)], &lines)
+}
+
+/// Puts namespaced objects that name no namespace into the one to use. One named on the command line must not be
+/// contradicted by a file.
+pub(super) fn place(session: &mut Session, objects: Vec<Located<Object>>) -> Result<Vec<Located<Object>>, Error> {
+    let mut placed = Vec::with_capacity(objects.len());
+    for mut object in objects {
+        if object.value.kind.namespaced() {
+            match (&object.value.namespace, session.named_namespace()) {
+                (Some(written), Some(wanted)) if written != wanted => {
+                    let title = object.value.title();
+                    return Err(Error::Refused(format!("{}: `{title}` is of namespace `{written}`, not `{wanted}`: leave `--namespace` out", object.place)));
+                }
+                (Some(_), _) => {}
+                (None, _) => {
+                    let namespace = session.namespace()?;
+                    object.value.set_namespace(&namespace);
+                }
+            }
+        }
+        placed.push(object);
+    }
+    Ok(placed)
+}
+
+/// The manager's problems with the places of their objects; `None` when it names no object.
+fn refused(status: &Status, objects: &[Located<Object>]) -> Option<String> {
+    let mut text = String::new();
+    let mut count = 0;
+    for cause in status.causes() {
+        let (index, field) = cause.field.strip_prefix("objects[")?.split_once(']')?;
+        let object = objects.get(index.parse::<usize>().ok()?)?;
+        let field = field.trim_start_matches('.');
+        let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
+        writeln!(text, "{}: `{}`: {field}{}", object.place, object.value.title(), cause.message).expect("writing to a string can't fail");
+        count += 1;
+    }
+    let problems = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
+    (count > 0).then(|| format!("the manager refused ({} {})\n{text}{problems} found; nothing was applied", status.code, status.reason))
+}
+
+fn name(result: &ApplyResult) -> String {
+    match Kind::from_word(&result.kind) {
+        Some(kind) => reference(kind, &result.name),
+        None => crate::printable::line(&format!("{}/{}", result.kind.to_lowercase(), result.name)).into_owned(),
+    }
+}

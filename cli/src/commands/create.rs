@@ -1,0 +1,33 @@
+//! `create`: one request per object, names made by the manager where a file leaves them open.
+//!
+//! A failure does not undo what was made before it; it is told, and the rest is tried all the same, as `kubectl` does.
+
+use super::{apply, name_of, reference, show_done};
+use crate::args::CreateArgs;
+use crate::error::Error;
+use crate::files;
+use crate::session::Session;
+
+pub(super) async fn run(session: &mut Session, args: CreateArgs) -> Result<(), Error> {
+    let parsed = files::objects(&args.files, &mut session.stdin, &mut session.out)?;
+    let objects = apply::place(session, parsed.objects)?;
+    let client = session.client()?;
+    let (mut documents, mut lines, mut failed) = (Vec::new(), Vec::new(), false);
+    for object in &objects {
+        let (kind, namespace) = (object.value.kind, object.value.namespace_or_default());
+        match client.create(kind, namespace, &object.value.stored).await {
+            Ok(made) => {
+                lines.push((reference(kind, name_of(&made)), "created".to_owned()));
+                documents.push(made);
+            }
+            Err(error) => {
+                failed = true;
+                session.out.note(format!("error: {}: `{}`: {error}", object.place, object.value.title()));
+            }
+        }
+    }
+    if !documents.is_empty() {
+        show_done(session, &documents, &lines)?;
+    }
+    if failed { Err(Error::Reported) } else { Ok(()) }
+}

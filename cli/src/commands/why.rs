@@ -1,0 +1,20 @@
+//! `why`: where a job is and what keeps it from starting elsewhere or at all.
+
+use crate::args::{Format, WhyArgs};
+use crate::error::Error;
+use crate::session::Session;
+use crate::why::Explanation;
+
+pub(super) async fn run(session: &mut Session, args: WhyArgs) -> Result<(), Error> {
+    let namespace = session.namespace()?;
+    let answer = session.client()?.why(&namespace, &args.name).await?;
+    match session.format() {
+        Some(Format::Json) => session.out.json(&answer),
+        Some(Format::Yaml) => session.out.yaml(&answer),
+        Some(Format::Wide | Format::Name) | None => {
+            let explanation = Explanation::read(answer).map_err(|why| Error::Render("text", why))?;
+            let text = explanation.text(session.now(), session.out.colour);
+            session.out.raw(text.as_bytes())
+        }
+    }
+}

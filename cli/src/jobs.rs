@@ -1,0 +1,84 @@
+//! What a Job object says about its state, for tables and for waiting.
+//!
+//! The manager writes where a job is into two annotations, [`STATE`] and [`CLUSTER`]; conditions and counts are
+//! Kubernetes' own. Where the annotations are missing the state follows from those.
+
+use crate::columns::{condition, find_condition, text};
+use meridian_objects::job::QUEUE_LABEL;
+use serde_json::Value;
+
+/// The workload's state, a word such as `Running`.
+pub(crate) const STATE: &str = "meridian.dev/state";
+/// The cluster that runs it, or is to.
+pub(crate) const CLUSTER: &str = "meridian.dev/cluster";
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It did what it should.
+    Succeeded,
+    /// It did not; the reason and the message.
+    Failed(String),
+}
+
+/// How the job ended, if it did.
+pub(crate) fn end(job: &Value) -> Option<End> {
+    if condition(job, "Complete") == "True" {
+        return Some(End::Succeeded);
+    }
+    let failed = find_condition(job, "Failed").filter(|failed| text(failed, "/status") == "True")?;
+    let words = [text(failed, "/reason"), text(failed, "/message")];
+    Some(End::Failed(words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ")))
+}
+
+/// The state in one word.
+pub(crate) fn state(job: &Value) -> &str {
+    match end(job) {
+        Some(End::Succeeded) => return "Finished",
+        Some(End::Failed(_)) => return "Failed",
+        None => {}
+    }
+    if let Some(told) = annotation(job, STATE) {
+        return told;
+    }
+    if count(job, "/status/active") > 0 {
+        return "Running";
+    }
+    "Pending"
+}
+
+/// The cluster, where one is known.
+pub(crate) fn cluster(job: &Value) -> &str {
+    annotation(job, CLUSTER).unwrap_or_default()
+}
+
+/// The local queue.
+pub(crate) fn queue(job: &Value) -> &str {
+    job.pointer("/metadata/labels").and_then(|labels| labels.get(QUEUE_LABEL)).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Pods that run, or have succeeded once none runs, of those that start together.
+pub(crate) fn pods(job: &Value) -> String {
+    let written = |pointer| job.pointer(pointer).and_then(Value::as_u64);
+    let parallelism = written("/spec/parallelism").unwrap_or(1);
+    let gang = written("/spec/completions").map_or(parallelism, |completions| completions.min(parallelism));
+    let active = count(job, "/status/active");
+    let shown = if active > 0 { active } else { count(job, "/status/succeeded") };
+    format!("{shown}/{gang}")
+}
+
+/// Why it ended as it did.
+pub(crate) fn reason(job: &Value) -> String {
+    match end(job) {
+        Some(End::Failed(words)) => words,
+        Some(End::Succeeded) | None => String::new(),
+    }
+}
+
+fn annotation<'j>(job: &'j Value, key: &str) -> Option<&'j str> {
+    job.pointer("/metadata/annotations")?.get(key)?.as_str().filter(|value| !value.is_empty())
+}
+
+fn count(job: &Value, pointer: &str) -> u64 {
+    job.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}

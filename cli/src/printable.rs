@@ -1,0 +1,163 @@
+//! Text from elsewhere made safe and measurable for a terminal.
+//!
+//! Agents and jobs choose names, reasons and log lines. Shown as they are, an escape sequence in one of them could move
+//! the cursor, rename the window or paint a line that this program never wrote; so every control, formatting and
+//! direction-changing character is written out visibly instead. The result holds no such character, and its width is
+//! the number of columns that a terminal gives it.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// One line of text: control characters, line breaks included, become `\n`, `\t`, `\x1b` or `\u{202e}`.
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
+    escape(text, |_| false)
+}
+
+/// Text of several lines: as [`line`], but line feeds and tabs stay.
+pub(crate) fn lines(text: &str) -> Cow<'_, str> {
+    escape(text, |c| matches!(c, '\n' | '\t'))
+}
+
+/// Columns that `text`, which must be escaped already, takes on a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// The longest head of `text` that fits `columns`, ending in `…` when something was cut off.
+pub(crate) fn fit(text: &str, columns: usize) -> Cow<'_, str> {
+    if width(text) <= columns {
+        return Cow::Borrowed(text);
+    }
+    let mut used = 0;
+    let room = columns.saturating_sub(1);
+    let head: String = text
+        .chars()
+        .take_while(|c| {
+            used += c.width().unwrap_or(0);
+            used <= room
+        })
+        .collect();
+    Cow::Owned(head + "…")
+}
+
+fn escape(text: &str, keep: fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(|c| is_unsafe(c) && !keep(c)) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if !is_unsafe(c) || keep(c) {
+            safe.push(c);
+            continue;
+        }
+        match c {
+            '\n' => safe.push_str("\\n"),
+            '\r' => safe.push_str("\\r"),
+            '\t' => safe.push_str("\\t"),
+            c if u32::from(c) < 0x100 => write!(safe, "\\x{:02x}", u32::from(c)).expect("writing to a string can't fail"),
+            c => write!(safe, "\\u{{{:x}}}", u32::from(c)).expect("writing to a string can't fail"),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Controls (C0, DEL, C1), line and paragraph separators, and the invisible or direction-changing format characters.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Makes a stream of bytes of unknown content safe, piece by piece: a character that is split over two pieces stays one.
+///
+/// A carriage return counts as a line's end, so that progress bars become lines and can't paint over what was shown.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    pending: Vec<u8>,
+    after_return: bool,
+}
+
+impl Stream {
+    /// The safe form of the next piece.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
+        self.pending.extend_from_slice(bytes);
+        let bytes = std::mem::take(&mut self.pending);
+        let mut safe = String::with_capacity(bytes.len());
+        let mut rest = bytes.as_slice();
+        loop {
+            match std::str::from_utf8(rest) {
+                Ok(text) => {
+                    self.text(text, &mut safe);
+                    return safe;
+                }
+                Err(error) => {
+                    let (good, bad) = rest.split_at(error.valid_up_to());
+                    self.text(std::str::from_utf8(good).expect("checked up to here"), &mut safe);
+                    let Some(length) = error.error_len() else {
+                        // the beginning of a character whose end has not come yet
+                        self.pending = bad.to_vec();
+                        return safe;
+                    };
+                    for byte in &bad[..length] {
+                        write!(safe, "\\x{byte:02x}").expect("writing to a string can't fail");
+                    }
+                    rest = &bad[length..];
+                }
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str, safe: &mut String) {
+        for piece in text.split_inclusive('\r') {
+            let piece = if self.after_return { piece.strip_prefix('\n').unwrap_or(piece) } else { piece };
+            if piece.is_empty() {
+                // the line feed of a pair whose carriage return ended the line already
+                self.after_return = false;
+                continue;
+            }
+            let body = piece.strip_suffix('\r');
+            self.after_return = body.is_some();
+            safe.push_str(&lines(body.unwrap_or(piece)));
+            if body.is_some() {
+                safe.push('\n');
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_are_written_out() {
+        let check = |text: &str, expect: &str| assert_eq!(line(text), expect);
+        check("plain, ümlaut, 東京", "plain, ümlaut, 東京");
+        check("\u{1b}[31mred\u{7}", "\\x1b[31mred\\x07");
+        check("a\nb\tc\r", "a\\nb\\tc\\r");
+        check("\u{9b}2J", "\\x9b2J");
+        check("x\u{202e}gnp.exe\u{2066}", "x\\u{202e}gnp.exe\\u{2066}");
+        check("zero\u{200b}width", "zero\\u{200b}width");
+        assert_eq!(lines("a\n\tb\u{1b}c"), "a\n\tb\\x1bc");
+    }
+
+    #[test]
+    fn widths_are_columns() {
+        assert_eq!(width("東京"), 4);
+        assert_eq!(fit("europe-west4", 8), "europe-…");
+        assert_eq!(fit("東京大阪", 5), "東京…");
+        assert_eq!(fit("eu", 8), "eu");
+    }
+
+    #[test]
+    fn streams_keep_split_characters_and_escape_the_rest() {
+        let mut stream = Stream::default();
+        let umlaut = "ü".as_bytes();
+        assert_eq!(stream.push(&[b'a', umlaut[0]]), "a");
+        assert_eq!(stream.push(&[umlaut[1], b'\n', 0xff, b'b']), "ü\n\\xffb");
+        assert_eq!(stream.push(b"10%\r20%\r"), "10%\n20%\n");
+        assert_eq!(stream.push(b"\ndone\r\n\x1b[2J"), "done\n\\x1b[2J");
+    }
+}

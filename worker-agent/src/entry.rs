@@ -1,0 +1,246 @@
+//! Puts an agent together from its settings and runs it: `agent run`, `agent join`, and the hidden `guard`.
+
+use crate::capacity::{self, fleet, nvml};
+use crate::guard;
+use crate::identity::{self, Identity, Keeper};
+use crate::logs;
+use crate::metrics::{self, Metrics};
+use crate::provider::{Pool, Provider, SimulatedProvider, StaticProvider};
+use crate::runner::process::{self, ProcessRunner};
+use crate::runner::simulated::{self, SimulatedRunner};
+use crate::runner::{Enforcement, Runner, RunnerEvent};
+use crate::server::{Exit, Parts, Server};
+use crate::settings::{AgentArgs, JoinArgs, RunnerChoice, Settings};
+use crate::store::Store;
+use crate::uplink::{Link, Uplink, renewal};
+use anyhow::Context as _;
+use meridian_agent_core::durable::Durable;
+use meridian_agent_core::{Config, ProviderEvent, ledger};
+use meridian_shared::ids::LedgerId;
+use meridian_shared::planted::Planted;
+use meridian_shared::protocol::RunnerKind;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Runner events that wait for the loop; a runner keeps what has no room and offers it again.
+const EVENTS_WAITING: usize = 1_024;
+/// Log readers that wait for the loop.
+const QUERIES_WAITING: usize = 32;
+/// The hidden first argument by which a guard is started.
+const GUARD: &str = "guard";
+
+/// What `agent` does, for the command line that holds it.
+#[derive(Debug, clap::Subcommand)]
+pub enum AgentCommand {
+    /// Runs this cluster's agent until it is stopped. Gangs of the process runner go on without it, under their guards.
+    Run(AgentArgs),
+    /// Joins a manager with a one-time token, and keeps the identity that it gives.
+    Join(JoinArgs),
+}
+
+/// Becomes a guard if the arguments say so. Every binary that runs agents calls this first of all, before any thread starts.
+pub fn guard_if_asked() -> Option<ExitCode> {
+    let mut args = std::env::args_os().skip(1);
+    (args.next()? == GUARD).then(|| guard::main(args.collect::<Vec<OsString>>()))
+}
+
+/// `agent join`.
+pub async fn join(args: JoinArgs) -> anyhow::Result<()> {
+    let JoinArgs { manager, token, ca_pin, data_dir } = args;
+    crate::install_crypto();
+    // An agent that had lost its identity only must not look like one that lost its ledger.
+    let ledger = if data_dir.join(crate::store::FILE).exists() { stored_ledger(&data_dir)? } else { None };
+    let identity = identity::join(&manager, &token, ca_pin, ledger, &data_dir).await?;
+    let Identity { cluster, region, jurisdiction, .. } = &identity;
+    writeln!(
+        std::io::stdout(),
+        "joined as `{cluster}` in region `{region}` ({jurisdiction}); start the agent with `meridian agent run --data-dir {}`",
+        data_dir.display()
+    )?;
+    Ok(())
+}
+
+fn stored_ledger(data_dir: &Path) -> anyhow::Result<Option<LedgerId>> {
+    let pairs = Store::open(data_dir)?.load()?;
+    Ok(Durable::load(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())))?.map(|durable| durable.ledger))
+}
+
+/// `agent run`: until it is stopped by SIGTERM or SIGINT, superseded, or can't store.
+pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
+    let settings = args.resolve()?;
+    crate::install_crypto();
+    let _telemetry = meridian_telemetry::init(settings.log_format, "meridian-agent", settings.otlp_endpoint.as_deref())?;
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    stop_on_signals(&mut tasks, stop.clone())?;
+    let exit = serve(settings, stop, &mut tasks).await;
+    // What is left of tasks only asks or shows; nothing of it must be waited for.
+    tasks.abort_all();
+    match exit? {
+        Exit::Asked => {
+            tracing::info!("stopped as asked; what runs under guards goes on until its lease ends or the agent is back");
+            Ok(ExitCode::SUCCESS)
+        }
+        Exit::Superseded => anyhow::bail!(
+            "the manager follows a newer session of this store, or a copy of it: only one agent may use it; stop the other one, or move this one's `{}` away and join again with `--replace`",
+            crate::store::FILE
+        ),
+    }
+}
+
+async fn serve(settings: Settings, stop: CancellationToken, tasks: &mut JoinSet<()>) -> anyhow::Result<Exit> {
+    let keeper = Arc::new(Keeper::open(&settings.data_dir)?);
+    if let Some(manager) = &settings.manager {
+        keeper.move_to(manager)?;
+    }
+    let identity = keeper.current();
+    let cluster = settings.cluster.clone().unwrap_or_else(|| identity.cluster.clone());
+    // Before anything is adopted: of two agents over one directory only one may command the guards.
+    let store = Store::open(&settings.data_dir)?;
+    let (nodes, pools) = nodes(&settings, cluster.as_str())?;
+    let (runner_tells, runner_events) = mpsc::channel(EVENTS_WAITING);
+    let (runner, kind) = runner(&settings, &identity, runner_tells)?;
+    let (provider_tells, provider_events) = mpsc::unbounded_channel();
+    let provider = provider(&settings, pools, provider_tells)?;
+    let metrics = Metrics::new(runner.name());
+    if let Some(address) = settings.metrics_listen {
+        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on `{address}` for metrics"))?;
+        let app = metrics::router(Arc::clone(&metrics));
+        tasks.spawn(async move {
+            if let Err(error) = axum::serve(listener, app).await {
+                tracing::error!(%error, "metrics are no longer shown");
+            }
+        });
+    }
+    let link = link(&keeper)?;
+    let (asks, log_queries) = mpsc::channel(QUERIES_WAITING);
+    tasks.spawn(logs::serve(link.clone(), asks, random()?));
+    keep_fresh(tasks, keeper, link.clone(), Arc::clone(&metrics), random()?);
+    let boot = guard::clock::boot_id().context("cannot read the boot id")?;
+    let config = Config {
+        cluster: identity.cluster.clone(),
+        runner: kind,
+        guarded: runner.enforcement() == Enforcement::Guarded,
+        located: None,
+        boot: u128::from_str_radix(&boot.replace('-', ""), 16).with_context(|| format!("`{boot}` is no boot id"))?,
+        planted: Planted::NONE,
+    };
+    let parts = Parts {
+        config,
+        store,
+        runner,
+        runner_events,
+        provider,
+        provider_events,
+        nodes,
+        uplink: Uplink::new(link, random()?),
+        log_queries,
+        metrics,
+        clock: Arc::new(guard::clock::now),
+        random: random()?,
+        stop,
+    };
+    let ledger = LedgerId(u128::from(random()?) << 64 | u128::from(random()?));
+    Ok(Server::open(parts, ledger)?.run().await?)
+}
+
+fn random() -> anyhow::Result<u64> {
+    getrandom::u64().map_err(|error| anyhow::anyhow!("the system gives no random numbers: {error}"))
+}
+
+fn stop_on_signals(tasks: &mut JoinSet<()>, stop: CancellationToken) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    tasks.spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.cancel();
+    });
+    Ok(())
+}
+
+fn link(keeper: &Arc<Keeper>) -> anyhow::Result<Link> {
+    let manager = keeper.current().manager.clone();
+    let keeper = Arc::clone(keeper);
+    Ok(Link::open(&manager, move || Ok(keeper.current().http_client()?))?)
+}
+
+fn keep_fresh(tasks: &mut JoinSet<()>, keeper: Arc<Keeper>, link: Link, metrics: Arc<Metrics>, jitter: u64) {
+    let mut changes = keeper.subscribe();
+    tasks.spawn(async move { renewal::keep_fresh(&keeper, &link, || guard::clock::now().wall, jitter).await });
+    tasks.spawn(async move {
+        loop {
+            let not_after = changes.borrow_and_update().not_after;
+            metrics.set_certificate_expiry(not_after.0);
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// The nodes and pools of the fleet file, or this machine.
+fn nodes(settings: &Settings, cluster: &str) -> anyhow::Result<(Vec<ledger::NodeSpec>, Vec<Pool>)> {
+    let Some(path) = &settings.fleet else {
+        let gpus = match nvml::gpus() {
+            nvml::Gpus::Found(names) => names,
+            nvml::Gpus::Absent => Vec::new(),
+            nvml::Gpus::Broken(why) => anyhow::bail!("{why}; repair it, or name the nodes in a fleet file with `--fleet`"),
+        };
+        let node = nvml::this_node(&gpus).context("cannot find out what this machine has")?;
+        return Ok((vec![node_spec(node)], Vec::new()));
+    };
+    let clusters = fleet::load(path)?;
+    let names = clusters.iter().map(|c| format!("`{}`", c.cluster)).collect::<Vec<_>>().join(", ");
+    let found = clusters
+        .into_iter()
+        .find(|c| c.cluster.as_str() == cluster)
+        .with_context(|| format!("fleet file `{}` has no cluster `{cluster}`, only {names}: choose one with `--cluster`", path.display()))?;
+    let pools = found.provisionable.into_iter().map(pool).collect();
+    Ok((found.nodes.into_iter().map(node_spec).collect(), pools))
+}
+
+fn node_spec(node: capacity::NodeSpec) -> ledger::NodeSpec {
+    let capacity::NodeSpec { name, labels, taints, capacity } = node;
+    ledger::NodeSpec { name, labels, taints, capacity }
+}
+
+fn pool(pool: capacity::ProvisionableSpec) -> Pool {
+    let capacity::ProvisionableSpec { name, capacity_class: _, labels, taints, per_node, max_nodes } = pool;
+    Pool { shape: ledger::NodeSpec { name: name.clone(), labels, taints, capacity: per_node }, name, nodes_max: max_nodes }
+}
+
+fn runner(settings: &Settings, identity: &Identity, tells: mpsc::Sender<RunnerEvent>) -> anyhow::Result<(Box<dyn Runner>, RunnerKind)> {
+    let data = settings.data_dir.clone();
+    Ok(match settings.runner {
+        RunnerChoice::Simulated => {
+            let speed = settings.speed.to_string().parse().map_err(|why: String| anyhow::anyhow!(why))?;
+            (Box::new(SimulatedRunner::open(simulated::Settings { data, speed }, tells)?), RunnerKind::Simulated)
+        }
+        RunnerChoice::Process => {
+            // Guards enter the run's directory, so its path must not depend on where the agent was started.
+            let data = std::path::absolute(data).context("cannot find the data directory")?;
+            let settings = process::Settings::new(true, data, identity.cluster.clone(), identity.region.clone());
+            (Box::new(ProcessRunner::open(settings, tells)?), RunnerKind::Process)
+        }
+    })
+}
+
+fn provider(settings: &Settings, pools: Vec<Pool>, tells: mpsc::UnboundedSender<ProviderEvent>) -> anyhow::Result<Box<dyn Provider>> {
+    match settings.runner {
+        _ if pools.is_empty() => Ok(Box::new(StaticProvider::new(tells))),
+        RunnerChoice::Simulated => Ok(Box::new(SimulatedProvider::new(pools, settings.speed, random()?, tokio::runtime::Handle::current(), tells))),
+        RunnerChoice::Process => {
+            anyhow::bail!("the fleet file has `provisionable` pools, and nothing here can make real nodes: remove them, or use `--runner simulated`")
+        }
+    }
+}

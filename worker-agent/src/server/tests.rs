@@ -1,0 +1,367 @@
+//! The whole agent over a fake manager and a fake runner: real HTTP, a real store, no sleeps.
+
+use super::*;
+use crate::logs;
+use crate::runner::{End, Enforcement, Found, FoundState, JobSpec, LogChunk, LogReader, RunResult, RunnerEvent, Start};
+use crate::uplink::Link;
+use meridian_agent_core::durable::Durable;
+use meridian_shared::gang::Amounts;
+use meridian_shared::ids::{Fence, Leadership, Session, Uid};
+use meridian_shared::planted::Planted;
+use meridian_shared::protocol::{Event, RunnerKind, StopReason, SyncRefusal};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::watch;
+
+mod manager;
+
+use manager::{Manager, PATIENCE, fence, grant, offer};
+
+const JOB: Uid = Uid(0x51);
+
+/// What the runner was told.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Start(Box<Start>),
+    Renew(Uid, Fence, Mono),
+    Stop(Uid, Fence),
+}
+
+/// A runner that does what the test says.
+#[derive(Clone, Debug)]
+struct Stage {
+    told: Arc<Mutex<Vec<Told>>>,
+    found: Vec<Found>,
+    changed: watch::Sender<u64>,
+}
+
+impl Stage {
+    fn new(found: Vec<Found>) -> Self {
+        Self { told: Arc::default(), found, changed: watch::Sender::new(0) }
+    }
+
+    fn note(&self, told: Told) {
+        self.told.lock().unwrap().push(told);
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    fn starts(&self) -> usize {
+        self.told.lock().unwrap().iter().filter(|t| matches!(t, Told::Start(_))).count()
+    }
+
+    async fn until(&self, what: &str, is: impl Fn(&Told) -> bool) -> Told {
+        let mut changes = self.changed.subscribe();
+        let waiting = async {
+            loop {
+                changes.borrow_and_update();
+                if let Some(told) = self.told.lock().unwrap().iter().find(|t| is(t)) {
+                    return told.clone();
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("the runner was never told: {what}"))
+    }
+}
+
+impl Runner for Stage {
+    fn name(&self) -> &'static str {
+        "stage"
+    }
+    fn enforcement(&self) -> Enforcement {
+        Enforcement::Guarded
+    }
+    fn accepts(&self, _spec: &JobSpec) -> Result<(), String> {
+        Ok(())
+    }
+    fn start(&mut self, start: Start) {
+        self.note(Told::Start(Box::new(start)));
+    }
+    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono) {
+        self.note(Told::Renew(uid, fence, deadline));
+    }
+    fn stop(&mut self, uid: Uid, fence: Fence) {
+        self.note(Told::Stop(uid, fence));
+    }
+    fn adopt(&mut self) -> Vec<Found> {
+        self.found.clone()
+    }
+    fn forget(&mut self, _uid: Uid, _fence: Fence) {}
+    fn logs(&self, uid: Uid, fence: Fence, pod: Option<u32>) -> Result<LogReader, runner::Error> {
+        if uid != JOB {
+            return Err(runner::Error::Unknown { uid, fence });
+        }
+        Ok(LogReader::text(vec![LogChunk { pod: pod.unwrap_or(0), attempt: 0, bytes: b"one\ntwo\nthree\n".to_vec() }]))
+    }
+}
+
+/// One running agent.
+struct Running {
+    stage: Stage,
+    tell: mpsc::Sender<RunnerEvent>,
+    /// How far its clocks are ahead of the machine's, in milliseconds.
+    ahead: Arc<AtomicU64>,
+    stop: CancellationToken,
+    server: tokio::task::JoinHandle<Result<Exit, Error>>,
+    logs: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    fn start(manager: &Manager, store: Store, found: Vec<Found>) -> Self {
+        crate::install_crypto();
+        let stage = Stage::new(found);
+        let (tell, runner_events) = mpsc::channel(16);
+        let (provider_tells, provider_events) = mpsc::unbounded_channel();
+        let (asks, log_queries) = mpsc::channel(4);
+        let ahead = Arc::new(AtomicU64::new(0));
+        let shift = Arc::clone(&ahead);
+        let clock = move || {
+            let (now, ahead) = (crate::guard::clock::now(), Millis(shift.load(Ordering::Relaxed)));
+            Now { mono: now.mono + ahead, wall: now.wall + ahead }
+        };
+        let link =
+            Link::plain(&manager.address, || reqwest::Client::builder().http2_prior_knowledge().retry(reqwest::retry::never()).no_proxy().build().unwrap());
+        let logs = tokio::spawn(logs::serve(link.clone(), asks, 1));
+        let config = Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE };
+        let node = NodeSpec { name: "n".into(), capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]), ..NodeSpec::default() };
+        let stop = CancellationToken::new();
+        let parts = Parts {
+            config,
+            store,
+            runner: Box::new(stage.clone()),
+            runner_events,
+            provider: Box::new(crate::provider::StaticProvider::new(provider_tells)),
+            provider_events,
+            nodes: vec![node],
+            uplink: Uplink::new(link, 3),
+            log_queries,
+            metrics: Metrics::new("stage"),
+            clock: Arc::new(clock),
+            random: 99,
+            stop: stop.clone(),
+        };
+        let server = Server::open(parts, LedgerId(5)).unwrap();
+        Self { stage, tell, ahead, stop, server: tokio::spawn(server.run()), logs }
+    }
+
+    /// Offers and grants one gang, and waits until it was started.
+    async fn run_one(&self, manager: &Manager) -> Start {
+        manager.command(offer(1, JOB, 2));
+        manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
+        manager.command(grant(1, JOB));
+        let Told::Start(start) = self.stage.until("start", |t| matches!(t, Told::Start(_))).await else { unreachable!("asked for a start") };
+        *start
+    }
+
+    async fn tell(&self, event: RunnerEvent) {
+        self.tell.send(event).await.unwrap();
+    }
+
+    async fn exit(self) -> Result<Exit, Error> {
+        self.stop.cancel();
+        self.logs.abort();
+        tokio::time::timeout(PATIENCE, self.server).await.expect("it ends when it is asked to").unwrap()
+    }
+}
+
+fn running() -> RunnerEvent {
+    RunnerEvent::Running { uid: JOB, fence: fence(1) }
+}
+
+fn ended(result: RunResult) -> RunnerEvent {
+    RunnerEvent::Ended { uid: JOB, fence: fence(1), end: End { result, pods: Vec::new(), failures: 0, ran: Millis(5) } }
+}
+
+fn stored(dir: &Path) -> Durable {
+    let pairs = Store::open(dir).unwrap().load().unwrap();
+    Durable::load(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gang_is_held_granted_run_and_buried() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    manager.until("the first inventory", |book| book.inventories.first().cloned()).await;
+    let start = agent.run_one(&manager).await;
+    assert_eq!((start.uid, start.fence, start.placement.len()), (JOB, fence(1), 2));
+    assert_eq!(start.placement.iter().flat_map(|p| p.accelerators.clone()).collect::<Vec<_>>(), [0, 1]);
+    assert!(start.deadline < Mono(u64::MAX) && start.stop_budget == Millis::secs(15));
+    manager.event("the grant is accepted", |e| matches!(e, Event::Accepted { .. })).await;
+
+    agent.tell(running()).await;
+    manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
+    manager.with(|book| book.renewals = vec![(JOB, fence(1))]);
+    agent.stage.until("the lease is renewed", |t| matches!(t, Told::Renew(_, _, later) if *later > start.deadline)).await;
+    agent.tell(ended(RunResult::Succeeded)).await;
+    manager.event("it ended", |e| matches!(e, Event::Ended(end) if end.ran == Millis(5))).await;
+    // The answer that acknowledges the end is taken when a later request says so.
+    let acknowledged = manager.with(|book| book.transmissions.len() as u64);
+    manager.until("the end is acknowledged", |book| book.requests.last().filter(|r| r.answered > acknowledged && r.events.is_empty()).cloned()).await;
+    assert_eq!(agent.stage.starts(), 1);
+    assert_eq!(agent.exit().await.unwrap(), Exit::Asked);
+    let graves = stored(dir.path()).tombstones;
+    assert!(graves.len() == 1 && graves.values().all(|g| g.acknowledged.is_some()), "{graves:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_and_repeated_answers_start_nothing_twice() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    manager.command(offer(1, JOB, 2));
+    manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
+    manager.with(|book| book.lose = 3);
+    manager.command(grant(1, JOB));
+    agent.stage.until("start", |t| matches!(t, Told::Start(_))).await;
+    assert_eq!(manager.with(|book| book.lose), 0, "it got through only after the losses");
+    manager.with(|book| book.repeat = 3);
+    agent.tell(running()).await;
+    manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
+    manager.until("answers were repeated", |book| (book.repeat == 0).then_some(())).await;
+    manager.command(grant(1, JOB));
+    manager
+        .until("a repeated grant is answered with what it is", |book| {
+            (book.events.iter().filter(|e| matches!(e, Event::Running { .. })).count() >= 2).then_some(())
+        })
+        .await;
+    assert_eq!(agent.stage.starts(), 1);
+    assert!(manager.with(|book| book.events.iter().all(|e| !matches!(e, Event::GrantRefused { .. }))));
+    agent.exit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_leadership_gets_the_inventory_and_an_old_one_nothing() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    agent.run_one(&manager).await;
+    agent.tell(running()).await;
+    manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
+    manager.with(|book| book.refuse = Some((2, SyncRefusal::NotLeading)));
+    let newer = Leadership { epoch: 2, id: 9 };
+    manager.lead(newer);
+    let inventory =
+        manager.until("the new leadership has an inventory", |book| book.inventories.iter().find(|i| i.for_leadership == Some(newer)).cloned()).await;
+    assert!(inventory.runs.len() == 1 && inventory.runs[0].running, "{inventory:?}");
+    assert_eq!(inventory.receipts.len(), 2);
+
+    manager.lead(Leadership { epoch: 1, id: 8 });
+    manager.command(meridian_shared::protocol::Command::Stop { uid: JOB, fence: fence(1), reason: StopReason::Cancelled });
+    let seen = manager.with(|book| book.requests.len());
+    manager.until("two more syncs", |book| (book.requests.len() > seen + 2).then_some(())).await;
+    assert!(manager.with(|book| book.requests.iter().skip(seen).all(|r| r.follows == Some(newer))));
+    assert!(agent.stage.told.lock().unwrap().iter().all(|t| !matches!(t, Told::Stop(..))), "an older leadership stops nothing");
+    agent.exit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_is_confirmed_when_the_runner_has_seen_the_end() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    agent.run_one(&manager).await;
+    manager.command(meridian_shared::protocol::Command::Stop { uid: JOB, fence: fence(1), reason: StopReason::Cancelled });
+    agent.stage.until("stop", |t| *t == Told::Stop(JOB, fence(1))).await;
+    assert!(manager.with(|book| book.events.iter().all(|e| !matches!(e, Event::Ended(_)))));
+    agent.tell(ended(RunResult::Stopped)).await;
+    manager.event("it is confirmed", |e| matches!(e, Event::Ended(end) if end.result == meridian_shared::protocol::EndResult::Stopped)).await;
+    agent.exit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_agent_takes_up_what_runs() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    agent.run_one(&manager).await;
+    agent.tell(running()).await;
+    manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
+    agent.exit().await.unwrap();
+
+    let found = Found { uid: JOB, fence: fence(1), state: FoundState::Running { failures: 0 } };
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), vec![found]);
+    let second = Session { counter: 2, id: 99 };
+    let said =
+        manager.until("the second session has spoken", |book| book.requests.iter().rev().find(|r| r.session == second && r.capacity.is_some()).cloned()).await;
+    assert_eq!(said.ledger, LedgerId(5));
+    let free: i64 = said.capacity.unwrap().blocks.iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum();
+    assert_eq!(free, 2, "its room is still taken");
+    manager.with(|book| book.renewals = vec![(JOB, fence(1))]);
+    agent.stage.until("the lease goes on", |t| matches!(t, Told::Renew(..))).await;
+    assert_eq!(agent.stage.starts(), 0);
+    agent.exit().await.unwrap();
+
+    // What the runner has no more is stopped, so that its name is taken, and reported as lost.
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    agent.stage.until("the lost run is stopped", |t| *t == Told::Stop(JOB, fence(1))).await;
+    agent.tell(ended(RunResult::Stopped)).await;
+    manager
+        .event("it is reported lost", |e| matches!(e, Event::Ended(end) if matches!(end.result, meridian_shared::protocol::EndResult::NodeLost { .. })))
+        .await;
+    agent.exit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_not_renewed_ends_the_run_in_time() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    let start = agent.run_one(&manager).await;
+    agent.tell(running()).await;
+    manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
+    assert!(agent.stage.told.lock().unwrap().iter().all(|t| !matches!(t, Told::Stop(..))));
+    // A minute's term, less the stop budget of a quarter, has gone by.
+    agent.ahead.store(45_000, Ordering::Relaxed);
+    agent.stage.until("stop at the lapse", |t| *t == Told::Stop(JOB, start.fence)).await;
+    manager.with(|book| book.renewals = vec![(JOB, fence(1))]);
+    agent.tell(ended(RunResult::Stopped)).await;
+    manager.event("it lapsed", |e| matches!(e, Event::Ended(end) if end.result == meridian_shared::protocol::EndResult::LeaseLapsed)).await;
+    assert!(agent.stage.told.lock().unwrap().iter().all(|t| !matches!(t, Told::Renew(..))), "a lease whose stop began is never revived");
+    agent.exit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_commit_starts_nothing_says_nothing_and_ends_the_agent() {
+    let manager = Manager::start().await;
+    let (store, full): (Store, Arc<AtomicBool>) = crate::store::disk::store().unwrap();
+    let agent = Running::start(&manager, store, Vec::new());
+    manager.command(offer(1, JOB, 2));
+    manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
+    full.store(true, Ordering::Relaxed);
+    manager.command(grant(1, JOB));
+    let Running { stage, server, logs, .. } = agent;
+    let error = tokio::time::timeout(PATIENCE, server).await.unwrap().unwrap().unwrap_err();
+    logs.abort();
+    assert!(error.to_string().contains("the disk is full"), "{error}");
+    assert_eq!(stage.starts(), 0);
+    assert!(manager.with(|book| book.events.iter().all(|e| !matches!(e, Event::Accepted { .. }))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_superseded_agent_ends() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    manager.with(|book| book.refuse = Some((u32::MAX, SyncRefusal::Superseded { by: Session { counter: 3, id: 1 } })));
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    assert_eq!(tokio::time::timeout(PATIENCE, agent.server).await.unwrap().unwrap().unwrap(), Exit::Superseded);
+    agent.logs.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn logs_go_to_whoever_asked_and_refusals_in_words() {
+    use meridian_shared::logs::LogRequest;
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    agent.run_one(&manager).await;
+    let ask = |id, uid| LogRequest { id, uid, fence: None, pod: Some(1), follow: true, tail_lines: None };
+    manager.with(|book| {
+        book.log_requests = vec![
+            ask(1, JOB),
+            LogRequest { pod: None, tail_lines: Some(2), ..ask(2, JOB) },
+            ask(3, Uid(9)),
+            LogRequest { fence: Some(fence(4)), ..ask(4, Uid(9)) },
+        ];
+    });
+    let logs = manager.until("all are answered", |book| (book.logs.len() == 4).then(|| book.logs.clone())).await;
+    assert_eq!(logs[&1], ("application/octet-stream".into(), "one\ntwo\nthree\n".into()));
+    assert_eq!(logs[&2].1, "[0] two\n[0] three\n");
+    for (id, says) in [(3, "no attempt of workload"), (4, "under fence `1-7-4`")] {
+        assert!(logs[&id].0 == "application/json" && logs[&id].1.contains(says), "{:?}", logs[&id]);
+    }
+    agent.exit().await.unwrap();
+}

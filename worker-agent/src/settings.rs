@@ -1,0 +1,246 @@
+//! What an agent is told: flags, environment variables and a YAML file, in this order of precedence.
+//!
+//! Everything is taken apart field by field, so that a flag which is added and not honoured does not compile.
+
+use clap::{Args, ValueEnum};
+use meridian_shared::identity::{CaPin, JoinToken};
+use meridian_shared::ids::ClusterName;
+use meridian_telemetry::Format;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// A larger file is no configuration.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Faster than this, durations round to nothing.
+const SPEED_MAX: f64 = 100_000.0;
+
+/// Why the settings don't do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The file can't be read.
+    #[error("cannot read the configuration file `{}`", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("configuration file `{}`", path.display())]
+    Shape {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        #[source]
+        source: Box<serde_saphyr::Error>,
+    },
+    /// Something must be said.
+    #[error("`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration file", variable(flag))]
+    Missing {
+        /// Which flag.
+        flag: &'static str,
+        /// What it is for.
+        why: &'static str,
+    },
+    /// Something can't be as it was said.
+    #[error("`--{flag}`: {what}")]
+    Invalid {
+        /// Which flag.
+        flag: &'static str,
+        /// What, and what to do.
+        what: String,
+    },
+}
+
+fn variable(flag: &str) -> String {
+    format!("MERIDIAN_AGENT_{}", flag.to_uppercase().replace('-', "_"))
+}
+
+/// What runs gangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunnerChoice {
+    /// Nothing really runs: jobs take time and nothing else.
+    Simulated,
+    /// Jobs run as processes of this machine, with the rights of the agent's user.
+    Process,
+}
+
+/// `agent run`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct AgentArgs {
+    /// A YAML file with any of these settings, named as the flags are.
+    #[arg(long, value_name = "FILE", env = "MERIDIAN_AGENT_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Where the manager is, when not where this agent joined.
+    #[arg(long, value_name = "URL", env = "MERIDIAN_AGENT_MANAGER")]
+    pub manager: Option<String>,
+    /// What the agent must not lose: its identity, its store, its runs.
+    #[arg(long, value_name = "DIR", env = "MERIDIAN_AGENT_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// The nodes of the cluster. Without it the process runner looks at this machine.
+    #[arg(long, value_name = "FILE", env = "MERIDIAN_AGENT_FLEET")]
+    pub fleet: Option<PathBuf>,
+    /// Which cluster of the fleet file this is, when not the one that this agent joined as.
+    #[arg(long, value_name = "NAME", env = "MERIDIAN_AGENT_CLUSTER")]
+    pub cluster: Option<String>,
+    /// What runs gangs.
+    #[arg(long, value_enum, env = "MERIDIAN_AGENT_RUNNER")]
+    pub runner: Option<RunnerChoice>,
+    /// How much faster than real time simulated jobs and nodes go; leases go in real time. [default: 1]
+    #[arg(long, value_name = "N", env = "MERIDIAN_AGENT_SPEED")]
+    pub speed: Option<f64>,
+    /// How log lines look: `text` or `json`. [default: text]
+    #[arg(long, value_name = "FORMAT", env = "MERIDIAN_AGENT_LOG_FORMAT")]
+    pub log_format: Option<Format>,
+    /// Where traces go, such as `http://127.0.0.1:4318`; nowhere without it.
+    #[arg(long, value_name = "URL", env = "MERIDIAN_AGENT_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+    /// Where `/metrics`, `/healthz` and `/readyz` are shown, on a loopback address; nowhere without it.
+    #[arg(long, value_name = "ADDRESS", env = "MERIDIAN_AGENT_METRICS_LISTEN")]
+    pub metrics_listen: Option<SocketAddr>,
+}
+
+/// `agent join`.
+#[derive(Clone, Debug, Args)]
+pub struct JoinArgs {
+    /// Where the manager is: `https://HOST:PORT`.
+    #[arg(long, value_name = "URL", env = "MERIDIAN_AGENT_MANAGER")]
+    pub manager: String,
+    /// The one-time token that `meridian cluster join` printed.
+    #[arg(long, env = "MERIDIAN_AGENT_TOKEN", hide_env_values = true)]
+    pub token: JoinToken,
+    /// The hash of the manager's authority, from the same command.
+    #[arg(long, value_name = "PIN", env = "MERIDIAN_AGENT_CA_PIN")]
+    pub ca_pin: CaPin,
+    /// Where the identity is kept.
+    #[arg(long, value_name = "DIR", env = "MERIDIAN_AGENT_DATA_DIR")]
+    pub data_dir: PathBuf,
+}
+
+/// The YAML file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct FileSettings {
+    manager: Option<String>,
+    data_dir: Option<PathBuf>,
+    fleet: Option<PathBuf>,
+    cluster: Option<String>,
+    runner: Option<RunnerChoice>,
+    speed: Option<f64>,
+    log_format: Option<String>,
+    otlp_endpoint: Option<String>,
+    metrics_listen: Option<SocketAddr>,
+}
+
+/// What holds.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Settings {
+    pub(crate) manager: Option<String>,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) fleet: Option<PathBuf>,
+    pub(crate) cluster: Option<ClusterName>,
+    pub(crate) runner: RunnerChoice,
+    pub(crate) speed: f64,
+    pub(crate) log_format: Format,
+    pub(crate) otlp_endpoint: Option<String>,
+    pub(crate) metrics_listen: Option<SocketAddr>,
+}
+
+impl AgentArgs {
+    /// Reads the file, where one is named, and checks everything.
+    pub(crate) fn resolve(self) -> Result<Settings, Error> {
+        let Self { config, manager, data_dir, fleet, cluster, runner, speed, log_format, otlp_endpoint, metrics_listen } = self;
+        let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let log_format = match (log_format, file.log_format) {
+            (Some(format), _) => format,
+            (None, Some(text)) => text.parse().map_err(|what| Error::Invalid { flag: "log-format", what })?,
+            (None, None) => Format::default(),
+        };
+        let settings = Settings {
+            manager: manager.or(file.manager),
+            data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing { flag: "data-dir", why: "the agent must keep its identity and its store somewhere" })?,
+            fleet: fleet.or(file.fleet),
+            cluster: cluster.or(file.cluster).map(ClusterName::new),
+            runner: runner.or(file.runner).ok_or(Error::Missing { flag: "runner", why: "`simulated` runs nothing, `process` runs jobs on this machine" })?,
+            speed: speed.or(file.speed).unwrap_or(1.0),
+            log_format,
+            otlp_endpoint: otlp_endpoint.or(file.otlp_endpoint),
+            metrics_listen: metrics_listen.or(file.metrics_listen),
+        };
+        settings.check()
+    }
+}
+
+impl Settings {
+    fn check(self) -> Result<Self, Error> {
+        let invalid = |flag, what: String| Err(Error::Invalid { flag, what });
+        if !(self.speed > 0.0 && self.speed <= SPEED_MAX) {
+            return invalid("speed", format!("`{}` is not above 0 and at most {SPEED_MAX}", self.speed));
+        }
+        if self.runner == RunnerChoice::Simulated && self.fleet.is_none() {
+            return Err(Error::Missing { flag: "fleet", why: "a simulated cluster has only the nodes that a fleet file names" });
+        }
+        match self.metrics_listen {
+            Some(address) if !address.ip().is_loopback() => invalid(
+                "metrics-listen",
+                format!(
+                    "`{address}` is reachable from outside, and metrics are shown without asking who looks: use `127.0.0.1:{}`, and a collector on this machine",
+                    address.port()
+                ),
+            ),
+            _ => Ok(self),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<FileSettings, Error> {
+    let failed = |source| Error::Read { path: path.to_owned(), source };
+    if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
+        return Err(failed(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes"))));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    serde_saphyr::from_str(&text).map_err(|source| Error::Shape { path: path.to_owned(), source: Box::new(source) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> (tempfile::TempDir, AgentArgs) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.yaml");
+        std::fs::write(&path, text).unwrap();
+        (dir, AgentArgs { config: Some(path), ..AgentArgs::default() })
+    }
+
+    #[test]
+    fn flags_come_before_the_file() {
+        let (_dir, args) = file("data-dir: /data\nfleet: fleet.yaml\nrunner: simulated\nspeed: 60\nlog-format: json\nmetrics-listen: 127.0.0.1:9100\n");
+        let settings = AgentArgs { speed: Some(2.0), ..args }.resolve().unwrap();
+        assert_eq!((settings.speed, settings.log_format, settings.runner), (2.0, Format::Json, RunnerChoice::Simulated));
+        assert_eq!((settings.data_dir.as_path(), settings.metrics_listen.unwrap().port()), (Path::new("/data"), 9100));
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_named() {
+        let whole = AgentArgs { data_dir: Some("d".into()), fleet: Some("f".into()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
+        whole.clone().resolve().unwrap();
+        for (args, says) in [
+            (AgentArgs { data_dir: None, ..whole.clone() }, "MERIDIAN_AGENT_DATA_DIR"),
+            (AgentArgs { runner: None, ..whole.clone() }, "`simulated` runs nothing"),
+            (AgentArgs { fleet: None, ..whole.clone() }, "`--fleet` is missing"),
+            (AgentArgs { speed: Some(0.0), ..whole.clone() }, "above 0"),
+            (AgentArgs { speed: Some(f64::NAN), ..whole.clone() }, "above 0"),
+            (AgentArgs { metrics_listen: Some("0.0.0.0:1".parse().unwrap()), ..whole.clone() }, "127.0.0.1:1"),
+        ] {
+            let error = args.resolve().unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let (_dir, args) = file("runer: simulated\n");
+        let error = crate::uplink::with_causes(&args.resolve().unwrap_err());
+        assert!(error.contains("runer"), "{error}");
+    }
+}

@@ -1,0 +1,299 @@
+//! The agent's durable store: one table of keyed text in one redb file.
+//!
+//! Owns the file, its format version and its exclusive lock; knows nothing of what the keys mean (that is
+//! `meridian_agent_core::durable`). Invariants: [`Store::commit`] is one transaction and has reached the disk when it
+//! returns; two processes never have one store open.
+//!
+//! A commit that fails leaves the core's memory ahead of the disk. Nothing that follows from it may be done and nothing of
+//! it may be said, so the caller must end the process; its successor goes on from what is durable.
+
+use meridian_agent_core::durable::StoreOp;
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use std::path::{Path, PathBuf};
+
+/// The file in the agent's directory.
+pub const FILE: &str = "agent.redb";
+/// Raised when the meaning of the file changes.
+pub const FORMAT: u32 = 1;
+/// Everything is held in memory by the core, so pages are read once only.
+const CACHE_BYTES: usize = 8 << 20;
+
+const VALUES: TableDefinition<'_, &str, &str> = TableDefinition::new("agent");
+const META: TableDefinition<'_, &str, u32> = TableDefinition::new("meta");
+const FORMAT_KEY: &str = "format";
+
+/// What can go wrong with the store.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its directory can't be made.
+    #[error("cannot make the directory `{}`", dir.display())]
+    Directory {
+        /// Which.
+        dir: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process has it.
+    #[error("`{}` is in use by another agent: stop that one first, or give this one a `--data-dir` of its own", path.display())]
+    InUse {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Written by another version of this program.
+    #[error("`{}` has format {found}, this agent knows {FORMAT}: use the version that wrote it, or a newer one", path.display())]
+    Format {
+        /// Which file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// It can't be opened or read.
+    #[error("cannot {doing} `{}`{}", path.display(), remedy(source))]
+    Unusable {
+        /// What was tried, as a verb.
+        doing: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: Box<redb::Error>,
+    },
+    /// A transaction did not become durable.
+    #[error(
+        "cannot make {changes} changes durable in `{}`{}; nothing that follows from them was done, and the agent goes on from what is durable when it is started again",
+        path.display(),
+        remedy(source)
+    )]
+    Commit {
+        /// How many.
+        changes: usize,
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: Box<redb::Error>,
+    },
+}
+
+/// What a person can do about it.
+fn remedy(error: &redb::Error) -> &'static str {
+    match error {
+        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::StorageFull => ": the disk is full; free some space on it",
+        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => ": give the agent's user the right to read and write it",
+        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => DAMAGED,
+        redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } | redb::Error::RepairAborted => DAMAGED,
+        _ => "",
+    }
+}
+
+const DAMAGED: &str = ": it is damaged or no store of an agent; move it away and join again with `--replace`";
+
+/// One agent's store, held exclusively while it lives.
+#[derive(Debug)]
+pub struct Store {
+    db: Database,
+    path: PathBuf,
+}
+
+impl Store {
+    /// Opens the store in `dir`, making both where they are missing.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        std::fs::create_dir_all(dir).map_err(|source| Error::Directory { dir: dir.to_owned(), source })?;
+        let path = dir.join(FILE);
+        let db = match Database::builder().set_cache_size(CACHE_BYTES).create(&path) {
+            Ok(db) => db,
+            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Error::InUse { path }),
+            Err(error) => return Err(Error::Unusable { doing: "open", path, source: Box::new(error.into()) }),
+        };
+        Self::of(db, path)
+    }
+
+    fn of(db: Database, path: PathBuf) -> Result<Self, Error> {
+        let this = Self { db, path };
+        let found = this.format().map_err(|source| this.unusable("read", source))?;
+        match found {
+            FORMAT => Ok(this),
+            found => Err(Error::Format { path: this.path, found }),
+        }
+    }
+
+    /// The format of the file; a file without one is new and gets ours.
+    fn format(&self) -> Result<u32, redb::Error> {
+        let txn = self.db.begin_write()?;
+        let found = {
+            let mut meta = txn.open_table(META)?;
+            let found = meta.get(FORMAT_KEY)?.map(|v| v.value());
+            if found.is_none() {
+                meta.insert(FORMAT_KEY, FORMAT)?;
+            }
+            txn.open_table(VALUES)?;
+            found
+        };
+        match found {
+            Some(found) => {
+                txn.abort()?;
+                Ok(found)
+            }
+            None => {
+                txn.commit()?;
+                Ok(FORMAT)
+            }
+        }
+    }
+
+    /// Everything that is stored, in the order of the keys.
+    pub fn load(&self) -> Result<Vec<(String, String)>, Error> {
+        let read = || -> Result<_, redb::Error> {
+            let table = self.db.begin_read()?.open_table(VALUES)?;
+            let mut pairs = Vec::new();
+            for entry in table.iter()? {
+                let (key, value) = entry?;
+                pairs.push((key.value().to_owned(), value.value().to_owned()));
+            }
+            Ok(pairs)
+        };
+        read().map_err(|source| self.unusable("read", source))
+    }
+
+    /// Makes `changes` durable, all or none. On an error the caller must end the process (see the module's text).
+    pub fn commit(&self, changes: &[StoreOp]) -> Result<(), Error> {
+        let write = || -> Result<(), redb::Error> {
+            let txn = self.db.begin_write()?;
+            {
+                let mut table = txn.open_table(VALUES)?;
+                for StoreOp { key, value } in changes {
+                    match value {
+                        Some(value) => table.insert(key.as_str(), value.as_str())?,
+                        None => table.remove(key.as_str())?,
+                    };
+                }
+            }
+            txn.commit()?;
+            Ok(())
+        };
+        write().map_err(|source| Error::Commit { changes: changes.len(), path: self.path.clone(), source: Box::new(source) })
+    }
+
+    fn unusable(&self, doing: &'static str, source: redb::Error) -> Error {
+        Error::Unusable { doing, path: self.path.clone(), source: Box::new(source) }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod disk {
+    //! A disk in memory that fills up when it is told to.
+
+    use super::{Error, Store};
+    use redb::{StorageBackend, backends::InMemoryBackend};
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[derive(Debug)]
+    struct Disk {
+        memory: InMemoryBackend,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        fn room(&self) -> io::Result<()> {
+            if self.full.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.memory.len()
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.memory.read(offset, out)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.room()?;
+            self.memory.set_len(len)
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.room()
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.room()?;
+            self.memory.write(offset, data)
+        }
+    }
+
+    /// A store on a disk that is full from when the flag is set.
+    pub(crate) fn store() -> Result<(Store, Arc<AtomicBool>), Error> {
+        let full = Arc::new(AtomicBool::new(false));
+        let disk = Disk { memory: InMemoryBackend::new(), full: Arc::clone(&full) };
+        let db = redb::Database::builder().create_with_backend(disk).expect("an empty disk takes a new store");
+        Ok((Store::of(db, "memory".into())?, full))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str, value: &str) -> StoreOp {
+        StoreOp { key: key.into(), value: Some(value.into()) }
+    }
+
+    fn pair(key: &str, value: &str) -> (String, String) {
+        (key.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn what_was_committed_is_there_after_a_restart_and_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(store.load().unwrap(), []);
+        store.commit(&[put("b", "1"), put("a", "2"), put("a", "3")]).unwrap();
+        store.commit(&[StoreOp { key: "b".into(), value: None }, StoreOp { key: "never".into(), value: None }, put("c", "4")]).unwrap();
+        drop(store);
+        let store = Store::open(dir.path()).unwrap();
+        assert_eq!(store.load().unwrap(), [pair("a", "3"), pair("c", "4")]);
+    }
+
+    #[test]
+    fn a_store_is_held_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Store::open(dir.path()).unwrap();
+        let error = Store::open(dir.path()).unwrap_err();
+        assert!(matches!(error, Error::InUse { .. }) && error.to_string().contains("in use by another agent"), "{error}");
+        drop(first);
+        Store::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn another_format_is_refused_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let txn = store.db.begin_write().unwrap();
+        txn.open_table(META).unwrap().insert(FORMAT_KEY, FORMAT + 1).unwrap();
+        txn.commit().unwrap();
+        drop(store);
+        let error = Store::open(dir.path()).unwrap_err();
+        assert!(matches!(error, Error::Format { found, .. } if found == FORMAT + 1) && error.to_string().contains("newer"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_store_is_refused_with_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), vec![b'x'; 100_000]).unwrap();
+        let error = Store::open(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("--replace"), "{error}");
+    }
+
+    #[test]
+    fn a_full_disk_is_named_and_nothing_of_the_transaction_is_there() {
+        let (store, full) = disk::store().unwrap();
+        store.commit(&[put("a", "1")]).unwrap();
+        full.store(true, std::sync::atomic::Ordering::Relaxed);
+        let error = store.commit(&[put("a", "2"), put("b", "3")]).unwrap_err();
+        assert!(error.to_string().starts_with("cannot make 2 changes durable in `memory`: the disk is full"), "{error}");
+        // What comes after a failed commit must fail too, whatever the disk says by then.
+        full.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert!(store.commit(&[put("c", "4")]).is_err());
+    }
+}

@@ -1,0 +1,370 @@
+//! Syncs with the manager: which lane sends when, and what to do when nothing comes back.
+//!
+//! Owns the requests in flight, the pause after a failure and the timeouts; knows nothing of gangs. It never composes: the
+//! loop composes at the moment of sending, because that moment is what leases count from.
+//!
+//! ```text
+//! lane   sent when                                   answered
+//! Poll   nothing is parked and the link is well      when there is something to say, or after the poll time
+//! News   there is news, or the link was broken       at once
+//! ```
+//!
+//! Invariants: at most one request per lane is in flight; no request is ever sent twice (the next one has a new number);
+//! a broken link is probed on the News lane alone, so that a manager that is back says so at once.
+
+use meridian_shared::backoff;
+use meridian_shared::ids::Leadership;
+use meridian_shared::protocol::{BODY_BYTES_MAX, Lane, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse};
+use meridian_shared::time::Millis;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+pub mod link;
+pub mod renewal;
+
+pub use link::Link;
+
+/// Where syncs go.
+pub const SYNC_PATH: &str = "/agent/v1/sync";
+
+/// The first pause after a failure.
+const PAUSE_FIRST: Millis = Millis(100);
+/// The longest pause is the poll time within these bounds: a manager that is back must hear from everybody well before leases end.
+const PAUSE_MAX_LEAST: Millis = Millis(500);
+const PAUSE_MAX_MOST: Millis = Millis::secs(10);
+/// How much longer than a poll may be parked an answer may take: half the poll time within these bounds.
+const MARGIN_LEAST: Millis = Millis::secs(1);
+const MARGIN_MOST: Millis = Millis::secs(10);
+/// A poll whose answer says nothing new and took less than this is not repeated at once: a manager that answers every poll
+/// immediately must not make us spin.
+const EMPTY_POLL_LEAST: Duration = Duration::from_millis(20);
+
+/// What can go wrong with one request.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The manager can't be reached, or the connection broke.
+    #[error("cannot reach the manager")]
+    Unreachable(#[source] reqwest::Error),
+    /// No answer in time.
+    #[error("the manager did not answer within {0}")]
+    Silent(Millis),
+    /// Its HTTP status is not 200.
+    #[error("the manager answered with HTTP status {status}: {text}")]
+    Status {
+        /// The status.
+        status: u16,
+        /// The begin of the body, with nothing in it that a terminal acts on.
+        text: String,
+    },
+    /// A body is longer than both sides allow.
+    #[error("{what} is longer than {bytes_max} bytes")]
+    TooLong {
+        /// Which body.
+        what: &'static str,
+        /// The bound.
+        bytes_max: usize,
+    },
+    /// A body that is not what it should be.
+    #[error("the manager's answer can't be read")]
+    Unreadable(#[source] serde_json::Error),
+    /// Our own settings don't make a client.
+    #[error("cannot make a connection")]
+    Settings(#[from] crate::identity::Error),
+}
+
+/// One request that is over.
+#[derive(Debug)]
+pub struct Landed {
+    /// Its lane.
+    pub lane: Lane,
+    /// How long it took.
+    pub took: Duration,
+    /// What came back.
+    pub result: Result<SyncAnswer, Error>,
+}
+
+/// What the previous answer said, to tell one that says nothing new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said {
+    leadership: Leadership,
+    events_through: u64,
+    capacity: u64,
+}
+
+/// Both lanes.
+#[derive(Debug)]
+pub struct Uplink {
+    link: Link,
+    flights: JoinSet<Landed>,
+    poll_out: bool,
+    news_out: bool,
+    news: bool,
+    failures: u32,
+    pause: Option<Instant>,
+    poll: Millis,
+    seed: u64,
+    said: Option<Said>,
+    synced: bool,
+}
+
+impl Uplink {
+    /// Lanes over `link`; `seed` spreads the pauses of agents that lost the manager together.
+    pub fn new(link: Link, seed: u64) -> Self {
+        Self {
+            link,
+            flights: JoinSet::new(),
+            poll_out: false,
+            news_out: false,
+            news: true, // the first request is answered at once, so that a start is not a poll late
+            failures: 0,
+            pause: None,
+            poll: Millis::default(),
+            seed,
+            said: None,
+            synced: false,
+        }
+    }
+
+    /// There is news.
+    pub fn want_news(&mut self) {
+        self.news = true;
+    }
+
+    /// Whether any answer was taken by the manager so far, and none has failed since.
+    pub fn well(&self) -> bool {
+        self.synced && self.failures == 0
+    }
+
+    /// The lane to send on now, if any.
+    pub fn due(&self, now: Instant) -> Option<Lane> {
+        if self.pause.is_some_and(|until| now < until) {
+            return None;
+        }
+        let probing = self.failures > 0 || !self.synced;
+        if (self.news || probing) && !self.news_out {
+            return Some(Lane::News);
+        }
+        (!probing && !self.poll_out).then_some(Lane::Poll)
+    }
+
+    /// When [`Self::due`] may have another answer without anything happening.
+    pub fn pause(&self) -> Option<Instant> {
+        self.pause
+    }
+
+    /// Sends what was composed just now. `poll` is how long it may be parked.
+    pub fn send(&mut self, request: SyncRequest, poll: Millis) {
+        let lane = request.lane;
+        self.pause = None;
+        self.poll = poll;
+        match lane {
+            Lane::Poll => self.poll_out = true,
+            Lane::News => (self.news_out, self.news) = (true, false),
+        }
+        let (link, limit) = (self.link.clone(), limit(poll, lane));
+        self.flights.spawn(async move {
+            let began = Instant::now();
+            let result = match tokio::time::timeout(Duration::from_millis(limit.0), post(&link, &request)).await {
+                Ok(result) => result,
+                Err(_) => {
+                    // The path may be dead in one direction only: the next request takes a new connection.
+                    link.reconnect();
+                    Err(Error::Silent(limit))
+                }
+            };
+            Landed { lane, took: began.elapsed(), result }
+        });
+    }
+
+    /// Waits for the next request to be over; for ever when none is in flight. Safe to drop.
+    pub async fn landed(&mut self) -> Landed {
+        match self.flights.join_next().await {
+            None => std::future::pending().await,
+            Some(Ok(landed)) => landed,
+            // Nothing aborts a flight while the set lives, so it panicked, and that is our own bug.
+            Some(Err(broken)) => std::panic::resume_unwind(broken.into_panic()),
+        }
+    }
+
+    /// Takes note of a request that is over, before its answer is applied.
+    pub fn note(&mut self, landed: &Landed, now: Instant) {
+        match landed.lane {
+            Lane::Poll => self.poll_out = false,
+            Lane::News => self.news_out = false,
+        }
+        match &landed.result {
+            Ok(SyncAnswer::Ok(response)) => self.took(response, landed, now),
+            Ok(SyncAnswer::Refused(refusal)) => self.failed(&in_words(refusal), now),
+            Err(error) => self.failed(&with_causes(error), now),
+        }
+    }
+
+    fn took(&mut self, response: &SyncResponse, landed: &Landed, now: Instant) {
+        if self.failures > 0 {
+            tracing::info!(failures = self.failures, leadership = %response.leadership, "the manager answers again");
+        }
+        (self.failures, self.synced) = (0, true);
+        self.news |= response.want_inventory && landed.lane == Lane::News;
+        let says = Said { leadership: response.leadership, events_through: response.events_through, capacity: response.capacity_acknowledged };
+        let empty = self.said == Some(says) && response.commands.is_empty() && response.ends_acknowledged.is_empty();
+        self.said = Some(says);
+        self.pause = (empty && landed.took < EMPTY_POLL_LEAST).then(|| now + EMPTY_POLL_LEAST);
+    }
+
+    fn failed(&mut self, why: &str, now: Instant) {
+        let longest = Millis(self.poll.0.clamp(PAUSE_MAX_LEAST.0, PAUSE_MAX_MOST.0));
+        let wait = backoff::wait(PAUSE_FIRST, longest, self.failures, self.seed);
+        self.failures = self.failures.saturating_add(1);
+        self.pause = Some(now + Duration::from_millis(wait.0));
+        // The first and every doubling after it: enough to see, too few to fill a disk.
+        if self.failures.is_power_of_two() {
+            tracing::warn!(failures = self.failures, "a sync failed, trying again: {why}");
+        }
+    }
+}
+
+/// How long one request may take.
+fn limit(poll: Millis, lane: Lane) -> Millis {
+    let margin = Millis((poll.0 / 2).clamp(MARGIN_LEAST.0, MARGIN_MOST.0));
+    match lane {
+        Lane::Poll => poll + margin,
+        // Twice the margin: the manager commits what the news say before it answers.
+        Lane::News => margin + margin,
+    }
+}
+
+async fn post(link: &Link, request: &SyncRequest) -> Result<SyncAnswer, Error> {
+    let body = serde_json::to_vec(request).expect("a request is plain data");
+    if body.len() > BODY_BYTES_MAX {
+        return Err(Error::TooLong { what: "the sync", bytes_max: BODY_BYTES_MAX });
+    }
+    let sending = link.client().post(link.url(SYNC_PATH)).header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
+    let body = link::body(sending.send().await.map_err(Error::Unreachable)?, BODY_BYTES_MAX).await?;
+    serde_json::from_slice(&body).map_err(Error::Unreadable)
+}
+
+/// An error with all that caused it, in one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}
+
+fn in_words(refusal: &SyncRefusal) -> String {
+    match refusal {
+        SyncRefusal::Version { oldest, newest } => {
+            let ours = meridian_shared::protocol::VERSION;
+            format!("the manager speaks versions {oldest} to {newest} of the protocol, this agent speaks {ours}: use an agent that fits it")
+        }
+        SyncRefusal::Superseded { by } => format!("the manager follows session {by} of this store"),
+        SyncRefusal::NewerLeadership { follows } => {
+            format!("this agent follows leadership {follows}, which is newer than the manager's; it will take a higher epoch")
+        }
+        SyncRefusal::UnknownCluster => {
+            "the manager knows no cluster of our name, or has revoked our certificate: join again with `meridian cluster join`".to_owned()
+        }
+        SyncRefusal::NotLeading => "the manager does not lead now".to_owned(),
+        SyncRefusal::Malformed(why) => format!("the manager finds the sync malformed: {}", link::printable(why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::ids::{JournalId, RecordNumber, Session};
+    use meridian_shared::protocol::{Receipt, VERSION};
+
+    fn uplink() -> Uplink {
+        Uplink::new(Link::plain("http://127.0.0.1:1", reqwest::Client::new), 7)
+    }
+
+    fn response(events_through: u64) -> SyncAnswer {
+        let leadership = Leadership { epoch: 1, id: 1 };
+        SyncAnswer::Ok(Box::new(SyncResponse {
+            version: VERSION,
+            leadership,
+            session: Session { counter: 1, id: 1 },
+            transmission: 1,
+            receipt: Receipt { journal: JournalId(1), leadership, record: RecordNumber(1), rules: RecordNumber(1), audit_head: None, mac: None },
+            members: Vec::new(),
+            events_through,
+            ends_acknowledged: Vec::new(),
+            commands: Vec::new(),
+            commands_from: 1,
+            renewals: Vec::new(),
+            want_inventory: false,
+            capacity_acknowledged: 0,
+            ranges: Vec::new(),
+            poll: Millis::secs(1),
+        }))
+    }
+
+    fn land(up: &mut Uplink, lane: Lane, took: Duration, result: Result<SyncAnswer, Error>, now: Instant) {
+        match lane {
+            Lane::Poll => up.poll_out = true,
+            Lane::News => (up.news_out, up.news) = (true, false),
+        }
+        up.note(&Landed { lane, took, result }, now);
+    }
+
+    #[test]
+    fn one_request_per_lane_and_news_do_not_wait_for_the_poll() {
+        crate::install_crypto();
+        let (mut up, now) = (uplink(), Instant::now());
+        assert_eq!(up.due(now), Some(Lane::News), "the first is answered at once");
+        land(&mut up, Lane::News, Duration::from_secs(1), Ok(response(0)), now);
+        assert_eq!(up.due(now), Some(Lane::Poll));
+        up.poll_out = true;
+        assert_eq!(up.due(now), None);
+        up.want_news();
+        assert_eq!(up.due(now), Some(Lane::News));
+        up.news_out = true;
+        assert_eq!(up.due(now), None);
+    }
+
+    #[test]
+    fn a_broken_link_is_probed_with_growing_pauses_on_the_news_lane_alone() {
+        crate::install_crypto();
+        let (mut up, mut now) = (uplink(), Instant::now());
+        land(&mut up, Lane::News, Duration::from_secs(1), Ok(response(0)), now);
+        let mut last = Duration::ZERO;
+        for failure in 0..8 {
+            let result = if failure % 2 == 0 { Err(Error::Silent(Millis(1))) } else { Ok(SyncAnswer::Refused(SyncRefusal::NotLeading)) };
+            land(&mut up, Lane::News, Duration::ZERO, result, now);
+            assert_eq!((up.due(now), up.well()), (None, false));
+            let pause = up.pause().unwrap() - now;
+            assert!(pause <= Duration::from_millis(PAUSE_MAX_MOST.0) && (failure > 2 || pause >= last / 2), "{pause:?} after {last:?}");
+            last = pause;
+            now += pause;
+            assert_eq!(up.due(now), Some(Lane::News));
+        }
+        land(&mut up, Lane::News, Duration::from_secs(1), Ok(response(0)), now);
+        assert_eq!((up.due(now), up.well()), (Some(Lane::Poll), true));
+    }
+
+    #[test]
+    fn a_manager_that_answers_every_poll_with_nothing_is_not_spun_on() {
+        crate::install_crypto();
+        let (mut up, now) = (uplink(), Instant::now());
+        land(&mut up, Lane::News, Duration::ZERO, Ok(response(1)), now);
+        assert_eq!(up.due(now), Some(Lane::Poll));
+        land(&mut up, Lane::Poll, Duration::ZERO, Ok(response(1)), now);
+        assert_eq!(up.due(now), None);
+        assert_eq!(up.due(now + EMPTY_POLL_LEAST), Some(Lane::Poll));
+        land(&mut up, Lane::Poll, Duration::ZERO, Ok(response(2)), now);
+        assert_eq!(up.due(now), Some(Lane::Poll), "it took news");
+    }
+
+    #[test]
+    fn a_parked_poll_is_given_up_soon_after_its_time() {
+        assert_eq!(limit(Millis::secs(1), Lane::Poll), Millis::secs(2));
+        assert_eq!(limit(Millis::secs(112), Lane::Poll), Millis::secs(122));
+        assert_eq!(limit(Millis::secs(1), Lane::News), Millis::secs(2));
+    }
+}

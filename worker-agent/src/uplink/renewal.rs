@@ -1,0 +1,40 @@
+//! Renews the certificate in session, at two thirds of its life, and swaps it in without dropping work.
+
+use super::{Link, with_causes};
+use crate::identity::Keeper;
+use meridian_shared::backoff;
+use meridian_shared::time::{Millis, Wall};
+use std::time::Duration;
+
+/// The first pause after a failed renewal; a third of the certificate's life is left to succeed in.
+const PAUSE_FIRST: Millis = Millis::secs(1);
+/// The longest pause after a failed renewal.
+const PAUSE_MAX: Millis = Millis::mins(5);
+/// The longest sleep: wall clocks are set, and machines are suspended.
+const LOOK_EVERY: Millis = Millis::mins(1);
+
+/// Keeps the certificate of `keeper` fresh for ever. `jitter` spreads agents that joined together.
+pub async fn keep_fresh(keeper: &Keeper, link: &Link, now: impl Fn() -> Wall, jitter: u64) {
+    let mut failures = 0_u32;
+    loop {
+        let left = keeper.current().renew_at(jitter).since(now());
+        if left.0 > 0 {
+            tokio::time::sleep(Duration::from_millis(left.min(LOOK_EVERY).0)).await;
+            continue;
+        }
+        match keeper.renew(&link.client()).await {
+            Ok(()) => {
+                failures = 0;
+                link.reconnect();
+                // However short-lived certificates are, and however wrong a clock is, this is not done without a pause.
+                tokio::time::sleep(Duration::from_millis(PAUSE_FIRST.0)).await;
+            }
+            Err(error) => {
+                let wait = backoff::wait(PAUSE_FIRST, PAUSE_MAX, failures, jitter);
+                failures = failures.saturating_add(1);
+                tracing::warn!(failures, not_after_ms = keeper.current().not_after.0, "the certificate was not renewed, trying again: {}", with_causes(&error));
+                tokio::time::sleep(Duration::from_millis(wait.0)).await;
+            }
+        }
+    }
+}
