@@ -62,9 +62,6 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Start the same fleet and keep it up
     Up(UpArgs),
-    /// Run a worker cluster's agent, or join one
-    #[command(subcommand)]
-    Agent(meridian_agent::AgentCommand),
     /// Create or change objects from files: all of them or none
     Apply(ApplyArgs),
     /// Create objects from files; a `generateName` is filled in
@@ -90,6 +87,9 @@ pub(crate) enum Command {
     /// Look after the manager's journal
     #[command(subcommand)]
     Journal(JournalCommand),
+    /// Run or join the agent of a worker cluster
+    #[command(subcommand)]
+    Agent(meridian_agent::AgentCommand),
     /// Write completions for a shell to standard output
     Completion {
         /// Which shell
@@ -355,6 +355,14 @@ pub(crate) enum AuditCommand {
 /// `journal …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalCommand {
+    /// Show what is in a journal's file; its manager must be stopped
+    Inspect {
+        /// The file
+        path: PathBuf,
+        /// Also show each record after the snapshot
+        #[arg(long)]
+        records: bool,
+    },
     /// Whether the manager is recovering, and what it waits for
     Recovery,
     /// Confirm, as a person, that no other copy of the journal runs and that its rules are the right ones
@@ -402,6 +410,7 @@ mod tests {
         check("meridian submit");
         check("meridian get jobs -o xml");
         check("meridian delete job x -f y");
+        check("meridian agent run --speed fast");
         assert_eq!(Cli::try_parse_from(["meridian", "--help"]).unwrap_err().exit_code(), 0);
     }
 

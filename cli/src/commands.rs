@@ -1,5 +1,6 @@
 //! What each command does. One file per command; this one starts the run-time, and names objects as people know them.
 
+mod agent;
 mod apply;
 mod audit;
 mod cluster;
@@ -60,7 +61,6 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
     match command {
         Command::Demo(args) => demo::run(session, args).await,
         Command::Up(args) => up::run(session, args).await,
-        Command::Agent(command) => agent(command).await,
         Command::Apply(args) => apply::run(session, args).await,
         Command::Create(args) => create::run(session, args).await,
         Command::Delete(args) => delete::run(session, args).await,
@@ -72,24 +72,13 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
         Command::Cluster(command) => cluster::run(session, command).await,
         Command::Audit(command) => audit::run(session, command).await,
         Command::Journal(command) => journal::run(session, command).await,
+        Command::Agent(command) => agent::run(command).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "meridian", &mut script);
             session.out.raw(&script)
         }
         Command::Version => version(session),
-    }
-}
-
-async fn agent(command: meridian_agent::AgentCommand) -> Result<(), Error> {
-    let done = match command {
-        meridian_agent::AgentCommand::Run(args) => meridian_agent::run(args).await.map(|code| code == std::process::ExitCode::SUCCESS),
-        meridian_agent::AgentCommand::Join(args) => meridian_agent::join(args).await.map(|()| true),
-    };
-    match done {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Error::Reported),
-        Err(error) => Err(Error::Refused(format!("{error:#}"))),
     }
 }
 

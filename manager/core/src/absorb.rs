@@ -83,16 +83,22 @@ impl World {
                 self.state.tokens.remove(hash);
             }
             Record::SessionOpened { cluster, ledger, session } => {
-                let lost = match self.state.members.remove(cluster) {
+                let alone = self.state.members.is_empty();
+                let member = match self.state.members.remove(cluster) {
                     Some(mut old) => {
                         if old.ledger != *ledger {
                             old.lost.insert(old.ledger);
                         }
-                        old.lost
+                        Member { ledger: *ledger, session: *session, ..old }
                     }
-                    None => Default::default(),
+                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, admitted: alone },
                 };
-                self.state.members.insert(cluster.clone(), Member { ledger: *ledger, session: *session, lost });
+                self.state.members.insert(cluster.clone(), member);
+            }
+            Record::MemberAdmitted { cluster, .. } => {
+                if let Some(member) = self.state.members.get_mut(cluster) {
+                    member.admitted = true;
+                }
             }
             Record::Submitted(submission) => self.absorb_submitted(number, submission),
             Record::DeclaredLost { cluster, ledger, .. } => {
@@ -285,6 +291,7 @@ impl World {
             | Record::TokenMinted { .. }
             | Record::TokenUsed { .. }
             | Record::SessionOpened { .. }
+            | Record::MemberAdmitted { .. }
             | Record::Submitted(_)
             | Record::DeclaredLost { .. }
             | Record::OrphanSeen { .. }

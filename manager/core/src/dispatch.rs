@@ -204,11 +204,14 @@ impl Turn<'_> {
             return Err(Why::Cordoned);
         }
         let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
-        if self.now.mono.since(live.heard) > meridian_shared::lease::silence(world.config.term_min) {
+        if self.now.mono.since(live.heard) >= meridian_shared::lease::silence(world.config.term_min) {
             return Err(Why::NotConnected);
         }
         if !live.inventoried {
             return Err(Why::Recovering);
+        }
+        if !world.state.members.get(cluster).is_some_and(|m| m.admitted) {
+            return Err(Why::NotAdmitted);
         }
         if let Some(located) = &live.located_elsewhere {
             return Err(Why::Quarantined { located: located.to_string() });

@@ -9,8 +9,9 @@ use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
+use meridian_shared::lease::TERM_MAX;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Inventory, OnLoss, Receipt, Run, StopReason};
+use meridian_shared::protocol::{Inventory, OnLoss, Receipt, Run, StopReason, grant_message};
 use std::collections::BTreeSet;
 
 type Shown = [(Receipt, Vec<ClusterName>)];
@@ -74,11 +75,23 @@ impl Turn<'_> {
         }
         // The highest reported fence wins; and what is over here, or was granted elsewhere since, is stopped.
         let larger = workload.fence.is_none_or(|known| run.fence > known);
-        if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
+        if larger && !self.coded(cluster, ledger, run) {
+            // Nobody but us could have granted it, and we don't know our own hand: it keeps its uid from others for a term.
+            self.world.live.counts.illegal += 1;
+            let until =
+                self.now.mono + meridian_shared::lease::ManagerLease::from_composed(self.now.mono, run.term.min(TERM_MAX)).deadline.since(self.now.mono);
+            self.world.live.not_before.insert(run.uid, until);
+        } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
             self.adopt(cluster, ledger, run);
         } else {
             self.say(cluster, Said::Stop(run.uid, run.fence, StopReason::Superseded));
         }
+    }
+
+    /// Whether a run shows our own code over its grant to this very ledger.
+    fn coded(&self, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> bool {
+        let message = grant_message(cluster, ledger, run.uid, run.fence, run.offer, run.attempt, run.term, run.on_loss);
+        run.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&message, mac))
     }
 
     fn adopt(&mut self, cluster: &ClusterName, ledger: LedgerId, run: &Run) {

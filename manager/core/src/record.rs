@@ -94,6 +94,13 @@ pub enum Record {
         /// The session.
         session: Session,
     },
+    /// A joined cluster may have work: its name is remembered elsewhere.
+    MemberAdmitted {
+        /// Which.
+        cluster: ClusterName,
+        /// Who acknowledged its name, or decided.
+        by: Actor,
+    },
     /// A workload was submitted.
     Submitted(Box<Submission>),
     /// Quota is charged.

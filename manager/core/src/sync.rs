@@ -14,6 +14,7 @@ use crate::{LiveCluster, World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Session, Uid};
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
+use meridian_shared::protocol::grant_message;
 use meridian_shared::protocol::{
     COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Receipt, RefuseReason, StopReason, SyncAnswer, SyncRefusal,
     SyncRequest, SyncResponse, VERSION,
@@ -24,6 +25,8 @@ use std::sync::Arc;
 
 /// Ends acknowledged in one answer at most.
 const ACKNOWLEDGED_MAX: usize = 1_024;
+/// Answers whose record number is remembered until they are acknowledged.
+const RECORDS_MAX: usize = 64;
 /// Ranges named in one answer at most, the newest.
 const RANGES_MAX: usize = 64;
 
@@ -34,16 +37,26 @@ impl Turn<'_> {
         }
         let now = self.now.mono;
         let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
+        let returned = now.since(live.heard) > lease::silence(self.world.config.term_min);
         live.heard = now;
         if request.answered > live.answered {
             live.answered = request.answered;
             live.acknowledged = now;
         }
         live.acknowledge.retain(|_, (_, carried)| *carried == 0 || *carried > request.answered);
+        while let Some(entry) = live.records.first_entry().filter(|e| *e.key() <= request.answered) {
+            live.acknowledged_record = live.acknowledged_record.max(entry.remove());
+        }
         live.outbox.acknowledge(request.commands_through);
+        let stale = request.commands_through < live.outbox.acknowledged();
+        if returned {
+            self.stir();
+        }
+        self.admit_members(&cluster);
         let had_news = !request.events.is_empty() || request.inventory.is_some() || request.capacity.is_some();
         self.take_events(&cluster, request.events_from, request.events.clone());
-        if let Some(inventory) = request.inventory.clone() {
+        // What an older transmission shows must not be held against commands that were taken since.
+        if let Some(inventory) = request.inventory.clone().filter(|_| !stale) {
             self.take_inventory(&cluster, request.ledger, request.commands_through, inventory);
             if !self.world.live.clusters.contains_key(&cluster) {
                 // Its receipts made us take a higher epoch: every session begins anew.
@@ -115,7 +128,7 @@ impl Turn<'_> {
         let known = self.world.state.members.get(cluster).map(|m| (m.ledger, m.session, m.lost.contains(&ledger)));
         let newer = match known {
             None => true,
-            Some((_, by, true)) => return Err(SyncRefusal::Superseded { by }),
+            Some((_, _, true)) => return Err(SyncRefusal::LedgerLost),
             Some((has, _, false)) if has != ledger => true,
             Some((_, has, false)) if session.counter > has.counter => true,
             Some((_, has, false)) if session == has => false,
@@ -124,6 +137,10 @@ impl Turn<'_> {
         if newer {
             let replaced = known.is_some_and(|(has, _, _)| has != ledger);
             self.record(Record::SessionOpened { cluster: cluster.clone(), ledger, session });
+            if known.is_none() {
+                // The others must hear its name.
+                self.out.wake.extend(self.world.live.clusters.keys().cloned());
+            }
             if replaced && self.world.config.planted.has(Bug::NewLedgerFrees) {
                 self.free_all(cluster);
             }
@@ -152,6 +169,8 @@ impl Turn<'_> {
             acknowledged: now,
             answered: 0,
             events_through: 0,
+            records: BTreeMap::new(),
+            acknowledged_record: meridian_shared::ids::RecordNumber(0),
             inventoried: false,
             want_inventory: true,
             renew_at: now,
@@ -164,6 +183,16 @@ impl Turn<'_> {
             located_elsewhere: None,
         };
         self.world.live.clusters.insert(cluster.clone(), live);
+        self.withdraw_all(cluster);
+        if self.world.config.planted.has(Bug::RecoveryResends) && self.world.state.recovery.is_some() {
+            for (uid, fence, offer) in self.rights(cluster) {
+                self.say(cluster, Said::Grant(uid, offer, fence));
+            }
+        }
+    }
+
+    /// Takes every open question to a cluster back.
+    pub(crate) fn withdraw_all(&mut self, cluster: &ClusterName) {
         let open: Vec<(Uid, OfferId)> = self
             .world
             .loads
@@ -177,10 +206,17 @@ impl Turn<'_> {
             self.withdraw(uid, offer);
             self.after_leg(uid);
         }
-        if self.world.config.planted.has(Bug::RecoveryResends) && self.world.state.recovery.is_some() {
-            for (uid, fence, offer) in self.rights(cluster) {
-                self.say(cluster, Said::Grant(uid, offer, fence));
-            }
+    }
+
+    /// A joining cluster gets no offer before another member has acknowledged the list that names it: should this journal be
+    /// lost, somebody remembers whom to wait for.
+    fn admit_members(&mut self, cluster: &ClusterName) {
+        let Some(seen) = self.world.live.clusters.get(cluster).map(|l| l.acknowledged_record) else { return };
+        let waiting: Vec<ClusterName> =
+            self.world.state.members.iter().filter(|(name, m)| *name != cluster && !m.admitted && m.since <= seen).map(|(name, _)| name.clone()).collect();
+        for name in waiting {
+            self.record(Record::MemberAdmitted { cluster: name, by: crate::input::Actor::agent(cluster) });
+            self.stir();
         }
     }
 
@@ -196,10 +232,8 @@ impl Turn<'_> {
 
     fn take_events(&mut self, cluster: &ClusterName, from: u64, events: Vec<Event>) {
         let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
-        if !live.inventoried && live.events_through == 0 {
-            // What an earlier leadership took of this session is not ours to miss: the inventory tells.
-            live.events_through = from - 1;
-        }
+        // What stands before the first was acknowledged, by us or by an earlier leadership: it is not ours to miss.
+        live.events_through = live.events_through.max(from - 1);
         for (number, event) in (from..).zip(events) {
             let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
             if number != live.events_through + 1 {
@@ -445,6 +479,10 @@ impl Turn<'_> {
             mac: None,
         };
         receipt.mac = Some(self.world.config.receipt_key.sign(&receipt.message(&members)));
+        live.records.insert(transmission, state.last);
+        while live.records.len() > RECORDS_MAX {
+            live.records.pop_first();
+        }
         let skip = state.ranges.len().saturating_sub(RANGES_MAX);
         let response = SyncResponse {
             version: VERSION,
@@ -542,6 +580,7 @@ impl Turn<'_> {
         }
         let workload = self.workload(uid).expect("found above");
         let Some(spec) = self.body(workload.body) else { return stop };
+        let ledger = workload.leg_of(fence).expect("it is current").1.ledger;
         let max_run = self.world.queues.class(workload.class).gang.max_run;
         let grant = Grant {
             offer,
@@ -556,6 +595,16 @@ impl Turn<'_> {
             start_within: self.world.config.start_timeout,
             run_left: max_run.map(|m| m.saturating_sub(workload.ran)),
             pod_failures: workload.pod_failures,
+            mac: Some(self.world.config.receipt_key.sign(&grant_message(
+                cluster,
+                ledger,
+                uid,
+                fence,
+                offer,
+                workload.attempts,
+                workload.term,
+                workload.on_loss,
+            ))),
         };
         self.world.composed(fence, now);
         Command::Grant(Box::new(grant))

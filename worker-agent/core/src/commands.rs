@@ -164,6 +164,7 @@ impl Agent {
             term: grant.term,
             on_loss: grant.on_loss,
             spec: ContentHash::of(grant.spec.as_bytes()),
+            mac: grant.mac.clone(),
             stopped_by: None,
             pod_failures: grant.pod_failures,
         };

@@ -27,6 +27,7 @@ use ledger::{Ledger, NodeSpec, PodPlacement};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, OfferId, Session, Uid};
 use meridian_shared::lease::AgentLease;
+use meridian_shared::mac::Mac;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
@@ -271,6 +272,7 @@ struct LiveRun {
     term: Millis,
     on_loss: OnLoss,
     spec: ContentHash,
+    mac: Option<Mac>,
     stopped_by: Option<StopCause>,
     pod_failures: u32,
 }
@@ -302,6 +304,8 @@ pub struct Agent {
     ranges: Vec<(meridian_shared::ids::Leadership, meridian_shared::ids::RecordNumber, meridian_shared::ids::RecordNumber)>,
     capacity: link::CapacityReports,
     poll: Millis,
+    /// This ledger was declared lost: exit when everything was stopped.
+    lost: bool,
     /// No hold and no lease is due before this moment.
     due: Mono,
     purged: Wall,

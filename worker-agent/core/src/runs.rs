@@ -36,6 +36,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         ranges: Vec::new(),
         capacity: link::CapacityReports::default(),
         poll: lease::poll(lease::TERM_MIN_DEFAULT),
+        lost: false,
         due: Mono(0),
         purged: now.wall,
         wall_lead: Some(lead),
@@ -81,6 +82,7 @@ impl Agent {
                 term: run.term,
                 on_loss: run.on_loss,
                 spec: run.spec,
+                mac: run.mac,
                 stopped_by: run.stopped_by,
                 pod_failures: run.pod_failures,
             },
@@ -147,6 +149,9 @@ impl Agent {
             self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
         }
         self.say(Event::Ended(end));
+        if self.lost && self.runs.is_empty() {
+            out.effects.push(Effect::Superseded);
+        }
     }
 
     pub(crate) fn on_provider(&mut self, at: Mono, event: ProviderEvent, out: &mut Outcome) {
@@ -254,6 +259,7 @@ impl Agent {
             term: run.term,
             on_loss: run.on_loss,
             spec: run.spec,
+            mac: run.mac.clone(),
             lease: run.lease.map(|l| lease::AgentLease { lapses: self.boot_time(l.lapses), ..l }),
             lead: self.wall_lead.unwrap_or(0),
             boot: self.config.boot,
