@@ -1,6 +1,7 @@
 //! The manager's shells: everything that touches the network, the disk or the clock around the pure core.
 
 pub mod auth;
+pub mod engine;
 pub mod journal;
 pub mod metrics;
 pub mod tls;
