@@ -1,5 +1,6 @@
 //! The manager's shells: everything that touches the network, the disk or the clock around the pure core.
 
+pub mod api;
 pub mod auth;
 pub mod journal;
 pub mod metrics;
