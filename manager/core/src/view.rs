@@ -55,9 +55,11 @@ impl World {
             }
             Kind::Workload => {
                 let namespace = key.namespace.as_deref()?;
-                let mut of = self.state.workloads.iter().filter(|(_, w)| &*w.namespace == namespace && key.name.contains(&*w.name));
-                let (uid, w) = of.find(|(_, w)| workload_name(&w.name, w.submitted) == key.name)?;
-                Some(self.render_workload(*uid, w))
+                // Its name is made from its job's, so that nothing has to be searched.
+                let job = key.name.strip_prefix("job-")?.rsplit_once('-')?.0;
+                let uid = self.uid_of(namespace, job)?;
+                let w = &self.state.workloads[&uid];
+                (workload_name(&w.name, w.submitted) == key.name).then(|| self.render_workload(uid, w))
             }
             _ => self.state.catalog.get(key).map(|stored| self.render_stored(key, stored, now)),
         }
