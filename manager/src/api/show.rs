@@ -18,7 +18,8 @@ impl<'v> Shown<'v> {
     /// `view` in `version`.
     pub(crate) fn new(view: &'v View, version: &str) -> Self {
         let kind = view.key.kind;
-        let value = if version == kind.storage_version() { Cow::Borrowed(&*view.value) } else { Cow::Owned(conversion::to_version(kind, &view.value, version)) };
+        let value =
+            if version == kind.storage_version() { Cow::Borrowed(&*view.value) } else { Cow::Owned(conversion::to_version(kind, &view.value, version)) };
         Self { value, version: view.version.to_string() }
     }
 
