@@ -42,6 +42,11 @@ impl Selector {
         self.fields.push((true, FIELDS[0], name.to_owned()));
     }
 
+    /// The only name that is meant, if there is one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.fields.iter().find(|(equal, field, _)| *equal && *field == FIELDS[0]).map(|(_, _, name)| name.as_str())
+    }
+
     /// Whether changes of an object can change whether it is meant.
     pub(crate) fn by_labels(&self) -> bool {
         !self.labels.match_expressions.is_empty()
@@ -50,8 +55,7 @@ impl Selector {
     /// Whether this object is meant.
     pub(crate) fn selects(&self, key: &Key, value: &Value) -> bool {
         let field = |name: &str| if name == FIELDS[0] { &*key.name } else { key.namespace.as_deref().unwrap_or_default() };
-        self.fields.iter().all(|(equal, name, value)| (field(name) == value) == *equal)
-            && (!self.by_labels() || self.labels.matches(&labels_of(value)))
+        self.fields.iter().all(|(equal, name, value)| (field(name) == value) == *equal) && (!self.by_labels() || self.labels.matches(&labels_of(value)))
     }
 }
 
@@ -152,7 +156,9 @@ mod tests {
         let check = |labels: &str, fields: &str, expect: bool| {
             assert_eq!(Selector::parse(labels, fields).unwrap().selects(&key, &job), expect, "{labels} {fields}");
         };
-        for yes in ["", "team=vision", "team==vision,n>3", "team in (vision, nlp),!debug", "team!=x,absent!=x", "kueue.x-k8s.io/queue-name", "n notin (1,2),n<9"] {
+        for yes in
+            ["", "team=vision", "team==vision,n>3", "team in (vision, nlp),!debug", "team!=x,absent!=x", "kueue.x-k8s.io/queue-name", "n notin (1,2),n<9"]
+        {
             check(yes, "", true);
         }
         for no in ["team=x", "debug", "!team", "team notin (vision)", "team in (a,b)", "n>7"] {
