@@ -122,11 +122,17 @@ impl Rooms {
 
     /// How many units of a resource are free, by the estimate.
     pub fn free(&self, resource: &str) -> i64 {
-        self.estimate.iter().map(|b| i64::from(b.nodes) * b.free.get(resource).copied().unwrap_or(0)).sum()
+        total(&self.estimate, |b| &b.free, resource)
     }
 
     /// How many units of a resource there are.
     pub fn capacity(&self, resource: &str) -> i64 {
-        self.blocks().iter().map(|b| i64::from(b.nodes) * b.capacity.get(resource).copied().unwrap_or(0)).sum()
+        total(self.blocks(), |b| &b.capacity, resource)
     }
+}
+
+/// Reports come from agents, which may claim anything: a sum that is too large is the largest there is.
+fn total(blocks: &[Block], of: impl Fn(&Block) -> &meridian_shared::gang::Amounts, resource: &str) -> i64 {
+    let amount = |b: &Block| of(b).get(resource).copied().unwrap_or(0).saturating_mul(i64::from(b.nodes));
+    blocks.iter().map(amount).fold(0, i64::saturating_add)
 }
