@@ -66,7 +66,7 @@ enum Happening {
     ThawManager { manager: usize },
     DiskHeals { manager: usize },
     Asked { manager: usize, id: u64, input: Box<Input> },
-    Answered { id: u64, reply: Box<Reply> },
+    Answered { id: u64, history: u32, reply: Box<Reply> },
     Unanswered { id: u64 },
     People,
     Operators,
@@ -132,6 +132,8 @@ struct Sim {
     healed: bool,
     /// An older journal took over: what it doesn't know is forgotten once it leads.
     gone: bool,
+    /// Which history people's requests and answers belong to.
+    history: u32,
     needs_fleet: bool,
     backups: Vec<Vec<u8>>,
     disks: u64,
@@ -194,6 +196,7 @@ impl Sim {
             failure: None,
             healed: false,
             gone: false,
+            history: 0,
             needs_fleet: false,
             backups: Vec::new(),
             disks: 0,
@@ -332,7 +335,9 @@ impl Sim {
             }
             Happening::DiskHeals { manager } => self.disk_heals(manager),
             Happening::Asked { manager, id, input } => self.asked(manager, id, *input),
-            Happening::Answered { id, reply } => self.answered(id, &reply),
+            // What an earlier history promised is gone with it: the request is repeated.
+            Happening::Answered { id, history, reply } if history == self.history => self.answered(id, &reply),
+            Happening::Answered { .. } => {}
             Happening::Unanswered { id } => {
                 if self.people.requests.contains_key(&id) {
                     self.send_request(id);

@@ -158,6 +158,7 @@ impl Sim {
         self.managers[m].forget_expected();
         self.disk_faults.remove(&m);
         self.gone = true;
+        self.history += 1;
     }
 
     fn lose_journal(&mut self) {
@@ -183,8 +184,8 @@ impl Sim {
         self.trace.say(self.now, || format!("the volume of manager {old} is attached elsewhere"));
         let elsewhere = self.managers[old].disk.attach_elsewhere();
         let manager = self.new_manager(elsewhere);
+        self.disk_heals(old);
         self.managers[old].cut = true;
-        self.disk_faults.remove(&old);
         let new = if self.managers.len() > 1 {
             let (life, turns) = self.managers[1 - old].generation();
             self.managers[1 - old] = manager;
@@ -286,6 +287,7 @@ impl Sim {
             return;
         }
         self.counters.one("clones");
+        self.forgetful.insert(self.agents[a].machine);
         let mut twin = AgentHost::new(self.agents[a].cluster.clone(), self.agents[a].machine);
         twin.store = self.agents[a].store.clone();
         twin.copy_of = Some(a);

@@ -591,7 +591,7 @@ impl Sim {
             }
             (Asker::Person(id), reply) => {
                 let at = self.now + self.chance.people.between(1, 20);
-                self.at(at, Happening::Answered { id, reply: Box::new(reply) });
+                self.at(at, Happening::Answered { id, history: self.history, reply: Box::new(reply) });
             }
             (Asker::Nobody, _) => {}
         }

@@ -75,14 +75,14 @@ pub struct Before {
     pub leadership: Leadership,
     recovery: Option<RecoveryStart>,
     led_since: RecordNumber,
-    members: BTreeSet<ClusterName>,
+    ledgers: BTreeMap<ClusterName, LedgerId>,
 }
 
 impl Before {
     /// Of this world.
     pub fn of(world: &World) -> Self {
         let state = &world.state;
-        Self { leadership: state.leadership, recovery: state.recovery.clone(), led_since: state.led_since, members: state.members.keys().cloned().collect() }
+        Self { leadership: state.leadership, recovery: state.recovery.clone(), led_since: state.led_since, ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect() }
     }
 }
 
@@ -114,7 +114,8 @@ pub struct Oracle {
     composed: BTreeMap<Fence, Composed>,
     /// Complete inventories that were delivered to a leadership.
     inventories: BTreeSet<(Leadership, ClusterName)>,
-    lost: BTreeSet<(ClusterName, LedgerId)>,
+    /// Clusters whose present ledger was declared lost to a leadership.
+    lost: BTreeSet<(Leadership, ClusterName)>,
     /// Ends of attempts that nothing may undo: confirmed, refused or lapsed.
     over: BTreeMap<(Uid, Fence), &'static str>,
     /// Workloads whose cluster a person declared lost: the one exception to P2.
@@ -199,7 +200,9 @@ impl Oracle {
             match record {
                 Record::Led { leadership, .. } => self.leads(*leadership, act.now),
                 Record::DeclaredLost { cluster, ledger, .. } => {
-                    self.lost.insert((cluster.clone(), *ledger));
+                    if act.before.ledgers.get(cluster) == Some(ledger) {
+                        self.lost.insert((act.before.leadership, cluster.clone()));
+                    }
                 }
                 Record::Granted { uid, fence, .. } => self.judge_grant(act, *uid, *fence)?,
                 Record::Offered { uid, .. } => self.judge_in_recovery(act, *uid, "offered")?,
@@ -282,10 +285,9 @@ impl Oracle {
         let leadership = act.world.state.leadership;
         let Some(recovery) = act.before.recovery.clone().or_else(|| led_with(act.outcome)) else { return Ok(()) };
         let shown = |cluster: &ClusterName| {
-            self.inventories.contains(&(leadership, cluster.clone()))
-                || act.world.state.members.get(cluster).is_some_and(|m| self.lost.contains(&(cluster.clone(), m.ledger)))
+            self.inventories.contains(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()))
         };
-        let missing: Vec<&ClusterName> = act.before.members.iter().filter(|m| !shown(m)).collect();
+        let missing: Vec<&ClusterName> = act.before.ledgers.keys().filter(|m| !shown(m)).collect();
         let old = || act.world.state.workloads.values().filter(|w| w.submitted < act.before.led_since && w.finished.is_none());
         let waited = !recovery.restored && old().all(|w| self.released(act, &recovery, w)) && self.full_term_passed(leadership, act.now, act.world.config.term);
         if (recovery.members_unknown || !missing.is_empty()) && !waited {

@@ -79,7 +79,9 @@ impl Agent {
         let mut ends: Vec<_> = self
             .durable
             .tombstones
-            .values()
+            .iter()
+            .filter(|(key, _)| !self.strangers.contains_key(key))
+            .map(|(_, t)| t)
             .filter(|t| t.acknowledged.is_none_or(|(leadership, record, _)| !known(leadership, record)))
             .map(|t| t.end.clone())
             .take(ENDS_MAX + 1)
