@@ -144,10 +144,7 @@ pub fn router(parts: Parts) -> Router {
         .route("/apis", document(get(|| discovered(Some(discovery::groups())))))
         .route("/api/{version}", document(get(|Path(version): Path<String>| discovered(discovery::resources("", &version)))))
         .route("/apis/{group}", document(get(|Path(group): Path<String>| discovered(discovery::group(&group)))))
-        .route(
-            "/apis/{group}/{version}",
-            document(get(|Path((group, version)): Path<(String, String)>| discovered(discovery::resources(&group, &version)))),
-        )
+        .route("/apis/{group}/{version}", document(get(|Path((group, version)): Path<(String, String)>| discovered(discovery::resources(&group, &version)))))
         .merge(meridian::router())
         .fallback(objects)
         .layer(CompressionLayer::new().gzip(true).compress_when(Large))

@@ -143,7 +143,9 @@ mod tests {
                     (Kind::Job, Verb::Update | Verb::Patch) => false,
                     (Kind::Job, _) => true,
                     (Kind::Workload | Kind::LocalQueue | Kind::ClusterQueue | Kind::Cohort, Verb::Get | Verb::List | Verb::Watch)
-                    | (Kind::ResourceFlavor | Kind::WorkloadPriorityClass | Kind::PriorityClass | Kind::Namespace, Verb::Get | Verb::List | Verb::Watch) => true,
+                    | (Kind::ResourceFlavor | Kind::WorkloadPriorityClass | Kind::PriorityClass | Kind::Namespace, Verb::Get | Verb::List | Verb::Watch) => {
+                        true
+                    }
                     _ => false,
                 };
                 assert_eq!(object(&submitter, verb, kind, false).is_ok(), expect, "{verb:?} {kind}");

@@ -55,8 +55,7 @@ impl Selector {
     /// Whether this object is meant.
     pub(crate) fn selects(&self, key: &Key, value: &Value) -> bool {
         let field = |name: &str| if name == FIELDS[0] { &*key.name } else { key.namespace.as_deref().unwrap_or_default() };
-        self.fields.iter().all(|(equal, name, value)| (field(name) == value) == *equal)
-            && (!self.by_labels() || self.labels.matches(&labels_of(value)))
+        self.fields.iter().all(|(equal, name, value)| (field(name) == value) == *equal) && (!self.by_labels() || self.labels.matches(&labels_of(value)))
     }
 }
 
@@ -157,7 +156,9 @@ mod tests {
         let check = |labels: &str, fields: &str, expect: bool| {
             assert_eq!(Selector::parse(labels, fields).unwrap().selects(&key, &job), expect, "{labels} {fields}");
         };
-        for yes in ["", "team=vision", "team==vision,n>3", "team in (vision, nlp),!debug", "team!=x,absent!=x", "kueue.x-k8s.io/queue-name", "n notin (1,2),n<9"] {
+        for yes in
+            ["", "team=vision", "team==vision,n>3", "team in (vision, nlp),!debug", "team!=x,absent!=x", "kueue.x-k8s.io/queue-name", "n notin (1,2),n<9"]
+        {
             check(yes, "", true);
         }
         for no in ["team=x", "debug", "!team", "team notin (vision)", "team in (a,b)", "n>7"] {

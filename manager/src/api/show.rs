@@ -24,7 +24,8 @@ impl<'v> Shown<'v> {
     /// `view` in `version`, as of a version that it is told with.
     pub(crate) fn at(view: &'v View, version: &str, at: RecordNumber) -> Self {
         let kind = view.key.kind;
-        let value = if version == kind.storage_version() { Cow::Borrowed(&*view.value) } else { Cow::Owned(conversion::to_version(kind, &view.value, version)) };
+        let value =
+            if version == kind.storage_version() { Cow::Borrowed(&*view.value) } else { Cow::Owned(conversion::to_version(kind, &view.value, version)) };
         Self { value, version: at.to_string() }
     }
 

@@ -6,12 +6,12 @@
 use super::Api;
 use super::error::Error;
 use super::form::Form;
-use crate::engine::{Change, Event, Gone, Handle, View, Watch};
 use super::query::Options;
 use super::read;
 use super::show::Shown;
 use super::table::{self, Include};
 use super::target::Target;
+use crate::engine::{Change, Event, Gone, Handle, View, Watch};
 use crate::metrics::Entered;
 use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
