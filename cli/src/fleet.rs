@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     pub(crate) speed: f64,
     /// Lease term.
     pub(crate) term: Option<&'static str>,
-    /// Where the manager listens.
+    /// Where the manager listens; with port 0 a free one is chosen once, and kept: agents come back to where they joined.
     pub(crate) listen: String,
 }
 
@@ -61,6 +61,7 @@ impl Fleet {
         make_dir(&plan.root)?;
         let fleet_file = plan.root.join("fleet.yaml");
         std::fs::write(&fleet_file, &plan.fleet_text).map_err(|e| cannot("write", &fleet_file, &e))?;
+        let plan = Plan { listen: settle_port(&plan)?, ..plan };
         let mut manager = start_manager(&program, &plan)?;
         let kubeconfig = plan.admin_kubeconfig();
         let client = match connect(&kubeconfig, &mut manager, &plan.root.join("manager.log")).await {
@@ -91,8 +92,11 @@ impl Fleet {
         let request =
             JoinRequest { region: cluster.region.to_string(), jurisdiction: cluster.jurisdiction.to_string(), ttl: Some("5m".into()), replace: false };
         let answer = self.client.join_token(cluster.cluster.as_str(), &request).await?;
-        // The printed command, word by word, as an operator would paste it over there.
-        let words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
+        // The printed command, word by word, as an operator would paste it over there; only its directory is ours.
+        let mut words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
+        if let Some(at) = words.iter().position(|w| *w == "--data-dir") {
+            words.drain(at..(at + 2).min(words.len()));
+        }
         make_dir(&dir)?;
         let output = Command::new(&self.program).args(words).arg("--data-dir").arg(&dir).stdin(Stdio::null()).output().await;
         let output = output.map_err(|e| Error::Refused(format!("can't start `meridian agent join`: {e}")))?;
@@ -198,9 +202,22 @@ impl Plan {
     }
 }
 
+/// The address that was used here before, or a free one.
+fn settle_port(plan: &Plan) -> Result<String, Error> {
+    let Some(host) = plan.listen.strip_suffix(":0") else { return Ok(plan.listen.clone()) };
+    let kept = plan.root.join("listen");
+    if let Ok(listen) = std::fs::read_to_string(&kept) {
+        return Ok(listen.trim().to_owned());
+    }
+    let free = std::net::TcpListener::bind((host, 0)).and_then(|l| l.local_addr());
+    let listen = free.map_err(|e| Error::Refused(format!("no free port at `{host}`: {e}")))?.to_string();
+    std::fs::write(&kept, &listen).map_err(|e| cannot("write", &kept, &e))?;
+    Ok(listen)
+}
+
 fn start_manager(program: &Path, plan: &Plan) -> Result<Child, Error> {
     let dir = plan.root.join("manager");
-    let fresh = !dir.exists();
+    let fresh = !dir.join("journal.redb").exists();
     make_dir(&dir)?;
     let mut command = Command::new(program);
     command.args(["manager", "--listen", &plan.listen, "--data-dir"]).arg(&dir);

@@ -154,11 +154,13 @@ pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>,
             return Err(misfit(blocks, gang, set, set.count - left));
         }
     }
-    let mut merged: BTreeMap<(Amounts, Amounts, BTreeMap<String, String>, Vec<Taint>), u32> = BTreeMap::new();
-    for (_, b) in work.into_iter().filter(|(_, b)| b.nodes > 0) {
-        *merged.entry((b.free, b.capacity, b.labels, b.taints)).or_insert(0) += b.nodes;
+    // Alike nodes are one block again: the same node with no count is the key.
+    let mut merged: BTreeMap<Block, u32> = BTreeMap::new();
+    for (_, block) in work.into_iter().filter(|(_, b)| b.nodes > 0) {
+        let nodes = block.nodes;
+        *merged.entry(Block { nodes: 0, ..block }).or_insert(0) += nodes;
     }
-    *blocks = merged.into_iter().map(|((free, capacity, labels, taints), nodes)| Block { nodes, free, capacity, labels, taints }).collect();
+    *blocks = merged.into_iter().map(|(block, nodes)| Block { nodes, ..block }).collect();
     Ok(parts)
 }
 
