@@ -49,10 +49,9 @@ use meridian_manager_core::Config;
 use meridian_manager_core::input::{Input, Reply};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// Inputs that may wait for the engine. A full queue is answered at once, so that callers back off instead of piling up.
@@ -145,8 +144,15 @@ struct Shared {
     reads: Reads,
     wakes: Wakes,
     metrics: Metrics,
-    leading: AtomicBool,
+    leading: watch::Sender<bool>,
     bodies: Arc<BodyStore>,
+}
+
+impl Shared {
+    /// Says whether this manager leads from now on; returns what was said before.
+    fn lead(&self, leads: bool) -> bool {
+        self.leading.send_replace(leads)
+    }
 }
 
 /// A way to the engine; clones are ways to the same one.
@@ -197,7 +203,13 @@ impl Handle {
 
     /// Whether this manager leads: for readiness, not for decisions.
     pub fn leading(&self) -> bool {
-        self.shared.leading.load(Ordering::Acquire)
+        *self.shared.leading.borrow()
+    }
+
+    /// Returns as soon as this manager leads; waits for ever where it doesn't come to that.
+    pub async fn led(&self) {
+        // The sender lives in what this handle shares.
+        let _ = self.shared.leading.subscribe().wait_for(|leads| *leads).await;
     }
 
     /// Who is told that a cluster has something to hear.
@@ -245,7 +257,7 @@ pub fn start(journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Run
         reads: Reads::new(Arc::clone(&bodies), world.state.last),
         wakes: Wakes::default(),
         metrics: options.metrics.clone(),
-        leading: AtomicBool::new(false),
+        leading: watch::channel(false).0,
         bodies,
     });
     let ended = CancellationToken::new();
@@ -256,7 +268,7 @@ pub fn start(journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Run
         let _told = on_end.drop_guard();
         let shared = engine.shared();
         let result = engine.run();
-        shared.leading.store(false, Ordering::Release);
+        shared.lead(false);
         if let Err(error) = &result {
             tracing::error!(%error, "the engine ended");
         }

@@ -23,7 +23,6 @@ use meridian_shared::ids::RecordNumber;
 use meridian_shared::lease;
 use meridian_shared::time::{Millis, Mono};
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 
 /// First pause before a reload is tried again.
 const RELOAD_PAUSE: Millis = Millis(200);
@@ -119,7 +118,7 @@ impl Engine {
         let now = self.look();
         self.publisher.publish_all(&self.shared.reads, &self.world, now);
         self.seen.reset(&self.world);
-        self.shared.leading.store(true, Ordering::Release);
+        self.shared.lead(true);
         self.shared.wakes.wake_all();
         let state = &self.world.state;
         tracing::info!(leadership = %state.leadership, record = %state.last, recovery = state.recovery.is_some(), workloads = state.workloads.len(), "leading");
@@ -128,7 +127,7 @@ impl Engine {
 
     /// After a commit failed: back to what is durable. Errors only where this process can't lead again.
     pub(super) fn reload(&mut self, cause: &journal::Error) -> Result<(), Error> {
-        self.shared.leading.store(false, Ordering::Release);
+        self.shared.lead(false);
         tracing::error!(error = %cause, "a commit failed: reading back what is durable");
         if matches!(cause, journal::Error::Fenced { .. }) {
             return Err(Error::Foreign);

@@ -48,8 +48,10 @@ pub enum Event {
 pub struct Change {
     /// What happened.
     pub event: Event,
-    /// The object afterwards, or the last view of one that is gone.
+    /// The object afterwards, or the last view of one that is gone, with the version of its end.
     pub view: Arc<View>,
+    /// The version to resume after. It is the view's own, unless only a count in its status changed.
+    pub at: RecordNumber,
 }
 
 /// The changes that were asked for are no longer kept: list again (HTTP 410).
@@ -193,7 +195,7 @@ impl Reads {
             let (event, entry) = match (old, new) {
                 (None, None) => continue,
                 (Some(old), Some(new)) if **old == new => continue,
-                (Some(old), None) => (Event::Deleted, Arc::new(last_of(old, dropped))),
+                (Some(old), None) => (Event::Deleted, Arc::new(last_of(old, at, dropped))),
                 (old, Some(new)) => (if old.is_some() { Event::Modified } else { Event::Added }, Arc::new(new)),
             };
             match event {
@@ -201,7 +203,7 @@ impl Reads {
                 Event::Added | Event::Modified => store.entries.insert(key.clone(), Arc::clone(&entry)),
             };
             // A change that no record of this commit made (a count in a status) takes the commit's own version.
-            let at = if entry.version > before && event != Event::Deleted { entry.version.min(at) } else { at };
+            let at = if entry.version > before { entry.version.min(at) } else { at };
             events.push(Happened { at, event, key, entry });
         }
         events.sort_by_key(|happened| happened.at);
@@ -230,12 +232,12 @@ impl Reads {
     }
 }
 
-fn last_of(entry: &Entry, dropped: &HashMap<ContentHash, Arc<str>>) -> Entry {
+fn last_of(entry: &Entry, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) -> Entry {
     let form = match &entry.form {
         Form::Over { body, text } => Form::Last { body: dropped.get(body).cloned(), text: Arc::clone(text) },
         other => other.clone(),
     };
-    Entry { version: entry.version, form }
+    Entry { version: at, form }
 }
 
 impl Inner {
@@ -250,6 +252,15 @@ impl Inner {
             Form::Last { body: Some(body), text } => Arc::new(laid_over(parsed(body)?, parsed(text)?)),
         };
         Some(Arc::new(View { key: key.clone(), version: entry.version, value }))
+    }
+
+    fn change(&self, happened: &Happened) -> Option<Change> {
+        let mut view = self.view(&happened.key, &happened.entry)?;
+        if happened.event == Event::Deleted {
+            let value = Arc::make_mut(&mut Arc::make_mut(&mut view).value);
+            value["metadata"]["resourceVersion"] = Value::String(happened.at.to_string());
+        }
+        Some(Change { event: happened.event, view, at: happened.at })
     }
 }
 
@@ -288,8 +299,8 @@ impl Watch {
             match happened {
                 Some(happened) => {
                     self.next += 1;
-                    if let Some(view) = self.inner.view(&happened.key, &happened.entry) {
-                        return Ok(Change { event: happened.event, view });
+                    if let Some(change) = self.inner.change(&happened) {
+                        return Ok(change);
                     }
                 }
                 // The sender lives in `inner`, so it can't be gone.
@@ -339,7 +350,8 @@ mod tests {
         let mut watch = reads.watch(reads.version()).unwrap();
         reads.publish(vec![(key("a"), None)], reads.version().next(), &none);
         let change = watch.next().await.unwrap();
-        assert_eq!((change.event, change.view.version), (Event::Deleted, RecordNumber(65_541)));
+        assert_eq!((change.event, change.view.version, change.at), (Event::Deleted, RecordNumber(65_542), RecordNumber(65_542)));
+        assert_eq!(change.view.value["metadata"]["resourceVersion"], "65542");
     }
 
     #[test]

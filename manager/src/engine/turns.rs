@@ -430,7 +430,7 @@ impl Engine {
 
     /// Leaves a young mark, so that a start soon after takes the short cut. Who never led has nothing to vouch for.
     fn farewell(&mut self) {
-        let led = self.shared.leading.swap(false, std::sync::atomic::Ordering::AcqRel);
+        let led = self.shared.lead(false);
         if led
             && !self.journal.poisoned()
             && let Err(error) = self.heartbeat()
