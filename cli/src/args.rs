@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Start the same fleet and keep it up
     Up(UpArgs),
+    /// Run a manager
+    Manager(Box<meridian_manager::server::ManagerArgs>),
     /// Create or change objects from files: all of them or none
     Apply(ApplyArgs),
     /// Create objects from files; a `generateName` is filled in

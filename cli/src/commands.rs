@@ -31,7 +31,7 @@ use std::io;
 /// Runs a command line to its end; returns the exit code.
 pub(crate) fn run(cli: Cli) -> u8 {
     // The servers bring their own logging, with traces and metrics.
-    if !matches!(cli.command, Command::Agent(_)) {
+    if !matches!(cli.command, Command::Agent(_) | Command::Manager(_)) {
         start_tracing(cli.globals.verbose);
     }
     let mut session = Session::new(cli.globals.clone(), Out::of_process(cli.globals.no_color), Box::new(io::stdin()));
@@ -62,6 +62,7 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
     match command {
         Command::Demo(args) => demo::run(session, args).await,
         Command::Up(args) => up::run(session, args).await,
+        Command::Manager(args) => meridian_manager::server::run(*args).await.map_err(|error| Error::Refused(format!("{error:#}"))),
         Command::Apply(args) => apply::run(session, args).await,
         Command::Create(args) => create::run(session, args).await,
         Command::Delete(args) => delete::run(session, args).await,

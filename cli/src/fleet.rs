@@ -38,7 +38,7 @@ pub(crate) struct Plan {
     pub(crate) speed: f64,
     /// Lease term.
     pub(crate) term: Option<&'static str>,
-    /// Where the manager listens.
+    /// Where the manager listens; with port 0 a free one is chosen once, and kept: agents come back to where they joined.
     pub(crate) listen: String,
 }
 
@@ -61,6 +61,7 @@ impl Fleet {
         make_dir(&plan.root)?;
         let fleet_file = plan.root.join("fleet.yaml");
         std::fs::write(&fleet_file, &plan.fleet_text).map_err(|e| cannot("write", &fleet_file, &e))?;
+        let plan = Plan { listen: settle_port(&plan)?, ..plan };
         let mut manager = start_manager(&program, &plan)?;
         let kubeconfig = plan.admin_kubeconfig();
         let client = match connect(&kubeconfig, &mut manager, &plan.root.join("manager.log")).await {
@@ -222,9 +223,22 @@ impl Plan {
     }
 }
 
+/// The address that was used here before, or a free one.
+fn settle_port(plan: &Plan) -> Result<String, Error> {
+    let Some(host) = plan.listen.strip_suffix(":0") else { return Ok(plan.listen.clone()) };
+    let kept = plan.root.join("listen");
+    if let Ok(listen) = std::fs::read_to_string(&kept) {
+        return Ok(listen.trim().to_owned());
+    }
+    let free = std::net::TcpListener::bind((host, 0)).and_then(|l| l.local_addr());
+    let listen = free.map_err(|e| Error::Refused(format!("no free port at `{host}`: {e}")))?.to_string();
+    std::fs::write(&kept, &listen).map_err(|e| cannot("write", &kept, &e))?;
+    Ok(listen)
+}
+
 fn start_manager(program: &Path, plan: &Plan) -> Result<Child, Error> {
     let dir = plan.root.join("manager");
-    let fresh = !dir.exists();
+    let fresh = !dir.join("journal.redb").exists();
     make_dir(&dir)?;
     let mut command = Command::new(program);
     let listen = plan.address_before().unwrap_or_else(|| plan.listen.clone());

@@ -25,6 +25,8 @@ pub const VERSION: u32 = 1;
 pub const EVENTS_MAX: usize = 1_024;
 /// Most commands in one answer; a backlog goes in parts.
 pub const COMMANDS_MAX: usize = 512;
+/// Most ends in one inventory; with the runs of a large cluster they still fit one body.
+pub const ENDS_MAX: usize = 8_192;
 /// Most bytes in one body, either way. A grant carries a spec, and an API object is at most 1.5 MiB.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -435,6 +437,9 @@ pub struct Inventory {
     pub offers: Vec<(OfferId, Uid)>,
     /// Ends that are not acknowledged, or whose acknowledging record is in no range that the leader named.
     pub ends: Vec<End>,
+    /// There are more ends than one body takes: this inventory isn't complete before they are acknowledged.
+    #[serde(default)]
+    pub more: bool,
     /// The newest receipts of every journal and leadership heard of, each with its member list.
     pub receipts: Vec<(Receipt, Vec<ClusterName>)>,
 }

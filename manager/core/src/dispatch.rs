@@ -392,9 +392,7 @@ impl Turn<'_> {
 
     /// After a rule changed: re-judges every open leg, hold and run.
     pub(crate) fn rejudge(&mut self) {
-        use meridian_objects::spec::OnChange;
-        let flags_only = self.world.state.catalog.residency_policies().all(|(_, _, p)| p.on_change == OnChange::Flag);
-        let affected: Vec<(Uid, OfferId, bool, Option<Fence>)> = self
+        let affected: Vec<(Uid, OfferId, bool, Option<Fence>, bool)> = self
             .world
             .state
             .workloads
@@ -404,18 +402,21 @@ impl Turn<'_> {
                 let shape = self.world.queues.class(*class);
                 residency::judge(&self.world.state.catalog, shape, &leg.cluster, self.world.config.residency_required).is_err()
             })
-            .map(|(uid, _, offer, leg)| (*uid, *offer, leg.state.open(), leg.fence))
+            .map(|(uid, class, offer, leg)| {
+                let evicts = residency::evicts(&self.world.state.catalog, self.world.queues.class(class), &leg.cluster);
+                (*uid, *offer, leg.state.open(), leg.fence, evicts)
+            })
             .collect();
         if self.world.config.planted.has(Bug::ResidencyJudgedOnce) {
             return;
         }
-        for (uid, offer, open, fence) in affected {
+        for (uid, offer, open, fence, evicts) in affected {
             match fence {
                 _ if open => {
                     self.withdraw(uid, offer);
                     self.after_leg(uid);
                 }
-                Some(fence) if !flags_only => {
+                Some(fence) if evicts => {
                     self.world.live.counts.residency_stops += 1;
                     self.order_stop(uid, fence, StopReason::Residency, &Actor::system());
                 }

@@ -31,6 +31,10 @@ impl Turn<'_> {
         for end in inventory.ends {
             self.on_ended(cluster, end);
         }
+        if inventory.more {
+            // The rest comes with the next one, once these are acknowledged.
+            return;
+        }
         let known: BTreeSet<(Uid, Fence)> = inventory.runs.iter().map(|r| (r.uid, r.fence)).collect();
         self.bury_missing(cluster, ledger, &known, settled);
         self.settle_offers(cluster, &inventory.offers, settled);

@@ -339,6 +339,7 @@ pub struct Live {
     dirty: bool,
     finished: BTreeSet<(Wall, Uid)>,
     retained: Mono,
+    released_at: Mono,
     /// Counters for metrics.
     pub counts: Counts,
 }

@@ -11,7 +11,10 @@ use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::lease::{ManagerLease, TERM_MAX};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::OnLoss;
-use meridian_shared::time::Mono;
+use meridian_shared::time::{Millis, Mono};
+
+/// While recovery is open, how often a pass looks for workloads that their own term has released.
+const RELEASE_EVERY: Millis = Millis::secs(1);
 
 impl World {
     /// Begins a leadership on what was replayed. The outcome must be committed before anything is answered.
@@ -147,7 +150,8 @@ impl Turn<'_> {
         let old = || self.world.state.workloads.values().filter(|w| w.submitted < since && w.phase != Phase::Finished);
         if old().all(released) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now) {
             self.close_recovery(system());
-        } else if old().any(|w| w.phase == Phase::Pending && released(w)) && now.since(led_at).0 % 1_000 < 100 {
+        } else if now >= self.world.live.released_at && old().any(|w| w.phase == Phase::Pending && released(w)) {
+            self.world.live.released_at = now + RELEASE_EVERY;
             self.stir();
         }
     }

@@ -282,6 +282,21 @@ fn a_residency_policy_keeps_a_gang_and_its_offers_at_home() {
 }
 
 #[test]
+fn a_policy_that_only_flags_lets_runs_go_on_but_starts_nothing_new() {
+    let mut f = Fleet::regions();
+    let runs = f.submit("runs", 3);
+    f.settle();
+    let home = f.at(runs).unwrap();
+    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "flag"}, "spec": {
+        "applies": {"namespaces": ["default"]}, "deny": {"clusters": [home]}, "onChange": "Flag"}})]);
+    f.settle();
+    assert_eq!(f.at(runs), Some(home.clone()));
+    let after: Vec<Uid> = (0..3).map(|i| f.submit(&format!("after-{i}"), 1)).collect();
+    f.settle();
+    assert!(after.iter().all(|u| f.at(*u).is_some_and(|c| c != home)));
+}
+
+#[test]
 fn a_silent_cluster_loses_its_gang_only_after_the_lapse() {
     let mut f = Fleet::regions();
     let uid = f.submit("job", 3);

@@ -4,7 +4,9 @@ use crate::{Agent, Effect, OfferState, Outcome, StopCause};
 use meridian_shared::ids::Leadership;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Capacity, Digest, EVENTS_MAX, Inventory, Lane, Run, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION};
+use meridian_shared::protocol::{
+    Capacity, Digest, ENDS_MAX, EVENTS_MAX, Inventory, Lane, Run, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
+};
 use meridian_shared::time::{Mono, Now};
 use std::collections::BTreeMap;
 
@@ -74,18 +76,22 @@ impl Agent {
             })
             .collect();
         let known = |leadership: Leadership, record| self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record));
-        let ends = self
+        let mut ends: Vec<_> = self
             .durable
             .tombstones
             .values()
             .filter(|t| t.acknowledged.is_none_or(|(leadership, record, _)| !known(leadership, record)))
             .map(|t| t.end.clone())
+            .take(ENDS_MAX + 1)
             .collect();
+        let more = ends.len() > ENDS_MAX;
+        ends.truncate(ENDS_MAX);
         Inventory {
             for_leadership: self.durable.follows,
             runs,
             offers: self.offers.iter().map(|(id, o)| (*id, o.uid)).collect(),
             ends,
+            more,
             receipts: self.durable.receipts.values().flat_map(|by| by.values().cloned()).collect(),
         }
     }

@@ -1,0 +1,81 @@
+//! A job's output, through the agent that has it.
+
+use super::explain;
+use crate::api::Api;
+use crate::api::access::{self, Own};
+use crate::api::error::Error;
+use crate::auth::User;
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use meridian_shared::ids::{ClusterName, Fence, Uid};
+use serde::Deserialize;
+use serde_json::Value;
+use std::io;
+
+/// What is asked of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogQuery {
+    /// The workload.
+    pub uid: Uid,
+    /// Which attempt; the newest that the agent knows when absent.
+    pub fence: Option<Fence>,
+    /// Which pod, by its completion index; all of them when absent.
+    pub pod: Option<u32>,
+    /// Whether to go on until the run ends.
+    pub follow: bool,
+    /// Begin with the last so many lines of what is there.
+    pub tail_lines: Option<u64>,
+}
+
+/// The bytes as they were printed; an error where the stream broke off.
+pub type LogBytes = BoxStream<'static, io::Result<Bytes>>;
+
+/// Asks agents for logs. A request may be lost with its agent: then it is refused or breaks off, and asking again is the
+/// asker's. Two requests for one log are two streams.
+pub trait Logs: Send + Sync {
+    /// Opens one log; an error says in words why there is none.
+    fn open(&self, cluster: ClusterName, query: LogQuery) -> BoxFuture<'_, Result<LogBytes, String>>;
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    follow: bool,
+    pod: Option<u32>,
+    tail: Option<u64>,
+}
+
+pub(super) async fn logs(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    Path((namespace, name)): Path<(String, String)>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Error> {
+    access::own(&user, Own::Logs)?;
+    let Query(asked) = asked.map_err(|error| Error::BadRequest(error.body_text()))?;
+    let explained = explain(&api, &namespace, &name).await?;
+    let uid = text(&explained, "/uid").and_then(|uid| uid.parse().ok()).ok_or_else(|| Error::Internal("an explanation has no uid".to_owned()))?;
+    let newest = explained.get("history").and_then(Value::as_array).and_then(|stays| stays.last());
+    let Some((cluster, stay)) = newest.and_then(|stay| Some((text(stay, "/cluster")?, stay))) else {
+        let summary = text(&explained, "/summary").unwrap_or_default();
+        return Err(Error::Conflict(format!("job `{namespace}/{name}` has not run yet, so there are no logs: {summary}")));
+    };
+    let fence = text(stay, "/fence").and_then(|fence| fence.parse().ok());
+    let query = LogQuery { uid, fence, pod: asked.pod, follow: asked.follow, tail_lines: asked.tail };
+    let unavailable = |why: String| Error::Unavailable(format!("the logs can't be had from cluster `{cluster}`: {why}"));
+    let bytes = api.logs.open(ClusterName::new(cluster), query).await.map_err(unavailable)?;
+    let mut response = Response::new(Body::from_stream(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    Ok(response)
+}
+
+fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
+    value.pointer(pointer)?.as_str()
+}
