@@ -26,7 +26,6 @@ mod meridian;
 mod metering;
 mod naming;
 mod pages;
-mod port;
 mod query;
 mod read;
 mod selector;
@@ -39,9 +38,10 @@ mod warning;
 mod watch;
 mod write;
 
-pub use meridian::logs::{LogBytes, LogQuery, Logs};
+pub use meridian::logs::{LogBytes, Logs};
 
 use crate::auth::{User, Users};
+use crate::engine::Handle;
 use access::Verb;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -57,12 +57,12 @@ use meridian_manager_core::input::{Input, Reply};
 use meridian_shared::identity::CaPin;
 use metering::Label;
 use pages::Pages;
-use port::Handle;
 use query::Options;
 use serde_json::Value;
 use std::sync::Arc;
 use target::Target;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::Predicate;
@@ -81,6 +81,26 @@ pub struct Front {
     pub ca_pin: CaPin,
 }
 
+/// What the API works with.
+pub struct Parts {
+    /// The engine.
+    pub engine: Handle,
+    /// Who may call.
+    pub users: Arc<Users>,
+    /// Where logs come from.
+    pub logs: Arc<dyn Logs>,
+    /// How we are reached.
+    pub front: Front,
+    /// Ends watches and logs, which would go on for ever.
+    pub stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("front", &self.front).finish_non_exhaustive()
+    }
+}
+
 /// What the handlers share.
 #[derive(Clone)]
 pub(crate) struct Api {
@@ -88,6 +108,7 @@ pub(crate) struct Api {
     users: Arc<Users>,
     logs: Arc<dyn Logs>,
     front: Arc<Front>,
+    stop: CancellationToken,
     pages: Arc<Pages>,
     kept: Arc<meridian::Kept>,
     watches: Arc<Semaphore>,
@@ -103,12 +124,14 @@ impl Api {
 
 /// The API as a router. Everything that nobody else serves is answered by it, so it is merged with routers without a
 /// fallback of their own.
-pub fn router(handle: Handle, users: Arc<Users>, logs: Arc<dyn Logs>, front: Front) -> Router {
+pub fn router(parts: Parts) -> Router {
+    let Parts { engine, users, logs, front, stop } = parts;
     let api = Api {
-        handle,
+        handle: engine,
         users,
         logs,
         front: Arc::new(front),
+        stop,
         pages: Arc::default(),
         kept: Arc::default(),
         watches: Arc::new(Semaphore::new(watch::WATCHES_MAX)),

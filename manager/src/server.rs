@@ -15,6 +15,7 @@ mod settings;
 pub use settings::{Error, ManagerArgs, Residency};
 
 use crate::agents::{self, LogRelay};
+use crate::api;
 use crate::auth::{Kubeconfig, Role, Users};
 use crate::engine::clock::{BootClock, Clock, boot_id};
 use crate::engine::{self, Handle, Options, Running, StartMode};
@@ -110,7 +111,7 @@ impl Manager {
         let tls = TlsSettings::new(made.config);
         let listener = TlsListener::start(tcp, tls.clone())?;
         let url = settings.url(listener.addr().port());
-        make_users(&paths, &authorities, &url)?;
+        let users = Arc::new(make_users(&paths, &authorities, &url)?);
 
         let options = Options {
             config: config(&settings, &authorities),
@@ -121,15 +122,23 @@ impl Manager {
             traces: settings.otlp_endpoint.is_some(),
         };
         let (engine, running) = tokio::task::spawn_blocking(move || engine::start(journal, options)).await??;
+        let relay = LogRelay::default();
+        let api = api::Parts {
+            engine: engine.clone(),
+            users,
+            logs: Arc::new(relay.clone()),
+            front: api::Front { url: url.clone(), ca_pin: authorities.ca_pin() },
+            stop: stop.clone(),
+        };
         let agents = agents::Parts {
             engine: engine.clone(),
             authorities: authorities.clone(),
-            relay: LogRelay::default(),
+            relay,
             poll: lease::poll(settings.term_min),
             certificate_lifetime: settings.agent_certificate_lifetime,
             stop: stop.clone(),
         };
-        let router = agents::router(agents).merge(health(engine.clone()));
+        let router = agents::router(agents).merge(health(engine.clone())).merge(api::router(api));
         Ok(Self { settings, paths, authorities, listener, tls, renew_at: made.renew_at, engine, running, url, router })
     }
 
@@ -176,10 +185,10 @@ fn open_journal(settings: &Settings, paths: &Paths) -> anyhow::Result<(Box<dyn J
 }
 
 /// Gives tokens to the first two users, where nobody has one yet.
-fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<()> {
+fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<Users> {
     let mut users = Users::load(&paths.users)?;
     if users != Users::default() {
-        return Ok(());
+        return Ok(users);
     }
     for (user, role) in [("admin", Role::Admin), ("submitter", Role::Submitter)] {
         let mut random = [0; 32];
@@ -190,7 +199,7 @@ fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Re
     }
     // Last: while nobody is in the file, the next start does all of this again.
     users.save(&paths.users)?;
-    Ok(())
+    Ok(users)
 }
 
 /// Says that the manager is ready, once it is.

@@ -64,14 +64,21 @@ async fn explain(api: &Api, namespace: &str, name: &str) -> Result<Value, Error>
 
 async fn recovery(State(api): State<Api>, Extension(user): Extension<User>) -> Result<Response, Error> {
     access::own(&user, Own::Recovery)?;
-    Ok(Json(api.handle.recovery().await).into_response())
+    recovery_now(&api).await
+}
+
+async fn recovery_now(api: &Api) -> Result<Response, Error> {
+    match api.handle.recovery().await {
+        Value::Null => Err(Error::Unavailable("the manager can't say how its recovery stands: try again in a moment".to_owned())),
+        state => Ok(Json(state).into_response()),
+    }
 }
 
 async fn confirm_recovery(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
     access::own(&user, Own::Operate)?;
     action_body(&headers, body).await?;
     operate(&api, &user, Operator::ConfirmRecovery).await?;
-    Ok(Json(api.handle.recovery().await).into_response())
+    recovery_now(&api).await
 }
 
 async fn confirm_rules(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {

@@ -1,10 +1,10 @@
 //! Long lists in pages: the rest of a list is kept until it is asked for, so that all pages are of one version.
 //!
-//! Kubernetes reads later pages from the past; here the past is the views themselves, which cost a pointer each. What was
+//! Kubernetes reads later pages from the past; here the views themselves are kept. What was
 //! kept too long, or had to make room, is forgotten, and the asker is told to begin anew (410), as with any old version.
 
 use super::error::Error;
-use super::port::View;
+use crate::engine::View;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use meridian_shared::ids::RecordNumber;
@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Lists kept at once.
 const LISTS_MAX: usize = 64;
-/// Views kept at once, over all lists: at about 2 KiB a view that changed since, no more than 2 GiB in the worst case.
-const VIEWS_MAX: usize = 1_000_000;
+/// Views kept at once, over all lists: a job's view takes some 10 KiB, so half a gigabyte at most. A list that is longer is
+/// not cut into pages, which the conventions leave to the server.
+const VIEWS_MAX: usize = 50_000;
 /// How long a rest is kept; Kubernetes forgets after five minutes too.
 const KEPT: Duration = Duration::from_secs(5 * 60);
 /// Longest token in bytes; ours have 35.
@@ -52,7 +53,7 @@ impl Pages {
     /// The first page of a list.
     pub(crate) fn first(&self, question: &str, views: Vec<Arc<View>>, version: RecordNumber, limit: Option<usize>) -> Page {
         match limit {
-            Some(limit) if limit < views.len() => {
+            Some(limit) if limit < views.len() && views.len() <= VIEWS_MAX => {
                 let id = uuid::Uuid::new_v4().as_u128();
                 let list = List { id, begun: Instant::now(), question: question.to_owned(), version, views: views.into() };
                 let page = list.page(0, limit);
@@ -73,9 +74,6 @@ impl Pages {
     }
 
     fn keep(&self, list: List) {
-        if list.views.len() > VIEWS_MAX {
-            return;
-        }
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lists.retain(|list| list.begun.elapsed() < KEPT);
         let mut views = list.views.len() + lists.iter().map(|list| list.views.len()).sum::<usize>();

@@ -8,6 +8,7 @@ use super::query::{Match, Options};
 use super::show::Shown;
 use super::table::{self, Include};
 use super::target::Target;
+use crate::engine::{Reads, View};
 use axum::Json;
 use axum::body::Body;
 use axum::http::HeaderValue;
@@ -17,9 +18,7 @@ use jiff::Timestamp;
 use meridian_shared::ids::RecordNumber;
 use serde::Serialize;
 use serde_json::{Value, json};
-
-/// Lists longer than this are written out on a thread of their own, so that no other request waits for it.
-const LIST_INLINE_MAX: usize = 500;
+use std::sync::Arc;
 
 /// One object.
 pub(crate) fn get(api: &Api, target: &Target, name: &str, options: &Options, form: Form) -> Result<Response, Error> {
@@ -35,31 +34,43 @@ pub(crate) fn get(api: &Api, target: &Target, name: &str, options: &Options, for
     })
 }
 
-/// All selected objects, or a page of them.
+/// All selected objects, or a page of them. On a thread of its own, because views of jobs are put together here.
 pub(crate) async fn list(api: &Api, target: &Target, options: Options, form: Form) -> Result<Response, Error> {
     not_ahead(api, &options)?;
+    let include = include(&options)?;
+    let (api, target) = (api.clone(), target.clone());
+    let listing = tokio::task::spawn_blocking(move || page(&api, &target, &options).map(|page| write(&target, &page, form, include)));
+    let bytes = listing.await.map_err(|error| Error::Internal(format!("a list could not be made: {error}")))?;
+    Ok(json_bytes(bytes?))
+}
+
+fn page(api: &Api, target: &Target, options: &Options) -> Result<Page, Error> {
     let scope = options.scope.as_ref();
-    // the version a table or an object is shown in makes no other list
+    // the version or the form in which objects are shown makes no other list
     let question = format!("{:?} {:?} {scope:?} {:?}", target.kind, target.namespace, options.selector);
-    let page = match &options.token {
-        Some(token) => api.pages.next(&question, token, options.limit)?,
-        None => {
-            let (mut views, version) = api.handle.reads().list(target.kind, target.namespace.as_deref(), scope);
-            if options.version_match == Some(Match::Exact) && options.version != Some(version) {
-                return Err(Error::Expired(format!("lists of version {} are no longer kept, the newest is {version}", options.version.unwrap_or_default())));
-            }
-            views.retain(|view| options.selector.selects(&view.key, &view.value));
-            api.pages.first(&question, views, version, options.limit)
+    if let Some(token) = &options.token {
+        return api.pages.next(&question, token, options.limit);
+    }
+    let (mut views, version) = listed(api.handle.reads(), target, options);
+    if options.version_match == Some(Match::Exact) && options.version != Some(version) {
+        return Err(Error::Expired(format!("lists of version {} are no longer kept, the newest is {version}", options.version.unwrap_or_default())));
+    }
+    views.retain(|view| options.selector.selects(&view.key, &view.value));
+    Ok(api.pages.first(&question, views, version, options.limit))
+}
+
+/// What may be selected, and the version of it. One named object is not looked for among all others.
+pub(crate) fn listed(reads: &Reads, target: &Target, options: &Options) -> (Vec<Arc<View>>, RecordNumber) {
+    let scope = options.scope.as_ref();
+    let placed = !target.kind.namespaced() || target.namespace.is_some();
+    match options.selector.name() {
+        Some(name) if placed => {
+            // the version first: a newer object is only told once more by a watch
+            let version = reads.version();
+            (reads.get(&target.key(name, scope)).into_iter().collect(), version)
         }
-    };
-    let (target, include) = (target.clone(), include(&options)?);
-    let bytes = if page.views.len() > LIST_INLINE_MAX {
-        let writing = tokio::task::spawn_blocking(move || write(&target, &page, form, include));
-        writing.await.map_err(|error| Error::Internal(format!("a list could not be written: {error}")))?
-    } else {
-        write(&target, &page, form, include)
-    };
-    Ok(json_bytes(bytes))
+        _ => reads.list(target.kind, target.namespace.as_deref(), scope),
+    }
 }
 
 /// An answer that is JSON already.

@@ -42,6 +42,11 @@ impl Selector {
         self.fields.push((true, FIELDS[0], name.to_owned()));
     }
 
+    /// The only name that is meant, if there is one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.fields.iter().find(|(equal, field, _)| *equal && *field == FIELDS[0]).map(|(_, _, name)| name.as_str())
+    }
+
     /// Whether changes of an object can change whether it is meant.
     pub(crate) fn by_labels(&self) -> bool {
         !self.labels.match_expressions.is_empty()

@@ -1,7 +1,8 @@
-//! Objects as they are sent: in the version that was asked for, with the version of the view as `resourceVersion`.
+//! Objects as they are sent: in the API version that was asked for, with the version to go on from as `resourceVersion`.
 
-use super::port::View;
+use crate::engine::View;
 use meridian_objects::conversion;
+use meridian_shared::ids::RecordNumber;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -10,17 +11,22 @@ use std::borrow::Cow;
 #[derive(Clone, Debug)]
 pub(crate) struct Shown<'v> {
     value: Cow<'v, Value>,
-    /// A status change is a change too, so the view's version is what readers see and go on from.
+    /// What readers see as `resourceVersion`.
     version: String,
 }
 
 impl<'v> Shown<'v> {
     /// `view` in `version`.
     pub(crate) fn new(view: &'v View, version: &str) -> Self {
+        Self::at(view, version, view.version)
+    }
+
+    /// `view` in `version`, as of a version that it is told with.
+    pub(crate) fn at(view: &'v View, version: &str, at: RecordNumber) -> Self {
         let kind = view.key.kind;
         let value =
             if version == kind.storage_version() { Cow::Borrowed(&*view.value) } else { Cow::Owned(conversion::to_version(kind, &view.value, version)) };
-        Self { value, version: view.version.to_string() }
+        Self { value, version: at.to_string() }
     }
 
     /// As a value of its own.
@@ -78,7 +84,6 @@ mod tests {
     use super::*;
     use meridian_manager_core::input::Key;
     use meridian_objects::Kind;
-    use meridian_shared::ids::RecordNumber;
     use std::sync::Arc;
 
     #[test]

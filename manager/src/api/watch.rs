@@ -1,17 +1,17 @@
 //! `watch`: changes as they are committed, one JSON object per line.
 //!
-//! Invariant: whoever goes on from the newest `resourceVersion` of a stream, bookmarks included, misses nothing. A bookmark
-//! therefore names the version that was newest at the *last* tick, all of whose changes have been sent since.
+//! Invariant: whoever goes on from the newest `resourceVersion` of a stream, bookmarks included, misses nothing. Several
+//! changes may be of one version, because one commit made them: then all but the last carry the version before it.
 
 use super::Api;
 use super::error::Error;
 use super::form::Form;
-use super::port::{Change, Event, Gone, Handle, View, Watch};
 use super::query::Options;
 use super::read;
 use super::show::Shown;
 use super::table::{self, Include};
 use super::target::Target;
+use crate::engine::{Change, Event, Gone, Handle, View, Watch};
 use crate::metrics::Entered;
 use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
 
 /// Open watches at most: each holds a connection's stream and a place in the engine's fan-out.
 pub(crate) const WATCHES_MAX: usize = 2_000;
@@ -48,8 +49,7 @@ pub(crate) fn watch(api: &Api, target: &Target, mut options: Options, form: Form
     let busy = || Error::Busy(format!("{WATCHES_MAX} watches are open"));
     let permit = api.watches.clone().try_acquire_owned().map_err(|_| busy())?;
     let reads = api.handle.reads();
-    let scope = options.scope.as_ref();
-    let all = || reads.list(target.kind, target.namespace.as_deref(), scope);
+    let all = || read::listed(reads, target, &options);
     let fresh = options.initial_events || options.version.is_none_or(|version| version.0 == 0);
     let (mut views, newest) = if fresh || options.selector.by_labels() { all() } else { (Vec::new(), reads.version()) };
     let since = match options.version.filter(|_| !fresh) {
@@ -72,7 +72,9 @@ pub(crate) fn watch(api: &Api, target: &Target, mut options: Options, form: Form
         options,
         hidden,
         ready: VecDeque::new(),
+        carried: None,
         told: since,
+        stop: api.stop.clone(),
         ticks,
         end: Instant::now() + timeout,
         _permit: permit,
@@ -102,8 +104,11 @@ struct Stream {
     /// Objects that the label selector does not select, as far as the reader knows.
     hidden: BTreeSet<Key>,
     ready: VecDeque<Bytes>,
+    /// A change that waits for the next piece, and its word.
+    carried: Option<(&'static str, Change)>,
     /// Everything up to this version has been sent.
     told: RecordNumber,
+    stop: CancellationToken,
     ticks: Interval,
     end: Instant,
     _permit: OwnedSemaphorePermit,
@@ -112,7 +117,7 @@ struct Stream {
 
 impl Stream {
     fn begin(&mut self, views: &[Arc<View>], version: RecordNumber) {
-        let lines: Vec<u8> = views.iter().flat_map(|view| self.lines.event("ADDED", view)).collect();
+        let lines: Vec<u8> = views.iter().flat_map(|view| self.lines.event("ADDED", view, view.version)).collect();
         self.ready.push_back(lines.into());
         if self.options.initial_events && self.options.bookmarks {
             self.ready.push_back(self.lines.bookmark(version, true).into());
@@ -127,12 +132,18 @@ impl Stream {
                 Some(bytes) => return Some(bytes),
                 None => {}
             }
+            if self.carried.is_some() {
+                let next = self.at_hand();
+                self.take(next);
+                continue;
+            }
             let changes = self.changes.as_mut()?;
             tokio::select! {
                 biased;
                 change = changes.next() => {
-                    self.take(change);
+                    self.take(Some(change));
                 }
+                () = self.stop.cancelled() => self.changes = None,
                 () = tokio::time::sleep_until(self.end) => {
                     self.bookmark();
                     self.changes = None;
@@ -142,78 +153,86 @@ impl Stream {
         }
     }
 
-    /// One change and all that are ready behind it; says whether that was all.
-    fn take(&mut self, first: Result<Change, Gone>) -> bool {
-        let mut bytes = Vec::new();
-        let mut next = Some(first);
+    /// The next change, if it has been published already.
+    fn at_hand(&mut self) -> Option<Result<Change, Gone>> {
+        self.changes.as_mut().and_then(|changes| changes.next().now_or_never())
+    }
+
+    /// One change and all that are at hand behind it; says whether that was all.
+    fn take(&mut self, mut next: Option<Result<Change, Gone>>) -> bool {
+        let (mut bytes, mut last) = (Vec::new(), self.carried.take());
         while let Some(change) = next {
             match change {
-                Ok(change) => bytes.extend(self.line(&change)),
+                Ok(change) => {
+                    if let Some(word) = self.word(&change) {
+                        let at = change.at;
+                        if let Some((word, before)) = last.replace((word, change)) {
+                            let version = if before.at == at { RecordNumber(at.0.saturating_sub(1)) } else { before.at };
+                            bytes.extend(self.lines.event(word, &before.view, version));
+                        }
+                    }
+                }
                 Err(Gone) => {
-                    // the reader is too slow for what is kept, or the manager ends
+                    // the reader is too slow for what is kept
                     bytes.extend(self.lines.error(&too_old(self.told)));
                     self.changes = None;
+                    last = None;
                     break;
                 }
             }
-            next = if bytes.len() < CHUNK_BYTES { self.changes.as_mut().and_then(|changes| changes.next().now_or_never()) } else { None };
+            if bytes.len() >= CHUNK_BYTES {
+                self.carried = last;
+                self.ready.push_back(bytes.into());
+                return false;
+            }
+            next = self.at_hand();
         }
-        let drained = bytes.len() < CHUNK_BYTES;
+        if let Some((word, change)) = last {
+            bytes.extend(self.lines.event(word, &change.view, change.at));
+        }
         self.ready.push_back(bytes.into());
-        drained
+        true
     }
 
-    fn line(&mut self, change: &Change) -> Vec<u8> {
-        let Change { event, view } = change;
+    /// What a change is to this reader; `None` where it is nothing.
+    fn word(&mut self, change: &Change) -> Option<&'static str> {
+        let Change { event, view, .. } = change;
         let key = &view.key;
         let namespace = self.lines.target.namespace.as_deref();
         let meant = key.kind == self.lines.target.kind
             && key.scope == self.options.scope
             && namespace.is_none_or(|namespace| key.namespace.as_deref() == Some(namespace));
         if !meant {
-            return Vec::new();
+            return None;
         }
         let selected = self.options.selector.selects(key, &view.value);
         if !self.options.selector.by_labels() {
-            let word = match event {
+            return selected.then_some(match event {
                 Event::Added => "ADDED",
                 Event::Modified => "MODIFIED",
                 Event::Deleted => "DELETED",
-            };
-            return if selected { self.lines.event(word, view) } else { Vec::new() };
+            });
         }
         let was_hidden = self.hidden.contains(key);
-        match event {
-            Event::Deleted => {
-                self.hidden.remove(key);
-            }
-            Event::Added | Event::Modified if selected => {
-                self.hidden.remove(key);
-            }
-            Event::Added | Event::Modified => {
-                self.hidden.insert(key.clone());
-            }
-        }
-        let word = match (event, selected) {
-            (Event::Added, true) => "ADDED",
-            (Event::Modified, true) if was_hidden => "ADDED",
-            (Event::Modified, true) => "MODIFIED",
-            (Event::Deleted, _) | (Event::Modified, false) if !was_hidden => "DELETED",
-            (Event::Deleted, _) | (Event::Added | Event::Modified, false) => return Vec::new(),
+        match (event, selected) {
+            (Event::Deleted, _) | (Event::Added | Event::Modified, true) => self.hidden.remove(key),
+            (Event::Added | Event::Modified, false) => self.hidden.insert(key.clone()),
         };
-        self.lines.event(word, view)
+        match (event, selected, was_hidden) {
+            (Event::Added, true, _) | (Event::Modified, true, true) => Some("ADDED"),
+            (Event::Modified, true, false) => Some("MODIFIED"),
+            (Event::Deleted, _, false) | (Event::Modified, false, false) => Some("DELETED"),
+            (Event::Added, false, _) | (Event::Modified, false, true) | (Event::Deleted, _, true) => None,
+        }
     }
 
     fn bookmark(&mut self) {
+        // a version and its changes are published together, so that what is not at hand now is newer than this
         let newest = self.handle.reads().version();
-        // changes up to `told` were handed to this watch a tick ago; what is not sent yet is ready now
-        let drained = match self.changes.as_mut().and_then(|changes| changes.next().now_or_never()) {
-            Some(change) => self.take(change),
-            None => true,
-        };
-        if drained && self.changes.is_some() {
+        let next = self.at_hand();
+        if self.take(next) && self.changes.is_some() {
             if self.options.bookmarks {
-                self.ready.push_back(self.lines.bookmark(self.told, false).into());
+                self.ready.push_back(self.lines.bookmark(newest, false).into());
             }
             self.told = newest;
         }
@@ -228,12 +247,12 @@ struct Lines {
 }
 
 impl Lines {
-    fn event(&self, word: &str, view: &View) -> Vec<u8> {
-        let shown = Shown::new(view, self.target.version);
+    fn event(&self, word: &str, view: &View, at: RecordNumber) -> Vec<u8> {
+        let shown = Shown::at(view, self.target.version, at);
         match self.form {
             Form::Json => line(&json!({"type": word, "object": shown.into_value()})),
             Form::Table => {
-                let metadata = json!({"resourceVersion": view.version.to_string()});
+                let metadata = json!({"resourceVersion": at.to_string()});
                 let table = table::table(self.target.kind, &[(&view.value, shown)], metadata, self.include, Timestamp::now());
                 line(&json!({"type": word, "object": table}))
             }

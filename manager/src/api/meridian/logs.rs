@@ -1,6 +1,7 @@
 //! A job's output, through the agent that has it.
 
 use super::explain;
+use crate::agents::LogRelay;
 use crate::api::Api;
 use crate::api::access::{self, Own};
 use crate::api::error::Error;
@@ -12,27 +13,14 @@ use axum::extract::{Path, Query, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use meridian_shared::ids::{ClusterName, Fence, Uid};
+use meridian_shared::ids::ClusterName;
+use meridian_shared::logs::LogRequest;
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
-
-/// What is asked of an agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogQuery {
-    /// The workload.
-    pub uid: Uid,
-    /// Which attempt; the newest that the agent knows when absent.
-    pub fence: Option<Fence>,
-    /// Which pod, by its completion index; all of them when absent.
-    pub pod: Option<u32>,
-    /// Whether to go on until the run ends.
-    pub follow: bool,
-    /// Begin with the last so many lines of what is there.
-    pub tail_lines: Option<u64>,
-}
 
 /// The bytes as they were printed; an error where the stream broke off.
 pub type LogBytes = BoxStream<'static, io::Result<Bytes>>;
@@ -40,8 +28,17 @@ pub type LogBytes = BoxStream<'static, io::Result<Bytes>>;
 /// Asks agents for logs. A request may be lost with its agent: then it is refused or breaks off, and asking again is the
 /// asker's. Two requests for one log are two streams.
 pub trait Logs: Send + Sync {
-    /// Opens one log; an error says in words why there is none.
-    fn open(&self, cluster: ClusterName, query: LogQuery) -> BoxFuture<'_, Result<LogBytes, String>>;
+    /// Opens one log, whose request's `id` is chosen there; an error says in words why there is none.
+    fn open(&self, cluster: ClusterName, request: LogRequest) -> BoxFuture<'_, Result<LogBytes, String>>;
+}
+
+impl Logs for LogRelay {
+    fn open(&self, cluster: ClusterName, request: LogRequest) -> BoxFuture<'_, Result<LogBytes, String>> {
+        Box::pin(async move {
+            let stream = self.begin(&cluster, request).await.map_err(|why| why.to_string())?;
+            Ok(stream.map(Ok).boxed())
+        })
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,10 +65,11 @@ pub(super) async fn logs(
         return Err(Error::Conflict(format!("job `{namespace}/{name}` has not run yet, so there are no logs: {summary}")));
     };
     let fence = text(stay, "/fence").and_then(|fence| fence.parse().ok());
-    let query = LogQuery { uid, fence, pod: asked.pod, follow: asked.follow, tail_lines: asked.tail };
+    let request = LogRequest { id: 0, uid, fence, pod: asked.pod, follow: asked.follow, tail_lines: asked.tail };
     let unavailable = |why: String| Error::Unavailable(format!("the logs can't be had from cluster `{cluster}`: {why}"));
-    let bytes = api.logs.open(ClusterName::new(cluster), query).await.map_err(unavailable)?;
-    let mut response = Response::new(Body::from_stream(bytes));
+    let bytes = api.logs.open(ClusterName::new(cluster), request).await.map_err(unavailable)?;
+    let stop = api.stop.clone();
+    let mut response = Response::new(Body::from_stream(bytes.take_until(async move { stop.cancelled().await })));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)
 }
