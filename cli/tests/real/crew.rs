@@ -68,15 +68,12 @@ impl<'s> Crew<'s> {
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut crew = Self { stage, listen, members: BTreeMap::new(), tally: Tally::default() };
         stage.write("fleet.yaml", fleet);
-        std::fs::create_dir_all(stage.path("agents")).unwrap();
         crew.launch(MANAGER, true);
         let door = crew.door().await;
         for (name, region, jurisdiction) in CLUSTERS {
             let printed = stage.meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction]).await.ok();
             // The printed command, word by word, as an operator would paste it over there.
-            let words: Vec<&str> = printed.split_whitespace().skip(1).chain(["--data-dir"]).collect();
-            let data = stage.path("agents").join(name);
-            let words: Vec<&str> = words.into_iter().chain(data.to_str()).collect();
+            let words: Vec<&str> = printed.split_whitespace().skip(1).collect();
             stage.meridian(&words).await.ok();
             crew.launch(name, false);
         }
@@ -110,7 +107,8 @@ impl<'s> Crew<'s> {
             command.args(fresh.then_some("--init"));
         } else {
             command.args(["agent", "run", "--runner", "process", "--fleet"]).arg(self.stage.path("fleet.yaml"));
-            command.arg("--data-dir").arg(self.stage.path("agents").join(name));
+            // Where the printed command puts it.
+            command.arg("--data-dir").arg(self.stage.path(&format!("meridian-agent-{name}")));
         }
         let child = command.stdout(Stdio::null()).stderr(self.stage.log(&format!("{name}.log"))).spawn().unwrap();
         self.members.insert(name, Member { child, condition: Condition::Up, since: Instant::now() });
