@@ -92,8 +92,11 @@ impl Fleet {
         let request =
             JoinRequest { region: cluster.region.to_string(), jurisdiction: cluster.jurisdiction.to_string(), ttl: Some("5m".into()), replace: false };
         let answer = self.client.join_token(cluster.cluster.as_str(), &request).await?;
-        // The printed command, word by word, as an operator would paste it over there.
-        let words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
+        // The printed command, word by word, as an operator would paste it over there; only its directory is ours.
+        let mut words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
+        if let Some(at) = words.iter().position(|w| *w == "--data-dir") {
+            words.drain(at..(at + 2).min(words.len()));
+        }
         make_dir(&dir)?;
         let output = Command::new(&self.program).args(words).arg("--data-dir").arg(&dir).stdin(Stdio::null()).output().await;
         let output = output.map_err(|e| Error::Refused(format!("can't start `meridian agent join`: {e}")))?;
