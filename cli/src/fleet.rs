@@ -133,6 +133,22 @@ impl Fleet {
         child.kill().await.map_err(|e| Error::Refused(format!("can't kill the agent of `{name}`: {e}")))
     }
 
+    /// Kills the manager as a power cut would.
+    pub(crate) async fn kill_manager(&mut self) -> Result<(), Error> {
+        self.manager.kill().await.map_err(|e| Error::Refused(format!("can't kill the manager: {e}")))
+    }
+
+    /// Starts a killed manager again, where it was.
+    pub(crate) fn restart_manager(&mut self) -> Result<(), Error> {
+        self.manager = start_manager(&self.program, &self.plan)?;
+        Ok(())
+    }
+
+    /// The manager's process, while it runs.
+    pub(crate) fn manager_pid(&self) -> Option<u32> {
+        self.manager.id()
+    }
+
     /// Waits until every cluster is connected and has reported its room.
     pub(crate) async fn ready(&mut self) -> Result<(), Error> {
         let until = Instant::now() + READY_WITHIN;
@@ -197,6 +213,14 @@ impl Plan {
         self.root.join("manager").join("admin.kubeconfig")
     }
 
+    /// Where the manager was before, if any port does: agents and kubeconfigs look for it there.
+    fn address_before(&self) -> Option<String> {
+        let any_port = self.listen.strip_suffix(":0")?;
+        let access = Lookup { flag: Some(self.admin_kubeconfig()), ..Lookup::default() }.access().ok()?;
+        let (_, port) = access.server.rsplit_once(':')?;
+        Some(format!("{any_port}:{}", port.trim_end_matches('/')))
+    }
+
     fn agent_dir(&self, name: &str) -> PathBuf {
         self.root.join("agents").join(name)
     }
@@ -220,7 +244,8 @@ fn start_manager(program: &Path, plan: &Plan) -> Result<Child, Error> {
     let fresh = !dir.join("journal.redb").exists();
     make_dir(&dir)?;
     let mut command = Command::new(program);
-    command.args(["manager", "--listen", &plan.listen, "--data-dir"]).arg(&dir);
+    let listen = plan.address_before().unwrap_or_else(|| plan.listen.clone());
+    command.args(["manager", "--listen", &listen, "--data-dir"]).arg(&dir);
     if fresh {
         command.arg("--init");
     }

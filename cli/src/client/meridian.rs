@@ -1,6 +1,6 @@
 //! Meridian's own endpoints beside the Kubernetes-shaped ones, below `/meridian/v1`.
 
-use super::{Client, Error, Lines};
+use super::{Client, EXCHANGE_TIMEOUT, Error, Lines};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -103,6 +103,28 @@ impl Client {
     pub(crate) async fn apply(&self, objects: &[Value], cluster: Option<&str>, dry_run: bool) -> Result<ApplyAnswer, Error> {
         let body = json!({"objects": objects, "cluster": cluster, "dryRun": dry_run});
         self.own(Method::POST, ["apply"], Some(&body)).await
+    }
+
+    /// Makes many new jobs in one transaction, all or none.
+    pub(crate) async fn bulk(&self, jobs: &[Value]) -> Result<Value, Error> {
+        self.own(Method::POST, ["bulk"], Some(&json!({"objects": jobs}))).await
+    }
+
+    /// Whether the manager says that it is ready.
+    pub(crate) async fn ready(&self) -> bool {
+        self.text("readyz").await.is_ok()
+    }
+
+    /// The manager's metrics, as text.
+    pub(crate) async fn metrics(&self) -> Result<String, Error> {
+        self.text("metrics").await
+    }
+
+    async fn text(&self, path: &str) -> Result<String, Error> {
+        let request = self.request(Method::GET, self.url([path])).timeout(EXCHANGE_TIMEOUT);
+        let response = self.send(request).await?;
+        let body = self.body(response).await?;
+        String::from_utf8(body).map_err(|error| Error::Malformed { what: format!("/{path}"), why: error.to_string() })
     }
 
     /// Why a workload runs where it does, or does not run.
