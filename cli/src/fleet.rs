@@ -213,14 +213,6 @@ impl Plan {
         self.root.join("manager").join("admin.kubeconfig")
     }
 
-    /// Where the manager was before, if any port does: agents and kubeconfigs look for it there.
-    fn address_before(&self) -> Option<String> {
-        let any_port = self.listen.strip_suffix(":0")?;
-        let access = Lookup { flag: Some(self.admin_kubeconfig()), ..Lookup::default() }.access().ok()?;
-        let (_, port) = access.server.rsplit_once(':')?;
-        Some(format!("{any_port}:{}", port.trim_end_matches('/')))
-    }
-
     fn agent_dir(&self, name: &str) -> PathBuf {
         self.root.join("agents").join(name)
     }
@@ -244,8 +236,7 @@ fn start_manager(program: &Path, plan: &Plan) -> Result<Child, Error> {
     let fresh = !dir.join("journal.redb").exists();
     make_dir(&dir)?;
     let mut command = Command::new(program);
-    let listen = plan.address_before().unwrap_or_else(|| plan.listen.clone());
-    command.args(["manager", "--listen", &listen, "--data-dir"]).arg(&dir);
+    command.args(["manager", "--listen", &plan.listen, "--data-dir"]).arg(&dir);
     if fresh {
         command.arg("--init");
     }
