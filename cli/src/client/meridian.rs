@@ -139,7 +139,7 @@ impl Client {
 
     /// Does something to a cluster. The person has confirmed it.
     pub(crate) async fn cluster_action(&self, cluster: &str, action: ClusterAction, ledger: Option<&str>) -> Result<Value, Error> {
-        let mut body = json!({"confirm": true});
+        let mut body = json!({"confirm": cluster});
         if let Some(ledger) = ledger {
             body["ledger"] = ledger.into();
         }
