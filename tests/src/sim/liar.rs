@@ -40,6 +40,7 @@ impl Sim {
                     term: Millis(u64::MAX),
                     on_loss: OnLoss::Wait,
                     spec: meridian_shared::ids::ContentHash(0),
+                    mac: None,
                 };
                 let inventory = request.inventory.get_or_insert_with(|| Inventory { for_leadership: request.follows, ..Inventory::default() });
                 inventory.runs.push(run);
