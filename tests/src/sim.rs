@@ -44,6 +44,9 @@ use worker::{AgentHost, Machine, drift_ppm};
 /// How long everything may take to end once all faults are over: longer than the longest back-off of the cores.
 const HEALING_MS: u64 = 25 * 60_000;
 
+/// Steps of one run at most: many times what a long one takes.
+const STEPS_MAX: u64 = 2_000_000;
+
 /// Something that happens at a moment.
 #[derive(Debug)]
 enum Happening {
@@ -51,6 +54,7 @@ enum Happening {
     Lead { manager: usize, life: u64, short: bool, fresh: bool },
     Engine { manager: usize, turn: u64 },
     Finish { manager: usize, life: u64 },
+    Reload { manager: usize, life: u64 },
     ToManager { manager: usize, agent: usize, life: u64, request: Box<SyncRequest> },
     ToAgent { agent: usize, life: u64, transmission: u64, answer: Box<SyncAnswer> },
     AgentStart { agent: usize, life: u64 },
@@ -134,7 +138,6 @@ struct Sim {
     disk_faults: BTreeSet<usize>,
     /// Machines whose agents may not know all that runs there.
     forgetful: BTreeSet<usize>,
-    led_seen: u64,
     done: bool,
 }
 
@@ -142,11 +145,17 @@ struct Sim {
 pub fn run(plan: Plan, keep: Keep) -> Report {
     let seed = plan.seed;
     let mut sim = Sim::new(plan, keep);
+    let mut steps = 0_u64;
     while !sim.done && sim.failure.is_none() {
         let Some(((at, _), happening)) = sim.queue.pop_first() else { break };
+        steps += 1;
+        if steps > STEPS_MAX {
+            sim.judge(broken("livelock", format!("{steps} steps, the next is {happening:?}")));
+        }
         sim.now = at;
         sim.happen(happening);
     }
+    sim.counters.add("steps", steps);
     Report { seed, broken: sim.failure, counters: sim.counters, trace: sim.trace.text(), virtual_ms: sim.now }
 }
 
@@ -186,7 +195,6 @@ impl Sim {
             disks: 0,
             disk_faults: BTreeSet::new(),
             forgetful: BTreeSet::new(),
-            led_seen: 0,
             done: false,
         };
         sim.set_up();
@@ -285,7 +293,8 @@ impl Sim {
             Happening::Boot { manager: m, .. }
             | Happening::Lead { manager: m, .. }
             | Happening::Engine { manager: m, .. }
-            | Happening::Finish { manager: m, .. } => manager(*m),
+            | Happening::Finish { manager: m, .. }
+            | Happening::Reload { manager: m, .. } => manager(*m),
             Happening::AgentStart { agent: a, .. }
             | Happening::AgentLoop { agent: a, .. }
             | Happening::Silent { agent: a, .. }
@@ -304,6 +313,7 @@ impl Sim {
             Happening::Lead { manager, life, short, fresh } => self.lead(manager, life, short, fresh),
             Happening::Engine { manager, turn } => self.engine(manager, turn),
             Happening::Finish { manager, life } => self.finish(manager, life),
+            Happening::Reload { manager, life } => self.reload(manager, life, None),
             Happening::ToManager { manager, agent, life, request } => self.to_manager(manager, agent, life, *request),
             Happening::ToAgent { agent, life, transmission, answer } => self.to_agent(agent, life, transmission, *answer),
             Happening::AgentStart { agent, life } => self.start_agent(agent, life),

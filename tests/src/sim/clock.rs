@@ -7,7 +7,7 @@ const EPOCH: i64 = 1_800_000_000_000;
 
 /// Boot time that runs a little fast or slow and stands still while its machine is frozen; wall time that jumps.
 #[derive(Clone, Debug)]
-pub struct HostClock {
+pub(super) struct HostClock {
     true_at: u64,
     mono_at: u64,
     /// Parts per million that boot time is fast.
@@ -18,24 +18,24 @@ pub struct HostClock {
 
 impl HostClock {
     /// A clock that showed `mono` at the true time `at`.
-    pub fn new(at: u64, mono: u64, ppm: i64, wall_ahead: i64) -> Self {
+    pub(super) fn new(at: u64, mono: u64, ppm: i64, wall_ahead: i64) -> Self {
         Self { true_at: at, mono_at: mono, ppm, wall_ahead, frozen: None }
     }
 
     /// Boot time at the true time `at`.
-    pub fn mono(&self, at: u64) -> Mono {
+    pub(super) fn mono(&self, at: u64) -> Mono {
         let at = self.frozen.unwrap_or(at);
         let passed = i128::from(at.saturating_sub(self.true_at)) * i128::from(1_000_000 + self.ppm) / 1_000_000;
         Mono(self.mono_at + u64::try_from(passed).expect("time goes forward"))
     }
 
     /// Both clocks.
-    pub fn now(&self, at: u64) -> Now {
+    pub(super) fn now(&self, at: u64) -> Now {
         Now { mono: self.mono(at), wall: Wall(EPOCH + i64::try_from(at).expect("a short simulation") + self.wall_ahead) }
     }
 
     /// The first true time at which boot time is at least `mono`, if the machine isn't frozen meanwhile.
-    pub fn when(&self, mono: Mono) -> u64 {
+    pub(super) fn when(&self, mono: Mono) -> u64 {
         if mono.0 <= self.mono_at {
             return self.true_at;
         }
@@ -45,30 +45,30 @@ impl HostClock {
     }
 
     /// Boot time stands still from now on.
-    pub fn freeze(&mut self, at: u64) {
+    pub(super) fn freeze(&mut self, at: u64) {
         self.frozen.get_or_insert(at);
     }
 
     /// Boot time goes on.
-    pub fn thaw(&mut self, at: u64) {
+    pub(super) fn thaw(&mut self, at: u64) {
         let mono = self.mono(at).0;
         self.frozen = None;
         (self.true_at, self.mono_at) = (at, mono);
     }
 
     /// Whether the machine is frozen.
-    pub fn is_frozen(&self) -> bool {
+    pub(super) fn is_frozen(&self) -> bool {
         self.frozen.is_some()
     }
 
     /// The machine started anew.
-    pub fn reboot(&mut self, at: u64, mono: u64) {
+    pub(super) fn reboot(&mut self, at: u64, mono: u64) {
         self.frozen = None;
         (self.true_at, self.mono_at) = (at, mono);
     }
 
     /// Wall time jumps.
-    pub fn jump(&mut self, by: i64) {
+    pub(super) fn jump(&mut self, by: i64) {
         self.wall_ahead += by;
     }
 }

@@ -9,7 +9,7 @@ use super::{Happening, Sim};
 use meridian_manager::journal::faulty::FaultyDisk;
 use meridian_manager::journal::mark::{BootId, Mark};
 use meridian_manager::journal::{Batch, Found, Journal, RedbJournal, Snapshot};
-use meridian_manager_core::input::{Bodies, Input, Outcome, Reply};
+use meridian_manager_core::input::{Bodies, Change, Input, Outcome, Reply};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{Config, Start, State, World};
 use meridian_shared::ids::{ClusterName, ContentHash, JournalId, RecordNumber, Session};
@@ -23,6 +23,10 @@ use std::sync::Arc;
 
 /// Records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 150;
+/// Differences between two looks at the clocks up to this are rounding and slewing.
+const SLEW_MAX: Millis = Millis(20);
+/// How long scheduling rests after the disk was found full.
+const FULL_PAUSE: Millis = Millis::secs(2);
 
 /// Who asked, and where the answer goes.
 #[derive(Clone, Debug)]
@@ -57,7 +61,7 @@ struct Committing {
     written: bool,
     replies: Vec<(Asker, Reply)>,
     wake: BTreeSet<ClusterName>,
-    before: Option<Box<World>>,
+    before: Option<Box<State>>,
 }
 
 /// How a process begins.
@@ -96,6 +100,8 @@ pub(super) struct Manager {
     engine_turn: u64,
     expected: Option<Box<State>>,
     recover: bool,
+    looked: Option<Now>,
+    full_until: Mono,
 }
 
 struct Library<'a> {
@@ -134,6 +140,8 @@ impl Manager {
             engine_turn: 0,
             expected: None,
             recover: false,
+            looked: None,
+            full_until: Mono(0),
         }
     }
 
@@ -142,9 +150,23 @@ impl Manager {
         self.journal.is_some()
     }
 
-    /// Whether it is in recovery that only a person ends.
-    pub(super) fn recovery(&self) -> Option<&RecoveryStart> {
-        self.world.as_ref().filter(|_| self.leading).and_then(|w| w.state.recovery.as_ref())
+    /// Reads the clocks. Where wall time ran ahead of boot time, the claim has run out by as much.
+    fn look(&mut self, at: u64) -> Now {
+        let now = self.clock.now(at);
+        if let Some(before) = self.looked.replace(now) {
+            let ahead = now.wall.since(before.wall).saturating_sub(now.mono.since(before.mono));
+            if ahead > SLEW_MAX
+                && let Some(world) = &mut self.world
+            {
+                world.live.claim_until = world.live.claim_until - ahead;
+            }
+        }
+        now
+    }
+
+    /// Whether only ends and deletions are taken.
+    fn restricted(&self, now: Mono) -> bool {
+        now < self.full_until || self.journal.as_ref().is_some_and(Journal::urgent_only)
     }
 
     /// Whatever comes next on this disk is another history.
@@ -268,16 +290,22 @@ impl Sim {
         if host.life != life || host.leading || !host.up() {
             return;
         }
-        let now = host.clock.now(self.now);
+        let now = host.look(self.now);
         let restored = host.journal.as_ref().is_some_and(Journal::identity_changed);
-        let recovery = (!short).then_some(RecoveryStart { restored, members_unknown: host.recover });
         let (Some(world), Some(journal)) = (&mut host.world, &host.journal) else { return };
+        // What an earlier leadership left open stays open with all that it was opened for.
+        let open = world.state.recovery.clone();
+        let recovery = (!short).then_some(RecoveryStart {
+            restored: restored || open.as_ref().is_some_and(|o| o.restored),
+            members_unknown: host.recover || open.as_ref().is_some_and(|o| o.members_unknown),
+        });
         let before = Before::of(world);
         let outcome = world.lead(Start { id, recovery: recovery.clone(), fresh, now }, &Library { cache: &host.bodies, journal });
         host.written = now.mono;
         self.oracle.leads(self.managers[m].world.as_ref().expect("it was replayed").state.leadership, now.mono);
         self.judge_outcome(m, now.mono, &before, &outcome);
-        let batches = self.batches(m, vec![outcome]);
+        let mut batches = self.batches(m, vec![outcome]);
+        batches.iter_mut().for_each(|b| b.urgent = true);
         if !self.write(m, &batches) {
             self.trace.say(self.now, || format!("manager {m} can't commit its leadership"));
             return self.end_process(m, false, 1_000);
@@ -337,12 +365,18 @@ impl Sim {
             }
             return;
         }
-        let now = host.clock.now(self.now);
-        let items = self.select(m);
-        let before = self.disk_is_bad(m).then(|| self.managers[m].world.clone().map(Box::new)).flatten();
+        let now = host.look(self.now);
+        let restricted = host.restricted(now.mono);
+        let mut items = self.select(m);
+        if restricted {
+            items.retain(|i| !matches!(&i.input, Input::Write(w) if w.changes.iter().any(|c| matches!(c, Change::Put { .. }))));
+        } else {
+            items.push(Item { asker: Asker::Nobody, input: Input::Turn });
+        }
+        let before = self.disk_is_bad(m).then(|| self.managers[m].world.as_ref().map(|w| Box::new(w.state.clone()))).flatten();
         let mut outcomes = Vec::new();
         let mut replies = Vec::new();
-        for item in items.into_iter().chain([Item { asker: Asker::Nobody, input: Input::Turn }]) {
+        for item in items {
             let mut outcome = self.apply(m, now, &item);
             replies.push((item.asker, std::mem::replace(&mut outcome.reply, Reply::None)));
             outcomes.push(outcome);
@@ -351,13 +385,16 @@ impl Sim {
             }
         }
         let wake = outcomes.iter_mut().flat_map(|o| std::mem::take(&mut o.wake)).collect();
-        let batches = self.batches(m, outcomes);
+        let mut batches = self.batches(m, outcomes);
         let host = &self.managers[m];
-        let beat = now.mono.since(host.written).0 * 5 >= lease::claim(self.plan.term_min).0 * 2;
+        let beat = now.mono.since(host.written).0 * 3 >= lease::claim(self.plan.term_min).0;
         if self.plan.planted == Some(Bug::ReplyBeforeCommit) {
             for (asker, reply) in std::mem::take(&mut replies) {
                 self.deliver(m, asker, reply);
             }
+        }
+        if restricted && let Some(batch) = batches.iter_mut().next() {
+            batch.urgent = true;
         }
         if batches.is_empty() && !beat {
             return self.effects(m, replies, wake);
@@ -400,6 +437,7 @@ impl Sim {
         if let Input::Sync { cluster, request, .. } = &item.input
             && let Some(inventory) = &request.inventory
             && inventory.for_leadership == Some(world.state.leadership)
+            && !inventory.more
         {
             self.oracle.inventory(world.state.leadership, cluster);
         }
@@ -490,8 +528,8 @@ impl Sim {
         if !good {
             return self.commit_failed(m, committing);
         }
-        let now = self.managers[m].clock.now(self.now);
         let host = &mut self.managers[m];
+        let now = host.look(self.now);
         let (Some(world), Some(journal)) = (&mut host.world, &host.journal) else { return };
         world.committed(committing.begun);
         host.written = committing.begun;
@@ -524,8 +562,8 @@ impl Sim {
         let host = &self.managers[m];
         let Some(world) = host.world.as_ref().filter(|_| host.leading) else { return };
         let now = host.clock.now(self.now);
-        let beat = host.written + Millis(lease::claim(self.plan.term_min).0 * 2 / 5 + 1);
-        let timed = world.next_deadline(now).map_or(beat, |at| at.min(beat));
+        let beat = host.written + Millis(lease::claim(self.plan.term_min).0 / 3 + 1);
+        let timed = world.next_deadline(now).filter(|_| !host.restricted(now.mono)).map_or(beat, |at| at.min(beat));
         let soonest = host.parked.iter().map(|p| p.until).min().unwrap_or(u64::MAX);
         let mut at = host.clock.when(timed).max(self.now + 5).min(soonest);
         if !host.inbox.is_empty() {
@@ -534,9 +572,15 @@ impl Sim {
         self.kick(m, at);
     }
 
+    /// An answer to a sync leaves only while the claim is valid: a slow commit may have outlived it.
     fn deliver(&mut self, m: usize, asker: Asker, reply: Reply) {
+        let host = &mut self.managers[m];
+        let now = host.look(self.now).mono;
+        let claims = host.world.as_ref().is_some_and(|w| now < w.live.claim_until) || self.plan.planted == Some(Bug::AnswersWithoutClaim);
         match (asker, reply) {
-            (Asker::Agent { agent, life, transmission, .. }, Reply::Sync(answer)) => self.send_answer(m, agent, life, transmission, *answer),
+            (Asker::Agent { agent, life, transmission, .. }, Reply::Sync(answer)) if claims || matches!(*answer, SyncAnswer::Refused(_)) => {
+                self.send_answer(m, agent, life, transmission, *answer);
+            }
             (asker @ Asker::Agent { .. }, Reply::Park) => {
                 let until = self.now + lease::poll(self.plan.term_min).0;
                 let host = &mut self.managers[m];
@@ -562,39 +606,55 @@ impl Sim {
         }
     }
 
-    /// Throws the uncommitted world away; keeps the leadership if its claim still holds and nobody else wrote.
+    /// Throws the uncommitted world away and reads back what is durable. Where the claim still holds and nobody else wrote,
+    /// the next leadership takes the short cut; otherwise it is a start like any other.
     fn commit_failed(&mut self, m: usize, committing: Committing) {
         self.counters.one("commits failed");
-        let now = self.managers[m].clock.now(self.now);
-        let host = &mut self.managers[m];
-        let Some(journal) = &mut host.journal else { return };
-        let found = if journal.poisoned() { journal.reload() } else { Ok(Found::Acknowledged) };
-        self.trace.say(self.now, || format!("manager {m} reloads: {found:?}"));
-        let known = match found {
-            Ok(Found::Acknowledged) => committing.before,
-            // A batch in parts may be durable in part: then neither world is what is there.
-            Ok(Found::Unknown) if committing.batches.len() <= 1 => host.world.take().map(Box::new),
-            Ok(Found::Unknown | Found::Foreign) | Err(_) => None,
-        };
-        let Some(known) = known else { return self.end_process(m, false, 1_500) };
-        let replayed = match self.replay(self.managers[m].journal.as_ref().expect("reloaded just now")) {
-            Ok(world) => world,
-            Err(words) => return self.judge(broken("replay", words)),
-        };
-        if committing.batches.len() <= 1
-            && let Err(why) = oracle::same_state("reloaded against known", &replayed.state, &known.state)
-        {
-            return self.judge(Err(why));
-        }
-        if replayed.state != known.state || now.mono >= known.live.claim_until {
-            return self.end_process(m, false, 100);
-        }
-        self.counters.one("leaderships kept over a failed commit");
-        self.managers[m].world = Some(*known);
         for (asker, _) in committing.replies {
             self.refuse(m, asker, true);
         }
-        self.kick(m, self.now + 50);
+        let known = committing.before.filter(|_| committing.batches.len() <= 1);
+        self.managers[m].leading = false;
+        self.reload(m, self.managers[m].life, known);
+    }
+
+    /// One try to read back what is durable.
+    pub(super) fn reload(&mut self, m: usize, life: u64, known: Option<Box<State>>) {
+        let host = &mut self.managers[m];
+        let now = host.look(self.now);
+        let Some(journal) = host.journal.as_mut().filter(|_| host.life == life) else { return };
+        let full = journal.urgent_only();
+        let found = if journal.poisoned() { journal.reload() } else { Ok(Found::Acknowledged) };
+        self.trace.say(self.now, || format!("manager {m} reloads: {found:?}"));
+        match found {
+            Ok(Found::Acknowledged | Found::Unknown) => {}
+            Ok(Found::Foreign) => return self.end_process(m, false, 1_500),
+            Err(_) if self.managers[m].cut => return self.end_process(m, false, 1_500),
+            Err(_) => return self.at(self.now + 300, Happening::Reload { manager: m, life }),
+        }
+        let world = match self.replay(self.managers[m].journal.as_ref().expect("reloaded just now")) {
+            Ok(world) => world,
+            Err(words) => return self.judge(broken("replay", words)),
+        };
+        if let (Ok(Found::Acknowledged), Some(known)) = (&found, &known)
+            && let Err(why) = oracle::same_state("reloaded against known", &world.state, known)
+        {
+            return self.judge(Err(why));
+        }
+        let host = &mut self.managers[m];
+        if full {
+            host.full_until = now.mono + FULL_PAUSE;
+        }
+        let claim_until = host.world.as_ref().map_or(Mono(0), |w| w.live.claim_until);
+        let world = host.world.insert(world);
+        world.live.claim_until = claim_until;
+        let kept = now.mono < claim_until;
+        let claim = lease::claim(self.plan.term_min);
+        if kept {
+            self.counters.one("claims kept over a failed commit");
+        }
+        let at = if kept { self.now } else { self.managers[m].clock.when(now.mono + claim + lease::drift(claim)) };
+        self.at(at, Happening::Lead { manager: m, life, short: kept, fresh: false });
     }
 
     /// The process is over; the next one begins after `pause`. `power` takes the page cache, the mark and the boot with it.

@@ -46,7 +46,7 @@ pub struct Job {
     /// Accelerators of one pod.
     pub gpus: i64,
     /// What it does once it runs.
-    pub behaviour: Behaviour,
+    pub(super) behaviour: Behaviour,
     /// Its lease term.
     pub term: Millis,
     /// What the loss of its cluster means.

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The accelerator that everything is about.
-pub const GPU: &str = "nvidia.com/gpu";
+pub(super) const GPU: &str = "nvidia.com/gpu";
 /// Name, region, jurisdiction.
-pub const PLACES: [(&str, &str, &str); 5] = [
+pub(super) const PLACES: [(&str, &str, &str); 5] = [
     ("eu", "europe-west4", "EU"),
     ("us", "us-east4", "US"),
     ("asia", "asia-southeast1", "SG"),
@@ -24,20 +24,20 @@ pub const PLACES: [(&str, &str, &str); 5] = [
     ("liar", "us-west1", "US"),
 ];
 /// Index of the cluster that joins late, and of the one that lies.
-pub const LATE: usize = 3;
+pub(super) const LATE: usize = 3;
 /// See [`LATE`].
-pub const LIAR: usize = 4;
+pub(super) const LIAR: usize = 4;
 /// Queue, its usual quota, its policy's mode, loss mode and term in seconds.
 const QUEUES: [(&str, i64, &str, &str, u64, &str); 3] =
     [("race", 12, "Race", "Fence", 8, "BestEffortFIFO"), ("direct", 8, "Direct", "Fence", 12, "StrictFIFO"), ("wait", 8, "Race", "Wait", 8, "BestEffortFIFO")];
 /// Longest term of any queue.
-pub const TERM_LONGEST: Millis = Millis::secs(12);
+pub(super) const TERM_LONGEST: Millis = Millis::secs(12);
 /// How long a request waits for its answer before it is repeated.
 const ANSWER_MS: u64 = 3_000;
 
 /// What one request wants.
 #[derive(Clone, Debug)]
-pub enum Wish {
+pub(super) enum Wish {
     /// Objects are as these.
     Objects(Vec<Value>),
     /// An object is gone.
@@ -52,32 +52,32 @@ pub enum Wish {
 
 /// One request under way.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub(super) struct Request {
     /// What it wants.
-    pub wish: Wish,
+    pub(super) wish: Wish,
     /// How often it was sent.
-    pub tries: u32,
+    pub(super) tries: u32,
 }
 
 /// Everybody outside.
 #[derive(Debug, Default)]
-pub struct People {
+pub(super) struct People {
     /// Requests that wait for an answer.
-    pub requests: BTreeMap<u64, Request>,
+    pub(super) requests: BTreeMap<u64, Request>,
     next_request: u64,
     next_job: u64,
     /// What the newest answered change of an object said; `None` while it is unknown.
-    pub rules: BTreeMap<Key, Option<Value>>,
+    pub(super) rules: BTreeMap<Key, Option<Value>>,
     /// Clusters that were cordoned.
-    pub cordoned: Vec<usize>,
+    pub(super) cordoned: Vec<usize>,
     /// Whether the extra rule stands.
-    pub tightened: bool,
+    pub(super) tightened: bool,
     /// Whether a quota was lowered.
-    pub lowered: bool,
+    pub(super) lowered: bool,
 }
 
 /// The object of a manifest.
-pub fn object(manifest: &Value) -> Box<Object> {
+pub(super) fn object(manifest: &Value) -> Box<Object> {
     Box::new(Object::from_value(manifest.clone()).expect("the simulation's own objects are right").0)
 }
 
@@ -112,7 +112,7 @@ fn policies() -> Vec<Value> {
 }
 
 /// Everything that a fleet needs before its first job.
-pub fn fleet(places: &[usize]) -> Vec<Value> {
+pub(super) fn fleet(places: &[usize]) -> Vec<Value> {
     let mut all = vec![
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "personal", "labels": {"data": "personal"}}}),

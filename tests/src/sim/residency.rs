@@ -6,7 +6,7 @@ use meridian_shared::ids::{ClusterName, Uid};
 use serde_json::Value;
 
 /// Whether this cluster may know of this workload; otherwise the rule that forbids it.
-pub fn verdict(world: &World, uid: Uid, cluster: &ClusterName) -> Result<(), String> {
+pub(super) fn verdict(world: &World, uid: Uid, cluster: &ClusterName) -> Result<(), String> {
     let Some(workload) = world.state.workloads.get(&uid) else { return Err("nothing that is known".into()) };
     let class = world.queues.class(workload.class);
     let stored = |kind: Kind| world.state.catalog.iter().filter(move |(k, _)| k.kind == kind && k.scope.is_none());

@@ -15,20 +15,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a job does once it runs.
 #[derive(Clone, Debug)]
-pub struct Behaviour {
+pub(super) struct Behaviour {
     /// Until all pods have started.
-    pub startup: Millis,
+    pub(super) startup: Millis,
     /// From then until it ends.
-    pub duration: Millis,
+    pub(super) duration: Millis,
     /// Whether it succeeds.
-    pub succeeds: bool,
+    pub(super) succeeds: bool,
 }
 
 /// One gang.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub(super) struct Run {
     /// Where its pods are.
-    pub placement: Vec<PodPlacement>,
+    pub(super) placement: Vec<PodPlacement>,
     deadline: Option<Deadline>,
     budget: Millis,
     begun: Mono,
@@ -44,14 +44,14 @@ pub struct Run {
 
 impl Run {
     /// Whether anything of it is left.
-    pub fn alive(&self) -> bool {
+    pub(super) fn alive(&self) -> bool {
         self.over.is_none()
     }
 }
 
 /// One machine's gangs.
 #[derive(Clone, Debug, Default)]
-pub struct Runner {
+pub(super) struct Runner {
     guarded: bool,
     runs: BTreeMap<(Uid, Fence), Run>,
     names: BTreeSet<(Uid, Fence)>,
@@ -59,22 +59,22 @@ pub struct Runner {
 
 impl Runner {
     /// A machine without gangs.
-    pub fn new(guarded: bool) -> Self {
+    pub(super) fn new(guarded: bool) -> Self {
         Self { guarded, ..Self::default() }
     }
 
     /// Every gang that is known here.
-    pub fn runs(&self) -> impl Iterator<Item = (&(Uid, Fence), &Run)> {
+    pub(super) fn runs(&self) -> impl Iterator<Item = (&(Uid, Fence), &Run)> {
         self.runs.iter()
     }
 
     /// Gangs of which anything is left.
-    pub fn alive(&self) -> impl Iterator<Item = (Uid, Fence)> + '_ {
+    pub(super) fn alive(&self) -> impl Iterator<Item = (Uid, Fence)> + '_ {
         self.runs.iter().filter(|(_, r)| r.alive()).map(|(k, _)| *k)
     }
 
     /// Starts a gang; false when its name was used before.
-    pub fn start(&mut self, now: Now, start: &Start, job: &Behaviour, chance: &mut Chance) -> bool {
+    pub(super) fn start(&mut self, now: Now, start: &Start, job: &Behaviour, chance: &mut Chance) -> bool {
         if !self.names.insert((start.uid, start.fence)) {
             return false;
         }
@@ -100,7 +100,7 @@ impl Runner {
     }
 
     /// Pushes a deadline out.
-    pub fn renew(&mut self, now: Now, uid: Uid, fence: Fence, deadline: Mono) {
+    pub(super) fn renew(&mut self, now: Now, uid: Uid, fence: Fence, deadline: Mono) {
         if let Some(run) = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive() && r.stops_at.is_none())
             && let Some(known) = &mut run.deadline
         {
@@ -109,7 +109,7 @@ impl Runner {
     }
 
     /// Stops a gang, known or not; its end is reported by [`Self::tick`] or, for what is over, at once.
-    pub fn stop(&mut self, now: Now, uid: Uid, fence: Fence) -> Option<RunnerEvent> {
+    pub(super) fn stop(&mut self, now: Now, uid: Uid, fence: Fence) -> Option<RunnerEvent> {
         self.names.insert((uid, fence));
         match self.runs.get_mut(&(uid, fence)) {
             None => Some(ended(uid, fence, EndResult::Stopped, 0, Millis(0))),
@@ -123,14 +123,14 @@ impl Runner {
     }
 
     /// Removes what is left of a gang that is over.
-    pub fn forget(&mut self, uid: Uid, fence: Fence) {
+    pub(super) fn forget(&mut self, uid: Uid, fence: Fence) {
         if self.runs.get(&(uid, fence)).is_some_and(|r| !r.alive()) {
             self.runs.remove(&(uid, fence));
         }
     }
 
     /// Everything that is due, and what is to be told of it.
-    pub fn tick(&mut self, now: Now) -> Vec<RunnerEvent> {
+    pub(super) fn tick(&mut self, now: Now) -> Vec<RunnerEvent> {
         let mut events = Vec::new();
         let guarded = self.guarded;
         for ((uid, fence), run) in self.runs.iter_mut().filter(|(_, r)| r.alive()) {
@@ -167,7 +167,7 @@ impl Runner {
     }
 
     /// When [`Self::tick`] is due next.
-    pub fn due(&self, now: Now) -> Option<Mono> {
+    pub(super) fn due(&self, now: Now) -> Option<Mono> {
         let moments = |run: &Run| {
             let mut next = if run.running { run.ends_at } else { run.runs_from };
             if let Some(at) = run.stops_at {
@@ -188,12 +188,12 @@ impl Runner {
     }
 
     /// The guard's deadline of a gang, by boot time.
-    pub fn deadline(&self, uid: Uid, fence: Fence) -> Option<Mono> {
+    pub(super) fn deadline(&self, uid: Uid, fence: Fence) -> Option<Mono> {
         self.runs.get(&(uid, fence)).filter(|r| r.alive()).and_then(|r| r.deadline).map(|d| d.lapses())
     }
 
     /// What a starting agent finds.
-    pub fn found(&self) -> Vec<Found> {
+    pub(super) fn found(&self) -> Vec<Found> {
         let state = |run: &Run| match &run.over {
             None => FoundState::Live { running: run.running },
             Some((result, pod_failures, ran)) => FoundState::Ended { result: result.clone(), pod_failures: *pod_failures, ran: *ran },
@@ -202,7 +202,7 @@ impl Runner {
     }
 
     /// The machine restarted: nothing that ran is there any more.
-    pub fn reboot(&mut self) {
+    pub(super) fn reboot(&mut self) {
         self.runs.retain(|_, run| !run.alive());
     }
 }

@@ -278,7 +278,6 @@ impl Sim {
             }
         }
         self.watch_gangs(machine);
-        self.rouse(a, self.now);
     }
 
     fn superseded(&mut self, a: usize) {
