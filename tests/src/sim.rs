@@ -153,7 +153,11 @@ pub fn run(plan: Plan, keep: Keep) -> Report {
             sim.judge(broken("livelock", format!("{steps} steps, the next is {happening:?}")));
         }
         sim.now = at;
-        sim.happen(happening);
+        let happened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.happen(happening)));
+        if let Err(panic) = happened {
+            let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            sim.judge(broken("panic", words.unwrap_or_default()));
+        }
     }
     sim.counters.add("steps", steps);
     Report { seed, broken: sim.failure, counters: sim.counters, trace: sim.trace.text(), virtual_ms: sim.now }

@@ -122,16 +122,17 @@ impl Rooms {
 
     /// How many units of a resource are free, by the estimate.
     pub fn free(&self, resource: &str) -> i64 {
-        total(&self.estimate, |b| b.free.get(resource))
+        total(&self.estimate, |b| &b.free, resource)
     }
 
     /// How many units of a resource there are.
     pub fn capacity(&self, resource: &str) -> i64 {
-        total(self.blocks(), |b| b.capacity.get(resource))
+        total(self.blocks(), |b| &b.capacity, resource)
     }
 }
 
-/// A sum that no report can make overflow.
-fn total<'b>(blocks: &'b [Block], of: impl Fn(&'b Block) -> Option<&'b i64>) -> i64 {
-    blocks.iter().fold(0, |sum: i64, b| sum.saturating_add(i64::from(b.nodes).saturating_mul(of(b).copied().unwrap_or(0))))
+/// Reports come from agents, which may claim anything: a sum that is too large is the largest there is.
+fn total(blocks: &[Block], of: impl Fn(&Block) -> &meridian_shared::gang::Amounts, resource: &str) -> i64 {
+    let amount = |b: &Block| of(b).get(resource).copied().unwrap_or(0).saturating_mul(i64::from(b.nodes));
+    blocks.iter().map(amount).fold(0, i64::saturating_add)
 }

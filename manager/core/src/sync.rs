@@ -23,12 +23,12 @@ use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Largest number that an event may have: no agent lives long enough, and sums of such numbers never overflow.
+const NUMBER_MAX: u64 = u64::MAX / 4;
 /// Ends acknowledged in one answer at most.
 const ACKNOWLEDGED_MAX: usize = 1_024;
 /// Answers whose record number is remembered until they are acknowledged.
 const RECORDS_MAX: usize = 64;
-/// No honest session ever counts so far.
-const NUMBER_MAX: u64 = 1 << 60;
 /// Ranges named in one answer at most, the newest.
 const RANGES_MAX: usize = 64;
 
@@ -104,8 +104,7 @@ impl Turn<'_> {
         if self.world.state.catalog.cluster(cluster).is_none() {
             return Err(SyncRefusal::UnknownCluster);
         }
-        let last = request.events_from.checked_add(request.events.len() as u64);
-        if request.events_from == 0 || last.is_none_or(|l| l > NUMBER_MAX) || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
+        if request.events_from == 0 || request.events_from > NUMBER_MAX || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
             return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
         }
         let ours = self.world.state.leadership;

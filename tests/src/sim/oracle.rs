@@ -194,7 +194,7 @@ impl Oracle {
     pub fn judge(&mut self, act: &Act<'_>, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
         act.world.check().or_else(|words| broken("World::check", words))?;
         let declared = act.outcome.records.iter().any(|(_, r)| matches!(r, Record::DeclaredLost { .. }));
-        let mut reserved = false;
+        let mut reserved = BTreeSet::new();
         for (_, record) in &act.outcome.records {
             match record {
                 Record::Led { leadership, .. } => self.leads(*leadership, act.now),
@@ -213,11 +213,11 @@ impl Oracle {
                 Record::GrantRefused { uid, fence, .. } => self.freed(*uid, *fence, "refused", alive)?,
                 Record::RecoveryClosed { by } if &*by.0 == "system" => self.judge_closing(act)?,
                 Record::Adopted { .. } => self.adopted = true,
-                Record::Reserved { .. } => reserved = true,
+                Record::Reserved { uid, .. } => reserved.extend(self.jobs.get(uid).map(|j| j.queue.clone())),
                 _ => {}
             }
         }
-        if reserved { judge_quota(act.world) } else { Ok(()) }
+        if reserved.is_empty() { Ok(()) } else { judge_quota(act.world, &reserved) }
     }
 
     fn judge_grant(&mut self, act: &Act<'_>, uid: Uid, fence: Fence) -> Verdict {
@@ -368,14 +368,14 @@ fn judge_place(world: &World, uid: Uid, cluster: &ClusterName, what: &str) -> Ve
 }
 
 /// P4: right after quota was reserved no queue uses more than its nominal quota.
-fn judge_quota(world: &World) -> Verdict {
+fn judge_quota(world: &World, reserved: &BTreeSet<String>) -> Verdict {
     let mut used: BTreeMap<String, i64> = BTreeMap::new();
     for w in world.state.workloads.values().filter(|w| w.phase.charged()) {
         let class = world.queues.class(w.class);
         let pods: i64 = class.gang.pod_sets.iter().map(|s| i64::from(s.count) * s.per_pod.get(GPU).copied().unwrap_or(0)).sum();
         *used.entry(class.queue.to_string()).or_insert(0) += pods;
     }
-    for (queue, used) in used {
+    for (queue, used) in used.into_iter().filter(|(queue, _)| reserved.contains(queue)) {
         let stored = world.state.catalog.get(&Key::global(Kind::ClusterQueue, &queue)).map(|s| &s.object.stored);
         let nominal = stored.and_then(|q| q["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"].as_i64());
         if nominal.is_some_and(|n| used > n) {
