@@ -122,11 +122,16 @@ impl Rooms {
 
     /// How many units of a resource are free, by the estimate.
     pub fn free(&self, resource: &str) -> i64 {
-        self.estimate.iter().map(|b| i64::from(b.nodes) * b.free.get(resource).copied().unwrap_or(0)).sum()
+        total(&self.estimate, |b| b.free.get(resource))
     }
 
     /// How many units of a resource there are.
     pub fn capacity(&self, resource: &str) -> i64 {
-        self.blocks().iter().map(|b| i64::from(b.nodes) * b.capacity.get(resource).copied().unwrap_or(0)).sum()
+        total(self.blocks(), |b| b.capacity.get(resource))
     }
+}
+
+/// A sum that no report can make overflow.
+fn total<'b>(blocks: &'b [Block], of: impl Fn(&'b Block) -> Option<&'b i64>) -> i64 {
+    blocks.iter().fold(0, |sum: i64, b| sum.saturating_add(i64::from(b.nodes).saturating_mul(of(b).copied().unwrap_or(0))))
 }

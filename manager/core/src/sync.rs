@@ -27,6 +27,8 @@ use std::sync::Arc;
 const ACKNOWLEDGED_MAX: usize = 1_024;
 /// Answers whose record number is remembered until they are acknowledged.
 const RECORDS_MAX: usize = 64;
+/// No honest session ever counts so far.
+const NUMBER_MAX: u64 = 1 << 60;
 /// Ranges named in one answer at most, the newest.
 const RANGES_MAX: usize = 64;
 
@@ -102,7 +104,8 @@ impl Turn<'_> {
         if self.world.state.catalog.cluster(cluster).is_none() {
             return Err(SyncRefusal::UnknownCluster);
         }
-        if request.events_from == 0 || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
+        let last = request.events_from.checked_add(request.events.len() as u64);
+        if request.events_from == 0 || last.is_none_or(|l| l > NUMBER_MAX) || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
             return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
         }
         let ours = self.world.state.leadership;
