@@ -97,6 +97,8 @@ pub(crate) enum Command {
         /// Which shell
         shell: Shell,
     },
+    /// Measure this machine: the figures of docs/performance.md
+    Bench(BenchArgs),
     /// Show the version of this program
     Version,
 }
@@ -148,6 +150,46 @@ impl UpRunner {
             Self::Process => "process",
         }
     }
+}
+
+/// `bench`
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure; may be repeated
+    #[arg(long, value_enum, default_values_t = [BenchWhat::All])]
+    pub(crate) what: Vec<BenchWhat>,
+    /// Below which directory journals are kept meanwhile, to choose the disk [default: the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Length of one run, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=600))]
+    pub(crate) seconds: u64,
+    /// Runs of each measure; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) runs: u32,
+    /// Gangs in the queue whose memory and restart are measured
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(100..=1_000_000))]
+    pub(crate) gangs: usize,
+    /// Chooses the shapes of the jobs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// A measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchWhat {
+    /// Durable submissions per second
+    Submissions,
+    /// Gangs per second from submit to running
+    Dispatches,
+    /// Time from submit to running at a steady load
+    Latency,
+    /// Memory of the manager per queued gang
+    Memory,
+    /// Time until a killed manager is back
+    Restart,
+    /// All of them
+    All,
 }
 
 /// `apply`

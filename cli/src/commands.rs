@@ -3,6 +3,7 @@
 mod agent;
 mod apply;
 mod audit;
+mod bench;
 mod cluster;
 mod create;
 mod delete;
@@ -79,6 +80,7 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
             clap_complete::generate(shell, &mut Cli::command(), "meridian", &mut script);
             session.out.raw(&script)
         }
+        Command::Bench(args) => bench::run(session, args).await,
         Command::Version => version(session),
     }
 }

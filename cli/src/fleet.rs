@@ -92,8 +92,11 @@ impl Fleet {
         let request =
             JoinRequest { region: cluster.region.to_string(), jurisdiction: cluster.jurisdiction.to_string(), ttl: Some("5m".into()), replace: false };
         let answer = self.client.join_token(cluster.cluster.as_str(), &request).await?;
-        // The printed command, word by word, as an operator would paste it over there.
-        let words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
+        // The printed command, word by word, as an operator would paste it over there; only its directory is ours.
+        let mut words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
+        if let Some(at) = words.iter().position(|w| *w == "--data-dir") {
+            words.drain(at..(at + 2).min(words.len()));
+        }
         make_dir(&dir)?;
         let output = Command::new(&self.program).args(words).arg("--data-dir").arg(&dir).stdin(Stdio::null()).output().await;
         let output = output.map_err(|e| Error::Refused(format!("can't start `meridian agent join`: {e}")))?;
@@ -128,6 +131,22 @@ impl Fleet {
     pub(crate) async fn kill_agent(&mut self, name: &str) -> Result<(), Error> {
         let Some(mut child) = self.agents.remove(name) else { return Err(Error::Refused(format!("there is no agent of `{name}`"))) };
         child.kill().await.map_err(|e| Error::Refused(format!("can't kill the agent of `{name}`: {e}")))
+    }
+
+    /// Kills the manager as a power cut would.
+    pub(crate) async fn kill_manager(&mut self) -> Result<(), Error> {
+        self.manager.kill().await.map_err(|e| Error::Refused(format!("can't kill the manager: {e}")))
+    }
+
+    /// Starts a killed manager again, where it was.
+    pub(crate) fn restart_manager(&mut self) -> Result<(), Error> {
+        self.manager = start_manager(&self.program, &self.plan)?;
+        Ok(())
+    }
+
+    /// The manager's process, while it runs.
+    pub(crate) fn manager_pid(&self) -> Option<u32> {
+        self.manager.id()
     }
 
     /// Waits until every cluster is connected and has reported its room.

@@ -251,6 +251,8 @@ impl Running {
 /// is spent in the thread, where callers get [`Unavailable::NotLeading`].
 pub fn start(journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Running), Error> {
     let (queue, inbox) = sync_channel(QUEUE_MAX);
+    // The lock is held from here on, so what the mark shows now stays true however long the replay takes.
+    let vouched = leading::is_vouched_for(&*journal, &options);
     let world = leading::load(&*journal, options.config.clone())?;
     let bodies = Arc::new(BodyStore::new(journal.reader()));
     let shared = Arc::new(Shared {
@@ -261,7 +263,9 @@ pub fn start(journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Run
         bodies,
     });
     let ended = CancellationToken::new();
-    let engine = turns::Engine::new(journal, world, inbox, Arc::clone(&shared), options);
+    let mut engine = turns::Engine::new(journal, world, inbox, Arc::clone(&shared), options, vouched);
+    // What is committed can be read from the first moment on.
+    engine.publish_all();
     let on_end = ended.clone();
     let run = move || {
         // Also where the thread panics.

@@ -101,9 +101,9 @@ impl Manager {
     async fn start(settings: Settings, stop: &CancellationToken) -> anyhow::Result<Self> {
         let paths = Paths::of(&settings.data_dir);
         files::make_dir(&paths.dir)?;
-        files::remove(&paths.ready)?;
         // The journal first: its lock keeps a second manager from everything else here.
         let (journal, mode) = open_journal(&settings, &paths)?;
+        files::remove(&paths.ready)?;
         let now = BootClock.now().wall;
         let authorities = Arc::new(Authorities::load_or_create(&paths.identity, now)?);
         let made = authorities.server_tls(&settings.names, now)?;

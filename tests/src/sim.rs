@@ -420,7 +420,9 @@ impl Sim {
         let world = leader.and_then(|m| self.managers[m].world.as_ref());
         let open = match world {
             None => vec!["nobody leads".to_owned()],
-            Some(world) if world.state.recovery.is_some() => vec![format!("recovery is open: {:?}, waiting for {:?}", world.state.recovery, world.live.awaited)],
+            Some(world) if world.state.recovery.is_some() => {
+                vec![format!("recovery is open: {:?}, waiting for {:?}", world.state.recovery, world.live.awaited)]
+            }
             Some(world) => self.oracle.unfinished(world),
         };
         if open.is_empty() && self.people.requests.is_empty() {
@@ -433,7 +435,10 @@ impl Sim {
         }
         if self.now > self.plan.active_ms + HEALING_MS {
             let why = world.map(|w| format!("{:?}", w.live.clusters.keys().collect::<Vec<_>>())).unwrap_or_default();
-            return self.judge(broken("liveness", format!("{} not over: {}; clusters that talk: {why}; requests {:?}", open.len(), open.join("; "), self.people.requests)));
+            return self.judge(broken(
+                "liveness",
+                format!("{} not over: {}; clusters that talk: {why}; requests {:?}", open.len(), open.join("; "), self.people.requests),
+            ));
         }
         self.at(self.now + 1_000, Happening::Look);
     }

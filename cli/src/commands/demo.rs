@@ -120,9 +120,10 @@ impl Demo<'_> {
             return Ok(jobs);
         };
         let why = self.client.why("default", &fourth).await?;
-        let rooms: Vec<&str> = why["clusters"].as_array().into_iter().flatten().filter_map(|c| c["reason"].as_str()).collect();
-        let explained = rooms.len() == 3 && rooms.iter().all(|r| r.contains("room for 1 of 3 pods"));
-        self.say("why", &format!("{fourth} waits: {}", why["summary"].as_str().unwrap_or_default()), why.clone())?;
+        let rooms: Vec<&str> =
+            why["clusters"].as_array().into_iter().flatten().filter(|c| c["verdict"] == "no-room").filter_map(|c| c["reason"].as_str()).collect();
+        let explained = rooms.len() == 3 && rooms.iter().all(|r| r.contains("1 of the 4") || r.contains("room for 1 of 3"));
+        self.say("why", &format!("{fourth} {}", why["summary"].as_str().unwrap_or_default()), why.clone())?;
         self.judge("the fourth waits, and each region says why: 1 of 4 is free", explained, rooms.join(" | "));
         self.until("the fourth starts when a gang ends", &jobs, |seen| started(seen, &fourth)).await?;
         let early = jobs.iter().filter(|j| **j != fourth).any(|j| self.seen[j].state == "Finished");
@@ -141,7 +142,7 @@ impl Demo<'_> {
         self.until("one runs in the EU", &both, |seen| running(seen).len() == 1).await?;
         let waits = if self.seen[&first].state == "Pending" { &first } else { &second }.clone();
         let why = self.client.why("research", &waits).await?;
-        self.say("why", &format!("{waits} waits: {}", why["summary"].as_str().unwrap_or_default()), why.clone())?;
+        self.say("why", &format!("{waits} {}", why["summary"].as_str().unwrap_or_default()), why.clone())?;
         let forbidden = why["clusters"].as_array().into_iter().flatten().filter(|c| c["verdict"] == "forbidden").count();
         self.until("both end", &both, |seen| both.iter().all(|j| seen[j].state == "Finished")).await?;
         let places: BTreeSet<&String> = both.iter().flat_map(|j| self.regions.get(j)).flatten().collect();

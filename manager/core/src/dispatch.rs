@@ -116,9 +116,19 @@ impl Turn<'_> {
         let Some(spec) = catalog.cluster_queue(queue).cloned() else { return Err(Some(Why::NoCluster)) };
         let serves = |flavor: &str| serves(catalog, flavor, &shape.gang);
         let total = shape.gang.total();
-        let flavors = self.world.queues.assign(queue, &spec, &total, &serves).map_err(|why| Some(Why::Quota(why)))?;
+        let assigned = self.world.queues.assign(queue, &spec, &total, &serves);
         let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
-        let gang = with_flavors(catalog, &shape.gang, &flavors);
+        let flavors = match assigned {
+            Ok(flavors) => flavors,
+            Err(why) => {
+                // Each cluster keeps its own reason, so that quota isn't taken for the only obstacle.
+                for score in self.candidates(uid, class, shape, queue, &shape.gang.clone(), &policy) {
+                    self.note(class, &score.cluster, Why::Quota(why.clone()));
+                }
+                return Err(Some(Why::Quota(why)));
+            }
+        };
+        let gang = with_flavors(&self.world.state.catalog, &shape.gang, &flavors);
         let mut chosen = self.candidates(uid, class, shape, queue, &gang, &policy);
         if chosen.is_empty() {
             return Err(None);

@@ -9,7 +9,6 @@ use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
-use meridian_shared::lease::TERM_MAX;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{Inventory, OnLoss, Receipt, Run, StopReason, grant_message};
 use std::collections::BTreeSet;
@@ -53,7 +52,10 @@ impl Turn<'_> {
             return;
         }
         let Some(workload) = self.workload(run.uid) else {
-            if !self.world.state.orphans.contains_key(&(run.uid, run.fence)) {
+            // What nobody signed is noise: a lying agent could invent it without end.
+            if !self.coded(cluster, ledger, run) {
+                self.world.live.counts.illegal += 1;
+            } else if !self.world.state.orphans.contains_key(&(run.uid, run.fence)) {
                 self.world.live.counts.orphans += 1;
                 self.record(Record::OrphanSeen { cluster: cluster.clone(), ledger, run: Box::new(run.clone()) });
             }
@@ -80,11 +82,14 @@ impl Turn<'_> {
         // The highest reported fence wins; and what is over here, or was granted elsewhere since, is stopped.
         let larger = workload.fence.is_none_or(|known| run.fence > known);
         if larger && !self.coded(cluster, ledger, run) {
-            // Nobody but us could have granted it, and we don't know our own hand: it keeps its uid from others for a term.
+            // Nobody but us could have granted it, and we don't know our own hand. A uid that this leadership minted can't run
+            // unknown to us; an older one is kept from other clusters until its own term has passed, however often it is shown.
+            let (older, term) = (workload.submitted < self.world.state.led_since, workload.term);
             self.world.live.counts.illegal += 1;
-            let until =
-                self.now.mono + meridian_shared::lease::ManagerLease::from_composed(self.now.mono, run.term.min(TERM_MAX)).deadline.since(self.now.mono);
-            self.world.live.not_before.insert(run.uid, until);
+            if older {
+                let until = meridian_shared::lease::ManagerLease::from_composed(self.world.live.led_at, term).deadline;
+                self.world.live.not_before.insert(run.uid, until);
+            }
         } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
             self.adopt(cluster, ledger, run);
         } else {

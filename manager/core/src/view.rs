@@ -174,7 +174,8 @@ impl World {
         }
         let class = self.queues.class(w.class);
         let pods: u32 = class.gang.pod_sets.iter().map(|s| s.count).sum();
-        let at = World::right(w).map(|(_, l)| l.cluster.clone());
+        // Where it is, or where it ended.
+        let at = World::right(w).map(|(_, l)| l.cluster.clone()).or_else(|| w.finished.as_ref().and(w.history.last()).map(|s| s.cluster.clone()));
         let mut status = json!({
             "meridian": {
                 "state": format!("{:?}", w.phase),

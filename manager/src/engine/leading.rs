@@ -14,14 +14,14 @@
 use super::bodies::Source;
 use super::pending::Pending;
 use super::turns::Engine;
-use super::{Error, StartMode, Unavailable};
+use super::{Error, Options, StartMode, Unavailable};
 use crate::journal::{self, Found, Journal, mark};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{Config, Start, World};
 use meridian_shared::backoff;
 use meridian_shared::ids::RecordNumber;
 use meridian_shared::lease;
-use meridian_shared::time::{Millis, Mono};
+use meridian_shared::time::Millis;
 use std::collections::HashMap;
 
 /// First pause before a reload is tried again.
@@ -50,28 +50,27 @@ pub(super) fn load(journal: &dyn Journal, config: Config) -> Result<World, Error
     Ok(world)
 }
 
+/// Whether the mark in shared memory shows that this journal is the one that was left a moment ago.
+pub(super) fn is_vouched_for(journal: &dyn Journal, options: &Options) -> bool {
+    let Some((room, boot)) = &options.marks else { return false };
+    let claim = lease::claim(options.config.term_min);
+    let now = options.clock.now().mono;
+    mark::read(room, journal.meta().journal).is_some_and(|mark| mark.vouches_for(journal, *boot, now, claim))
+}
+
 impl Engine {
     /// Starts to lead, after the wait that is due.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
-        let now = self.look();
-        self.publisher.publish_all(&self.shared.reads, &self.world, now);
         let (recovery, fresh) = match self.start {
             StartMode::Init => (None, true),
             StartMode::InitRecover => (Some(RecoveryStart { restored: false, members_unknown: true }), false),
-            StartMode::Open if self.is_vouched_for(now.mono) => (None, false),
+            StartMode::Open if self.vouched => (None, false),
             StartMode::Open => (Some(self.recovery_start()), false),
         };
         if recovery.is_some() && !self.wait_out_claims() {
             return Ok(());
         }
         self.lead(recovery, fresh)
-    }
-
-    /// Whether the mark in shared memory shows that this journal is the one that was left a moment ago.
-    fn is_vouched_for(&self, now: Mono) -> bool {
-        let Some((room, boot)) = &self.marks else { return false };
-        let claim = lease::claim(self.world.config.term_min);
-        mark::read(room, self.journal.meta().journal).is_some_and(|mark| mark.vouches_for(&*self.journal, *boot, now, claim))
     }
 
     fn recovery_start(&self) -> RecoveryStart {
@@ -115,8 +114,7 @@ impl Engine {
         pending.take(outcome);
         self.commit(&mut pending, true)?;
         self.settle(pending, &HashMap::new());
-        let now = self.look();
-        self.publisher.publish_all(&self.shared.reads, &self.world, now);
+        self.publish_all();
         self.seen.reset(&self.world);
         self.shared.lead(true);
         self.shared.wakes.wake_all();

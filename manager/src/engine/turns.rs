@@ -17,7 +17,7 @@ use meridian_shared::protocol::{SyncAnswer, SyncRefusal};
 use meridian_shared::time::{Millis, Mono, Now};
 use serde_json::json;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -91,7 +91,8 @@ pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) start: StartMode,
-    pub(super) marks: Option<(PathBuf, BootId)>,
+    /// Whether the mark showed this journal to be the one that was left.
+    pub(super) vouched: bool,
     pub(super) publisher: Publisher,
     pub(super) seen: Seen,
     pub(super) stopping: bool,
@@ -114,10 +115,10 @@ impl std::fmt::Debug for dyn Journal {
 }
 
 impl Engine {
-    pub(super) fn new(journal: Box<dyn Journal>, world: World, inbox: Receiver<Message>, shared: Arc<Shared>, options: Options) -> Self {
+    pub(super) fn new(journal: Box<dyn Journal>, world: World, inbox: Receiver<Message>, shared: Arc<Shared>, options: Options, vouched: bool) -> Self {
         let Options { config: _, start, clock, marks, metrics, traces } = options;
         let now = clock.now();
-        let mark = marks.clone().and_then(|(room, boot)| match MarkWriter::open(&room, journal.meta().journal) {
+        let mark = marks.and_then(|(room, boot)| match MarkWriter::open(&room, journal.meta().journal) {
             Ok(writer) => Some((writer, boot)),
             Err(error) => {
                 tracing::warn!(room = %room.display(), %error, "no mark can be left there: the next start will wait for this one's claim");
@@ -131,7 +132,7 @@ impl Engine {
             shared,
             clock,
             start,
-            marks,
+            vouched,
             publisher: Publisher::new(),
             seen: Seen::new(metrics, traces),
             stopping: false,
@@ -151,7 +152,23 @@ impl Engine {
         Arc::clone(&self.shared)
     }
 
+    /// Shows readers all of the committed world.
+    pub(super) fn publish_all(&mut self) {
+        let now = self.look();
+        self.publisher.publish_all(&self.shared.reads, &self.world, now);
+    }
+
     pub(super) fn run(mut self) -> Result<(), Error> {
+        let result = self.turn_after_turn();
+        // A store that somebody else has written to may panic while it is closed; why the engine ended stands already.
+        let closed = catch_unwind(AssertUnwindSafe(move || drop(self)));
+        if closed.is_err() {
+            tracing::error!("the journal could not be closed in order");
+        }
+        result
+    }
+
+    fn turn_after_turn(&mut self) -> Result<(), Error> {
         self.begin()?;
         while !self.stopping {
             let first = self.select();

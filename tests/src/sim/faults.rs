@@ -56,7 +56,8 @@ impl Sim {
 
     fn cut_net(&mut self) {
         let a = self.chance.faults.index(self.agents.len());
-        let until = self.now + if self.chance.faults.of_1000(300) { self.chance.faults.between(12_000, 30_000) } else { self.chance.faults.between(300, 9_000) };
+        let until =
+            self.now + if self.chance.faults.of_1000(300) { self.chance.faults.between(12_000, 30_000) } else { self.chance.faults.between(300, 9_000) };
         let which = self.chance.faults.below(3);
         self.trace.say(self.now, || format!("agent {a} is cut off ({}) until {until}", ["both ways", "up", "down"][usize::try_from(which).unwrap_or(0)]));
         self.counters.one("partitions");
@@ -383,9 +384,8 @@ impl Sim {
         // A person looks at all of a ledger's gangs before declaring it lost.
         let still = |ledger: LedgerId| {
             let legs = world.state.workloads.iter().flat_map(|(u, w)| w.legs.values().map(move |l| (*u, l)));
-            legs.filter(|(_, l)| l.ledger == ledger).any(|(u, l)| {
-                self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|(uid, f)| uid == u && Some(f) == l.fence))
-            })
+            legs.filter(|(_, l)| l.ledger == ledger)
+                .any(|(u, l)| self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|(uid, f)| uid == u && Some(f) == l.fence)))
         };
         lost.retain(|(_, ledger)| !still(*ledger));
         lost

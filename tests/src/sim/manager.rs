@@ -680,7 +680,13 @@ impl Sim {
                 }
             }
         }
-        host.disk = if host.cut { host.disk.clone() } else if power { host.disk.crash() } else { host.disk.kill() };
+        host.disk = if host.cut {
+            host.disk.clone()
+        } else if power {
+            host.disk.crash()
+        } else {
+            host.disk.kill()
+        };
         (host.journal, host.world, host.leading) = (None, None, false);
         host.inbox.clear();
         host.parked.clear();

@@ -16,13 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The accelerator that everything is about.
 pub(super) const GPU: &str = "nvidia.com/gpu";
 /// Name, region, jurisdiction.
-pub(super) const PLACES: [(&str, &str, &str); 5] = [
-    ("eu", "europe-west4", "EU"),
-    ("us", "us-east4", "US"),
-    ("asia", "asia-southeast1", "SG"),
-    ("north", "europe-north1", "EU"),
-    ("liar", "us-west1", "US"),
-];
+pub(super) const PLACES: [(&str, &str, &str); 5] =
+    [("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG"), ("north", "europe-north1", "EU"), ("liar", "us-west1", "US")];
 /// Index of the cluster that joins late, and of the one that lies.
 pub(super) const LATE: usize = 3;
 /// See [`LATE`].

@@ -58,22 +58,46 @@ pub(super) async fn logs(
     access::own(&user, Own::Logs)?;
     let Query(asked) = asked.map_err(|error| Error::BadRequest(error.body_text()))?;
     let explained = explain(&api, &namespace, &name).await?;
-    let uid = text(&explained, "/uid").and_then(|uid| uid.parse().ok()).ok_or_else(|| Error::Internal("an explanation has no uid".to_owned()))?;
-    let newest = explained.get("history").and_then(Value::as_array).and_then(|stays| stays.last());
-    let Some((cluster, stay)) = newest.and_then(|stay| Some((text(stay, "/cluster")?, stay))) else {
+    let Some((cluster, request)) = newest_attempt(&explained) else {
         let summary = text(&explained, "/summary").unwrap_or_default();
         return Err(Error::Conflict(format!("job `{namespace}/{name}` has not run yet, so there are no logs: {summary}")));
     };
-    let fence = text(stay, "/fence").and_then(|fence| fence.parse().ok());
-    let request = LogRequest { id: 0, uid, fence, pod: asked.pod, follow: asked.follow, tail_lines: asked.tail };
+    let request = LogRequest { pod: asked.pod, follow: asked.follow, tail_lines: asked.tail, ..request };
     let unavailable = |why: String| Error::Unavailable(format!("the logs can't be had from cluster `{cluster}`: {why}"));
-    let bytes = api.logs.open(ClusterName::new(cluster), request).await.map_err(unavailable)?;
+    let bytes = api.logs.open(cluster.clone(), request).await.map_err(unavailable)?;
     let stop = api.stop.clone();
     let mut response = Response::new(Body::from_stream(bytes.take_until(async move { stop.cancelled().await })));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)
 }
 
+/// Which cluster has, or had, the newest attempt; and what to ask of it.
+fn newest_attempt(explained: &Value) -> Option<(ClusterName, LogRequest)> {
+    let uid = text(explained, "/uid")?.parse().ok()?;
+    let stay = explained.get("history")?.as_array()?.last()?;
+    let fence = text(stay, "/fence")?.parse().ok();
+    let request = LogRequest { id: 0, uid, fence, pod: None, follow: false, tail_lines: None };
+    Some((ClusterName::new(text(stay, "/cluster")?), request))
+}
+
 fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
     value.pointer(pointer)?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::ids::{Fence, Uid};
+    use serde_json::json;
+
+    #[test]
+    fn the_newest_attempt_is_asked() {
+        let uid = "00000000-0000-0000-0000-00000000000a";
+        let stay = |cluster: &str, fence: &str| json!({"cluster": cluster, "fence": fence, "granted": 1, "over": null, "end": null});
+        let explained = json!({"uid": uid, "history": [stay("eu", "1-2-3"), stay("us", "1-2-4")]});
+        let (cluster, request) = newest_attempt(&explained).unwrap();
+        assert_eq!((cluster.as_str(), request.uid), ("us", Uid(10)));
+        assert_eq!(request.fence, Some(Fence { epoch: 1, leadership: 2, counter: 4 }));
+        assert_eq!(newest_attempt(&json!({"uid": uid, "history": []})), None);
+    }
 }
