@@ -173,12 +173,13 @@ impl Turn<'_> {
         }
     }
 
-    /// Receipts with our own code that speak of leaderships or records which this journal doesn't have.
+    /// Receipts with our own code that speak of leaderships or records which this journal doesn't have. The key outlives
+    /// journals, so a journal that was lost speaks here, too.
     pub(crate) fn foreign<'s>(&self, shown: &'s Shown) -> Vec<(Leadership, &'s Receipt)> {
         let state = &self.world.state;
         shown
             .iter()
-            .filter(|(r, members)| r.journal == state.journal && r.mac.as_ref().is_some_and(|m| self.world.config.receipt_key.verify(&r.message(members), m)))
+            .filter(|(r, members)| r.mac.as_ref().is_some_and(|m| self.world.config.receipt_key.verify(&r.message(members), m)))
             .filter(|(r, _)| !state.ranges.iter().any(|(l, _, last)| *l == r.leadership && r.record <= *last))
             .map(|(r, _)| (r.leadership, r))
             .collect()
@@ -198,23 +199,22 @@ impl Turn<'_> {
         let epoch = foreign.iter().map(|(l, _)| l.epoch).max().unwrap_or(0).max(ours.epoch) + 1;
         // The id must differ from every other start's: it is derived from what only this moment knows.
         let id = meridian_shared::backoff::splitmix(ours.id ^ epoch ^ self.now.mono.0.rotate_left(32) ^ self.now.wall.0.unsigned_abs());
-        let restored = self.world.state.recovery.as_ref().is_some_and(|r| r.restored);
+        // What is open stays open with all that it was opened for.
+        let open = self.world.state.recovery.clone().unwrap_or(RecoveryStart { restored: false, members_unknown: false });
         let known: BTreeSet<Leadership> = self.world.state.ranges.iter().map(|(l, _, _)| *l).collect();
         let foreign: Vec<_> = foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
         let had_rules = self.world.state.rules;
-        self.take_the_lead(Leadership { epoch, id }, Some(RecoveryStart { restored, members_unknown: false }), foreign);
-        let members: BTreeSet<ClusterName> = self.foreign_members(shown);
-        self.world.live.awaited.extend(members);
+        let members = self.foreign_members(shown);
+        self.take_the_lead(Leadership { epoch, id }, Some(open), foreign, members);
         if let Some(seen) = newest_rules.filter(|r| *r > had_rules) {
             self.record(Record::RulesDoubted { seen });
         }
     }
 
     fn foreign_members(&self, shown: &Shown) -> BTreeSet<ClusterName> {
-        let ours = self.world.state.journal;
         shown
             .iter()
-            .filter(|(r, m)| r.journal == ours && r.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&r.message(m), mac)))
+            .filter(|(r, m)| r.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&r.message(m), mac)))
             .flat_map(|(_, members)| members.iter().cloned())
             .collect()
     }
