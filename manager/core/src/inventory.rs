@@ -11,7 +11,8 @@ use crate::{World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{Inventory, OnLoss, Receipt, Run, StopReason, grant_message};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 type Shown = [(Receipt, Vec<ClusterName>)];
 
@@ -110,7 +111,8 @@ impl Turn<'_> {
             self.say(&old.0, Said::Stop(run.uid, old.1, StopReason::Superseded));
         }
         self.withdraw_open(run.uid);
-        self.record(Record::Adopted { cluster: cluster.clone(), ledger, run: Box::new(run.clone()), at: self.now.wall });
+        let flavors = self.flavors_of_adopted(run.uid);
+        self.record(Record::Adopted { cluster: cluster.clone(), ledger, run: Box::new(run.clone()), flavors, at: self.now.wall });
         let start_by = self.now.mono + self.world.config.start_timeout;
         self.lease(run.uid, run.fence, run.term, OnLoss::Fence, start_by);
         if run.running {
@@ -124,6 +126,20 @@ impl Turn<'_> {
             Ok(()) if run.stopping => self.order_stop(run.uid, run.fence, StopReason::Superseded, &system()),
             Ok(()) => {}
         }
+    }
+
+    /// What runs is charged whether or not quota is left: per resource to the first flavor of its queue that serves the gang.
+    fn flavors_of_adopted(&self, uid: Uid) -> BTreeMap<String, Arc<str>> {
+        let catalog = &self.world.state.catalog;
+        let Some(class) = self.workload(uid).map(|w| self.world.queues.class(w.class)) else { return BTreeMap::new() };
+        let queue = catalog.local_queue(&class.namespace, &class.queue).and_then(|l| catalog.cluster_queue(&l.cluster_queue));
+        let Some(queue) = queue else { return BTreeMap::new() };
+        let flavor = |resource: &String| {
+            let group = queue.resource_groups.iter().find(|g| g.covered_resources.contains(resource))?;
+            let serving = group.flavors.iter().find(|f| crate::dispatch::serves(catalog, &f.name, &class.gang));
+            serving.or(group.flavors.first()).map(|f| Arc::from(f.name.as_str()))
+        };
+        class.gang.total().into_keys().filter_map(|resource| flavor(&resource).map(|f| (resource, f))).collect()
     }
 
     /// Grants that this ledger should have and doesn't show, once no grant to it is under way.
