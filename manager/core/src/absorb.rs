@@ -28,6 +28,9 @@ impl World {
                 led_since: RecordNumber(0),
                 ranges: Vec::new(),
                 recovery: None,
+                recovery_since: RecordNumber(0),
+                behind: false,
+                classes: 0,
                 rules: RecordNumber(0),
                 rules_doubted: None,
                 catalog: Catalog::default(),
@@ -56,7 +59,7 @@ impl World {
         let mut orphaned = Vec::new();
         match record {
             Record::Led { leadership, recovery, foreign, .. } => self.absorb_led(number, *leadership, recovery.clone(), foreign),
-            Record::RecoveryClosed { .. } => self.state.recovery = None,
+            Record::RecoveryClosed { .. } => (self.state.recovery, self.state.behind) = (None, false),
             Record::RulesDoubted { seen } => self.state.rules_doubted = Some(*seen),
             Record::RulesConfirmed { .. } => {
                 self.state.rules_doubted = None;
@@ -88,10 +91,11 @@ impl World {
                     Some(mut old) => {
                         if old.ledger != *ledger {
                             old.lost.insert(old.ledger);
+                            old.ledger_since = number;
                         }
                         Member { ledger: *ledger, session: *session, ..old }
                     }
-                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, admitted: alone },
+                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, ledger_since: number, admitted: alone },
                 };
                 self.state.members.insert(cluster.clone(), member);
             }
@@ -156,12 +160,17 @@ impl World {
         self.state.grants = 0;
         self.state.ranges.push((leadership, number, number));
         if recovery.is_some() {
+            if self.state.recovery.is_none() {
+                self.state.recovery_since = number;
+            }
+            self.state.behind |= !foreign.is_empty() || recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
             self.state.recovery = recovery;
         }
     }
 
     fn absorb_submitted(&mut self, number: RecordNumber, submission: &Submission) {
         let class = self.queues.intern(&submission.class);
+        self.state.classes = self.queues.interned();
         let workload = Workload::new(submission, class, number);
         self.names.insert((submission.namespace.clone(), submission.name.clone()), submission.uid);
         self.queues.wait(class, Place::new(workload.priority, workload.submitted, submission.uid));
@@ -397,6 +406,7 @@ impl World {
     /// Rebuilds every cache from `state`, after a snapshot was read.
     pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>) {
         self.queues.restore(classes);
+        self.queues.intern_from(self.state.classes);
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {
             let w = &self.state.workloads[&uid];

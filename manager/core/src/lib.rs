@@ -140,10 +140,19 @@ pub struct State {
     pub ranges: Vec<(Leadership, RecordNumber, RecordNumber)>,
     /// Recovery, while it is open.
     pub recovery: Option<RecoveryStart>,
+    /// The record with which it opened.
+    #[serde(default)]
+    pub recovery_since: RecordNumber,
+    /// Something was done under this journal's name that it doesn't know: it is a copy, new in place of another, or a fork.
+    #[serde(default)]
+    pub behind: bool,
     /// The newest change of a policy or a quota.
     pub rules: RecordNumber,
     /// Rules newer than ours were shown: nothing is offered until a person confirms.
     pub rules_doubted: Option<RecordNumber>,
+    /// Classes interned so far: a replay from a snapshot must go on where a replay from the beginning would.
+    #[serde(default)]
+    pub classes: u32,
     /// Objects.
     pub catalog: Catalog,
     /// Clusters that ever had a session.
@@ -174,6 +183,9 @@ pub struct Member {
     pub lost: BTreeSet<LedgerId>,
     /// The record of its first session.
     pub since: RecordNumber,
+    /// The record of its newest ledger's first session.
+    #[serde(default)]
+    pub ledger_since: RecordNumber,
     /// Another member has acknowledged a list with its name, or an operator said so, or there was no other.
     pub admitted: bool,
 }

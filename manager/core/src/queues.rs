@@ -125,6 +125,16 @@ impl Queues {
         }
     }
 
+    /// How many classes were interned so far, gone ones included.
+    pub(crate) fn interned(&self) -> u32 {
+        self.next
+    }
+
+    /// Goes on with ids from `next`.
+    pub(crate) fn intern_from(&mut self, next: u32) {
+        self.next = self.next.max(next);
+    }
+
     pub(crate) fn add_member(&mut self, id: ClassId) {
         self.classes.get_mut(&id).expect("the snapshot names every class").1 += 1;
     }
