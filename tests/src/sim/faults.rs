@@ -338,7 +338,7 @@ impl Sim {
         let now = self.managers[m].clock.now(self.now).mono;
         let led_for = now.since(world.live.led_at).0;
         if let Some(recovery) = &world.state.recovery
-            && (recovery.restored || recovery.members_unknown)
+            && (recovery.restored || recovery.members_unknown || world.state.behind)
             && led_for > LATE_GRANTS_MS
             && self.nothing_unknown_runs(m)
         {
@@ -393,17 +393,18 @@ impl Sim {
                 }
             }
         }
-        // A person looks at all of a ledger's gangs before declaring it lost.
-        let still = |ledger: LedgerId| {
-            let legs = world.state.workloads.iter().flat_map(|(u, w)| w.legs.values().map(move |l| (*u, l)));
-            legs.filter(|(_, l)| l.ledger == ledger)
-                .any(|(u, l)| self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|(uid, f)| uid == u && Some(f) == l.fence)))
+        // A person looks at all that runs on the cluster's machines before declaring a ledger lost, also at what this journal
+        // doesn't know.
+        let still = |cluster: &ClusterName, ledger: LedgerId| {
+            let of_another = |(uid, fence): (Uid, _)| world.state.workloads.get(&uid).and_then(|w| w.leg_of(fence)).is_some_and(|(_, l)| l.ledger != ledger);
+            let machines = self.agents.iter().filter(|h| h.cluster == *cluster).map(|h| &self.machines[h.machine]);
+            machines.filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|run| !of_another(run)))
         };
-        lost.retain(|(_, ledger)| !still(*ledger));
+        lost.retain(|(cluster, ledger)| !still(cluster, *ledger));
         // Who will never come back is not waited for.
         if self.healed && world.state.recovery.is_some() {
             let awaited = world.live.awaited.iter().filter_map(|c| world.state.members.get(c).map(|m| (c.clone(), m.ledger)));
-            lost.extend(awaited.filter(|(_, ledger)| !exists(*ledger) && !still(*ledger)));
+            lost.extend(awaited.filter(|(cluster, ledger)| !exists(*ledger) && !still(cluster, *ledger)));
         }
         lost
     }

@@ -342,6 +342,10 @@ impl Sim {
             }
             self.counters.record(record);
         }
+        if self.managers[m].cut {
+            // Nothing that it decides can be committed any more.
+            return self.judge(self.managers[m].world.as_ref().expect("it leads").check().or_else(|words| broken("World::check", words)));
+        }
         let machines = &self.machines;
         let alive = |uid, fence| machines.iter().any(|mac| mac.honest && !mac.clock.is_frozen() && mac.runner.alive().any(|k| k == (uid, fence)));
         let act = Act { manager: m, now, before, world, outcome };

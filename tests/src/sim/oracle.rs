@@ -82,7 +82,12 @@ impl Before {
     /// Of this world.
     pub fn of(world: &World) -> Self {
         let state = &world.state;
-        Self { leadership: state.leadership, recovery: state.recovery.clone(), led_since: state.led_since, ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect() }
+        Self {
+            leadership: state.leadership,
+            recovery: state.recovery.clone(),
+            led_since: state.led_since,
+            ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect(),
+        }
     }
 }
 
@@ -112,6 +117,8 @@ pub struct Oracle {
     /// When each leadership began, by its manager's clock.
     led: BTreeMap<Leadership, Mono>,
     composed: BTreeMap<Fence, Composed>,
+    /// Who had ever had a session when a leadership began.
+    known: BTreeMap<Leadership, BTreeSet<ClusterName>>,
     /// Complete inventories that were delivered to a leadership.
     inventories: BTreeSet<(Leadership, ClusterName)>,
     /// Clusters whose present ledger was declared lost to a leadership.
@@ -198,7 +205,10 @@ impl Oracle {
         let mut reserved = BTreeSet::new();
         for (_, record) in &act.outcome.records {
             match record {
-                Record::Led { leadership, .. } => self.leads(*leadership, act.now),
+                Record::Led { leadership, .. } => {
+                    self.leads(*leadership, act.now);
+                    self.known.insert(*leadership, act.before.ledgers.keys().cloned().collect());
+                }
                 Record::DeclaredLost { cluster, ledger, .. } => {
                     if act.before.ledgers.get(cluster) == Some(ledger) {
                         self.lost.insert((act.before.leadership, cluster.clone()));
@@ -284,10 +294,8 @@ impl Oracle {
     fn judge_closing(&self, act: &Act<'_>) -> Verdict {
         let leadership = act.world.state.leadership;
         let Some(recovery) = act.before.recovery.clone().or_else(|| led_with(act.outcome)) else { return Ok(()) };
-        let shown = |cluster: &ClusterName| {
-            self.inventories.contains(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()))
-        };
-        let missing: Vec<&ClusterName> = act.before.ledgers.keys().filter(|m| !shown(m)).collect();
+        let shown = |cluster: &ClusterName| self.inventories.contains(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()));
+        let missing: Vec<&ClusterName> = self.known.get(&leadership).into_iter().flatten().filter(|m| !shown(m)).collect();
         let old = || act.world.state.workloads.values().filter(|w| w.submitted < act.before.led_since && w.finished.is_none());
         let waited = !recovery.restored && old().all(|w| self.released(act, &recovery, w)) && self.full_term_passed(leadership, act.now, act.world.config.term);
         if (recovery.members_unknown || !missing.is_empty()) && !waited {
@@ -346,7 +354,8 @@ impl Oracle {
     /// After faults healed: what has not ended.
     pub fn unfinished(&self, world: &World) -> Vec<String> {
         let why = |uid: &Uid| world.explain(*uid, meridian_shared::time::Now::default()).map(|w| w.to_string()).unwrap_or_default();
-        let open = |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)));
+        let open =
+            |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)));
         world.state.workloads.iter().filter_map(open).collect()
     }
 }
@@ -394,6 +403,8 @@ pub fn same_state(what: &str, one: &State, two: &State) -> Verdict {
         return Ok(());
     }
     let (a, b) = (format!("{one:#?}"), format!("{two:#?}"));
-    let differs = a.lines().zip(b.lines()).find(|(x, y)| x != y).map(|(x, y)| format!("`{}` against `{}`", x.trim(), y.trim()));
-    broken("replay", format!("{what}: {}", differs.unwrap_or_else(|| "one is longer".into())))
+    let (a, b): (Vec<&str>, Vec<&str>) = (a.lines().collect(), b.lines().collect());
+    let at = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+    let around = |lines: &[&str]| lines.iter().skip(at.saturating_sub(4)).take(6).map(|l| l.trim()).collect::<Vec<_>>().join(" ");
+    broken("replay", format!("{what}: `{}` against `{}`", around(&a), around(&b)))
 }

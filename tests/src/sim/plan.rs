@@ -147,9 +147,14 @@ impl Plan {
         Self { faults: BTreeMap::new(), liar: false, late_joiner: false, lose: 0, duplicate: 0, stray: 0, delay_max: 10, commit_max: 3, ..Self::of(seed) }
     }
 
-    /// The plan of a seed that looks for one planted bug: the faults under which its rule matters are always there.
+    /// The plan of a seed that looks for one planted bug.
     pub fn hunting(seed: u64, bug: Bug) -> Self {
-        let mut plan = Self { planted: Some(bug), ..Self::of(seed) };
+        Self { planted: Some(bug), ..Self::towards(seed, bug) }
+    }
+
+    /// The same without the bug: the faults under which its rule matters are always there.
+    pub fn towards(seed: u64, bug: Bug) -> Self {
+        let mut plan = Self::of(seed);
         let often: &[(Fault, u64)] = match bug {
             Bug::AgentTakesOlderEpoch => &[(Fault::ManagerKill, 5_000), (Fault::NetSlow, 5_000)],
             Bug::AgentTakesTwinLeadership => &[(Fault::JournalRestore, 15_000), (Fault::ManagerKill, 8_000)],
