@@ -306,6 +306,9 @@ impl Sim {
         self.counters.one("rivals");
         let place = PLACES.iter().position(|p| p.0 == self.agents[a].cluster.as_str()).expect("agents are of places");
         let rival = self.new_worker(place);
+        // Whoever loses its name has nobody left who would stop supervised gangs.
+        let machine = self.agents[rival].machine;
+        self.machines[machine].guard();
         let at = self.now + self.chance.faults.between(10, 3_000);
         self.at(at, Happening::AgentStart { agent: rival, life: 0 });
     }

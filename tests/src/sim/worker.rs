@@ -75,6 +75,12 @@ impl Machine {
         Self { clock, boot, runner: Runner::new(guarded), guarded, honest: true, nodes, pools, paused_until: 0, turn: 0, turn_at: u64::MAX }
     }
 
+    /// Gangs end by themselves here.
+    pub(super) fn guard(&mut self) {
+        self.guarded = true;
+        self.runner = Runner::new(true);
+    }
+
     fn node_specs(&self) -> Vec<NodeSpec> {
         (0..self.nodes).map(|i| node(format!("n{i}"))).collect()
     }
