@@ -17,6 +17,7 @@
 
 mod commands;
 pub mod durable;
+mod essence;
 pub mod ledger;
 pub mod leg;
 mod link;
