@@ -7,7 +7,7 @@
 use crate::outbox::Outbox;
 use crate::{Lease, Leg, Live, LiveCluster, Orphan, State, Workload, World};
 use meridian_shared::ids::ClusterName;
-use meridian_shared::lease::ManagerLease;
+use meridian_shared::lease::{ManagerLease, silence};
 use meridian_shared::time::{Millis, Mono};
 use std::hash::{Hash, Hasher};
 
@@ -140,8 +140,8 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     for (fence, Lease { uid, lease: ManagerLease { term, deadline }, composed, first, start_by }) in leases {
         (fence, uid, term, first.is_some()).hash(into);
         ahead(now, *deadline, into);
-        age(now, *composed, memory, into);
-        age(now, first.unwrap_or(now), memory, into);
+        age(now, *composed, Millis(term.0 / 32), into);
+        age(now, first.unwrap_or(now), *term, into);
         ahead(now, *start_by, into);
     }
     clusters.len().hash(into);
@@ -170,8 +170,8 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         located_elsewhere,
     } = live;
     (session, number(*answered), events_through, inventoried, want_inventory).hash(into);
-    age(now, *heard, memory, into);
-    age(now, *acknowledged, memory, into);
+    age(now, *heard, silence(memory), into);
+    age(now, *acknowledged, silence(memory), into);
     for moment in [renew_at, digest_at, backed_off] {
         ahead(now, *moment, into);
     }
@@ -179,7 +179,8 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
     for (end, (record, carried)) in acknowledge {
         (end, record, *carried == 0, number(*carried)).hash(into);
     }
-    (rooms, failed_starts, located_elsewhere).hash(into);
+    (failed_starts, located_elsewhere).hash(into);
+    rooms.hash_essence(number, into);
 }
 
 fn hash_outbox(outbox: &Outbox, now: Mono, into: &mut impl Hasher) {

@@ -12,6 +12,7 @@
 //! | [`state`], [`canon`] | one moment of everything, and one hash for moments that differ in nothing that matters |
 //! | [`model`] | what may happen next, and what must always hold |
 //! | [`configs`] | which faults are searched together, to which bound |
+//! | [`hunts`] | for each planted bug, the search that must find it |
 //! | [`search`] | runs them |
 //!
 //! A lost message needs no action: it is one that never arrives. A search is exhaustive up to its [`state::Budget`].
@@ -19,6 +20,7 @@
 pub mod canon;
 pub mod configs;
 pub mod host;
+pub mod hunts;
 pub mod model;
 pub mod runner;
 pub mod search;

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most requests and answers of one cluster in flight.
 const FLYING_MAX: usize = 3;
+/// The largest epoch that is looked at.
+const EPOCH_MAX: u64 = 4;
 
 /// Everything that can happen. Clusters and managers are named by number, messages by their place among those in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +59,8 @@ pub enum Action {
     Twin,
     /// The manager's disk is cut off, and a standby begins to take over.
     TakeOver,
-    /// Time passes.
-    Step,
+    /// Time passes, after every cluster that isn't cut off has exchanged with the manager that leads.
+    Step { silent: [bool; setup::CLUSTERS] },
 }
 
 /// What a search came across, so that one which met nothing can't pass.
@@ -117,6 +119,8 @@ pub struct Meridian {
     pub budget: Budget,
     /// Ask both clusters at once.
     pub race: bool,
+    /// Clusters that may do anything at any moment; the others exchange only when time passes.
+    pub free: [bool; setup::CLUSTERS],
     /// What has happened before the search begins.
     pub before: Vec<Action>,
     /// A bug planted in both cores.
@@ -193,14 +197,26 @@ impl Model for Meridian {
         offer(left.restores > 0 && state.backup.is_some() && matches!(state.managers[0].role, Role::Down(_)), Action::Restore);
         offer(left.twins > 0 && state.backup.is_some() && state.managers.len() == 1, Action::Twin);
         offer(left.takeovers > 0 && state.managers.len() == 1 && state.managers[0].role == Role::Leads, Action::TakeOver);
-        offer(left.steps > 0, Action::Step);
+        let answered = leader(state).is_some();
+        for silent in [[false, false], [true, false], [false, true], [true, true]] {
+            let cost = silent.iter().filter(|s| **s).count();
+            let possible = if answered { cost <= usize::from(left.silences) } else { cost == 0 };
+            offer(left.steps > 0 && possible, Action::Step { silent });
+        }
         for host in 0..state.hosts.len() {
-            host_actions(state, host, out);
+            if self.free[host] {
+                host_actions(state, host, out);
+            }
         }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         Some(self.step(last, action))
+    }
+
+    fn within_boundary(&self, state: &State) -> bool {
+        // Two managers on copies of one journal outbid each other for ever.
+        state.managers.iter().all(|m| m.world.state.leadership.epoch <= EPOCH_MAX)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -220,9 +236,14 @@ impl Model for Meridian {
     }
 }
 
+/// The newest manager that leads: whom clusters turn to.
+fn leader(state: &State) -> Option<usize> {
+    state.managers.iter().rposition(|m| m.role == Role::Leads)
+}
+
 fn host_actions(state: &State, host: usize, out: &mut Vec<Action>) {
     let left = state.budget;
-    let answering = || state.managers.iter().enumerate().filter(|(_, m)| !matches!(m.role, Role::Down(_))).map(|(i, _)| i);
+    let answering = || state.managers.iter().enumerate().filter(|(_, m)| matches!(m.role, Role::Leads | Role::CutOff)).map(|(i, _)| i);
     for manager in answering() {
         out.push(Action::Exchange { host, manager });
         if left.agent_crashes > 0 {
@@ -323,7 +344,7 @@ impl Turn<'_> {
                 self.state.ghost.done = Some(fence);
             }
             Action::Stopped { host, fence } => self.with_host(host, |h, now| h.ends(now, UID, fence, EndResult::Stopped)),
-            Action::Step => self.tick(),
+            Action::Step { silent } => self.tick(silent),
             Action::ManagerDies { .. }
             | Action::Leads { .. }
             | Action::TakesShortCut { .. }
@@ -463,11 +484,11 @@ impl Turn<'_> {
         match self.state.managers[manager].role {
             Role::CutOff if records => {
                 // The commit fails: 503, and the world is thrown away with nothing to reload it from.
-                self.state.managers[manager].role = Role::Down(u64::MAX);
+                self.state.managers[manager].role = Role::Gone;
                 return None;
             }
             Role::CutOff => {}
-            Role::Leads | Role::Down(_) => world.committed(now.mono),
+            Role::Leads | Role::Down(_) | Role::Gone => world.committed(now.mono),
         }
         let reply = self.note(&world, outcome);
         self.note(&world, turn);
@@ -518,7 +539,13 @@ impl Turn<'_> {
         outcome.reply
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, silent: [bool; setup::CLUSTERS]) {
+        for (host, silent) in silent.into_iter().enumerate() {
+            match leader(self.state) {
+                Some(manager) if !silent => self.exchange(host, manager, Reach::All),
+                _ => self.state.budget.silences = self.state.budget.silences.saturating_sub(u8::from(silent)),
+            }
+        }
         self.state.budget.steps = self.state.budget.steps.saturating_sub(1);
         self.state.now += 1;
         for host in 0..self.state.hosts.len() {
@@ -535,7 +562,7 @@ impl Turn<'_> {
                 Role::CutOff => {
                     self.input(manager, Input::Turn);
                 }
-                Role::Down(_) => {}
+                Role::Down(_) | Role::Gone => {}
             }
         }
     }

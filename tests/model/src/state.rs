@@ -3,9 +3,10 @@
 use crate::canon::{Canon, transmission};
 use crate::host::Host;
 use crate::setup;
+use meridian_agent_core::VERSIONS;
 use meridian_manager_core::{Live, World};
 use meridian_shared::ids::{ClusterName, Fence};
-use meridian_shared::protocol::{Inventory, Receipt, SyncAnswer, SyncRequest, SyncResponse};
+use meridian_shared::protocol::{Capacity, Inventory, Receipt, SyncAnswer, SyncRequest, SyncResponse};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 pub struct Budget {
     /// Steps of time.
     pub steps: u8,
+    /// Steps at which a cluster hears nothing, counted per cluster.
+    pub silences: u8,
     /// Transmissions that are sent on their own, so that they may be late, overtaken or lost. All others are exchanges
     /// that happen at one moment.
     pub lingering: u8,
@@ -43,6 +46,31 @@ pub struct Budget {
     pub deletions: u8,
 }
 
+impl Budget {
+    /// Changes one number by its name; false when there is none of this name.
+    pub fn set(&mut self, name: &str, to: u8) -> bool {
+        let number = match name {
+            "steps" => &mut self.steps,
+            "silences" => &mut self.silences,
+            "lingering" => &mut self.lingering,
+            "repeats" => &mut self.repeats,
+            "agent_crashes" => &mut self.agent_crashes,
+            "lost_ledgers" => &mut self.lost_ledgers,
+            "manager_crashes" => &mut self.manager_crashes,
+            "short_cuts" => &mut self.short_cuts,
+            "backups" => &mut self.backups,
+            "restores" => &mut self.restores,
+            "twins" => &mut self.twins,
+            "takeovers" => &mut self.takeovers,
+            "successes" => &mut self.successes,
+            "deletions" => &mut self.deletions,
+            _ => return false,
+        };
+        *number = to;
+        true
+    }
+}
+
 /// What one manager is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -52,6 +80,8 @@ pub enum Role {
     Down(u64),
     /// It leads, and its disk is gone: it can't write.
     CutOff,
+    /// It needed to write and could not: it is silent for ever.
+    Gone,
 }
 
 /// One manager. Its world is what is committed: every input is committed before anything else happens.
@@ -222,13 +252,21 @@ fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
         capacity,
     } = request;
     (ledger, session, transmission(host, *sent), transmission(host, *answered), lane, follows).hash(into);
-    (commands_through, events, events_from, events_last, digest, capacity).hash(into);
+    (commands_through, events, events_from, events_last, digest).hash(into);
+    feed_capacity(capacity.as_ref(), host, into);
     inventory.is_some().hash(into);
     if let Some(Inventory { for_leadership, runs, offers, ends, receipts }) = inventory {
         (for_leadership, runs, offers, ends).hash(into);
         for (receipt, members) in receipts {
             feed_receipt(receipt, members, into);
         }
+    }
+}
+
+fn feed_capacity(capacity: Option<&Capacity>, host: usize, into: &mut Canon) {
+    capacity.is_some().hash(into);
+    if let Some(Capacity { version, after_command, base, blocks, provisionable: _, runner: _, guarded: _, located: _ }) = capacity {
+        (transmission(host, VERSIONS + version), after_command, base.map(|b| transmission(host, VERSIONS + b)), blocks).hash(into);
     }
 }
 
@@ -260,7 +298,7 @@ fn feed_answer(answer: &Answer, host: usize, into: &mut Canon) {
                 poll: _,
             } = &**response;
             (leadership, session, events_through, ends_acknowledged, commands, commands_from).hash(into);
-            (renewals, want_inventory, capacity_acknowledged, ranges).hash(into);
+            (renewals, want_inventory, transmission(host, VERSIONS + capacity_acknowledged), ranges).hash(into);
             feed_receipt(receipt, members, into);
         }
     }

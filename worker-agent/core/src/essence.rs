@@ -12,6 +12,9 @@ use meridian_shared::time::Mono;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
+/// Keeps versions of capacity apart from transmissions where both are hashed by their order.
+pub const VERSIONS: u64 = 1 << 20;
+
 impl Agent {
     /// Feeds the essence of this agent at `now` to `into`. `flying` are the transmissions whose answers may still arrive; only
     /// their order matters, so `number` may tell their numbers from others.
@@ -44,7 +47,7 @@ impl Agent {
         (session, withdrawn, number(*answered), *transmissions > answered + 1, commands_through, events, events_from).hash(into);
         (inventory_due, ranges, skipped, capacity.revision == Some(ledger.revision())).hash(into);
         let CapacityReports { revision: _, version, acknowledged, bases: _ } = capacity;
-        (version, acknowledged, ledger.revision()).hash(into);
+        (number(VERSIONS + version), number(VERSIONS + acknowledged)).hash(into);
         for (sent, at) in sent.iter().filter(|(sent, _)| flying.contains(sent)) {
             (number(*sent), now.since(*at)).hash(into);
         }

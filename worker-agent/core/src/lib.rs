@@ -23,6 +23,8 @@ pub mod leg;
 mod link;
 mod runs;
 
+pub use essence::VERSIONS;
+
 use durable::{Durable, StoreOp};
 use ledger::{Ledger, NodeSpec, PodPlacement};
 use meridian_shared::gang::Gang;
