@@ -49,11 +49,12 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
     let (only_a, both) = ([true, false], [true, true]);
     Some(match bug {
         Bug::NoDriftBound | Bug::ManagerCountsFromAcknowledgement | Bug::FenceReused => (running(), Budget { steps: 7, ..silence }, both),
-        Bug::AgentCountsFromArrival => (vec![Action::Submit, A], Budget { lingering: 1, ..silence }, only_a),
+        Bug::AgentCountsFromArrival => (vec![Action::Submit, A, SEND_A, DELIVER_A], silence, only_a),
         Bug::TransmissionReused => {
             let mut before = running();
-            before.extend([CALM, SEND_A, SEND_A]);
-            (before, Budget { lingering: 1, steps: 7, silences: 7, ..none }, only_a)
+            // The second of two requests is answered with a renewal; the answer is late.
+            before.extend([CALM, SEND_A, SEND_A, Action::Deliver { host: 0, request: 1, manager: 0, again: false }, WITHOUT_A, SEND_A]);
+            (before, Budget { steps: 5, silences: 5, ..none }, only_a)
         }
         Bug::NewLedgerFrees => (running(), Budget { lost_ledgers: 1, ..none }, both),
         Bug::StartBeforeDurable => (vec![Action::Submit, A], Budget { agent_crashes: 1, ..none }, both),

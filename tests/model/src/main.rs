@@ -8,6 +8,9 @@ use meridian_shared::planted::Bug;
 use std::io::Write;
 use std::time::Duration;
 
+/// A hunt is small; one that takes longer has missed its bug.
+const HUNT_MAX: Duration = Duration::from_secs(20);
+
 /// Searches the protocol's own code for a broken promise.
 #[derive(Debug, Parser)]
 struct Args {
@@ -75,7 +78,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
 
 fn hunts(threads: usize, only: Option<Bug>) -> anyhow::Result<std::process::ExitCode> {
     let mut out = std::io::stdout().lock();
-    let how = Search { threads, timeout: None, breadth_first: true };
+    let how = Search { threads, timeout: Some(HUNT_MAX), breadth_first: true };
     let mut missed = false;
     for bug in HUNTED.iter().copied().filter(|b| only.is_none_or(|o| o == *b)) {
         let (with, without) = (hunt(bug, true).map(|m| search(m, how)), hunt(bug, false).map(|m| search(m, how)));
