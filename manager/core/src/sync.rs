@@ -38,6 +38,15 @@ impl Turn<'_> {
             return self.reply(Reply::Sync(Box::new(SyncAnswer::Refused(refusal))));
         }
         let now = self.now.mono;
+        let mut request = request;
+        let follows_us = request.follows == Some(self.world.state.leadership);
+        if !follows_us {
+            // Commands are numbered per leadership, and what was taken of an earlier one's answers says nothing of ours.
+            (request.answered, request.commands_through) = (0, 0);
+            if let Some(capacity) = &mut request.capacity {
+                capacity.after_command = 0;
+            }
+        }
         let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
         let returned = now.since(live.heard) > lease::silence(self.world.config.term_min);
         live.heard = now;
@@ -68,7 +77,9 @@ impl Turn<'_> {
         if let Some(capacity) = request.capacity.clone() {
             self.take_capacity(&cluster, capacity);
         }
-        self.compare_digest(&cluster, &request);
+        if follows_us {
+            self.compare_digest(&cluster, &request);
+        }
         if may_park && !had_news && request.lane == Lane::Poll && !self.has_something_to_say(&cluster) {
             return self.reply(Reply::Park);
         }

@@ -5,7 +5,8 @@ use super::people::{LIAR, PLACES, Wish};
 use super::plan::Fault;
 use super::worker::AgentHost;
 use super::{Happening, Sim, people};
-use meridian_manager_core::input::Operator;
+use meridian_manager_core::input::{Key, Operator};
+use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, LedgerId, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::OnLoss;
@@ -350,6 +351,17 @@ impl Sim {
             actions.extend(world.state.orphans.keys().map(|(uid, fence)| Operator::StopOrphan { uid: *uid, fence: *fence }));
         }
         actions.extend(self.lost_ledgers(m).into_iter().map(|(cluster, ledger)| Operator::DeclareLost { cluster, ledger: Some(ledger) }));
+        // What was repeated may arrive after its contrary: in the end somebody looks and corrects it.
+        let mut extra = false;
+        if self.healed {
+            let cordoned = world.state.catalog.clusters().filter(|(name, c)| c.cordoned && name.as_str() != PLACES[LIAR].0);
+            actions.extend(cordoned.map(|(name, _)| Operator::Uncordon(name)));
+            let key = Key::global(Kind::ResidencyPolicy, "extra");
+            extra = world.state.catalog.get(&key).is_some() && !self.people.requests.values().any(|r| matches!(r.wish, Wish::Remove(_)));
+        }
+        if extra {
+            self.ask(Wish::Remove(Key::global(Kind::ResidencyPolicy, "extra")));
+        }
         for action in actions {
             if !busy(&action, self) {
                 if action == Operator::ConfirmRecovery {
@@ -388,6 +400,11 @@ impl Sim {
                 .any(|(u, l)| self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|(uid, f)| uid == u && Some(f) == l.fence)))
         };
         lost.retain(|(_, ledger)| !still(*ledger));
+        // Who will never come back is not waited for.
+        if self.healed && world.state.recovery.is_some() {
+            let awaited = world.live.awaited.iter().filter_map(|c| world.state.members.get(c).map(|m| (c.clone(), m.ledger)));
+            lost.extend(awaited.filter(|(_, ledger)| !exists(*ledger) && !still(*ledger)));
+        }
         lost
     }
 

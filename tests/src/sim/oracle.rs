@@ -345,7 +345,8 @@ impl Oracle {
 
     /// After faults healed: what has not ended.
     pub fn unfinished(&self, world: &World) -> Vec<String> {
-        let open = |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}", w.name, w.phase, w.legs));
+        let why = |uid: &Uid| world.explain(*uid, meridian_shared::time::Now::default()).map(|w| w.to_string()).unwrap_or_default();
+        let open = |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)));
         world.state.workloads.iter().filter_map(open).collect()
     }
 }

@@ -65,6 +65,8 @@ pub(super) struct People {
     pub(super) rules: BTreeMap<Key, Option<Value>>,
     /// Objects of which a change was sent twice.
     repeated: BTreeSet<Key>,
+    /// The newest request about an object.
+    newest: BTreeMap<Key, u64>,
     /// Clusters that were cordoned.
     pub(super) cordoned: Vec<usize>,
     /// Whether the extra rule stands.
@@ -237,6 +239,7 @@ impl Sim {
         self.people.next_request += 1;
         let id = self.people.next_request;
         for key in wish.keys() {
+            self.people.newest.insert(key.clone(), id);
             self.people.rules.insert(key, None);
         }
         self.people.requests.insert(id, Request { wish, tries: 0 });
@@ -300,7 +303,7 @@ impl Sim {
             (Wish::Objects(manifests), Reply::Written(_)) => {
                 for manifest in manifests {
                     let key = key_of(manifest);
-                    let value = Some(manifest.clone()).filter(|_| !self.in_doubt(&key));
+                    let value = Some(manifest.clone()).filter(|_| !self.in_doubt(id, &key));
                     self.rule_is(key, value);
                 }
             }
@@ -314,8 +317,8 @@ impl Sim {
     }
 
     /// A request that was sent more than once may arrive again after its answer, and after later ones.
-    fn in_doubt(&self, key: &Key) -> bool {
-        self.people.repeated.contains(key)
+    fn in_doubt(&self, id: u64, key: &Key) -> bool {
+        self.people.repeated.contains(key) || self.people.newest.get(key) != Some(&id)
     }
 }
 
