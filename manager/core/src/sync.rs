@@ -151,6 +151,10 @@ impl Turn<'_> {
             let replaced = known.is_some_and(|(has, _, _)| has != ledger);
             self.record(Record::SessionOpened { cluster: cluster.clone(), ledger, session });
             if known.is_none() {
+                if self.world.state.recovery.is_some() {
+                    // A journal that is older than it looks may have forgotten this cluster, and what runs there.
+                    self.world.live.awaited.insert(cluster.clone());
+                }
                 // The others must hear its name.
                 self.out.wake.extend(self.world.live.clusters.keys().cloned());
             }

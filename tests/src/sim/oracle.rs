@@ -82,7 +82,12 @@ impl Before {
     /// Of this world.
     pub fn of(world: &World) -> Self {
         let state = &world.state;
-        Self { leadership: state.leadership, recovery: state.recovery.clone(), led_since: state.led_since, ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect() }
+        Self {
+            leadership: state.leadership,
+            recovery: state.recovery.clone(),
+            led_since: state.led_since,
+            ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect(),
+        }
     }
 }
 
@@ -284,9 +289,7 @@ impl Oracle {
     fn judge_closing(&self, act: &Act<'_>) -> Verdict {
         let leadership = act.world.state.leadership;
         let Some(recovery) = act.before.recovery.clone().or_else(|| led_with(act.outcome)) else { return Ok(()) };
-        let shown = |cluster: &ClusterName| {
-            self.inventories.contains(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()))
-        };
+        let shown = |cluster: &ClusterName| self.inventories.contains(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()));
         let missing: Vec<&ClusterName> = act.before.ledgers.keys().filter(|m| !shown(m)).collect();
         let old = || act.world.state.workloads.values().filter(|w| w.submitted < act.before.led_since && w.finished.is_none());
         let waited = !recovery.restored && old().all(|w| self.released(act, &recovery, w)) && self.full_term_passed(leadership, act.now, act.world.config.term);
@@ -346,7 +349,8 @@ impl Oracle {
     /// After faults healed: what has not ended.
     pub fn unfinished(&self, world: &World) -> Vec<String> {
         let why = |uid: &Uid| world.explain(*uid, meridian_shared::time::Now::default()).map(|w| w.to_string()).unwrap_or_default();
-        let open = |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)));
+        let open =
+            |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)));
         world.state.workloads.iter().filter_map(open).collect()
     }
 }

@@ -76,8 +76,23 @@ impl Durable {
         let _: &LedgerId = ledger;
         (ledger, sessions, follows, fences).hash(into);
         for (uid, run) in runs {
-            let StoredRun { fence, offer, attempt, phase, term: _, on_loss, spec: _, mac: _, lease, lead: _, boot, stopped_by, placement: _, per_pod: _, pod_failures } =
-                run;
+            let StoredRun {
+                fence,
+                offer,
+                attempt,
+                phase,
+                term: _,
+                on_loss,
+                spec: _,
+                mac: _,
+                lease,
+                lead: _,
+                boot,
+                stopped_by,
+                placement: _,
+                per_pod: _,
+                pod_failures,
+            } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures).hash(into);
         }
