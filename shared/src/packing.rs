@@ -158,7 +158,8 @@ pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>,
     let mut merged: BTreeMap<Block, u32> = BTreeMap::new();
     for (_, block) in work.into_iter().filter(|(_, b)| b.nodes > 0) {
         let nodes = block.nodes;
-        *merged.entry(Block { nodes: 0, ..block }).or_insert(0) += nodes;
+        let count = merged.entry(Block { nodes: 0, ..block }).or_insert(0);
+        *count = count.saturating_add(nodes);
     }
     *blocks = merged.into_iter().map(|(block, nodes)| Block { nodes, ..block }).collect();
     Ok(parts)
