@@ -480,6 +480,12 @@ impl World {
         !released
     }
 
+    /// Whether this journal is a copy, and its original may still speak for this workload: it is then neither renewed nor
+    /// called lapsed. Nobody else knows what this leadership minted.
+    pub(crate) fn disputed(&self, workload: &Workload) -> bool {
+        self.state.recovery.as_ref().is_some_and(|r| r.restored) && workload.submitted < self.state.led_since
+    }
+
     /// The workload behind a job's name.
     pub fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
         self.names.get(&(Arc::from(namespace), Arc::from(name))).copied()

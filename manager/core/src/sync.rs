@@ -510,6 +510,8 @@ impl Turn<'_> {
                     && leg.accepted
                     && leg.ledger == ledger
                     && workload.phase != Phase::Stopping
+                    // A copy renews only once every cluster follows it: its original counts on the silence of those that do.
+                    && !self.world.disputed(workload)
                     && !lease.lease.lapsed(now)
                     && silent_for < lease::silence(workload.term)
                     && now.since(lease.composed) >= Millis(workload.term.0 / 32);

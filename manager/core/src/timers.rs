@@ -42,14 +42,13 @@ impl Turn<'_> {
     /// Ends leases whose deadline has passed, and stops gangs that did not start in time.
     fn lapse(&mut self) {
         let now = self.now.mono;
-        // Beside a copy the original may go on renewing: nothing lapses before recovery is over.
-        let copy = self.world.state.recovery.as_ref().is_some_and(|r| r.restored);
         let mut lapsed = Vec::new();
         let mut late = Vec::new();
         let mut due = Mono(u64::MAX);
         for (fence, lease) in &self.world.live.leases {
             let Some(workload) = self.world.state.workloads.get(&lease.uid) else { continue };
-            if workload.on_loss == OnLoss::Fence && !copy {
+            // Beside a copy the original may go on renewing.
+            if workload.on_loss == OnLoss::Fence && !self.world.disputed(workload) {
                 if lease.lease.lapsed(now) {
                     lapsed.push((lease.uid, *fence));
                     continue;
