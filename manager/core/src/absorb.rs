@@ -395,8 +395,8 @@ impl World {
     }
 
     /// Rebuilds every cache from `state`, after a snapshot was read.
-    pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>) {
-        self.queues.restore(classes);
+    pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>, next: crate::queues::ClassId) {
+        self.queues.restore(classes, next);
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {
             let w = &self.state.workloads[&uid];

@@ -445,19 +445,19 @@ impl World {
     /// Everything durable as bytes: what a journal keeps instead of the records before it.
     pub fn snapshot(&self) -> Vec<u8> {
         let classes: Vec<(ClassId, &record::Class)> = self.queues.classes().map(|(id, class)| (id, &**class)).collect();
-        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes)).expect("our own types serialise")
+        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes, self.queues.next_class())).expect("our own types serialise")
     }
 
     /// The world of a snapshot.
     pub fn restore(bytes: &[u8], config: Config) -> Result<Self, String> {
-        let (version, state, classes): (u32, State, Vec<(ClassId, record::Class)>) =
+        let (version, state, classes, next): (u32, State, Vec<(ClassId, record::Class)>, ClassId) =
             serde_json::from_slice(bytes).map_err(|e| format!("the snapshot can't be read: {e}"))?;
         if version != SNAPSHOT_VERSION {
             return Err(format!("the snapshot has version {version}, this manager reads version {SNAPSHOT_VERSION}"));
         }
         let mut world = Self::empty(state.journal, config);
         world.state = state;
-        world.recount(classes);
+        world.recount(classes, next);
         Ok(world)
     }
 
@@ -487,6 +487,12 @@ impl World {
         }
         let released = !recovery.restored && workload.on_loss == OnLoss::Fence && ManagerLease::from_composed(self.live.led_at, workload.term).lapsed(now);
         !released
+    }
+
+    /// Whether this journal is a copy, and its original may still speak for this workload: it is then neither renewed nor
+    /// called lapsed. Nobody else knows what this leadership minted.
+    pub(crate) fn disputed(&self, workload: &Workload) -> bool {
+        self.state.recovery.as_ref().is_some_and(|r| r.restored) && workload.submitted < self.state.led_since
     }
 
     /// The workload behind a job's name.

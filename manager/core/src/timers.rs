@@ -60,7 +60,8 @@ impl Turn<'_> {
         let mut due = Mono(u64::MAX);
         for (fence, lease) in &self.world.live.leases {
             let Some(workload) = self.world.state.workloads.get(&lease.uid) else { continue };
-            if workload.on_loss == OnLoss::Fence {
+            // Beside a copy the original may go on renewing.
+            if workload.on_loss == OnLoss::Fence && !self.world.disputed(workload) {
                 if lease.lease.lapsed(now) {
                     lapsed.push((lease.uid, *fence));
                     continue;

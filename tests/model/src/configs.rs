@@ -63,7 +63,9 @@ pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<Meridian> {
                 agent_crashes: of(0, 1),
                 ..Budget::default()
             };
-            configuration("restore", budget, false, vec![Action::Submit], bug)
+            // The copy is from before the grant.
+            let first = Action::Exchange { host: 0, manager: 0 };
+            configuration("restore", budget, false, vec![Action::Submit, Action::Backup, first, first, first], bug)
         }
         "ledger" => {
             let budget = Budget { steps: of(6, 8), silences: of(6, 8), lingering: of(1, 2), lost_ledgers: 1, manager_crashes: of(0, 1), ..Budget::default() };
@@ -76,7 +78,9 @@ pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<Meridian> {
         "twin" => {
             let budget =
                 Budget { steps: of(7, 9), silences: of(6, 8), lingering: of(0, 1), backups: 1, twins: 1, manager_crashes: of(1, 2), ..Budget::default() };
-            configuration("twin", budget, false, vec![Action::Submit], bug)
+            let mut before = running();
+            before.extend([Action::Backup, Action::Twin, Action::Step { silent: [false, false] }, Action::Leads { manager: 1 }]);
+            configuration("twin", budget, false, before, bug)
         }
         _ => return None,
     })
