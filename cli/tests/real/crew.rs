@@ -9,6 +9,7 @@ use super::stage::{Stage, until};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Child;
@@ -46,6 +47,8 @@ struct Member {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) manager_kills: u32,
+    /// Of these, those that lost the journal's mark too, so that the next start went through recovery.
+    pub(super) marks_lost: u32,
     pub(super) agent_kills: u32,
     pub(super) manager_pauses: u32,
     pub(super) agent_pauses: u32,
@@ -57,6 +60,7 @@ pub(super) struct Tally {
 pub(super) struct Crew<'s> {
     stage: &'s Stage,
     listen: String,
+    mark: PathBuf,
     members: BTreeMap<&'static str, Member>,
     pub(super) tally: Tally,
 }
@@ -66,10 +70,11 @@ impl<'s> Crew<'s> {
     pub(super) async fn start(stage: &'s Stage, fleet: &str) -> Self {
         // Agents keep the manager's address, so it must be the same after every restart.
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let mut crew = Self { stage, listen, members: BTreeMap::new(), tally: Tally::default() };
+        let mut crew = Self { stage, listen, mark: PathBuf::new(), members: BTreeMap::new(), tally: Tally::default() };
         stage.write("fleet.yaml", fleet);
         crew.launch(MANAGER, true);
         let door = crew.door().await;
+        crew.mark = crew.find_mark();
         for (name, region, jurisdiction) in CLUSTERS {
             let printed = stage.meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction]).await.ok();
             // The printed command, word by word, as an operator would paste it over there.
@@ -133,6 +138,21 @@ impl<'s> Crew<'s> {
         *(if name == MANAGER { &mut self.tally.manager_kills } else { &mut self.tally.agent_kills }) += 1;
     }
 
+    /// Removes the journal's mark from shared memory, as a restart of the whole machine would: the next manager can't take the
+    /// short cut and must ask every agent what it runs. Only for a manager that is down.
+    pub(super) fn lose_mark(&mut self) {
+        assert!(matches!(self.members[MANAGER].condition, Condition::Down(_)));
+        std::fs::remove_file(&self.mark).unwrap();
+        self.tally.marks_lost += 1;
+    }
+
+    fn find_mark(&self) -> PathBuf {
+        let files = format!("/proc/{}/fd", self.members[MANAGER].child.id().unwrap());
+        let open = std::fs::read_dir(files).unwrap().filter_map(|e| std::fs::read_link(e.unwrap().path()).ok());
+        let mut marks = open.filter(|path| path.extension().is_some_and(|e| e == "mark"));
+        marks.next().expect("a manager keeps its mark open")
+    }
+
     /// Stops a member's clock hand, so to say: it does nothing for `away`, and doesn't notice.
     pub(super) fn pause(&mut self, name: &'static str, away: Duration) {
         let member = self.members.get_mut(name).unwrap();
@@ -189,5 +209,12 @@ impl<'s> Crew<'s> {
             let status = status.unwrap_or_else(|_| panic!("{name} doesn't end when it is asked to")).unwrap();
             assert!(status.success(), "{name} ended with {status}");
         }
+    }
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        // It lies outside the stage's place.
+        let _ = std::fs::remove_file(&self.mark);
     }
 }
