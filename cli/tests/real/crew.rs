@@ -4,10 +4,11 @@
 //! A process that ends without having been killed by the test is a failure of its own.
 
 use super::door::Door;
-use super::processes;
+use super::processes::{self, Process};
 use super::stage::{Stage, until};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -24,6 +25,8 @@ pub(super) const KUBECONFIG: &str = "manager/admin.kubeconfig";
 /// The lease term: the shortest at which the protocol's numbers fit with a restart in between.
 pub(super) const TERM: Duration = Duration::from_secs(8);
 const TERM_FLAG: &str = "8s";
+/// A workload's guards are killed so often at most.
+const LOSSES_MAX: u32 = 2;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a member is made to be.
@@ -61,6 +64,8 @@ pub(super) struct Crew<'s> {
     stage: &'s Stage,
     listen: String,
     mark: PathBuf,
+    /// Killed guards, by the directory of their workload.
+    losses: BTreeMap<OsString, u32>,
     members: BTreeMap<&'static str, Member>,
     pub(super) tally: Tally,
 }
@@ -70,7 +75,7 @@ impl<'s> Crew<'s> {
     pub(super) async fn start(stage: &'s Stage, fleet: &str) -> Self {
         // Agents keep the manager's address, so it must be the same after every restart.
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let mut crew = Self { stage, listen, mark: PathBuf::new(), members: BTreeMap::new(), tally: Tally::default() };
+        let mut crew = Self { stage, listen, mark: PathBuf::new(), losses: BTreeMap::new(), members: BTreeMap::new(), tally: Tally::default() };
         stage.write("fleet.yaml", fleet);
         crew.launch(MANAGER, true);
         let door = crew.door().await;
@@ -161,11 +166,15 @@ impl<'s> Crew<'s> {
         *(if name == MANAGER { &mut self.tally.manager_pauses } else { &mut self.tally.agent_pauses }) += 1;
     }
 
-    /// Kills one guard, the `which`th of those that there are, if there are any.
+    /// Kills one guard, the `which`th of those that there are, if there are any. A workload is spared after its second loss:
+    /// its back-off doubles with each, and the test wants its end.
     pub(super) fn kill_a_guard(&mut self, which: u64) {
-        let guards: Vec<_> = self.stage.processes().into_iter().filter(|p| p.name == "meridian-guard").collect();
+        let workload = |guard: &Process| guard.place.parent().map(|of_uid| of_uid.as_os_str().to_owned()).unwrap_or_default();
+        let mut guards: Vec<Process> = self.stage.processes().into_iter().filter(|p| p.name == "meridian-guard").collect();
+        guards.retain(|guard| self.losses.get(&workload(guard)).is_none_or(|losses| *losses < LOSSES_MAX));
         if let Some(guard) = usize::try_from(which).ok().and_then(|w| guards.get(w % guards.len().max(1))) {
             processes::send(guard.pid, Signal::KILL);
+            *self.losses.entry(workload(guard)).or_default() += 1;
             self.tally.guard_kills += 1;
         }
     }
