@@ -66,7 +66,7 @@ enum Happening {
     ThawManager { manager: usize },
     DiskHeals { manager: usize },
     Asked { manager: usize, id: u64, input: Box<Input> },
-    Answered { id: u64, reply: Box<Reply> },
+    Answered { id: u64, history: u32, reply: Box<Reply> },
     Unanswered { id: u64 },
     People,
     Operators,
@@ -132,6 +132,8 @@ struct Sim {
     healed: bool,
     /// An older journal took over: what it doesn't know is forgotten once it leads.
     gone: bool,
+    /// Which history people's requests and answers belong to.
+    history: u32,
     needs_fleet: bool,
     backups: Vec<Vec<u8>>,
     disks: u64,
@@ -153,7 +155,11 @@ pub fn run(plan: Plan, keep: Keep) -> Report {
             sim.judge(broken("livelock", format!("{steps} steps, the next is {happening:?}")));
         }
         sim.now = at;
-        sim.happen(happening);
+        let happened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.happen(happening)));
+        if let Err(panic) = happened {
+            let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            sim.judge(broken("panic", words.unwrap_or_default()));
+        }
     }
     sim.counters.add("steps", steps);
     Report { seed, broken: sim.failure, counters: sim.counters, trace: sim.trace.text(), virtual_ms: sim.now }
@@ -190,6 +196,7 @@ impl Sim {
             failure: None,
             healed: false,
             gone: false,
+            history: 0,
             needs_fleet: false,
             backups: Vec::new(),
             disks: 0,
@@ -328,7 +335,9 @@ impl Sim {
             }
             Happening::DiskHeals { manager } => self.disk_heals(manager),
             Happening::Asked { manager, id, input } => self.asked(manager, id, *input),
-            Happening::Answered { id, reply } => self.answered(id, &reply),
+            // What an earlier history promised is gone with it: the request is repeated.
+            Happening::Answered { id, history, reply } if history == self.history => self.answered(id, &reply),
+            Happening::Answered { .. } => {}
             Happening::Unanswered { id } => {
                 if self.people.requests.contains_key(&id) {
                     self.send_request(id);
@@ -411,7 +420,9 @@ impl Sim {
         let world = leader.and_then(|m| self.managers[m].world.as_ref());
         let open = match world {
             None => vec!["nobody leads".to_owned()],
-            Some(world) if world.state.recovery.is_some() => vec![format!("recovery is open: {:?}, waiting for {:?}", world.state.recovery, world.live.awaited)],
+            Some(world) if world.state.recovery.is_some() => {
+                vec![format!("recovery is open: {:?}, waiting for {:?}", world.state.recovery, world.live.awaited)]
+            }
             Some(world) => self.oracle.unfinished(world),
         };
         if open.is_empty() && self.people.requests.is_empty() {
@@ -424,7 +435,10 @@ impl Sim {
         }
         if self.now > self.plan.active_ms + HEALING_MS {
             let why = world.map(|w| format!("{:?}", w.live.clusters.keys().collect::<Vec<_>>())).unwrap_or_default();
-            return self.judge(broken("liveness", format!("{} not over: {}; clusters that talk: {why}; requests {:?}", open.len(), open.join("; "), self.people.requests)));
+            return self.judge(broken(
+                "liveness",
+                format!("{} not over: {}; clusters that talk: {why}; requests {:?}", open.len(), open.join("; "), self.people.requests),
+            ));
         }
         self.at(self.now + 1_000, Happening::Look);
     }

@@ -51,7 +51,10 @@ fn run_all(seeds: std::ops::Range<u64>) -> Counters {
     });
     if let Some(seed) = failed.into_inner().unwrap().into_iter().min() {
         let report = run(Plan::of(seed), Keep::Tail(TAIL_LINES));
-        panic!("seed {seed} breaks a promise: {:?}\n{}run it again with: cargo run -p meridian-tests --release --bin sim -- --seed {seed} --trace", report.broken, report.trace);
+        panic!(
+            "seed {seed} breaks a promise: {:?}\n{}run it again with: cargo run -p meridian-tests --release --bin sim -- --seed {seed} --trace",
+            report.broken, report.trace
+        );
     }
     total.into_inner().unwrap()
 }
@@ -121,13 +124,17 @@ fn without_faults_everything_ends() {
 
 #[test]
 fn every_planted_bug_is_found() {
-    let missed: Vec<Bug> = Bug::ALL.iter().copied().filter(|bug| {
-        let found = hunt(*bug, 1, SEEDS_MAX);
-        match &found {
-            Some((seeds, report)) => println!("{bug:?}: {} after {seeds} seeds", report.broken.as_ref().unwrap().1.invariant),
-            None => println!("{bug:?}: not found in {SEEDS_MAX} seeds"),
-        }
-        found.is_none()
-    }).collect();
+    let missed: Vec<Bug> = Bug::ALL
+        .iter()
+        .copied()
+        .filter(|bug| {
+            let found = hunt(*bug, 1, SEEDS_MAX);
+            match &found {
+                Some((seeds, report)) => println!("{bug:?}: {} after {seeds} seeds", report.broken.as_ref().unwrap().1.invariant),
+                None => println!("{bug:?}: not found in {SEEDS_MAX} seeds"),
+            }
+            found.is_none()
+        })
+        .collect();
     assert!(missed.is_empty(), "planted bugs that no seed finds: {missed:?}");
 }

@@ -449,7 +449,7 @@ impl Turn<'_> {
 
 /// Whether pods of this gang may run on machines of this flavor: its labels must not contradict their selectors, and its
 /// taints must be tolerated by the pods or by the flavor's own tolerations.
-fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
+pub(crate) fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
     let Some(spec) = catalog.flavor(flavor) else { return false };
     gang.pod_sets.iter().all(|set| {
         let selector = set.node_selector.iter().filter(|(k, _)| spec.node_labels.contains_key(*k)).all(|(k, v)| spec.node_labels.get(k) == Some(v));

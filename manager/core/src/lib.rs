@@ -18,6 +18,7 @@
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
 //! | [`explain`], [`view`] | the reasons in words, and objects as readers see them |
 //! | [`audit`] | the hash chain |
+//! | `essence` | what later behaviour depends on, for a model checker |
 //! | `check` | recounts and cross-references, after every step of a simulation |
 
 #![warn(missing_docs)]
@@ -27,6 +28,7 @@ pub mod audit;
 pub mod catalog;
 mod check;
 mod dispatch;
+mod essence;
 pub mod explain;
 pub mod input;
 mod inventory;

@@ -74,7 +74,8 @@ impl Turn<'_> {
 
     fn declare_lost(&mut self, by: &Actor, cluster: &ClusterName, ledger: Option<LedgerId>) -> Result<String, Rejection> {
         let member = self.world.state.members.get(cluster).ok_or_else(|| unknown(cluster))?;
-        let ledger = ledger.unwrap_or(member.ledger);
+        let newest = member.ledger;
+        let ledger = ledger.unwrap_or(newest);
         self.record(Record::DeclaredLost { cluster: cluster.clone(), ledger, by: by.clone() });
         self.operator_audit(by, "declare-lost", ledger.to_string(), Some(cluster));
         let rights: Vec<(Uid, Fence)> = self
@@ -87,10 +88,13 @@ impl Turn<'_> {
             self.record(Record::Lapsed { uid: *uid, fence: *fence, at: self.now.wall });
             self.freed(*uid, *fence);
         }
-        self.withdraw_all(cluster);
-        self.world.live.clusters.remove(cluster);
-        if self.world.live.awaited.remove(cluster) {
-            self.maybe_close();
+        // A ledger that came after the lost one still has to show what it runs.
+        if ledger == newest {
+            self.withdraw_all(cluster);
+            self.world.live.clusters.remove(cluster);
+            if self.world.live.awaited.remove(cluster) {
+                self.maybe_close();
+            }
         }
         Ok(format!("ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads are free to start elsewhere", rights.len()))
     }

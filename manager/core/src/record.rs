@@ -257,6 +257,9 @@ pub enum Record {
         ledger: LedgerId,
         /// The run as it was reported.
         run: Box<Run>,
+        /// Flavor per resource that its quota is charged to, if it had none yet.
+        #[serde(default)]
+        flavors: BTreeMap<String, Arc<str>>,
         /// When, for people.
         at: Wall,
     },

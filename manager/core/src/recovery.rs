@@ -7,11 +7,12 @@ use crate::record::{Record, RecoveryStart};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{Lease, Start, World, system};
-use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Uid};
+use meridian_shared::ids::{ClusterName, Fence, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::lease::{ManagerLease, TERM_MAX};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::{Millis, Mono};
+use std::collections::BTreeSet;
 
 /// While recovery is open, how often a pass looks for workloads that their own term has released.
 const RELEASE_EVERY: Millis = Millis::secs(1);
@@ -22,14 +23,20 @@ impl World {
         let leadership = Leadership { epoch: self.state.leadership.epoch + 1, id: start.id };
         let mut turn = Turn::new(self, start.now, bodies);
         let recovery = if start.fresh { None } else { start.recovery };
-        turn.take_the_lead(leadership, recovery, Vec::new());
+        turn.take_the_lead(leadership, recovery, Vec::new(), BTreeSet::new());
         turn.finish()
     }
 }
 
 impl Turn<'_> {
     /// A new leadership, at the start or because an agent follows a newer one.
-    pub(crate) fn take_the_lead(&mut self, leadership: Leadership, recovery: Option<RecoveryStart>, foreign: Vec<(Leadership, RecordNumber)>) {
+    pub(crate) fn take_the_lead(
+        &mut self,
+        leadership: Leadership,
+        recovery: Option<RecoveryStart>,
+        foreign: Vec<(Leadership, RecordNumber)>,
+        members: BTreeSet<ClusterName>,
+    ) {
         let recovering = recovery.is_some();
         self.record(Record::Led { leadership, at: self.now.wall, recovery, foreign });
         let live = &mut self.world.live;
@@ -38,7 +45,7 @@ impl Turn<'_> {
         let counts = std::mem::take(&mut live.counts);
         *live = crate::Live { led_at: self.now.mono, claim_until, finished, counts, dirty: true, ..crate::Live::default() };
         if recovering || self.world.state.recovery.is_some() {
-            self.world.live.awaited = self.world.state.members.keys().cloned().collect();
+            self.world.live.awaited = self.world.state.members.keys().cloned().chain(members).collect();
         }
         self.close_open_legs();
         self.count_every_lease_in_full();

@@ -8,10 +8,13 @@ use meridian_shared::ids::OfferId;
 use meridian_shared::packing::{self, Block, Misfit};
 use meridian_shared::protocol::{Capacity, RunnerKind};
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Versions kept as bases for deltas.
 const BASES_MAX: usize = 8;
+/// Keeps versions apart from transmissions where both are hashed by their order.
+const VERSIONS: u64 = 1 << 20;
 
 /// One cluster's room.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,6 +88,19 @@ impl Rooms {
         self.revision += 1;
     }
 
+    /// Feeds what later behaviour depends on to a hash: see [`crate::World::hash_essence`]. Only the order of versions matters,
+    /// and only the two newest can still be the base of a delta.
+    pub(crate) fn hash_essence(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
+        let Self { version, after_command, bases, provisionable, runner, guarded, estimate, outstanding, revision: _ } = self;
+        (number(VERSIONS + version), after_command, provisionable, runner, guarded, estimate).hash(into);
+        for (version, blocks) in bases.iter().rev().take(2) {
+            (number(VERSIONS + version), blocks).hash(into);
+        }
+        for (offer, (number, _)) in outstanding {
+            (offer, number).hash(into);
+        }
+    }
+
     /// Whether the whole gang fits in what is free, by the estimate.
     pub fn fits(&self, gang: &Gang) -> Result<(), Misfit> {
         packing::place(&mut self.estimate.clone(), gang).map(|_| ())
@@ -122,11 +138,17 @@ impl Rooms {
 
     /// How many units of a resource are free, by the estimate.
     pub fn free(&self, resource: &str) -> i64 {
-        self.estimate.iter().map(|b| i64::from(b.nodes) * b.free.get(resource).copied().unwrap_or(0)).sum()
+        total(&self.estimate, |b| &b.free, resource)
     }
 
     /// How many units of a resource there are.
     pub fn capacity(&self, resource: &str) -> i64 {
-        self.blocks().iter().map(|b| i64::from(b.nodes) * b.capacity.get(resource).copied().unwrap_or(0)).sum()
+        total(self.blocks(), |b| &b.capacity, resource)
     }
+}
+
+/// Reports come from agents, which may claim anything: a sum that is too large is the largest there is.
+fn total(blocks: &[Block], of: impl Fn(&Block) -> &meridian_shared::gang::Amounts, resource: &str) -> i64 {
+    let amount = |b: &Block| of(b).get(resource).copied().unwrap_or(0).saturating_mul(i64::from(b.nodes));
+    blocks.iter().map(amount).fold(0, i64::saturating_add)
 }

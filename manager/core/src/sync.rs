@@ -23,6 +23,8 @@ use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Largest number that an event may have: no agent lives long enough, and sums of such numbers never overflow.
+const NUMBER_MAX: u64 = u64::MAX / 4;
 /// Ends acknowledged in one answer at most.
 const ACKNOWLEDGED_MAX: usize = 1_024;
 /// Answers whose record number is remembered until they are acknowledged.
@@ -36,6 +38,15 @@ impl Turn<'_> {
             return self.reply(Reply::Sync(Box::new(SyncAnswer::Refused(refusal))));
         }
         let now = self.now.mono;
+        let mut request = request;
+        let follows_us = request.follows == Some(self.world.state.leadership);
+        if !follows_us {
+            // Commands are numbered per leadership, and what was taken of an earlier one's answers says nothing of ours.
+            (request.answered, request.commands_through) = (0, 0);
+            if let Some(capacity) = &mut request.capacity {
+                capacity.after_command = 0;
+            }
+        }
         let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
         let returned = now.since(live.heard) > lease::silence(self.world.config.term_min);
         live.heard = now;
@@ -66,7 +77,9 @@ impl Turn<'_> {
         if let Some(capacity) = request.capacity.clone() {
             self.take_capacity(&cluster, capacity);
         }
-        self.compare_digest(&cluster, &request);
+        if follows_us {
+            self.compare_digest(&cluster, &request);
+        }
         if may_park && !had_news && request.lane == Lane::Poll && !self.has_something_to_say(&cluster) {
             return self.reply(Reply::Park);
         }
@@ -102,7 +115,7 @@ impl Turn<'_> {
         if self.world.state.catalog.cluster(cluster).is_none() {
             return Err(SyncRefusal::UnknownCluster);
         }
-        if request.events_from == 0 || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
+        if request.events_from == 0 || request.events_from > NUMBER_MAX || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
             return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
         }
         let ours = self.world.state.leadership;

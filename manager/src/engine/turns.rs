@@ -17,6 +17,7 @@ use meridian_shared::protocol::{SyncAnswer, SyncRefusal};
 use meridian_shared::time::{Millis, Mono, Now};
 use serde_json::json;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -158,6 +159,16 @@ impl Engine {
     }
 
     pub(super) fn run(mut self) -> Result<(), Error> {
+        let result = self.turn_after_turn();
+        // A store that somebody else has written to may panic while it is closed; why the engine ended stands already.
+        let closed = catch_unwind(AssertUnwindSafe(move || drop(self)));
+        if closed.is_err() {
+            tracing::error!("the journal could not be closed in order");
+        }
+        result
+    }
+
+    fn turn_after_turn(&mut self) -> Result<(), Error> {
         self.begin()?;
         while !self.stopping {
             let first = self.select();

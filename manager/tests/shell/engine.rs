@@ -127,7 +127,7 @@ fn rig_knows(rig: &Rig) -> bool {
 }
 
 #[tokio::test]
-async fn a_full_queue_and_a_stopped_engine_say_so() {
+async fn operators_are_answered_and_a_stopped_engine_says_so() {
     let rig = Rig::new().await;
     let handle = rig.handle.clone();
     let recovery = handle.recovery().await;

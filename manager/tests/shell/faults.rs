@@ -1,8 +1,10 @@
 //! The engine on a disk that fails: what was acknowledged stays, what wasn't is never shown, and it goes on.
 
-use crate::rig::{Rig, Worker, delete, put, submit, until};
-use meridian_manager::engine::{Event, Unavailable};
+use crate::rig::{DEADLINE, Rig, Worker, delete, put, submit, until};
+use meridian_manager::engine::{Error, Event, Unavailable};
+use meridian_manager::journal::{Batch, Journal, RedbJournal};
 use meridian_objects::Kind;
+use meridian_shared::ids::Leadership;
 use std::collections::BTreeSet;
 
 fn epoch(recovery: &serde_json::Value) -> u64 {
@@ -136,7 +138,7 @@ async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
 }
 
 #[tokio::test]
-async fn a_foreign_writer_ends_the_engine() {
+async fn a_volume_that_was_taken_away_silences_the_engine() {
     let rig = Rig::new().await;
     rig.lay_out(&[]).await;
     rig.disk.attach_elsewhere();
@@ -144,4 +146,26 @@ async fn a_foreign_writer_ends_the_engine() {
     until("silence", async || submit(&rig.handle, "x").await.is_err() && !rig.handle.leading()).await;
     let disk = rig.disk.clone();
     rig.die(disk).await;
+}
+
+#[tokio::test]
+async fn a_foreign_writer_ends_the_engine() {
+    let rig = Rig::new().await;
+    rig.lay_out(&[]).await;
+    // A filesystem whose locks lie lets a second manager in.
+    rig.disk.break_lock();
+    let mut second = RedbJournal::open_on(rig.disk.clone()).unwrap();
+    let leadership = Leadership { epoch: second.leadership().epoch + 1, id: 99 };
+    let led = Batch { records: vec![b"{}".to_vec()], ..Batch::new(leadership, second.last()) };
+    second.commit(&led).unwrap();
+    drop(second);
+    rig.disk.fail_syncs(1);
+    let ended = rig.running.ended();
+    until("it ends", async || submit(&rig.handle, "x").await == Err(Unavailable::Stopping)).await;
+    tokio::time::timeout(DEADLINE, ended.cancelled()).await.expect("others are told");
+    assert!(!rig.handle.leading());
+    let running = rig.running;
+    let result = tokio::task::spawn_blocking(move || running.stop()).await.unwrap();
+    // What two writers leave of a store may be beyond reading; either way this one is over.
+    assert!(matches!(result, Err(Error::Foreign | Error::Journal(_))), "{result:?}");
 }

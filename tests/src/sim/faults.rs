@@ -5,7 +5,8 @@ use super::people::{LIAR, PLACES, Wish};
 use super::plan::Fault;
 use super::worker::AgentHost;
 use super::{Happening, Sim, people};
-use meridian_manager_core::input::Operator;
+use meridian_manager_core::input::{Key, Operator};
+use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, LedgerId, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::OnLoss;
@@ -56,7 +57,8 @@ impl Sim {
 
     fn cut_net(&mut self) {
         let a = self.chance.faults.index(self.agents.len());
-        let until = self.now + if self.chance.faults.of_1000(300) { self.chance.faults.between(12_000, 30_000) } else { self.chance.faults.between(300, 9_000) };
+        let until =
+            self.now + if self.chance.faults.of_1000(300) { self.chance.faults.between(12_000, 30_000) } else { self.chance.faults.between(300, 9_000) };
         let which = self.chance.faults.below(3);
         self.trace.say(self.now, || format!("agent {a} is cut off ({}) until {until}", ["both ways", "up", "down"][usize::try_from(which).unwrap_or(0)]));
         self.counters.one("partitions");
@@ -158,6 +160,7 @@ impl Sim {
         self.managers[m].forget_expected();
         self.disk_faults.remove(&m);
         self.gone = true;
+        self.history += 1;
     }
 
     fn lose_journal(&mut self) {
@@ -183,8 +186,8 @@ impl Sim {
         self.trace.say(self.now, || format!("the volume of manager {old} is attached elsewhere"));
         let elsewhere = self.managers[old].disk.attach_elsewhere();
         let manager = self.new_manager(elsewhere);
+        self.disk_heals(old);
         self.managers[old].cut = true;
-        self.disk_faults.remove(&old);
         let new = if self.managers.len() > 1 {
             let (life, turns) = self.managers[1 - old].generation();
             self.managers[1 - old] = manager;
@@ -286,6 +289,7 @@ impl Sim {
             return;
         }
         self.counters.one("clones");
+        self.forgetful.insert(self.agents[a].machine);
         let mut twin = AgentHost::new(self.agents[a].cluster.clone(), self.agents[a].machine);
         twin.store = self.agents[a].store.clone();
         twin.copy_of = Some(a);
@@ -347,6 +351,17 @@ impl Sim {
             actions.extend(world.state.orphans.keys().map(|(uid, fence)| Operator::StopOrphan { uid: *uid, fence: *fence }));
         }
         actions.extend(self.lost_ledgers(m).into_iter().map(|(cluster, ledger)| Operator::DeclareLost { cluster, ledger: Some(ledger) }));
+        // What was repeated may arrive after its contrary: in the end somebody looks and corrects it.
+        let mut extra = false;
+        if self.healed {
+            let cordoned = world.state.catalog.clusters().filter(|(name, c)| c.cordoned && name.as_str() != PLACES[LIAR].0);
+            actions.extend(cordoned.map(|(name, _)| Operator::Uncordon(name)));
+            let key = Key::global(Kind::ResidencyPolicy, "extra");
+            extra = world.state.catalog.get(&key).is_some() && !self.people.requests.values().any(|r| matches!(r.wish, Wish::Remove(_)));
+        }
+        if extra {
+            self.ask(Wish::Remove(Key::global(Kind::ResidencyPolicy, "extra")));
+        }
         for action in actions {
             if !busy(&action, self) {
                 if action == Operator::ConfirmRecovery {
@@ -381,11 +396,15 @@ impl Sim {
         // A person looks at all of a ledger's gangs before declaring it lost.
         let still = |ledger: LedgerId| {
             let legs = world.state.workloads.iter().flat_map(|(u, w)| w.legs.values().map(move |l| (*u, l)));
-            legs.filter(|(_, l)| l.ledger == ledger).any(|(u, l)| {
-                self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|(uid, f)| uid == u && Some(f) == l.fence))
-            })
+            legs.filter(|(_, l)| l.ledger == ledger)
+                .any(|(u, l)| self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|(uid, f)| uid == u && Some(f) == l.fence)))
         };
         lost.retain(|(_, ledger)| !still(*ledger));
+        // Who will never come back is not waited for.
+        if self.healed && world.state.recovery.is_some() {
+            let awaited = world.live.awaited.iter().filter_map(|c| world.state.members.get(c).map(|m| (c.clone(), m.ledger)));
+            lost.extend(awaited.filter(|(_, ledger)| !exists(*ledger) && !still(*ledger)));
+        }
         lost
     }
 

@@ -256,7 +256,8 @@ impl Sim {
         }
         let claim = lease::claim(self.plan.term_min);
         let vouched = host.mark.as_ref().is_some_and(|mark| mark.vouches_for(&journal, BootId(host.boot), now.mono, claim));
-        host.recover = begin == Begin::Recover;
+        // An empty journal says nothing of what runs: who made it may have ended before anything was written.
+        host.recover = begin == Begin::Recover || (begin == Begin::Open && world.state.last == RecordNumber(0));
         host.snapshot_at = world.state.last;
         host.journal = Some(journal);
         host.world = Some(world);
@@ -325,7 +326,8 @@ impl Sim {
         }
         let verdict = self.oracle.check_memory(self.managers[m].world.as_ref().expect("it was replayed"), &self.people.rules);
         self.judge(verdict);
-        if fresh || self.managers[m].recover {
+        let empty = self.managers[m].world.as_ref().is_some_and(|w| w.state.catalog.iter().next().is_none());
+        if empty {
             self.needs_fleet = true;
         }
         self.kick(m, self.now);
@@ -591,7 +593,7 @@ impl Sim {
             }
             (Asker::Person(id), reply) => {
                 let at = self.now + self.chance.people.between(1, 20);
-                self.at(at, Happening::Answered { id, reply: Box::new(reply) });
+                self.at(at, Happening::Answered { id, history: self.history, reply: Box::new(reply) });
             }
             (Asker::Nobody, _) => {}
         }
@@ -680,7 +682,13 @@ impl Sim {
                 }
             }
         }
-        host.disk = if host.cut { host.disk.clone() } else if power { host.disk.crash() } else { host.disk.kill() };
+        host.disk = if host.cut {
+            host.disk.clone()
+        } else if power {
+            host.disk.crash()
+        } else {
+            host.disk.kill()
+        };
         (host.journal, host.world, host.leading) = (None, None, false);
         host.inbox.clear();
         host.parked.clear();

@@ -75,14 +75,14 @@ pub struct Before {
     pub leadership: Leadership,
     recovery: Option<RecoveryStart>,
     led_since: RecordNumber,
-    members: BTreeSet<ClusterName>,
+    ledgers: BTreeMap<ClusterName, LedgerId>,
 }
 
 impl Before {
     /// Of this world.
     pub fn of(world: &World) -> Self {
         let state = &world.state;
-        Self { leadership: state.leadership, recovery: state.recovery.clone(), led_since: state.led_since, members: state.members.keys().cloned().collect() }
+        Self { leadership: state.leadership, recovery: state.recovery.clone(), led_since: state.led_since, ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect() }
     }
 }
 
@@ -114,7 +114,8 @@ pub struct Oracle {
     composed: BTreeMap<Fence, Composed>,
     /// Complete inventories that were delivered to a leadership.
     inventories: BTreeSet<(Leadership, ClusterName)>,
-    lost: BTreeSet<(ClusterName, LedgerId)>,
+    /// Clusters whose present ledger was declared lost to a leadership.
+    lost: BTreeSet<(Leadership, ClusterName)>,
     /// Ends of attempts that nothing may undo: confirmed, refused or lapsed.
     over: BTreeMap<(Uid, Fence), &'static str>,
     /// Workloads whose cluster a person declared lost: the one exception to P2.
@@ -194,12 +195,14 @@ impl Oracle {
     pub fn judge(&mut self, act: &Act<'_>, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
         act.world.check().or_else(|words| broken("World::check", words))?;
         let declared = act.outcome.records.iter().any(|(_, r)| matches!(r, Record::DeclaredLost { .. }));
-        let mut reserved = false;
+        let mut reserved = BTreeSet::new();
         for (_, record) in &act.outcome.records {
             match record {
                 Record::Led { leadership, .. } => self.leads(*leadership, act.now),
                 Record::DeclaredLost { cluster, ledger, .. } => {
-                    self.lost.insert((cluster.clone(), *ledger));
+                    if act.before.ledgers.get(cluster) == Some(ledger) {
+                        self.lost.insert((act.before.leadership, cluster.clone()));
+                    }
                 }
                 Record::Granted { uid, fence, .. } => self.judge_grant(act, *uid, *fence)?,
                 Record::Offered { uid, .. } => self.judge_in_recovery(act, *uid, "offered")?,
@@ -213,11 +216,11 @@ impl Oracle {
                 Record::GrantRefused { uid, fence, .. } => self.freed(*uid, *fence, "refused", alive)?,
                 Record::RecoveryClosed { by } if &*by.0 == "system" => self.judge_closing(act)?,
                 Record::Adopted { .. } => self.adopted = true,
-                Record::Reserved { .. } => reserved = true,
+                Record::Reserved { uid, .. } => reserved.extend(self.jobs.get(uid).map(|j| j.queue.clone())),
                 _ => {}
             }
         }
-        if reserved { judge_quota(act.world) } else { Ok(()) }
+        if reserved.is_empty() { Ok(()) } else { judge_quota(act.world, &reserved) }
     }
 
     fn judge_grant(&mut self, act: &Act<'_>, uid: Uid, fence: Fence) -> Verdict {
@@ -282,10 +285,9 @@ impl Oracle {
         let leadership = act.world.state.leadership;
         let Some(recovery) = act.before.recovery.clone().or_else(|| led_with(act.outcome)) else { return Ok(()) };
         let shown = |cluster: &ClusterName| {
-            self.inventories.contains(&(leadership, cluster.clone()))
-                || act.world.state.members.get(cluster).is_some_and(|m| self.lost.contains(&(cluster.clone(), m.ledger)))
+            self.inventories.contains(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()))
         };
-        let missing: Vec<&ClusterName> = act.before.members.iter().filter(|m| !shown(m)).collect();
+        let missing: Vec<&ClusterName> = act.before.ledgers.keys().filter(|m| !shown(m)).collect();
         let old = || act.world.state.workloads.values().filter(|w| w.submitted < act.before.led_since && w.finished.is_none());
         let waited = !recovery.restored && old().all(|w| self.released(act, &recovery, w)) && self.full_term_passed(leadership, act.now, act.world.config.term);
         if (recovery.members_unknown || !missing.is_empty()) && !waited {
@@ -343,7 +345,8 @@ impl Oracle {
 
     /// After faults healed: what has not ended.
     pub fn unfinished(&self, world: &World) -> Vec<String> {
-        let open = |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}", w.name, w.phase, w.legs));
+        let why = |uid: &Uid| world.explain(*uid, meridian_shared::time::Now::default()).map(|w| w.to_string()).unwrap_or_default();
+        let open = |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)));
         world.state.workloads.iter().filter_map(open).collect()
     }
 }
@@ -368,14 +371,14 @@ fn judge_place(world: &World, uid: Uid, cluster: &ClusterName, what: &str) -> Ve
 }
 
 /// P4: right after quota was reserved no queue uses more than its nominal quota.
-fn judge_quota(world: &World) -> Verdict {
+fn judge_quota(world: &World, reserved: &BTreeSet<String>) -> Verdict {
     let mut used: BTreeMap<String, i64> = BTreeMap::new();
     for w in world.state.workloads.values().filter(|w| w.phase.charged()) {
         let class = world.queues.class(w.class);
         let pods: i64 = class.gang.pod_sets.iter().map(|s| i64::from(s.count) * s.per_pod.get(GPU).copied().unwrap_or(0)).sum();
         *used.entry(class.queue.to_string()).or_insert(0) += pods;
     }
-    for (queue, used) in used {
+    for (queue, used) in used.into_iter().filter(|(queue, _)| reserved.contains(queue)) {
         let stored = world.state.catalog.get(&Key::global(Kind::ClusterQueue, &queue)).map(|s| &s.object.stored);
         let nominal = stored.and_then(|q| q["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"].as_i64());
         if nominal.is_some_and(|n| used > n) {

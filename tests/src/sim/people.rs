@@ -11,18 +11,13 @@ use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::Millis;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The accelerator that everything is about.
 pub(super) const GPU: &str = "nvidia.com/gpu";
 /// Name, region, jurisdiction.
-pub(super) const PLACES: [(&str, &str, &str); 5] = [
-    ("eu", "europe-west4", "EU"),
-    ("us", "us-east4", "US"),
-    ("asia", "asia-southeast1", "SG"),
-    ("north", "europe-north1", "EU"),
-    ("liar", "us-west1", "US"),
-];
+pub(super) const PLACES: [(&str, &str, &str); 5] =
+    [("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG"), ("north", "europe-north1", "EU"), ("liar", "us-west1", "US")];
 /// Index of the cluster that joins late, and of the one that lies.
 pub(super) const LATE: usize = 3;
 /// See [`LATE`].
@@ -68,6 +63,10 @@ pub(super) struct People {
     next_job: u64,
     /// What the newest answered change of an object said; `None` while it is unknown.
     pub(super) rules: BTreeMap<Key, Option<Value>>,
+    /// Objects of which a change was sent twice.
+    repeated: BTreeSet<Key>,
+    /// The newest request about an object.
+    newest: BTreeMap<Key, u64>,
     /// Clusters that were cordoned.
     pub(super) cordoned: Vec<usize>,
     /// Whether the extra rule stands.
@@ -240,6 +239,7 @@ impl Sim {
         self.people.next_request += 1;
         let id = self.people.next_request;
         for key in wish.keys() {
+            self.people.newest.insert(key.clone(), id);
             self.people.rules.insert(key, None);
         }
         self.people.requests.insert(id, Request { wish, tries: 0 });
@@ -251,6 +251,10 @@ impl Sim {
         let Some(request) = self.people.requests.get_mut(&id) else { return };
         request.tries += 1;
         let wish = request.wish.clone();
+        if request.tries > 1 {
+            let keys = wish.keys();
+            self.people.repeated.extend(keys);
+        }
         let input = self.input_of(wish);
         self.trace.say(self.now, || format!("people ask {id}: {}", self.people.requests[&id].wish));
         let at = self.now + self.chance.people.between(1, 5);
@@ -298,7 +302,9 @@ impl Sim {
             }
             (Wish::Objects(manifests), Reply::Written(_)) => {
                 for manifest in manifests {
-                    self.rule_is(key_of(manifest), Some(manifest.clone()));
+                    let key = key_of(manifest);
+                    let value = Some(manifest.clone()).filter(|_| !self.in_doubt(id, &key));
+                    self.rule_is(key, value);
                 }
             }
             _ => {}
@@ -308,6 +314,11 @@ impl Sim {
     fn rule_is(&mut self, key: Key, manifest: Option<Value>) {
         let busy = self.people.requests.values().any(|r| r.wish.keys().contains(&key));
         self.people.rules.insert(key, manifest.filter(|_| !busy).map(|m| object(&m).stored));
+    }
+
+    /// A request that was sent more than once may arrive again after its answer, and after later ones.
+    fn in_doubt(&self, id: u64, key: &Key) -> bool {
+        self.people.repeated.contains(key) || self.people.newest.get(key) != Some(&id)
     }
 }
 

@@ -144,17 +144,7 @@ impl Plan {
 
     /// A plan without any fault: what must simply work.
     pub fn calm(seed: u64) -> Self {
-        Self {
-            faults: BTreeMap::new(),
-            liar: false,
-            late_joiner: false,
-            lose: 0,
-            duplicate: 0,
-            stray: 0,
-            delay_max: 10,
-            commit_max: 3,
-            ..Self::of(seed)
-        }
+        Self { faults: BTreeMap::new(), liar: false, late_joiner: false, lose: 0, duplicate: 0, stray: 0, delay_max: 10, commit_max: 3, ..Self::of(seed) }
     }
 
     /// The plan of a seed that looks for one planted bug: the faults under which its rule matters are always there.
@@ -166,7 +156,9 @@ impl Plan {
             Bug::NewLedgerFrees => &[(Fault::StoreLost, 10_000)],
             Bug::TransmissionReused | Bug::AgentCountsFromArrival => &[(Fault::NetSlow, 5_000), (Fault::NetCut, 8_000)],
             Bug::FenceReused | Bug::AnyFenceFrees => &[(Fault::NetCut, 8_000), (Fault::MachineReboot, 15_000), (Fault::AgentKill, 10_000)],
-            Bug::StartBeforeDurable | Bug::EndForgotten | Bug::UnknownStopForgotten => &[(Fault::AgentKill, 5_000), (Fault::NetCut, 8_000), (Fault::ManagerKill, 10_000)],
+            Bug::StartBeforeDurable | Bug::EndForgotten | Bug::UnknownStopForgotten => {
+                &[(Fault::AgentKill, 5_000), (Fault::NetCut, 8_000), (Fault::ManagerKill, 10_000)]
+            }
             Bug::RepeatedGrantRefused => &[(Fault::NetCut, 5_000), (Fault::NetSlow, 5_000)],
             Bug::MissingFrees => &[(Fault::NetSlow, 5_000), (Fault::AgentKill, 8_000), (Fault::ManagerKill, 6_000)],
             Bug::ManagerCountsFromAcknowledgement | Bug::NoDriftBound | Bug::DeadlineMovesBack => &[(Fault::NetCut, 6_000)],

@@ -20,9 +20,8 @@ pub(super) fn verdict(world: &World, uid: Uid, cluster: &ClusterName) -> Result<
         let any_written = criteria.iter().any(|c| applies.get(c).is_some());
         let by_name = lists(&applies["namespaces"], &class.namespace);
         let selector = &applies["namespaceSelector"]["matchLabels"];
-        let by_label = selector.as_object().is_some_and(|wanted| {
-            !wanted.is_empty() && wanted.iter().all(|(k, v)| labels.as_ref().and_then(|l| l.get(k)) == Some(v))
-        });
+        let by_label =
+            selector.as_object().is_some_and(|wanted| !wanted.is_empty() && wanted.iter().all(|(k, v)| labels.as_ref().and_then(|l| l.get(k)) == Some(v)));
         let by_queue = lists(&applies["queues"], &class.queue);
         if any_written && !(by_name || by_label || by_queue) {
             continue;

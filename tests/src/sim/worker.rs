@@ -320,8 +320,7 @@ impl Sim {
     /// P2: no two attempts of one uid are alive at any instant, wherever.
     pub(super) fn judge_alone(&mut self, uid: Uid) {
         let machines = self.machines.iter().enumerate().filter(|(_, m)| m.honest && !m.clock.is_frozen());
-        let alive: Vec<(usize, Fence)> =
-            machines.flat_map(|(i, m)| m.runner.alive().filter(|(u, _)| *u == uid).map(move |(_, f)| (i, f))).collect();
+        let alive: Vec<(usize, Fence)> = machines.flat_map(|(i, m)| m.runner.alive().filter(|(u, _)| *u == uid).map(move |(_, f)| (i, f))).collect();
         if alive.len() > 1 && !self.oracle.is_exempt(uid) {
             self.judge(broken("P2", format!("{uid} runs twice: {alive:?} (machine, fence)")));
         }
@@ -333,7 +332,8 @@ impl Sim {
             let gpus = self.oracle.jobs.get(uid).map_or(0, |j| j.gpus);
             run.placement.iter().for_each(|pod| *used.entry(&pod.node).or_insert(0) += gpus);
         }
-        let over = used.iter().find(|(_, gpus)| **gpus > NODE_GPUS).map(|(node, gpus)| format!("node `{node}` of machine {machine} runs {gpus} of {NODE_GPUS}"));
+        let over =
+            used.iter().find(|(_, gpus)| **gpus > NODE_GPUS).map(|(node, gpus)| format!("node `{node}` of machine {machine} runs {gpus} of {NODE_GPUS}"));
         // A store that was lost leaves gangs that its successor doesn't know.
         if let Some(words) = over.filter(|_| !self.forgetful.contains(&machine)) {
             self.judge(broken("P4", words));

@@ -17,10 +17,13 @@
 
 mod commands;
 pub mod durable;
+mod essence;
 pub mod ledger;
 pub mod leg;
 mod link;
 mod runs;
+
+pub use essence::VERSIONS;
 
 use durable::{Durable, StoreOp};
 use ledger::{Ledger, NodeSpec, PodPlacement};
@@ -30,7 +33,7 @@ use meridian_shared::lease::AgentLease;
 use meridian_shared::mac::Mac;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{End, EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -293,6 +296,8 @@ pub struct Agent {
     offers: BTreeMap<OfferId, OpenOffer>,
     withdrawn: BTreeSet<OfferId>,
     runs: BTreeMap<Uid, LiveRun>,
+    /// Attempts without a place in `runs` that the runner was asked to stop, with the end to tell once it has.
+    strangers: BTreeMap<(Uid, Fence), End>,
     // the link
     transmissions: u64,
     sent: BTreeMap<u64, Mono>,

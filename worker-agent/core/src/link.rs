@@ -18,10 +18,10 @@ const BASES_MAX: usize = 8;
 /// What was reported of the ledger, version by version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CapacityReports {
-    revision: Option<u64>,
-    version: u64,
-    acknowledged: u64,
-    bases: BTreeMap<u64, Vec<Block>>,
+    pub(crate) revision: Option<u64>,
+    pub(crate) version: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) bases: BTreeMap<u64, Vec<Block>>,
 }
 
 impl Agent {
@@ -79,7 +79,9 @@ impl Agent {
         let mut ends: Vec<_> = self
             .durable
             .tombstones
-            .values()
+            .iter()
+            .filter(|(key, _)| !self.strangers.contains_key(key))
+            .map(|(_, t)| t)
             .filter(|t| t.acknowledged.is_none_or(|(leadership, record, _)| !known(leadership, record)))
             .map(|t| t.end.clone())
             .take(ENDS_MAX + 1)
