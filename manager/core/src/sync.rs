@@ -100,7 +100,7 @@ impl Turn<'_> {
         }
     }
 
-    fn claims(&self) -> bool {
+    pub(crate) fn claims(&self) -> bool {
         self.now.mono < self.world.live.claim_until || self.world.config.planted.has(Bug::AnswersWithoutClaim)
     }
 
