@@ -4,11 +4,13 @@
 //! A process that ends without having been killed by the test is a failure of its own.
 
 use super::door::Door;
-use super::processes;
+use super::processes::{self, Process};
 use super::stage::{Stage, until};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Child;
@@ -23,6 +25,8 @@ pub(super) const KUBECONFIG: &str = "manager/admin.kubeconfig";
 /// The lease term: the shortest at which the protocol's numbers fit with a restart in between.
 pub(super) const TERM: Duration = Duration::from_secs(8);
 const TERM_FLAG: &str = "8s";
+/// A workload's guards are killed so often at most.
+const LOSSES_MAX: u32 = 2;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a member is made to be.
@@ -46,6 +50,8 @@ struct Member {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     pub(super) manager_kills: u32,
+    /// Of these, those that lost the journal's mark too, so that the next start went through recovery.
+    pub(super) marks_lost: u32,
     pub(super) agent_kills: u32,
     pub(super) manager_pauses: u32,
     pub(super) agent_pauses: u32,
@@ -57,6 +63,9 @@ pub(super) struct Tally {
 pub(super) struct Crew<'s> {
     stage: &'s Stage,
     listen: String,
+    mark: PathBuf,
+    /// Killed guards, by the directory of their workload.
+    losses: BTreeMap<OsString, u32>,
     members: BTreeMap<&'static str, Member>,
     pub(super) tally: Tally,
 }
@@ -66,10 +75,11 @@ impl<'s> Crew<'s> {
     pub(super) async fn start(stage: &'s Stage, fleet: &str) -> Self {
         // Agents keep the manager's address, so it must be the same after every restart.
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let mut crew = Self { stage, listen, members: BTreeMap::new(), tally: Tally::default() };
+        let mut crew = Self { stage, listen, mark: PathBuf::new(), losses: BTreeMap::new(), members: BTreeMap::new(), tally: Tally::default() };
         stage.write("fleet.yaml", fleet);
         crew.launch(MANAGER, true);
         let door = crew.door().await;
+        crew.mark = crew.find_mark();
         for (name, region, jurisdiction) in CLUSTERS {
             let printed = stage.meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction]).await.ok();
             // The printed command, word by word, as an operator would paste it over there.
@@ -133,6 +143,21 @@ impl<'s> Crew<'s> {
         *(if name == MANAGER { &mut self.tally.manager_kills } else { &mut self.tally.agent_kills }) += 1;
     }
 
+    /// Removes the journal's mark from shared memory, as a restart of the whole machine would: the next manager can't take the
+    /// short cut and must ask every agent what it runs. Only for a manager that is down.
+    pub(super) fn lose_mark(&mut self) {
+        assert!(matches!(self.members[MANAGER].condition, Condition::Down(_)));
+        std::fs::remove_file(&self.mark).unwrap();
+        self.tally.marks_lost += 1;
+    }
+
+    fn find_mark(&self) -> PathBuf {
+        let files = format!("/proc/{}/fd", self.members[MANAGER].child.id().unwrap());
+        let open = std::fs::read_dir(files).unwrap().filter_map(|e| std::fs::read_link(e.unwrap().path()).ok());
+        let mut marks = open.filter(|path| path.extension().is_some_and(|e| e == "mark"));
+        marks.next().expect("a manager keeps its mark open")
+    }
+
     /// Stops a member's clock hand, so to say: it does nothing for `away`, and doesn't notice.
     pub(super) fn pause(&mut self, name: &'static str, away: Duration) {
         let member = self.members.get_mut(name).unwrap();
@@ -141,11 +166,15 @@ impl<'s> Crew<'s> {
         *(if name == MANAGER { &mut self.tally.manager_pauses } else { &mut self.tally.agent_pauses }) += 1;
     }
 
-    /// Kills one guard, the `which`th of those that there are, if there are any.
+    /// Kills one guard, the `which`th of those that there are, if there are any. A workload is spared after its second loss:
+    /// its back-off doubles with each, and the test wants its end.
     pub(super) fn kill_a_guard(&mut self, which: u64) {
-        let guards: Vec<_> = self.stage.processes().into_iter().filter(|p| p.name == "meridian-guard").collect();
+        let workload = |guard: &Process| guard.place.parent().map(|of_uid| of_uid.as_os_str().to_owned()).unwrap_or_default();
+        let mut guards: Vec<Process> = self.stage.processes().into_iter().filter(|p| p.name == "meridian-guard").collect();
+        guards.retain(|guard| self.losses.get(&workload(guard)).is_none_or(|losses| *losses < LOSSES_MAX));
         if let Some(guard) = usize::try_from(which).ok().and_then(|w| guards.get(w % guards.len().max(1))) {
             processes::send(guard.pid, Signal::KILL);
+            *self.losses.entry(workload(guard)).or_default() += 1;
             self.tally.guard_kills += 1;
         }
     }
@@ -189,5 +218,12 @@ impl<'s> Crew<'s> {
             let status = status.unwrap_or_else(|_| panic!("{name} doesn't end when it is asked to")).unwrap();
             assert!(status.success(), "{name} ended with {status}");
         }
+    }
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        // It lies outside the stage's place.
+        let _ = std::fs::remove_file(&self.mark);
     }
 }

@@ -55,6 +55,12 @@ impl Door {
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
 
+    /// A body that is no JSON.
+    pub(super) async fn text(&self, path: &str) -> Result<String, String> {
+        let answer = self.http.get(format!("{}{path}", self.server)).send().await.map_err(|e| format!("{e:?}"))?;
+        answer.text().await.map_err(|e| format!("{e:?}"))
+    }
+
     /// Every object of a path, over all pages.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<Value>, String> {
         let (mut items, mut next) = (Vec::new(), String::new());

@@ -68,6 +68,7 @@ spec: {clusterQueue: small}
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a whole fleet of processes and keeps both cores busy for minutes: cargo test -p meridian --test real -- --ignored"]
 async fn whatever_is_killed_every_gang_ends_once_and_never_runs_twice_at_a_time() {
     let count = number("MERIDIAN_FAULTS_GANGS").map_or(GANGS_DEFAULT, |n| usize::try_from(n).unwrap());
     let seed = number("MERIDIAN_FAULTS_SEED").unwrap_or(SEED_DEFAULT);
@@ -84,11 +85,12 @@ async fn whatever_is_killed_every_gang_ends_once_and_never_runs_twice_at_a_time(
     let mut watching = JoinSet::new();
     watching.spawn(watch(door.clone(), Arc::clone(&history)));
     let mut clients = submit(&door, count, seed, &proofs);
-    chaos(&mut crew, Dice::new(seed, 1), &proofs).await;
+    Chaos { crew: &mut crew, dice: Dice::new(seed, 1), spared_until: Instant::now() }.go_on(&proofs).await;
     crew.heal();
     let acknowledged = acknowledged(&mut clients).await;
     assert_eq!(acknowledged.len(), count, "every submission was acknowledged in the end");
     let jobs = ends(&mut crew, &door, count).await;
+    let over = attempts_over(&door).await;
     watching.shutdown().await;
 
     history.lock().unwrap().judge(&jobs, &acknowledged);
@@ -97,10 +99,11 @@ async fn whatever_is_killed_every_gang_ends_once_and_never_runs_twice_at_a_time(
     only_the_crew_is_left(&stage).await;
     stage.meridian(&["audit", "verify"]).await.ok();
     let tally = crew.tally;
-    summary(tally, &jobs, twice);
+    no_bug_was_met(&stage, &door).await;
+    summary(tally, &jobs, &over, &acknowledged, twice);
     crew.stop().await;
     stage.nothing_left().await;
-    exercised(tally, &jobs, count);
+    exercised(tally, &over, count);
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -145,37 +148,63 @@ async fn acknowledged(clients: &mut JoinSet<Vec<(String, Option<String>)>>) -> B
     all
 }
 
-/// Faults at random times, until [`CHAOS`] is over. The first agent that is paused sleeps through its leases' lapse.
-async fn chaos(crew: &mut Crew<'_>, mut dice: Dice, proofs: &Path) {
-    let end = Instant::now() + CHAOS;
-    let mut next = Instant::now();
-    while Instant::now() < end {
-        let now = Instant::now();
-        crew.tend(now);
-        assert_eq!(gangs::overlaps(proofs), "", "two runs of one workload at a time");
-        if now >= next {
-            one_fault(crew, &mut dice).await;
-            next = now + Duration::from_millis(dice.between(300, 1_500));
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+/// Faults at random times.
+struct Chaos<'c, 's> {
+    crew: &'c mut Crew<'s>,
+    dice: Dice,
+    /// Until then nothing happens to the manager: a new leadership counts every lease from its own start, so that under a
+    /// manager that is always killed again no lease ever lapses.
+    spared_until: Instant,
 }
 
-async fn one_fault(crew: &mut Crew<'_>, dice: &mut Dice) {
-    let agents = crew.agents_up();
-    let agent = agents.get(usize::try_from(dice.below(CLUSTERS.len() as u64)).unwrap()).copied();
-    // Longer than a term, so that leases lapse and gangs start elsewhere; drawn rarely, and always for the first pause.
-    let through_a_lapse = TERM + Duration::from_secs(3);
-    let long = dice.below(6) == 0;
-    match (dice.below(20), agent) {
-        (0..=5, _) if crew.up_for(MANAGER, MANAGER_RUNS_FOR) => crew.kill(MANAGER, Duration::from_millis(dice.between(0, 1_000))).await,
-        (6..=12, Some(agent)) => crew.kill(agent, if long { through_a_lapse } else { Duration::from_millis(dice.between(0, 2_000)) }).await,
-        (13..=15, Some(agent)) => {
-            let first = crew.tally.agent_pauses == 0;
-            crew.pause(agent, if long || first { through_a_lapse } else { Duration::from_millis(dice.between(200, 3_000)) });
+impl Chaos<'_, '_> {
+    async fn go_on(mut self, proofs: &Path) {
+        let end = Instant::now() + CHAOS;
+        let mut next = Instant::now();
+        while Instant::now() < end {
+            let now = Instant::now();
+            self.crew.tend(now);
+            assert_eq!(gangs::overlaps(proofs), "", "two runs of one workload at a time");
+            if now >= next {
+                self.one_fault().await;
+                next = now + Duration::from_millis(self.dice.between(300, 1_500));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        (16, _) if crew.up_for(MANAGER, MANAGER_RUNS_FOR) => crew.pause(MANAGER, Duration::from_millis(dice.between(200, 3_000))),
-        _ => crew.kill_a_guard(dice.below(1 << 16)),
+    }
+
+    async fn one_fault(&mut self) {
+        let agents = self.crew.agents_up();
+        let agent = agents.get(usize::try_from(self.dice.below(CLUSTERS.len() as u64)).unwrap()).copied();
+        let manager = self.crew.up_for(MANAGER, MANAGER_RUNS_FOR) && Instant::now() >= self.spared_until;
+        match (self.dice.below(20), agent) {
+            (0..=5, _) if manager => {
+                let away = Duration::from_millis(self.dice.between(0, 1_000));
+                self.crew.kill(MANAGER, away).await;
+                if self.dice.below(3) == 0 {
+                    self.crew.lose_mark();
+                }
+            }
+            (6..=7, _) if manager => self.crew.pause(MANAGER, Duration::from_millis(self.dice.between(200, 3_000))),
+            (8..=12, Some(agent)) => {
+                let away = self.away(2_000, false);
+                self.crew.kill(agent, away).await;
+            }
+            (13..=16, Some(agent)) => {
+                let away = self.away(3_000, self.crew.tally.agent_pauses == 0);
+                self.crew.pause(agent, away);
+            }
+            _ => self.crew.kill_a_guard(self.dice.below(1 << 16)),
+        }
+    }
+
+    /// How long an agent is away: mostly a moment, now and then, or where it must be, through the lapse of all its leases.
+    fn away(&mut self, millis_max: u64, must_lapse: bool) -> Duration {
+        let through_a_lapse = TERM + Duration::from_secs(3);
+        if must_lapse {
+            self.spared_until = Instant::now() + through_a_lapse;
+        }
+        if must_lapse || self.dice.below(8) == 0 { through_a_lapse } else { Duration::from_millis(self.dice.between(0, millis_max)) }
     }
 }
 
@@ -301,18 +330,43 @@ async fn only_the_crew_is_left(stage: &Stage) {
     .await;
 }
 
-fn summary(tally: Tally, jobs: &BTreeMap<String, Value>, twice: usize) {
+/// How the attempts of all workloads were over, in the manager's words, and how often.
+async fn attempts_over(door: &Door) -> BTreeMap<String, usize> {
+    let mut over = BTreeMap::new();
+    for workload in door.list("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads").await.unwrap() {
+        for attempt in workload["status"]["meridian"]["history"].as_array().into_iter().flatten() {
+            let end = attempt["end"].as_str().unwrap_or("not over");
+            *over.entry(end.split(':').next().unwrap_or(end).to_owned()).or_default() += 1;
+        }
+    }
+    over
+}
+
+/// No thread of any process panicked, and the manager found nothing wrong with itself.
+async fn no_bug_was_met(stage: &Stage, door: &Door) {
+    if let Some((log, line)) = stage.log_lines("panicked").into_iter().next() {
+        panic!("{log}: {line}");
+    }
+    let metrics = door.text("/metrics").await.unwrap();
+    let broken = metrics.lines().find(|line| line.starts_with("meridian_invariant_violations_total"));
+    assert!(broken.is_some_and(|line| line.ends_with(" 0")), "{broken:?}");
+}
+
+fn summary(tally: Tally, jobs: &BTreeMap<String, Value>, over: &BTreeMap<String, usize>, acknowledged: &BTreeMap<String, Option<String>>, twice: usize) {
     let mut by_attempts: BTreeMap<usize, usize> = BTreeMap::new();
     jobs.values().for_each(|job| *by_attempts.entry(attempts(job)).or_default() += 1);
     eprintln!("{tally:?}");
-    eprintln!("gangs by attempts: {by_attempts:?}; ran to the end more than once, one after the other: {twice}");
+    eprintln!("gangs by attempts: {by_attempts:?}; how attempts were over: {over:?}");
+    let repeated = acknowledged.values().filter(|uid| uid.is_none()).count();
+    eprintln!("submissions whose first answer was lost: {repeated}; gangs that ran to the end again after their first run's end was lost: {twice}");
 }
 
 /// A run that did little proves little.
-fn exercised(tally: Tally, jobs: &BTreeMap<String, Value>, count: usize) {
-    assert!(tally.manager_kills >= 4 && tally.agent_kills >= 6 && tally.agent_pauses >= 1 && tally.restarts >= 10, "{tally:?}");
+fn exercised(tally: Tally, over: &BTreeMap<String, usize>, count: usize) {
+    let Tally { manager_kills, agent_kills, agent_pauses, guard_kills, restarts, .. } = tally;
+    assert!(manager_kills >= 3 && agent_kills >= 4 && agent_pauses >= 1 && restarts >= 7, "{tally:?}");
     if count >= GANGS_DEFAULT {
-        assert!(tally.guard_kills >= 1, "{tally:?}");
-        assert!(jobs.values().any(|job| attempts(job) > 1), "no gang needed a second attempt");
+        assert!(guard_kills >= 1, "{tally:?}");
+        assert!(over.contains_key("the lease lapsed"), "no lease lapsed: {over:?}");
     }
 }

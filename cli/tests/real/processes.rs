@@ -2,7 +2,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// No environment or command line is read beyond this; the mark is in the first bytes.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -15,6 +15,8 @@ pub(super) struct Process {
     pub(super) name: String,
     /// Its command line, with spaces.
     pub(super) line: String,
+    /// Its working directory; a guard's ends with the uid and the fence of its run.
+    pub(super) place: PathBuf,
 }
 
 /// Every living process that has `mark` in its environment, its command line or its working directory.
@@ -39,7 +41,7 @@ fn read(pid: i32, mark: &[u8]) -> Option<Process> {
     let marked = [line.as_slice(), place.as_os_str().as_encoded_bytes(), &environment].iter().any(|text| holds(text, mark));
     let name = fs::read_to_string(dir.join("comm")).unwrap_or_default().trim_end().to_owned();
     let line = String::from_utf8_lossy(&line).replace('\0', " ");
-    marked.then_some(Process { pid, name, line })
+    marked.then_some(Process { pid, name, line, place })
 }
 
 fn holds(text: &[u8], mark: &[u8]) -> bool {

@@ -116,9 +116,22 @@ impl Stage {
         .await;
     }
 
-    fn show_logs(&self) {
+    fn logs(&self) -> impl Iterator<Item = PathBuf> {
         let files = std::fs::read_dir(&self.root).into_iter().flatten().flatten().map(|e| e.path());
-        for path in files.filter(|p| p.extension().is_some_and(|e| e == "log")) {
+        files.filter(|p| p.extension().is_some_and(|e| e == "log"))
+    }
+
+    /// Lines of the logs that hold `word`, each with its log's name.
+    pub(super) fn log_lines(&self, word: &str) -> Vec<(String, String)> {
+        let lines = |path: PathBuf| {
+            let (name, text) = (path.display().to_string(), std::fs::read_to_string(&path).unwrap_or_default());
+            text.lines().filter(|line| line.contains(word)).map(|line| (name.clone(), line.to_owned())).collect::<Vec<_>>()
+        };
+        self.logs().flat_map(lines).collect()
+    }
+
+    fn show_logs(&self) {
+        for path in self.logs() {
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             eprintln!("--- the end of {}", path.display());

@@ -30,7 +30,6 @@ impl World {
                 recovery: None,
                 recovery_since: RecordNumber(0),
                 behind: false,
-                classes: 0,
                 rules: RecordNumber(0),
                 rules_doubted: None,
                 catalog: Catalog::default(),
@@ -170,7 +169,6 @@ impl World {
 
     fn absorb_submitted(&mut self, number: RecordNumber, submission: &Submission) {
         let class = self.queues.intern(&submission.class);
-        self.state.classes = self.queues.interned();
         let workload = Workload::new(submission, class, number);
         self.names.insert((submission.namespace.clone(), submission.name.clone()), submission.uid);
         self.queues.wait(class, Place::new(workload.priority, workload.submitted, submission.uid));
@@ -404,9 +402,8 @@ impl World {
     }
 
     /// Rebuilds every cache from `state`, after a snapshot was read.
-    pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>) {
-        self.queues.restore(classes);
-        self.queues.intern_from(self.state.classes);
+    pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>, next: crate::queues::ClassId) {
+        self.queues.restore(classes, next);
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {
             let w = &self.state.workloads[&uid];

@@ -44,6 +44,7 @@ struct Score {
 impl Turn<'_> {
     pub(crate) fn end_of_batch(&mut self) {
         self.on_time();
+        self.world.live.clusters.values_mut().for_each(|live| live.rooms.refresh());
         if std::mem::take(&mut self.world.live.dirty) {
             self.schedule();
         }

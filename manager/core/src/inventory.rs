@@ -217,14 +217,16 @@ impl Turn<'_> {
         }
     }
 
+    /// Takes a higher epoch than what was shown. Whoever wrote that may still be alive, so this journal counts as a copy.
     pub(crate) fn above(&mut self, foreign: Vec<(Leadership, RecordNumber)>, shown: &Shown) {
         let newest_rules = self.foreign(shown).into_iter().map(|(_, r)| r.rules).max();
         let ours = self.world.state.leadership;
         let epoch = foreign.iter().map(|(l, _)| l.epoch).max().unwrap_or(0).max(ours.epoch) + 1;
         // The id must differ from every other start's: it is derived from what only this moment knows.
         let id = meridian_shared::backoff::splitmix(ours.id ^ epoch ^ self.now.mono.0.rotate_left(32) ^ self.now.wall.0.unsigned_abs());
-        // What is open stays open with all that it was opened for.
-        let open = self.world.state.recovery.clone().unwrap_or(RecoveryStart { restored: false, members_unknown: false });
+        // What is open stays open with all that it was opened for; and somebody else may still speak for these records.
+        let members_unknown = self.world.state.recovery.as_ref().is_some_and(|r| r.members_unknown);
+        let open = RecoveryStart { restored: true, members_unknown };
         let known: BTreeSet<Leadership> = self.world.state.ranges.iter().map(|(l, _, _)| *l).collect();
         let foreign: Vec<_> = foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
         let had_rules = self.world.state.rules;

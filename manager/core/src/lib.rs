@@ -18,6 +18,7 @@
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
 //! | [`explain`], [`view`] | the reasons in words, and objects as readers see them |
 //! | [`audit`] | the hash chain |
+//! | `essence` | what later behaviour depends on, for a model checker |
 //! | `check` | recounts and cross-references, after every step of a simulation |
 
 #![warn(missing_docs)]
@@ -27,6 +28,7 @@ pub mod audit;
 pub mod catalog;
 mod check;
 mod dispatch;
+mod essence;
 pub mod explain;
 pub mod input;
 mod inventory;
@@ -150,9 +152,6 @@ pub struct State {
     pub rules: RecordNumber,
     /// Rules newer than ours were shown: nothing is offered until a person confirms.
     pub rules_doubted: Option<RecordNumber>,
-    /// Classes interned so far: a replay from a snapshot must go on where a replay from the beginning would.
-    #[serde(default)]
-    pub classes: u32,
     /// Objects.
     pub catalog: Catalog,
     /// Clusters that ever had a session.
@@ -455,19 +454,19 @@ impl World {
     /// Everything durable as bytes: what a journal keeps instead of the records before it.
     pub fn snapshot(&self) -> Vec<u8> {
         let classes: Vec<(ClassId, &record::Class)> = self.queues.classes().map(|(id, class)| (id, &**class)).collect();
-        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes)).expect("our own types serialise")
+        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes, self.queues.next_class())).expect("our own types serialise")
     }
 
     /// The world of a snapshot.
     pub fn restore(bytes: &[u8], config: Config) -> Result<Self, String> {
-        let (version, state, classes): (u32, State, Vec<(ClassId, record::Class)>) =
+        let (version, state, classes, next): (u32, State, Vec<(ClassId, record::Class)>, ClassId) =
             serde_json::from_slice(bytes).map_err(|e| format!("the snapshot can't be read: {e}"))?;
         if version != SNAPSHOT_VERSION {
             return Err(format!("the snapshot has version {version}, this manager reads version {SNAPSHOT_VERSION}"));
         }
         let mut world = Self::empty(state.journal, config);
         world.state = state;
-        world.recount(classes);
+        world.recount(classes, next);
         Ok(world)
     }
 
@@ -497,6 +496,12 @@ impl World {
         }
         let released = !recovery.restored && workload.on_loss == OnLoss::Fence && ManagerLease::from_composed(self.live.led_at, workload.term).lapsed(now);
         !released
+    }
+
+    /// Whether this journal is a copy, and its original may still speak for this workload: it is then neither renewed nor
+    /// called lapsed. Nobody else knows what this leadership minted.
+    pub(crate) fn disputed(&self, workload: &Workload) -> bool {
+        self.state.recovery.as_ref().is_some_and(|r| r.restored) && workload.submitted < self.state.led_since
     }
 
     /// The workload behind a job's name.

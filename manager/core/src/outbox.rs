@@ -90,6 +90,11 @@ impl Outbox {
         self.queue.iter().any(wanted)
     }
 
+    /// Everything: what waits, its first number, what was sent, and when.
+    pub(crate) fn parts(&self) -> (&VecDeque<Said>, u64, u64, Mono) {
+        (&self.queue, self.first, self.sent_through, self.sent_at)
+    }
+
     /// Number of the newest command.
     pub fn last(&self) -> u64 {
         self.first + self.queue.len() as u64 - 1

@@ -106,6 +106,7 @@ impl Turn<'_> {
     }
 
     pub(crate) fn close_recovery(&mut self, by: Actor) {
+        let copy = self.world.state.recovery.as_ref().is_some_and(|r| r.restored);
         let entry = Entry {
             action: "recovery-closed".into(),
             subject: self.world.state.leadership.to_string(),
@@ -117,6 +118,11 @@ impl Turn<'_> {
         self.record(Record::RecoveryClosed { by: by.clone() });
         self.audit(by, entry);
         self.world.live.awaited.clear();
+        if copy {
+            // Until now the original may have renewed what this copy only knows of.
+            self.world.live.leases.values_mut().for_each(|l| l.lease.compose(self.now.mono));
+            self.world.live.due = self.now.mono;
+        }
         self.stop_unconfirmed();
         self.stir();
     }

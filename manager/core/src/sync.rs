@@ -100,7 +100,7 @@ impl Turn<'_> {
         }
     }
 
-    fn claims(&self) -> bool {
+    pub(crate) fn claims(&self) -> bool {
         self.now.mono < self.world.live.claim_until || self.world.config.planted.has(Bug::AnswersWithoutClaim)
     }
 
@@ -151,6 +151,10 @@ impl Turn<'_> {
             let replaced = known.is_some_and(|(has, _, _)| has != ledger);
             self.record(Record::SessionOpened { cluster: cluster.clone(), ledger, session });
             if known.is_none() {
+                if self.world.state.recovery.is_some() {
+                    // A journal that is older than it looks may have forgotten this cluster, and what runs there.
+                    self.world.live.awaited.insert(cluster.clone());
+                }
                 // The others must hear its name.
                 self.out.wake.extend(self.world.live.clusters.keys().cloned());
             }
@@ -538,6 +542,8 @@ impl Turn<'_> {
                     && leg.accepted
                     && leg.ledger == ledger
                     && workload.phase != Phase::Stopping
+                    // A copy renews only once every cluster follows it: its original counts on the silence of those that do.
+                    && !self.world.disputed(workload)
                     && !lease.lease.lapsed(now)
                     && silent_for < lease::silence(workload.term)
                     && now.since(lease.composed) >= Millis(workload.term.0 / 32);

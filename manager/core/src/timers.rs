@@ -17,7 +17,8 @@ const FORGET_MAX: usize = 1_000;
 impl Turn<'_> {
     pub(crate) fn on_time(&mut self) {
         let now = self.now.mono;
-        if now >= self.world.live.due {
+        // Without a valid claim somebody else may lead: nothing is decided about leases then (simulation seed 656).
+        if now >= self.world.live.due && self.claims() {
             self.lapse();
         }
         let rested: Vec<Uid> = self.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
@@ -60,7 +61,8 @@ impl Turn<'_> {
         let mut due = Mono(u64::MAX);
         for (fence, lease) in &self.world.live.leases {
             let Some(workload) = self.world.state.workloads.get(&lease.uid) else { continue };
-            if workload.on_loss == OnLoss::Fence {
+            // Beside a copy the original may go on renewing.
+            if workload.on_loss == OnLoss::Fence && !self.world.disputed(workload) {
                 if lease.lease.lapsed(now) {
                     lapsed.push((lease.uid, *fence));
                     continue;

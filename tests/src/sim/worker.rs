@@ -243,6 +243,7 @@ impl Sim {
         let sound = agent.check();
         let follows = agent.durable().follows;
         self.judge(sound.or_else(|words| broken("Agent::check", words)));
+        // Only what became durable was followed: an agent that dies before that has never said so.
         if self.failure.is_none() && self.keep(a, store) {
             self.judge_following(a, follows);
             self.perform(a, effects);

@@ -17,10 +17,13 @@
 
 mod commands;
 pub mod durable;
+mod essence;
 pub mod ledger;
 pub mod leg;
 mod link;
 mod runs;
+
+pub use essence::VERSIONS;
 
 use durable::{Durable, StoreOp};
 use ledger::{Ledger, NodeSpec, PodPlacement};

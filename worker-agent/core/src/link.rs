@@ -18,10 +18,10 @@ const BASES_MAX: usize = 8;
 /// What was reported of the ledger, version by version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct CapacityReports {
-    revision: Option<u64>,
-    version: u64,
-    acknowledged: u64,
-    bases: BTreeMap<u64, Vec<Block>>,
+    pub(crate) revision: Option<u64>,
+    pub(crate) version: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) bases: BTreeMap<u64, Vec<Block>>,
 }
 
 impl Agent {

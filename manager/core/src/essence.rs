@@ -1,0 +1,198 @@
+//! What the later behaviour of a world depends on, and nothing else: how a model checker knows two worlds as one.
+//!
+//! Left out are words for people, counters for metrics, the audit chain, calendar moments, the objects (they change only
+//! together with the number of the newest rule) and how long ago something happened once no rule asks any more. Every
+//! struct is taken apart field by field, so that a new field has to be judged here.
+
+use crate::outbox::Outbox;
+use crate::{Lease, Leg, Live, LiveCluster, Orphan, State, Workload, World};
+use meridian_shared::ids::ClusterName;
+use meridian_shared::lease::{ManagerLease, silence};
+use meridian_shared::time::{Millis, Mono};
+use std::hash::{Hash, Hasher};
+
+/// A moment that matters only while it is ahead.
+fn ahead(now: Mono, at: Mono, into: &mut impl Hasher) {
+    at.since(now).hash(into);
+}
+
+/// A moment whose age matters up to `most`.
+fn age(now: Mono, at: Mono, most: Millis, into: &mut impl Hasher) {
+    now.since(at).min(most).hash(into);
+}
+
+impl World {
+    /// Feeds the essence of this world at `now` to `into`. Only the order of a cluster's transmissions matters, so `number`
+    /// may tell their numbers from others.
+    pub fn hash_essence(&self, now: Mono, number: &dyn Fn(&ClusterName, u64) -> u64, into: &mut impl Hasher) {
+        let Self { state, live, config: _, queues: _, names: _, loads: _ } = self;
+        hash_state(state, into);
+        hash_live(live, now, self.longest_memory(), number, into);
+    }
+
+    /// No rule asks whether something is older than this.
+    fn longest_memory(&self) -> Millis {
+        let longest = self.state.workloads.values().map(|w| w.term).max().unwrap_or(self.config.term).max(self.config.term);
+        longest + meridian_shared::lease::drift(longest)
+    }
+}
+
+fn hash_state(state: &State, into: &mut impl Hasher) {
+    let State {
+        journal,
+        last,
+        leadership,
+        led_since,
+        ranges,
+        recovery,
+        rules,
+        rules_doubted,
+        catalog: _,
+        members,
+        tokens: _,
+        workloads,
+        orphans,
+        audit: _,
+        offers,
+        grants,
+    } = state;
+    (journal, last, leadership, led_since, ranges, recovery).hash(into);
+    (rules, rules_doubted, members, offers, grants).hash(into);
+    workloads.len().hash(into);
+    for (uid, workload) in workloads {
+        uid.hash(into);
+        hash_workload(workload, into);
+    }
+    for (key, Orphan { cluster, ledger, run }) in orphans {
+        (key, cluster, ledger, run).hash(into);
+    }
+}
+
+fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
+    let Workload {
+        namespace: _,
+        name: _,
+        class: _,
+        priority: _,
+        body: _,
+        term: _,
+        on_loss: _,
+        ttl: _,
+        created: _,
+        submitted,
+        phase,
+        since: _,
+        changed: _,
+        flavors: _,
+        legs,
+        fence,
+        attempts,
+        pod_failures,
+        ran,
+        started: _,
+        stopping,
+        deletion,
+        finished,
+        refusals: _,
+        history: _,
+    } = workload;
+    (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
+    (deletion.is_some(), finished.as_ref().map(|f| f.succeeded)).hash(into);
+    for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _ }) in legs {
+        (offer, cluster, ledger, state, fence, accepted).hash(into);
+    }
+}
+
+fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterName, u64) -> u64, into: &mut impl Hasher) {
+    let Live {
+        led_at,
+        claim_until,
+        clusters,
+        leases,
+        due: _,
+        awaited,
+        why: _,
+        blocked: _,
+        refused,
+        audited: _,
+        not_before,
+        generation,
+        parked,
+        dirty,
+        finished: _,
+        retained: _,
+        released_at,
+        counts: _,
+    } = live;
+    age(now, *led_at, memory, into);
+    ahead(now, *claim_until, into);
+    ahead(now, *released_at, into);
+    (awaited, dirty).hash(into);
+    for (class, at) in parked {
+        (class, at == generation).hash(into);
+    }
+    for (key, (until, reason, _)) in refused {
+        (key, reason).hash(into);
+        ahead(now, *until, into);
+    }
+    for (uid, until) in not_before {
+        uid.hash(into);
+        ahead(now, *until, into);
+    }
+    for (fence, Lease { uid, lease: ManagerLease { term, deadline }, composed, first, start_by }) in leases {
+        (fence, uid, term, first.is_some()).hash(into);
+        ahead(now, *deadline, into);
+        age(now, *composed, Millis(term.0 / 32), into);
+        age(now, first.unwrap_or(now), *term, into);
+        ahead(now, *start_by, into);
+    }
+    clusters.len().hash(into);
+    for (cluster, live) in clusters {
+        cluster.hash(into);
+        hash_cluster(live, now, memory, &|n| number(cluster, n), into);
+    }
+}
+
+fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
+    let LiveCluster {
+        session,
+        heard,
+        acknowledged,
+        answered,
+        records,
+        acknowledged_record,
+        events_through,
+        inventoried,
+        want_inventory,
+        renew_at,
+        digest_at,
+        outbox,
+        acknowledge,
+        rooms,
+        failed_starts,
+        backed_off,
+        located_elsewhere,
+    } = live;
+    (session, number(*answered), events_through, inventoried, want_inventory).hash(into);
+    age(now, *heard, silence(memory), into);
+    age(now, *acknowledged, silence(memory), into);
+    for moment in [renew_at, digest_at, backed_off] {
+        ahead(now, *moment, into);
+    }
+    acknowledged_record.hash(into);
+    for (transmission, record) in records {
+        (number(*transmission), record).hash(into);
+    }
+    hash_outbox(outbox, now, into);
+    for (end, (record, carried)) in acknowledge {
+        (end, record, *carried == 0, number(*carried)).hash(into);
+    }
+    (failed_starts, located_elsewhere).hash(into);
+    rooms.hash_essence(number, into);
+}
+
+fn hash_outbox(outbox: &Outbox, now: Mono, into: &mut impl Hasher) {
+    let (queue, first, sent_through, sent_at) = outbox.parts();
+    (queue, first, sent_through).hash(into);
+    age(now, sent_at, crate::outbox::RESEND, into);
+}

@@ -1,0 +1,148 @@
+//! The one small world that every configuration starts from: a queue, two clusters of one node each, one job that fills one.
+//!
+//! Numbers are chosen so that every threshold falls on a step of its own. With a term of 16 s and steps of 4 s the claim (2 s),
+//! the resend and the back-off pass within one step, silence after two, the agent begins to stop after three, its lease
+//! lapses after four, and the manager's presumption (17.016 s) after five. The first cluster's clock runs slow by the whole
+//! bound of 0.1 %, the worst case for both sides' arithmetic.
+
+use crate::canon::RECORDS;
+use meridian_agent_core::Config as AgentConfig;
+use meridian_agent_core::ledger::NodeSpec;
+use meridian_manager_core::input::{Actor, Bodies, Change, Input, Key, PutMode, Write};
+use meridian_manager_core::{Config as ManagerConfig, Start, World};
+use meridian_objects::{Kind, Object};
+use meridian_shared::gang::Amounts;
+use meridian_shared::ids::{ClusterName, ContentHash, JournalId, RecordNumber, Uid};
+use meridian_shared::lease;
+use meridian_shared::mac::ReceiptKey;
+use meridian_shared::planted::Planted;
+use meridian_shared::protocol::RunnerKind;
+use meridian_shared::time::{Millis, Mono, Now, Wall};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One step of time.
+pub const STEP: Millis = Millis::secs(4);
+/// The lease term.
+pub const TERM: Millis = Millis::secs(16);
+/// The workload.
+pub const UID: Uid = Uid(7);
+/// Clusters.
+pub const CLUSTERS: usize = 2;
+
+/// Boot time of every machine when the model starts: nobody may rely on zero.
+const BOOTED: u64 = 1_000_000;
+const NAMES: [&str; CLUSTERS] = ["a", "b"];
+
+/// Name of a cluster.
+pub fn cluster(index: usize) -> ClusterName {
+    ClusterName::new(NAMES[index])
+}
+
+/// Number of a cluster.
+pub fn index(name: &ClusterName) -> usize {
+    NAMES.iter().position(|n| *n == name.as_str()).expect("the model knows its clusters")
+}
+
+/// The manager's clocks after `steps`.
+pub fn manager_now(steps: u64) -> Now {
+    reading(steps * STEP.0)
+}
+
+/// A cluster's clocks after `steps`: the first one's run slow by the whole bound.
+pub fn host_now(index: usize, steps: u64) -> Now {
+    let real = steps * STEP.0;
+    reading(if index == 0 { real - real / 1_000 } else { real })
+}
+
+fn reading(elapsed: u64) -> Now {
+    let mono = BOOTED + elapsed;
+    Now { mono: Mono(mono), wall: Wall(i64::try_from(mono).expect("small")) }
+}
+
+/// Whether a manager that has been down for `steps` may lead without the short cut: claim plus drift have passed.
+pub fn waited(steps: u64) -> bool {
+    let claim = lease::claim(TERM);
+    steps * STEP.0 >= (claim + lease::drift(claim)).0
+}
+
+/// How agents are started.
+pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
+    AgentConfig { cluster: cluster(index), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted }
+}
+
+/// One node of four accelerators.
+pub fn nodes() -> Vec<NodeSpec> {
+    let capacity = Amounts::from([("cpu".into(), 64_000), ("nvidia.com/gpu".into(), 4)]);
+    vec![NodeSpec { name: "n".into(), labels: BTreeMap::new(), taints: Vec::new(), capacity }]
+}
+
+/// The job's body, whatever hash is asked for: there is one.
+#[derive(Debug)]
+pub struct OneBody;
+
+impl Bodies for OneBody {
+    fn body(&self, _: ContentHash) -> Option<Arc<str>> {
+        Some(Arc::from("{}"))
+    }
+}
+
+/// A manager that leads a fresh journal with its objects applied.
+pub fn world(race: bool, planted: Planted) -> World {
+    let config = ManagerConfig { term_min: TERM, term: TERM, hold: Millis::secs(8), planted, ..ManagerConfig::new(ReceiptKey([7; 32])) };
+    let mut world = World::empty(JournalId(1), config);
+    world.state.last = RecordNumber(RECORDS);
+    let now = manager_now(0);
+    world.lead(Start { id: 1_000, recovery: None, fresh: true, now }, &OneBody);
+    let outcome = world.apply(now, write(objects(race).into_iter().map(put).collect()), &OneBody);
+    assert!(!outcome.records.is_empty(), "the objects are refused: {:?}", outcome.reply);
+    world.apply(now, Input::Turn, &OneBody);
+    world.committed(now.mono);
+    world
+}
+
+/// The job is submitted.
+pub fn submit() -> Input {
+    write(vec![put(job())])
+}
+
+/// The job is deleted.
+pub fn delete() -> Input {
+    write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "j"), uid: None }])
+}
+
+fn write(changes: Vec<Change>) -> Input {
+    Input::Write(Box::new(Write { actor: Actor::user("u"), changes, dry_run: false }))
+}
+
+fn put(value: Value) -> Change {
+    let (object, _) = Object::from_value(value).expect("the model's objects are valid");
+    Change::Put { object: Box::new(object), scope: None, uid: UID, mode: PutMode::Create }
+}
+
+fn objects(race: bool) -> Vec<Value> {
+    let quota = json!([{"name": "nvidia.com/gpu", "nominalQuota": 8}, {"name": "cpu", "nominalQuota": 128}]);
+    let mut objects = vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ResourceFlavor", "metadata": {"name": "f"}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": {
+            "namespaceSelector": {},
+            "resourceGroups": [{"coveredResources": ["nvidia.com/gpu", "cpu"], "flavors": [{"name": "f", "resources": quota}]}]}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue", "metadata": {"name": "l", "namespace": "default"}, "spec": {"clusterQueue": "q"}}),
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "p"}, "spec": {
+            "applies": {"queues": ["*"]}, "mode": if race { "Race" } else { "Direct" },
+            "onClusterLoss": {"mode": "Fence", "term": "16s", "requires": "Supervised"}}}),
+    ];
+    for name in NAMES {
+        objects.push(json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+            "spec": {"region": format!("region-{name}"), "jurisdiction": "EU"}}));
+    }
+    objects
+}
+
+fn job() -> Value {
+    json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "j", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "l"}},
+        "spec": {"parallelism": 1, "completions": 1, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"nvidia.com/gpu": 3, "cpu": "1"}, "limits": {"nvidia.com/gpu": 3}}}]}}}})
+}

@@ -1,0 +1,306 @@
+//! One moment of the whole system: managers, clusters, what is in flight, and what the promises remember.
+
+use crate::canon::{Canon, transmission};
+use crate::host::Host;
+use crate::setup;
+use meridian_agent_core::VERSIONS;
+use meridian_manager_core::{Live, World};
+use meridian_shared::ids::{ClusterName, Fence};
+use meridian_shared::protocol::{Capacity, Inventory, Receipt, SyncAnswer, SyncRequest, SyncResponse};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// What may still go wrong; a search is exhaustive up to these numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// Steps of time.
+    pub steps: u8,
+    /// Steps at which a cluster hears nothing, counted per cluster.
+    pub silences: u8,
+    /// Transmissions that are sent on their own, so that they may be late, overtaken or lost. All others are exchanges
+    /// that happen at one moment.
+    pub lingering: u8,
+    /// Messages that arrive twice.
+    pub repeats: u8,
+    /// Kills of an agent, at rest or in the middle of an outcome.
+    pub agent_crashes: u8,
+    /// Agents' stores deleted.
+    pub lost_ledgers: u8,
+    /// Kills of a manager.
+    pub manager_crashes: u8,
+    /// Restarts that may take the short cut.
+    pub short_cuts: u8,
+    /// Copies made of the journal.
+    pub backups: u8,
+    /// Managers started on the copy, in place of the journal.
+    pub restores: u8,
+    /// Managers started on the copy, beside the journal.
+    pub twins: u8,
+    /// Leaders cut off from their disk, with a standby that takes over.
+    pub takeovers: u8,
+    /// Jobs that succeed.
+    pub successes: u8,
+    /// Deletions by the user.
+    pub deletions: u8,
+}
+
+impl Budget {
+    /// Changes one number by its name; false when there is none of this name.
+    pub fn set(&mut self, name: &str, to: u8) -> bool {
+        let number = match name {
+            "steps" => &mut self.steps,
+            "silences" => &mut self.silences,
+            "lingering" => &mut self.lingering,
+            "repeats" => &mut self.repeats,
+            "agent_crashes" => &mut self.agent_crashes,
+            "lost_ledgers" => &mut self.lost_ledgers,
+            "manager_crashes" => &mut self.manager_crashes,
+            "short_cuts" => &mut self.short_cuts,
+            "backups" => &mut self.backups,
+            "restores" => &mut self.restores,
+            "twins" => &mut self.twins,
+            "takeovers" => &mut self.takeovers,
+            "successes" => &mut self.successes,
+            "deletions" => &mut self.deletions,
+            _ => return false,
+        };
+        *number = to;
+        true
+    }
+}
+
+/// What one manager is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It leads and can write.
+    Leads,
+    /// It is down since this step.
+    Down(u64),
+    /// It leads, and its disk is gone: it can't write.
+    CutOff,
+    /// It needed to write and could not: it is silent for ever.
+    Gone,
+}
+
+/// One manager. Its world is what is committed: every input is committed before anything else happens.
+#[derive(Clone, Debug)]
+pub struct Manager {
+    /// The world; while it is down, what the journal says.
+    pub world: Arc<World>,
+    /// What it is doing.
+    pub role: Role,
+    /// The journal is a copy.
+    pub restored: bool,
+}
+
+/// A request in flight.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// What it says.
+    pub body: Arc<SyncRequest>,
+}
+
+/// An answer in flight.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The transmission that it answers.
+    pub transmission: u64,
+    /// What it says.
+    pub body: Arc<SyncAnswer>,
+}
+
+/// What the promises remember.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ghost {
+    /// Attempts that a manager recorded as over.
+    pub freed: BTreeSet<Fence>,
+    /// The largest fence that ever began to run.
+    pub newest: Option<Fence>,
+    /// The attempt in which the job succeeded; until a manager that couldn't know calls it lapsed.
+    pub done: Option<Fence>,
+    /// A promise that a transition broke.
+    pub broken: Option<&'static str>,
+}
+
+/// The whole system.
+#[derive(Clone)]
+pub struct State {
+    /// Steps of time so far.
+    pub now: u64,
+    /// The manager, and the one that took over or was started beside it.
+    pub managers: Vec<Manager>,
+    /// Clusters.
+    pub hosts: Vec<Arc<Host>>,
+    /// Requests in flight, per cluster.
+    pub requests: Vec<Vec<Request>>,
+    /// Answers in flight, per cluster.
+    pub answers: Vec<Vec<Answer>>,
+    /// The copy of the journal.
+    pub backup: Option<Arc<World>>,
+    /// Leaderships so far: makes their ids differ.
+    pub leaderships: u64,
+    /// Submitted already.
+    pub submitted: bool,
+    /// What may still go wrong.
+    pub budget: Budget,
+    /// What the promises remember.
+    pub ghost: Ghost,
+    hash: u64,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}", self.now)?;
+        for manager in &self.managers {
+            let phases: Vec<_> = manager.world.state.workloads.values().map(|w| (w.phase, w.fence)).collect();
+            let (leadership, recovery) = (manager.world.state.leadership, manager.world.state.recovery.is_some());
+            write!(f, " | {:?} {leadership} recovering {recovery} {phases:?}", manager.role)?;
+        }
+        for host in &self.hosts {
+            let live: Vec<_> = host.runner.live().map(|(_, fence, gang)| (fence, gang.stopping, gang.deadline)).collect();
+            write!(f, " | follows {:?} runs {live:?}", host.durable().follows)?;
+        }
+        write!(f, " | {:?}", self.ghost)
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, into: &mut H) {
+        into.write_u64(self.hash);
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
+impl State {
+    /// The beginning: a manager with its objects, two agents that have just started.
+    pub fn new(world: World, hosts: Vec<Host>) -> Self {
+        let flying = vec![Vec::new(); hosts.len()];
+        let mut state = Self {
+            now: 0,
+            managers: vec![Manager { world: Arc::new(world), role: Role::Leads, restored: false }],
+            requests: flying,
+            answers: vec![Vec::new(); hosts.len()],
+            hosts: hosts.into_iter().map(Arc::new).collect(),
+            backup: None,
+            leaderships: 0,
+            submitted: false,
+            budget: Budget::default(),
+            ghost: Ghost::default(),
+            hash: 0,
+        };
+        state.seal();
+        state
+    }
+
+    /// Computes the canonical hash; the last thing that a transition does.
+    pub fn seal(&mut self) {
+        self.hash = Canon::of(|into| self.feed(into));
+    }
+
+    fn feed(&self, into: &mut Canon) {
+        (self.now, self.leaderships, self.submitted, self.budget, &self.ghost).hash(into);
+        let number = |name: &ClusterName, n: u64| transmission(setup::index(name), n);
+        let now = setup::manager_now(self.now).mono;
+        for manager in &self.managers {
+            (manager.role, manager.restored).hash(into);
+            manager.world.hash_essence(now, &number, into);
+        }
+        self.backup.is_some().hash(into);
+        if let Some(world) = &self.backup {
+            world.hash_essence(now, &number, into);
+        }
+        for (index, host) in self.hosts.iter().enumerate() {
+            let session = host.agent().session();
+            let asked = self.requests[index].iter().filter(|r| r.body.session == session).map(|r| r.body.transmission);
+            let flying: BTreeSet<u64> = asked.chain(self.answers[index].iter().map(|a| a.transmission)).collect();
+            host.hash(setup::host_now(index, self.now), &flying, into);
+            into.unordered(self.requests[index].iter(), |r, into| feed_request(&r.body, index, into));
+            into.unordered(self.answers[index].iter(), |a, into| feed_answer(a, index, into));
+        }
+    }
+}
+
+/// A world without what a restart forgets.
+pub fn durable_part(world: &World) -> Arc<World> {
+    let mut world = world.clone();
+    world.live = Live::default();
+    Arc::new(world)
+}
+
+fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
+    let SyncRequest {
+        version: _,
+        ledger,
+        session,
+        transmission: sent,
+        lane,
+        follows,
+        answered,
+        commands_through,
+        events,
+        events_from,
+        events_last,
+        digest,
+        inventory,
+        capacity,
+    } = request;
+    (ledger, session, transmission(host, *sent), transmission(host, *answered), lane, follows).hash(into);
+    (commands_through, events, events_from, events_last, digest).hash(into);
+    feed_capacity(capacity.as_ref(), host, into);
+    inventory.is_some().hash(into);
+    if let Some(Inventory { for_leadership, runs, offers, ends, more, receipts }) = inventory {
+        more.hash(into);
+        (for_leadership, runs, offers, ends).hash(into);
+        for (receipt, members) in receipts {
+            feed_receipt(receipt, members, into);
+        }
+    }
+}
+
+fn feed_capacity(capacity: Option<&Capacity>, host: usize, into: &mut Canon) {
+    capacity.is_some().hash(into);
+    if let Some(Capacity { version, after_command, base, blocks, provisionable: _, runner: _, guarded: _, located: _ }) = capacity {
+        (transmission(host, VERSIONS + version), after_command, base.map(|b| transmission(host, VERSIONS + b)), blocks).hash(into);
+    }
+}
+
+fn feed_receipt(receipt: &Receipt, members: &[ClusterName], into: &mut Canon) {
+    let Receipt { journal, leadership, record, rules, audit_head: _, mac: _ } = receipt;
+    (journal, leadership, record, rules, members).hash(into);
+}
+
+fn feed_answer(answer: &Answer, host: usize, into: &mut Canon) {
+    transmission(host, answer.transmission).hash(into);
+    match &*answer.body {
+        SyncAnswer::Refused(refusal) => refusal.hash(into),
+        SyncAnswer::Ok(response) => {
+            let SyncResponse {
+                version: _,
+                leadership,
+                session,
+                transmission: _,
+                receipt,
+                members,
+                events_through,
+                ends_acknowledged,
+                commands,
+                commands_from,
+                renewals,
+                want_inventory,
+                capacity_acknowledged,
+                ranges,
+                poll: _,
+            } = &**response;
+            (leadership, session, events_through, ends_acknowledged, commands, commands_from).hash(into);
+            (renewals, want_inventory, transmission(host, VERSIONS + capacity_acknowledged), ranges).hash(into);
+            feed_receipt(receipt, members, into);
+        }
+    }
+}
