@@ -45,6 +45,8 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
         led_since,
         ranges,
         recovery,
+        recovery_since,
+        behind,
         rules,
         rules_doubted,
         catalog: _,
@@ -57,6 +59,7 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
         grants,
     } = state;
     (journal, last, leadership, led_since, ranges, recovery).hash(into);
+    (recovery_since, behind).hash(into);
     (rules, rules_doubted, members, offers, grants).hash(into);
     workloads.len().hash(into);
     for (uid, workload) in workloads {

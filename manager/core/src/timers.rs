@@ -5,6 +5,7 @@ use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{World, system};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::lease::ManagerLease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{OnLoss, StopReason};
 use meridian_shared::time::{Millis, Mono};
@@ -132,7 +133,10 @@ impl World {
             if planted.has(Bug::ManagerCountsFromAcknowledgement) {
                 return;
             }
-            if planted.has(Bug::NoDriftBound) {
+            if planted.has(Bug::DeadlineMovesBack) {
+                // As if an answer counted from when its command was first composed.
+                lease.lease = ManagerLease::from_composed(lease.first.unwrap_or(now), lease.lease.term);
+            } else if planted.has(Bug::NoDriftBound) {
                 lease.lease.deadline = lease.lease.deadline.max(now + lease.lease.term);
             } else {
                 lease.lease.compose(now);

@@ -41,7 +41,9 @@ impl Sim {
             }
             Fault::ManagerPause | Fault::ManagerFreeze => {
                 if let Some(m) = self.some_manager() {
-                    self.stall_manager(m, fault == Fault::ManagerFreeze);
+                    let long = self.chance.faults.of_1000(400);
+                    let takes = if long { self.chance.faults.between(8_000, 25_000) } else { self.chance.faults.between(300, 4_000) };
+                    self.stall_manager(m, fault == Fault::ManagerFreeze, takes);
                 }
             }
             Fault::DiskFailSync | Fault::DiskFull | Fault::DiskSlow => self.spoil_disk(fault),
@@ -75,8 +77,8 @@ impl Sim {
         self.chance.faults.pick(&up).copied()
     }
 
-    fn stall_manager(&mut self, m: usize, machine: bool) {
-        let until = self.now + if self.chance.faults.of_1000(400) { self.chance.faults.between(8_000, 25_000) } else { self.chance.faults.between(300, 4_000) };
+    fn stall_manager(&mut self, m: usize, machine: bool, takes: u64) {
+        let until = self.now + takes;
         self.trace.say(self.now, || format!("manager {m} stands still until {until}, its clock too: {machine}"));
         self.counters.one("manager stalls");
         self.managers[m].paused_until = until;
@@ -199,9 +201,16 @@ impl Sim {
         };
         let life = self.managers[new].life;
         self.at(self.now + 10, Happening::Boot { manager: new, life, begin: Begin::Open });
-        if self.chance.faults.of_1000(600) && self.managers[old].paused_until <= self.now {
+        if self.chance.faults.of_1000(700) && self.managers[old].paused_until <= self.now {
             let machine = self.chance.faults.of_1000(600);
-            self.stall_manager(old, machine);
+            let takes = if self.chance.faults.of_1000(500) { self.chance.faults.between(2_500, 6_500) } else { self.chance.faults.between(300, 20_000) };
+            self.stall_manager(old, machine, takes);
+        }
+        // Some can reach only the old one for a while.
+        for way in &mut self.ways {
+            if self.chance.faults.of_1000(350) {
+                (way.pinned, way.pinned_until) = (Some(old), self.now + self.chance.faults.between(3_000, 15_000));
+            }
         }
         for agent in &mut self.agents {
             agent.route = if self.chance.faults.of_1000(500) { old } else { new };

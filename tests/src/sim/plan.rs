@@ -107,6 +107,8 @@ pub struct Plan {
     pub commit_max: u64,
     /// Mean pause between what people do.
     pub people_ms: u64,
+    /// The manager writes its heartbeat after it has answered, so that only the claim keeps a cut-off one silent.
+    pub late_beats: bool,
     /// What is broken on purpose.
     pub planted: Option<Bug>,
 }
@@ -138,6 +140,7 @@ impl Plan {
             delay_max: *chance.pick(&[3, 20, 100, 400]).expect("not empty"),
             commit_max: *chance.pick(&[0, 3, 30]).expect("not empty"),
             people_ms: *chance.pick(&[800, 1_500, 3_000]).expect("not empty"),
+            late_beats: chance.of_1000(500),
             planted: None,
         }
     }
@@ -178,6 +181,7 @@ impl Plan {
         plan.faults.extend(often.iter().copied());
         (plan.lose, plan.duplicate, plan.stray) = (plan.lose.max(20), plan.duplicate.max(60), plan.stray.max(30));
         plan.liar = false;
+        plan.late_beats |= bug == Bug::AnswersWithoutClaim;
         plan
     }
 }

@@ -5,7 +5,7 @@ use meridian_shared::ids::Leadership;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    Capacity, Digest, ENDS_MAX, EVENTS_MAX, Inventory, Lane, Run, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
+    Capacity, Command, Digest, ENDS_MAX, EVENTS_MAX, Inventory, Lane, Run, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::time::{Mono, Now};
 use std::collections::BTreeMap;
@@ -176,8 +176,9 @@ impl Agent {
             self.renew(at, sent, uid, fence, out);
         }
         for (number, command) in (response.commands_from..).zip(response.commands) {
-            if number == self.commands_through + 1 {
-                self.commands_through = number;
+            let repeats = number <= self.commands_through && matches!(command, Command::Grant(_)) && self.config.planted.has(Bug::RepeatedGrantRefused);
+            if number == self.commands_through + 1 || repeats {
+                self.commands_through = self.commands_through.max(number);
                 self.on_command(at, sent, command, out);
             }
         }
