@@ -456,20 +456,17 @@ impl Sim {
         host.bodies.extend(outcome.bodies.iter().cloned());
         self.counters.differences(&counts, &world.live.counts);
         self.judge_outcome(m, now.mono, &before, &outcome);
-        if let (Input::Sync { cluster, request, .. }, Asker::Agent { agent, .. }) = (&item.input, &item.asker)
-            && let Some(inventory) = request.inventory.as_ref().filter(|i| i.for_leadership == Some(before.leadership) && !i.more)
-            && !self.agents[*agent].lies
-        {
-            let world = self.managers[m].world.as_ref().expect("it leads");
-            let verdict = self.oracle.reported(world, cluster, &inventory.runs);
-            self.judge(verdict);
-        }
-        if let (Asker::Agent { cluster, .. }, Reply::Sync(answer)) = (&item.asker, &outcome.reply)
+        if let (Asker::Agent { agent, cluster, .. }, Reply::Sync(answer)) = (&item.asker, &outcome.reply)
             && let SyncAnswer::Ok(response) = &**answer
         {
             let world = self.managers[m].world.as_ref().expect("it leads");
             let verdict = self.oracle.composes(&self.managers[m].clock, now.mono, world, cluster, response);
-            self.judge(verdict);
+            let inventory = match &item.input {
+                Input::Sync { request, .. } => request.inventory.as_ref(),
+                _ => None,
+            };
+            let whole = inventory.filter(|i| i.for_leadership == Some(before.leadership) && !i.more && !self.agents[*agent].lies);
+            self.judge(verdict.and(whole.map_or(Ok(()), |inventory| self.oracle.reported(world, cluster, &inventory.runs))));
         }
         outcome
     }

@@ -91,7 +91,7 @@ impl Agent {
     }
 
     fn on_found(&mut self, found: Found, out: &mut Outcome) {
-        let Found { uid, fence, state } = found;
+        let Found { uid, fence, nodes, state } = found;
         let known = self.runs.get_mut(&uid).filter(|r| r.fence == fence);
         match (known, state) {
             (Some(run), FoundState::Live { running }) => {
@@ -109,11 +109,13 @@ impl Agent {
                 run.phase = Phase::Running;
                 self.bury(uid, fence, result, pod_failures, ran, out);
             }
-            // Nobody remembers its lease: it is stopped, and what is only a grave already is left alone.
+            // Nobody remembers its lease: it is stopped, and until then its nodes are full. What is only a grave already is
+            // left alone.
             (None, FoundState::Live { .. }) => {
                 let stopped = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0) };
                 let end = self.durable.tombstones.get(&(uid, fence)).map_or(stopped, |grave| grave.end.clone());
                 self.strangers.insert((uid, fence), end);
+                self.ledger.close(uid, fence, nodes);
                 out.effects.push(Effect::Stop { uid, fence });
             }
             (None, FoundState::Ended { .. }) => {}
@@ -132,6 +134,7 @@ impl Agent {
             },
             RunnerEvent::Ended { uid, fence, .. } if self.strangers.contains_key(&(uid, fence)) => {
                 let end = self.strangers.remove(&(uid, fence)).expect("seen just now");
+                self.ledger.reopen(uid, fence);
                 // Found by chance, nobody asked for it, and nobody is told.
                 if self.durable.tombstones.contains_key(&(uid, fence)) || self.config.planted.has(Bug::UnknownStopForgotten) {
                     self.say(Event::Ended(end));
