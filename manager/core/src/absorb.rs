@@ -134,6 +134,7 @@ impl World {
             | Record::GrantRefused { .. }
             | Record::Lapsed { .. }
             | Record::Adopted { .. }
+            | Record::EndLearned { .. }
             | Record::DeletionAsked { .. }
             | Record::Finished { .. } => self.absorb_workload(number, record),
         }
@@ -277,6 +278,15 @@ impl World {
             }
             Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, "the lease lapsed"),
             Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
+            Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w, _| {
+                let end = Some(crate::explain::end_in_words(result));
+                w.history.push(Stay { cluster: cluster.clone(), fence: *fence, granted: *at, over: Some(*at), end });
+                w.fence = w.fence.max(Some(*fence));
+                w.pod_failures = w.pod_failures.max(*pod_failures);
+                w.ran = w.ran + *ran;
+                w.learned = Some(result.clone());
+                w.changed = number;
+            }),
             Record::DeletionAsked { uid, at, .. } => self.settle(*uid, |w, _| {
                 w.deletion = Some(*at);
                 w.changed = number;

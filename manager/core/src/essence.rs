@@ -95,12 +95,13 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         started: _,
         stopping,
         deletion,
+        learned,
         finished,
         refusals: _,
         history: _,
     } = workload;
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
-    (deletion.is_some(), finished.as_ref().map(|f| f.succeeded)).hash(into);
+    (deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
     for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _ }) in legs {
         (offer, cluster, ledger, state, fence, accepted).hash(into);
     }

@@ -58,7 +58,7 @@ use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdict
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{OnLoss, RefuseReason, Run, StopReason};
+use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use outbox::Outbox;
 use queues::{ClassId, Queues};
@@ -262,6 +262,10 @@ pub struct Workload {
     pub stopping: Option<StopReason>,
     /// Deletion was asked for.
     pub deletion: Option<Wall>,
+    /// How the job ended by its own doing in an attempt that this journal doesn't know; it finishes so once nothing of an older
+    /// attempt is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learned: Option<EndResult>,
     /// How it ended.
     pub finished: Option<Finish>,
     /// The last thing that each cluster said no with.
@@ -579,6 +583,7 @@ impl Workload {
             started: None,
             stopping: None,
             deletion: None,
+            learned: None,
             finished: None,
             refusals: BTreeMap::new(),
             history: Vec::new(),

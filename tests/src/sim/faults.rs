@@ -242,7 +242,6 @@ impl Sim {
             Fault::MachineReboot => self.reboot(machine),
             Fault::StoreLost => {
                 self.counters.one("stores lost");
-                self.forgetful.insert(machine);
                 self.end_agent(a, true);
                 self.agents[a].lose_store();
             }

@@ -9,7 +9,7 @@ use crate::{
 use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Session, Uid};
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{End, EndResult, Event, RefuseReason};
+use meridian_shared::protocol::{End, EndResult, Event, Proof, RefuseReason};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -112,7 +112,7 @@ impl Agent {
             // Nobody remembers its lease: it is stopped, and until then its nodes are full. What is only a grave already is
             // left alone.
             (None, FoundState::Live { .. }) => {
-                let stopped = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0) };
+                let stopped = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None };
                 let end = self.durable.tombstones.get(&(uid, fence)).map_or(stopped, |grave| grave.end.clone());
                 self.strangers.insert((uid, fence), end);
                 self.ledger.close(uid, fence, nodes);
@@ -158,7 +158,9 @@ impl Agent {
         self.ledger.release(run.offer);
         out.effects.push(Effect::Deprovision { offer: run.offer });
         self.durable.drop_run(uid, &mut out.store);
-        let end = End { uid, fence, result, pod_failures: pod_failures.max(run.pod_failures), ran };
+        let (offer, attempt, term, on_loss) = (run.offer, run.attempt, run.term, run.on_loss);
+        let proof = run.mac.map(|mac| Box::new(Proof { offer, attempt, term, on_loss, mac }));
+        let end = End { uid, fence, result, pod_failures: pod_failures.max(run.pod_failures), ran, proof };
         if !self.config.planted.has(Bug::EndForgotten) {
             self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
         }
