@@ -280,7 +280,10 @@ impl World {
             Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
             Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w, _| {
                 let end = Some(crate::explain::end_in_words(result));
-                w.history.push(Stay { cluster: cluster.clone(), fence: *fence, granted: *at, over: Some(*at), end });
+                match w.history.iter_mut().rev().find(|stay| stay.fence == *fence) {
+                    Some(stay) => stay.end = end,
+                    None => w.history.push(Stay { cluster: cluster.clone(), fence: *fence, granted: *at, over: Some(*at), end }),
+                }
                 w.fence = w.fence.max(Some(*fence));
                 w.pod_failures = w.pod_failures.max(*pod_failures);
                 w.ran = w.ran + *ran;

@@ -262,8 +262,8 @@ pub struct Workload {
     pub stopping: Option<StopReason>,
     /// Deletion was asked for.
     pub deletion: Option<Wall>,
-    /// How the job ended by its own doing in an attempt that this journal doesn't know; it finishes so once nothing of an older
-    /// attempt is left.
+    /// How the job ended by its own doing in an attempt that had no leg here; it finishes so once nothing of an older attempt
+    /// is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learned: Option<EndResult>,
     /// How it ended.

@@ -263,7 +263,8 @@ pub enum Record {
         /// When, for people.
         at: Wall,
     },
-    /// A job ended by its own doing in an attempt that this journal doesn't know: it is a copy from before that grant.
+    /// A job ended by its own doing in an attempt that this journal doesn't know, as a copy from before that grant, or that it
+    /// took for lapsed.
     EndLearned {
         /// The workload.
         uid: Uid,

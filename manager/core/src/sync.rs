@@ -416,12 +416,12 @@ impl Turn<'_> {
         self.freed(uid, fence);
     }
 
-    /// The end of an attempt that this journal never granted, because it is a copy from before: a job that is over by its own
-    /// doing doesn't start again. Only our own code over that grant shows it; anybody could say that a job is over.
+    /// The end of an attempt that this journal never granted, because it is a copy from before, or that lapsed unheard: a job
+    /// that is over by its own doing doesn't start again. Only our own code over that grant shows it; anybody could say that a job is over.
     fn learn_end(&mut self, cluster: &ClusterName, end: End) {
         let End { uid, fence, result, pod_failures, ran, proof } = end;
         let own_doing = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
-        let news = |w: &crate::Workload| w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence > known);
+        let news = |w: &crate::Workload| w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known);
         if !own_doing || !self.workload(uid).is_some_and(news) || !proof.is_some_and(|proof| self.proves(cluster, uid, fence, &proof)) {
             return;
         }

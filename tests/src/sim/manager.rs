@@ -466,7 +466,7 @@ impl Sim {
                 _ => None,
             };
             let whole = inventory.filter(|i| i.for_leadership == Some(before.leadership) && !i.more && !self.agents[*agent].lies);
-            self.judge(verdict.and(whole.map_or(Ok(()), |inventory| self.oracle.reported(world, cluster, &inventory.runs))));
+            self.judge(verdict.and(whole.map_or(Ok(()), |inventory| self.oracle.reported(world, cluster, &inventory.runs, &inventory.ends))));
         }
         outcome
     }

@@ -12,7 +12,7 @@ use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{State, Workload, World};
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
-use meridian_shared::protocol::{Command, OnLoss, Run, SyncResponse};
+use meridian_shared::protocol::{Command, End, EndResult, OnLoss, Run, SyncResponse};
 use meridian_shared::time::{Millis, Mono};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -336,8 +336,9 @@ impl Oracle {
         self.composed.get(&fence).map(|c| c.lapses)
     }
 
-    /// A reported run of a known uid becomes its leg in the transaction that records the report, or is stopped.
-    pub fn reported(&self, world: &World, cluster: &ClusterName, runs: &[Run]) -> Verdict {
+    /// A reported run of a known uid becomes its leg in the transaction that records the report, or is stopped. A job that
+    /// was shown to be over by its own doing doesn't start again.
+    pub fn reported(&self, world: &World, cluster: &ClusterName, runs: &[Run], ends: &[End]) -> Verdict {
         if world.live.clusters.get(cluster).is_none_or(|l| !l.inventoried) {
             return Ok(());
         }
@@ -345,6 +346,12 @@ impl Oracle {
             let Some(w) = world.state.workloads.get(&run.uid).filter(|w| w.finished.is_none() && w.deletion.is_none()) else { continue };
             if w.fence.is_none_or(|known| run.fence >= known) && w.leg_of(run.fence).is_none() && !self.over.contains_key(&(run.uid, run.fence)) {
                 return broken("adoption", format!("`{cluster}` reports {} of {}, and it is no leg: {:?}", run.fence, run.uid, w.legs));
+            }
+        }
+        for end in ends.iter().filter(|e| matches!(e.result, EndResult::Succeeded | EndResult::Failed { .. })) {
+            let Some(w) = world.state.workloads.get(&end.uid).filter(|w| w.deletion.is_none() && w.fence <= Some(end.fence)) else { continue };
+            if w.finished.is_none() && w.learned.is_none() {
+                return broken("end", format!("`{cluster}` reports how {} ended under {}, and it is {:?}", end.uid, end.fence, w.phase));
             }
         }
         Ok(())
