@@ -242,7 +242,7 @@ async fn operators_actions_need_a_persons_word() {
     let join = run(&fake, &["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU", "--ttl", "1h"], "").await;
     assert_eq!(join.answers, "meridian agent join x\n");
     assert_eq!(run(&fake, &["journal", "confirm", "--yes"], "").await.answers, "open: false\n");
-    assert_eq!(asked_body(&fake, 1), json!({"confirm": true, "ledger": "l1"}));
+    assert_eq!(asked_body(&fake, 1), json!({"confirm": "eu", "ledger": "l1"}));
     assert_eq!(asked_body(&fake, 2), json!({"region": "europe-west4", "jurisdiction": "EU", "ttl": "3600s", "replace": false}));
 }
 

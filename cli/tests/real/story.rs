@@ -14,6 +14,7 @@ const DEMO_WITHIN: Duration = Duration::from_secs(90);
 const UP_WITHIN: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a whole fleet of processes and keeps both cores busy for minutes: cargo test -p meridian --test real -- --ignored"]
 async fn the_demo_keeps_every_promise() {
     let stage = Stage::begin("none").await;
     let said = stage.meridian_within(&["demo", "--speed", "20", "-o", "json"], DEMO_WITHIN).await;
@@ -61,6 +62,7 @@ fn example(name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a whole fleet of processes and keeps both cores busy for minutes: cargo test -p meridian --test real -- --ignored"]
 async fn a_fleet_runs_commands_refuses_nonsense_and_goes_on_after_a_restart() {
     let stage = Stage::begin("fleet/kubeconfig").await;
     let up = Up::start(&stage).await;

@@ -258,7 +258,7 @@ pub enum Record {
         /// The run as it was reported.
         run: Box<Run>,
         /// Flavor per resource that its quota is charged to, if it had none yet.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         flavors: BTreeMap<String, Arc<str>>,
         /// When, for people.
         at: Wall,

@@ -100,7 +100,7 @@ impl Turn<'_> {
         }
     }
 
-    fn claims(&self) -> bool {
+    pub(crate) fn claims(&self) -> bool {
         self.now.mono < self.world.live.claim_until || self.world.config.planted.has(Bug::AnswersWithoutClaim)
     }
 
@@ -398,14 +398,19 @@ impl Turn<'_> {
         if self.world.state.orphans.contains_key(&(end.uid, end.fence)) {
             self.record(Record::OrphanGone { uid: end.uid, fence: end.fence });
         }
-        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return self.on_unknown_end(end) };
+        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return };
         let uid = end.uid;
         let result = end.result.clone();
         self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall });
         let deleted = self.workload(uid).is_some_and(|w| w.deletion.is_some());
         match result {
             _ if deleted => {}
-            EndResult::Succeeded | EndResult::Failed { .. } => self.finish_as(uid, result),
+            EndResult::Succeeded => {
+                self.record(Record::Finished { uid, succeeded: true, reason: "Completed".into(), message: "the job succeeded".into(), at: self.now.wall });
+            }
+            EndResult::Failed { reason, message } => {
+                self.record(Record::Finished { uid, succeeded: false, reason: clean(&reason), message: clean(&message), at: self.now.wall });
+            }
             EndResult::NodeLost { .. } => {
                 let attempts = self.workload(uid).map_or(0, |w| w.attempts);
                 let until = self.now.mono + meridian_shared::backoff::wait(Millis(500), Millis::mins(5), attempts, fence.counter);
@@ -414,34 +419,6 @@ impl Turn<'_> {
             EndResult::Stopped | EndResult::LeaseLapsed => {}
         }
         self.freed(uid, fence);
-    }
-
-    /// The end of an attempt that this journal never granted: it is a copy from before. A job that is over by its own doing
-    /// doesn't start again; and a larger fence was given only once every smaller one was over.
-    fn on_unknown_end(&mut self, end: End) {
-        let uid = end.uid;
-        let own_doing = matches!(end.result, EndResult::Succeeded | EndResult::Failed { .. });
-        let news = |w: &crate::Workload| w.phase != Phase::Finished && w.deletion.is_none() && w.fence.is_none_or(|known| end.fence > known);
-        if !own_doing || self.world.state.recovery.is_none() || !self.workload(uid).is_some_and(news) {
-            return;
-        }
-        if let Some(older) = self.workload(uid).and_then(World::right).and_then(|(_, l)| l.fence) {
-            self.record(Record::Lapsed { uid, fence: older, at: self.now.wall });
-            self.freed(uid, older);
-        }
-        self.withdraw_open(uid);
-        self.finish_as(uid, end.result);
-        self.stir();
-    }
-
-    /// Records how a job ended by its own doing.
-    fn finish_as(&mut self, uid: Uid, result: EndResult) {
-        let (succeeded, reason, message) = match result {
-            EndResult::Succeeded => (true, "Completed".into(), "the job succeeded".into()),
-            EndResult::Failed { reason, message } => (false, clean(&reason), clean(&message)),
-            EndResult::Stopped | EndResult::LeaseLapsed | EndResult::NodeLost { .. } => return,
-        };
-        self.record(Record::Finished { uid, succeeded, reason, message, at: self.now.wall });
     }
 
     fn acknowledge(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {

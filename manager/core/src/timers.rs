@@ -17,7 +17,8 @@ const FORGET_MAX: usize = 1_000;
 impl Turn<'_> {
     pub(crate) fn on_time(&mut self) {
         let now = self.now.mono;
-        if now >= self.world.live.due {
+        // Without a valid claim somebody else may lead: nothing is decided about leases then (simulation seed 656).
+        if now >= self.world.live.due && self.claims() {
             self.lapse();
         }
         let rested: Vec<Uid> = self.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
