@@ -452,7 +452,7 @@ impl Sim {
             && let SyncAnswer::Ok(response) = &**answer
         {
             let world = self.managers[m].world.as_ref().expect("it leads");
-            let verdict = self.oracle.composes(m, now.mono, world, cluster, response);
+            let verdict = self.oracle.composes(&self.managers[m].clock, now.mono, world, cluster, response);
             self.judge(verdict);
         }
         outcome

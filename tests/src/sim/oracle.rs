@@ -3,6 +3,7 @@
 //! It keeps its own books and never asks a core what is allowed: lease arithmetic, residency, quota and the rules of
 //! recovery are written here a second time, from the protocol's text.
 
+use super::clock::HostClock;
 use super::people::GPU;
 use super::residency;
 use super::runner::Behaviour;
@@ -64,8 +65,9 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Composed {
     leadership: Leadership,
-    manager: usize,
     at: Mono,
+    /// When the manager may call it lapsed, in true time.
+    lapses: u64,
 }
 
 /// What was true of a world before an input.
@@ -300,17 +302,19 @@ impl Oracle {
     }
 
     /// An answer was composed: its leases count from now, and nothing in it may reach a forbidden cluster.
-    pub fn composes(&mut self, manager: usize, now: Mono, world: &World, cluster: &ClusterName, answer: &SyncResponse) -> Verdict {
+    pub(super) fn composes(&mut self, clock: &HostClock, now: Mono, world: &World, cluster: &ClusterName, answer: &SyncResponse) -> Verdict {
         let leadership = answer.leadership;
-        let mut note = |fence: Fence| {
-            self.composed.insert(fence, Composed { leadership, manager, at: now });
+        let (jobs, composed) = (&self.jobs, &mut self.composed);
+        let mut note = |uid: Uid, fence: Fence| {
+            let term = jobs.get(&uid).map_or(Millis(0), |j| j.term);
+            composed.insert(fence, Composed { leadership, at: now, lapses: clock.when(Mono(now.0 + with_drift(term))) });
         };
-        answer.renewals.iter().for_each(|(_, fence)| note(*fence));
+        answer.renewals.iter().for_each(|(uid, fence)| note(*uid, *fence));
         for command in &answer.commands {
             match command {
                 Command::Offer(offer) => judge_place(world, offer.uid, cluster, "an offer")?,
                 Command::Grant(grant) => {
-                    note(grant.fence);
+                    note(grant.uid, grant.fence);
                     judge_place(world, grant.uid, cluster, "a grant")?;
                     if (grant.fence.epoch, grant.fence.leadership) != (leadership.epoch, leadership.id) {
                         return broken("recovery", format!("{leadership} sends the grant {} again", grant.fence));
@@ -322,10 +326,9 @@ impl Oracle {
         Ok(())
     }
 
-    /// Who composed the newest answer with this lease, when, and its whole length with drift.
-    pub fn manager_lapse(&self, uid: Uid, fence: Fence) -> Option<(usize, Mono)> {
-        let term = self.jobs.get(&uid)?.term;
-        self.composed.get(&fence).map(|c| (c.manager, Mono(c.at.0 + with_drift(term))))
+    /// When, in true time, the newest answer with this lease lets its manager call it lapsed.
+    pub fn manager_lapse(&self, fence: Fence) -> Option<u64> {
+        self.composed.get(&fence).map(|c| c.lapses)
     }
 
     /// A runner starts an attempt.

@@ -179,7 +179,12 @@ impl Agent {
             self.renew(at, sent, uid, fence, out);
         }
         for (number, command) in (response.commands_from..).zip(response.commands) {
-            self.hear(number, sent, command);
+            let repeats = number <= self.commands_through && matches!(command, Command::Grant(_));
+            if repeats && self.config.planted.has(Bug::RepeatedGrantRefused) {
+                self.on_command(at, sent, command, out);
+            } else {
+                self.hear(number, sent, command);
+            }
         }
         while let Some((sent, command)) = self.ahead.remove(&(self.commands_through + 1)) {
             self.commands_through += 1;
