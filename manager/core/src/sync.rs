@@ -58,7 +58,7 @@ impl Turn<'_> {
         while let Some(entry) = live.records.first_entry().filter(|e| *e.key() <= request.answered) {
             live.acknowledged_record = live.acknowledged_record.max(entry.remove());
         }
-        live.outbox.acknowledge(request.commands_through);
+        live.outbox.acknowledge(request.commands_through, now);
         let stale = request.commands_through < live.outbox.acknowledged();
         if returned {
             self.stir();

@@ -615,3 +615,26 @@ fn a_joining_cluster_gets_no_offer_before_another_knows_its_name() {
     assert!(f.at(first).is_some() && f.at(second).is_some());
     assert!(f.world.state.members.values().all(|m| m.admitted));
 }
+
+#[test]
+fn answers_that_overtake_each_other_lose_nothing() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let eu = ClusterName::new("eu");
+    // Both lanes are under way; each answer brings an offer, and the later one arrives first.
+    let (mut answers, mut uids) = (Vec::new(), Vec::new());
+    for (lane, name) in [(Lane::News, "first"), (Lane::Poll, "second")] {
+        uids.push(f.submit(name, 1));
+        let request = Box::new(f.agents.get_mut(&eu).unwrap().compose(now(f.now), lane));
+        match f.input(Input::Sync { cluster: eu.clone(), request, may_park: false }) {
+            Reply::Sync(answer) => answers.push(answer),
+            other => panic!("{other:?}"),
+        }
+    }
+    for answer in answers.into_iter().rev() {
+        let out = f.agents.get_mut(&eu).unwrap().apply(now(f.now), AgentInput::Answer(answer));
+        f.perform(&eu, out.effects);
+    }
+    assert_eq!(f.agents[&eu].held().count(), 2, "both offers were taken without being said again");
+    f.settle();
+    assert!(uids.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
+}

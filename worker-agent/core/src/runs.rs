@@ -31,6 +31,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         sent: BTreeMap::new(),
         answered: 0,
         commands_through: 0,
+        ahead: BTreeMap::new(),
         events: VecDeque::new(),
         events_from: 1,
         inventory_due: true,
