@@ -14,7 +14,7 @@ use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, Uid};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{End, EndResult, Event, Lane, RunnerKind, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{BODY_BYTES_MAX, End, EndResult, Event, Lane, RunnerKind, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -124,12 +124,16 @@ impl Fleet {
     }
 
     fn submit_in(&mut self, namespace: &str, name: &str, pods: u32, labels: Value) -> Uid {
-        let mut labels = labels;
+        self.submit_with(namespace, name, pods, labels, "")
+    }
+
+    fn submit_with(&mut self, namespace: &str, name: &str, pods: u32, mut labels: Value, argument: &str) -> Uid {
         labels["kueue.x-k8s.io/queue-name"] = json!("lq");
         let reply = self.apply(vec![json!({
-            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": name, "namespace": namespace, "labels": labels},
             "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                {"name": "c", "image": "i", "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}}]}}},
+                {"name": "c", "image": "i", "args": [argument], "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}}]}}},
         })]);
         match reply {
             Reply::Written(written) => written[0].uid,
@@ -152,6 +156,8 @@ impl Fleet {
             self.input(Input::Turn);
             self.world.committed(Mono(self.now));
             let Reply::Sync(answer) = reply else { panic!("not answered: {reply:?}") };
+            let bytes = serde_json::to_vec(&*answer).unwrap().len();
+            assert!(bytes < BODY_BYTES_MAX, "an agent reads no more than {BODY_BYTES_MAX} bytes, this is {bytes}");
             if let SyncAnswer::Refused(why) = &*answer {
                 eprintln!("{name} at {}: {why:?}", self.now);
             }
@@ -614,6 +620,16 @@ fn a_joining_cluster_gets_no_offer_before_another_knows_its_name() {
     f.settle();
     assert!(f.at(first).is_some() && f.at(second).is_some());
     assert!(f.world.state.members.values().all(|m| m.admitted));
+}
+
+#[test]
+fn a_backlog_of_large_jobs_goes_in_parts() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    // The worst that JSON can do: every quote takes four bytes in the answer.
+    let argument = "\"".repeat(1_400_000);
+    let uids: Vec<Uid> = ["a", "b", "c", "d"].map(|name| f.submit_with("default", name, 1, json!({}), &argument)).into();
+    f.settle();
+    assert!(uids.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
 }
 
 #[test]
