@@ -47,6 +47,15 @@ fn object(value: Value) -> Box<Object> {
     Box::new(Object::from_value(value).expect("the test's own objects are right").0)
 }
 
+fn job(namespace: &str, name: &str, pods: u32, labels: &Value, argument: &str) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "c", "image": "i", "args": [argument], "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}}]}}},
+    })
+}
+
 fn config() -> Config {
     Config { term_min: TERM, term: TERM, start_timeout: Millis::secs(30), ..Config::new(ReceiptKey([7; 32])) }
 }
@@ -129,13 +138,7 @@ impl Fleet {
 
     fn submit_with(&mut self, namespace: &str, name: &str, pods: u32, mut labels: Value, argument: &str) -> Uid {
         labels["kueue.x-k8s.io/queue-name"] = json!("lq");
-        let reply = self.apply(vec![json!({
-            "apiVersion": "batch/v1", "kind": "Job",
-            "metadata": {"name": name, "namespace": namespace, "labels": labels},
-            "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                {"name": "c", "image": "i", "args": [argument], "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}}]}}},
-        })]);
-        match reply {
+        match self.apply(vec![job(namespace, name, pods, &labels, argument)]) {
             Reply::Written(written) => written[0].uid,
             other => panic!("not submitted: {other:?}"),
         }
@@ -401,6 +404,37 @@ fn an_older_journal_adopts_what_really_runs() {
     assert_eq!(f.world.state.orphans.keys().next().unwrap().0, unknown);
     let ours = f.world.state.leadership.epoch;
     assert!(f.agents.values().all(|a| a.durable().follows.is_some_and(|l| l.epoch == ours)));
+}
+
+#[test]
+fn an_orphan_gets_its_own_job_back_and_no_other() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    let lost = f.submit("lost", 3);
+    f.settle();
+    let home = f.at(lost);
+    let mut world = World::restore(&copy, config()).unwrap();
+    f.now += 3_000;
+    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
+    world.committed(Mono(f.now));
+    f.world = world;
+    let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
+    f.settle();
+    f.settle();
+    assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+    let mut adopt = |pods: u32| {
+        let job = object(job("default", "lost", pods, &labels, ""));
+        f.input(Input::Operator { actor: Actor::user("op"), action: Operator::AdoptOrphan { uid, fence, job } })
+    };
+    assert!(matches!(adopt(2), Reply::Rejected(why) if why[0].message.contains("isn't the job that runs there")));
+    assert!(matches!(adopt(3), Reply::Done(_)));
+    assert!(f.world.state.orphans.is_empty());
+    // It is an ordinary workload again: renewed for many terms, and it ends once.
+    f.pass(Millis(3 * TERM.0));
+    assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
+    f.end(lost, EndResult::Succeeded);
+    assert_eq!(f.phase(lost), Some(Phase::Finished));
 }
 
 #[test]
