@@ -76,10 +76,26 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether it is for want of space: once there is some, the same is worth another try.
+    pub fn disk_is_full(&self) -> bool {
+        match self {
+            Self::Directory { source, .. } => is_full(source),
+            Self::Unusable { source, .. } | Self::Commit { source, .. } => matches!(&**source, redb::Error::Io(e) if is_full(e)),
+            Self::InUse { .. } | Self::Format { .. } => false,
+        }
+    }
+}
+
+/// Whether the operating system said that there is no space, or none for this user.
+pub fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 /// What a person can do about it.
 fn remedy(error: &redb::Error) -> &'static str {
     match error {
-        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::StorageFull => ": the disk is full; free some space on it",
+        redb::Error::Io(e) if is_full(e) => ": the disk is full; free some space on it",
         redb::Error::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => ": give the agent's user the right to read and write it",
         redb::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => DAMAGED,
         redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } | redb::Error::RepairAborted => DAMAGED,
@@ -282,7 +298,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), vec![b'x'; 100_000]).unwrap();
         let error = Store::open(dir.path()).unwrap_err();
-        assert!(error.to_string().contains("--replace"), "{error}");
+        assert!(error.to_string().contains("--replace") && !error.disk_is_full(), "{error}");
     }
 
     #[test]
@@ -292,6 +308,7 @@ mod tests {
         full.store(true, std::sync::atomic::Ordering::Relaxed);
         let error = store.commit(&[put("a", "2"), put("b", "3")]).unwrap_err();
         assert!(error.to_string().starts_with("cannot make 2 changes durable in `memory`: the disk is full"), "{error}");
+        assert!(error.disk_is_full());
         // What comes after a failed commit must fail too, whatever the disk says by then.
         full.store(false, std::sync::atomic::Ordering::Relaxed);
         assert!(store.commit(&[put("c", "4")]).is_err());
