@@ -117,6 +117,13 @@ impl Store {
     pub fn open(dir: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(|source| Error::Directory { dir: dir.to_owned(), source })?;
         let path = dir.join(FILE);
+        if !path.exists() {
+            make(dir, &path)?;
+        }
+        Self::open_file(path)
+    }
+
+    fn open_file(path: PathBuf) -> Result<Self, Error> {
         let db = match Database::builder().set_cache_size(CACHE_BYTES).create(&path) {
             Ok(db) => db,
             Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Error::InUse { path }),
@@ -196,6 +203,25 @@ impl Store {
     }
 }
 
+/// Makes an empty store that appears at `path` whole or not at all: what a full disk cut short would be taken for a damaged one.
+fn make(dir: &Path, path: &Path) -> Result<(), Error> {
+    let draft = dir.join(format!(".{FILE}.new-{}", std::process::id()));
+    let cannot = |source: std::io::Error| Error::Unusable { doing: "make", path: path.to_owned(), source: Box::new(redb::Error::Io(source)) };
+    // Left by a process of the same number that was killed while it made one.
+    drop(std::fs::remove_file(&draft));
+    let made = Store::open_file(draft.clone()).and_then(|store| {
+        drop(store);
+        match std::fs::hard_link(&draft, path) {
+            // Another agent was faster; whose store it is will be seen when it is opened.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked.and_then(|()| std::fs::File::open(dir)?.sync_all()).map_err(cannot),
+        }
+    });
+    // On every way out: a draft has served, or holds space that is wanted.
+    drop(std::fs::remove_file(&draft));
+    made
+}
+
 #[cfg(test)]
 pub(crate) mod disk {
     //! A disk in memory that fills up when it is told to.
@@ -269,6 +295,20 @@ mod tests {
         drop(store);
         let store = Store::open(dir.path()).unwrap();
         assert_eq!(store.load().unwrap(), [pair("a", "3"), pair("c", "4")]);
+    }
+
+    #[test]
+    fn a_store_that_could_not_be_made_whole_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let draft = dir.path().join(format!(".{FILE}.new-{}", std::process::id()));
+        std::fs::create_dir(&draft).unwrap();
+        let error = Store::open(dir.path()).unwrap_err();
+        assert!(matches!(error, Error::Unusable { .. }) && !dir.path().join(FILE).exists(), "{error}");
+        std::fs::remove_dir(&draft).unwrap();
+        // As it is left where the disk was full, or the process was killed.
+        std::fs::write(&draft, vec![0; 100_000]).unwrap();
+        Store::open(dir.path()).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]
