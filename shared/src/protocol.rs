@@ -27,7 +27,13 @@ pub const EVENTS_MAX: usize = 1_024;
 pub const COMMANDS_MAX: usize = 512;
 /// Most ends in one inventory; with the runs of a large cluster they still fit one body.
 pub const ENDS_MAX: usize = 8_192;
-/// Most bytes in one body, either way. A grant carries a spec, and an API object is at most 1.5 MiB.
+/// Most leases renewed in one answer, those first that were renewed longest ago: 16 answers in the shortest term reach all
+/// gangs of a cluster that runs a quarter of a million.
+pub const RENEWALS_MAX: usize = 16_384;
+/// Most bytes of commands in one answer, though always one command; a backlog goes in parts.
+pub const COMMANDS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes in one body, either way. A grant carries a spec of at most 3 MiB, which is at most twice as long as a string
+/// within JSON.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Which of the (at most two) requests in flight this is.
@@ -199,6 +205,20 @@ pub enum Command {
         /// For the job's record.
         reason: StopReason,
     },
+}
+
+impl Command {
+    /// About how many bytes it takes in an answer, never much less.
+    pub fn weight(&self) -> usize {
+        // Ids, numbers, field names.
+        const FRAME: usize = 512;
+        match self {
+            Self::Offer(offer) => FRAME + offer.gang.weight(),
+            // A string within JSON: quotes and backslashes double.
+            Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
+            Self::Withdraw { .. } | Self::Stop { .. } => FRAME,
+        }
+    }
 }
 
 /// One question to one cluster.
@@ -401,6 +421,24 @@ pub struct End {
     pub pod_failures: u32,
     /// Run time that this attempt used.
     pub ran: Millis,
+    /// Shows that it was granted, to a journal that is a copy from before; absent where nothing was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Box<Proof>>,
+}
+
+/// What a grant was, with the code that it carried.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Proof {
+    /// The offer that it came from.
+    pub offer: OfferId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Its term.
+    pub term: Millis,
+    /// What silence meant for it.
+    pub on_loss: OnLoss,
+    /// The manager's code over it.
+    pub mac: Mac,
 }
 
 /// How an attempt ended.

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Fixed seeds of every CI run.
-const SEEDS: u64 = 900;
+const SEEDS: u64 = 2_000;
 const THREADS: usize = 2;
 /// Lines of a failing seed's trace that are shown.
 const TAIL_LINES: usize = 200;
@@ -63,6 +63,9 @@ const MINIMA: &[(&str, u64)] = &[
     ("grants", 10_000),
     ("lapses", 100),
     ("late holds", 30),
+    // A grant that crosses the end of its hold.
+    ("grants refused", 10),
+    ("ends learned", 30),
     ("runs to the end", 1_000),
     ("takeovers", 100),
     ("recoveries", 500),
@@ -119,8 +122,8 @@ fn every_planted_bug_is_found() {
     let missed: Vec<Bug> = Bug::ALL
         .iter()
         .copied()
-        // Within one leadership boot time never goes back, so only the unit test of the lease arithmetic can show this one.
-        .filter(|bug| *bug != Bug::DeadlineMovesBack)
+        // A leader without a claim harms only with a stall, a takeover and a cut way in one term: the model's search finds that.
+        .filter(|bug| *bug != Bug::AnswersWithoutClaim)
         .filter(|bug| {
             let found = hunt(*bug, 1, SEEDS_MAX);
             match &found {

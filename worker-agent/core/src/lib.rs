@@ -71,6 +71,8 @@ pub struct Found {
     pub uid: Uid,
     /// The attempt.
     pub fence: Fence,
+    /// Nodes on which its pods are; empty where that can't be told.
+    pub nodes: Vec<String>,
     /// What it is doing.
     pub state: FoundState,
 }
