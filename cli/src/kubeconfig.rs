@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Largest kubeconfig or certificate file in bytes; real ones have a few thousand.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Where `meridian up` leaves a kubeconfig, below the working directory or the home directory.
-const DEFAULT_PATH: &str = ".meridian/kubeconfig";
+pub(crate) const DEFAULT_PATH: &str = ".meridian/kubeconfig";
 /// The namespace of who names none.
 const DEFAULT_NAMESPACE: &str = "default";
 

@@ -21,6 +21,7 @@ pub(crate) struct Explanation {
     since: Value,
     position: Option<Position>,
     clusters: Vec<ClusterVerdict>,
+    history: Vec<Stay>,
     summary: String,
     would_help: String,
 }
@@ -32,6 +33,17 @@ struct Position {
     queue: String,
     place: u64,
     of: u64,
+}
+
+/// One attempt that it was given.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Stay {
+    cluster: String,
+    /// When, as in `since`.
+    granted: Value,
+    /// How it ended; none while it goes on.
+    end: Option<String>,
 }
 
 /// What one cluster has to do with it.
@@ -62,10 +74,25 @@ impl Explanation {
             text.push('\n');
             text.push_str(&clusters);
         }
+        text.push_str(&self.history_text(now));
         if !self.would_help.is_empty() {
             write!(text, "\nwhat would help: {}\n", printable::line(&self.would_help)).expect("writing to a string can't fail");
         }
         text
+    }
+
+    /// Its attempts, where there was more than one.
+    fn history_text(&self, now: Timestamp) -> String {
+        if self.history.len() < 2 {
+            return String::new();
+        }
+        let mut table = Table::new(["ATTEMPT", "CLUSTER", "GRANTED", "END"]);
+        for (index, stay) in self.history.iter().enumerate() {
+            let granted = moment(&stay.granted).map(|at| format!("{} ago", age::short(now.duration_since(at)))).unwrap_or_default();
+            let end = stay.end.as_deref().unwrap_or("goes on");
+            table.push([&(index + 1).to_string(), &stay.cluster, &granted, end].map(Cell::new).into());
+        }
+        format!("\n{}", table.text(false))
     }
 
     /// The table with a line per cluster; empty when no cluster is known.
@@ -152,6 +179,25 @@ mod tests {
              asia      asia-southeast1   forbidden   policy `eu-only`                            after 18:00   -\n\
              \n\
              what would help: at `eu`: the end of a workload there\n"
+        );
+    }
+
+    #[test]
+    fn a_workload_that_was_moved_tells_its_attempts() {
+        let answer = json!({
+            "name": "train", "state": "Running", "since": "2026-11-21T09:59:00Z", "summary": "runs",
+            "history": [
+                {"cluster": "asia", "fence": "1-2-3", "granted": "2026-11-21T09:50:00Z", "over": "2026-11-21T09:58:00Z", "end": "the lease lapsed"},
+                {"cluster": "us", "fence": "1-2-4", "granted": "2026-11-21T09:58:00Z", "over": null, "end": null},
+            ],
+        });
+        assert_eq!(
+            show(answer),
+            "train is Running (60s): runs\n\
+             \n\
+             ATTEMPT   CLUSTER   GRANTED   END\n\
+             1         asia      10m ago   the lease lapsed\n\
+             2         us        2m ago    goes on\n"
         );
     }
 

@@ -229,7 +229,11 @@ impl Demo<'_> {
             if is.state == "Running" && (was.state != "Running" || was.cluster != is.cluster) {
                 self.regions.entry(name.clone()).or_default().push(is.region.clone());
                 let again = if is.attempts > 1 { format!(" (attempt {})", is.attempts) } else { String::new() };
-                self.say("running", &format!("{name} runs in {}{again}", is.region), json!({"job": name, "region": is.region, "attempt": is.attempts}))?;
+                let why = self.client.why(job["metadata"]["namespace"].as_str().unwrap_or_default(), &name).await?;
+                let here = why["clusters"].as_array().into_iter().flatten().find(|cluster| cluster["cluster"] == is.cluster.as_str());
+                let reason = here.and_then(|cluster| cluster["reason"].as_str()).unwrap_or_default().to_owned();
+                let more = json!({"job": name, "region": is.region, "attempt": is.attempts, "why": reason});
+                self.say("running", &format!("{name} runs in {}{again}: {reason}", is.region), more)?;
             }
             if is.state == "Finished" && was.state != "Finished" {
                 let reason = job["status"]["conditions"][0]["reason"].as_str().unwrap_or_default().to_owned();

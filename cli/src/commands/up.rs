@@ -48,6 +48,10 @@ fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) 
             session.out.line(format!("submitter    {}", submitter.display()))?;
             session.out.line("")?;
             session.out.line("in another terminal, in this directory:")?;
+            if default != std::path::Path::new(crate::kubeconfig::DEFAULT_PATH) {
+                let quoted = std::path::absolute(&default)?.display().to_string().replace('\'', r"'\''");
+                session.out.line(format!("  export KUBECONFIG='{quoted}'"))?;
+            }
             session.out.line("  meridian apply -f manifests/examples/tutorial/manager.yaml")?;
             session.out.line("  meridian submit --queue dws-local-queue -- sh -c 'echo hello from $MERIDIAN_REGION'")?;
             session.out.line("  meridian get clusters")?;

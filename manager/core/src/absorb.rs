@@ -210,14 +210,11 @@ impl World {
                 w.happen(Happening::Reserve, number);
             }),
             Record::Released { uid } => self.settle(*uid, |w, _| w.happen(Happening::Release, number)),
-            Record::Offered { uid, offer, cluster, ledger } => {
+            Record::Offered { uid, offer, cluster, ledger, choice } => {
                 self.state.offers = self.state.offers.max(offer.counter);
                 self.settle(*uid, |w, _| {
                     w.happen(Happening::Offer, number);
-                    w.legs.insert(
-                        *offer,
-                        Leg { cluster: cluster.clone(), ledger: *ledger, state: LegState::Offered, fence: None, accepted: false, note: None, estimate: None },
-                    );
+                    w.legs.insert(*offer, Leg { choice: *choice, ..Leg::new(cluster.clone(), *ledger, LegState::Offered) });
                 });
             }
             Record::Waited { uid, offer, reason, estimate } => self.settle(*uid, |w, _| {
@@ -357,7 +354,7 @@ impl World {
                 w.flavors = flavors.clone();
             }
             let state = LegState::Granted;
-            w.legs.insert(run.offer, Leg { cluster: cluster.clone(), ledger, state, fence: Some(run.fence), accepted: true, note: None, estimate: None });
+            w.legs.insert(run.offer, Leg { fence: Some(run.fence), accepted: true, ..Leg::new(cluster.clone(), ledger, state) });
             w.history.push(Stay { cluster: cluster.clone(), fence: run.fence, granted: at, over: None, end: None });
         });
     }

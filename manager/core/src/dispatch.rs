@@ -9,7 +9,7 @@ use crate::explain::Why;
 use crate::input::Actor;
 use crate::outbox::Said;
 use crate::queues::{ClassId, Place, Queues};
-use crate::record::{Class, Record};
+use crate::record::{Choice, Class, Record};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{Lease, World, residency};
@@ -134,6 +134,7 @@ impl Turn<'_> {
         if chosen.is_empty() {
             return Err(None);
         }
+        let able = chosen.len();
         let most = match policy.mode {
             DispatchMode::Direct => 1,
             DispatchMode::Race => RACE_MAX,
@@ -144,17 +145,19 @@ impl Turn<'_> {
             self.note(class, &passed.cluster, Why::NotChosen { chosen: first });
         }
         self.record(Record::Reserved { uid, flavors });
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let choice = Choice { able: count(able), asked: count(chosen.len()) };
         for score in chosen {
-            self.offer(uid, score.cluster, &gang);
+            self.offer(uid, score.cluster, &gang, choice);
         }
         Ok(())
     }
 
-    fn offer(&mut self, uid: Uid, cluster: ClusterName, gang: &Arc<Gang>) {
+    fn offer(&mut self, uid: Uid, cluster: ClusterName, gang: &Arc<Gang>, choice: Choice) {
         let leadership = self.world.state.leadership;
         let offer = OfferId { epoch: leadership.epoch, leadership: leadership.id, counter: self.world.state.offers + 1 };
         let ledger = self.world.state.members[&cluster].ledger;
-        self.record(Record::Offered { uid, offer, cluster: cluster.clone(), ledger });
+        self.record(Record::Offered { uid, offer, cluster: cluster.clone(), ledger, choice: Some(choice) });
         let number = self.say(&cluster, Said::Offer(uid, offer)).unwrap_or(0);
         if let Some(live) = self.world.live.clusters.get_mut(&cluster) {
             live.rooms.asked(offer, number, gang);

@@ -6,6 +6,7 @@
 use crate::catalog::NoRoute;
 use crate::leg::State as LegState;
 use crate::queues::NoQuota;
+use crate::record::Choice;
 use crate::residency::Denied;
 use crate::workload::Phase;
 use crate::{Workload, World};
@@ -149,6 +150,8 @@ impl Why {
             Self::Quota(NoQuota::Used { asks, free, .. }) => {
                 format!("{} more free quota: the end of another workload of the queue, or a higher nominal quota", asks - free)
             }
+            Self::Forbidden(Denied::NotWished) => "a submission that doesn't narrow its regions, or names this one".into(),
+            Self::Forbidden(Denied::UnknownPlace) => "a `Cluster` object that declares its region and jurisdiction".into(),
             Self::Forbidden(_) => "nothing that the submitter can do: the policy's owner decides".into(),
             Self::NoCluster | Self::NotConnected => "start or join its agent".into(),
             Self::NotInQueue => "add it to the queue's MultiKueueConfig".into(),
@@ -166,6 +169,16 @@ impl Why {
             Self::RulesDoubted => "`meridian journal confirm` after a look at policies and quotas".into(),
             Self::BehindHead => "the start or deletion of the queue's head".into(),
         }
+    }
+}
+
+/// Why a gang is where it is, as the end of a sentence.
+fn choice_in_words(choice: Option<Choice>) -> String {
+    match choice {
+        None => String::new(),
+        Some(Choice { able: 1, .. }) => "; the only cluster that may and could start it whole".into(),
+        Some(Choice { able, asked: 1 }) => format!("; the first choice of {able} clusters that could start it whole"),
+        Some(Choice { asked, .. }) => format!("; the first of {asked} clusters that were asked to hold room for all of it"),
     }
 }
 
@@ -232,7 +245,10 @@ impl World {
         let leg = workload.legs.values().find(|l| l.cluster == *cluster);
         let (verdict, reason, helps) = match leg {
             Some(leg) => self.leg_in_words(workload, leg, now),
-            None if workload.phase == Phase::Finished => ("over", "the workload is over".to_owned(), String::new()),
+            None if workload.phase == Phase::Finished => match workload.history.iter().rev().find(|stay| stay.cluster == *cluster) {
+                Some(stay) => ("over", format!("ran there: {}", stay.end.as_deref().unwrap_or("its end isn't known")), String::new()),
+                None => ("over", "never ran there".to_owned(), String::new()),
+            },
             None => match self.live.why.get(&workload.class).and_then(|by| by.get(cluster)) {
                 Some(why) => (why.verdict(), why.words(), why.would_help()),
                 None if workload.phase.granted() => ("not-chosen", "another cluster has it".to_owned(), String::new()),
@@ -259,8 +275,8 @@ impl World {
         }
         match leg.state {
             LegState::Granted | LegState::Running if silent => ("silent", "runs there as far as known; its agent isn't heard".into(), waits),
-            LegState::Running => ("running", "all its pods run there".into(), String::new()),
-            LegState::Granted => ("starting", "was granted there; its pods are starting".into(), String::new()),
+            LegState::Running => ("running", format!("all its pods run there{}", choice_in_words(leg.choice)), String::new()),
+            LegState::Granted => ("starting", format!("its pods are starting there{}", choice_in_words(leg.choice)), String::new()),
             LegState::Held => ("held", "holds room for the whole gang".into(), String::new()),
             LegState::Waiting => ("waiting", leg.note.clone().unwrap_or_default(), "the provider".into()),
             LegState::Offered => ("offered", "was asked just now".into(), String::new()),
@@ -277,7 +293,8 @@ impl World {
             }
             Phase::Finished => {
                 let finish = workload.finished.as_ref();
-                (finish.map_or_else(String::new, |f| format!("over: {}: {}", f.reason, f.message)), String::new())
+                let ran = workload.history.last().map(|stay| format!("; it ran in cluster `{}`", stay.cluster)).unwrap_or_default();
+                (finish.map_or_else(String::new, |f| format!("over: {}: {}{ran}", f.reason, f.message)), String::new())
             }
             Phase::Dispatching | Phase::Reserved => ("has quota; clusters are being asked".into(), String::new()),
             Phase::Pending if self.held_back(workload, now.mono) => (Why::RecoveryOpen.words(), Why::RecoveryOpen.would_help()),

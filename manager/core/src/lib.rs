@@ -319,6 +319,15 @@ pub struct Leg {
     pub note: Option<String>,
     /// The provider's estimate.
     pub estimate: Option<Millis>,
+    /// Why this cluster was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<record::Choice>,
+}
+
+impl Leg {
+    fn new(cluster: ClusterName, ledger: LedgerId, state: leg::State) -> Self {
+        Self { cluster, ledger, state, fence: None, accepted: false, note: None, estimate: None, choice: None }
+    }
 }
 
 /// What a restart forgets.

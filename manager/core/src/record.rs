@@ -14,6 +14,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Why a cluster was asked: how many could have been, and whether others were asked with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Choice {
+    /// Clusters that could start the gang by what they reported.
+    pub able: u32,
+    /// Clusters that were asked at once.
+    pub asked: u32,
+}
+
 /// One fact.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Record {
@@ -125,6 +134,9 @@ pub enum Record {
         cluster: ClusterName,
         /// The ledger it goes to.
         ledger: LedgerId,
+        /// Why this cluster.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        choice: Option<Choice>,
     },
     /// The cluster waits for its provider.
     Waited {

@@ -76,8 +76,8 @@ impl World {
             metadata.entry("labels").or_insert_with(|| json!({}))["meridian.dev/cluster"] = json!(scope.as_str());
         }
         let status = match &stored.object.spec {
-            Spec::ClusterQueue(_) if key.scope.is_none() => Some(self.queue_status(&key.name)),
-            Spec::LocalQueue(_) => Some(self.local_queue_status(key)),
+            Spec::ClusterQueue(_) if key.scope.is_none() => Some(self.queue_status(&key.name, stored.created)),
+            Spec::LocalQueue(_) => Some(self.local_queue_status(key, stored.created)),
             Spec::Cluster(_) => Some(self.cluster_status(&ClusterName::new(&key.name), now)),
             Spec::MultiKueueCluster(_) => {
                 let live = self.live.clusters.contains_key(&ClusterName::new(&key.name));
@@ -98,7 +98,7 @@ impl World {
         value
     }
 
-    fn queue_status(&self, name: &str) -> Value {
+    fn queue_status(&self, name: &str, created: Wall) -> Value {
         let of_queue = |w: &&Workload| {
             let class = self.queues.class(w.class);
             self.state.catalog.local_queue(&class.namespace, &class.queue).is_some_and(|l| l.cluster_queue == name)
@@ -109,7 +109,7 @@ impl World {
             flavors.entry(flavor).or_default().push(json!({"name": resource, "total": used.to_string(), "borrowed": "0"}));
         }
         let usage: Vec<Value> = flavors.into_iter().map(|(name, resources)| json!({"name": name, "resources": resources})).collect();
-        let mut status = condition("Active", true, "Ready", "Can admit new workloads", Wall(0));
+        let mut status = condition("Active", true, "Ready", "Can admit new workloads", created);
         status["pendingWorkloads"] = json!(count(|p| p == Phase::Pending));
         status["reservingWorkloads"] = json!(count(Phase::charged));
         status["admittedWorkloads"] = json!(count(Phase::granted));
@@ -118,13 +118,13 @@ impl World {
         status
     }
 
-    fn local_queue_status(&self, key: &Key) -> Value {
+    fn local_queue_status(&self, key: &Key, created: Wall) -> Value {
         let of_queue = |w: &&Workload| {
             let class = self.queues.class(w.class);
             key.namespace.as_deref() == Some(&*class.namespace) && class.queue == key.name
         };
         let count = |wanted: fn(Phase) -> bool| self.state.workloads.values().filter(|w| wanted(w.phase)).filter(of_queue).count();
-        let mut status = condition("Active", true, "Ready", "Can submit new workloads to the cluster queue", Wall(0));
+        let mut status = condition("Active", true, "Ready", "Can submit new workloads to the cluster queue", created);
         status["pendingWorkloads"] = json!(count(|p| p == Phase::Pending));
         status["reservingWorkloads"] = json!(count(Phase::charged));
         status["admittedWorkloads"] = json!(count(Phase::granted));
