@@ -359,7 +359,7 @@ impl Sim {
             actions.push(Operator::ConfirmRules);
         }
         // Half of the orphans get their jobs back, from whoever still has the file.
-        let wanted = |uid: &Uid| uid.0 % 2 == 0 && !self.oracle.is_unwanted(*uid);
+        let wanted = |uid: &Uid| uid.0.is_multiple_of(2) && !self.oracle.is_unwanted(*uid);
         if led_for > 2_000 && world.state.recovery.is_none() {
             let adopted = world.state.orphans.keys().filter(|(uid, _)| wanted(uid)).filter_map(|(uid, fence)| {
                 let job = people::written_job(self.oracle.jobs.get(uid)?);
