@@ -79,10 +79,11 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
             (before, Budget { manager_crashes: 1, restores: 1, steps: 2, silences: 2, ..none }, both)
         }
         Bug::AgentTakesOlderEpoch => {
-            // Offer and grant of the old leadership are still under way, the offer for the second time; the copy is older.
+            // Offer and grant of the old leadership are still under way, the offer for the second time; a manager leads an older copy.
             let take_again = Action::Take { host: 0, answer: 0, again: true };
-            let before = vec![Action::Submit, Action::Backup, SEND_A, DELIVER_A, take_again, SEND_A, DELIVER_A];
-            (before, Budget { manager_crashes: 1, restores: 1, steps: 1, ..none }, both)
+            let mut before = vec![Action::Submit, Action::Backup, SEND_A, DELIVER_A, take_again, SEND_A, DELIVER_A];
+            before.extend([Action::ManagerDies { manager: 0 }, Action::Restore, CALM, Action::Leads { manager: 0 }, A, A, A]);
+            (before, Budget { lingering: 1, ..none }, both)
         }
         Bug::AgentTakesTwinLeadership
         | Bug::RepeatedGrantRefused
