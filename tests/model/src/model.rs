@@ -544,7 +544,11 @@ impl Turn<'_> {
     fn tick(&mut self, silent: [bool; setup::CLUSTERS]) {
         for (host, silent) in silent.into_iter().enumerate() {
             match leader(self.state) {
-                Some(manager) if !silent => self.exchange(host, manager, Reach::All),
+                Some(manager) if !silent => {
+                    // The second one brings what the first was asked for.
+                    self.exchange(host, manager, Reach::All);
+                    self.exchange(host, manager, Reach::All);
+                }
                 _ => self.state.budget.silences = self.state.budget.silences.saturating_sub(u8::from(silent)),
             }
         }
