@@ -58,6 +58,12 @@ pub(crate) enum Format {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a manager and three agents with simulated accelerators, submit, watch, and judge what was promised
+    Demo(DemoArgs),
+    /// Start the same fleet and keep it up
+    Up(UpArgs),
+    /// Run a manager
+    Manager(Box<meridian_manager::server::ManagerArgs>),
     /// Create or change objects from files: all of them or none
     Apply(ApplyArgs),
     /// Create objects from files; a `generateName` is filled in
@@ -83,13 +89,107 @@ pub(crate) enum Command {
     /// Look after the manager's journal
     #[command(subcommand)]
     Journal(JournalCommand),
+    /// Run or join the agent of a worker cluster
+    #[command(subcommand)]
+    Agent(meridian_agent::AgentCommand),
     /// Write completions for a shell to standard output
     Completion {
         /// Which shell
         shell: Shell,
     },
+    /// Measure this machine: the figures of docs/performance.md
+    Bench(BenchArgs),
     /// Show the version of this program
     Version,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// How much faster than real time simulated jobs go; leases, polls and back-off go in real time
+    #[arg(long, value_name = "N", default_value_t = 20.0)]
+    pub(crate) speed: f64,
+    /// Keep the fleet up at the end, and its files
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+/// `up`
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Which clusters, and what they have [default: three regions with 4 simulated T4 each]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) fleet: Option<PathBuf>,
+    /// Where everything is kept; starting there again goes on
+    #[arg(long, value_name = "DIR", default_value = ".meridian")]
+    pub(crate) data_dir: PathBuf,
+    /// What runs jobs
+    #[arg(long, value_enum, default_value_t = UpRunner::Simulated)]
+    pub(crate) runner: UpRunner,
+    /// How much faster than real time simulated jobs go
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub(crate) speed: f64,
+    /// Where the manager listens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub(crate) listen: String,
+}
+
+/// What runs the jobs of a fleet on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UpRunner {
+    /// Nothing really runs: jobs take time and nothing else
+    Simulated,
+    /// Jobs run as processes of this machine, with your rights
+    Process,
+}
+
+impl UpRunner {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Process => "process",
+        }
+    }
+}
+
+/// `bench`
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What to measure; may be repeated
+    #[arg(long, value_enum, default_values_t = [BenchWhat::All])]
+    pub(crate) what: Vec<BenchWhat>,
+    /// Below which directory journals are kept meanwhile, to choose the disk [default: the system's for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Length of one run, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=600))]
+    pub(crate) seconds: u64,
+    /// Runs of each measure; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) runs: u32,
+    /// Gangs in the queue whose memory and restart are measured
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(100..=1_000_000))]
+    pub(crate) gangs: usize,
+    /// Chooses the shapes of the jobs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// A measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BenchWhat {
+    /// Durable submissions per second
+    Submissions,
+    /// Gangs per second from submit to running
+    Dispatches,
+    /// Time from submit to running at a steady load
+    Latency,
+    /// Memory of the manager per queued gang
+    Memory,
+    /// Time until a killed manager is back
+    Restart,
+    /// All of them
+    All,
 }
 
 /// `apply`
@@ -299,6 +399,14 @@ pub(crate) enum AuditCommand {
 /// `journal …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalCommand {
+    /// Show what is in a journal's file; its manager must be stopped
+    Inspect {
+        /// The file
+        path: PathBuf,
+        /// Also show each record after the snapshot
+        #[arg(long)]
+        records: bool,
+    },
     /// Whether the manager is recovering, and what it waits for
     Recovery,
     /// Confirm, as a person, that no other copy of the journal runs and that its rules are the right ones
@@ -346,6 +454,7 @@ mod tests {
         check("meridian submit");
         check("meridian get jobs -o xml");
         check("meridian delete job x -f y");
+        check("meridian agent run --speed fast");
         assert_eq!(Cli::try_parse_from(["meridian", "--help"]).unwrap_err().exit_code(), 0);
     }
 

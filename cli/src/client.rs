@@ -323,7 +323,8 @@ impl Lines {
         Self { response, buffer: Vec::new(), scanned: 0 }
     }
 
-    /// The next line without its end; `None` when the manager ended the stream. An unfinished last line is dropped.
+    /// The next line without its end; `None` when the manager ended the stream. An unfinished last line is left over
+    /// for [`Lines::finish`] to tell.
     pub(crate) async fn next(&mut self, client: &Client) -> Result<Option<Vec<u8>>, Error> {
         loop {
             if let Some(at) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
@@ -347,6 +348,16 @@ impl Lines {
                 Err(error) => return Err(client.unreachable(&error)),
             }
         }
+    }
+}
+
+impl Lines {
+    /// Fails if the stream ended in the middle of a line, so that an end that is none is not taken for one.
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Malformed { what: self.response.url().path().to_owned(), why: "it ends in the middle of a line".to_owned() })
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::age;
 use crate::jobs;
 use crate::table::{Cell, Table};
-use jiff::Timestamp;
-use meridian_objects::{Kind, quantity};
+use jiff::{SignedDuration, Timestamp};
+use meridian_objects::Kind;
 use serde_json::Value;
 
 /// One column: its header and what it says about an object.
@@ -145,12 +145,12 @@ fn cluster_columns() -> Vec<Column> {
         column("REGION", |o, _| Cell::new(text(o, "/spec/region"))),
         column("JURISDICTION", |o, _| Cell::new(text(o, "/spec/jurisdiction"))),
         column("STATE", |o, _| Cell::state(text(o, "/status/state"))),
-        column("GPUS", |o, _| Cell::new(gpus(o, "/status/capacity"))),
-        column("FREE", |o, _| Cell::new(gpus(o, "/status/free"))),
-        column("LAST-SYNC", |o, now| Cell::new(age::since(text(o, "/status/lastSyncTime"), now))),
+        column("GPUS", |o, _| Cell::new(accelerators(o, "capacity"))),
+        column("FREE", |o, _| Cell::new(accelerators(o, "free"))),
+        column("LAST-SYNC", |o, _| Cell::new(millis(o, "/status/silentForMs"))),
         AGE,
         wide("WORKLOADS", |o, _| Cell::new(number(o, "/status/workloads"))),
-        wide("VERSION", |o, _| Cell::new(text(o, "/status/version"))),
+        wide("RUNNER", |o, _| Cell::new(text(o, "/status/runner"))),
     ]
 }
 
@@ -194,12 +194,18 @@ fn pairs(object: &Value, pointer: &str) -> String {
     map.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect::<Vec<_>>().join(",")
 }
 
-/// All accelerators of a resource map: the sum of every resource whose name ends in `gpu` or `tpu`.
-fn gpus(object: &Value, pointer: &str) -> String {
-    let Some(map) = object.pointer(pointer).and_then(Value::as_object) else { return String::new() };
-    let accelerators = map.iter().filter(|(resource, _)| resource.ends_with("/gpu") || resource.ends_with("/tpu"));
-    let sum = accelerators.filter_map(|(resource, amount)| quantity::from_json(resource, amount).ok()).fold(0_i64, i64::saturating_add);
-    sum.to_string()
+/// A length of time in milliseconds, as an age.
+fn millis(object: &Value, pointer: &str) -> String {
+    let millis = object.pointer(pointer).and_then(Value::as_i64);
+    millis.map(|millis| age::short(SignedDuration::from_millis(millis))).unwrap_or_default()
+}
+
+/// All accelerators of a cluster: the sum of one field over every resource whose name ends in `gpu` or `tpu`.
+fn accelerators(object: &Value, field: &str) -> String {
+    let Some(resources) = object.pointer("/status/resources").and_then(Value::as_object) else { return String::new() };
+    let accelerators = resources.iter().filter(|(resource, _)| resource.ends_with("/gpu") || resource.ends_with("/tpu"));
+    let amounts = accelerators.filter_map(|(_, amounts)| amounts.get(field)?.as_i64());
+    amounts.fold(0_i64, i64::saturating_add).to_string()
 }
 
 /// Jurisdictions, regions and clusters of one side of a residency policy.
@@ -238,7 +244,7 @@ mod tests {
             job
         };
         let mut running = job("run", json!({"status": {"active": 3}}));
-        running["metadata"]["annotations"] = json!({"meridian.dev/state": "Running", "meridian.dev/cluster": "eu"});
+        running["status"]["meridian"] = json!({"state": "Running", "cluster": "eu", "region": "europe-west4"});
         let done = job("done", json!({"status": {"succeeded": 3, "conditions": [{"type": "Complete", "status": "True"}]}}));
         let failed = job("bad", json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}}));
         assert_eq!(
@@ -260,13 +266,15 @@ mod tests {
     fn clusters_sum_their_accelerators() {
         let cluster = json!({
             "metadata": {"name": "eu", "creationTimestamp": "2026-11-20T09:00:00Z"}, "spec": {"region": "europe-west4", "jurisdiction": "EU"},
-            "status": {"state": "Ready", "capacity": {"nvidia.com/gpu": "8", "google.com/tpu": 4, "cpu": "100m"}, "free": {"nvidia.com/gpu": "1"}, "lastSyncTime": "2026-11-21T09:59:58Z"},
+            "status": {"state": "Connected,Cordoned", "silentForMs": 2400, "workloads": 2, "resources": {
+                "nvidia.com/gpu": {"capacity": 8, "free": 1}, "google.com/tpu": {"capacity": 4, "free": 0}, "cpu": {"capacity": 64000, "free": 1},
+            }},
         });
         assert_eq!(
             show(Kind::Cluster, false, false, &[cluster, json!({"metadata": {"name": "new\u{1b}"}})]),
-            "NAME      REGION         JURISDICTION   STATE   GPUS   FREE   LAST-SYNC   AGE\n\
-             eu        europe-west4   EU             Ready   12     1      2s          25h\n\
-             new\\x1b   -              -              -       -      -      -           -\n"
+            "NAME      REGION         JURISDICTION   STATE                GPUS   FREE   LAST-SYNC   AGE\n\
+             eu        europe-west4   EU             Connected,Cordoned   12     1      2s          25h\n\
+             new\\x1b   -              -              -                    -      -      -           -\n"
         );
     }
 

@@ -1,10 +1,13 @@
 //! What each command does. One file per command; this one starts the run-time, and names objects as people know them.
 
+mod agent;
 mod apply;
 mod audit;
+mod bench;
 mod cluster;
 mod create;
 mod delete;
+mod demo;
 mod describe;
 mod get;
 mod journal;
@@ -13,6 +16,7 @@ mod submit;
 mod targets;
 #[cfg(test)]
 mod tests;
+mod up;
 mod why;
 
 use crate::args::{Cli, Command, Format};
@@ -26,7 +30,10 @@ use std::io;
 
 /// Runs a command line to its end; returns the exit code.
 pub(crate) fn run(cli: Cli) -> u8 {
-    start_tracing(cli.globals.verbose);
+    // The servers bring their own logging, with traces and metrics.
+    if !matches!(cli.command, Command::Agent(_) | Command::Manager(_)) {
+        start_tracing(cli.globals.verbose);
+    }
     let mut session = Session::new(cli.globals.clone(), Out::of_process(cli.globals.no_color), Box::new(io::stdin()));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -53,6 +60,9 @@ pub(crate) fn run(cli: Cli) -> u8 {
 /// Runs one command.
 pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<(), Error> {
     match command {
+        Command::Demo(args) => demo::run(session, args).await,
+        Command::Up(args) => up::run(session, args).await,
+        Command::Manager(args) => meridian_manager::server::run(*args).await.map_err(|error| Error::Refused(format!("{error:#}"))),
         Command::Apply(args) => apply::run(session, args).await,
         Command::Create(args) => create::run(session, args).await,
         Command::Delete(args) => delete::run(session, args).await,
@@ -64,11 +74,13 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
         Command::Cluster(command) => cluster::run(session, command).await,
         Command::Audit(command) => audit::run(session, command).await,
         Command::Journal(command) => journal::run(session, command).await,
+        Command::Agent(command) => agent::run(command).await,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "meridian", &mut script);
             session.out.raw(&script)
         }
+        Command::Bench(args) => bench::run(session, args).await,
         Command::Version => version(session),
     }
 }

@@ -1,16 +1,11 @@
 //! What a Job object says about its state, for tables and for waiting.
 //!
-//! The manager writes where a job is into two annotations, [`STATE`] and [`CLUSTER`]; conditions and counts are
-//! Kubernetes' own. Where the annotations are missing the state follows from those.
+//! The manager writes where a job is into `status.meridian`, beside Kubernetes' own conditions and counts. Where that is
+//! missing (a job of another program) the state follows from those.
 
 use crate::columns::{condition, find_condition, text};
 use meridian_objects::job::QUEUE_LABEL;
 use serde_json::Value;
-
-/// The workload's state, a word such as `Running`.
-pub(crate) const STATE: &str = "meridian.dev/state";
-/// The cluster that runs it, or is to.
-pub(crate) const CLUSTER: &str = "meridian.dev/cluster";
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +33,8 @@ pub(crate) fn state(job: &Value) -> &str {
         Some(End::Failed(_)) => return "Failed",
         None => {}
     }
-    if let Some(told) = annotation(job, STATE) {
+    let told = text(job, "/status/meridian/state");
+    if !told.is_empty() {
         return told;
     }
     if count(job, "/status/active") > 0 {
@@ -49,7 +45,7 @@ pub(crate) fn state(job: &Value) -> &str {
 
 /// The cluster, where one is known.
 pub(crate) fn cluster(job: &Value) -> &str {
-    annotation(job, CLUSTER).unwrap_or_default()
+    text(job, "/status/meridian/cluster")
 }
 
 /// The local queue.
@@ -73,10 +69,6 @@ pub(crate) fn reason(job: &Value) -> String {
         Some(End::Failed(words)) => words,
         Some(End::Succeeded) | None => String::new(),
     }
-}
-
-fn annotation<'j>(job: &'j Value, key: &str) -> Option<&'j str> {
-    job.pointer("/metadata/annotations")?.get(key)?.as_str().filter(|value| !value.is_empty())
 }
 
 fn count(job: &Value, pointer: &str) -> u64 {

@@ -10,6 +10,7 @@ mod columns;
 mod commands;
 mod error;
 mod files;
+mod fleet;
 mod jobs;
 mod kubeconfig;
 mod out;
@@ -24,6 +25,10 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before any thread starts: this program is also the guard of its own gangs.
+    if let Some(code) = meridian_agent::guard_if_asked() {
+        return code;
+    }
     let cli = args::Cli::parse();
     ExitCode::from(commands::run(cli))
 }

@@ -37,11 +37,12 @@ impl Tone {
 
     /// The tone of a word that says in which state something is.
     fn of_state(word: &str) -> Self {
-        match word {
-            "Running" | "Finished" | "Succeeded" | "Complete" | "Ready" | "Active" | "True" | "running" | "held" => Self::Good,
-            "Failed" | "Lost" | "False" | "Quarantined" | "Revoked" | "refused" | "forbidden" | "no-room" => Self::Bad,
-            "Pending" | "Reserved" | "Dispatching" | "Granted" | "Suspended" | "Stopping" | "Cordoned" | "Draining" | "Unknown" | "waiting" | "offered"
-            | "unknown" | "cordoned" => Self::Waiting,
+        // a cluster's state may have a remark after a comma, and the remark is what wants a look
+        match word.rsplit(',').next().unwrap_or(word) {
+            "Running" | "Finished" | "Succeeded" | "Complete" | "Connected" | "Active" | "True" | "running" | "starting" | "held" => Self::Good,
+            "Failed" | "Silent" | "NotConnected" | "False" | "Quarantined" | "silent" | "refused" | "forbidden" | "no-room" => Self::Bad,
+            "Pending" | "Reserved" | "Dispatching" | "Granted" | "Stopping" | "Cordoned" | "NeverJoined" | "Recovering" | "Unknown" | "waiting" | "offered"
+            | "stopping" | "unknown" | "cordoned" => Self::Waiting,
             _ => Self::Plain,
         }
     }

@@ -7,8 +7,13 @@
 
 use crate::gang::{Amounts, Gang, PodSet, Taint, TaintEffect};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
+
+/// The label by which Kubernetes names a node. Reported blocks leave it out: with it no two nodes would be alike.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 
 /// Nodes that are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -86,17 +91,44 @@ pub struct Part {
     pub nodes: u32,
 }
 
-impl Block {
+/// Alike nodes as a plan looks at them: nothing is copied, so that asking costs little.
+#[derive(Clone, Copy, Debug)]
+pub struct Nodes<'a> {
+    /// How many.
+    pub nodes: u32,
+    /// What each has free.
+    pub free: &'a Amounts,
+    /// What each has in all.
+    pub capacity: &'a Amounts,
+    /// Labels of each.
+    pub labels: &'a BTreeMap<String, String>,
+    /// Taints of each.
+    pub taints: &'a [Taint],
+}
+
+impl Nodes<'_> {
     /// Whether pods of `set` may be placed on these nodes at all.
-    pub fn accepts(&self, set: &PodSet) -> bool {
-        set.node_selector.iter().all(|(k, v)| self.labels.get(k) == Some(v))
-            && (set.affinity.is_empty() || set.affinity.iter().any(|term| term.iter().all(|r| r.matches(&self.labels))))
+    fn accept(&self, set: &PodSet) -> bool {
+        set.node_selector.iter().all(|(k, v)| self.unnamed(k) || self.labels.get(k) == Some(v))
+            && (set.affinity.is_empty() || set.affinity.iter().any(|term| term.iter().all(|r| self.unnamed(&r.key) || r.matches(self.labels))))
             && self.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || set.tolerations.iter().any(|tol| tol.covers(t)))
     }
 
-    /// How many pods of `set` one of these nodes still takes.
-    pub fn pods(&self, set: &PodSet) -> u32 {
-        pods(&self.free, &set.per_pod).min(set.count)
+    /// Blocks stand for many nodes and don't say their names: which of them is meant is for the agent to judge, who knows.
+    fn unnamed(&self, key: &str) -> bool {
+        key == HOSTNAME_LABEL && !self.labels.contains_key(key)
+    }
+}
+
+impl Block {
+    fn view(&self) -> Nodes<'_> {
+        let Self { nodes, free, capacity, labels, taints } = self;
+        Nodes { nodes: *nodes, free, capacity, labels, taints }
+    }
+
+    /// The order of blocks, whatever their count; equal ones are alike.
+    fn order(&self, other: &Self) -> Ordering {
+        (&self.free, &self.capacity, &self.labels, &self.taints).cmp(&(&other.free, &other.capacity, &other.labels, &other.taints))
     }
 }
 
@@ -113,8 +145,69 @@ fn pods(free: &Amounts, each: &Amounts) -> u32 {
 ///
 /// The result lists, per pod set, how many nodes of which former block (by index into the *input*) take how many pods.
 pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>, Misfit> {
-    let mut work: Vec<(usize, Block)> = blocks.iter().cloned().enumerate().collect();
-    let mut parts = Vec::new();
+    let views: Vec<Nodes<'_>> = blocks.iter().map(Block::view).collect();
+    let Layout { heaps, parts } = lay_out(&views, gang)?;
+    let untouched: Vec<u32> = heaps[..views.len()].iter().map(|heap| heap.nodes).collect();
+    let used: Vec<(usize, u32, Amounts)> = heaps[views.len()..].iter().map(|heap| (heap.origin, heap.nodes, heap.free.clone().into_owned())).collect();
+    for (origin, nodes, free) in used {
+        let Block { capacity, labels, taints, .. } = blocks[origin].clone();
+        blocks.push(Block { nodes, free, capacity, labels, taints });
+    }
+    blocks.iter_mut().zip(untouched).for_each(|(block, nodes)| block.nodes = nodes);
+    blocks.retain(|block| block.nodes > 0);
+    // What was in order stays so, and costs next to nothing to sort; alike nodes become one block again.
+    blocks.sort_by(Block::order);
+    blocks.dedup_by(|next, block| {
+        let alike = next.order(block).is_eq();
+        // An agent may claim any number of nodes.
+        block.nodes = block.nodes.saturating_add(if alike { next.nodes } else { 0 });
+        alike
+    });
+    Ok(parts)
+}
+
+/// Whether the whole gang fits on `blocks`, or why not.
+pub fn fits(blocks: &[Block], gang: &Gang) -> Result<(), Misfit> {
+    let views: Vec<Nodes<'_>> = blocks.iter().map(Block::view).collect();
+    plan(&views, gang).map(drop)
+}
+
+/// How the whole gang would be placed: as [`place`] says it, with nothing changed.
+pub fn plan(nodes: &[Nodes<'_>], gang: &Gang) -> Result<Vec<(usize, Part)>, Misfit> {
+    lay_out(nodes, gang).map(|layout| layout.parts)
+}
+
+/// A plan and what it leaves: first the nodes of the input, less those that were used, then those.
+struct Layout<'a> {
+    heaps: Vec<Heap<'a>>,
+    parts: Vec<(usize, Part)>,
+}
+
+/// Nodes of one origin with the same room left.
+struct Heap<'a> {
+    origin: usize,
+    nodes: u32,
+    free: Cow<'a, Amounts>,
+}
+
+impl Layout<'_> {
+    fn take(&mut self, index: usize, set: &PodSet, at: usize, each: u32, nodes: u32) {
+        let Heap { origin, nodes: left, free } = &mut self.heaps[at];
+        *left -= nodes;
+        let (origin, mut free) = (*origin, free.clone().into_owned());
+        for (resource, asks) in &set.per_pod {
+            if let Some(free) = free.get_mut(resource) {
+                *free -= asks.saturating_mul(i64::from(each));
+            }
+        }
+        self.heaps.push(Heap { origin, nodes, free: Cow::Owned(free) });
+        self.parts.push((origin, Part { pod_set: index, pods_per_node: each, nodes }));
+    }
+}
+
+fn lay_out<'a>(nodes: &[Nodes<'a>], gang: &Gang) -> Result<Layout<'a>, Misfit> {
+    let heaps = nodes.iter().enumerate().map(|(origin, n)| Heap { origin, nodes: n.nodes, free: Cow::Borrowed(n.free) }).collect();
+    let mut layout = Layout { heaps, parts: Vec::new() };
     let mut order: Vec<usize> = (0..gang.pod_sets.len()).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(weight(&gang.pod_sets[*i].per_pod)), *i));
     for index in order {
@@ -122,44 +215,39 @@ pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>,
         let mut left = set.count;
         // Best fit: nodes that are nearly full first, so that whole nodes stay whole.
         let mut takers: Vec<(u32, i64, usize)> = Vec::new();
-        for (at, (_, block)) in work.iter().enumerate() {
-            if block.nodes > 0 && block.accepts(set) {
-                let each = block.pods(set);
+        for (at, heap) in layout.heaps.iter().enumerate() {
+            if heap.nodes > 0 && nodes[heap.origin].accept(set) {
+                let each = pods(&heap.free, &set.per_pod).min(set.count);
                 if each > 0 {
-                    takers.push((each, weight(&block.free), at));
+                    takers.push((each, weight(&heap.free), at));
                 }
             }
         }
         takers.sort_unstable_by_key(|&(each, room, at)| (std::cmp::Reverse(each), room, at));
         // One node that takes all that is left beats several smaller ones: the tightest such node first.
         if let Some(&(_, _, at)) = takers.iter().filter(|(each, _, _)| *each >= left && left > 0).min_by_key(|(_, room, at)| (*room, *at)) {
-            take(&mut work, &mut parts, index, set, at, left, 1);
+            layout.take(index, set, at, left, 1);
             left = 0;
         }
         for &(each, _, at) in &takers {
             if left == 0 {
                 break;
             }
-            let whole = (left / each).min(work[at].1.nodes);
+            let whole = (left / each).min(layout.heaps[at].nodes);
             if whole > 0 {
-                take(&mut work, &mut parts, index, set, at, each, whole);
+                layout.take(index, set, at, each, whole);
                 left -= whole * each;
             }
-            if left > 0 && left < each && work[at].1.nodes > 0 {
-                take(&mut work, &mut parts, index, set, at, left, 1);
+            if left > 0 && left < each && layout.heaps[at].nodes > 0 {
+                layout.take(index, set, at, left, 1);
                 left = 0;
             }
         }
         if left > 0 {
-            return Err(misfit(blocks, gang, set, set.count - left));
+            return Err(misfit(nodes, gang, set, set.count - left));
         }
     }
-    let mut merged: BTreeMap<(Amounts, Amounts, BTreeMap<String, String>, Vec<Taint>), u32> = BTreeMap::new();
-    for (_, b) in work.into_iter().filter(|(_, b)| b.nodes > 0) {
-        *merged.entry((b.free, b.capacity, b.labels, b.taints)).or_insert(0) += b.nodes;
-    }
-    *blocks = merged.into_iter().map(|((free, capacity, labels, taints), nodes)| Block { nodes, free, capacity, labels, taints }).collect();
-    Ok(parts)
+    Ok(layout)
 }
 
 /// The resource with the largest figure that isn't memory decides; accelerators outweigh cores.
@@ -179,40 +267,25 @@ fn weight(amounts: &Amounts) -> i64 {
         .unwrap_or(0)
 }
 
-fn take(work: &mut Vec<(usize, Block)>, parts: &mut Vec<(usize, Part)>, index: usize, set: &PodSet, at: usize, each: u32, nodes: u32) {
-    let (origin, block) = &mut work[at];
-    let origin = *origin;
-    block.nodes -= nodes;
-    let mut used = block.clone();
-    used.nodes = nodes;
-    for (resource, asks) in &set.per_pod {
-        if let Some(free) = used.free.get_mut(resource) {
-            *free -= asks.saturating_mul(i64::from(each));
-        }
-    }
-    work.push((origin, used));
-    parts.push((origin, Part { pod_set: index, pods_per_node: each, nodes }));
-}
-
-fn misfit(blocks: &[Block], gang: &Gang, set: &PodSet, fit: u32) -> Misfit {
-    let matching: Vec<&Block> = blocks.iter().filter(|b| b.nodes > 0 && b.accepts(set)).collect();
+fn misfit(nodes: &[Nodes<'_>], gang: &Gang, set: &PodSet, fit: u32) -> Misfit {
+    let matching: Vec<&Nodes<'_>> = nodes.iter().filter(|n| n.nodes > 0 && n.accept(set)).collect();
     if matching.is_empty() {
         return Misfit::NoSuchNode { pod_set: set.name.clone() };
     }
-    if matching.iter().all(|b| pods(&b.capacity, &set.per_pod) == 0) {
+    if matching.iter().all(|n| pods(n.capacity, &set.per_pod) == 0) {
         let short = set
             .per_pod
             .iter()
             .filter(|(_, a)| **a > 0)
-            .map(|(r, asks)| (matching.iter().map(|b| b.capacity.get(r).copied().unwrap_or(0)).max().unwrap_or(0), r, *asks))
+            .map(|(r, asks)| (matching.iter().map(|n| n.capacity.get(r).copied().unwrap_or(0)).max().unwrap_or(0), r, *asks))
             .find(|(most, _, asks)| most < asks);
         if let Some((largest, resource, asks)) = short {
             return Misfit::PodTooLarge { pod_set: set.name.clone(), resource: resource.clone(), asks, largest };
         }
     }
-    let mut empty: Vec<Block> = blocks.iter().map(|b| Block { free: b.capacity.clone(), ..b.clone() }).collect();
-    let all_free = blocks.iter().all(|b| b.free == b.capacity);
-    let fits_empty = !all_free && place(&mut empty, gang).is_ok();
+    let all_free = nodes.iter().all(|n| n.free == n.capacity);
+    let empty: Vec<Nodes<'_>> = nodes.iter().map(|n| Nodes { free: n.capacity, ..*n }).collect();
+    let fits_empty = !all_free && lay_out(&empty, gang).is_ok();
     Misfit::NotEnoughRoom { pod_set: set.name.clone(), fit, count: set.count, fits_empty }
 }
 
@@ -258,6 +331,34 @@ mod tests {
         let mut picky = gang(1, 1);
         picky.pod_sets[0].node_selector.insert("a".into(), "b".into());
         assert!(matches!(place(&mut vec![block(4, 4, 4)], &picky), Err(Misfit::NoSuchNode { .. })));
+    }
+
+    #[test]
+    fn a_node_that_is_asked_for_by_name_is_looked_for_where_names_are_known() {
+        let mut named = gang(1, 1);
+        named.pod_sets[0].node_selector.insert(HOSTNAME_LABEL.into(), "b".into());
+        let node = |name: &str| Block { labels: BTreeMap::from([(HOSTNAME_LABEL.into(), name.into())]), ..block(1, 4, 4) };
+        let parts = place(&mut vec![node("a"), node("b")], &named).unwrap();
+        assert_eq!(parts[0].0, 1);
+        assert!(fits(&[node("a")], &named).is_err());
+        fits(&[block(2, 4, 4)], &named).expect("one of them may be it");
+    }
+
+    #[test]
+    fn what_is_left_is_in_order_and_alike_nodes_are_one_block() {
+        for seed in 0..500_u64 {
+            let r = |i: u64, n: u64| crate::backoff::splitmix(seed * 17 + i) % n;
+            let mut blocks: Vec<Block> = (0..=r(1, 5)).map(|i| block(1 + r(10 + i, 3) as u32, 8, r(20 + i, 9) as i64)).collect();
+            let nodes: u32 = blocks.iter().map(|b| b.nodes).sum();
+            let asks = gang(1 + r(2, 6) as u32, 1 + r(3, 4) as i64);
+            let fit = fits(&blocks, &asks);
+            let placed = place(&mut blocks, &asks);
+            assert_eq!(placed.as_ref().map(drop), fit.as_ref().map(drop), "seed {seed}");
+            if placed.is_ok() {
+                assert_eq!(blocks.iter().map(|b| b.nodes).sum::<u32>(), nodes, "seed {seed}");
+                assert!(blocks.iter().all(|b| b.nodes > 0) && blocks.is_sorted_by(|a, b| a.order(b).is_lt()), "seed {seed}: {blocks:?}");
+            }
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub const VERSION: u32 = 1;
 pub const EVENTS_MAX: usize = 1_024;
 /// Most commands in one answer; a backlog goes in parts.
 pub const COMMANDS_MAX: usize = 512;
+/// Most ends in one inventory; with the runs of a large cluster they still fit one body.
+pub const ENDS_MAX: usize = 8_192;
 /// Most bytes in one body, either way. A grant carries a spec, and an API object is at most 1.5 MiB.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -99,6 +101,8 @@ pub enum SyncRefusal {
         /// What the agent follows.
         follows: Leadership,
     },
+    /// This ledger was replaced or declared lost: stop everything that it runs, then make a new one or exit.
+    LedgerLost,
     /// No cluster of this name, or its certificate was revoked.
     UnknownCluster,
     /// The manager doesn't lead, or its claim has run out: try again.
@@ -243,6 +247,14 @@ pub struct Grant {
     pub run_left: Option<Millis>,
     /// Pods of this job that failed in earlier attempts: they count against its back-off limit.
     pub pod_failures: u32,
+    /// The manager's code over what identifies this grant: without it a run that is shown later isn't adopted.
+    pub mac: Option<Mac>,
+}
+
+/// The bytes that a grant's code covers: what a later leadership must believe to adopt its run.
+#[expect(clippy::too_many_arguments, reason = "each part identifies the grant, and each is a type of its own")]
+pub fn grant_message(cluster: &ClusterName, ledger: LedgerId, uid: Uid, fence: Fence, offer: OfferId, attempt: u32, term: Millis, on_loss: OnLoss) -> Vec<u8> {
+    format!("grant 1\n{cluster}\n{ledger}\n{uid}\n{fence}\n{offer}\n{attempt}\n{}\n{on_loss:?}\n", term.0).into_bytes()
 }
 
 /// What the loss of a cluster means for a gang there; fixed at submission for the uid's life.
@@ -425,6 +437,9 @@ pub struct Inventory {
     pub offers: Vec<(OfferId, Uid)>,
     /// Ends that are not acknowledged, or whose acknowledging record is in no range that the leader named.
     pub ends: Vec<End>,
+    /// There are more ends than one body takes: this inventory isn't complete before they are acknowledged.
+    #[serde(default)]
+    pub more: bool,
     /// The newest receipts of every journal and leadership heard of, each with its member list.
     pub receipts: Vec<(Receipt, Vec<ClusterName>)>,
 }
@@ -450,6 +465,9 @@ pub struct Run {
     pub on_loss: OnLoss,
     /// Content hash of the spec it runs.
     pub spec: ContentHash,
+    /// The code that its grant carried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
 }
 
 /// Digest of what is live: (offers held or waiting) and (grants), as a commutative sum so that it is kept incrementally.

@@ -266,6 +266,7 @@ fn in_words(refusal: &SyncRefusal) -> String {
         SyncRefusal::NewerLeadership { follows } => {
             format!("this agent follows leadership {follows}, which is newer than the manager's; it will take a higher epoch")
         }
+        SyncRefusal::LedgerLost => "this store was replaced or declared lost: everything that it runs is stopped; join again with `--replace`".to_owned(),
         SyncRefusal::UnknownCluster => {
             "the manager knows no cluster of our name, or has revoked our certificate: join again with `meridian cluster join`".to_owned()
         }

@@ -1,6 +1,6 @@
 //! Meridian's own endpoints beside the Kubernetes-shaped ones, below `/meridian/v1`.
 
-use super::{Client, Error, Lines};
+use super::{Client, EXCHANGE_TIMEOUT, Error, Lines};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -105,6 +105,28 @@ impl Client {
         self.own(Method::POST, ["apply"], Some(&body)).await
     }
 
+    /// Makes many new jobs in one transaction, all or none.
+    pub(crate) async fn bulk(&self, jobs: &[Value]) -> Result<Value, Error> {
+        self.own(Method::POST, ["bulk"], Some(&json!({"objects": jobs}))).await
+    }
+
+    /// Whether the manager says that it is ready.
+    pub(crate) async fn ready(&self) -> bool {
+        self.text("readyz").await.is_ok()
+    }
+
+    /// The manager's metrics, as text.
+    pub(crate) async fn metrics(&self) -> Result<String, Error> {
+        self.text("metrics").await
+    }
+
+    async fn text(&self, path: &str) -> Result<String, Error> {
+        let request = self.request(Method::GET, self.url([path])).timeout(EXCHANGE_TIMEOUT);
+        let response = self.send(request).await?;
+        let body = self.body(response).await?;
+        String::from_utf8(body).map_err(|error| Error::Malformed { what: format!("/{path}"), why: error.to_string() })
+    }
+
     /// Why a workload runs where it does, or does not run.
     pub(crate) async fn why(&self, namespace: &str, name: &str) -> Result<Value, Error> {
         self.own(Method::GET, ["why", namespace, name], None).await
@@ -117,7 +139,7 @@ impl Client {
 
     /// Does something to a cluster. The person has confirmed it.
     pub(crate) async fn cluster_action(&self, cluster: &str, action: ClusterAction, ledger: Option<&str>) -> Result<Value, Error> {
-        let mut body = json!({"confirm": true});
+        let mut body = json!({"confirm": cluster});
         if let Some(ledger) = ledger {
             body["ledger"] = ledger.into();
         }

@@ -27,6 +27,7 @@ pub(super) async fn run(session: &mut Session, command: AuditCommand) -> Result<
                     while let Some(line) = lines.next(&client).await? {
                         proof.take(&line)?;
                     }
+                    lines.finish()?;
                 }
             }
             let head = proof.finish()?;
@@ -42,7 +43,7 @@ async fn export(session: &mut Session, from: u64) -> Result<(), Error> {
         session.out.raw(&line)?;
         session.out.raw(b"\n")?;
     }
-    Ok(())
+    Ok(lines.finish()?)
 }
 
 fn from_file(session: &mut Session, path: &Path, proof: &mut Proof) -> Result<(), Error> {

@@ -242,7 +242,7 @@ async fn operators_actions_need_a_persons_word() {
     let join = run(&fake, &["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU", "--ttl", "1h"], "").await;
     assert_eq!(join.answers, "meridian agent join x\n");
     assert_eq!(run(&fake, &["journal", "confirm", "--yes"], "").await.answers, "open: false\n");
-    assert_eq!(asked_body(&fake, 1), json!({"confirm": true, "ledger": "l1"}));
+    assert_eq!(asked_body(&fake, 1), json!({"confirm": "eu", "ledger": "l1"}));
     assert_eq!(asked_body(&fake, 2), json!({"region": "europe-west4", "jurisdiction": "EU", "ttl": "3600s", "replace": false}));
 }
 
@@ -310,11 +310,14 @@ async fn descriptions_show_everything_and_obey_nothing() {
 
 #[tokio::test]
 async fn an_audit_log_that_does_not_hold_is_a_failure() {
-    let fake = Fake::new([("GET /meridian/v1/audit?from=1", Answer::Stream(vec![])), ("GET /meridian/v1/audit?from=1", Answer::Stream(vec!["{}\n"]))]);
+    let asked = "GET /meridian/v1/audit?from=1";
+    let fake = Fake::new([(asked, Answer::Stream(vec![])), (asked, Answer::Stream(vec!["{}\n"])), (asked, Answer::Stream(vec!["{\"number\":1"]))]);
     assert_eq!(run(&fake, &["audit", "verify"], "").await.answers, "the audit log is empty\n");
     let broken = run(&fake, &["audit", "verify"], "").await;
     assert_eq!(broken.code(), 1);
     assert!(broken.error().starts_with("line 1 of the input is not a line of an audit log"), "{}", broken.error());
+    let cut = run(&fake, &["audit", "verify"], "").await;
+    assert!(cut.code() == 1 && cut.error().ends_with("it ends in the middle of a line"), "{}", cut.error());
     assert_eq!(run(&fake, &["audit", "verify", "-", "--expect-head", "x"], "").await.code(), 2);
     assert_eq!(run(&fake, &["audit", "verify", "-"], "not json\n").await.code(), 1);
 }

@@ -83,16 +83,22 @@ impl World {
                 self.state.tokens.remove(hash);
             }
             Record::SessionOpened { cluster, ledger, session } => {
-                let lost = match self.state.members.remove(cluster) {
+                let alone = self.state.members.is_empty();
+                let member = match self.state.members.remove(cluster) {
                     Some(mut old) => {
                         if old.ledger != *ledger {
                             old.lost.insert(old.ledger);
                         }
-                        old.lost
+                        Member { ledger: *ledger, session: *session, ..old }
                     }
-                    None => Default::default(),
+                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, admitted: alone },
                 };
-                self.state.members.insert(cluster.clone(), Member { ledger: *ledger, session: *session, lost });
+                self.state.members.insert(cluster.clone(), member);
+            }
+            Record::MemberAdmitted { cluster, .. } => {
+                if let Some(member) = self.state.members.get_mut(cluster) {
+                    member.admitted = true;
+                }
             }
             Record::Submitted(submission) => self.absorb_submitted(number, submission),
             Record::DeclaredLost { cluster, ledger, .. } => {
@@ -263,7 +269,7 @@ impl World {
                 self.free(number, *uid, *fence, at, &format!("the cluster refused the grant: {why}"));
             }
             Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, "the lease lapsed"),
-            Record::Adopted { cluster, ledger, run, at } => self.absorb_adopted(number, cluster, *ledger, run, *at),
+            Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
             Record::DeletionAsked { uid, at, .. } => self.settle(*uid, |w, _| {
                 w.deletion = Some(*at);
                 w.changed = number;
@@ -285,6 +291,7 @@ impl World {
             | Record::TokenMinted { .. }
             | Record::TokenUsed { .. }
             | Record::SessionOpened { .. }
+            | Record::MemberAdmitted { .. }
             | Record::Submitted(_)
             | Record::DeclaredLost { .. }
             | Record::OrphanSeen { .. }
@@ -313,21 +320,21 @@ impl World {
     fn absorb_adopted(
         &mut self,
         number: RecordNumber,
-        cluster: &meridian_shared::ids::ClusterName,
-        ledger: meridian_shared::ids::LedgerId,
+        (cluster, ledger): (&meridian_shared::ids::ClusterName, meridian_shared::ids::LedgerId),
         run: &meridian_shared::protocol::Run,
+        flavors: &BTreeMap<String, Arc<str>>,
         at: Wall,
     ) {
-        self.settle(run.uid, |w, total| {
+        self.settle(run.uid, |w, _| {
             w.happen(Happening::Adopt, number);
             w.legs.clear();
             w.fence = Some(w.fence.map_or(run.fence, |f| f.max(run.fence)));
             w.attempts = w.attempts.max(run.attempt);
             w.stopping = None;
             w.since = at;
-            // Quota is charged where the queue has the resource, whatever it had before.
+            // Quota is charged where it was, or where the decision said.
             if w.flavors.is_empty() {
-                w.flavors = total.keys().map(|r| (r.clone(), Arc::from("adopted"))).collect();
+                w.flavors = flavors.clone();
             }
             let state = LegState::Granted;
             w.legs.insert(run.offer, Leg { cluster: cluster.clone(), ledger, state, fence: Some(run.fence), accepted: true, note: None, estimate: None });
@@ -388,8 +395,8 @@ impl World {
     }
 
     /// Rebuilds every cache from `state`, after a snapshot was read.
-    pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>) {
-        self.queues.restore(classes);
+    pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>, next: crate::queues::ClassId) {
+        self.queues.restore(classes, next);
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {
             let w = &self.state.workloads[&uid];

@@ -12,7 +12,7 @@ impl World {
     /// The first broken invariant, in words.
     pub fn check(&self) -> Result<(), String> {
         let mut recount = Queues::default();
-        recount.restore(self.queues.classes().map(|(id, c)| (id, (**c).clone())).collect());
+        recount.restore(self.queues.classes().map(|(id, c)| (id, (**c).clone())).collect(), self.queues.next_class());
         let mut loads: BTreeMap<ClusterName, BTreeMap<Uid, crate::queues::ClassId>> = BTreeMap::new();
         for (uid, w) in &self.state.workloads {
             self.check_workload(*uid, w)?;

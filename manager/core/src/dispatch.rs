@@ -44,6 +44,7 @@ struct Score {
 impl Turn<'_> {
     pub(crate) fn end_of_batch(&mut self) {
         self.on_time();
+        self.world.live.clusters.values_mut().for_each(|live| live.rooms.refresh());
         if std::mem::take(&mut self.world.live.dirty) {
             self.schedule();
         }
@@ -116,9 +117,19 @@ impl Turn<'_> {
         let Some(spec) = catalog.cluster_queue(queue).cloned() else { return Err(Some(Why::NoCluster)) };
         let serves = |flavor: &str| serves(catalog, flavor, &shape.gang);
         let total = shape.gang.total();
-        let flavors = self.world.queues.assign(queue, &spec, &total, &serves).map_err(|why| Some(Why::Quota(why)))?;
+        let assigned = self.world.queues.assign(queue, &spec, &total, &serves);
         let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
-        let gang = with_flavors(catalog, &shape.gang, &flavors);
+        let flavors = match assigned {
+            Ok(flavors) => flavors,
+            Err(why) => {
+                // Each cluster keeps its own reason, so that quota isn't taken for the only obstacle.
+                for score in self.candidates(uid, class, shape, queue, &shape.gang.clone(), &policy) {
+                    self.note(class, &score.cluster, Why::Quota(why.clone()));
+                }
+                return Err(Some(Why::Quota(why)));
+            }
+        };
+        let gang = with_flavors(&self.world.state.catalog, &shape.gang, &flavors);
         let mut chosen = self.candidates(uid, class, shape, queue, &gang, &policy);
         if chosen.is_empty() {
             return Err(None);
@@ -204,11 +215,14 @@ impl Turn<'_> {
             return Err(Why::Cordoned);
         }
         let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
-        if self.now.mono.since(live.heard) > meridian_shared::lease::silence(world.config.term_min) {
+        if self.now.mono.since(live.heard) >= meridian_shared::lease::silence(world.config.term_min) {
             return Err(Why::NotConnected);
         }
         if !live.inventoried {
             return Err(Why::Recovering);
+        }
+        if !world.state.members.get(cluster).is_some_and(|m| m.admitted) {
+            return Err(Why::NotAdmitted);
         }
         if let Some(located) = &live.located_elsewhere {
             return Err(Why::Quarantined { located: located.to_string() });
@@ -389,9 +403,7 @@ impl Turn<'_> {
 
     /// After a rule changed: re-judges every open leg, hold and run.
     pub(crate) fn rejudge(&mut self) {
-        use meridian_objects::spec::OnChange;
-        let flags_only = self.world.state.catalog.residency_policies().all(|(_, _, p)| p.on_change == OnChange::Flag);
-        let affected: Vec<(Uid, OfferId, bool, Option<Fence>)> = self
+        let affected: Vec<(Uid, OfferId, bool, Option<Fence>, bool)> = self
             .world
             .state
             .workloads
@@ -401,18 +413,21 @@ impl Turn<'_> {
                 let shape = self.world.queues.class(*class);
                 residency::judge(&self.world.state.catalog, shape, &leg.cluster, self.world.config.residency_required).is_err()
             })
-            .map(|(uid, _, offer, leg)| (*uid, *offer, leg.state.open(), leg.fence))
+            .map(|(uid, class, offer, leg)| {
+                let evicts = residency::evicts(&self.world.state.catalog, self.world.queues.class(class), &leg.cluster);
+                (*uid, *offer, leg.state.open(), leg.fence, evicts)
+            })
             .collect();
         if self.world.config.planted.has(Bug::ResidencyJudgedOnce) {
             return;
         }
-        for (uid, offer, open, fence) in affected {
+        for (uid, offer, open, fence, evicts) in affected {
             match fence {
                 _ if open => {
                     self.withdraw(uid, offer);
                     self.after_leg(uid);
                 }
-                Some(fence) if !flags_only => {
+                Some(fence) if evicts => {
                     self.world.live.counts.residency_stops += 1;
                     self.order_stop(uid, fence, StopReason::Residency, &Actor::system());
                 }
@@ -435,7 +450,7 @@ impl Turn<'_> {
 
 /// Whether pods of this gang may run on machines of this flavor: its labels must not contradict their selectors, and its
 /// taints must be tolerated by the pods or by the flavor's own tolerations.
-fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
+pub(crate) fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
     let Some(spec) = catalog.flavor(flavor) else { return false };
     gang.pod_sets.iter().all(|set| {
         let selector = set.node_selector.iter().filter(|(k, _)| spec.node_labels.contains_key(*k)).all(|(k, v)| spec.node_labels.get(k) == Some(v));

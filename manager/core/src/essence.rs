@@ -121,10 +121,12 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         dirty,
         finished: _,
         retained: _,
+        released_at,
         counts: _,
     } = live;
     age(now, *led_at, memory, into);
     ahead(now, *claim_until, into);
+    ahead(now, *released_at, into);
     (awaited, dirty).hash(into);
     for (class, at) in parked {
         (class, at == generation).hash(into);
@@ -157,6 +159,8 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         heard,
         acknowledged,
         answered,
+        records,
+        acknowledged_record,
         events_through,
         inventoried,
         want_inventory,
@@ -174,6 +178,10 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
     age(now, *acknowledged, silence(memory), into);
     for moment in [renew_at, digest_at, backed_off] {
         ahead(now, *moment, into);
+    }
+    acknowledged_record.hash(into);
+    for (transmission, record) in records {
+        (number(*transmission), record).hash(into);
     }
     hash_outbox(outbox, now, into);
     for (end, (record, carried)) in acknowledge {

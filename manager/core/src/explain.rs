@@ -35,6 +35,8 @@ pub enum Why {
     NotConnected,
     /// It is connected, but its inventory isn't complete yet.
     Recovering,
+    /// It joined just now: no other cluster has acknowledged its name yet.
+    NotAdmitted,
     /// The agent finds itself somewhere else than it was declared.
     Quarantined {
         /// Where.
@@ -88,7 +90,7 @@ impl Why {
             Self::Route(_) | Self::Quota(_) | Self::NoCluster | Self::RecoveryOpen | Self::RulesDoubted | Self::BehindHead | Self::BackOff => "waiting",
             Self::Forbidden(_) | Self::NotInQueue => "forbidden",
             Self::Cordoned => "cordoned",
-            Self::NotConnected | Self::NoReport | Self::Recovering => "unknown",
+            Self::NotConnected | Self::NoReport | Self::Recovering | Self::NotAdmitted => "unknown",
             Self::Quarantined { .. } | Self::NotGuarded | Self::Refused { .. } | Self::BackedOff => "refused",
             Self::Capped { .. } | Self::NoRoom(_) => "no-room",
             Self::NotChosen { .. } => "not-chosen",
@@ -118,6 +120,7 @@ impl Why {
             Self::Cordoned => "it is cordoned".into(),
             Self::NotConnected => "no agent is connected".into(),
             Self::Recovering => "its complete inventory is awaited".into(),
+            Self::NotAdmitted => "it joined just now; no other cluster has acknowledged its name yet".into(),
             Self::Quarantined { located } => format!("its agent finds itself in `{located}`, not where it was declared"),
             Self::NoReport => "it hasn't reported its room yet".into(),
             Self::NotGuarded => "the dispatch policy requires guarded gangs, its runner only supervises".into(),
@@ -151,6 +154,7 @@ impl Why {
             Self::NotInQueue => "add it to the queue's MultiKueueConfig".into(),
             Self::Cordoned => "uncordon it".into(),
             Self::Recovering | Self::NoReport | Self::RecoveryOpen => "its agent's next report; or an operator's word, if it never comes back".into(),
+            Self::NotAdmitted => "the next sync of another cluster, or `meridian cluster admit`".into(),
             Self::Quarantined { .. } => "correct the `Cluster` object or the agent's place".into(),
             Self::NotGuarded => "a runner with guards there, or a policy that accepts supervised gangs".into(),
             Self::Capped { asks, left, .. } => format!("{} more under its cap: the end of a workload there, or a higher cap", asks - left),
@@ -288,7 +292,7 @@ impl World {
     fn nearest(&self, workload: &Workload) -> (String, String) {
         let rank = |why: &Why| match why {
             Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) | Why::Refused { .. } | Why::Capped { .. } => 0,
-            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::BackedOff => 1,
+            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => 1,
             Why::NoRoom(_) => 2,
             _ => 3,
         };

@@ -161,6 +161,8 @@ pub enum Operator {
     Uncordon(ClusterName),
     /// Cordon, and stop what runs there.
     Drain(ClusterName),
+    /// Let a cluster have work whose name no other cluster has acknowledged.
+    Admit(ClusterName),
     /// Declare that nothing of this ledger runs any more: the one exception to at-most-one, by a person's word.
     DeclareLost {
         /// The cluster.

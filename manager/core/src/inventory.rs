@@ -10,8 +10,9 @@ use crate::workload::Phase;
 use crate::{World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Inventory, OnLoss, Receipt, Run, StopReason};
-use std::collections::BTreeSet;
+use meridian_shared::protocol::{Inventory, OnLoss, Receipt, Run, StopReason, grant_message};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 type Shown = [(Receipt, Vec<ClusterName>)];
 
@@ -29,6 +30,10 @@ impl Turn<'_> {
         }
         for end in inventory.ends {
             self.on_ended(cluster, end);
+        }
+        if inventory.more {
+            // The rest comes with the next one, once these are acknowledged.
+            return;
         }
         let known: BTreeSet<(Uid, Fence)> = inventory.runs.iter().map(|r| (r.uid, r.fence)).collect();
         self.bury_missing(cluster, ledger, &known, settled);
@@ -48,7 +53,10 @@ impl Turn<'_> {
             return;
         }
         let Some(workload) = self.workload(run.uid) else {
-            if !self.world.state.orphans.contains_key(&(run.uid, run.fence)) {
+            // What nobody signed is noise: a lying agent could invent it without end.
+            if !self.coded(cluster, ledger, run) {
+                self.world.live.counts.illegal += 1;
+            } else if !self.world.state.orphans.contains_key(&(run.uid, run.fence)) {
                 self.world.live.counts.orphans += 1;
                 self.record(Record::OrphanSeen { cluster: cluster.clone(), ledger, run: Box::new(run.clone()) });
             }
@@ -74,11 +82,26 @@ impl Turn<'_> {
         }
         // The highest reported fence wins; and what is over here, or was granted elsewhere since, is stopped.
         let larger = workload.fence.is_none_or(|known| run.fence > known);
-        if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
+        if larger && !self.coded(cluster, ledger, run) {
+            // Nobody but us could have granted it, and we don't know our own hand. A uid that this leadership minted can't run
+            // unknown to us; an older one is kept from other clusters until its own term has passed, however often it is shown.
+            let (older, term) = (workload.submitted < self.world.state.led_since, workload.term);
+            self.world.live.counts.illegal += 1;
+            if older {
+                let until = meridian_shared::lease::ManagerLease::from_composed(self.world.live.led_at, term).deadline;
+                self.world.live.not_before.insert(run.uid, until);
+            }
+        } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
             self.adopt(cluster, ledger, run);
         } else {
             self.say(cluster, Said::Stop(run.uid, run.fence, StopReason::Superseded));
         }
+    }
+
+    /// Whether a run shows our own code over its grant to this very ledger.
+    fn coded(&self, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> bool {
+        let message = grant_message(cluster, ledger, run.uid, run.fence, run.offer, run.attempt, run.term, run.on_loss);
+        run.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&message, mac))
     }
 
     fn adopt(&mut self, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
@@ -88,7 +111,8 @@ impl Turn<'_> {
             self.say(&old.0, Said::Stop(run.uid, old.1, StopReason::Superseded));
         }
         self.withdraw_open(run.uid);
-        self.record(Record::Adopted { cluster: cluster.clone(), ledger, run: Box::new(run.clone()), at: self.now.wall });
+        let flavors = self.flavors_of_adopted(run.uid);
+        self.record(Record::Adopted { cluster: cluster.clone(), ledger, run: Box::new(run.clone()), flavors, at: self.now.wall });
         let start_by = self.now.mono + self.world.config.start_timeout;
         self.lease(run.uid, run.fence, run.term, OnLoss::Fence, start_by);
         if run.running {
@@ -102,6 +126,20 @@ impl Turn<'_> {
             Ok(()) if run.stopping => self.order_stop(run.uid, run.fence, StopReason::Superseded, &system()),
             Ok(()) => {}
         }
+    }
+
+    /// What runs is charged whether or not quota is left: per resource to the first flavor of its queue that serves the gang.
+    fn flavors_of_adopted(&self, uid: Uid) -> BTreeMap<String, Arc<str>> {
+        let catalog = &self.world.state.catalog;
+        let Some(class) = self.workload(uid).map(|w| self.world.queues.class(w.class)) else { return BTreeMap::new() };
+        let queue = catalog.local_queue(&class.namespace, &class.queue).and_then(|l| catalog.cluster_queue(&l.cluster_queue));
+        let Some(queue) = queue else { return BTreeMap::new() };
+        let flavor = |resource: &String| {
+            let group = queue.resource_groups.iter().find(|g| g.covered_resources.contains(resource))?;
+            let serving = group.flavors.iter().find(|f| crate::dispatch::serves(catalog, &f.name, &class.gang));
+            serving.or(group.flavors.first()).map(|f| Arc::from(f.name.as_str()))
+        };
+        class.gang.total().into_keys().filter_map(|resource| flavor(&resource).map(|f| (resource, f))).collect()
     }
 
     /// Grants that this ledger should have and doesn't show, once no grant to it is under way.
@@ -151,12 +189,13 @@ impl Turn<'_> {
         }
     }
 
-    /// Receipts with our own code that speak of leaderships or records which this journal doesn't have.
+    /// Receipts with our own code that speak of leaderships or records which this journal doesn't have. The key outlives
+    /// journals, so a journal that was lost speaks here, too.
     pub(crate) fn foreign<'s>(&self, shown: &'s Shown) -> Vec<(Leadership, &'s Receipt)> {
         let state = &self.world.state;
         shown
             .iter()
-            .filter(|(r, members)| r.journal == state.journal && r.mac.as_ref().is_some_and(|m| self.world.config.receipt_key.verify(&r.message(members), m)))
+            .filter(|(r, members)| r.mac.as_ref().is_some_and(|m| self.world.config.receipt_key.verify(&r.message(members), m)))
             .filter(|(r, _)| !state.ranges.iter().any(|(l, _, last)| *l == r.leadership && r.record <= *last))
             .map(|(r, _)| (r.leadership, r))
             .collect()
@@ -177,22 +216,23 @@ impl Turn<'_> {
         let epoch = foreign.iter().map(|(l, _)| l.epoch).max().unwrap_or(0).max(ours.epoch) + 1;
         // The id must differ from every other start's: it is derived from what only this moment knows.
         let id = meridian_shared::backoff::splitmix(ours.id ^ epoch ^ self.now.mono.0.rotate_left(32) ^ self.now.wall.0.unsigned_abs());
+        // What is open stays open with all that it was opened for; and somebody else may still speak for these records.
+        let members_unknown = self.world.state.recovery.as_ref().is_some_and(|r| r.members_unknown);
+        let open = RecoveryStart { restored: true, members_unknown };
         let known: BTreeSet<Leadership> = self.world.state.ranges.iter().map(|(l, _, _)| *l).collect();
         let foreign: Vec<_> = foreign.into_iter().filter(|(l, _)| !known.contains(l) || *l != ours).collect();
         let had_rules = self.world.state.rules;
-        self.take_the_lead(Leadership { epoch, id }, Some(RecoveryStart { restored: true, members_unknown: false }), foreign);
-        let members: BTreeSet<ClusterName> = self.foreign_members(shown);
-        self.world.live.awaited.extend(members);
+        let members = self.foreign_members(shown);
+        self.take_the_lead(Leadership { epoch, id }, Some(open), foreign, members);
         if let Some(seen) = newest_rules.filter(|r| *r > had_rules) {
             self.record(Record::RulesDoubted { seen });
         }
     }
 
     fn foreign_members(&self, shown: &Shown) -> BTreeSet<ClusterName> {
-        let ours = self.world.state.journal;
         shown
             .iter()
-            .filter(|(r, m)| r.journal == ours && r.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&r.message(m), mac)))
+            .filter(|(r, m)| r.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&r.message(m), mac)))
             .flat_map(|(_, members)| members.iter().cloned())
             .collect()
     }

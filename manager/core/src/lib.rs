@@ -174,6 +174,10 @@ pub struct Member {
     pub session: Session,
     /// Ledgers that were replaced; a session that brings one again is refused.
     pub lost: BTreeSet<LedgerId>,
+    /// The record of its first session.
+    pub since: RecordNumber,
+    /// Another member has acknowledged a list with its name, or an operator said so, or there was no other.
+    pub admitted: bool,
 }
 
 /// A join token: only its hash is kept.
@@ -337,6 +341,7 @@ pub struct Live {
     dirty: bool,
     finished: BTreeSet<(Wall, Uid)>,
     retained: Mono,
+    released_at: Mono,
     /// Counters for metrics.
     pub counts: Counts,
 }
@@ -392,6 +397,10 @@ pub struct LiveCluster {
     pub acknowledged: Mono,
     /// The highest transmission whose answer it took.
     pub answered: u64,
+    /// The newest record that each unacknowledged answer spoke of.
+    pub records: BTreeMap<u64, RecordNumber>,
+    /// The newest record of an answer that it took: it knows every member named until then.
+    pub acknowledged_record: RecordNumber,
     /// Events taken.
     pub events_through: u64,
     /// A complete inventory for this leadership was taken.
@@ -436,19 +445,19 @@ impl World {
     /// Everything durable as bytes: what a journal keeps instead of the records before it.
     pub fn snapshot(&self) -> Vec<u8> {
         let classes: Vec<(ClassId, &record::Class)> = self.queues.classes().map(|(id, class)| (id, &**class)).collect();
-        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes)).expect("our own types serialise")
+        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes, self.queues.next_class())).expect("our own types serialise")
     }
 
     /// The world of a snapshot.
     pub fn restore(bytes: &[u8], config: Config) -> Result<Self, String> {
-        let (version, state, classes): (u32, State, Vec<(ClassId, record::Class)>) =
+        let (version, state, classes, next): (u32, State, Vec<(ClassId, record::Class)>, ClassId) =
             serde_json::from_slice(bytes).map_err(|e| format!("the snapshot can't be read: {e}"))?;
         if version != SNAPSHOT_VERSION {
             return Err(format!("the snapshot has version {version}, this manager reads version {SNAPSHOT_VERSION}"));
         }
         let mut world = Self::empty(state.journal, config);
         world.state = state;
-        world.recount(classes);
+        world.recount(classes, next);
         Ok(world)
     }
 
@@ -506,12 +515,24 @@ impl World {
             .chain(self.live.refused.values().map(|(t, _, _)| *t))
             .chain(self.live.clusters.values().map(|c| c.backed_off).filter(|b| *b > now.mono))
             .min();
-        [Some(self.live.due), soonest].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
+        let silent = self
+            .live
+            .clusters
+            .iter()
+            .filter(|(name, _)| self.has_open_legs(name))
+            .map(|(_, c)| c.heard + meridian_shared::lease::silence(self.config.term_min))
+            .min();
+        [Some(self.live.due), soonest, silent].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
     }
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.
     pub fn reasons(&self, workload: &Workload) -> (Option<&Why>, Option<&BTreeMap<ClusterName, Why>>) {
         (self.live.blocked.get(&workload.class), self.live.why.get(&workload.class))
+    }
+
+    pub(crate) fn has_open_legs(&self, cluster: &ClusterName) -> bool {
+        let uids = self.loads.get(cluster).into_iter().flatten();
+        uids.filter_map(|(uid, _)| self.state.workloads.get(uid)).any(|w| w.legs.values().any(|l| l.cluster == *cluster && l.state.open()))
     }
 
     pub(crate) fn key_of(workload: &Workload) -> Key {

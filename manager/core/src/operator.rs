@@ -16,6 +16,7 @@ impl Turn<'_> {
             Operator::Cordon(cluster) => self.cordon(&by, &cluster, true),
             Operator::Uncordon(cluster) => self.cordon(&by, &cluster, false),
             Operator::Drain(cluster) => self.drain(&by, &cluster),
+            Operator::Admit(cluster) => self.admit_cluster(&by, &cluster),
             Operator::DeclareLost { cluster, ledger } => self.declare_lost(&by, &cluster, ledger),
             Operator::MintToken { hash, cluster, region, jurisdiction, ttl, replace } => self.mint(&by, hash, cluster, region, jurisdiction, ttl, replace),
             Operator::UseToken { hash } => return self.use_token(&hash),
@@ -61,9 +62,20 @@ impl Turn<'_> {
         Ok(format!("cluster `{cluster}` is cordoned and {} workloads are being stopped there", rights.len()))
     }
 
+    fn admit_cluster(&mut self, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
+        if !self.world.state.members.contains_key(cluster) {
+            return Err(unknown(cluster));
+        }
+        self.record(Record::MemberAdmitted { cluster: cluster.clone(), by: by.clone() });
+        self.operator_audit(by, "admit", String::new(), Some(cluster));
+        self.stir();
+        Ok(format!("cluster `{cluster}` may have work"))
+    }
+
     fn declare_lost(&mut self, by: &Actor, cluster: &ClusterName, ledger: Option<LedgerId>) -> Result<String, Rejection> {
         let member = self.world.state.members.get(cluster).ok_or_else(|| unknown(cluster))?;
-        let ledger = ledger.unwrap_or(member.ledger);
+        let newest = member.ledger;
+        let ledger = ledger.unwrap_or(newest);
         self.record(Record::DeclaredLost { cluster: cluster.clone(), ledger, by: by.clone() });
         self.operator_audit(by, "declare-lost", ledger.to_string(), Some(cluster));
         let rights: Vec<(Uid, Fence)> = self
@@ -76,9 +88,13 @@ impl Turn<'_> {
             self.record(Record::Lapsed { uid: *uid, fence: *fence, at: self.now.wall });
             self.freed(*uid, *fence);
         }
-        self.world.live.clusters.remove(cluster);
-        if self.world.live.awaited.remove(cluster) {
-            self.maybe_close();
+        // A ledger that came after the lost one still has to show what it runs.
+        if ledger == newest {
+            self.withdraw_all(cluster);
+            self.world.live.clusters.remove(cluster);
+            if self.world.live.awaited.remove(cluster) {
+                self.maybe_close();
+            }
         }
         Ok(format!("ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads are free to start elsewhere", rights.len()))
     }

@@ -57,6 +57,11 @@ impl Outbox {
         }
     }
 
+    /// Everything up to this number was acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.first - 1
+    }
+
     /// Whether there is something to send now.
     pub fn due(&self, now: Mono) -> bool {
         self.last() > self.sent_through || (!self.queue.is_empty() && now >= self.sent_at + RESEND)

@@ -116,13 +116,19 @@ impl Queues {
     }
 
     /// Puts interned classes back under the ids that a snapshot knows them by.
-    pub(crate) fn restore(&mut self, classes: Vec<(ClassId, Class)>) {
+    pub(crate) fn restore(&mut self, classes: Vec<(ClassId, Class)>, next: ClassId) {
+        // Ids of classes that are gone aren't used again, so that a replay interns as the world before it did.
+        self.next = next.0;
         for (id, class) in classes {
             let class = Arc::new(class);
             self.ids.insert(class.clone(), id);
             self.classes.insert(id, (class, 0));
-            self.next = self.next.max(id.0 + 1);
         }
+    }
+
+    /// The id of the next new class.
+    pub(crate) fn next_class(&self) -> ClassId {
+        ClassId(self.next)
     }
 
     pub(crate) fn add_member(&mut self, id: ClassId) {

@@ -94,6 +94,13 @@ pub enum Record {
         /// The session.
         session: Session,
     },
+    /// A joined cluster may have work: its name is remembered elsewhere.
+    MemberAdmitted {
+        /// Which.
+        cluster: ClusterName,
+        /// Who acknowledged its name, or decided.
+        by: Actor,
+    },
     /// A workload was submitted.
     Submitted(Box<Submission>),
     /// Quota is charged.
@@ -250,6 +257,9 @@ pub enum Record {
         ledger: LedgerId,
         /// The run as it was reported.
         run: Box<Run>,
+        /// Flavor per resource that its quota is charged to, if it had none yet.
+        #[serde(default)]
+        flavors: BTreeMap<String, Arc<str>>,
         /// When, for people.
         at: Wall,
     },
@@ -351,4 +361,102 @@ pub struct Class {
     pub regions: Vec<Region>,
     /// What must start together.
     pub gang: Arc<Gang>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Lines of journals that were written once. Lines are added here, never changed.
+    const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
+
+    /// Names of every variant: one that is added doesn't compile before it is here.
+    const NAMES: [&str; 34] = [
+        "Led",
+        "RecoveryClosed",
+        "RulesDoubted",
+        "RulesConfirmed",
+        "Applied",
+        "Removed",
+        "TokenMinted",
+        "TokenUsed",
+        "SessionOpened",
+        "MemberAdmitted",
+        "Submitted",
+        "Reserved",
+        "Released",
+        "Offered",
+        "Waited",
+        "Held",
+        "Refused",
+        "Expired",
+        "Withdrawn",
+        "Granted",
+        "Accepted",
+        "Running",
+        "StopOrdered",
+        "Ended",
+        "GrantRefused",
+        "Lapsed",
+        "DeclaredLost",
+        "Adopted",
+        "OrphanSeen",
+        "OrphanGone",
+        "DeletionAsked",
+        "Finished",
+        "Forgotten",
+        "Audited",
+    ];
+
+    fn name(record: &Record) -> &'static str {
+        match record {
+            Record::Led { .. } => "Led",
+            Record::RecoveryClosed { .. } => "RecoveryClosed",
+            Record::RulesDoubted { .. } => "RulesDoubted",
+            Record::RulesConfirmed { .. } => "RulesConfirmed",
+            Record::Applied { .. } => "Applied",
+            Record::Removed { .. } => "Removed",
+            Record::TokenMinted { .. } => "TokenMinted",
+            Record::TokenUsed { .. } => "TokenUsed",
+            Record::SessionOpened { .. } => "SessionOpened",
+            Record::MemberAdmitted { .. } => "MemberAdmitted",
+            Record::Submitted(_) => "Submitted",
+            Record::Reserved { .. } => "Reserved",
+            Record::Released { .. } => "Released",
+            Record::Offered { .. } => "Offered",
+            Record::Waited { .. } => "Waited",
+            Record::Held { .. } => "Held",
+            Record::Refused { .. } => "Refused",
+            Record::Expired { .. } => "Expired",
+            Record::Withdrawn { .. } => "Withdrawn",
+            Record::Granted { .. } => "Granted",
+            Record::Accepted { .. } => "Accepted",
+            Record::Running { .. } => "Running",
+            Record::StopOrdered { .. } => "StopOrdered",
+            Record::Ended { .. } => "Ended",
+            Record::GrantRefused { .. } => "GrantRefused",
+            Record::Lapsed { .. } => "Lapsed",
+            Record::DeclaredLost { .. } => "DeclaredLost",
+            Record::Adopted { .. } => "Adopted",
+            Record::OrphanSeen { .. } => "OrphanSeen",
+            Record::OrphanGone { .. } => "OrphanGone",
+            Record::DeletionAsked { .. } => "DeletionAsked",
+            Record::Finished { .. } => "Finished",
+            Record::Forgotten { .. } => "Forgotten",
+            Record::Audited(_) => "Audited",
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_written_the_same() {
+        let mut seen = BTreeSet::new();
+        for line in WRITTEN.lines() {
+            let record: Record = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_eq!(serde_json::to_string(&record).unwrap(), line);
+            assert!(line.starts_with(&format!("{{\"{}\":", name(&record))), "{line}");
+            seen.insert(name(&record));
+        }
+        assert_eq!(seen, BTreeSet::from(NAMES), "every variant has a line");
+    }
 }

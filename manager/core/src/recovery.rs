@@ -7,11 +7,15 @@ use crate::record::{Record, RecoveryStart};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{Lease, Start, World, system};
-use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Uid};
+use meridian_shared::ids::{ClusterName, Fence, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::lease::{ManagerLease, TERM_MAX};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::OnLoss;
-use meridian_shared::time::Mono;
+use meridian_shared::time::{Millis, Mono};
+use std::collections::BTreeSet;
+
+/// While recovery is open, how often a pass looks for workloads that their own term has released.
+const RELEASE_EVERY: Millis = Millis::secs(1);
 
 impl World {
     /// Begins a leadership on what was replayed. The outcome must be committed before anything is answered.
@@ -19,14 +23,20 @@ impl World {
         let leadership = Leadership { epoch: self.state.leadership.epoch + 1, id: start.id };
         let mut turn = Turn::new(self, start.now, bodies);
         let recovery = if start.fresh { None } else { start.recovery };
-        turn.take_the_lead(leadership, recovery, Vec::new());
+        turn.take_the_lead(leadership, recovery, Vec::new(), BTreeSet::new());
         turn.finish()
     }
 }
 
 impl Turn<'_> {
     /// A new leadership, at the start or because an agent follows a newer one.
-    pub(crate) fn take_the_lead(&mut self, leadership: Leadership, recovery: Option<RecoveryStart>, foreign: Vec<(Leadership, RecordNumber)>) {
+    pub(crate) fn take_the_lead(
+        &mut self,
+        leadership: Leadership,
+        recovery: Option<RecoveryStart>,
+        foreign: Vec<(Leadership, RecordNumber)>,
+        members: BTreeSet<ClusterName>,
+    ) {
         let recovering = recovery.is_some();
         self.record(Record::Led { leadership, at: self.now.wall, recovery, foreign });
         let live = &mut self.world.live;
@@ -35,7 +45,7 @@ impl Turn<'_> {
         let counts = std::mem::take(&mut live.counts);
         *live = crate::Live { led_at: self.now.mono, claim_until, finished, counts, dirty: true, ..crate::Live::default() };
         if recovering || self.world.state.recovery.is_some() {
-            self.world.live.awaited = self.world.state.members.keys().cloned().collect();
+            self.world.live.awaited = self.world.state.members.keys().cloned().chain(members).collect();
         }
         self.close_open_legs();
         self.count_every_lease_in_full();
@@ -153,7 +163,8 @@ impl Turn<'_> {
         let old = || self.world.state.workloads.values().filter(|w| w.submitted < since && w.phase != Phase::Finished);
         if old().all(released) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now) {
             self.close_recovery(system());
-        } else if old().any(|w| w.phase == Phase::Pending && released(w)) && now.since(led_at).0 % 1_000 < 100 {
+        } else if now >= self.world.live.released_at && old().any(|w| w.phase == Phase::Pending && released(w)) {
+            self.world.live.released_at = now + RELEASE_EVERY;
             self.stir();
         }
     }

@@ -7,7 +7,7 @@
 
 use crate::catalog::Catalog;
 use crate::record::Class;
-use meridian_objects::spec::{Refusal, ResidencyPolicySpec};
+use meridian_objects::spec::{OnChange, Refusal, ResidencyPolicySpec};
 use meridian_shared::ids::{ClusterName, RecordNumber};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -66,6 +66,13 @@ pub fn matches(catalog: &Catalog, policy: &ResidencyPolicySpec, class: &Class) -
     let cluster_queue = catalog.local_queue(&class.namespace, &class.queue).map(|q| q.cluster_queue.as_str());
     let queues: Vec<&str> = std::iter::once(&*class.queue).chain(cluster_queue).collect();
     policy.applies.matches(&class.namespace, &catalog.namespace_labels(&class.namespace), &queues, &class.labels)
+}
+
+/// Whether what already runs there must go: some policy that doesn't permit it says `Evict`, or its place is no longer known.
+pub fn evicts(catalog: &Catalog, class: &Class, cluster: &ClusterName) -> bool {
+    let Some(spec) = catalog.cluster(cluster) else { return true };
+    let against = |p: &ResidencyPolicySpec| matches(catalog, p, class) && p.permits(cluster, &spec.region, &spec.jurisdiction).is_err();
+    catalog.residency_policies().any(|(_, _, p)| against(p) && p.on_change == OnChange::Evict)
 }
 
 /// Judges one cluster for one class.

@@ -27,8 +27,8 @@ pub struct Rooms {
     guarded: bool,
     estimate: Vec<Block>,
     outstanding: BTreeMap<OfferId, (u64, Arc<Gang>)>,
-    /// Grows with every change of the estimate.
-    revision: u64,
+    /// The estimate is from before the newest report or refusal.
+    stale: bool,
 }
 
 impl Rooms {
@@ -60,39 +60,39 @@ impl Rooms {
         }
         let after = self.after_command;
         self.outstanding.retain(|_, (number, _)| *number > after);
-        self.rebuild();
+        self.stale = true;
         true
     }
 
     /// Notes an offer that goes out as this command.
     pub(crate) fn asked(&mut self, offer: OfferId, number: u64, gang: &Arc<Gang>) {
-        if packing::place(&mut self.estimate, gang).is_ok() {
-            self.revision += 1;
-        }
+        // What doesn't fit is for the agent to refuse.
+        let _ = packing::place(&mut self.estimate, gang);
         self.outstanding.insert(offer, (number, gang.clone()));
     }
 
     /// An offer is over without having taken room.
     pub(crate) fn over(&mut self, offer: OfferId) {
-        if self.outstanding.remove(&offer).is_some() {
-            self.rebuild();
-        }
+        self.stale |= self.outstanding.remove(&offer).is_some();
     }
 
-    fn rebuild(&mut self) {
+    /// Makes the estimate true again, before it is asked. Once for all that a batch brought: it costs as much as there is outstanding.
+    pub(crate) fn refresh(&mut self) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
         self.estimate = self.bases.get(&self.version).cloned().unwrap_or_default();
         for (_, gang) in self.outstanding.values() {
             // What no longer fits was refused, or will be.
             let _ = packing::place(&mut self.estimate, gang);
         }
-        self.revision += 1;
     }
 
     /// Feeds what later behaviour depends on to a hash: see [`crate::World::hash_essence`]. Only the order of versions matters,
     /// and only the two newest can still be the base of a delta.
     pub(crate) fn hash_essence(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
-        let Self { version, after_command, bases, provisionable, runner, guarded, estimate, outstanding, revision: _ } = self;
-        (number(VERSIONS + version), after_command, provisionable, runner, guarded, estimate).hash(into);
+        let Self { version, after_command, bases, provisionable, runner, guarded, estimate, outstanding, stale } = self;
+        (number(VERSIONS + version), after_command, provisionable, runner, guarded, estimate, stale).hash(into);
         for (version, blocks) in bases.iter().rev().take(2) {
             (number(VERSIONS + version), blocks).hash(into);
         }
@@ -103,12 +103,12 @@ impl Rooms {
 
     /// Whether the whole gang fits in what is free, by the estimate.
     pub fn fits(&self, gang: &Gang) -> Result<(), Misfit> {
-        packing::place(&mut self.estimate.clone(), gang).map(|_| ())
+        packing::fits(&self.estimate, gang)
     }
 
     /// Whether the gang would fit in what pools can still grow.
     pub fn could_grow(&self, gang: &Gang) -> bool {
-        !self.provisionable.is_empty() && packing::place(&mut self.provisionable.clone(), gang).is_ok()
+        !self.provisionable.is_empty() && packing::fits(&self.provisionable, gang).is_ok()
     }
 
     /// Whether anything was reported.
@@ -138,11 +138,17 @@ impl Rooms {
 
     /// How many units of a resource are free, by the estimate.
     pub fn free(&self, resource: &str) -> i64 {
-        self.estimate.iter().map(|b| i64::from(b.nodes) * b.free.get(resource).copied().unwrap_or(0)).sum()
+        total(&self.estimate, |b| &b.free, resource)
     }
 
     /// How many units of a resource there are.
     pub fn capacity(&self, resource: &str) -> i64 {
-        self.blocks().iter().map(|b| i64::from(b.nodes) * b.capacity.get(resource).copied().unwrap_or(0)).sum()
+        total(self.blocks(), |b| &b.capacity, resource)
     }
+}
+
+/// Reports come from agents, which may claim anything: a sum that is too large is the largest there is.
+fn total(blocks: &[Block], of: impl Fn(&Block) -> &meridian_shared::gang::Amounts, resource: &str) -> i64 {
+    let amount = |b: &Block| of(b).get(resource).copied().unwrap_or(0).saturating_mul(i64::from(b.nodes));
+    blocks.iter().map(amount).fold(0, i64::saturating_add)
 }

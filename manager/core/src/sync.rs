@@ -14,6 +14,7 @@ use crate::{LiveCluster, World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Session, Uid};
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
+use meridian_shared::protocol::grant_message;
 use meridian_shared::protocol::{
     COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Receipt, RefuseReason, StopReason, SyncAnswer, SyncRefusal,
     SyncRequest, SyncResponse, VERSION,
@@ -22,8 +23,12 @@ use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Largest number that an event may have: no agent lives long enough, and sums of such numbers never overflow.
+const NUMBER_MAX: u64 = u64::MAX / 4;
 /// Ends acknowledged in one answer at most.
 const ACKNOWLEDGED_MAX: usize = 1_024;
+/// Answers whose record number is remembered until they are acknowledged.
+const RECORDS_MAX: usize = 64;
 /// Ranges named in one answer at most, the newest.
 const RANGES_MAX: usize = 64;
 
@@ -33,17 +38,36 @@ impl Turn<'_> {
             return self.reply(Reply::Sync(Box::new(SyncAnswer::Refused(refusal))));
         }
         let now = self.now.mono;
+        let mut request = request;
+        let follows_us = request.follows == Some(self.world.state.leadership);
+        if !follows_us {
+            // Commands are numbered per leadership, and what was taken of an earlier one's answers says nothing of ours.
+            (request.answered, request.commands_through) = (0, 0);
+            if let Some(capacity) = &mut request.capacity {
+                capacity.after_command = 0;
+            }
+        }
         let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
+        let returned = now.since(live.heard) > lease::silence(self.world.config.term_min);
         live.heard = now;
         if request.answered > live.answered {
             live.answered = request.answered;
             live.acknowledged = now;
         }
         live.acknowledge.retain(|_, (_, carried)| *carried == 0 || *carried > request.answered);
+        while let Some(entry) = live.records.first_entry().filter(|e| *e.key() <= request.answered) {
+            live.acknowledged_record = live.acknowledged_record.max(entry.remove());
+        }
         live.outbox.acknowledge(request.commands_through);
+        let stale = request.commands_through < live.outbox.acknowledged();
+        if returned {
+            self.stir();
+        }
+        self.admit_members(&cluster);
         let had_news = !request.events.is_empty() || request.inventory.is_some() || request.capacity.is_some();
         self.take_events(&cluster, request.events_from, request.events.clone());
-        if let Some(inventory) = request.inventory.clone() {
+        // What an older transmission shows must not be held against commands that were taken since.
+        if let Some(inventory) = request.inventory.clone().filter(|_| !stale) {
             self.take_inventory(&cluster, request.ledger, request.commands_through, inventory);
             if !self.world.live.clusters.contains_key(&cluster) {
                 // Its receipts made us take a higher epoch: every session begins anew.
@@ -53,7 +77,9 @@ impl Turn<'_> {
         if let Some(capacity) = request.capacity.clone() {
             self.take_capacity(&cluster, capacity);
         }
-        self.compare_digest(&cluster, &request);
+        if follows_us {
+            self.compare_digest(&cluster, &request);
+        }
         if may_park && !had_news && request.lane == Lane::Poll && !self.has_something_to_say(&cluster) {
             return self.reply(Reply::Park);
         }
@@ -89,7 +115,7 @@ impl Turn<'_> {
         if self.world.state.catalog.cluster(cluster).is_none() {
             return Err(SyncRefusal::UnknownCluster);
         }
-        if request.events_from == 0 || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
+        if request.events_from == 0 || request.events_from > NUMBER_MAX || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
             return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
         }
         let ours = self.world.state.leadership;
@@ -115,7 +141,7 @@ impl Turn<'_> {
         let known = self.world.state.members.get(cluster).map(|m| (m.ledger, m.session, m.lost.contains(&ledger)));
         let newer = match known {
             None => true,
-            Some((_, by, true)) => return Err(SyncRefusal::Superseded { by }),
+            Some((_, _, true)) => return Err(SyncRefusal::LedgerLost),
             Some((has, _, false)) if has != ledger => true,
             Some((_, has, false)) if session.counter > has.counter => true,
             Some((_, has, false)) if session == has => false,
@@ -124,6 +150,14 @@ impl Turn<'_> {
         if newer {
             let replaced = known.is_some_and(|(has, _, _)| has != ledger);
             self.record(Record::SessionOpened { cluster: cluster.clone(), ledger, session });
+            if known.is_none() {
+                if self.world.state.recovery.is_some() {
+                    // A journal that is older than it looks may have forgotten this cluster, and what runs there.
+                    self.world.live.awaited.insert(cluster.clone());
+                }
+                // The others must hear its name.
+                self.out.wake.extend(self.world.live.clusters.keys().cloned());
+            }
             if replaced && self.world.config.planted.has(Bug::NewLedgerFrees) {
                 self.free_all(cluster);
             }
@@ -152,6 +186,8 @@ impl Turn<'_> {
             acknowledged: now,
             answered: 0,
             events_through: 0,
+            records: BTreeMap::new(),
+            acknowledged_record: meridian_shared::ids::RecordNumber(0),
             inventoried: false,
             want_inventory: true,
             renew_at: now,
@@ -164,6 +200,16 @@ impl Turn<'_> {
             located_elsewhere: None,
         };
         self.world.live.clusters.insert(cluster.clone(), live);
+        self.withdraw_all(cluster);
+        if self.world.config.planted.has(Bug::RecoveryResends) && self.world.state.recovery.is_some() {
+            for (uid, fence, offer) in self.rights(cluster) {
+                self.say(cluster, Said::Grant(uid, offer, fence));
+            }
+        }
+    }
+
+    /// Takes every open question to a cluster back.
+    pub(crate) fn withdraw_all(&mut self, cluster: &ClusterName) {
         let open: Vec<(Uid, OfferId)> = self
             .world
             .loads
@@ -177,10 +223,17 @@ impl Turn<'_> {
             self.withdraw(uid, offer);
             self.after_leg(uid);
         }
-        if self.world.config.planted.has(Bug::RecoveryResends) && self.world.state.recovery.is_some() {
-            for (uid, fence, offer) in self.rights(cluster) {
-                self.say(cluster, Said::Grant(uid, offer, fence));
-            }
+    }
+
+    /// A joining cluster gets no offer before another member has acknowledged the list that names it: should this journal be
+    /// lost, somebody remembers whom to wait for.
+    fn admit_members(&mut self, cluster: &ClusterName) {
+        let Some(seen) = self.world.live.clusters.get(cluster).map(|l| l.acknowledged_record) else { return };
+        let waiting: Vec<ClusterName> =
+            self.world.state.members.iter().filter(|(name, m)| *name != cluster && !m.admitted && m.since <= seen).map(|(name, _)| name.clone()).collect();
+        for name in waiting {
+            self.record(Record::MemberAdmitted { cluster: name, by: crate::input::Actor::agent(cluster) });
+            self.stir();
         }
     }
 
@@ -196,10 +249,8 @@ impl Turn<'_> {
 
     fn take_events(&mut self, cluster: &ClusterName, from: u64, events: Vec<Event>) {
         let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
-        if !live.inventoried && live.events_through == 0 {
-            // What an earlier leadership took of this session is not ours to miss: the inventory tells.
-            live.events_through = from - 1;
-        }
+        // What stands before the first was acknowledged, by us or by an earlier leadership: it is not ours to miss.
+        live.events_through = live.events_through.max(from - 1);
         for (number, event) in (from..).zip(events) {
             let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
             if number != live.events_through + 1 {
@@ -347,14 +398,19 @@ impl Turn<'_> {
         if self.world.state.orphans.contains_key(&(end.uid, end.fence)) {
             self.record(Record::OrphanGone { uid: end.uid, fence: end.fence });
         }
-        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return self.on_unknown_end(end) };
+        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return };
         let uid = end.uid;
         let result = end.result.clone();
         self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall });
         let deleted = self.workload(uid).is_some_and(|w| w.deletion.is_some());
         match result {
             _ if deleted => {}
-            EndResult::Succeeded | EndResult::Failed { .. } => self.finish_as(uid, result),
+            EndResult::Succeeded => {
+                self.record(Record::Finished { uid, succeeded: true, reason: "Completed".into(), message: "the job succeeded".into(), at: self.now.wall });
+            }
+            EndResult::Failed { reason, message } => {
+                self.record(Record::Finished { uid, succeeded: false, reason: clean(&reason), message: clean(&message), at: self.now.wall });
+            }
             EndResult::NodeLost { .. } => {
                 let attempts = self.workload(uid).map_or(0, |w| w.attempts);
                 let until = self.now.mono + meridian_shared::backoff::wait(Millis(500), Millis::mins(5), attempts, fence.counter);
@@ -363,34 +419,6 @@ impl Turn<'_> {
             EndResult::Stopped | EndResult::LeaseLapsed => {}
         }
         self.freed(uid, fence);
-    }
-
-    /// The end of an attempt that this journal never granted: it is a copy from before. A job that is over by its own doing
-    /// doesn't start again; and a larger fence was given only once every smaller one was over.
-    fn on_unknown_end(&mut self, end: End) {
-        let uid = end.uid;
-        let own_doing = matches!(end.result, EndResult::Succeeded | EndResult::Failed { .. });
-        let news = |w: &crate::Workload| w.phase != Phase::Finished && w.deletion.is_none() && w.fence.is_none_or(|known| end.fence > known);
-        if !own_doing || self.world.state.recovery.is_none() || !self.workload(uid).is_some_and(news) {
-            return;
-        }
-        if let Some(older) = self.workload(uid).and_then(World::right).and_then(|(_, l)| l.fence) {
-            self.record(Record::Lapsed { uid, fence: older, at: self.now.wall });
-            self.freed(uid, older);
-        }
-        self.withdraw_open(uid);
-        self.finish_as(uid, end.result);
-        self.stir();
-    }
-
-    /// Records how a job ended by its own doing.
-    fn finish_as(&mut self, uid: Uid, result: EndResult) {
-        let (succeeded, reason, message) = match result {
-            EndResult::Succeeded => (true, "Completed".into(), "the job succeeded".into()),
-            EndResult::Failed { reason, message } => (false, clean(&reason), clean(&message)),
-            EndResult::Stopped | EndResult::LeaseLapsed | EndResult::NodeLost { .. } => return,
-        };
-        self.record(Record::Finished { uid, succeeded, reason, message, at: self.now.wall });
     }
 
     fn acknowledge(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
@@ -468,6 +496,10 @@ impl Turn<'_> {
             mac: None,
         };
         receipt.mac = Some(self.world.config.receipt_key.sign(&receipt.message(&members)));
+        live.records.insert(transmission, state.last);
+        while live.records.len() > RECORDS_MAX {
+            live.records.pop_first();
+        }
         let skip = state.ranges.len().saturating_sub(RANGES_MAX);
         let response = SyncResponse {
             version: VERSION,
@@ -567,6 +599,7 @@ impl Turn<'_> {
         }
         let workload = self.workload(uid).expect("found above");
         let Some(spec) = self.body(workload.body) else { return stop };
+        let ledger = workload.leg_of(fence).expect("it is current").1.ledger;
         let max_run = self.world.queues.class(workload.class).gang.max_run;
         let grant = Grant {
             offer,
@@ -581,6 +614,16 @@ impl Turn<'_> {
             start_within: self.world.config.start_timeout,
             run_left: max_run.map(|m| m.saturating_sub(workload.ran)),
             pod_failures: workload.pod_failures,
+            mac: Some(self.world.config.receipt_key.sign(&grant_message(
+                cluster,
+                ledger,
+                uid,
+                fence,
+                offer,
+                workload.attempts,
+                workload.term,
+                workload.on_loss,
+            ))),
         };
         self.world.composed(fence, now);
         Command::Grant(Box::new(grant))

@@ -32,10 +32,23 @@ impl Turn<'_> {
             });
             self.stir();
         }
+        self.give_up_on_the_silent();
         self.recovery_by_time();
         if now >= self.world.live.retained {
             self.world.live.retained = now + RETAIN_EVERY;
             self.retain();
+        }
+    }
+
+    /// A cluster that isn't heard answers no question: its open legs are taken back, so that others can be asked.
+    fn give_up_on_the_silent(&mut self) {
+        let now = self.now.mono;
+        let limit = meridian_shared::lease::silence(self.world.config.term_min);
+        let silent: Vec<_> = self.world.live.clusters.iter().filter(|(_, c)| now.since(c.heard) >= limit).map(|(name, _)| name.clone()).collect();
+        for cluster in silent {
+            if self.world.has_open_legs(&cluster) {
+                self.withdraw_all(&cluster);
+            }
         }
     }
 

@@ -141,6 +141,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::TokenMinted { .. }
         | Record::TokenUsed { .. }
         | Record::SessionOpened { .. }
+        | Record::MemberAdmitted { .. }
         | Record::DeclaredLost { .. }
         | Record::OrphanSeen { .. }
         | Record::OrphanGone { .. }

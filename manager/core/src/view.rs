@@ -55,9 +55,11 @@ impl World {
             }
             Kind::Workload => {
                 let namespace = key.namespace.as_deref()?;
-                let mut of = self.state.workloads.iter().filter(|(_, w)| &*w.namespace == namespace && key.name.contains(&*w.name));
-                let (uid, w) = of.find(|(_, w)| workload_name(&w.name, w.submitted) == key.name)?;
-                Some(self.render_workload(*uid, w))
+                // Its name is made from its job's, so that nothing has to be searched.
+                let job = key.name.strip_prefix("job-")?.rsplit_once('-')?.0;
+                let uid = self.uid_of(namespace, job)?;
+                let w = &self.state.workloads[&uid];
+                (workload_name(&w.name, w.submitted) == key.name).then(|| self.render_workload(uid, w))
             }
             _ => self.state.catalog.get(key).map(|stored| self.render_stored(key, stored, now)),
         }
@@ -172,7 +174,8 @@ impl World {
         }
         let class = self.queues.class(w.class);
         let pods: u32 = class.gang.pod_sets.iter().map(|s| s.count).sum();
-        let at = World::right(w).map(|(_, l)| l.cluster.clone());
+        // Where it is, or where it ended.
+        let at = World::right(w).map(|(_, l)| l.cluster.clone()).or_else(|| w.finished.as_ref().and(w.history.last()).map(|s| s.cluster.clone()));
         let mut status = json!({
             "meridian": {
                 "state": format!("{:?}", w.phase),

@@ -12,6 +12,7 @@ use meridian_objects::{Kind, Object, job_to_workload};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::{OnLoss, StopReason};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ impl Turn<'_> {
             return self.reply(Reply::Rejected(vec![Rejection { index: 0, reason: RejectionReason::Invalid, field: None, message }]));
         }
         // Judge everything against a copy of the catalog first: later changes may refer to earlier ones.
-        let mut catalog = self.world.state.catalog.clone();
+        // Jobs change nothing in it, so that a write of jobs only borrows it.
+        let mut catalog = Cow::Borrowed(&self.world.state.catalog);
         let mut rejections = Vec::new();
         let mut seen = BTreeSet::new();
         for (index, change) in write.changes.iter().enumerate() {
@@ -57,7 +59,7 @@ impl Turn<'_> {
         self.reply(Reply::Written(written));
     }
 
-    fn judge_change(&self, catalog: &mut Catalog, change: &Change, by: &Actor, seen: &mut BTreeSet<Key>) -> Result<(), Rejection> {
+    fn judge_change(&self, catalog: &mut Cow<'_, Catalog>, change: &Change, by: &Actor, seen: &mut BTreeSet<Key>) -> Result<(), Rejection> {
         match change {
             Change::Put { object, scope, uid, mode } => {
                 let key = key_of(object, scope.as_ref());
@@ -85,7 +87,7 @@ impl Turn<'_> {
                 if object.kind == Kind::Job {
                     return self.judge_job(catalog, object, &key);
                 }
-                catalog.put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
+                catalog.to_mut().put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
                 Ok(())
             }
             Change::Delete { key, uid } => {
@@ -98,7 +100,9 @@ impl Turn<'_> {
                     (Some(has), Some(wanted)) if has != *wanted => reject(RejectionReason::Conflict, None, format!("{key} has another uid now")),
                     (Some(_), _) => {
                         self.judge_delete(key)?;
-                        catalog.remove(key);
+                        if key.kind != Kind::Job {
+                            catalog.to_mut().remove(key);
+                        }
                         Ok(())
                     }
                 }

@@ -282,6 +282,21 @@ fn a_residency_policy_keeps_a_gang_and_its_offers_at_home() {
 }
 
 #[test]
+fn a_policy_that_only_flags_lets_runs_go_on_but_starts_nothing_new() {
+    let mut f = Fleet::regions();
+    let runs = f.submit("runs", 3);
+    f.settle();
+    let home = f.at(runs).unwrap();
+    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "flag"}, "spec": {
+        "applies": {"namespaces": ["default"]}, "deny": {"clusters": [home]}, "onChange": "Flag"}})]);
+    f.settle();
+    assert_eq!(f.at(runs), Some(home.clone()));
+    let after: Vec<Uid> = (0..3).map(|i| f.submit(&format!("after-{i}"), 1)).collect();
+    f.settle();
+    assert!(after.iter().all(|u| f.at(*u).is_some_and(|c| c != home)));
+}
+
+#[test]
 fn a_silent_cluster_loses_its_gang_only_after_the_lapse() {
     let mut f = Fleet::regions();
     let uid = f.submit("job", 3);
@@ -460,4 +475,105 @@ fn draining_moves_gangs_and_a_rejected_write_changes_nothing() {
     let Reply::Rejected(why) = reply else { panic!("a missing queue must be refused") };
     assert!(why[0].message.contains("`missing`"), "{why:?}");
     assert_eq!(f.world.state, before.state);
+}
+
+#[test]
+fn an_offer_to_a_cluster_that_falls_silent_is_taken_back() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 3);
+    let asked: Vec<ClusterName> = f.world.state.workloads[&uid].legs.values().map(|l| l.cluster.clone()).collect();
+    assert_eq!(asked.len(), 1, "asked directly");
+    f.cut.push(asked[0].clone());
+    f.pass(Millis(6_000));
+    assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
+    assert_ne!(f.at(uid), Some(asked[0].to_string()));
+    f.cut.clear();
+    f.settle();
+    assert_eq!(f.agents[&asked[0]].held().count(), 0, "the late hold is withdrawn");
+}
+
+#[test]
+fn a_ledger_that_was_declared_lost_stops_everything_when_it_returns() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 3);
+    f.settle();
+    let home: ClusterName = f.at(uid).unwrap().as_str().into();
+    f.cut.push(home.clone());
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::DeclareLost { cluster: home.clone(), ledger: None } });
+    // The operator was right: nothing runs there as far as P2 is concerned; the process itself is only cut off.
+    f.running.retain(|(c, _)| *c != home);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    f.cut.clear();
+    f.settle();
+    assert_eq!(f.agents[&home].runs().count(), 0, "the returning copy was stopped");
+    assert_ne!(f.at(uid), Some(home.to_string()));
+}
+
+#[test]
+fn a_run_without_the_managers_code_is_not_adopted() {
+    use meridian_shared::ids::{Fence, OfferId, Session};
+    use meridian_shared::protocol::{Inventory, OnLoss, Run, SyncRequest};
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 4);
+    f.settle();
+    let home = f.at(uid);
+    assert_ne!(home.as_deref(), Some("us"));
+    f.submit("fills-1", 4);
+    f.submit("fills-2", 4);
+    f.settle();
+    let waiting = f.submit("waits", 4);
+    f.settle();
+    // One agent claims to run both under an absurd fence.
+    let liar: ClusterName = "us".into();
+    let session = f.agents[&liar].session();
+    let ledger = f.agents[&liar].durable().ledger;
+    let leadership = f.world.state.leadership;
+    let fence = Fence { epoch: u64::MAX, leadership: 1, counter: 1 };
+    let run = |uid| Run {
+        uid,
+        fence,
+        offer: OfferId { epoch: 9, leadership: 9, counter: 9 },
+        attempt: 9,
+        running: true,
+        stopping: false,
+        term: Millis(u64::MAX),
+        on_loss: OnLoss::Fence,
+        spec: ContentHash(1),
+        mac: None,
+    };
+    let mut request: SyncRequest = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
+    assert_eq!(request.session, Session { counter: 1, id: 1 });
+    request.ledger = ledger;
+    request.inventory = Some(Inventory { for_leadership: Some(leadership), runs: vec![run(uid), run(waiting)], ..Inventory::default() });
+    assert_eq!(request.session, session);
+    f.input(Input::Sync { cluster: liar, request: Box::new(request), may_park: false });
+    f.settle();
+    f.end(uid, EndResult::Succeeded);
+    assert_ne!(home, None);
+    assert_eq!(f.world.live.counts.adoptions, 0);
+    assert_eq!(f.phase(waiting), Some(Phase::Running), "a liar delays nobody");
+}
+
+#[test]
+fn a_joining_cluster_gets_no_offer_before_another_knows_its_name() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    f.apply(vec![
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "us"}, "spec": {"region": "us-east4", "jurisdiction": "US"}}),
+    ]);
+    f.add_agent("us", 77);
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Cordon("eu".into()) });
+    f.cut.push("eu".into());
+    let first = f.submit("first", 4);
+    f.settle();
+    assert_eq!(f.at(first), None);
+    let why = f.why(first);
+    assert!(why["clusters"].as_array().unwrap().iter().any(|c| c["reason"].as_str().unwrap().contains("joined just now")), "{why:#}");
+    f.cut.clear();
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
+    f.settle();
+    let second = f.submit("second", 4);
+    f.settle();
+    assert!(f.at(first).is_some() && f.at(second).is_some());
+    assert!(f.world.state.members.values().all(|m| m.admitted));
 }

@@ -325,8 +325,19 @@ fn open_store(medium: &dyn Medium) -> Result<Opened, Error> {
         return Err(Error::NotAJournal { place, why: why.into() });
     }
     let (database, watch) = unlock(medium, backend)?;
-    let (meta, state) = contained(&place, || read_own(&database, &place)).map_err(|trouble| blame("open", &place, Some(&watch), trouble))?;
-    Ok(Opened { database, watch, meta, identity, state })
+    match contained(&place, || read_own(&database, &place)) {
+        Ok((meta, state)) => Ok(Opened { database, watch, meta, identity, state }),
+        Err(trouble) => {
+            let error = blame("open", &place, Some(&watch), trouble);
+            // a store whose pages contradict each other may panic once more while it closes; nothing of it is written
+            watch.shut();
+            drop(contained(&place, move || {
+                drop(database);
+                Ok(())
+            }));
+            Err(error)
+        }
+    }
 }
 
 /// Reads header, meta and state of a store that may be anybody's.

@@ -255,7 +255,8 @@ fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
     (commands_through, events, events_from, events_last, digest).hash(into);
     feed_capacity(capacity.as_ref(), host, into);
     inventory.is_some().hash(into);
-    if let Some(Inventory { for_leadership, runs, offers, ends, receipts }) = inventory {
+    if let Some(Inventory { for_leadership, runs, offers, ends, more, receipts }) = inventory {
+        more.hash(into);
         (for_leadership, runs, offers, ends).hash(into);
         for (receipt, members) in receipts {
             feed_receipt(receipt, members, into);

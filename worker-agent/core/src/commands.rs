@@ -134,8 +134,9 @@ impl Agent {
                 return Err(GrantRefusal::StaleFence { known });
             }
         }
-        if let Some(run) = self.runs.get(&grant.uid) {
-            return Err(GrantRefusal::StillRuns { fence: run.fence });
+        let stranger = || self.strangers.keys().find(|(uid, _)| *uid == grant.uid).map(|(_, fence)| *fence);
+        if let Some(fence) = self.runs.get(&grant.uid).map(|r| r.fence).or_else(stranger) {
+            return Err(GrantRefusal::StillRuns { fence });
         }
         match self.offers.get(&grant.offer) {
             Some(OpenOffer { uid, state: OfferState::Held { until }, .. }) if *uid == grant.uid && at < *until => {}
@@ -164,6 +165,7 @@ impl Agent {
             term: grant.term,
             on_loss: grant.on_loss,
             spec: ContentHash::of(grant.spec.as_bytes()),
+            mac: grant.mac.clone(),
             stopped_by: None,
             pod_failures: grant.pod_failures,
         };
@@ -210,13 +212,14 @@ impl Agent {
         match step(self.phase(uid, fence), Happening::Stop) {
             Step::Stop => self.order_stop(uid, StopCause::Asked(reason), out),
             Step::Bury => {
-                // Not known here: whoever still carries its grant must find the grave.
+                // Not known here: whoever still carries its grant must find the grave. It is confirmed once the runner has
+                // seen that nothing of it is there: a copy of this store may have started it.
                 out.effects.push(Effect::Stop { uid, fence });
                 let end = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0) };
                 if !self.config.planted.has(Bug::UnknownStopForgotten) {
                     self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
                 }
-                self.say(Event::Ended(end));
+                self.strangers.insert((uid, fence), end);
             }
             Step::Repeat => self.repeat(uid, fence),
             Step::Start | Step::Run | Step::Ignore => {}
@@ -234,6 +237,9 @@ impl Agent {
 
     /// Says again what an attempt is.
     fn repeat(&mut self, uid: Uid, fence: Fence) {
+        if self.strangers.contains_key(&(uid, fence)) {
+            return; // The runner's word is awaited.
+        }
         if let Some(grave) = self.durable.tombstones.get(&(uid, fence)) {
             let event = match &grave.refused {
                 Some(why) => Event::GrantRefused { uid, fence, why: why.clone() },

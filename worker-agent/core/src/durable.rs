@@ -30,6 +30,8 @@ pub(crate) struct StoredRun {
     pub(crate) term: Millis,
     pub(crate) on_loss: OnLoss,
     pub(crate) spec: ContentHash,
+    #[serde(default)]
+    pub(crate) mac: Option<meridian_shared::mac::Mac>,
     /// The boot-time deadline, good on this boot only.
     pub(crate) lease: Option<AgentLease>,
     /// How far wall time was ahead of boot time then.

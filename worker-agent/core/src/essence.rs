@@ -37,6 +37,8 @@ impl Agent {
             ranges,
             capacity,
             poll: _,
+            strangers,
+            lost,
             due: _,
             purged: _,
             wall_lead: _,
@@ -45,6 +47,7 @@ impl Agent {
         durable.hash_essence(into);
         let skipped = self.skipped();
         (session, withdrawn, number(*answered), *transmissions > answered + 1, commands_through, events, events_from).hash(into);
+        (strangers, lost).hash(into);
         (inventory_due, ranges, skipped, capacity.revision == Some(ledger.revision())).hash(into);
         let CapacityReports { revision: _, version, acknowledged, bases: _ } = capacity;
         (number(VERSIONS + version), number(VERSIONS + acknowledged)).hash(into);
@@ -59,7 +62,7 @@ impl Agent {
             (offer, uid, left).hash(into);
         }
         for (uid, run) in runs {
-            let LiveRun { fence, offer, attempt, phase, lease, term: _, on_loss, spec: _, stopped_by, pod_failures } = run;
+            let LiveRun { fence, offer, attempt, phase, lease, term: _, on_loss, spec: _, mac: _, stopped_by, pod_failures } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures).hash(into);
         }
@@ -73,8 +76,23 @@ impl Durable {
         let _: &LedgerId = ledger;
         (ledger, sessions, follows, fences).hash(into);
         for (uid, run) in runs {
-            let StoredRun { fence, offer, attempt, phase, term: _, on_loss, spec: _, lease, lead: _, boot, stopped_by, placement: _, per_pod: _, pod_failures } =
-                run;
+            let StoredRun {
+                fence,
+                offer,
+                attempt,
+                phase,
+                term: _,
+                on_loss,
+                spec: _,
+                mac: _,
+                lease,
+                lead: _,
+                boot,
+                stopped_by,
+                placement: _,
+                per_pod: _,
+                pod_failures,
+            } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures).hash(into);
         }

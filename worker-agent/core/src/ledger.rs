@@ -5,7 +5,7 @@
 
 use meridian_shared::gang::{Amounts, Gang, Taint};
 use meridian_shared::ids::OfferId;
-use meridian_shared::packing::{self, Block, Misfit};
+use meridian_shared::packing::{self, Block, HOSTNAME_LABEL, Misfit, Nodes};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,15 +89,10 @@ impl Ledger {
         if self.rooms.contains_key(&offer) {
             return Ok(());
         }
-        let names: Vec<&String> = self.nodes.iter().filter(|(_, n)| n.only_for.is_none_or(|o| o == offer)).map(|(name, _)| name).collect();
-        let mut blocks: Vec<Block> = names
-            .iter()
-            .map(|name| {
-                let n = &self.nodes[*name];
-                Block { nodes: 1, free: n.free.clone(), capacity: n.spec.capacity.clone(), labels: n.spec.labels.clone(), taints: n.spec.taints.clone() }
-            })
-            .collect();
-        let parts = packing::place(&mut blocks, gang)?;
+        let open: Vec<(&String, &Node)> = self.nodes.iter().filter(|(_, n)| n.only_for.is_none_or(|o| o == offer)).collect();
+        let nodes: Vec<Nodes<'_>> =
+            open.iter().map(|(_, n)| Nodes { nodes: 1, free: &n.free, capacity: &n.spec.capacity, labels: &n.spec.labels, taints: &n.spec.taints }).collect();
+        let parts = packing::plan(&nodes, gang)?;
         let mut placement = Vec::new();
         let mut next = vec![0_u32; gang.pod_sets.len()];
         for (at, part) in parts {
@@ -105,7 +100,7 @@ impl Ledger {
             for _ in 0..part.pods_per_node * part.nodes {
                 let index = next[part.pod_set];
                 next[part.pod_set] += 1;
-                placement.push(PodPlacement { pod_set: set.name.clone(), index, node: names[at].clone(), accelerators: BTreeMap::new() });
+                placement.push(PodPlacement { pod_set: set.name.clone(), index, node: open[at].0.clone(), accelerators: BTreeMap::new() });
             }
         }
         let per_pod: BTreeMap<String, Amounts> = gang.pod_sets.iter().map(|s| (s.name.clone(), s.per_pod.clone())).collect();
@@ -169,7 +164,7 @@ impl Ledger {
 
     /// Whether the gang would fit on nodes that the pools can still grow, alone or beside what is free.
     pub fn provisionable(&self, gang: &Gang) -> bool {
-        !self.pools.is_empty() && packing::place(&mut self.pools.clone(), gang).is_ok()
+        !self.pools.is_empty() && packing::fits(&self.pools, gang).is_ok()
     }
 
     /// Pools that could grow, as they are reported.
@@ -177,12 +172,15 @@ impl Ledger {
         &self.pools
     }
 
-    /// Alike nodes, counted: what the manager is told. Nodes provided for one gang are not offered to others.
+    /// Alike nodes, counted: what the manager is told. Their names are not part of it, or no two would be alike. Nodes provided
+    /// for one gang are not offered to others.
     pub fn blocks(&self) -> Vec<Block> {
         let mut counted: BTreeMap<Block, u32> = BTreeMap::new();
         for n in self.nodes.values().filter(|n| n.only_for.is_none()) {
             let free = n.free.iter().map(|(r, f)| (r.clone(), (*f).max(0))).collect();
-            let alike = Block { nodes: 0, free, capacity: n.spec.capacity.clone(), labels: n.spec.labels.clone(), taints: n.spec.taints.clone() };
+            let mut labels = n.spec.labels.clone();
+            labels.remove(HOSTNAME_LABEL);
+            let alike = Block { nodes: 0, free, capacity: n.spec.capacity.clone(), labels, taints: n.spec.taints.clone() };
             *counted.entry(alike).or_insert(0) += 1;
         }
         counted.into_iter().map(|(b, nodes)| Block { nodes, ..b }).collect()
@@ -297,6 +295,24 @@ mod tests {
         l.release(offer(1));
         l.check().unwrap();
         assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>(), 6);
+    }
+
+    #[test]
+    fn a_thousand_equal_nodes_are_one_block_and_a_named_one_is_found() {
+        let mut l = Ledger::default();
+        let spec = |i: u32| NodeSpec {
+            name: format!("n{i}"),
+            labels: BTreeMap::from([(HOSTNAME_LABEL.into(), format!("n{i}")), ("pool".into(), "a".into())]),
+            capacity: Amounts::from([("nvidia.com/gpu".into(), 8)]),
+            ..NodeSpec::default()
+        };
+        l.set_nodes((0..1_000).map(spec).collect(), Vec::new());
+        assert_eq!(l.blocks().iter().map(|b| (b.nodes, b.labels.len())).collect::<Vec<_>>(), [(1_000, 1)]);
+        let mut named = gang(1, 1);
+        named.pod_sets[0].node_selector.insert(HOSTNAME_LABEL.into(), "n700".into());
+        l.hold(offer(1), &named).unwrap();
+        assert_eq!(l.placement(offer(1))[0].node, "n700");
+        assert_eq!(l.blocks().len(), 2);
     }
 
     #[test]

@@ -30,9 +30,10 @@ use ledger::{Ledger, NodeSpec, PodPlacement};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, OfferId, Session, Uid};
 use meridian_shared::lease::AgentLease;
+use meridian_shared::mac::Mac;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{End, EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -274,6 +275,7 @@ struct LiveRun {
     term: Millis,
     on_loss: OnLoss,
     spec: ContentHash,
+    mac: Option<Mac>,
     stopped_by: Option<StopCause>,
     pod_failures: u32,
 }
@@ -294,6 +296,8 @@ pub struct Agent {
     offers: BTreeMap<OfferId, OpenOffer>,
     withdrawn: BTreeSet<OfferId>,
     runs: BTreeMap<Uid, LiveRun>,
+    /// Attempts without a place in `runs` that the runner was asked to stop, with the end to tell once it has.
+    strangers: BTreeMap<(Uid, Fence), End>,
     // the link
     transmissions: u64,
     sent: BTreeMap<u64, Mono>,
@@ -305,6 +309,8 @@ pub struct Agent {
     ranges: Vec<(meridian_shared::ids::Leadership, meridian_shared::ids::RecordNumber, meridian_shared::ids::RecordNumber)>,
     capacity: link::CapacityReports,
     poll: Millis,
+    /// This ledger was declared lost: exit when everything was stopped.
+    lost: bool,
     /// No hold and no lease is due before this moment.
     due: Mono,
     purged: Wall,

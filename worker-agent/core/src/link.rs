@@ -1,10 +1,12 @@
 //! The agent's half of the sync: what a transmission says, and what an answer changes (the protocol's section 5).
 
-use crate::{Agent, Effect, OfferState, Outcome};
+use crate::{Agent, Effect, OfferState, Outcome, StopCause};
 use meridian_shared::ids::Leadership;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Capacity, Digest, EVENTS_MAX, Inventory, Lane, Run, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION};
+use meridian_shared::protocol::{
+    Capacity, Digest, ENDS_MAX, EVENTS_MAX, Inventory, Lane, Run, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
+};
 use meridian_shared::time::{Mono, Now};
 use std::collections::BTreeMap;
 
@@ -70,21 +72,28 @@ impl Agent {
                 term: r.term,
                 on_loss: r.on_loss,
                 spec: r.spec,
+                mac: r.mac.clone(),
             })
             .collect();
         let known = |leadership: Leadership, record| self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record));
-        let ends = self
+        let mut ends: Vec<_> = self
             .durable
             .tombstones
-            .values()
+            .iter()
+            .filter(|(key, _)| !self.strangers.contains_key(key))
+            .map(|(_, t)| t)
             .filter(|t| t.acknowledged.is_none_or(|(leadership, record, _)| !known(leadership, record)))
             .map(|t| t.end.clone())
+            .take(ENDS_MAX + 1)
             .collect();
+        let more = ends.len() > ENDS_MAX;
+        ends.truncate(ENDS_MAX);
         Inventory {
             for_leadership: self.durable.follows,
             runs,
             offers: self.offers.iter().map(|(id, o)| (*id, o.uid)).collect(),
             ends,
+            more,
             receipts: self.durable.receipts.values().flat_map(|by| by.values().cloned()).collect(),
         }
     }
@@ -127,7 +136,22 @@ impl Agent {
         match answer {
             SyncAnswer::Ok(response) => self.on_response(at, now, *response, out),
             SyncAnswer::Refused(SyncRefusal::Superseded { by }) if by != self.session => out.effects.push(Effect::Superseded),
+            SyncAnswer::Refused(SyncRefusal::LedgerLost) => self.give_up(out),
+            // It must see our receipts before it believes that there was a newer leadership.
+            SyncAnswer::Refused(SyncRefusal::NewerLeadership { .. }) => self.inventory_due = true,
             SyncAnswer::Refused(_) => {}
+        }
+    }
+
+    /// This ledger counts for nothing any more: everything that it runs is stopped before the process exits.
+    fn give_up(&mut self, out: &mut Outcome) {
+        self.lost = true;
+        let live: Vec<_> = self.runs.iter().filter(|(_, r)| r.phase != crate::leg::Phase::Stopping).map(|(uid, _)| *uid).collect();
+        for uid in live {
+            self.order_stop(uid, StopCause::Asked(StopReason::Superseded), out);
+        }
+        if self.runs.is_empty() {
+            out.effects.push(Effect::Superseded);
         }
     }
 

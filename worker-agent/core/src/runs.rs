@@ -26,6 +26,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         offers: BTreeMap::new(),
         withdrawn: BTreeSet::new(),
         runs: BTreeMap::new(),
+        strangers: BTreeMap::new(),
         transmissions: 0,
         sent: BTreeMap::new(),
         answered: 0,
@@ -36,6 +37,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         ranges: Vec::new(),
         capacity: link::CapacityReports::default(),
         poll: lease::poll(lease::TERM_MIN_DEFAULT),
+        lost: false,
         due: Mono(0),
         purged: now.wall,
         wall_lead: Some(lead),
@@ -81,6 +83,7 @@ impl Agent {
                 term: run.term,
                 on_loss: run.on_loss,
                 spec: run.spec,
+                mac: run.mac,
                 stopped_by: run.stopped_by,
                 pod_failures: run.pod_failures,
             },
@@ -108,6 +111,9 @@ impl Agent {
             }
             // Nobody remembers its lease: it is stopped, and what is only a grave already is left alone.
             (None, FoundState::Live { .. }) => {
+                let stopped = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0) };
+                let end = self.durable.tombstones.get(&(uid, fence)).map_or(stopped, |grave| grave.end.clone());
+                self.strangers.insert((uid, fence), end);
                 out.effects.push(Effect::Stop { uid, fence });
             }
             (None, FoundState::Ended { .. }) => {}
@@ -124,6 +130,13 @@ impl Agent {
                 }
                 Step::Start | Step::Stop | Step::Bury | Step::Repeat | Step::Ignore => {}
             },
+            RunnerEvent::Ended { uid, fence, .. } if self.strangers.contains_key(&(uid, fence)) => {
+                let end = self.strangers.remove(&(uid, fence)).expect("seen just now");
+                // Found by chance, nobody asked for it, and nobody is told.
+                if self.durable.tombstones.contains_key(&(uid, fence)) || self.config.planted.has(Bug::UnknownStopForgotten) {
+                    self.say(Event::Ended(end));
+                }
+            }
             RunnerEvent::Ended { uid, fence, result, pod_failures, ran } => match step(self.phase(uid, fence), Happening::Over) {
                 Step::Bury => self.bury(uid, fence, result, pod_failures, ran, out),
                 Step::Start | Step::Run | Step::Stop | Step::Repeat | Step::Ignore => {}
@@ -147,6 +160,9 @@ impl Agent {
             self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
         }
         self.say(Event::Ended(end));
+        if self.lost && self.runs.is_empty() {
+            out.effects.push(Effect::Superseded);
+        }
     }
 
     pub(crate) fn on_provider(&mut self, at: Mono, event: ProviderEvent, out: &mut Outcome) {
@@ -254,6 +270,7 @@ impl Agent {
             term: run.term,
             on_loss: run.on_loss,
             spec: run.spec,
+            mac: run.mac.clone(),
             lease: run.lease.map(|l| lease::AgentLease { lapses: self.boot_time(l.lapses), ..l }),
             lead: self.wall_lead.unwrap_or(0),
             boot: self.config.boot,

@@ -22,6 +22,7 @@ use super::quantity::Quantity;
 use super::{NodeSpec, ProvisionableSpec};
 use meridian_shared::gang::{Amounts, Taint};
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
+use meridian_shared::packing::HOSTNAME_LABEL;
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,8 +32,6 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Nodes of one cluster: more than any Kubernetes cluster has.
 const NODES_MAX: usize = 100_000;
-/// The label that every node of Kubernetes carries.
-const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// The label of a node's region.
 const REGION_LABEL: &str = "topology.kubernetes.io/region";
 

@@ -1,0 +1,18 @@
+//! `agent`: the agent's own entry, with its own flags, settings and logs.
+
+use crate::error::Error;
+use meridian_agent::AgentCommand;
+use std::process::ExitCode;
+
+pub(super) async fn run(command: AgentCommand) -> Result<(), Error> {
+    let ended = match command {
+        AgentCommand::Run(args) => Box::pin(meridian_agent::run(args)).await,
+        AgentCommand::Join(args) => Box::pin(meridian_agent::join(args)).await.map(|()| ExitCode::SUCCESS),
+    };
+    match ended {
+        Ok(code) if code == ExitCode::SUCCESS => Ok(()),
+        // the agent has said why in its log
+        Ok(_) => Err(Error::Reported),
+        Err(error) => Err(Error::Refused(format!("{error:#}"))),
+    }
+}

@@ -1,0 +1,73 @@
+//! `meridian up`: the fleet on this machine, staying up.
+
+use crate::args::{Format, UpArgs};
+use crate::error::Error;
+use crate::fleet::{DEFAULT_FLEET, Fleet, Plan};
+use crate::session::Session;
+use meridian_agent::capacity::fleet;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error> {
+    let UpArgs { fleet, data_dir, runner, speed, listen } = args;
+    let text = match &fleet {
+        Some(path) => std::fs::read_to_string(path).map_err(|e| Error::Refused(format!("can't read fleet file `{}`: {e}", path.display())))?,
+        None => DEFAULT_FLEET.to_owned(),
+    };
+    let clusters = fleet::parse(&text).map_err(|e| Error::Refused(e.to_string()))?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let plan = Plan { root: data_dir.clone(), clusters, fleet_text: text, runner: runner.word(), speed, term: None, listen };
+    session.out.note("starting a manager and its agents …");
+    let mut running = Fleet::start(plan).await?;
+    if let Err(error) = running.ready().await {
+        running.stop().await;
+        return Err(error);
+    }
+    let result = announce(session, &running, &data_dir);
+    if result.is_ok() {
+        wait(&mut running, &mut terminated).await?;
+    }
+    session.out.note("ending …");
+    running.stop().await;
+    result
+}
+
+fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) -> Result<(), Error> {
+    let admin = running.kubeconfig();
+    let submitter = running.submitter_kubeconfig();
+    // The default place where every command looks.
+    let default = data_dir.join("kubeconfig");
+    std::fs::copy(&admin, &default).map_err(|e| Error::Refused(format!("can't write `{}`: {e}", default.display())))?;
+    match session.format() {
+        Some(Format::Json | Format::Yaml) => {
+            session.out.json(&json!({"server": running.server, "adminKubeconfig": admin, "submitterKubeconfig": submitter, "kubeconfig": default}))?;
+        }
+        Some(Format::Wide | Format::Name) | None => {
+            session.out.line(format!("manager      {}", running.server))?;
+            session.out.line(format!("administrator {}", admin.display()))?;
+            session.out.line(format!("submitter    {}", submitter.display()))?;
+            session.out.line("")?;
+            session.out.line("in another terminal, in this directory:")?;
+            session.out.line("  meridian apply -f manifests/examples/tutorial/manager.yaml")?;
+            session.out.line("  meridian submit --queue dws-local-queue -- sh -c 'echo hello from $MERIDIAN_REGION'")?;
+            session.out.line("  meridian get clusters")?;
+        }
+    }
+    session.out.flush()
+}
+
+async fn wait(running: &mut Fleet, terminated: &mut tokio::signal::unix::Signal) -> Result<(), Error> {
+    let mut look = tokio::time::interval(std::time::Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+            _ = terminated.recv() => return Ok(()),
+            _ = look.tick() => {
+                if let Err(error) = running.all_alive() {
+                    running.stop().await;
+                    return Err(error);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! A whole fleet on one machine: a manager and its agents as processes of this program, started, watched and ended together.
+//!
+//! Owns processes and files below one directory; decides nothing. Every process is a `meridian manager` or `meridian agent`
+//! as an operator would start it, so that what is seen here is what is run elsewhere.
+
+use crate::client::{Client, JoinRequest};
+use crate::error::Error;
+use crate::kubeconfig::Lookup;
+use meridian_agent::capacity::fleet::FleetCluster;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+/// A manager or an agent that isn't up after this long won't come up.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// A process that was asked to end is killed after this long.
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// Between two looks at something that is awaited.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// The three regions of every example.
+pub(crate) const DEFAULT_FLEET: &str = include_str!("../../manifests/examples/fleet.yaml");
+
+/// How the fleet is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Everything is kept below it.
+    pub(crate) root: PathBuf,
+    /// The clusters.
+    pub(crate) clusters: Vec<FleetCluster>,
+    /// The text they were read from.
+    pub(crate) fleet_text: String,
+    /// `simulated` or `process`.
+    pub(crate) runner: &'static str,
+    /// Simulated jobs and providers go so much faster.
+    pub(crate) speed: f64,
+    /// Lease term.
+    pub(crate) term: Option<&'static str>,
+    /// Where the manager listens; with port 0 a free one is chosen once, and kept: agents come back to where they joined.
+    pub(crate) listen: String,
+}
+
+/// Running processes.
+pub(crate) struct Fleet {
+    plan: Plan,
+    program: PathBuf,
+    manager: Child,
+    agents: BTreeMap<String, Child>,
+    /// The administrator's connection.
+    pub(crate) client: Client,
+    /// Where the manager answers.
+    pub(crate) server: String,
+}
+
+impl Fleet {
+    /// Starts the manager, joins what hasn't joined yet, and starts the agents.
+    pub(crate) async fn start(plan: Plan) -> Result<Self, Error> {
+        let program = std::env::current_exe().map_err(|e| Error::Refused(format!("can't find this program's own file: {e}")))?;
+        make_dir(&plan.root)?;
+        let fleet_file = plan.root.join("fleet.yaml");
+        std::fs::write(&fleet_file, &plan.fleet_text).map_err(|e| cannot("write", &fleet_file, &e))?;
+        let plan = Plan { listen: settle_port(&plan)?, ..plan };
+        let mut manager = start_manager(&program, &plan)?;
+        let kubeconfig = plan.admin_kubeconfig();
+        let client = match connect(&kubeconfig, &mut manager, &plan.root.join("manager.log")).await {
+            Ok(client) => client,
+            Err(error) => {
+                end(&mut manager).await;
+                return Err(error);
+            }
+        };
+        let server = Lookup { flag: Some(kubeconfig), ..Lookup::default() }.access()?.server;
+        let mut fleet = Self { plan, program, manager, agents: BTreeMap::new(), client, server };
+        let clusters: Vec<FleetCluster> = fleet.plan.clusters.clone();
+        for cluster in &clusters {
+            if let Err(error) = fleet.join(cluster).await {
+                fleet.stop().await;
+                return Err(error);
+            }
+            fleet.start_agent(cluster.cluster.as_str())?;
+        }
+        Ok(fleet)
+    }
+
+    async fn join(&self, cluster: &FleetCluster) -> Result<(), Error> {
+        let dir = self.plan.agent_dir(cluster.cluster.as_str());
+        if dir.exists() {
+            return Ok(());
+        }
+        let request =
+            JoinRequest { region: cluster.region.to_string(), jurisdiction: cluster.jurisdiction.to_string(), ttl: Some("5m".into()), replace: false };
+        let answer = self.client.join_token(cluster.cluster.as_str(), &request).await?;
+        // The printed command, word by word, as an operator would paste it over there; only its directory is ours.
+        let mut words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
+        if let Some(at) = words.iter().position(|w| *w == "--data-dir") {
+            words.drain(at..(at + 2).min(words.len()));
+        }
+        make_dir(&dir)?;
+        let output = Command::new(&self.program).args(words).arg("--data-dir").arg(&dir).stdin(Stdio::null()).output().await;
+        let output = output.map_err(|e| Error::Refused(format!("can't start `meridian agent join`: {e}")))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let _ = std::fs::remove_dir_all(&dir);
+        Err(Error::Refused(format!("cluster `{}` could not join: {}", cluster.cluster, String::from_utf8_lossy(&output.stderr).trim())))
+    }
+
+    /// Starts one agent, again if it was killed.
+    pub(crate) fn start_agent(&mut self, name: &str) -> Result<(), Error> {
+        let log = self.plan.root.join(format!("agent-{name}.log"));
+        let child = Command::new(&self.program)
+            .args(["agent", "run", "--runner", self.plan.runner, "--cluster", name])
+            .args(["--speed", &self.plan.speed.to_string()])
+            .arg("--fleet")
+            .arg(self.plan.root.join("fleet.yaml"))
+            .arg("--data-dir")
+            .arg(self.plan.agent_dir(name))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(append(&log)?)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| Error::Refused(format!("can't start the agent of `{name}`: {e}")))?;
+        self.agents.insert(name.to_owned(), child);
+        Ok(())
+    }
+
+    /// Kills an agent as a power cut would: nothing of it runs a moment later.
+    pub(crate) async fn kill_agent(&mut self, name: &str) -> Result<(), Error> {
+        let Some(mut child) = self.agents.remove(name) else { return Err(Error::Refused(format!("there is no agent of `{name}`"))) };
+        child.kill().await.map_err(|e| Error::Refused(format!("can't kill the agent of `{name}`: {e}")))
+    }
+
+    /// Kills the manager as a power cut would.
+    pub(crate) async fn kill_manager(&mut self) -> Result<(), Error> {
+        self.manager.kill().await.map_err(|e| Error::Refused(format!("can't kill the manager: {e}")))
+    }
+
+    /// Starts a killed manager again, where it was.
+    pub(crate) fn restart_manager(&mut self) -> Result<(), Error> {
+        self.manager = start_manager(&self.program, &self.plan)?;
+        Ok(())
+    }
+
+    /// The manager's process, while it runs.
+    pub(crate) fn manager_pid(&self) -> Option<u32> {
+        self.manager.id()
+    }
+
+    /// Waits until every cluster is connected and has reported its room.
+    pub(crate) async fn ready(&mut self) -> Result<(), Error> {
+        let until = Instant::now() + READY_WITHIN;
+        loop {
+            let mut missing = Vec::new();
+            for cluster in &self.plan.clusters {
+                let object = self.client.get(meridian_objects::Kind::Cluster, None, cluster.cluster.as_str()).await;
+                let ready = object.is_ok_and(|o| o["status"]["state"] == "Connected" && o["status"]["resources"].as_object().is_some_and(|r| !r.is_empty()));
+                if !ready {
+                    missing.push(cluster.cluster.to_string());
+                }
+            }
+            if missing.is_empty() {
+                return Ok(());
+            }
+            self.all_alive()?;
+            if Instant::now() > until {
+                return Err(Error::Refused(format!(
+                    "not connected after {}s: {}; see the logs in `{}`",
+                    READY_WITHIN.as_secs(),
+                    missing.join(", "),
+                    self.plan.root.display()
+                )));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// An error if a process that should run has ended.
+    pub(crate) fn all_alive(&mut self) -> Result<(), Error> {
+        let processes = self.agents.iter_mut().map(|(n, c)| (format!("agent-{n}"), c)).chain([("manager".to_owned(), &mut self.manager)]);
+        for (name, child) in processes {
+            if let Ok(Some(status)) = child.try_wait() {
+                let log = self.plan.root.join(format!("{name}.log"));
+                return Err(Error::Refused(format!("{name} ended with {status}; its last words: {}", tail(&log))));
+            }
+        }
+        Ok(())
+    }
+
+    /// The administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.plan.admin_kubeconfig()
+    }
+
+    /// The submitter's kubeconfig.
+    pub(crate) fn submitter_kubeconfig(&self) -> PathBuf {
+        self.plan.root.join("manager").join("submitter.kubeconfig")
+    }
+
+    /// Ends every process, the agents first.
+    pub(crate) async fn stop(&mut self) {
+        for child in self.agents.values_mut() {
+            end(child).await;
+        }
+        end(&mut self.manager).await;
+    }
+}
+
+impl Plan {
+    fn admin_kubeconfig(&self) -> PathBuf {
+        self.root.join("manager").join("admin.kubeconfig")
+    }
+
+    fn agent_dir(&self, name: &str) -> PathBuf {
+        self.root.join("agents").join(name)
+    }
+}
+
+/// The address that was used here before, or a free one.
+fn settle_port(plan: &Plan) -> Result<String, Error> {
+    let Some(host) = plan.listen.strip_suffix(":0") else { return Ok(plan.listen.clone()) };
+    let kept = plan.root.join("listen");
+    if let Ok(listen) = std::fs::read_to_string(&kept) {
+        return Ok(listen.trim().to_owned());
+    }
+    let free = std::net::TcpListener::bind((host, 0)).and_then(|l| l.local_addr());
+    let listen = free.map_err(|e| Error::Refused(format!("no free port at `{host}`: {e}")))?.to_string();
+    std::fs::write(&kept, &listen).map_err(|e| cannot("write", &kept, &e))?;
+    Ok(listen)
+}
+
+fn start_manager(program: &Path, plan: &Plan) -> Result<Child, Error> {
+    let dir = plan.root.join("manager");
+    let fresh = !dir.join("journal.redb").exists();
+    make_dir(&dir)?;
+    let mut command = Command::new(program);
+    command.args(["manager", "--listen", &plan.listen, "--data-dir"]).arg(&dir);
+    if fresh {
+        command.arg("--init");
+    }
+    if let Some(term) = plan.term {
+        command.args(["--term", term, "--term-min", term]);
+    }
+    let log = append(&plan.root.join("manager.log"))?;
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn();
+    child.map_err(|e| Error::Refused(format!("can't start the manager: {e}")))
+}
+
+/// Waits until the manager says that it is ready, at the address of the kubeconfig that it writes.
+async fn connect(kubeconfig: &Path, manager: &mut Child, log: &Path) -> Result<Client, Error> {
+    let until = Instant::now() + READY_WITHIN;
+    loop {
+        if let Ok(Some(status)) = manager.try_wait() {
+            return Err(Error::Refused(format!("the manager ended with {status}; its last words: {}", tail(log))));
+        }
+        if let Ok(access) = (Lookup { flag: Some(kubeconfig.to_owned()), ..Lookup::default() }).access() {
+            let client = Client::new(&access)?;
+            if client.recovery().await.is_ok() {
+                return Ok(client);
+            }
+        }
+        if Instant::now() > until {
+            return Err(Error::Refused(format!("the manager isn't ready after {}s; see `{}`", READY_WITHIN.as_secs(), log.display())));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn end(child: &mut Child) {
+    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    if tokio::time::timeout(END_WITHIN, child.wait()).await.is_err() {
+        let _ = child.kill().await;
+    }
+}
+
+fn make_dir(path: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(path).map_err(|e| cannot("make", path, &e))
+}
+
+fn append(path: &Path) -> Result<std::fs::File, Error> {
+    std::fs::OpenOptions::new().create(true).append(true).open(path).map_err(|e| cannot("open", path, &e))
+}
+
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
+    Error::Refused(format!("can't {what} `{}`: {error}", path.display()))
+}
+
+fn tail(log: &Path) -> String {
+    const LINES: usize = 5;
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join(" | ")
+}

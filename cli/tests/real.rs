@@ -1,0 +1,13 @@
+//! The real `meridian` binary, started as an operator starts it: real processes, sockets, disks and signals.
+//!
+//! One binary, so that these tests wait for one another instead of fighting for the machine (see [`real::stage`]).
+
+mod real {
+    mod crew;
+    mod door;
+    mod faults;
+    mod gangs;
+    mod processes;
+    mod stage;
+    mod story;
+}

@@ -1,0 +1,128 @@
+//! The gangs that the fault test submits, and what they leave behind: locks, proofs of overlap, and marks of a finished run.
+//!
+//! The command of a gang takes an exclusive lock on a file of its workload's pod before anything else. A lock is held until the
+//! last process that inherited it is gone, so whoever fails to get it has proved that two runs of one workload overlapped.
+
+use meridian_shared::backoff::splitmix;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What each pod runs. `$0` is the directory of the proofs, `$1` how long it takes, in seconds.
+const COMMAND: &str = r#"
+me="$MERIDIAN_JOB.$MERIDIAN_POD_INDEX"
+exec 9>>"$0/lock/$me" || exit 3
+flock --nonblock 9 || { echo "$me by fence $MERIDIAN_FENCE in $MERIDIAN_CLUSTER" >>"$0/overlap"; exit 4; }
+sleep "$1"
+echo "$MERIDIAN_FENCE" >>"$0/done/$me"
+"#;
+
+/// Seeded chance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dice(u64);
+
+impl Dice {
+    /// Dice of their own for each purpose, so that one more throw here changes nothing there.
+    pub(super) fn new(seed: u64, purpose: u64) -> Self {
+        Self(splitmix(seed ^ splitmix(purpose)))
+    }
+
+    /// From 0 to `sides - 1`.
+    pub(super) fn below(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        splitmix(self.0) % sides
+    }
+
+    /// From `low` to `high`.
+    pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+}
+
+/// A gang's name.
+pub(super) fn name(number: usize) -> String {
+    format!("gang-{number:04}")
+}
+
+/// How many pods gang `number` has: one in four has two.
+pub(super) fn pods(number: usize) -> usize {
+    if number % 4 == 3 { 2 } else { 1 }
+}
+
+/// The job of gang `number`: most take a moment, some outlive a restart, a few outlive a lease's term.
+pub(super) fn job(number: usize, seed: u64, proofs: &Path) -> Value {
+    let mut dice = Dice::new(seed, 1_000 + number as u64);
+    let millis = match dice.below(100) {
+        0..=74 => dice.between(50, 500),
+        75..=92 => dice.between(1_000, 4_000),
+        _ => dice.between(9_000, 13_000),
+    };
+    let length = format!("{}.{:03}", millis / 1_000, millis % 1_000);
+    let pods = pods(number);
+    json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name(number), "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "small"}},
+        "spec": {
+            "parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0, "suspend": true,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [{
+                "name": "main",
+                "command": ["sh", "-c", COMMAND, proofs, length],
+                "resources": {"requests": {"cpu": "1", "memory": "64Mi"}},
+            }]}},
+        },
+    })
+}
+
+/// Makes the directories that the commands write into.
+pub(super) fn prepare(proofs: &Path) {
+    for below in ["lock", "done"] {
+        std::fs::create_dir_all(proofs.join(below)).unwrap();
+    }
+}
+
+/// What overlapped, in words; empty when nothing did.
+pub(super) fn overlaps(proofs: &Path) -> String {
+    std::fs::read_to_string(proofs.join("overlap")).unwrap_or_default()
+}
+
+/// How often each pod of `number` ran to its very end.
+pub(super) fn ends(proofs: &Path, number: usize) -> BTreeMap<usize, usize> {
+    let of = |pod: usize| std::fs::read_to_string(proofs.join("done").join(format!("{}.{pod}", name(number)))).unwrap_or_default().lines().count();
+    (0..pods(number)).map(|pod| (pod, of(pod))).collect()
+}
+
+#[test]
+fn a_second_run_beside_the_first_is_proved_and_a_later_one_is_fine() {
+    let dir = tempfile::tempdir().unwrap();
+    prepare(dir.path());
+    let start = |length: &str| {
+        let mut command = std::process::Command::new("sh");
+        command
+            .current_dir(dir.path())
+            .args(["-c", COMMAND])
+            .arg(dir.path())
+            .arg(length)
+            .env("MERIDIAN_JOB", name(0))
+            .env("MERIDIAN_POD_INDEX", "0")
+            .env("MERIDIAN_FENCE", "1-2-3");
+        command.spawn().unwrap()
+    };
+    let mut first = start("30");
+    // It sleeps only once it has the lock; asking for the lock would take it away.
+    let sleeps = || super::processes::of(dir.path()).iter().any(|p| p.name == "sleep");
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !sleeps() {
+        assert!(std::time::Instant::now() < end);
+        std::thread::yield_now();
+    }
+    assert_eq!(start("0").wait().unwrap().code(), Some(4));
+    assert_eq!(overlaps(dir.path()).lines().count(), 1);
+    // Only the shell dies: its sleep lives on and keeps the lock, as a run that was stopped by half would.
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(start("0").wait().unwrap().code(), Some(4));
+    super::processes::end_all(dir.path());
+    assert!(start("0").wait().unwrap().success());
+    assert_eq!(ends(dir.path(), 0), BTreeMap::from([(0, 1)]));
+}

@@ -1,0 +1,88 @@
+//! Finding and ending what a test started, by a mark that everything of it carries: the path of the test's directory.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// No environment or command line is read beyond this; the mark is in the first bytes.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// A living process of the test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    /// As `ps` shows it; a guard calls itself `meridian-guard`.
+    pub(super) name: String,
+    /// Its command line, with spaces.
+    pub(super) line: String,
+    /// Its working directory; a guard's ends with the uid and the fence of its run.
+    pub(super) place: PathBuf,
+}
+
+/// Every living process that has `mark` in its environment, its command line or its working directory.
+pub(super) fn of(mark: &Path) -> Vec<Process> {
+    let mark = mark.as_os_str().as_encoded_bytes();
+    let own = std::process::id().cast_signed();
+    let pids = fs::read_dir("/proc").into_iter().flatten().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| *pid != own).filter_map(|pid| read(pid, mark)).collect()
+}
+
+fn read(pid: i32, mark: &[u8]) -> Option<Process> {
+    let dir = Path::new("/proc").join(pid.to_string());
+    let stat = fs::read_to_string(dir.join("stat")).ok()?;
+    // The name stands in parentheses and may itself hold some, so the last one ends it.
+    let state = stat.rsplit_once(')')?.1.trim_start().chars().next()?;
+    if matches!(state, 'Z' | 'X') {
+        return None;
+    }
+    let line = fs::read(dir.join("cmdline")).unwrap_or_default();
+    let place = fs::read_link(dir.join("cwd")).unwrap_or_default();
+    let environment = fs::read(dir.join("environ")).unwrap_or_default();
+    let marked = [line.as_slice(), place.as_os_str().as_encoded_bytes(), &environment].iter().any(|text| holds(text, mark));
+    let name = fs::read_to_string(dir.join("comm")).unwrap_or_default().trim_end().to_owned();
+    let line = String::from_utf8_lossy(&line).replace('\0', " ");
+    marked.then_some(Process { pid, name, line, place })
+}
+
+fn holds(text: &[u8], mark: &[u8]) -> bool {
+    text[..text.len().min(READ_BYTES_MAX)].windows(mark.len()).any(|window| window == mark)
+}
+
+/// Sends a signal; a process that is gone is fine.
+pub(super) fn send(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Kills everything that carries the mark, until nothing does.
+pub(super) fn end_all(mark: &Path) {
+    const ROUNDS_MAX: usize = 200;
+    for _ in 0..ROUNDS_MAX {
+        let left = of(mark);
+        if left.is_empty() {
+            return;
+        }
+        for process in left {
+            send(process.pid, Signal::KILL);
+        }
+        // The kernel needs a moment to take a killed process away; this is on the way out, never on the way to a verdict.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_mark_finds_a_process_by_each_of_its_three_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = |command: &mut std::process::Command| command.arg("60").spawn().unwrap();
+    let mut by_environment = start(std::process::Command::new("sleep").env("MARK", dir.path()));
+    let mut by_place = start(std::process::Command::new("sleep").current_dir(dir.path()));
+    let found: Vec<i32> = of(dir.path()).iter().map(|p| p.pid).collect();
+    for child in [&by_environment, &by_place] {
+        assert!(found.contains(&child.id().cast_signed()), "{found:?}");
+    }
+    end_all(dir.path());
+    by_environment.wait().unwrap();
+    by_place.wait().unwrap();
+    assert_eq!(of(dir.path()), []);
+}

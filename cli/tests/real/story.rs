@@ -1,0 +1,141 @@
+//! A newcomer's first quarter of an hour, with the real program.
+
+use super::processes;
+use super::stage::{Stage, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Child;
+
+/// The demo promises a minute; a slow machine gets half of one more.
+const DEMO_WITHIN: Duration = Duration::from_secs(90);
+const UP_WITHIN: Duration = Duration::from_secs(40);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a whole fleet of processes and keeps both cores busy for minutes: cargo test -p meridian --test real -- --ignored"]
+async fn the_demo_keeps_every_promise() {
+    let stage = Stage::begin("none").await;
+    let said = stage.meridian_within(&["demo", "--speed", "20", "-o", "json"], DEMO_WITHIN).await;
+    let events: Vec<Value> = said.out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let verdict = events.last().unwrap_or_else(|| panic!("it said nothing: {}", said.err));
+    assert_eq!(verdict["event"], "verdict", "{verdict}\n{}", said.err);
+    assert!(verdict["verdicts"].as_array().is_some_and(|v| v.len() >= 6 && v.iter().all(|v| v["kept"] == true)), "{verdict:#}");
+    assert_eq!(verdict["kept"], true);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    stage.nothing_left().await;
+}
+
+/// `meridian up`, running.
+struct Up {
+    child: Child,
+}
+
+impl Up {
+    async fn start(stage: &Stage) -> Self {
+        let out = stage.path("up.json");
+        let file = std::fs::File::create(&out).unwrap();
+        let mut command = stage.command();
+        command.args(["up", "--runner", "process", "-o", "json", "--data-dir"]).arg(stage.path("fleet"));
+        let mut child = command.stdout(Stdio::from(file)).stderr(stage.log("up.log")).spawn().unwrap();
+        until("the fleet is up", UP_WITHIN, async || {
+            assert!(child.try_wait().unwrap().is_none(), "`up` ended: {}", std::fs::read_to_string(stage.path("up.log")).unwrap());
+            let said = std::fs::read_to_string(&out).unwrap();
+            serde_json::from_str::<Value>(&said).map_err(|e| format!("{e}: {said}"))
+        })
+        .await;
+        Self { child }
+    }
+
+    async fn stop(mut self, stage: &Stage) {
+        processes::send(self.child.id().unwrap().cast_signed(), Signal::TERM);
+        let status = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await.expect("`up` ends when it is asked to").unwrap();
+        assert!(status.success(), "{status}");
+        stage.nothing_left().await;
+    }
+}
+
+fn example(name: &str) -> String {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../manifests/examples");
+    root.join(name).to_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a whole fleet of processes and keeps both cores busy for minutes: cargo test -p meridian --test real -- --ignored"]
+async fn a_fleet_runs_commands_refuses_nonsense_and_goes_on_after_a_restart() {
+    let stage = Stage::begin("fleet/kubeconfig").await;
+    let up = Up::start(&stage).await;
+    let applied = stage.meridian(&["apply", "-f", &example("tutorial/manager.yaml")]).await.ok();
+    assert!(applied.contains("dws-cluster-queue"), "{applied}");
+    hello(&stage, "first").await;
+    nonsense(&stage).await;
+    stage.meridian(&["audit", "verify"]).await.ok();
+    let before = uid(&stage, "first").await;
+    up.stop(&stage).await;
+
+    let up = Up::start(&stage).await;
+    assert_eq!(uid(&stage, "first").await, before, "what was there is there");
+    let again = stage.meridian(&["apply", "-f", &example("tutorial/manager.yaml")]).await.ok();
+    assert!(again.lines().all(|line| line.contains("unchanged")), "{again}");
+    let logs = stage.meridian(&["logs", "first"]).await.ok();
+    assert!(logs.contains("hello"), "{logs}");
+    hello(&stage, "second").await;
+    stage.meridian(&["audit", "verify"]).await.ok();
+    up.stop(&stage).await;
+}
+
+/// A command runs somewhere, its exit code counts, and its words come back.
+async fn hello(stage: &Stage, name: &str) {
+    let words = ["submit", "--queue", "dws-local-queue", "--name", name, "--wait", "-o", "json", "--", "sh", "-c", "echo hello from $MERIDIAN_REGION"];
+    let ended = stage.meridian(&words).await.json();
+    assert_eq!(ended["status"]["conditions"][0]["type"], "Complete", "{ended}");
+    let region = ended["status"]["meridian"]["region"].as_str();
+    let logs = stage.meridian(&["logs", name]).await.ok();
+    assert!(logs.contains("hello from ") && region.is_none_or(|region| logs.contains(region)), "{logs}");
+
+    let failing = format!("{name}-fails");
+    let said = stage.meridian(&["submit", "--queue", "dws-local-queue", "--name", &failing, "--wait", "--", "sh", "-c", "exit 7"]).await;
+    assert_eq!(said.code, Some(1), "{said:?}");
+}
+
+async fn uid(stage: &Stage, job: &str) -> String {
+    stage.meridian(&["get", "job", job, "-o", "json"]).await.json()["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// One good object among bad ones: all are refused, each with its place, and nothing is applied.
+async fn nonsense(stage: &Stage) {
+    let file = stage.write(
+        "hostile.yaml",
+        "\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: innocent}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: hostile}
+spec:
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: innocent, resources: [{name: cpu, nominalQuota: plenty}]}]
+---
+apiVersion: kueue.x-k8s.io/v9
+kind: LocalQueue
+metadata: {name: hostile, namespace: default}
+spec: {clusterQueue: hostile}
+",
+    );
+    let said = stage.meridian(&["apply", "-f", &file]).await;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("hostile.yaml:11") && said.err.contains("plenty") && said.err.contains("v9"), "{}", said.err);
+    let flavor = stage.meridian(&["get", "resourceflavor", "innocent"]).await;
+    assert_eq!(flavor.code, Some(1), "nothing of a refused file is applied: {flavor:?}");
+
+    // A queue that isn't there, found by the manager and not by the reader.
+    let words = ["submit", "--queue", "nowhere", "--name", "lost", "--", "true"];
+    let said = stage.meridian(&words).await;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("nowhere"), "{}", said.err);
+    assert_eq!(stage.meridian(&["get", "job", "lost"]).await.code, Some(1));
+}

@@ -1,0 +1,117 @@
+//! Bodies of requests: bounded in bytes and time, JSON, and cleared of what only the manager writes.
+
+use super::error::Error;
+use axum::body::Body;
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt as _;
+use meridian_shared::ids::{RecordNumber, Uid};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Largest body that holds one object, in bytes, as in Kubernetes.
+pub(crate) const OBJECT_BYTES_MAX: usize = 3 << 20;
+/// Largest body that holds many objects, in bytes: 10,000 Jobs of 2 KB, and room.
+pub(crate) const MANY_BYTES_MAX: usize = 32 << 20;
+/// Largest body of an action, in bytes; they have a few words.
+pub(crate) const ACTION_BYTES_MAX: usize = 64 << 10;
+/// Text of a client that is repeated in an answer, in characters.
+pub(crate) const SHOWN_CHARS_MAX: usize = 300;
+/// How long a body may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(60);
+
+/// The whole body, if it comes in time and is not larger than `most`.
+pub(crate) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Error> {
+    if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
+        return Err(Error::MediaType(format!("the body is encoded as {encoding:?}: send it as it is")));
+    }
+    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > most) {
+        return Err(Error::TooLarge(most));
+    }
+    let arriving = async {
+        let (mut pieces, mut bytes) = (body.into_data_stream(), BytesMut::new());
+        while let Some(piece) = pieces.next().await {
+            let piece = piece.map_err(|error| Error::BadRequest(format!("the body broke off: {error}")))?;
+            if bytes.len() + piece.len() > most {
+                return Err(Error::TooLarge(most));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes.freeze())
+    };
+    tokio::time::timeout(ARRIVAL, arriving).await.unwrap_or(Err(Error::Slow(ARRIVAL.as_secs())))
+}
+
+/// The body's media type without parameters, in lower case; empty when none is named.
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
+    let text = headers.get(CONTENT_TYPE).and_then(|text| text.to_str().ok()).unwrap_or_default();
+    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Refuses bodies that say that they are no JSON.
+pub(crate) fn must_be_json(headers: &HeaderMap) -> Result<(), Error> {
+    match media_type(headers).as_str() {
+        "" | "application/json" => Ok(()),
+        other => Err(Error::MediaType(format!("the body is `{other}`: send `application/json`"))),
+    }
+}
+
+/// Reads JSON of any shape.
+pub(crate) fn json<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))
+}
+
+/// What a client says about the object that it means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// The version that it has read.
+    pub(crate) version: Option<RecordNumber>,
+    /// The uid that it has read.
+    pub(crate) uid: Option<Uid>,
+}
+
+/// Takes out of an object what only the manager writes, and returns the part of it that is a condition.
+pub(crate) fn take_stamp(object: &mut Value) -> Result<Stamp, Error> {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return Ok(Stamp::default()) };
+    for name in ["generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink"] {
+        metadata.remove(name);
+    }
+    let mut stamp = Stamp::default();
+    let (version, uid) = (metadata.remove("resourceVersion"), metadata.remove("uid"));
+    if let Some(version) = version.filter(|v| !is_empty(v)) {
+        let number = version.as_str().and_then(|text| text.parse().ok());
+        stamp.version = Some(RecordNumber(number.ok_or_else(|| Error::BadRequest("`metadata.resourceVersion` is not a version of this manager".to_owned()))?));
+    }
+    if let Some(uid) = uid.filter(|uid| !is_empty(uid)) {
+        let known = uid.as_str().and_then(|text| text.parse().ok());
+        stamp.uid = Some(known.ok_or_else(|| Error::BadRequest("`metadata.uid` is not a uid of this manager".to_owned()))?);
+    }
+    Ok(stamp)
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value == ""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_the_manager_writes_is_taken_out() {
+        let uid = "00000000-0000-0000-0000-00000000000a";
+        let mut object = json!({"metadata": {"name": "x", "generation": 3, "resourceVersion": "7", "uid": uid, "creationTimestamp": null}});
+        assert_eq!(take_stamp(&mut object).unwrap(), Stamp { version: Some(RecordNumber(7)), uid: Some(Uid(10)) });
+        assert_eq!(object, json!({"metadata": {"name": "x"}}));
+        assert_eq!(take_stamp(&mut json!({"metadata": {"resourceVersion": "", "uid": null}})).unwrap(), Stamp::default());
+        for odd in [json!(3), json!([]), json!({"metadata": 3})] {
+            assert_eq!(take_stamp(&mut odd.clone()).unwrap(), Stamp::default());
+        }
+        for wrong in [json!({"resourceVersion": "x"}), json!({"resourceVersion": 7}), json!({"uid": "x"}), json!({"uid": {}})] {
+            assert!(take_stamp(&mut json!({"metadata": wrong})).is_err());
+        }
+    }
+}

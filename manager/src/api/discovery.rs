@@ -1,0 +1,92 @@
+//! What is served: the documents that `kubectl` reads before it asks for anything. All of it follows from the table of kinds.
+
+use super::access::Verb;
+use meridian_objects::Kind;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The version of the Kubernetes API whose conventions are followed; clients compare it with their own.
+const KUBERNETES: (&str, &str) = ("1", "33");
+
+/// `/api`
+pub(crate) fn core_versions() -> Value {
+    json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+}
+
+/// `/apis`
+pub(crate) fn groups() -> Value {
+    let names: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.group()).filter(|group| !group.is_empty()).collect();
+    let groups: Vec<Value> = names.into_iter().filter_map(group_document).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/GROUP`
+pub(crate) fn group(name: &str) -> Option<Value> {
+    let mut document = group_document(name)?;
+    document["kind"] = json!("APIGroup");
+    document["apiVersion"] = json!("v1");
+    Some(document)
+}
+
+fn group_document(name: &str) -> Option<Value> {
+    let kind = Kind::ALL.into_iter().find(|kind| kind.group() == name && !name.is_empty())?;
+    let version = |version: &&str| json!({"groupVersion": kind.api_version(version), "version": version});
+    let versions: Vec<Value> = kind.versions().iter().map(version).collect();
+    Some(json!({"name": name, "versions": versions, "preferredVersion": version(&kind.storage_version())}))
+}
+
+/// `/api/VERSION` and `/apis/GROUP/VERSION`
+pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
+    let kinds = Kind::ALL.into_iter().filter(|kind| kind.group() == group && kind.served(version).is_some());
+    let resources: Vec<Value> = kinds
+        .map(|kind| {
+            let verbs: Vec<&str> = Verb::of(kind).iter().map(|verb| verb.word()).collect();
+            let mut resource = json!({
+                "name": kind.plural(), "singularName": kind.singular(), "namespaced": kind.namespaced(), "kind": kind.name(),
+                "verbs": verbs, "shortNames": kind.short_names(),
+            });
+            if kind == Kind::Job {
+                resource["categories"] = json!(["all"]);
+            }
+            resource
+        })
+        .collect();
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    (!resources.is_empty()).then(|| json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}))
+}
+
+/// `/version`
+pub(crate) fn version() -> Value {
+    let (major, minor) = KUBERNETES;
+    let own = env!("CARGO_PKG_VERSION");
+    json!({
+        "major": major, "minor": minor, "gitVersion": format!("v{major}.{minor}.0+meridian.{own}"), "gitCommit": "", "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "rustc", "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_through_discovery() {
+        let groups = groups();
+        for kind in Kind::ALL {
+            for version in kind.versions() {
+                let resources = resources(kind.group(), version).unwrap();
+                let found = resources["resources"].as_array().unwrap().iter().find(|r| r["kind"] == kind.name()).unwrap();
+                assert_eq!((found["name"].as_str(), found["namespaced"].as_bool()), (Some(kind.plural()), Some(kind.namespaced())));
+                assert_eq!(found["verbs"].as_array().unwrap().iter().any(|v| v == "create"), kind.writable());
+            }
+            if !kind.group().is_empty() {
+                let listed = groups["groups"].as_array().unwrap().iter().find(|g| g["name"] == kind.group()).unwrap();
+                assert_eq!(listed["preferredVersion"]["version"], kind.storage_version());
+                assert_eq!(group(kind.group()).unwrap()["kind"], "APIGroup");
+            }
+        }
+        assert_eq!(resources("batch", "v2"), None);
+        assert_eq!(resources("apps", "v1"), None);
+        assert_eq!(group(""), None);
+    }
+}

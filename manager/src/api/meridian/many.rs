@@ -1,0 +1,270 @@
+//! Many objects in one transaction: `apply`, all or nothing, and `bulk`, many new jobs under an idempotency key.
+
+use super::idempotency::Known;
+use crate::api::Api;
+use crate::api::access::{self, Verb};
+use crate::api::body::{self, MANY_BYTES_MAX, OBJECT_BYTES_MAX};
+use crate::api::error::{Cause, Error};
+use crate::api::naming;
+use crate::api::read::json_bytes;
+use crate::api::write::common_reason;
+use crate::auth::User;
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use bytes::Bytes;
+use meridian_manager_core::input::{Actor, Change, Input, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
+use meridian_objects::object::DEFAULT_NAMESPACE;
+use meridian_objects::{Kind, Object};
+use meridian_shared::ids::ClusterName;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Most objects in one request; the core takes as many changes in one transaction.
+const OBJECTS_MAX: usize = 10_000;
+/// Most remarks in one answer.
+const REMARKS_MAX: usize = 1_000;
+/// Longest idempotency key, in characters.
+const KEY_CHARS_MAX: usize = 128;
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked {
+    objects: Vec<Box<RawValue>>,
+    #[serde(default)]
+    cluster: Option<String>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What a request comes to once it is read.
+struct Batch {
+    objects: Vec<Object>,
+    remarks: Vec<String>,
+    scope: Option<ClusterName>,
+    dry_run: bool,
+}
+
+pub(super) async fn apply(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+    body::must_be_json(&headers)?;
+    let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
+    let batch = parsed(bytes).await?;
+    may_write(&user, &batch)?;
+    let unnamed = batch.objects.iter().enumerate().filter(|(_, object)| object.name.is_empty());
+    let message = "has only a `generateName`, so that every apply would make another one; name it, or create it";
+    let causes = unnamed.map(|(i, _)| Cause { reason: "FieldValueInvalid", field: format!("objects[{i}].metadata.name"), message: message.to_owned() });
+    refuse(batch.objects.len(), RejectionReason::Invalid, causes.collect())?;
+    let written = match write(&api, &user, &batch, PutMode::Apply).await? {
+        Ok(written) => written,
+        Err(rejections) => return Err(rejected(batch.objects.len(), &rejections)),
+    };
+    Ok(json_bytes(answer(&batch, &written)))
+}
+
+pub(super) async fn bulk(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+    body::must_be_json(&headers)?;
+    let key = idempotency_key(&headers)?;
+    let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
+    match key.as_ref().and_then(|key| api.kept.look(&user.name, key, &bytes)) {
+        Some(Known::Same(answer)) => return Ok(json_bytes(answer.to_vec())),
+        Some(Known::Other) => {
+            return Err(Error::Conflict("the `Idempotency-Key` came with another body before: make a new key for every new request".to_owned()));
+        }
+        None => {}
+    }
+    let request = bytes.clone();
+    let mut batch = parsed(bytes).await?;
+    if batch.scope.is_some() {
+        return Err(Error::BadRequest("`cluster` is for `apply`; jobs are dispatched, not placed".to_owned()));
+    }
+    may_write(&user, &batch)?;
+    let others = batch.objects.iter().enumerate().filter(|(_, object)| object.kind != Kind::Job);
+    let causes = others.map(|(i, object)| Cause {
+        reason: "FieldValueInvalid",
+        field: format!("objects[{i}].kind"),
+        message: format!("is `{}`; bulk takes jobs only: use `apply` for the rest", object.kind),
+    });
+    refuse(batch.objects.len(), RejectionReason::Invalid, causes.collect())?;
+    let written = match &key {
+        Some(key) => {
+            for (index, object) in batch.objects.iter_mut().enumerate() {
+                naming::keyed(object, &user.name, key, index);
+            }
+            // a repetition finds its own jobs, and finding them is success
+            write(&api, &user, &batch, PutMode::Apply).await?
+        }
+        None => create_all(&api, &user, &mut batch).await?,
+    };
+    let written = written.map_err(|rejections| rejected(batch.objects.len(), &rejections))?;
+    let bytes = answer(&batch, &written);
+    if let Some(key) = key.filter(|_| !batch.dry_run) {
+        api.kept.keep(&user.name, &key, &request, Bytes::from(bytes.clone()));
+    }
+    Ok(json_bytes(bytes))
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let text = key.to_str().unwrap_or_default();
+    if text.is_empty() || text.len() > KEY_CHARS_MAX {
+        return Err(Error::BadRequest(format!("`Idempotency-Key` must be 1 to {KEY_CHARS_MAX} visible characters")));
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// Creates everything under new names where only a prefix is given; tries others for those that are taken.
+async fn create_all(api: &Api, user: &User, batch: &mut Batch) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
+    let patterns: Vec<Option<Object>> = batch.objects.iter().map(|object| object.name.is_empty().then(|| object.clone())).collect();
+    let place = |object: &Object| (object.namespace.clone(), object.name.clone());
+    let mut taken: BTreeSet<_> = batch.objects.iter().map(place).collect();
+    for object in batch.objects.iter_mut().filter(|object| object.name.is_empty()) {
+        fresh_name(object, &mut taken);
+    }
+    let mut tries = 1;
+    loop {
+        let outcome = write(api, user, batch, PutMode::Create).await?;
+        let Err(rejections) = &outcome else { return Ok(outcome) };
+        let only_names = rejections.iter().all(|r| r.reason == RejectionReason::AlreadyExists && patterns[r.index].is_some());
+        if !only_names || tries == naming::TRIES {
+            return Ok(outcome);
+        }
+        tries += 1;
+        for rejection in rejections {
+            batch.objects[rejection.index] = patterns[rejection.index].clone().expect("looked at above");
+            fresh_name(&mut batch.objects[rejection.index], &mut taken);
+        }
+    }
+}
+
+/// A random name that no other object of the request has.
+fn fresh_name(object: &mut Object, taken: &mut BTreeSet<(Option<String>, String)>) {
+    let pattern = object.clone();
+    loop {
+        naming::random(object);
+        if taken.insert((object.namespace.clone(), object.name.clone())) {
+            return;
+        }
+        *object = pattern.clone();
+    }
+}
+
+/// Reads a body on a thread of its own: ten thousand objects take a while.
+async fn parsed(bytes: Bytes) -> Result<Batch, Error> {
+    let reading = tokio::task::spawn_blocking(move || parse(&bytes));
+    reading.await.map_err(|error| Error::Internal(format!("the body could not be read: {error}")))?
+}
+
+fn parse(bytes: &[u8]) -> Result<Batch, Error> {
+    let asked: Asked = body::json(bytes)?;
+    let count = asked.objects.len();
+    if count == 0 || count > OBJECTS_MAX {
+        return Err(Error::BadRequest(format!("there are {count} objects; send 1 to {OBJECTS_MAX} at once")));
+    }
+    let mut batch = Batch {
+        objects: Vec::with_capacity(count),
+        remarks: Vec::new(),
+        scope: asked.cluster.filter(|cluster| !cluster.is_empty()).map(ClusterName::new),
+        dry_run: asked.dry_run,
+    };
+    let mut causes = Vec::new();
+    for (index, raw) in asked.objects.iter().enumerate() {
+        match object(index, raw.get(), &mut batch.remarks) {
+            Ok(object) => batch.objects.push(object),
+            Err(found) => causes.extend(found),
+        }
+    }
+    refuse(count, RejectionReason::Invalid, causes)?;
+    Ok(batch)
+}
+
+fn object(index: usize, text: &str, remarks: &mut Vec<String>) -> Result<Object, Vec<Cause>> {
+    let at = format!("objects[{index}]");
+    let wrong = |message: String| vec![Cause { reason: "FieldValueInvalid", field: at.clone(), message }];
+    if text.len() > OBJECT_BYTES_MAX {
+        return Err(wrong(format!("has more than {OBJECT_BYTES_MAX} bytes")));
+    }
+    let mut value: Value = serde_json::from_str(text).map_err(|error| wrong(format!("can't be read: {error}")))?;
+    // as written to a file by `get -o yaml`: what the manager wrote is not what is applied
+    body::take_stamp(&mut value).map_err(|error| wrong(error.to_string()))?;
+    let (mut object, warnings) = Object::from_value(value).map_err(|errors| errors.iter().map(|error| Cause::of_field(&at, error)).collect::<Vec<_>>())?;
+    if object.kind.namespaced() && object.namespace.is_none() {
+        object.set_namespace(DEFAULT_NAMESPACE);
+    }
+    let title = object.title();
+    remarks.extend(warnings.iter().map(|warning| format!("{title}: {warning}")));
+    Ok(object)
+}
+
+fn may_write(user: &User, batch: &Batch) -> Result<(), Error> {
+    let kinds: BTreeSet<Kind> = batch.objects.iter().map(|object| object.kind).collect();
+    // a job that is applied is made or left as it is, so that whoever may create may apply
+    let verb = |kind| if kind == Kind::Job { Verb::Create } else { Verb::Update };
+    kinds.into_iter().try_for_each(|kind| access::object(user, verb(kind), kind, batch.scope.is_some()))
+}
+
+/// One transaction. Rejections and results come in the order of the request.
+async fn write(api: &Api, user: &User, batch: &Batch, mode: PutMode) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
+    let rank = |kind: Kind| Kind::ALL.iter().position(|known| *known == kind);
+    let mut order: Vec<usize> = (0..batch.objects.len()).collect();
+    // what others refer to comes first, whatever the order in the files
+    order.sort_by_key(|index| rank(batch.objects[*index].kind));
+    let put = |index: &usize| Change::Put { object: Box::new(batch.objects[*index].clone()), scope: batch.scope.clone(), uid: naming::uid(), mode };
+    let changes = order.iter().map(put).collect();
+    let write = Write { actor: Actor::user(&user.name), changes, dry_run: batch.dry_run };
+    match api.ask(Input::Write(Box::new(write))).await? {
+        Reply::Written(written) if written.len() == order.len() => {
+            let mut placed: Vec<(usize, Written)> = order.into_iter().zip(written).collect();
+            placed.sort_by_key(|(index, _)| *index);
+            Ok(Ok(placed.into_iter().map(|(_, written)| written).collect()))
+        }
+        Reply::Rejected(mut rejections) => {
+            for rejection in &mut rejections {
+                rejection.index = order.get(rejection.index).copied().unwrap_or_default();
+            }
+            rejections.sort_by_key(|rejection| rejection.index);
+            Ok(Err(rejections))
+        }
+        other => Err(Error::Internal(format!("a write was answered with {other:?}"))),
+    }
+}
+
+fn rejected(objects: usize, rejections: &[Rejection]) -> Error {
+    let causes = rejections.iter().map(|rejection| Cause::of_rejection(&format!("objects[{}]", rejection.index), rejection)).collect();
+    Error::Many { objects, reason: common_reason(rejections.iter().map(|rejection| rejection.reason)), causes }
+}
+
+fn refuse(objects: usize, reason: RejectionReason, causes: Vec<Cause>) -> Result<(), Error> {
+    if causes.is_empty() { Ok(()) } else { Err(Error::Many { objects, reason, causes }) }
+}
+
+fn answer(batch: &Batch, written: &[Written]) -> Vec<u8> {
+    let results: Vec<Value> = written
+        .iter()
+        .map(|written| {
+            let result = match written.result {
+                WriteResult::Created => "created",
+                WriteResult::Configured => "configured",
+                WriteResult::Unchanged => "unchanged",
+                WriteResult::Deleted => "deleted",
+                WriteResult::Deleting => "deleting",
+            };
+            let key = &written.key;
+            json!({"kind": key.kind.name(), "namespace": key.namespace.as_deref(), "name": &*key.name, "uid": written.uid.to_string(), "result": result})
+        })
+        .collect();
+    let judged = batch.objects.iter().zip(written).flat_map(|(object, written)| {
+        let title = object.title();
+        written.warnings.iter().map(move |warning| format!("{title}: {warning}"))
+    });
+    let mut remarks: Vec<String> = batch.remarks.iter().cloned().chain(judged).collect();
+    if remarks.len() > REMARKS_MAX {
+        let more = remarks.len() - REMARKS_MAX;
+        remarks.truncate(REMARKS_MAX);
+        remarks.push(format!("{more} more warnings are left out"));
+    }
+    serde_json::to_vec(&json!({"results": results, "warnings": remarks})).expect("results have text keys and plain values")
+}

@@ -1,0 +1,209 @@
+//! `meta.k8s.io/v1` tables: which columns `kubectl get` shows of each kind, and what is in them.
+//!
+//! Cells are read from objects in the storage version, whatever version was asked for, so that both versions show the same.
+
+use super::show::Shown;
+use jiff::Timestamp;
+use meridian_objects::Kind;
+use serde_json::{Value, json};
+
+/// What a row carries beside its cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Include {
+    /// Nothing.
+    None,
+    /// The object's metadata.
+    Metadata,
+    /// The whole object.
+    Object,
+}
+
+struct Column {
+    name: &'static str,
+    kind: &'static str,
+    /// 0 is always shown, 1 with `-o wide`.
+    priority: u8,
+    cell: fn(&Value, Timestamp) -> Value,
+}
+
+const fn text(name: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column { name, kind: "string", priority: 0, cell }
+}
+
+const fn number(name: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column { name, kind: "integer", priority: 0, cell }
+}
+
+const fn wide(name: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column { name, kind: "string", priority: 1, cell }
+}
+
+const NAME: Column = text("Name", |object, _| at(object, "/metadata/name"));
+const AGE: Column = text("Age", |object, now| json!(age(object, now)));
+
+/// The columns of a kind.
+fn columns(kind: Kind) -> Vec<Column> {
+    match kind {
+        Kind::Job => vec![
+            NAME,
+            text("Queue", |o, _| at(o, "/metadata/labels/kueue.x-k8s.io~1queue-name")),
+            text("State", |o, _| at(o, "/status/meridian/state")),
+            text("Cluster", |o, _| at(o, "/status/meridian/cluster")),
+            text("Region", |o, _| at(o, "/status/meridian/region")),
+            number("Attempts", |o, _| at(o, "/status/meridian/attempts")),
+            AGE,
+            wide("Reason", |o, _| at(o, "/status/conditions/0/reason")),
+        ],
+        Kind::Workload => vec![
+            NAME,
+            text("Queue", |o, _| at(o, "/spec/queueName")),
+            text("Reserved in", |o, _| at(o, "/status/admission/clusterQueue")),
+            text("Admitted", |o, _| condition(o, "Admitted")),
+            text("Finished", |o, _| condition(o, "Finished")),
+            text("Cluster", |o, _| at(o, "/status/clusterName")),
+            AGE,
+            wide("Priority", |o, _| at(o, "/spec/priority")),
+        ],
+        Kind::ClusterQueue => vec![
+            NAME,
+            text("Cohort", |o, _| at(o, "/spec/cohortName")),
+            text("Strategy", |o, _| at(o, "/spec/queueingStrategy")),
+            number("Pending Workloads", |o, _| at(o, "/status/pendingWorkloads")),
+            number("Admitted Workloads", |o, _| at(o, "/status/admittedWorkloads")),
+            AGE,
+        ],
+        Kind::LocalQueue => vec![
+            NAME,
+            text("ClusterQueue", |o, _| at(o, "/spec/clusterQueue")),
+            number("Pending Workloads", |o, _| at(o, "/status/pendingWorkloads")),
+            number("Admitted Workloads", |o, _| at(o, "/status/admittedWorkloads")),
+            AGE,
+        ],
+        Kind::Cluster => vec![
+            NAME,
+            text("Region", |o, _| at(o, "/spec/region")),
+            text("Jurisdiction", |o, _| at(o, "/spec/jurisdiction")),
+            text("State", |o, _| at(o, "/status/state")),
+            number("Workloads", |o, _| at(o, "/status/workloads")),
+            AGE,
+            wide("Runner", |o, _| at(o, "/status/runner")),
+        ],
+        Kind::Cohort => vec![NAME, text("Parent", |o, _| at(o, "/spec/parentName")), AGE],
+        Kind::WorkloadPriorityClass | Kind::PriorityClass => vec![NAME, number("Value", |o, _| at(o, "/value")), AGE],
+        Kind::AdmissionCheck => vec![NAME, text("Controller", |o, _| at(o, "/spec/controllerName")), AGE],
+        Kind::MultiKueueConfig => vec![NAME, text("Clusters", |o, _| list(o, "/spec/clusters")), AGE],
+        Kind::MultiKueueCluster => vec![NAME, text("Connected", |o, _| condition(o, "Active")), AGE],
+        Kind::ProvisioningRequestConfig => vec![NAME, text("Class", |o, _| at(o, "/spec/provisioningClassName")), AGE],
+        Kind::ResidencyPolicy => vec![NAME, text("On change", |o, _| at(o, "/spec/onChange")), AGE],
+        Kind::DispatchPolicy => vec![NAME, text("Mode", |o, _| at(o, "/spec/mode")), text("On loss", |o, _| at(o, "/spec/onClusterLoss/mode")), AGE],
+        Kind::Namespace | Kind::ResourceFlavor => vec![NAME, AGE],
+    }
+}
+
+/// A table of `shown`; `stored` are the same objects in the storage version, in the same order.
+pub(crate) fn table(kind: Kind, rows: &[(&Value, Shown<'_>)], metadata: Value, include: Include, now: Timestamp) -> Value {
+    let columns = columns(kind);
+    let definitions: Vec<Value> = columns
+        .iter()
+        .map(|c| {
+            let format = if c.name == "Name" { "name" } else { "" };
+            json!({"name": c.name, "type": c.kind, "format": format, "description": "", "priority": c.priority})
+        })
+        .collect();
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|(stored, shown)| {
+            let cells: Vec<Value> = columns.iter().map(|c| (c.cell)(stored, now)).collect();
+            let mut row = json!({"cells": cells});
+            match include {
+                Include::None => {}
+                Include::Metadata => row["object"] = shown.metadata_only(),
+                Include::Object => row["object"] = shown.clone().into_value(),
+            }
+            row
+        })
+        .collect();
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": definitions, "rows": rows})
+}
+
+fn at(object: &Value, pointer: &str) -> Value {
+    match object.pointer(pointer) {
+        None | Some(Value::Null) => json!(""),
+        Some(found) => found.clone(),
+    }
+}
+
+fn list(object: &Value, pointer: &str) -> Value {
+    let names = object.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+    json!(names.filter_map(Value::as_str).collect::<Vec<_>>().join(","))
+}
+
+fn condition(object: &Value, kind: &str) -> Value {
+    let mut conditions = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    conditions.find(|c| c["type"] == kind).map_or(json!(""), |c| c["status"].clone())
+}
+
+/// How long an object has been there, as Kubernetes writes durations.
+fn age(object: &Value, now: Timestamp) -> String {
+    let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str).and_then(|at| at.parse::<Timestamp>().ok());
+    created.map_or_else(|| "<unknown>".to_owned(), |created| human(now.as_second() - created.as_second()))
+}
+
+/// Kubernetes' `duration.HumanDuration`: two units while the larger one is small, else one.
+fn human(seconds: i64) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    let two = |s: i64, large: i64, small: i64, names: (&str, &str)| match s % large / small {
+        0 => format!("{}{}", s / large, names.0),
+        rest => format!("{}{}{rest}{}", s / large, names.0, names.1),
+    };
+    match seconds.max(0) {
+        s if s < 2 * MINUTE => format!("{s}s"),
+        s if s < 10 * MINUTE => two(s, MINUTE, 1, ("m", "s")),
+        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
+        s if s < 8 * HOUR => two(s, HOUR, MINUTE, ("h", "m")),
+        s if s < 2 * DAY => format!("{}h", s / HOUR),
+        s if s < 8 * DAY => two(s, DAY, HOUR, ("d", "h")),
+        s if s < 2 * YEAR => format!("{}d", s / DAY),
+        s if s < 8 * YEAR => two(s, YEAR, DAY, ("y", "d")),
+        s => format!("{}y", s / YEAR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_as_kubernetes_writes_them() {
+        for (seconds, expect) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3_600, "60m"),
+            (11_000, "3h3m"),
+            (90_000, "25h"),
+            (200_000, "2d7h"),
+            (864_000, "10d"),
+            (63_072_000, "2y"),
+            (63_200_000, "2y1d"),
+            (400_000_000, "12y"),
+        ] {
+            assert_eq!(human(seconds), expect, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_name_and_an_age() {
+        for kind in Kind::ALL {
+            let columns = columns(kind);
+            assert_eq!(columns[0].name, "Name");
+            assert!(columns.iter().any(|c| c.name == "Age"), "{kind}");
+            // an object with nothing in it still has a cell for everything
+            assert!(columns.iter().all(|c| !(c.cell)(&json!({}), Timestamp::UNIX_EPOCH).is_null()), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The API in process, over the real engine and the real journal on a disk in memory.
+
+mod create;
+mod errors;
+mod hostile;
+mod many;
+mod own;
+mod reading;
+mod roles;
+mod watching;
+mod writing;
+
+use super::{Front, LogBytes, Logs, Parts, router};
+use crate::auth::{Role, Users};
+use crate::engine::clock::BootClock;
+use crate::engine::{self, Handle, Options, Running, StartMode};
+use crate::journal::RedbJournal;
+use crate::journal::faulty::{Faults, FaultyDisk};
+use crate::metrics::Metrics;
+use axum::Router;
+use axum::body::{Body, BodyDataStream, Bytes};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use meridian_manager_core::Config;
+use meridian_shared::identity::CaPin;
+use meridian_shared::ids::{ClusterName, JournalId};
+use meridian_shared::logs::LogRequest;
+use meridian_shared::mac::ReceiptKey;
+use meridian_shared::time::Wall;
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+const QUEUES: &str = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues";
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+/// Reached only when a test fails.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A manager's API and what is behind it.
+struct Rig {
+    router: Router,
+    engine: Handle,
+    disk: FaultyDisk,
+    running: Option<Running>,
+    admin: String,
+    submitter: String,
+    asked_logs: Arc<Mutex<Vec<(ClusterName, LogRequest)>>>,
+    stop: CancellationToken,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            let _ = running.stop();
+        }
+    }
+}
+
+/// Gives every log as three bytes.
+struct FakeLogs(Arc<Mutex<Vec<(ClusterName, LogRequest)>>>);
+
+impl Logs for FakeLogs {
+    fn open(&self, cluster: ClusterName, request: LogRequest) -> BoxFuture<'_, Result<LogBytes, String>> {
+        self.0.lock().unwrap().push((cluster, request));
+        Box::pin(async { Ok(futures::stream::iter([Ok(Bytes::from_static(b"log"))]).boxed()) })
+    }
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+struct Answer {
+    code: StatusCode,
+    headers: HeaderMap,
+    body: Value,
+}
+
+impl Answer {
+    #[track_caller]
+    fn ok(self) -> Value {
+        assert!(self.code.is_success(), "{self:?}");
+        self.body
+    }
+
+    /// The code, the reason and the message of a `Status`.
+    #[track_caller]
+    fn failure(&self) -> (u16, &str, &str) {
+        assert_eq!((self.body["kind"].as_str(), self.body["status"].as_str()), (Some("Status"), Some("Failure")), "{self:?}");
+        assert_eq!(self.body["code"], self.code.as_u16());
+        (self.code.as_u16(), self.body["reason"].as_str().unwrap(), self.body["message"].as_str().unwrap())
+    }
+
+    fn warnings(&self) -> Vec<&str> {
+        self.headers.get_all("warning").iter().map(|w| w.to_str().unwrap()).collect()
+    }
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let disk = FaultyDisk::new(1, 1, Faults::default());
+        let journal = RedbJournal::init_on(disk.clone(), JournalId(1), Wall(0)).unwrap();
+        let options = Options {
+            config: Config::new(ReceiptKey([7; 32])),
+            start: StartMode::Init,
+            clock: Arc::new(BootClock),
+            marks: None,
+            metrics: Metrics::new("0"),
+            traces: false,
+        };
+        let (engine, running) = engine::start(Box::new(journal), options).unwrap();
+        tokio::time::timeout(DEADLINE, engine.led()).await.unwrap();
+        let mut users = Users::default();
+        let admin = users.issue("ada", Role::Admin, [1; 32]).unwrap().expose().to_owned();
+        let submitter = users.issue("sam", Role::Submitter, [2; 32]).unwrap().expose().to_owned();
+        let (asked_logs, stop) = (Arc::<Mutex<_>>::default(), CancellationToken::new());
+        let router = router(Parts {
+            engine: engine.clone(),
+            users: Arc::new(users),
+            logs: Arc::new(FakeLogs(asked_logs.clone())),
+            front: Front { url: "https://manager.example:7443".to_owned(), ca_pin: CaPin([9; 32]) },
+            stop: stop.clone(),
+        });
+        Self { router, engine, disk, running: Some(running), admin, submitter, asked_logs, stop }
+    }
+
+    /// With a queue to submit to.
+    async fn with_queue() -> Self {
+        let rig = Self::new().await;
+        rig.apply(&[flavor(), queue("q"), local("main", "q")]).await.ok();
+        rig
+    }
+
+    async fn send(&self, request: Request<Body>) -> axum::response::Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn read(&self, request: Request<Body>) -> Answer {
+        let response = self.send(request).await;
+        let (parts, body) = response.into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))) };
+        Answer { code: parts.status, headers: parts.headers, body }
+    }
+
+    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Request<Body> {
+        let mut request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
+        request.headers_mut().insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {}", self.admin)).unwrap());
+        if let Some(body) = body {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            *request.body_mut() = Body::from(body.to_string());
+        }
+        request
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.read(self.request("GET", path, None)).await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.read(self.request("POST", path, Some(body))).await
+    }
+
+    async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.read(self.request("PUT", path, Some(body))).await
+    }
+
+    async fn delete(&self, path: &str) -> Answer {
+        self.read(self.request("DELETE", path, None)).await
+    }
+
+    async fn apply(&self, objects: &[Value]) -> Answer {
+        self.post("/meridian/v1/apply", &json!({"objects": objects, "cluster": null, "dryRun": false})).await
+    }
+
+    async fn names(&self, path: &str) -> Vec<String> {
+        let list = self.get(path).await.ok();
+        list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    async fn watch(&self, path: &str) -> Events {
+        let response = self.send(self.request("GET", path, None)).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        Events { stream: response.into_body().into_data_stream(), buffer: Vec::new() }
+    }
+}
+
+/// Events of a watch, one by one.
+struct Events {
+    stream: BodyDataStream,
+    buffer: Vec<u8>,
+}
+
+impl Events {
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(at) = self.buffer.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=at).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let piece = tokio::time::timeout(DEADLINE, self.stream.next()).await.expect("an event in time")?;
+            self.buffer.extend(piece.unwrap());
+        }
+    }
+
+    /// `TYPE NAME` of the next event.
+    async fn told(&mut self) -> String {
+        let event = self.next().await.expect("an event");
+        format!("{} {}", event["type"].as_str().unwrap(), event["object"]["metadata"]["name"].as_str().unwrap_or_default())
+    }
+}
+
+fn with(mut request: Request<Body>, name: &'static str, value: &str) -> Request<Body> {
+    request.headers_mut().insert(HeaderName::from_static(name), HeaderValue::try_from(value).unwrap());
+    request
+}
+
+fn flavor() -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}})
+}
+
+fn queue(name: &str) -> Value {
+    let group = json!({"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": [{"name": "cpu", "nominalQuota": "100"}]}]});
+    json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name},
+        "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
+    })
+}
+
+fn local(name: &str, queue: &str) -> Value {
+    json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"clusterQueue": queue},
+    })
+}
+
+fn namespace(name: &str, labels: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+}
+
+fn job(name: &str) -> Value {
+    let container = json!({"name": "main", "image": "example/train", "command": ["true"], "resources": {"requests": {"cpu": "1"}}});
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {"parallelism": 2, "completions": 2, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    })
+}
+
+fn generated(prefix: &str) -> Value {
+    let mut job = job("x");
+    job["metadata"].as_object_mut().unwrap().remove("name");
+    job["metadata"]["generateName"] = json!(prefix);
+    job
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_what_they_are() {
+    let rig = Rig::with_queue().await;
+    rig.get(JOBS).await.ok();
+    rig.get("/apis/batch/v1/namespaces/default/jobs/absent").await;
+    rig.get("/nothing/here").await;
+    let watch = rig.watch(&format!("{JOBS}?watch=true")).await;
+    let text = rig.engine.metrics().render();
+    for line in [
+        r#"meridian_api_requests_total{code="200",resource="jobs",verb="list"} 1"#,
+        r#"meridian_api_requests_total{code="404",resource="jobs",verb="get"} 1"#,
+        r#"meridian_api_requests_total{code="404",resource="other",verb="other"} 1"#,
+        r#"meridian_api_requests_total{code="200",resource="meridian",verb="apply"} 1"#,
+        r#"meridian_api_requests_total{code="200",resource="jobs",verb="watch"} 1"#,
+        r#"meridian_api_request_seconds_count{verb="list"} 1"#,
+        "meridian_watchers 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains(r#"meridian_api_request_seconds_count{verb="watch"}"#));
+    drop(watch);
+    assert!(rig.engine.metrics().render().contains("meridian_watchers 0"));
+}

@@ -1,0 +1,82 @@
+use super::*;
+
+async fn as_submitter(rig: &Rig, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    rig.read(with(rig.request(method, path, body), "authorization", &format!("Bearer {}", rig.submitter))).await
+}
+
+#[tokio::test]
+async fn nobody_unknown_learns_anything() {
+    let rig = Rig::with_queue().await;
+    let paths = ["/", "/api", "/version", QUEUES, "/meridian/v1/recovery", "/meridian/v1/audit", "/nowhere"];
+    for path in paths {
+        for token in [None, Some("Bearer wrong"), Some("Basic YTpi"), Some("Bearer")] {
+            let mut request = rig.request("GET", path, None);
+            request.headers_mut().remove(AUTHORIZATION);
+            if let Some(token) = token {
+                request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static(token));
+            }
+            let answer = rig.read(request).await;
+            assert_eq!((answer.failure().0, answer.failure().1), (401, "Unauthorized"), "{path}");
+            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_speaks_in_anothers_name() {
+    let rig = Rig::with_queue().await;
+    for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-scopes"] {
+        let answer = rig.read(with(rig.request("GET", QUEUES, None), name, "root")).await;
+        assert_eq!((answer.failure().0, answer.failure().1), (403, "Forbidden"));
+        assert!(answer.failure().2.contains("impersonation is not supported"));
+    }
+}
+
+#[tokio::test]
+async fn submitters_submit_and_no_more() {
+    let rig = Rig::with_queue().await;
+    let bulk = json!({"objects": [job("b")]});
+    let apply = |object: Value| json!({"objects": [object]});
+    let join = json!({"region": "r", "jurisdiction": "EU"});
+    let table: Vec<(&str, String, Option<Value>, bool)> = vec![
+        ("POST", JOBS.into(), Some(job("a")), true),
+        ("GET", JOBS.into(), None, true),
+        ("GET", format!("{JOBS}?watch=true&timeoutSeconds=0"), None, true),
+        ("GET", format!("{JOBS}/a"), None, true),
+        ("PUT", format!("{JOBS}/a"), Some(job("a")), false),
+        ("GET", "/meridian/v1/why/default/a".into(), None, true),
+        ("DELETE", format!("{JOBS}/a"), None, true),
+        ("POST", "/meridian/v1/bulk".into(), Some(bulk), true),
+        ("POST", "/meridian/v1/apply".into(), Some(apply(job("c"))), true),
+        ("POST", "/meridian/v1/apply".into(), Some(apply(queue("c"))), false),
+        ("POST", "/meridian/v1/apply".into(), Some(json!({"objects": [job("d")], "cluster": "eu"})), false),
+        ("GET", QUEUES.into(), None, true),
+        ("GET", format!("{QUEUES}?cluster=eu"), None, false),
+        ("POST", QUEUES.into(), Some(queue("z")), false),
+        ("DELETE", format!("{QUEUES}/q"), None, false),
+        ("GET", "/apis/kueue.x-k8s.io/v1beta2/workloads".into(), None, true),
+        ("GET", "/apis/kueue.x-k8s.io/v1beta2/localqueues".into(), None, true),
+        ("GET", "/apis/meridian.dev/v1alpha1/residencypolicies".into(), None, false),
+        ("GET", "/apis/meridian.dev/v1alpha1/clusters".into(), None, false),
+        ("GET", "/api".into(), None, true),
+        ("GET", "/meridian/v1/audit".into(), None, false),
+        ("GET", "/meridian/v1/recovery".into(), None, false),
+        ("POST", "/meridian/v1/recovery/confirm".into(), Some(json!({})), false),
+        ("POST", "/meridian/v1/rules/confirm".into(), Some(json!({})), false),
+        ("POST", "/meridian/v1/clusters/eu/join-token".into(), Some(join), false),
+        ("POST", "/meridian/v1/clusters/eu/cordon".into(), Some(json!({})), false),
+        ("POST", "/meridian/v1/clusters/eu/uncordon".into(), Some(json!({})), false),
+        ("POST", "/meridian/v1/clusters/eu/drain".into(), Some(json!({})), false),
+        ("POST", "/meridian/v1/clusters/eu/declare-lost".into(), Some(json!({"confirm": "eu"})), false),
+        ("POST", "/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/stop".into(), Some(json!({})), false),
+    ];
+    for (method, path, body, may) in table {
+        let answer = as_submitter(&rig, method, &path, body.as_ref()).await;
+        if may {
+            assert!(answer.code.is_success(), "{method} {path}: {answer:?}");
+        } else {
+            assert_eq!(answer.failure().0, 403, "{method} {path}");
+            assert!(answer.failure().2.starts_with("user `sam` with the role `submitter` may not"), "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The manager as a program of its own; `meridian manager` is the same.
+
+use clap::Parser;
+use meridian_manager::server::{ManagerArgs, run};
+use std::process::ExitCode;
+
+/// One global queue for accelerator gangs over many clusters: the manager.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(flatten)]
+    manager: ManagerArgs,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(cli.manager)));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

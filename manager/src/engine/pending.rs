@@ -1,0 +1,126 @@
+//! What one batch will write, and whom it will answer afterwards.
+
+use super::Unavailable;
+use crate::journal::{Batch, Journal};
+use meridian_manager_core::input::{Key, Outcome, Reply};
+use meridian_manager_core::record::Record;
+use meridian_shared::ids::{ClusterName, ContentHash, Leadership, RecordNumber};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Who waits for a reply.
+pub(super) type Caller = oneshot::Sender<Result<Reply, Unavailable>>;
+
+/// One batch under way.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    pub(super) records: Vec<(RecordNumber, Record)>,
+    encoded: Vec<Vec<u8>>,
+    pub(super) bytes: usize,
+    pub(super) bodies: HashMap<ContentHash, Arc<str>>,
+    pub(super) dropped: BTreeSet<ContentHash>,
+    pub(super) urgent: bool,
+    pub(super) wake: BTreeSet<ClusterName>,
+    pub(super) changed: BTreeSet<Key>,
+    pub(super) replies: Vec<(Caller, Reply)>,
+}
+
+impl Pending {
+    /// Takes what one input came to; returns its reply.
+    pub(super) fn take(&mut self, outcome: Outcome) -> Reply {
+        let Outcome { records, bodies, dropped_bodies, reply, wake, changed, urgent } = outcome;
+        for (number, record) in records {
+            let bytes = serde_json::to_vec(&record).expect("our own types serialise");
+            self.bytes += bytes.len();
+            self.encoded.push(bytes);
+            self.records.push((number, record));
+        }
+        for (hash, body) in bodies {
+            self.bytes += body.len();
+            self.dropped.remove(&hash);
+            self.bodies.insert(hash, body);
+        }
+        for hash in dropped_bodies {
+            // A body that came and went within one batch is never written.
+            if self.bodies.remove(&hash).is_none() {
+                self.dropped.insert(hash);
+            }
+        }
+        self.wake.extend(wake);
+        self.changed.extend(changed);
+        self.urgent |= urgent;
+        reply
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The transactions that make it durable: one, unless a leadership skipped record numbers within the batch. Everything
+    /// but the records and their audit lines is in the first, except for what is dropped, which is in the last.
+    pub(super) fn batches(&mut self, leadership: Leadership, journal: &dyn Journal, urgent: bool) -> Vec<Batch> {
+        let mut batches: Vec<Batch> = Vec::new();
+        for ((number, record), bytes) in self.records.iter().zip(std::mem::take(&mut self.encoded)) {
+            let last = batches.last().map_or(journal.last(), Batch::last);
+            if batches.is_empty() || *number != last.next() {
+                batches.push(Batch { first: *number, urgent: urgent || self.urgent, ..Batch::new(leadership, last) });
+            }
+            let batch = batches.last_mut().expect("pushed above");
+            batch.records.push(bytes);
+            if let Record::Audited(line) = record {
+                batch.audit.push(serde_json::to_vec(line).expect("our own types serialise"));
+            }
+        }
+        if let Some(first) = batches.first_mut() {
+            first.bodies = self.bodies.iter().map(|(hash, body)| (*hash, body.as_bytes().to_vec())).collect();
+            first.bodies.sort_unstable_by_key(|(hash, _)| *hash);
+        }
+        if let Some(last) = batches.last_mut() {
+            last.drop_bodies = self.dropped.iter().copied().collect();
+        }
+        batches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::RedbJournal;
+    use crate::journal::faulty::{Faults, FaultyDisk};
+    use meridian_shared::ids::{JournalId, Uid};
+    use meridian_shared::time::Wall;
+
+    fn outcome(numbers: &[u64]) -> Outcome {
+        let records = numbers.iter().map(|n| (RecordNumber(*n), Record::Forgotten { uid: Uid(u128::from(*n)) })).collect();
+        Outcome { records, ..Outcome::default() }
+    }
+
+    #[test]
+    fn skipped_numbers_split_a_batch_and_keep_every_number() {
+        let mut journal = RedbJournal::init_on(FaultyDisk::new(1, 1, Faults::default()), JournalId(1), Wall(0)).unwrap();
+        let mut pending = Pending::default();
+        pending.take(outcome(&[1, 2]));
+        pending.take(outcome(&[9, 10]));
+        let batches = pending.batches(Leadership { epoch: 1, id: 1 }, &journal, false);
+        assert_eq!(batches.iter().map(|b| (b.after.0, b.first.0, b.last().0)).collect::<Vec<_>>(), [(0, 1, 2), (2, 9, 10)]);
+        batches.iter().for_each(|b| journal.commit(b).unwrap());
+        let mut numbers = Vec::new();
+        let mut note = |number: RecordNumber, _: &[u8]| {
+            numbers.push(number.0);
+            Ok(())
+        };
+        journal.replay(RecordNumber(0), &mut note).unwrap();
+        assert_eq!(numbers, [1, 2, 9, 10]);
+    }
+
+    #[test]
+    fn a_body_that_comes_and_goes_is_not_written() {
+        let mut pending = Pending::default();
+        let (one, two) = (ContentHash(1), ContentHash(2));
+        pending.take(Outcome { bodies: vec![(one, "1".into())], dropped_bodies: vec![two], ..outcome(&[1]) });
+        pending.take(Outcome { bodies: vec![(two, "2".into())], dropped_bodies: vec![one], ..outcome(&[2]) });
+        assert_eq!(pending.bodies.keys().copied().collect::<Vec<_>>(), [two]);
+        assert!(pending.dropped.is_empty());
+    }
+}

@@ -1,0 +1,380 @@
+//! Committed objects for readers and watchers, apart from the engine's thread.
+//!
+//! Objects are kept as they look, less the bodies of jobs: a job is kept as what Meridian adds to it (metadata, status) and
+//! joined with its body when somebody reads it, so that a queue of a million jobs doesn't hold a million specs. Changes go
+//! into one bounded ring in the order of their versions; a watcher that fell behind it must list again ([`Gone`], HTTP 410).
+
+use super::bodies::BodyStore;
+use meridian_manager_core::input::Key;
+use meridian_objects::Kind;
+use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::watch;
+
+/// Changes kept for watchers.
+const RING_CHANGES_MAX: usize = 65_536;
+/// Bytes of changes kept for watchers.
+const RING_BYTES_MAX: usize = 64 << 20;
+/// What an object that is kept as a value is reckoned to weigh: rules and clusters are small.
+const VALUE_BYTES: usize = 4_096;
+
+/// One object as a reader sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct View {
+    /// Its name.
+    pub key: Key,
+    /// Its `resourceVersion`.
+    pub version: RecordNumber,
+    /// The whole of it, in the storage version, with its status.
+    pub value: Arc<Value>,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is new.
+    Added,
+    /// It changed.
+    Modified,
+    /// It is gone; the view is its last one.
+    Deleted,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// What happened.
+    pub event: Event,
+    /// The object afterwards, or the last view of one that is gone, with the version of its end.
+    pub view: Arc<View>,
+    /// The version to resume after. It is the view's own, unless only a count in its status changed.
+    pub at: RecordNumber,
+}
+
+/// The changes that were asked for are no longer kept: list again (HTTP 410).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the changes since this version are no longer kept: list again and watch from the list's version")]
+pub struct Gone;
+
+/// How an object is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) version: RecordNumber,
+    pub(super) form: Form,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Form {
+    /// As it is.
+    Whole(Arc<Value>),
+    /// As JSON.
+    Text(Arc<str>),
+    /// JSON to be laid over a body: a job.
+    Over { body: ContentHash, text: Arc<str> },
+    /// The same of a job that is gone: its body as it was, if it could still be read.
+    Last { body: Option<Arc<str>>, text: Arc<str> },
+}
+
+impl Form {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(_) => VALUE_BYTES,
+            Self::Text(text) | Self::Over { text, .. } => text.len(),
+            Self::Last { body, text } => text.len() + body.as_ref().map_or(0, |b| b.len()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Happened {
+    at: RecordNumber,
+    event: Event,
+    key: Key,
+    entry: Arc<Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    entries: BTreeMap<Key, Arc<Entry>>,
+    version: RecordNumber,
+    ring: VecDeque<Arc<Happened>>,
+    ring_bytes: usize,
+    /// Number of the ring's first change.
+    first: u64,
+    /// Changes up to this version may be missing from the ring.
+    forgotten: RecordNumber,
+}
+
+impl Store {
+    fn end(&self) -> u64 {
+        self.first + self.ring.len() as u64
+    }
+
+    fn push(&mut self, happened: Happened) {
+        self.ring_bytes += happened.entry.form.bytes();
+        self.ring.push_back(Arc::new(happened));
+        while self.ring.len() > RING_CHANGES_MAX || self.ring_bytes > RING_BYTES_MAX {
+            let Some(old) = self.ring.pop_front() else { break };
+            self.ring_bytes -= old.entry.form.bytes();
+            self.forgotten = old.at;
+            self.first += 1;
+        }
+    }
+}
+
+/// Committed state, for readers; clones share it.
+#[derive(Clone, Debug)]
+pub struct Reads(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: RwLock<Store>,
+    end: watch::Sender<u64>,
+    bodies: Arc<BodyStore>,
+}
+
+impl Reads {
+    pub(super) fn new(bodies: Arc<BodyStore>, version: RecordNumber) -> Self {
+        let store = Store { version, forgotten: version, ..Store::default() };
+        Self(Arc::new(Inner { store: RwLock::new(store), end: watch::channel(0).0, bodies }))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Store> {
+        self.0.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Store> {
+        self.0.store.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest committed record: the version of every list that is made now.
+    pub fn version(&self) -> RecordNumber {
+        self.read().version
+    }
+
+    /// One object.
+    pub fn get(&self, key: &Key) -> Option<Arc<View>> {
+        let entry = self.read().entries.get(key).cloned()?;
+        self.0.view(key, &entry)
+    }
+
+    /// All objects of a kind: of one namespace or of all, global ones or those applied for one worker cluster; with the
+    /// version to watch from.
+    pub fn list(&self, kind: Kind, namespace: Option<&str>, scope: Option<&ClusterName>) -> (Vec<Arc<View>>, RecordNumber) {
+        let from = Key { scope: scope.cloned(), kind, namespace: namespace.map(Arc::from), name: Arc::from("") };
+        let inside = |key: &Key| key.scope.as_ref() == scope && key.kind == kind && (namespace.is_none() || key.namespace.as_deref() == namespace);
+        let (found, version): (Vec<(Key, Arc<Entry>)>, RecordNumber) = {
+            let store = self.read();
+            let range = store.entries.range((Bound::Included(from), Bound::Unbounded)).take_while(|(key, _)| inside(key));
+            (range.map(|(key, entry)| (key.clone(), Arc::clone(entry))).collect(), store.version)
+        };
+        (found.iter().filter_map(|(key, entry)| self.0.view(key, entry)).collect(), version)
+    }
+
+    /// All changes after a version, from now on and for ever.
+    pub fn watch(&self, since: RecordNumber) -> Result<Watch, Gone> {
+        let store = self.read();
+        if since < store.forgotten || since > store.version {
+            return Err(Gone);
+        }
+        let skip = store.ring.partition_point(|happened| happened.at <= since);
+        let next = store.first + skip as u64;
+        Ok(Watch { inner: Arc::clone(&self.0), next, end: self.0.end.subscribe() })
+    }
+
+    /// Takes what one commit changed; `None` is gone. Bodies that the commit dropped come along for the last views.
+    pub(super) fn publish(&self, changes: Vec<(Key, Option<Entry>)>, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) {
+        let mut store = self.write();
+        let before = store.version;
+        let mut events = Vec::new();
+        for (key, new) in changes {
+            let old = store.entries.get(&key);
+            let (event, entry) = match (old, new) {
+                (None, None) => continue,
+                (Some(old), Some(new)) if **old == new => continue,
+                (Some(old), None) => (Event::Deleted, Arc::new(last_of(old, at, dropped))),
+                (old, Some(new)) => (if old.is_some() { Event::Modified } else { Event::Added }, Arc::new(new)),
+            };
+            match event {
+                Event::Deleted => store.entries.remove(&key),
+                Event::Added | Event::Modified => store.entries.insert(key.clone(), Arc::clone(&entry)),
+            };
+            // A change that no record of this commit made (a count in a status) takes the commit's own version.
+            let at = if entry.version > before { entry.version.min(at) } else { at };
+            events.push(Happened { at, event, key, entry });
+        }
+        events.sort_by_key(|happened| happened.at);
+        events.into_iter().for_each(|happened| store.push(happened));
+        store.version = store.version.max(at);
+        let end = store.end();
+        drop(store);
+        self.0.end.send_if_modified(|known| std::mem::replace(known, end) != end);
+    }
+
+    /// Takes a view that differs only in what no watcher needs to hear.
+    pub(super) fn replace_quietly(&self, key: &Key, entry: Entry) {
+        if let Some(kept) = self.write().entries.get_mut(key) {
+            *kept = Arc::new(entry);
+        }
+    }
+
+    /// How an object is kept now.
+    pub(super) fn kept(&self, key: &Key) -> Option<Arc<Entry>> {
+        self.read().entries.get(key).cloned()
+    }
+
+    /// Every key that is kept.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.read().entries.keys().cloned().collect()
+    }
+}
+
+fn last_of(entry: &Entry, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) -> Entry {
+    let form = match &entry.form {
+        Form::Over { body, text } => Form::Last { body: dropped.get(body).cloned(), text: Arc::clone(text) },
+        other => other.clone(),
+    };
+    Entry { version: at, form }
+}
+
+impl Inner {
+    /// `None` when a body is gone: the object was deleted since, and the ring says so.
+    fn view(&self, key: &Key, entry: &Entry) -> Option<Arc<View>> {
+        let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let value = match &entry.form {
+            Form::Whole(value) => Arc::clone(value),
+            Form::Text(text) => Arc::new(parsed(text)?),
+            Form::Over { body, text } => Arc::new(laid_over(parsed(&self.bodies.get(*body)?)?, parsed(text)?)),
+            Form::Last { body: None, text } => Arc::new(parsed(text)?),
+            Form::Last { body: Some(body), text } => Arc::new(laid_over(parsed(body)?, parsed(text)?)),
+        };
+        Some(Arc::new(View { key: key.clone(), version: entry.version, value }))
+    }
+
+    fn change(&self, happened: &Happened) -> Option<Change> {
+        let mut view = self.view(&happened.key, &happened.entry)?;
+        if happened.event == Event::Deleted {
+            let value = Arc::make_mut(&mut Arc::make_mut(&mut view).value);
+            value["metadata"]["resourceVersion"] = Value::String(happened.at.to_string());
+        }
+        Some(Change { event: happened.event, view, at: happened.at })
+    }
+}
+
+/// A job's body with what Meridian says of it: every field of `metadata` and `spec` that is there, and the whole status.
+fn laid_over(mut body: Value, over: Value) -> Value {
+    let Value::Object(over) = over else { return body };
+    for (name, value) in over {
+        match (body.get_mut(&name), value) {
+            (Some(Value::Object(below)), Value::Object(above)) if name == "metadata" || name == "spec" => below.extend(above),
+            (_, value) => body[name] = value,
+        }
+    }
+    body
+}
+
+/// A watcher's place among the changes.
+#[derive(Debug)]
+pub struct Watch {
+    inner: Arc<Inner>,
+    next: u64,
+    end: watch::Receiver<u64>,
+}
+
+impl Watch {
+    /// The next change. Nothing is lost when this is cancelled.
+    pub async fn next(&mut self) -> Result<Change, Gone> {
+        loop {
+            self.end.mark_unchanged();
+            let happened = {
+                let store = self.inner.store.read().unwrap_or_else(PoisonError::into_inner);
+                if self.next < store.first {
+                    return Err(Gone);
+                }
+                store.ring.get(usize::try_from(self.next - store.first).unwrap_or(usize::MAX)).cloned()
+            };
+            match happened {
+                Some(happened) => {
+                    self.next += 1;
+                    if let Some(change) = self.inner.change(&happened) {
+                        return Ok(change);
+                    }
+                }
+                // The sender lives in `inner`, so it can't be gone.
+                None => self.end.changed().await.map_err(|_| Gone)?,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::faulty::{Faults, FaultyDisk};
+    use crate::journal::{Journal, RedbJournal};
+    use meridian_shared::ids::JournalId;
+    use meridian_shared::time::Wall;
+    use serde_json::json;
+
+    fn reads() -> Reads {
+        let journal = RedbJournal::init_on(FaultyDisk::new(1, 1, Faults::default()), JournalId(1), Wall(0)).unwrap();
+        Reads::new(Arc::new(BodyStore::new(journal.reader())), RecordNumber(0))
+    }
+
+    fn entry(version: u64) -> Option<Entry> {
+        Some(Entry { version: RecordNumber(version), form: Form::Whole(Arc::new(json!({"v": version}))) })
+    }
+
+    fn key(name: &str) -> Key {
+        Key::namespaced(Kind::LocalQueue, "a", name)
+    }
+
+    #[tokio::test]
+    async fn a_watch_resumes_in_the_order_of_versions_and_is_gone_beyond_the_ring() {
+        let reads = reads();
+        let none = HashMap::new();
+        // The order of names isn't that of versions.
+        reads.publish(vec![(key("a"), entry(3)), (key("b"), entry(2)), (key("c"), entry(0))], RecordNumber(4), &none);
+        let mut watch = reads.watch(RecordNumber(2)).unwrap();
+        let mut next = async || watch.next().await.unwrap().view.key.name.to_string();
+        assert_eq!([next().await, next().await], ["a", "c"]);
+        assert_eq!(reads.watch(RecordNumber(5)).unwrap_err(), Gone, "from another journal");
+        for n in 5..=u64::try_from(RING_CHANGES_MAX).unwrap() + 5 {
+            reads.publish(vec![(key("a"), entry(n))], RecordNumber(n), &none);
+        }
+        assert_eq!(reads.watch(RecordNumber(3)).unwrap_err(), Gone);
+        assert_eq!(watch.next().await.unwrap_err(), Gone, "too slow");
+        let mut watch = reads.watch(reads.version()).unwrap();
+        reads.publish(vec![(key("a"), None)], reads.version().next(), &none);
+        let change = watch.next().await.unwrap();
+        assert_eq!((change.event, change.view.version, change.at), (Event::Deleted, RecordNumber(65_542), RecordNumber(65_542)));
+        assert_eq!(change.view.value["metadata"]["resourceVersion"], "65542");
+    }
+
+    #[test]
+    fn lists_keep_kinds_namespaces_and_scopes_apart() {
+        let reads = reads();
+        let scoped = Key { scope: Some("eu".into()), ..Key::global(Kind::ClusterQueue, "q") };
+        let elsewhere = Key::namespaced(Kind::LocalQueue, "b", "x");
+        let all = [key("x"), key("y"), elsewhere, Key::global(Kind::ClusterQueue, "q"), scoped];
+        reads.publish(all.iter().map(|k| (k.clone(), entry(1))).collect(), RecordNumber(1), &HashMap::new());
+        let names = |kind, namespace, scope: Option<&ClusterName>| reads.list(kind, namespace, scope).0.len();
+        assert_eq!(names(Kind::LocalQueue, None, None), 3);
+        assert_eq!(names(Kind::LocalQueue, Some("a"), None), 2);
+        assert_eq!(names(Kind::LocalQueue, Some("c"), None), 0);
+        assert_eq!(names(Kind::ClusterQueue, None, None), 1);
+        assert_eq!(names(Kind::ClusterQueue, None, Some(&"eu".into())), 1);
+        assert_eq!(names(Kind::ClusterQueue, None, Some(&"us".into())), 0);
+    }
+
+    #[test]
+    fn what_we_say_lies_over_what_was_submitted() {
+        let body = json!({"metadata": {"name": "n", "uid": "old"}, "spec": {"suspend": true, "template": {}}, "status": {"x": 1}});
+        let over = json!({"metadata": {"uid": "new"}, "spec": {"suspend": false}, "status": {"y": 2}});
+        let joined = json!({"metadata": {"name": "n", "uid": "new"}, "spec": {"suspend": false, "template": {}}, "status": {"y": 2}});
+        assert_eq!(laid_over(body, over), joined);
+    }
+}

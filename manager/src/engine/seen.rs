@@ -1,0 +1,202 @@
+//! What is seen from outside: metrics and spans, from facts that are committed.
+
+use crate::metrics::Metrics;
+use meridian_manager_core::input::{Reply, WriteResult};
+use meridian_manager_core::record::Record;
+use meridian_manager_core::workload::Phase;
+use meridian_manager_core::{Workload, World};
+use meridian_objects::Kind;
+use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
+use meridian_shared::protocol::{EndResult, StopReason};
+use meridian_shared::time::{Mono, Now, Wall};
+use meridian_telemetry::trace::{self, Interval, Leg, Outcome};
+use std::collections::BTreeMap;
+
+/// Legs whose spans are awaited, at most; beyond it the oldest are left out of their traces.
+const LEGS_MAX: usize = 65_536;
+
+/// Counts and traces.
+#[derive(Debug)]
+pub(super) struct Seen {
+    metrics: Metrics,
+    /// Granted legs by fence, kept only where spans are exported.
+    legs: Option<BTreeMap<Fence, OpenLeg>>,
+    renewals: u64,
+}
+
+#[derive(Debug)]
+struct OpenLeg {
+    uid: Uid,
+    offer: OfferId,
+    cluster: ClusterName,
+    granted: Wall,
+}
+
+impl Seen {
+    pub(super) fn new(metrics: Metrics, traces: bool) -> Self {
+        Self { metrics, legs: traces.then(BTreeMap::new), renewals: 0 }
+    }
+
+    /// After the world was read anew.
+    pub(super) fn reset(&mut self, world: &World) {
+        self.renewals = world.live.counts.renewals;
+        let Some(legs) = &mut self.legs else { return };
+        legs.clear();
+        for (uid, workload) in &world.state.workloads {
+            for (offer, leg) in &workload.legs {
+                if let Some(fence) = leg.fence {
+                    let granted = granted_at(workload, fence);
+                    legs.insert(fence, OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster.clone(), granted });
+                }
+            }
+        }
+    }
+
+    /// What a reply to a write says about submissions.
+    pub(super) fn replied(&self, reply: &Reply, submits: bool) {
+        match reply {
+            Reply::Written(all) => {
+                for written in all.iter().filter(|w| w.key.kind == Kind::Job) {
+                    match written.result {
+                        WriteResult::Created => self.metrics.submissions.inc(["accepted"]),
+                        WriteResult::Unchanged => self.metrics.submissions.inc(["duplicate"]),
+                        WriteResult::Configured | WriteResult::Deleted | WriteResult::Deleting => {}
+                    }
+                }
+            }
+            Reply::Rejected(_) if submits => self.metrics.submissions.inc(["refused"]),
+            _ => {}
+        }
+    }
+
+    pub(super) fn submission_failed(&self) {
+        self.metrics.submissions.inc(["failed"]);
+    }
+
+    /// Takes one committed fact; `world` has absorbed it and what came after it in the batch.
+    pub(super) fn note(&mut self, world: &World, record: &Record) {
+        let m = &self.metrics;
+        match record {
+            Record::Led { recovery: Some(_), .. } => m.recoveries.inc([]),
+            Record::Audited(line) => {
+                m.audit_lines.inc([]);
+                if line.entry.verdict.as_deref() == Some("denied") {
+                    // The rule names the policy first, then its version.
+                    let policy = line.entry.rule.as_deref().and_then(|rule| rule.split([' ', '@']).next()).unwrap_or("none");
+                    m.residency_denials.inc([policy]);
+                }
+            }
+            Record::Reserved { uid, .. } => m.quota_reserved_workloads.inc([&queue_of(world, *uid)]),
+            Record::Refused { reason, .. } => m.refusals.inc([&format!("{reason:?}")]),
+            Record::GrantRefused { fence, .. } => {
+                m.refusals.inc(["Grant"]);
+                self.leg_over(*fence, None, Outcome::Bad("refused"));
+            }
+            Record::Granted { uid, offer, fence, at } => self.granted(world, *uid, *offer, *fence, *at),
+            Record::Lapsed { fence, at, .. } => {
+                m.lapses.inc([]);
+                self.leg_over(*fence, Some(*at), Outcome::Bad("lapsed"));
+            }
+            Record::StopOrdered { uid, reason, .. } if *reason != StopReason::Cancelled => {
+                m.evicted_workloads.inc([&queue_of(world, *uid), &format!("{reason:?}")]);
+            }
+            Record::Ended { fence, result, at, .. } => {
+                let outcome = match result {
+                    EndResult::Succeeded => Outcome::Good,
+                    EndResult::Failed { .. } => Outcome::Bad("failed"),
+                    EndResult::Stopped => Outcome::Bad("stopped"),
+                    EndResult::LeaseLapsed => Outcome::Bad("lease-lapsed"),
+                    EndResult::NodeLost { .. } => Outcome::Bad("node-lost"),
+                };
+                self.leg_over(*fence, Some(*at), outcome);
+            }
+            Record::Finished { uid, succeeded, at, .. } if self.legs.is_some() => {
+                if let Some(workload) = world.state.workloads.get(uid) {
+                    let outcome = if *succeeded { Outcome::Good } else { Outcome::Bad("failed") };
+                    trace::record_submission(*uid, Interval { from: workload.created, to: *at }, outcome);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, world: &World, uid: Uid, offer: OfferId, fence: Fence, at: Wall) {
+        self.metrics.grants.inc([]);
+        let Some(workload) = world.state.workloads.get(&uid) else { return };
+        let Some(stay) = workload.history.iter().rev().find(|s| s.fence == fence) else { return };
+        let queue = queue_of(world, uid);
+        self.metrics.workloads_dispatched.inc([&queue, stay.cluster.as_str()]);
+        self.metrics.admitted_workloads.inc([&queue]);
+        let waited = std::time::Duration::from_millis(at.since(workload.created).0);
+        self.metrics.admission_wait_time_seconds.took([&queue], waited);
+        if let Some(legs) = &mut self.legs {
+            legs.insert(fence, OpenLeg { uid, offer, cluster: stay.cluster.clone(), granted: at });
+            if legs.len() > LEGS_MAX {
+                legs.pop_first();
+            }
+        }
+    }
+
+    fn leg_over(&mut self, fence: Fence, at: Option<Wall>, outcome: Outcome) {
+        let Some(leg) = self.legs.as_mut().and_then(|legs| legs.remove(&fence)) else { return };
+        let interval = Interval { from: leg.granted, to: at.unwrap_or(leg.granted) };
+        trace::record_leg(&Leg { uid: leg.uid, offer: leg.offer, cluster: &leg.cluster, fence: Some(fence) }, interval, outcome);
+    }
+
+    /// Gauges, and counters that the core keeps: one pass over all workloads.
+    pub(super) fn gauge(&mut self, world: &World, now: Now) {
+        let m = &self.metrics;
+        let renewals = world.live.counts.renewals;
+        m.lease_renewals.add([], renewals.saturating_sub(self.renewals));
+        self.renewals = renewals;
+        m.orphans.set(i64::try_from(world.state.orphans.len()).unwrap_or(i64::MAX));
+        let mut phases: BTreeMap<Phase, i64> = Phase::ALL.iter().map(|p| (*p, 0)).collect();
+        let mut pending: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut active: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut legs: BTreeMap<(String, &str), i64> = BTreeMap::new();
+        for workload in world.state.workloads.values() {
+            *phases.entry(workload.phase).or_default() += 1;
+            let class = world.queues.class(workload.class);
+            let queue = world.state.catalog.local_queue(&class.namespace, &class.queue).map_or("", |q| q.cluster_queue.as_str());
+            if workload.phase == Phase::Pending {
+                *pending.entry(queue).or_default() += 1;
+            }
+            if workload.phase.granted() {
+                *active.entry(queue).or_default() += 1;
+            }
+            for leg in workload.legs.values() {
+                *legs.entry((format!("{:?}", leg.state), leg.cluster.as_str())).or_default() += 1;
+            }
+        }
+        let names: Vec<(String, i64)> = phases.into_iter().map(|(phase, n)| (format!("{phase:?}"), n)).collect();
+        m.workloads.replace(names.iter().map(|(phase, n)| ([phase.as_str()], *n)));
+        m.pending_workloads.replace(pending.into_iter().map(|(queue, n)| ([queue, "active"], n)));
+        m.admitted_active_workloads.replace(active.into_iter().map(|(queue, n)| ([queue], n)));
+        m.legs.replace(legs.iter().map(|((state, cluster), n)| ([state.as_str(), *cluster], *n)));
+        self.gauge_agents(world, now);
+    }
+
+    fn gauge_agents(&self, world: &World, now: Now) {
+        let heard = |name: &ClusterName| world.live.clusters.get(name).map(|live| live.heard);
+        let silence = meridian_shared::lease::silence(world.config.term_min);
+        let talks = |at: Option<Mono>| at.is_some_and(|at| now.mono.since(at) <= silence);
+        let clusters: Vec<_> = world.state.catalog.clusters().map(|(name, spec)| (heard(&name), name, spec.region.clone())).collect();
+        let m = &self.metrics;
+        m.agents_connected.replace(clusters.iter().map(|(at, name, region)| ([name.as_str(), region.as_str()], i64::from(talks(*at)))));
+        let ages = clusters.iter().filter_map(|(at, name, _)| at.map(|at| ([name.as_str()], i64::try_from(now.mono.since(at).0 / 1_000).unwrap_or(i64::MAX))));
+        m.agent_last_sync_age_seconds.replace(ages);
+    }
+}
+
+fn granted_at(workload: &Workload, fence: Fence) -> Wall {
+    workload.history.iter().rev().find(|s| s.fence == fence).map_or(workload.since, |s| s.granted)
+}
+
+fn queue_of(world: &World, uid: Uid) -> String {
+    if let Some(queue) = world.queues.charged_to(uid) {
+        return queue.to_string();
+    }
+    let class = world.state.workloads.get(&uid).map(|w| world.queues.class(w.class));
+    let queue = class.and_then(|class| world.state.catalog.local_queue(&class.namespace, &class.queue));
+    queue.map_or_else(String::new, |queue| queue.cluster_queue.clone())
+}

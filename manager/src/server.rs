@@ -1,0 +1,253 @@
+//! A whole manager: settings, authorities, users, journal, engine and the one port, put together and taken apart again.
+//!
+//! It prints nothing: logs go to stderr, and the file `ready` in the data directory holds the URL while the manager leads.
+//!
+//! | in the data directory | is |
+//! |---|---|
+//! | `journal.redb` | everything that was decided; only `--init` makes it |
+//! | `identity/` | the authorities and the receipt key |
+//! | `users.json` | people, by the hashes of their tokens |
+//! | `admin.kubeconfig`, `submitter.kubeconfig` | the tokens themselves, for the owner of this directory alone |
+//! | `ready` | `https://HOST:PORT`, while it leads |
+
+mod settings;
+
+pub use settings::{Error, ManagerArgs, Residency};
+
+use crate::agents::{self, LogRelay};
+use crate::api;
+use crate::auth::{Kubeconfig, Role, Users};
+use crate::engine::clock::{BootClock, Clock, boot_id};
+use crate::engine::{self, Handle, Options, Running, StartMode};
+use crate::journal::{Journal, RedbJournal, mark};
+use crate::metrics::Metrics;
+use crate::tls::listener::Settings as TlsSettings;
+use crate::tls::{Authorities, TlsListener, serve};
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use meridian_manager_core::Config;
+use meridian_private_files as files;
+use meridian_shared::ids::JournalId;
+use meridian_shared::lease;
+use meridian_shared::time::{Millis, Wall};
+use settings::Settings;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// How often it is looked whether the server's certificate must be reissued; it is good for months.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(3_600);
+/// Where kubeconfigs send what names no namespace.
+const NAMESPACE: &str = "default";
+
+/// Runs a manager until it is told to stop (SIGTERM or SIGINT), or can't go on.
+pub async fn run(args: ManagerArgs) -> anyhow::Result<()> {
+    let settings = Settings::resolve(args)?;
+    let _telemetry = meridian_telemetry::init(settings.log_format, "meridian-manager", settings.otlp_endpoint.as_deref())?;
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        tracing::info!("told to stop");
+        told.cancel();
+    });
+    Manager::start(settings, &stop).await?.serve(stop).await
+}
+
+/// A manager that is about to serve.
+struct Manager {
+    settings: Settings,
+    paths: Paths,
+    authorities: Arc<Authorities>,
+    listener: TlsListener,
+    tls: TlsSettings,
+    renew_at: Wall,
+    engine: Handle,
+    running: Running,
+    url: String,
+    router: Router,
+}
+
+struct Paths {
+    journal: PathBuf,
+    identity: PathBuf,
+    users: PathBuf,
+    ready: PathBuf,
+    dir: PathBuf,
+}
+
+impl Paths {
+    fn of(dir: &Path) -> Self {
+        Self { journal: dir.join("journal.redb"), identity: dir.join("identity"), users: dir.join("users.json"), ready: dir.join("ready"), dir: dir.to_owned() }
+    }
+
+    fn kubeconfig(&self, user: &str) -> PathBuf {
+        self.dir.join(format!("{user}.kubeconfig"))
+    }
+}
+
+impl Manager {
+    async fn start(settings: Settings, stop: &CancellationToken) -> anyhow::Result<Self> {
+        let paths = Paths::of(&settings.data_dir);
+        files::make_dir(&paths.dir)?;
+        // The journal first: its lock keeps a second manager from everything else here.
+        let (journal, mode) = open_journal(&settings, &paths)?;
+        files::remove(&paths.ready)?;
+        let now = BootClock.now().wall;
+        let authorities = Arc::new(Authorities::load_or_create(&paths.identity, now)?);
+        let made = authorities.server_tls(&settings.names, now)?;
+        let tcp = TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen at `{}`", settings.listen))?;
+        let tls = TlsSettings::new(made.config);
+        let listener = TlsListener::start(tcp, tls.clone())?;
+        let url = settings.url(listener.addr().port());
+        let users = Arc::new(make_users(&paths, &authorities, &url)?);
+
+        let options = Options {
+            config: config(&settings, &authorities),
+            start: mode,
+            clock: Arc::new(BootClock),
+            marks: boot_id().map(|boot| (PathBuf::from(mark::SHARED_MEMORY), boot)).ok(),
+            metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+            traces: settings.otlp_endpoint.is_some(),
+        };
+        let (engine, running) = tokio::task::spawn_blocking(move || engine::start(journal, options)).await??;
+        let relay = LogRelay::default();
+        let api = api::Parts {
+            engine: engine.clone(),
+            users,
+            logs: Arc::new(relay.clone()),
+            front: api::Front { url: url.clone(), ca_pin: authorities.ca_pin() },
+            stop: stop.clone(),
+        };
+        let agents = agents::Parts {
+            engine: engine.clone(),
+            authorities: authorities.clone(),
+            relay,
+            poll: lease::poll(settings.term_min),
+            certificate_lifetime: settings.agent_certificate_lifetime,
+            stop: stop.clone(),
+        };
+        let router = agents::router(agents).merge(health(engine.clone())).merge(api::router(api));
+        Ok(Self { settings, paths, authorities, listener, tls, renew_at: made.renew_at, engine, running, url, router })
+    }
+
+    async fn serve(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let Self { settings, paths, authorities, listener, tls, renew_at, engine, running, url, router } = self;
+        tracing::info!(%url, ca_pin = %authorities.ca_pin(), "listening");
+        let ended = running.ended();
+        let on_end = stop.clone();
+        tokio::spawn(async move {
+            ended.cancelled().await;
+            on_end.cancel();
+        });
+        tokio::spawn(announce(engine, paths.ready.clone(), url, stop.clone()));
+        tokio::spawn(keep_certificate(authorities, settings.names, tls, renew_at, stop.clone()));
+        serve(listener, router, stop).await;
+        files::remove(&paths.ready)?;
+        tokio::task::spawn_blocking(move || running.stop()).await??;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
+
+fn config(settings: &Settings, authorities: &Authorities) -> Config {
+    Config {
+        term_min: settings.term_min,
+        term: settings.term,
+        hold: settings.hold,
+        start_timeout: settings.start_timeout,
+        residency_required: settings.residency_required,
+        jurisdiction: settings.jurisdiction.clone(),
+        ..Config::new(authorities.receipt_key().clone())
+    }
+}
+
+fn open_journal(settings: &Settings, paths: &Paths) -> anyhow::Result<(Box<dyn Journal>, StartMode)> {
+    if !settings.init {
+        return Ok((Box::new(RedbJournal::open(&paths.journal)?), StartMode::Open));
+    }
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
+    let journal = RedbJournal::init(&paths.journal, JournalId(u128::from_be_bytes(id)), BootClock.now().wall)?;
+    tracing::info!(path = %paths.journal.display(), journal = %journal.meta().journal, "made a new journal");
+    Ok((Box::new(journal), if settings.recover { StartMode::InitRecover } else { StartMode::Init }))
+}
+
+/// Gives tokens to the first two users, where nobody has one yet.
+fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<Users> {
+    let mut users = Users::load(&paths.users)?;
+    if users != Users::default() {
+        return Ok(users);
+    }
+    for (user, role) in [("admin", Role::Admin), ("submitter", Role::Submitter)] {
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
+        let token = users.issue(user, role, random)?;
+        let config = Kubeconfig { server: url, ca_pem: authorities.server_ca_pem(), user, token: &token, namespace: NAMESPACE };
+        config.write(&paths.kubeconfig(user))?;
+    }
+    // Last: while nobody is in the file, the next start does all of this again.
+    users.save(&paths.users)?;
+    Ok(users)
+}
+
+/// Says that the manager is ready, once it is.
+async fn announce(engine: Handle, ready: PathBuf, url: String, stop: CancellationToken) {
+    tokio::select! {
+        () = engine.led() => {}
+        () = stop.cancelled() => return,
+    }
+    match files::replace(&ready, &format!("{url}\n")) {
+        Ok(()) => tracing::info!(%url, "ready"),
+        Err(error) => tracing::warn!(%error, %url, "ready, but the file that says so can't be written"),
+    }
+}
+
+/// Reissues the server's certificate in time, for managers that run for months.
+async fn keep_certificate(authorities: Arc<Authorities>, names: Vec<String>, tls: TlsSettings, mut renew_at: Wall, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(CERTIFICATE_LOOK) => {}
+            () = stop.cancelled() => return,
+        }
+        let now = BootClock.now().wall;
+        if now.since(renew_at) == Millis(0) {
+            continue;
+        }
+        match authorities.server_tls(&names, now) {
+            Ok(made) => {
+                tls.swap(made.config);
+                renew_at = made.renew_at;
+                tracing::info!("reissued the server's certificate");
+            }
+            Err(error) => tracing::error!(%error, "the server's certificate can't be reissued"),
+        }
+    }
+}
+
+/// What probes and Prometheus ask.
+fn health(engine: Handle) -> Router {
+    Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(readyz)).route("/metrics", get(metrics)).with_state(engine)
+}
+
+async fn readyz(State(engine): State<Handle>) -> impl IntoResponse {
+    match engine.leading() {
+        true => (StatusCode::OK, "ok"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "this manager doesn't lead yet, or not at the moment"),
+    }
+}
+
+async fn metrics(State(engine): State<Handle>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], engine.metrics().render())
+}

@@ -1,0 +1,322 @@
+//! What a manager is told: flags, environment variables and a YAML file, in this order of precedence.
+//!
+//! Everything is taken apart field by field, so that a flag which is added and not honoured does not compile.
+
+use crate::tls::ca::AGENT_LIFETIME;
+use clap::{Args, ValueEnum};
+use meridian_shared::ids::Jurisdiction;
+use meridian_shared::lease;
+use meridian_shared::time::Millis;
+use meridian_telemetry::Format;
+use serde::Deserialize;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// Where it listens when nobody says otherwise: this machine only, until an operator decides.
+const LISTEN_DEFAULT: &str = "127.0.0.1:7443";
+/// A larger file is no configuration.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Longest duration of any setting: a year. More is a slip.
+const DURATION_MAX: Millis = Millis::mins(366 * 24 * 60);
+/// Shortest lifetime of an agent's certificate: a renewal at two thirds must have time to be repeated.
+const LIFETIME_MIN: Millis = Millis::mins(1);
+
+/// Why the settings don't do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file can't be read.
+    #[error("cannot read the configuration file `{}`", path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("configuration file `{}`: {reason}", path.display())]
+    Shape {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// Something must be said.
+    #[error("`--{flag}` is missing: {why}; give the flag, set `MERIDIAN_MANAGER_{}`, or write `{flag}` into the configuration file", flag.to_uppercase().replace('-', "_"))]
+    Missing {
+        /// Which flag.
+        flag: &'static str,
+        /// What it is for.
+        why: &'static str,
+    },
+    /// Something can't be as it was said.
+    #[error("`--{flag}`: {what}")]
+    Invalid {
+        /// Which flag.
+        flag: &'static str,
+        /// What, and what to do.
+        what: String,
+    },
+}
+
+/// Whether a workload needs a policy to go anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Residency {
+    /// A workload that no residency policy matches is refused.
+    Required,
+    /// It may go anywhere.
+    Optional,
+}
+
+/// `meridian manager`.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ManagerArgs {
+    /// A YAML file with any of these settings, named as the flags are
+    #[arg(long, value_name = "FILE", env = "MERIDIAN_MANAGER_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// What the manager must not lose: its journal, its authorities, its users
+    #[arg(long, value_name = "DIR", env = "MERIDIAN_MANAGER_DATA_DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Where it listens [default: 127.0.0.1:7443]
+    #[arg(long, value_name = "ADDRESS", env = "MERIDIAN_MANAGER_LISTEN")]
+    pub listen: Option<SocketAddr>,
+    /// Names and addresses by which it is reached, the first one in its URL [default: the address it listens on]
+    #[arg(long, value_name = "NAME", env = "MERIDIAN_MANAGER_ADVERTISE", value_delimiter = ',')]
+    pub advertise: Vec<String>,
+    /// Lease term of workloads whose policy names none [default: 15m]
+    #[arg(long, value_name = "DURATION", env = "MERIDIAN_MANAGER_TERM")]
+    pub term: Option<String>,
+    /// Shortest lease term that any workload may have [default: 1m]
+    #[arg(long, value_name = "DURATION", env = "MERIDIAN_MANAGER_TERM_MIN")]
+    pub term_min: Option<String>,
+    /// How long an offer asks a cluster to hold room [default: 1m]
+    #[arg(long, value_name = "DURATION", env = "MERIDIAN_MANAGER_HOLD")]
+    pub hold: Option<String>,
+    /// How long a granted gang may take to run [default: 10m]
+    #[arg(long, value_name = "DURATION", env = "MERIDIAN_MANAGER_START_TIMEOUT")]
+    pub start_timeout: Option<String>,
+    /// Whether a workload that no residency policy matches is refused [default: optional]
+    #[arg(long, value_enum, env = "MERIDIAN_MANAGER_RESIDENCY")]
+    pub residency: Option<Residency>,
+    /// The legal area in which this manager stores what it is given, such as `EU`
+    #[arg(long, value_name = "AREA", env = "MERIDIAN_MANAGER_JURISDICTION")]
+    pub jurisdiction: Option<String>,
+    /// How long an agent's certificate is good before it must be renewed [default: 24h]
+    #[arg(long, value_name = "DURATION", env = "MERIDIAN_MANAGER_AGENT_CERTIFICATE_LIFETIME")]
+    pub agent_certificate_lifetime: Option<String>,
+    /// How log lines look: `text` or `json` [default: text]
+    #[arg(long, value_name = "FORMAT", env = "MERIDIAN_MANAGER_LOG_FORMAT")]
+    pub log_format: Option<Format>,
+    /// Where traces go, such as `http://127.0.0.1:4318`; nowhere without it
+    #[arg(long, value_name = "URL", env = "MERIDIAN_MANAGER_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+    /// Make a new journal first, and assert with it that no gang was ever started for one that was here
+    #[arg(long)]
+    pub init: bool,
+    /// With `--init`: the new journal takes the place of a lost one, and gangs may still run
+    #[arg(long, requires = "init")]
+    pub recover: bool,
+}
+
+/// The file: every setting but the two that must be said every time.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    data_dir: Option<PathBuf>,
+    listen: Option<SocketAddr>,
+    advertise: Vec<String>,
+    term: Option<String>,
+    term_min: Option<String>,
+    hold: Option<String>,
+    start_timeout: Option<String>,
+    residency: Option<Residency>,
+    jurisdiction: Option<String>,
+    agent_certificate_lifetime: Option<String>,
+    log_format: Option<String>,
+    otlp_endpoint: Option<String>,
+}
+
+/// Everything decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    pub(super) data_dir: PathBuf,
+    pub(super) listen: SocketAddr,
+    pub(super) names: Vec<String>,
+    pub(super) term: Millis,
+    pub(super) term_min: Millis,
+    pub(super) hold: Millis,
+    pub(super) start_timeout: Millis,
+    pub(super) residency_required: bool,
+    pub(super) jurisdiction: Option<Jurisdiction>,
+    pub(super) agent_certificate_lifetime: Millis,
+    pub(super) log_format: Format,
+    pub(super) otlp_endpoint: Option<String>,
+    pub(super) init: bool,
+    pub(super) recover: bool,
+}
+
+impl Settings {
+    pub(super) fn resolve(args: ManagerArgs) -> Result<Self, Error> {
+        let ManagerArgs {
+            config,
+            data_dir,
+            listen,
+            advertise,
+            term,
+            term_min,
+            hold,
+            start_timeout,
+            residency,
+            jurisdiction,
+            agent_certificate_lifetime,
+            log_format,
+            otlp_endpoint,
+            init,
+            recover,
+        } = args;
+        let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let log_format = match (log_format, file.log_format) {
+            (Some(format), _) => format,
+            (None, Some(text)) => text.parse().map_err(|what| Error::Invalid { flag: "log-format", what })?,
+            (None, None) => Format::default(),
+        };
+        let listen = listen.or(file.listen).unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("a constant address"));
+        let advertise = if advertise.is_empty() { file.advertise } else { advertise };
+        let pick = |flag, said: Option<String>, filed: Option<String>, default| said.or(filed).map_or(Ok(default), |text| duration(flag, &text));
+        let lifetime = pick("agent-certificate-lifetime", agent_certificate_lifetime, file.agent_certificate_lifetime, AGENT_LIFETIME)?;
+        let why = "it says where the journal, the authorities and the users are kept";
+        let settings = Self {
+            data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing { flag: "data-dir", why })?,
+            listen,
+            names: names(listen.ip(), advertise),
+            term: pick("term", term, file.term, lease::TERM_DEFAULT)?,
+            term_min: pick("term-min", term_min, file.term_min, lease::TERM_MIN_DEFAULT)?,
+            hold: pick("hold", hold, file.hold, Millis::secs(60))?,
+            start_timeout: pick("start-timeout", start_timeout, file.start_timeout, Millis::mins(10))?,
+            residency_required: residency.or(file.residency) == Some(Residency::Required),
+            jurisdiction: jurisdiction.or(file.jurisdiction).map(Jurisdiction::new),
+            agent_certificate_lifetime: lifetime,
+            log_format,
+            otlp_endpoint: otlp_endpoint.or(file.otlp_endpoint),
+            init,
+            recover,
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    /// Whether the numbers of the leases fit, and what else can't be seen from one setting alone.
+    fn check(&self) -> Result<(), Error> {
+        let invalid = |flag, what| Err(Error::Invalid { flag, what });
+        if let Err(what) = lease::fits(self.term_min, self.term_min) {
+            return invalid("term-min", what);
+        }
+        if let Err(what) = lease::fits(self.term, self.term_min) {
+            return invalid("term", what);
+        }
+        if self.term > lease::TERM_MAX {
+            return invalid("term", format!("`{}` is longer than the longest lease term, {}", self.term, lease::TERM_MAX));
+        }
+        if self.agent_certificate_lifetime < LIFETIME_MIN {
+            return invalid("agent-certificate-lifetime", format!("`{}` is shorter than {LIFETIME_MIN}", self.agent_certificate_lifetime));
+        }
+        if self.recover && !self.init {
+            return invalid("recover", "it says what a new journal takes the place of: give `--init` with it".into());
+        }
+        Ok(())
+    }
+
+    /// Where people and agents find this manager, once it listens at `port`.
+    pub(super) fn url(&self, port: u16) -> String {
+        let name = self.names.first().map_or("localhost", String::as_str);
+        match name.parse::<IpAddr>() {
+            Ok(IpAddr::V6(address)) => format!("https://[{address}]:{port}"),
+            _ => format!("https://{name}:{port}"),
+        }
+    }
+}
+
+/// Names for the certificate: what is advertised, and what reaches it from this machine in any case.
+fn names(listen: IpAddr, advertise: Vec<String>) -> Vec<String> {
+    let mut names: Vec<String> = advertise.into_iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    if !listen.is_unspecified() {
+        names.push(listen.to_string());
+    }
+    if listen.is_unspecified() || listen.is_loopback() {
+        names.extend(["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()]);
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    names
+}
+
+fn duration(flag: &'static str, text: &str) -> Result<Millis, Error> {
+    let parsed = text.trim().parse::<jiff::SignedDuration>().ok().and_then(|d| u64::try_from(d.as_millis()).ok()).map(Millis);
+    match parsed {
+        Some(millis) if millis > Millis(0) && millis <= DURATION_MAX => Ok(millis),
+        _ => {
+            Err(Error::Invalid { flag, what: format!("`{text}` is not a duration of up to a year; write a number with a unit, such as `90s`, `15m` or `2h`") })
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<File, Error> {
+    let failed = |source| Error::Read { path: path.to_owned(), source };
+    let shape = |reason: String| Error::Shape { path: path.to_owned(), reason };
+    if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
+        return Err(shape(format!("it is larger than {FILE_BYTES_MAX} bytes")));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    if text.trim().is_empty() {
+        return Ok(File::default());
+    }
+    serde_saphyr::from_str(&text).map_err(|error| shape(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args() -> ManagerArgs {
+        ManagerArgs { data_dir: Some("data".into()), ..ManagerArgs::default() }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("manager.yaml");
+        std::fs::write(&path, "data-dir: filed\nterm: 20m\nresidency: required\nadvertise: [manager.example]\nlog-format: json\n").unwrap();
+        let settings = Settings::resolve(ManagerArgs { config: Some(path.clone()), term: Some("30m".into()), ..args() }).unwrap();
+        assert_eq!((settings.data_dir, settings.term, settings.term_min), ("data".into(), Millis::mins(30), lease::TERM_MIN_DEFAULT));
+        assert!(settings.residency_required && settings.log_format == Format::Json);
+        assert_eq!(settings.names, ["manager.example", "127.0.0.1", "localhost", "::1"]);
+        std::fs::write(&path, "data-dir: x\nterms: 20m\n").unwrap();
+        let error = Settings::resolve(ManagerArgs { config: Some(path), ..args() }).unwrap_err().to_string();
+        assert!(error.contains("terms") && error.contains("manager.yaml"), "{error}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said_in_words() {
+        let error = |args: ManagerArgs| Settings::resolve(args).unwrap_err().to_string();
+        assert!(error(ManagerArgs::default()).contains("MERIDIAN_MANAGER_DATA_DIR"));
+        assert!(error(ManagerArgs { term: Some("fifteen".into()), ..args() }).contains("`fifteen` is not a duration"));
+        assert!(error(ManagerArgs { term: Some("30s".into()), ..args() }).contains("--term-min"));
+        assert!(error(ManagerArgs { term_min: Some("4s".into()), ..args() }).contains("too short"));
+        assert!(error(ManagerArgs { agent_certificate_lifetime: Some("1s".into()), ..args() }).contains("shorter"));
+        assert!(error(ManagerArgs { recover: true, ..args() }).contains("--init"));
+        let demo = ManagerArgs { term: Some("8s".into()), term_min: Some("8s".into()), ..args() };
+        assert_eq!(Settings::resolve(demo).unwrap().term, Millis::secs(8));
+    }
+
+    #[test]
+    fn the_url_has_the_first_name() {
+        let at = |listen: &str, advertise: &[&str]| {
+            let advertise = advertise.iter().map(|n| (*n).to_owned()).collect();
+            Settings::resolve(ManagerArgs { listen: Some(listen.parse().unwrap()), advertise, ..args() }).unwrap().url(7443)
+        };
+        assert_eq!(at("0.0.0.0:0", &["manager.example"]), "https://manager.example:7443");
+        assert_eq!(at("0.0.0.0:0", &[]), "https://localhost:7443");
+        assert_eq!(at("[::1]:0", &[]), "https://[::1]:7443");
+    }
+}

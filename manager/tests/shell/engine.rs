@@ -1,0 +1,142 @@
+//! The engine where nothing fails: a gang's way through it, readers, watchers and parked polls.
+
+use crate::rig::{DEADLINE, Rig, Worker, delete, job, put, submit, until};
+use meridian_manager::engine::{Event, Gone};
+use meridian_manager::journal::AuditNumber;
+use meridian_manager_core::input::{Actor, Input, Key, Operator, Reply};
+use meridian_objects::Kind;
+use meridian_shared::ids::RecordNumber;
+use meridian_shared::protocol::{Lane, SyncAnswer};
+
+#[tokio::test]
+async fn a_gang_goes_through_to_its_end() {
+    let rig = Rig::new().await;
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    let uid = submit(&rig.handle, "one").await.unwrap();
+    worker.until(&rig.handle, "running", |_| rig.state_of("one").as_deref() == Some("Running")).await;
+    let running = rig.job("one").unwrap();
+    assert_eq!(running.value["status"]["meridian"]["cluster"], "eu");
+    assert_eq!(running.value["metadata"]["uid"], uid.to_string());
+    assert_eq!(running.value["spec"]["template"]["spec"]["containers"][0]["image"], "i", "the whole job is there");
+    assert_eq!(worker.runs.len(), 1);
+    let why = rig.handle.explain("default", "one").await.unwrap();
+    assert_eq!((why["state"].as_str(), why["clusters"][0]["verdict"].as_str()), (Some("Running"), Some("running")));
+    assert!(rig.handle.explain("default", "two").await.is_none());
+
+    worker.finish();
+    worker.until(&rig.handle, "finished", |_| rig.state_of("one").as_deref() == Some("Finished")).await;
+    assert_eq!(rig.job("one").unwrap().value["status"]["conditions"][0]["type"], "Complete");
+    let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None);
+    assert_eq!(workloads[0].value["status"]["meridian"]["history"][0]["cluster"], "eu");
+
+    // Statuses that count follow soon after.
+    let queue = Key::namespaced(Kind::LocalQueue, "default", "lq");
+    until("the queue's status", async || rig.handle.reads().get(&queue).unwrap().value["status"]["admittedWorkloads"] == 0).await;
+    let text = rig.handle.metrics().render();
+    for line in [
+        r#"meridian_submissions_total{result="accepted"} 1"#,
+        r#"meridian_workloads_dispatched_total{cluster="eu",cluster_queue="cq"} 1"#,
+        "meridian_grants_total 1",
+        "meridian_invariant_violations_total 0",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+    }
+    let (last, _) = rig.handle.journal().audit_head().unwrap().unwrap();
+    let mut verifier = meridian_manager_core::audit::Verifier::default();
+    let mut lines = 0;
+    let mut take = |_, line: &[u8]| {
+        lines += 1;
+        verifier.take(&serde_json::from_slice(line).unwrap()).map_err(|e| e.to_string())
+    };
+    rig.handle.journal().audit(AuditNumber(1), AuditNumber(last.0 + 1), &mut take).unwrap();
+    assert!(lines == last.0 && lines > 0);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_resumes_where_a_list_was_made() {
+    let rig = Rig::new().await;
+    rig.lay_out(&[]).await;
+    submit(&rig.handle, "a").await.unwrap();
+    let (jobs, version) = rig.handle.reads().list(Kind::Job, None, None);
+    assert_eq!(jobs.len(), 1);
+    let mut watch = rig.handle.reads().watch(version).unwrap();
+    submit(&rig.handle, "b").await.unwrap();
+    delete(&rig.handle, "a").await.unwrap();
+    put(&rig.handle, vec![job("b", 1)]).await.unwrap();
+    submit(&rig.handle, "c").await.unwrap();
+    let mut seen = Vec::new();
+    let mut last = version;
+    while seen.last() != Some(&(Event::Added, "c".to_owned())) {
+        let change = tokio::time::timeout(DEADLINE, watch.next()).await.expect("it comes").unwrap();
+        assert!(change.at >= last, "in the order of versions");
+        last = change.at;
+        if change.view.key.kind == Kind::Job && (seen.is_empty() || change.event != Event::Modified) {
+            assert_eq!(change.view.value["kind"], "Job");
+            assert!(change.view.value["spec"]["template"].is_object(), "also the last view has the whole job");
+            seen.push((change.event, change.view.key.name.to_string()));
+        }
+    }
+    let expect = [(Event::Added, "b"), (Event::Deleted, "a"), (Event::Added, "c")].map(|(event, name)| (event, name.to_owned()));
+    assert_eq!(seen, expect);
+    assert_eq!(rig.handle.reads().watch(RecordNumber(0)).map(drop), Ok(()), "everything is still in the ring");
+    let version = rig.handle.reads().version();
+    let (disk, clock, marks) = rig.stop().await;
+    let rig = Rig::open(disk, clock, marks);
+    rig.led().await;
+    assert_eq!(rig.handle.reads().watch(RecordNumber(version.0 - 1)).map(drop), Err(Gone), "another life's ring");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_parked_poll_is_woken_by_what_there_is_to_say() {
+    let rig = Rig::new().await;
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    worker.until(&rig.handle, "quiet", |w| w.refused == 0 && rig_knows(&rig)).await;
+    let cluster = "eu".into();
+    let mut parked = None;
+    // What is left to be said comes first; then there is nothing.
+    while parked.is_none() {
+        let request = worker.compose(Lane::Poll);
+        let (session, transmission) = (request.session, request.transmission);
+        let wake = rig.handle.wakes().listen(&cluster);
+        match rig.handle.ask(Input::Sync { cluster: cluster.clone(), request: Box::new(request), may_park: true }).await.unwrap() {
+            Reply::Park => parked = Some((session, transmission, wake)),
+            Reply::Sync(answer) => worker.land(answer),
+            other => panic!("{other:?}"),
+        }
+    }
+    let (session, transmission, mut wake) = parked.unwrap();
+    submit(&rig.handle, "one").await.unwrap();
+    tokio::time::timeout(DEADLINE, wake.woken()).await.expect("the offer wakes it");
+    match rig.handle.ask(Input::Unpark { cluster, session, transmission }).await.unwrap() {
+        Reply::Sync(answer) => match *answer {
+            SyncAnswer::Ok(ok) => assert_eq!(ok.commands.len(), 1),
+            SyncAnswer::Refused(why) => panic!("{why:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+    rig.stop().await;
+}
+
+fn rig_knows(rig: &Rig) -> bool {
+    let cluster = rig.handle.reads().get(&Key::global(Kind::Cluster, "eu"));
+    cluster.is_some_and(|view| view.value["status"]["state"] == "Connected")
+}
+
+#[tokio::test]
+async fn operators_are_answered_and_a_stopped_engine_says_so() {
+    let rig = Rig::new().await;
+    let handle = rig.handle.clone();
+    let recovery = handle.recovery().await;
+    assert_eq!((recovery["open"].as_bool(), recovery["awaited"].as_array().map(Vec::len)), (Some(false), Some(0)));
+    let rejected = handle.ask(Input::Operator { actor: Actor::user("a"), action: Operator::ConfirmRecovery }).await.unwrap();
+    assert!(matches!(rejected, Reply::Rejected(_)), "{rejected:?}");
+    assert!(handle.leading());
+    rig.stop().await;
+    assert!(!handle.leading());
+    assert_eq!(submit(&handle, "late").await.unwrap_err(), meridian_manager::engine::Unavailable::Stopping);
+    assert!(handle.recovery().await.is_null());
+}

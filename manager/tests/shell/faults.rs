@@ -1,0 +1,171 @@
+//! The engine on a disk that fails: what was acknowledged stays, what wasn't is never shown, and it goes on.
+
+use crate::rig::{DEADLINE, Rig, Worker, delete, put, submit, until};
+use meridian_manager::engine::{Error, Event, Unavailable};
+use meridian_manager::journal::{Batch, Journal, RedbJournal};
+use meridian_objects::Kind;
+use meridian_shared::ids::Leadership;
+use std::collections::BTreeSet;
+
+fn epoch(recovery: &serde_json::Value) -> u64 {
+    recovery["leadership"].as_str().unwrap().split('-').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn acknowledged_submissions_survive_a_power_loss_and_readers_never_saw_others() {
+    for (round, operations) in [0, 3, 10, 40, 90].into_iter().enumerate() {
+        let rig = Rig::new().await;
+        rig.lay_out(&[]).await;
+        let mut watch = rig.handle.reads().watch(rig.handle.reads().version()).unwrap();
+        rig.disk.power_off_after(operations);
+        let submits: Vec<_> = (0..200)
+            .map(|i| {
+                let handle = rig.handle.clone();
+                tokio::spawn(async move { submit(&handle, &format!("job-{i}")).await.map(|_| format!("job-{i}")) })
+            })
+            .collect();
+        let mut acknowledged = BTreeSet::new();
+        for submitted in submits {
+            acknowledged.extend(submitted.await.unwrap().ok());
+        }
+        let disk = rig.disk.crash();
+        let handle = rig.handle.clone();
+        let (disk, clock, _) = rig.die(disk).await;
+        // Whatever a watcher could have seen, it saw: the engine is gone.
+        let mut shown = BTreeSet::new();
+        while let Some(Ok(change)) = futures_now(watch.next()) {
+            if change.view.key.kind == Kind::Job && change.event == Event::Added {
+                shown.insert(change.view.key.name.to_string());
+            }
+        }
+        drop(handle);
+        let marks = std::sync::Arc::new(tempfile::tempdir().unwrap());
+        let rig = Rig::open(disk, clock, marks);
+        let (jobs, _) = rig.handle.reads().list(Kind::Job, None, None);
+        let durable: BTreeSet<String> = jobs.iter().map(|view| view.key.name.to_string()).collect();
+        assert!(acknowledged.is_subset(&durable), "round {round}: lost {:?}", acknowledged.difference(&durable));
+        assert!(shown.is_subset(&durable), "round {round}: shown and gone {:?}", shown.difference(&durable));
+        assert!(acknowledged.len() < 200 || operations > 0, "round {round}: the power went");
+        // It is asked to stop before it leads: nothing is left behind that vouches for it.
+        rig.stop().await;
+    }
+}
+
+/// The value of a future that is ready now.
+fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
+    futures::FutureExt::now_or_never(future)
+}
+
+#[tokio::test]
+async fn a_failed_commit_is_said_and_loses_nothing() {
+    let rig = Rig::new().await;
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    submit(&rig.handle, "runs").await.unwrap();
+    worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
+    let before = rig.handle.recovery().await;
+    let mut tried = 0;
+    // A heartbeat may take the failure for itself.
+    let mut failed = None;
+    until("a commit fails", async || {
+        tried += 1;
+        rig.disk.fail_syncs(1);
+        failed = submit(&rig.handle, &format!("tried-{tried}")).await.err();
+        failed == Some(Unavailable::NotCommitted)
+    })
+    .await;
+    // Repeating it is always right, whether or not it is durable.
+    let name = format!("tried-{tried}");
+    until("it goes on", async || submit(&rig.handle, &name).await.is_ok()).await;
+    assert_eq!(rig.state_of(&name).as_deref().map(|s| s != "Finished"), Some(true));
+    let after = rig.handle.recovery().await;
+    assert!(epoch(&after) > epoch(&before), "a higher epoch: {before} {after}");
+    assert_eq!(after["open"], false, "nobody else can have led: nothing is to be found out");
+    // The gang went on all the time, and its agent goes on with the new leadership.
+    assert_eq!(rig.state_of("runs").as_deref(), Some("Running"));
+    worker.until(&rig.handle, "the other runs too", |_| rig.state_of(&name).as_deref() == Some("Running")).await;
+    assert!(worker.runs.len() >= 2 && worker.starts == worker.runs.len(), "nothing was started twice");
+    worker.finish();
+    worker.until(&rig.handle, "finished", |_| rig.state_of("runs").as_deref() == Some("Finished")).await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
+    let rig = Rig::new().await;
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    for name in ["runs", "goes"] {
+        submit(&rig.handle, name).await.unwrap();
+    }
+    worker.until(&rig.handle, "running", |w| w.runs.len() == 2 && rig.state_of("runs").as_deref() == Some("Running")).await;
+    rig.disk.set_capacity(rig.disk.used_bytes());
+    let mut number = 0;
+    let mut acknowledged = Vec::new();
+    until("the disk is full", async || {
+        number += 1;
+        let mut large = crate::rig::job(&format!("large-{number}"), 1);
+        large["metadata"]["annotations"] = serde_json::json!({"a": "x".repeat(200_000)});
+        match put(&rig.handle, vec![large]).await {
+            Ok(_) => acknowledged.push(format!("large-{number}")),
+            Err(Unavailable::Full) => return true,
+            Err(Unavailable::NotCommitted | Unavailable::NotLeading) => {}
+            Err(other) => panic!("{other}"),
+        }
+        false
+    })
+    .await;
+    let full = rig.handle.recovery().await;
+    assert_eq!(full["open"], false);
+    // Ends and deletions are taken.
+    until("a deletion", async || delete(&rig.handle, "goes").await.is_ok()).await;
+    worker.until(&rig.handle, "it was stopped", |w| w.runs.len() == 1 && rig.job("goes").is_none()).await;
+    worker.finish();
+    worker.until(&rig.handle, "finished", |_| rig.state_of("runs").as_deref() == Some("Finished")).await;
+    for _ in 0..50 {
+        let refused = submit(&rig.handle, "more").await;
+        assert!(refused.is_err() || acknowledged.is_empty(), "{refused:?}");
+    }
+    let still = rig.handle.recovery().await;
+    assert_eq!(still["open"], false);
+    assert!(epoch(&still) <= epoch(&full) + 3, "it doesn't go round: {full} {still}");
+    for name in &acknowledged {
+        assert!(rig.job(name).is_some(), "{name} was acknowledged");
+    }
+    rig.disk.set_capacity(u64::MAX);
+    until("there is space again", async || submit(&rig.handle, "more").await.is_ok()).await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_was_taken_away_silences_the_engine() {
+    let rig = Rig::new().await;
+    rig.lay_out(&[]).await;
+    rig.disk.attach_elsewhere();
+    // From now on every write fails, and so does every reload: it is silent, and waits to be stopped.
+    until("silence", async || submit(&rig.handle, "x").await.is_err() && !rig.handle.leading()).await;
+    let disk = rig.disk.clone();
+    rig.die(disk).await;
+}
+
+#[tokio::test]
+async fn a_foreign_writer_ends_the_engine() {
+    let rig = Rig::new().await;
+    rig.lay_out(&[]).await;
+    // A filesystem whose locks lie lets a second manager in.
+    rig.disk.break_lock();
+    let mut second = RedbJournal::open_on(rig.disk.clone()).unwrap();
+    let leadership = Leadership { epoch: second.leadership().epoch + 1, id: 99 };
+    let led = Batch { records: vec![b"{}".to_vec()], ..Batch::new(leadership, second.last()) };
+    second.commit(&led).unwrap();
+    drop(second);
+    rig.disk.fail_syncs(1);
+    let ended = rig.running.ended();
+    until("it ends", async || submit(&rig.handle, "x").await == Err(Unavailable::Stopping)).await;
+    tokio::time::timeout(DEADLINE, ended.cancelled()).await.expect("others are told");
+    assert!(!rig.handle.leading());
+    let running = rig.running;
+    let result = tokio::task::spawn_blocking(move || running.stop()).await.unwrap();
+    // What two writers leave of a store may be beyond reading; either way this one is over.
+    assert!(matches!(result, Err(Error::Foreign | Error::Journal(_))), "{result:?}");
+}

@@ -1,0 +1,241 @@
+//! Agents over the real link: join with a token that an operator minted, sync, park, renew, and hand over logs.
+
+use crate::rig::{DEADLINE, Rig, Worker, submit};
+use futures::StreamExt;
+use meridian_agent::identity::{Error, Identity, Keeper, join};
+use meridian_manager::agents::{self, LogRelay, NoLog, SYNC_PATH};
+use meridian_manager::tls::listener::Settings;
+use meridian_manager::tls::{Authorities, TlsListener, serve, token};
+use meridian_manager_core::input::{Actor, Change, Input, Key, Operator, Reply};
+use meridian_objects::Kind;
+use meridian_shared::identity::JoinToken;
+use meridian_shared::ids::Uid;
+use meridian_shared::logs::{LogRefusal, LogRequest, REQUESTS_PATH, answer_path};
+use meridian_shared::protocol::{BODY_BYTES_MAX, Lane, SyncAnswer, SyncRequest};
+use meridian_shared::time::{Millis, Wall};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A manager's agents' side: engine, routes and port.
+struct Port {
+    rig: Rig,
+    url: String,
+    authorities: Arc<Authorities>,
+    relay: LogRelay,
+    stop: CancellationToken,
+    served: JoinHandle<()>,
+    dir: tempfile::TempDir,
+}
+
+impl Port {
+    async fn open(poll: Millis) -> Self {
+        let rig = Rig::new().await;
+        rig.lay_out(&[]).await;
+        let dir = tempfile::tempdir().unwrap();
+        let now = Wall(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().try_into().unwrap());
+        let authorities = Arc::new(Authorities::load_or_create(&dir.path().join("manager"), now).unwrap());
+        let tls = Settings::new(authorities.server_tls(&["127.0.0.1".to_owned()], now).unwrap().config);
+        let listener = TlsListener::start(TcpListener::bind("127.0.0.1:0").await.unwrap(), tls).unwrap();
+        let url = format!("https://127.0.0.1:{}", listener.addr().port());
+        let (relay, stop) = (LogRelay::default(), CancellationToken::new());
+        let router = agents::router(agents::Parts {
+            engine: rig.handle.clone(),
+            authorities: authorities.clone(),
+            relay: relay.clone(),
+            poll,
+            certificate_lifetime: Millis::mins(10),
+            stop: stop.clone(),
+        });
+        let served = tokio::spawn(serve(listener, router, stop.clone()));
+        Self { rig, url, authorities, relay, stop, served, dir }
+    }
+
+    async fn mint(&self, cluster: &str, random: u8) -> JoinToken {
+        let (token, hash) = token::mint([random; 32]);
+        let (region, jurisdiction) = ("europe-west4".into(), "EU".into());
+        let action = Operator::MintToken { hash: hash.to_string(), cluster: cluster.into(), region, jurisdiction, ttl: Millis::mins(5), replace: false };
+        let reply = self.rig.handle.ask(Input::Operator { actor: Actor::user("admin"), action }).await.unwrap();
+        assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+        token
+    }
+
+    async fn join(&self, token: &JoinToken, name: &str) -> Result<Identity, Error> {
+        join(&self.url, token, self.authorities.ca_pin(), None, &self.dir.path().join(name)).await
+    }
+
+    /// An agent that has joined, and its client.
+    async fn agent(&self, cluster: &str, random: u8) -> (Worker, reqwest::Client) {
+        let identity = self.join(&self.mint(cluster, random).await, cluster).await.unwrap();
+        (Worker::new(cluster, u128::from(random), 4, self.rig.clock.clone()), identity.http_client().unwrap())
+    }
+
+    async fn sync(&self, client: &reqwest::Client, request: &SyncRequest) -> (u16, Option<Box<SyncAnswer>>) {
+        let sending = client.post(format!("{}{SYNC_PATH}", self.url)).json(request).timeout(DEADLINE).send();
+        let response = sending.await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.bytes().await.unwrap();
+        (status, serde_json::from_slice(&body).ok())
+    }
+
+    async fn exchange(&self, worker: &mut Worker, client: &reqwest::Client) {
+        let request = worker.compose(Lane::News);
+        let (status, answer) = self.sync(client, &request).await;
+        worker.land(answer.unwrap_or_else(|| panic!("status {status}")));
+    }
+
+    async fn close(self) {
+        self.stop.cancel();
+        tokio::time::timeout(DEADLINE, self.served).await.expect("it ends").unwrap();
+        self.rig.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_joins_runs_a_gang_and_renews() {
+    let port = Port::open(Millis::secs(5)).await;
+    let (mut worker, client) = port.agent("eu", 1).await;
+    submit(&port.rig.handle, "one").await.unwrap();
+    while port.rig.state_of("one").as_deref() != Some("Running") {
+        port.exchange(&mut worker, &client).await;
+    }
+    let keeper = Keeper::open(&port.dir.path().join("eu")).unwrap();
+    keeper.renew(&client).await.unwrap();
+    assert_eq!((keeper.current().cluster.as_str(), keeper.current().jurisdiction.as_str()), ("eu", "EU"));
+    let client = keeper.current().http_client().unwrap();
+    worker.finish();
+    while port.rig.state_of("one").as_deref() != Some("Finished") {
+        port.exchange(&mut worker, &client).await;
+    }
+    let text = port.rig.handle.metrics().render();
+    assert!(text.contains(r#"meridian_certificates_issued_total{kind="renew"} 1"#), "{text}");
+    assert!(text.contains(r#"meridian_sync_requests_total{cluster="eu",lane="news"}"#), "{text}");
+    port.close().await;
+}
+
+#[tokio::test]
+async fn a_token_is_for_one_key_and_a_removed_cluster_is_out() {
+    let port = Port::open(Millis::secs(5)).await;
+    let token = port.mint("eu", 1).await;
+    let first = port.join(&token, "first").await.unwrap();
+    assert_eq!(first.region.as_str(), "europe-west4");
+    let error = port.join(&token, "second").await.unwrap_err();
+    assert!(matches!(error, Error::Refused { status: 403, .. }) && error.to_string().contains("used"), "{error}");
+    let unknown = token::mint([9; 32]).0;
+    assert!(matches!(port.join(&unknown, "third").await.unwrap_err(), Error::Refused { status: 403, .. }));
+
+    let key = Key::global(Kind::Cluster, "eu");
+    port.rig.handle.ask(crate::rig::write(vec![Change::Delete { key, uid: None }])).await.unwrap();
+    let keeper = Keeper::open(&port.dir.path().join("first")).unwrap();
+    let error = keeper.renew(&first.http_client().unwrap()).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { status: 403, .. }) && error.to_string().contains("removed"), "{error}");
+    port.close().await;
+}
+
+#[tokio::test]
+async fn the_same_key_may_ask_again_with_its_token() {
+    let port = Port::open(Millis::secs(5)).await;
+    let token = port.mint("eu", 1).await;
+    // The first answer is lost: the agent has kept its key, but no identity.
+    let dir = port.dir.path().join("lost");
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    let kept = dir.join("joining.key");
+    let keep = || {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(&kept, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&kept, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    keep();
+    port.join(&token, "lost").await.unwrap();
+    std::fs::remove_file(dir.join("identity.json")).unwrap();
+    keep();
+    assert_eq!(port.join(&token, "lost").await.unwrap().cluster.as_str(), "eu");
+    port.close().await;
+}
+
+#[tokio::test]
+async fn polls_are_parked_woken_and_replaced_and_end_by_themselves() {
+    let port = Port::open(Millis(300)).await;
+    let (mut worker, client) = port.agent("eu", 1).await;
+    let long = Port::open(Millis::mins(10)).await;
+    // One that ends by itself.
+    for _ in 0..4 {
+        port.exchange(&mut worker, &client).await;
+    }
+    let request = worker.compose(Lane::Poll);
+    let (status, answer) = port.sync(&client, &request).await;
+    assert_eq!(status, 200);
+    worker.land(answer.unwrap());
+
+    let (mut worker, client) = long.agent("eu", 2).await;
+    for _ in 0..4 {
+        long.exchange(&mut worker, &client).await;
+    }
+    let long = Arc::new(long);
+    let park = |request: SyncRequest| {
+        let (long, client) = (Arc::clone(&long), client.clone());
+        tokio::spawn(async move { long.sync(&client, &request).await })
+    };
+    let (first, second) = (park(worker.compose(Lane::Poll)), park(worker.compose(Lane::Poll)));
+    // Whichever came later is parked in place of the other.
+    let (ended, parked) = futures::future::select(first, second).await.factor_first();
+    assert_eq!(ended.unwrap().0, 503, "one poll per agent is parked");
+    submit(&long.rig.handle, "one").await.unwrap();
+    let (status, answer) = tokio::time::timeout(DEADLINE, parked).await.expect("the offer wakes it").unwrap();
+    assert_eq!(status, 200);
+    let Some(SyncAnswer::Ok(answer)) = answer.map(|a| *a) else { panic!("refused") };
+    assert!(!answer.commands.is_empty());
+    port.close().await;
+    long.stop.cancel();
+}
+
+#[tokio::test]
+async fn a_stranger_and_a_flood_are_refused() {
+    let port = Port::open(Millis::secs(5)).await;
+    let (mut worker, client) = port.agent("eu", 1).await;
+    let ca = reqwest::Certificate::from_pem(port.authorities.server_ca_pem().as_bytes()).unwrap();
+    let stranger = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
+    let request = worker.compose(Lane::News);
+    assert_eq!(port.sync(&stranger, &request).await.0, 401);
+    let send = |body: Vec<u8>| client.post(format!("{}{SYNC_PATH}", port.url)).body(body).timeout(DEADLINE).send();
+    assert_eq!(send(b"{".to_vec()).await.unwrap().status(), 400);
+    let large = send(vec![b' '; BODY_BYTES_MAX + 1]).await;
+    assert!(large.is_err() || large.unwrap().status() == 413);
+    port.exchange(&mut worker, &client).await;
+    port.close().await;
+}
+
+#[tokio::test]
+async fn logs_come_from_the_agent_that_has_them() {
+    let port = Port::open(Millis::secs(5)).await;
+    let (_, client) = port.agent("eu", 1).await;
+    let (_, other) = port.agent("us", 2).await;
+    let asked = LogRequest { id: 0, uid: Uid(1), fence: None, pod: None, follow: true, tail_lines: None };
+    let list = async |client: &reqwest::Client| -> Vec<LogRequest> {
+        client.get(format!("{}{REQUESTS_PATH}", port.url)).timeout(DEADLINE).send().await.unwrap().json().await.unwrap()
+    };
+    let stream = port.relay.open(&"eu".into(), asked.clone());
+    let shown = list(&client).await;
+    assert_eq!((shown.len(), shown[0].uid, shown[0].follow), (1, Uid(1), true));
+    let path = format!("{}{}", port.url, answer_path(shown[0].id));
+    assert_eq!(other.post(&path).body("forged").send().await.unwrap().status(), 410);
+    let chunks = futures::stream::iter(["one\n", "two\n"].map(Ok::<_, std::io::Error>));
+    let posting = client.post(&path).header("content-type", "application/octet-stream").body(reqwest::Body::wrap_stream(chunks)).send();
+    let (status, text) = tokio::join!(posting, stream.fold(String::new(), async |text, piece| text + std::str::from_utf8(&piece).unwrap()));
+    assert_eq!((status.unwrap().status().as_u16(), text.as_str()), (204, "one\ntwo\n"));
+
+    // A refusal is an error to who waits for the beginning.
+    let begun = tokio::spawn({
+        let relay = port.relay.clone();
+        async move { relay.begin(&"eu".into(), asked).await.map(drop) }
+    });
+    let id = list(&client).await[0].id;
+    let refusal = LogRefusal { message: "no such run\u{1b}[2J".into() };
+    let posted = client.post(format!("{}{}", port.url, answer_path(id))).json(&refusal).send().await.unwrap();
+    assert_eq!(posted.status(), 204);
+    assert_eq!(begun.await.unwrap(), Err(NoLog::Refused("no such run [2J".into())));
+    port.close().await;
+}

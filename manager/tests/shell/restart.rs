@@ -1,0 +1,105 @@
+//! Starts: the short cut where the journal is shown to be the one that was left, the wait and recovery where it isn't.
+
+use crate::rig::{FastClock, Rig, Worker, put, submit, until};
+use meridian_manager::engine::Unavailable;
+use meridian_manager::journal::{Journal, RedbJournal};
+use meridian_objects::Kind;
+use serde_json::json;
+use std::sync::Arc;
+
+#[tokio::test]
+async fn a_restart_with_its_mark_takes_the_short_cut() {
+    let rig = Rig::new().await;
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    submit(&rig.handle, "runs").await.unwrap();
+    worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
+    let (disk, clock, marks) = rig.stop().await;
+    let rig = Rig::open(disk, clock, marks);
+    rig.led().await;
+    let recovery = rig.handle.recovery().await;
+    assert_eq!(recovery["open"], false, "{recovery}");
+    assert!(rig.handle.metrics().render().lines().any(|l| l == "meridian_recoveries_total 0"));
+    assert_eq!(rig.state_of("runs").as_deref(), Some("Running"));
+    submit(&rig.handle, "next").await.unwrap();
+    worker.until(&rig.handle, "the next runs", |_| rig.state_of("next").as_deref() == Some("Running")).await;
+    assert_eq!((worker.runs.len(), worker.starts), (2, 2), "nothing was stopped or started twice");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_without_a_mark_waits_and_recovers() {
+    let rig = Rig::with_clock(FastClock::of(4)).await;
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    submit(&rig.handle, "runs").await.unwrap();
+    worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
+    // It was killed in the middle: the page cache lives on, and somebody has cleared the shared memory.
+    let disk = rig.disk.kill();
+    let (disk, clock, _) = rig.die(disk).await;
+    let rig = Rig::open(disk, clock, Arc::new(tempfile::tempdir().unwrap()));
+    assert_eq!(submit(&rig.handle, "early").await.unwrap_err(), Unavailable::NotLeading);
+    assert!(rig.job("runs").is_some(), "what is committed can be read meanwhile");
+    rig.led().await;
+    let recovery = rig.handle.recovery().await;
+    assert_eq!((recovery["open"].as_bool(), recovery["awaited"][0].as_str()), (Some(true), Some("eu")), "{recovery}");
+    worker.exchange(&rig.handle).await.unwrap();
+    let mut open = true;
+    until("recovery ends", async || {
+        let _ = worker.exchange(&rig.handle).await;
+        open = rig.handle.recovery().await["open"] != false;
+        !open
+    })
+    .await;
+    assert_eq!(rig.state_of("runs").as_deref(), Some("Running"));
+    assert_eq!((worker.runs.len(), worker.starts), (1, 1));
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_start_that_was_stopped_while_it_waited_vouches_for_nothing() {
+    let rig = Rig::with_clock(FastClock::of(4)).await;
+    rig.lay_out(&["eu"]).await;
+    let disk = rig.disk.kill();
+    let (disk, clock, _) = rig.die(disk).await;
+    let marks = Arc::new(tempfile::tempdir().unwrap());
+    let rig = Rig::open(disk, clock, marks);
+    let (disk, clock, marks) = rig.stop().await;
+    let rig = Rig::open(disk, clock, marks);
+    assert_eq!(submit(&rig.handle, "early").await.unwrap_err(), Unavailable::NotLeading, "it waits as the one before would have");
+    rig.led().await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_and_the_records_after_it_give_the_same_world() {
+    let rig = Rig::new().await;
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    submit(&rig.handle, "runs").await.unwrap();
+    worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
+    // Objects are in their records as a whole, so these make the journal long enough soon.
+    for round in 0..180 {
+        let annotations = json!({"round": round.to_string(), "text": "x".repeat(200_000)});
+        let class = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "large", "annotations": annotations}, "value": 1});
+        put(&rig.handle, vec![class]).await.unwrap();
+    }
+    submit(&rig.handle, "after").await.unwrap();
+    worker.until(&rig.handle, "both run", |_| rig.state_of("after").as_deref() == Some("Running")).await;
+    let all = |rig: &Rig| -> Vec<_> {
+        let kinds = [Kind::Job, Kind::Workload, Kind::WorkloadPriorityClass];
+        kinds.into_iter().flat_map(|kind| rig.handle.reads().list(kind, None, None).0).map(|v| (v.key.clone(), v.version, v.value.clone())).collect()
+    };
+    let before = all(&rig);
+    let (disk, clock, marks) = rig.stop().await;
+    let journal = RedbJournal::open_on(disk.clone()).unwrap();
+    let snapshot = journal.snapshot().unwrap().expect("there was enough for one");
+    assert!(snapshot.through < journal.last(), "and records came after it");
+    drop(journal);
+    let rig = Rig::open(disk.kill(), clock, marks);
+    assert_eq!(before, all(&rig));
+    rig.led().await;
+    worker.finish();
+    worker.until(&rig.handle, "finished", |_| rig.state_of("runs").as_deref() == Some("Finished")).await;
+    rig.stop().await;
+}

@@ -1,0 +1,145 @@
+//! Runs the simulation by hand: any seeds, one seed with its trace, fresh random ones, or the planted bugs.
+//!
+//! `cargo run -p meridian-tests --release --bin sim -- --seeds 0..10000`
+
+use anyhow::{Context, bail};
+use meridian_shared::planted::Bug;
+use meridian_tests::sim::counters::Counters;
+use meridian_tests::sim::plan::Plan;
+use meridian_tests::sim::planted::{SEEDS_MAX, hunt};
+use meridian_tests::sim::trace::Keep;
+use meridian_tests::sim::{Report, run};
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+const TAIL_LINES: usize = 150;
+const USAGE: &str = "sim (--seeds A..B | --seed N [--trace] [--bug NAME] | --random N | --minutes M | --planted all|NAME) [--calm] [--keep-going]";
+
+#[derive(Default)]
+struct Args {
+    seeds: Option<(u64, u64)>,
+    seed: Option<u64>,
+    trace: bool,
+    random: Option<u64>,
+    minutes: Option<u64>,
+    planted: Option<String>,
+    bug: Option<Bug>,
+    calm: bool,
+    keep_going: bool,
+}
+
+fn bug(name: &str) -> anyhow::Result<Bug> {
+    Bug::ALL.iter().copied().find(|b| format!("{b:?}") == name).with_context(|| format!("there is no planted bug `{name}`"))
+}
+
+fn parse() -> anyhow::Result<Args> {
+    let mut args = Args::default();
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().with_context(|| format!("`{word}` wants a value; {USAGE}"));
+        match word.as_str() {
+            "--seeds" => {
+                let text = value()?;
+                let (from, to) = text.split_once("..").context("write seeds as A..B")?;
+                args.seeds = Some((from.parse()?, to.parse()?));
+            }
+            "--seed" => args.seed = Some(value()?.parse()?),
+            "--trace" => args.trace = true,
+            "--random" => args.random = Some(value()?.parse()?),
+            "--minutes" => args.minutes = Some(value()?.parse()?),
+            "--planted" => args.planted = Some(value()?),
+            "--bug" => args.bug = Some(bug(&value()?)?),
+            "--calm" => args.calm = true,
+            "--keep-going" => args.keep_going = true,
+            _ => bail!("`{word}` is not known; {USAGE}"),
+        }
+    }
+    Ok(args)
+}
+
+fn plan(args: &Args, seed: u64) -> Plan {
+    match args.bug {
+        Some(bug) => Plan::hunting(seed, bug),
+        None if args.calm => Plan::calm(seed),
+        None => Plan::of(seed),
+    }
+}
+
+fn fresh() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_micros() as u64)
+}
+
+fn main() -> anyhow::Result<()> {
+    let args = parse()?;
+    let mut out = std::io::stdout().lock();
+    if let Some(which) = &args.planted {
+        let bugs: Vec<Bug> = if which == "all" { Bug::ALL.to_vec() } else { vec![bug(which)?] };
+        for bug in bugs {
+            let begun = Instant::now();
+            match hunt(bug, 1, SEEDS_MAX) {
+                Some((seeds, report)) => {
+                    let (_, broken) = report.broken.expect("a hunt ends with something broken");
+                    writeln!(out, "{bug:?}: {} after {seeds} seeds, {:.1} s: {}", broken.invariant, begun.elapsed().as_secs_f32(), broken.words)?;
+                }
+                None => writeln!(out, "{bug:?}: NOT FOUND in {SEEDS_MAX} seeds, {:.1} s", begun.elapsed().as_secs_f32())?,
+            }
+            out.flush()?;
+        }
+        return Ok(());
+    }
+    if let Some(seed) = args.seed {
+        let report = run(plan(&args, seed), if args.trace { Keep::All } else { Keep::Tail(TAIL_LINES) });
+        if args.trace || report.broken.is_some() {
+            write!(out, "{}", report.trace)?;
+        }
+        write!(out, "{}", report.counters)?;
+        writeln!(out, "{} virtual ms; {:?}", report.virtual_ms, report.broken)?;
+        return Ok(());
+    }
+    many(&args, &mut out)
+}
+
+fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let end = args.minutes.map(|m| begun + Duration::from_secs(60 * m));
+    let (from, to) = match (args.seeds, args.random) {
+        (Some(range), _) => range,
+        (None, Some(n)) => {
+            let from = fresh();
+            (from, from + n)
+        }
+        (None, None) if end.is_some() => (fresh(), u64::MAX),
+        (None, None) => bail!("{USAGE}"),
+    };
+    let mut counters = Counters::default();
+    let (mut ran, mut failed) = (0_u64, 0_u64);
+    let mut virtual_ms = 0;
+    for seed in from..to {
+        if end.is_some_and(|end| Instant::now() > end) {
+            break;
+        }
+        let report = run(plan(args, seed), Keep::Nothing);
+        ran += 1;
+        virtual_ms += report.virtual_ms;
+        counters.merge(&report.counters);
+        if report.broken.is_some() {
+            failed += 1;
+            tell(args, out, &report)?;
+            if !args.keep_going {
+                break;
+            }
+        }
+    }
+    write!(out, "{counters}")?;
+    writeln!(out, "{ran} seeds from {from}, {failed} failed, {} s of virtual time in {:.1} s", virtual_ms / 1_000, begun.elapsed().as_secs_f32())?;
+    if failed > 0 { bail!("{failed} seeds failed") } else { Ok(()) }
+}
+
+fn tell(args: &Args, out: &mut impl Write, report: &Report) -> anyhow::Result<()> {
+    let (at, broken) = report.broken.as_ref().expect("only failures are told");
+    writeln!(out, "seed {}: {} at {} ms: {}", report.seed, broken.invariant, at, broken.words)?;
+    if !args.keep_going {
+        write!(out, "{}", run(plan(args, report.seed), Keep::Tail(TAIL_LINES)).trace)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! What a run exercised. A run that grants nothing proves nothing.
+
+use meridian_manager_core::Counts;
+use meridian_manager_core::record::Record;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Counts by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters(BTreeMap<&'static str, u64>);
+
+impl Counters {
+    /// One more of `name`.
+    pub fn one(&mut self, name: &'static str) {
+        self.add(name, 1);
+    }
+
+    /// `n` more of `name`.
+    pub fn add(&mut self, name: &'static str, n: u64) {
+        *self.0.entry(name).or_insert(0) += n;
+    }
+
+    /// One more of what a record says.
+    pub fn record(&mut self, record: &Record) {
+        let name = match record {
+            Record::Led { .. } => "leaderships",
+            Record::RecoveryClosed { .. } => "recoveries closed",
+            Record::RulesDoubted { .. } => "rules doubted",
+            Record::SessionOpened { .. } => "sessions",
+            Record::Offered { .. } => "offers",
+            Record::Waited { .. } => "waits at a provider",
+            Record::Held { .. } => "holds",
+            Record::Refused { .. } => "refusals",
+            Record::Expired { .. } => "holds expired",
+            Record::Withdrawn { .. } => "withdraws",
+            Record::Granted { .. } => "grants",
+            Record::Running { .. } => "runs",
+            Record::StopOrdered { .. } => "stops ordered",
+            Record::Ended { .. } => "ends",
+            Record::GrantRefused { .. } => "grants refused",
+            Record::Lapsed { .. } => "lapses",
+            Record::DeclaredLost { .. } => "declared lost",
+            Record::Adopted { .. } => "adoptions",
+            Record::OrphanSeen { .. } => "orphans",
+            Record::OrphanGone { .. } => "orphans gone",
+            Record::Finished { .. } => "finished",
+            Record::Forgotten { .. } => "forgotten",
+            Record::Audited(_) => "audit lines",
+            _ => return,
+        };
+        self.one(name);
+    }
+
+    /// What a manager counted between two moments.
+    pub fn differences(&mut self, before: &Counts, after: &Counts) {
+        let pairs = [
+            ("late holds", before.late_holds, after.late_holds),
+            ("residency stops", before.residency_stops, after.residency_stops),
+            ("digests differing", before.digest_mismatches, after.digest_mismatches),
+            ("renewals", before.renewals, after.renewals),
+            ("denials", before.denials, after.denials),
+            ("illegal messages", before.illegal, after.illegal),
+        ];
+        for (name, before, after) in pairs {
+            if after > before {
+                self.add(name, after - before);
+            }
+        }
+    }
+
+    /// How many.
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Self) {
+        for (name, n) in &other.0 {
+            self.add(name, *n);
+        }
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, n) in &self.0 {
+            writeln!(f, "{n:>9} {name}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! An agent that lies: it may harm only itself.
+//!
+//! It claims room that it hasn't, holds without room, reports other clusters' workloads with fences of its own making,
+//! ends what isn't its, follows leaderships that never were, sends absurd numbers, floods and stalls.
+
+use super::Sim;
+use meridian_shared::ids::{Fence, Leadership, OfferId, Uid};
+use meridian_shared::packing::Block;
+use meridian_shared::protocol::{Digest, End, EndResult, Event, Inventory, OnLoss, Run, SyncRequest};
+use meridian_shared::time::Millis;
+
+impl Sim {
+    /// Bends one request.
+    pub(super) fn lie(&mut self, a: usize, request: &mut SyncRequest) {
+        self.counters.one("lies");
+        // What it says of others it could only guess: here it guesses right, which is the worst.
+        let uids: Vec<Uid> = self.oracle.jobs.keys().copied().collect();
+        let chance = &mut self.chance.liar;
+        let uid = chance.pick(&uids).copied().unwrap_or(Uid(7));
+        let real = self.managers.iter().filter_map(|m| m.world.as_ref()).find_map(|w| w.state.workloads.get(&uid)).and_then(|w| w.fence);
+        let absurd = Fence { epoch: u64::MAX - 1, leadership: 1, counter: 1 };
+        let near = real.map(|f| Fence { counter: f.counter + 1, ..f }).unwrap_or(absurd);
+        let fence = *chance.pick(&[real.unwrap_or(absurd), near, absurd]).expect("not empty");
+        let offer = OfferId { epoch: fence.epoch, leadership: fence.leadership, counter: chance.below(50) };
+        match chance.below(16) {
+            0 => request.events.push(Event::Ended(End { uid, fence, result: EndResult::Succeeded, pod_failures: u32::MAX, ran: Millis(u64::MAX) })),
+            1 => request.events.push(Event::Ended(End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0) })),
+            2 => request.events.push(Event::Held { offer, uid }),
+            3 => request.events.push(Event::Running { uid, fence }),
+            4 => request.events.push(Event::Accepted { uid, fence }),
+            5 => request.follows = Some(Leadership { epoch: u64::MAX, id: chance.bits() }),
+            6 => {
+                let run = Run {
+                    uid,
+                    fence,
+                    offer,
+                    attempt: u32::MAX,
+                    running: true,
+                    stopping: chance.of_1000(500),
+                    term: Millis(u64::MAX),
+                    on_loss: OnLoss::Wait,
+                    spec: meridian_shared::ids::ContentHash(0),
+                    mac: None,
+                };
+                let inventory = request.inventory.get_or_insert_with(|| Inventory { for_leadership: request.follows, ..Inventory::default() });
+                inventory.runs.push(run);
+            }
+            7 => request.inventory = Some(Inventory { for_leadership: request.follows, ..Inventory::default() }),
+            8 => request.digest = Digest(chance.bits()),
+            9 => request.events_from = u64::MAX,
+            10 => (request.answered, request.commands_through) = (u64::MAX, u64::MAX),
+            11 => {
+                if let Some(capacity) = &mut request.capacity {
+                    for block in &mut capacity.blocks {
+                        block.nodes = u32::MAX;
+                        block.free.values_mut().for_each(|v| *v = i64::MAX);
+                        block.capacity.values_mut().for_each(|v| *v = i64::MAX);
+                    }
+                    capacity.blocks.push(Block { nodes: 3, ..Block::default() });
+                }
+            }
+            12 => request.transmission = 0,
+            13 => request.events.extend((0..1_000).map(|i| Event::Gone { offer: OfferId { counter: i, ..offer }, uid, expired: true })),
+            14 => request.session.counter = u64::MAX,
+            _ => {}
+        }
+        let last = request.events_from.saturating_add(request.events.len() as u64).saturating_sub(1);
+        request.events_last = request.events_last.max(last);
+        let _ = a;
+    }
+}

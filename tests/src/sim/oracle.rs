@@ -1,0 +1,403 @@
+//! The judge: sees everything, and says which promise was broken.
+//!
+//! It keeps its own books and never asks a core what is allowed: lease arithmetic, residency, quota and the rules of
+//! recovery are written here a second time, from the protocol's text.
+
+use super::people::GPU;
+use super::residency;
+use super::runner::Behaviour;
+use meridian_manager_core::input::{Key, Outcome};
+use meridian_manager_core::record::{Record, RecoveryStart};
+use meridian_manager_core::{State, Workload, World};
+use meridian_objects::Kind;
+use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
+use meridian_shared::protocol::{Command, OnLoss, SyncResponse};
+use meridian_shared::time::{Millis, Mono};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// Which.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub words: String,
+}
+
+/// Result of a check.
+pub type Verdict = Result<(), Broken>;
+
+pub(super) fn broken(invariant: &'static str, words: impl Into<String>) -> Verdict {
+    Err(Broken { invariant, words: words.into() })
+}
+
+/// A job as the simulation knows it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its queue.
+    pub queue: String,
+    /// Pods.
+    pub pods: usize,
+    /// Accelerators of one pod.
+    pub gpus: i64,
+    /// What it does once it runs.
+    pub(super) behaviour: Behaviour,
+    /// Its lease term.
+    pub term: Millis,
+    /// What the loss of its cluster means.
+    pub on_loss: OnLoss,
+}
+
+/// What a submission was answered with.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    delete_asked: bool,
+    delete_acknowledged: bool,
+}
+
+/// What one manager was seen to do with one lease.
+#[derive(Clone, Copy, Debug)]
+struct Composed {
+    leadership: Leadership,
+    manager: usize,
+    at: Mono,
+}
+
+/// What was true of a world before an input.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// Who led.
+    pub leadership: Leadership,
+    recovery: Option<RecoveryStart>,
+    led_since: RecordNumber,
+    ledgers: BTreeMap<ClusterName, LedgerId>,
+}
+
+impl Before {
+    /// Of this world.
+    pub fn of(world: &World) -> Self {
+        let state = &world.state;
+        Self {
+            leadership: state.leadership,
+            recovery: state.recovery.clone(),
+            led_since: state.led_since,
+            ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect(),
+        }
+    }
+}
+
+/// One input's outcome, with everything that the judge needs to know of its circumstances.
+#[derive(Debug)]
+pub struct Act<'a> {
+    /// Which manager.
+    pub manager: usize,
+    /// By its clock.
+    pub now: Mono,
+    /// Before.
+    pub before: &'a Before,
+    /// After.
+    pub world: &'a World,
+    /// What it said.
+    pub outcome: &'a Outcome,
+}
+
+/// The judge's books.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    /// Every job that was ever submitted.
+    pub jobs: BTreeMap<Uid, Job>,
+    acknowledged: BTreeMap<Uid, Known>,
+    /// The largest fence ever granted, per uid.
+    fences: BTreeMap<Uid, Fence>,
+    /// When each leadership began, by its manager's clock.
+    led: BTreeMap<Leadership, Mono>,
+    composed: BTreeMap<Fence, Composed>,
+    /// Complete inventories that were delivered to a leadership.
+    inventories: BTreeSet<(Leadership, ClusterName)>,
+    /// Clusters whose present ledger was declared lost to a leadership.
+    lost: BTreeSet<(Leadership, ClusterName)>,
+    /// Ends of attempts that nothing may undo: confirmed, refused or lapsed.
+    over: BTreeMap<(Uid, Fence), &'static str>,
+    /// Workloads whose cluster a person declared lost: the one exception to P2.
+    exempt: BTreeSet<Uid>,
+    adopted: bool,
+    /// Jobs that succeeded where an honest runner saw it.
+    pub succeeded: BTreeSet<Uid>,
+}
+
+impl Oracle {
+    /// A submission was answered.
+    pub fn acknowledged(&mut self, uid: Uid) {
+        self.acknowledged.entry(uid).or_default();
+    }
+
+    /// A deletion was sent.
+    pub fn delete_asked(&mut self, uid: Uid) {
+        self.acknowledged.entry(uid).or_default().delete_asked = true;
+    }
+
+    /// A deletion was answered.
+    pub fn delete_acknowledged(&mut self, uid: Uid) {
+        self.acknowledged.entry(uid).or_default().delete_acknowledged = true;
+    }
+
+    /// Answered jobs that nobody asked to delete.
+    pub fn wanted(&self) -> Vec<Uid> {
+        self.acknowledged.iter().filter(|(_, k)| !k.delete_asked).map(|(u, _)| *u).collect()
+    }
+
+    /// An older copy of the journal took over: what it doesn't know was promised by a history that is gone.
+    pub fn history_is_gone(&mut self, world: Option<&World>) {
+        self.acknowledged.retain(|uid, known| {
+            known.delete_acknowledged = false;
+            known.delete_asked &= world.is_some();
+            world.is_some_and(|w| w.state.workloads.contains_key(uid))
+        });
+    }
+
+    /// A person declared these workloads' cluster lost.
+    pub fn exempt(&mut self, uid: Uid) {
+        self.exempt.insert(uid);
+    }
+
+    /// P1: everything that was answered is remembered.
+    pub fn check_memory(&self, world: &World, rules: &BTreeMap<Key, Option<Value>>) -> Verdict {
+        for (uid, known) in &self.acknowledged {
+            match world.state.workloads.get(uid) {
+                None if !known.delete_asked => return broken("P1", format!("{uid} was acknowledged and is gone")),
+                Some(w) if known.delete_acknowledged && w.deletion.is_none() => {
+                    return broken("P1", format!("the deletion of {uid} was acknowledged and is forgotten"));
+                }
+                _ => {}
+            }
+        }
+        for (key, value) in rules {
+            let Some(value) = value else { continue };
+            let stored = world.state.catalog.get(key).map(|s| &s.object.stored);
+            if stored != Some(value) && key.kind != Kind::Cluster {
+                return broken("P1", format!("{key} was acknowledged and is something else now"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A leadership begins.
+    pub fn leads(&mut self, leadership: Leadership, now: Mono) {
+        self.led.insert(leadership, now);
+    }
+
+    /// A complete inventory reached a leadership.
+    pub fn inventory(&mut self, leadership: Leadership, cluster: &ClusterName) {
+        self.inventories.insert((leadership, cluster.clone()));
+    }
+
+    /// Judges one input's outcome. `alive` tells whether an honest machine runs an attempt right now.
+    pub fn judge(&mut self, act: &Act<'_>, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
+        act.world.check().or_else(|words| broken("World::check", words))?;
+        let declared = act.outcome.records.iter().any(|(_, r)| matches!(r, Record::DeclaredLost { .. }));
+        let mut reserved = BTreeSet::new();
+        for (_, record) in &act.outcome.records {
+            match record {
+                Record::Led { leadership, .. } => self.leads(*leadership, act.now),
+                Record::DeclaredLost { cluster, ledger, .. } => {
+                    if act.before.ledgers.get(cluster) == Some(ledger) {
+                        self.lost.insert((act.before.leadership, cluster.clone()));
+                    }
+                }
+                Record::Granted { uid, fence, .. } => self.judge_grant(act, *uid, *fence)?,
+                Record::Offered { uid, .. } => self.judge_in_recovery(act, *uid, "offered")?,
+                Record::Lapsed { uid, fence, .. } => {
+                    if !declared {
+                        self.judge_lapse(act, *uid, *fence)?;
+                    }
+                    self.freed(*uid, *fence, "lapsed", alive)?;
+                }
+                Record::Ended { uid, fence, .. } => self.freed(*uid, *fence, "ended", alive)?,
+                Record::GrantRefused { uid, fence, .. } => self.freed(*uid, *fence, "refused", alive)?,
+                Record::RecoveryClosed { by } if &*by.0 == "system" => self.judge_closing(act)?,
+                Record::Adopted { .. } => self.adopted = true,
+                Record::Reserved { uid, .. } => reserved.extend(self.jobs.get(uid).map(|j| j.queue.clone())),
+                _ => {}
+            }
+        }
+        if reserved.is_empty() { Ok(()) } else { judge_quota(act.world, &reserved) }
+    }
+
+    fn judge_grant(&mut self, act: &Act<'_>, uid: Uid, fence: Fence) -> Verdict {
+        let leadership = act.world.state.leadership;
+        if (fence.epoch, fence.leadership) != (leadership.epoch, leadership.id) {
+            return broken("fence", format!("{uid} is granted under {fence} by {leadership}"));
+        }
+        if let Some(known) = self.fences.insert(uid, fence)
+            && known >= fence
+        {
+            return broken("fence", format!("{uid} is granted under {fence} after {known}"));
+        }
+        self.judge_in_recovery(act, uid, "granted")
+    }
+
+    /// While recovery is open nothing is offered or granted for an older uid, unless its own term has passed.
+    fn judge_in_recovery(&self, act: &Act<'_>, uid: Uid, what: &str) -> Verdict {
+        let (Some(recovery), Some(w)) = (&act.world.state.recovery, act.world.state.workloads.get(&uid)) else { return Ok(()) };
+        let old = w.submitted < act.world.state.led_since;
+        if act.before.recovery.is_some() && old && !self.released(act, recovery, w) {
+            return broken("recovery", format!("{uid} is older than the leadership and is {what} while recovery is open"));
+        }
+        Ok(())
+    }
+
+    fn released(&self, act: &Act<'_>, recovery: &RecoveryStart, w: &Workload) -> bool {
+        !recovery.restored && w.on_loss == OnLoss::Fence && self.full_term_passed(act.world.state.leadership, act.now, w.term)
+    }
+
+    fn full_term_passed(&self, leadership: Leadership, now: Mono, term: Millis) -> bool {
+        self.led.get(&leadership).is_some_and(|led| now.0 >= led.0 + with_drift(term))
+    }
+
+    /// A lease lapses only after its term and the drift bound, counted from the last answer that carried it and from the
+    /// start of the leadership.
+    fn judge_lapse(&self, act: &Act<'_>, uid: Uid, fence: Fence) -> Verdict {
+        let Some(job) = self.jobs.get(&uid) else { return Ok(()) };
+        if job.on_loss == OnLoss::Wait {
+            return broken("lapse", format!("{uid} waits for its cluster, and {fence} lapsed"));
+        }
+        let leadership = act.before.leadership;
+        let led = self.led.get(&leadership).copied().unwrap_or(Mono(0));
+        let composed = self.composed.get(&fence).filter(|c| c.leadership == leadership).map_or(led, |c| c.at.max(led));
+        let until = composed.0 + with_drift(job.term);
+        if act.now.0 < until {
+            return broken("lapse", format!("{fence} of {uid} lapses at {} by the manager's clock, {} ms early", act.now.0, until - act.now.0));
+        }
+        Ok(())
+    }
+
+    /// After this record the manager may go on: nothing of the attempt may be alive.
+    fn freed(&mut self, uid: Uid, fence: Fence, how: &'static str, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
+        self.over.insert((uid, fence), how);
+        if alive(uid, fence) && !self.exempt.contains(&uid) {
+            return broken("freed while running", format!("{fence} of {uid} is {how} at the manager, and its pods are there"));
+        }
+        Ok(())
+    }
+
+    /// Recovery closes by itself only when everybody has shown everything, or when the terms have passed.
+    fn judge_closing(&self, act: &Act<'_>) -> Verdict {
+        let leadership = act.world.state.leadership;
+        let Some(recovery) = act.before.recovery.clone().or_else(|| led_with(act.outcome)) else { return Ok(()) };
+        let shown = |cluster: &ClusterName| self.inventories.contains(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()));
+        let missing: Vec<&ClusterName> = act.before.ledgers.keys().filter(|m| !shown(m)).collect();
+        let old = || act.world.state.workloads.values().filter(|w| w.submitted < act.before.led_since && w.finished.is_none());
+        let waited = !recovery.restored && old().all(|w| self.released(act, &recovery, w)) && self.full_term_passed(leadership, act.now, act.world.config.term);
+        if (recovery.members_unknown || !missing.is_empty()) && !waited {
+            return broken("recovery", format!("it closes although {missing:?} have not shown what they run ({recovery:?})"));
+        }
+        Ok(())
+    }
+
+    /// An answer was composed: its leases count from now, and nothing in it may reach a forbidden cluster.
+    pub fn composes(&mut self, manager: usize, now: Mono, world: &World, cluster: &ClusterName, answer: &SyncResponse) -> Verdict {
+        let leadership = answer.leadership;
+        let mut note = |fence: Fence| {
+            self.composed.insert(fence, Composed { leadership, manager, at: now });
+        };
+        answer.renewals.iter().for_each(|(_, fence)| note(*fence));
+        for command in &answer.commands {
+            match command {
+                Command::Offer(offer) => judge_place(world, offer.uid, cluster, "an offer")?,
+                Command::Grant(grant) => {
+                    note(grant.fence);
+                    judge_place(world, grant.uid, cluster, "a grant")?;
+                    if (grant.fence.epoch, grant.fence.leadership) != (leadership.epoch, leadership.id) {
+                        return broken("recovery", format!("{leadership} sends the grant {} again", grant.fence));
+                    }
+                }
+                Command::Withdraw { .. } | Command::Stop { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Who composed the newest answer with this lease, when, and its whole length with drift.
+    pub fn manager_lapse(&self, uid: Uid, fence: Fence) -> Option<(usize, Mono)> {
+        let term = self.jobs.get(&uid)?.term;
+        self.composed.get(&fence).map(|c| (c.manager, Mono(c.at.0 + with_drift(term))))
+    }
+
+    /// A runner starts an attempt.
+    pub fn starts(&self, uid: Uid, fence: Fence, pods: usize) -> Verdict {
+        if let Some(how) = self.over.get(&(uid, fence)) {
+            return broken("P2", format!("{fence} of {uid} starts after it {how}"));
+        }
+        if let Some(job) = self.jobs.get(&uid)
+            && job.pods != pods
+        {
+            return broken("P3", format!("{uid} starts with {pods} of {} pods", job.pods));
+        }
+        Ok(())
+    }
+
+    /// Whether a person took the word of P2 for this workload.
+    pub fn is_exempt(&self, uid: Uid) -> bool {
+        self.exempt.contains(&uid)
+    }
+
+    /// After faults healed: what has not ended.
+    pub fn unfinished(&self, world: &World) -> Vec<String> {
+        let why = |uid: &Uid| world.explain(*uid, meridian_shared::time::Now::default()).map(|w| w.to_string()).unwrap_or_default();
+        let open =
+            |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)));
+        world.state.workloads.iter().filter_map(open).collect()
+    }
+}
+
+fn led_with(outcome: &Outcome) -> Option<RecoveryStart> {
+    outcome.records.iter().find_map(|(_, r)| match r {
+        Record::Led { recovery, .. } => recovery.clone(),
+        _ => None,
+    })
+}
+
+/// A term and its drift bound: 0.1 % and one second.
+fn with_drift(term: Millis) -> u64 {
+    term.0 + term.0.div_ceil(1_000) + 1_000
+}
+
+fn judge_place(world: &World, uid: Uid, cluster: &ClusterName, what: &str) -> Verdict {
+    match residency::verdict(world, uid, cluster) {
+        Ok(()) => Ok(()),
+        Err(rule) => broken("P5", format!("{what} for {uid} goes to `{cluster}`, which {rule} forbids")),
+    }
+}
+
+/// P4: right after quota was reserved no queue uses more than its nominal quota.
+fn judge_quota(world: &World, reserved: &BTreeSet<String>) -> Verdict {
+    let mut used: BTreeMap<String, i64> = BTreeMap::new();
+    for w in world.state.workloads.values().filter(|w| w.phase.charged()) {
+        let class = world.queues.class(w.class);
+        let pods: i64 = class.gang.pod_sets.iter().map(|s| i64::from(s.count) * s.per_pod.get(GPU).copied().unwrap_or(0)).sum();
+        *used.entry(class.queue.to_string()).or_insert(0) += pods;
+    }
+    for (queue, used) in used.into_iter().filter(|(queue, _)| reserved.contains(queue)) {
+        let stored = world.state.catalog.get(&Key::global(Kind::ClusterQueue, &queue)).map(|s| &s.object.stored);
+        let nominal = stored.and_then(|q| q["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"].as_i64());
+        if nominal.is_some_and(|n| used > n) {
+            return broken("P4", format!("queue `{queue}` uses {used} of {nominal:?} right after a reservation"));
+        }
+    }
+    Ok(())
+}
+
+/// The durable part of two worlds must agree.
+pub fn same_state(what: &str, one: &State, two: &State) -> Verdict {
+    if one == two {
+        return Ok(());
+    }
+    let (a, b) = (format!("{one:#?}"), format!("{two:#?}"));
+    let differs = a.lines().zip(b.lines()).find(|(x, y)| x != y).map(|(x, y)| format!("`{}` against `{}`", x.trim(), y.trim()));
+    broken("replay", format!("{what}: {}", differs.unwrap_or_else(|| "one is longer".into())))
+}

@@ -1,0 +1,363 @@
+//! What people do: the objects of the fleet, jobs, and changes of rules at any moment.
+//!
+//! Every request is repeated until it is answered; what was answered must be remembered (P1).
+
+use super::Sim;
+use super::oracle::Job;
+use super::runner::Behaviour;
+use meridian_manager_core::input::{Actor, Change, Input, Key, Operator, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult};
+use meridian_objects::{Kind, Object};
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::protocol::OnLoss;
+use meridian_shared::time::Millis;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The accelerator that everything is about.
+pub(super) const GPU: &str = "nvidia.com/gpu";
+/// Name, region, jurisdiction.
+pub(super) const PLACES: [(&str, &str, &str); 5] =
+    [("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG"), ("north", "europe-north1", "EU"), ("liar", "us-west1", "US")];
+/// Index of the cluster that joins late, and of the one that lies.
+pub(super) const LATE: usize = 3;
+/// See [`LATE`].
+pub(super) const LIAR: usize = 4;
+/// Queue, its usual quota, its policy's mode, loss mode and term in seconds.
+const QUEUES: [(&str, i64, &str, &str, u64, &str); 3] =
+    [("race", 12, "Race", "Fence", 8, "BestEffortFIFO"), ("direct", 8, "Direct", "Fence", 12, "StrictFIFO"), ("wait", 8, "Race", "Wait", 8, "BestEffortFIFO")];
+/// Longest term of any queue.
+pub(super) const TERM_LONGEST: Millis = Millis::secs(12);
+/// How long a request waits for its answer before it is repeated.
+const ANSWER_MS: u64 = 3_000;
+
+/// What one request wants.
+#[derive(Clone, Debug)]
+pub(super) enum Wish {
+    /// Objects are as these.
+    Objects(Vec<Value>),
+    /// An object is gone.
+    Remove(Key),
+    /// A job is submitted.
+    Submit { uid: Uid, manifest: Value },
+    /// A job is deleted.
+    Delete { uid: Uid, namespace: String, name: String },
+    /// An operator acts.
+    Operate(Operator),
+}
+
+/// One request under way.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// What it wants.
+    pub(super) wish: Wish,
+    /// How often it was sent.
+    pub(super) tries: u32,
+}
+
+/// Everybody outside.
+#[derive(Debug, Default)]
+pub(super) struct People {
+    /// Requests that wait for an answer.
+    pub(super) requests: BTreeMap<u64, Request>,
+    next_request: u64,
+    next_job: u64,
+    /// What the newest answered change of an object said; `None` while it is unknown.
+    pub(super) rules: BTreeMap<Key, Option<Value>>,
+    /// Objects of which a change was sent twice.
+    repeated: BTreeSet<Key>,
+    /// The newest request about an object.
+    newest: BTreeMap<Key, u64>,
+    /// Clusters that were cordoned.
+    pub(super) cordoned: Vec<usize>,
+    /// Whether the extra rule stands.
+    pub(super) tightened: bool,
+    /// Whether a quota was lowered.
+    pub(super) lowered: bool,
+}
+
+/// The object of a manifest.
+pub(super) fn object(manifest: &Value) -> Box<Object> {
+    Box::new(Object::from_value(manifest.clone()).expect("the simulation's own objects are right").0)
+}
+
+fn key_of(manifest: &Value) -> Key {
+    let object = object(manifest);
+    let namespace = object.namespace_or_default().map(std::sync::Arc::from);
+    Key { scope: None, kind: object.kind, namespace, name: std::sync::Arc::from(object.name.as_str()) }
+}
+
+fn cluster_queue(name: &str, quota: i64, strategy: &str) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+        "namespaceSelector": {}, "queueingStrategy": strategy,
+        "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": quota}]}]}]}})
+}
+
+fn cluster(place: usize) -> Value {
+    let (name, region, jurisdiction) = PLACES[place];
+    json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": {"region": region, "jurisdiction": jurisdiction}})
+}
+
+fn policies() -> Vec<Value> {
+    let mut all: Vec<Value> = QUEUES
+        .iter()
+        .map(|(name, _, mode, loss, term, _)| {
+            json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": name}, "spec": {
+                "applies": {"queues": [name]}, "mode": mode, "onClusterLoss": {"mode": loss, "term": format!("{term}s"), "requires": "Supervised"}, "startTimeout": "15s"}})
+        })
+        .collect();
+    all.push(json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "eu-only"}, "spec": {
+        "applies": {"namespaceSelector": {"matchLabels": {"data": "personal"}}}, "allow": {"jurisdictions": ["EU"]}, "onChange": "Evict"}}));
+    all
+}
+
+/// Everything that a fleet needs before its first job.
+pub(super) fn fleet(places: &[usize]) -> Vec<Value> {
+    let mut all = vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "personal", "labels": {"data": "personal"}}}),
+    ];
+    for (name, quota, _, _, _, strategy) in QUEUES {
+        all.push(cluster_queue(name, quota, strategy));
+        for namespace in ["open", "personal"] {
+            all.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": name}}));
+        }
+    }
+    all.extend(policies());
+    all.extend(places.iter().map(|p| cluster(*p)));
+    all
+}
+
+impl Sim {
+    /// One more thing that people do.
+    pub(super) fn people_act(&mut self) {
+        let roll = self.chance.people.below(100);
+        match roll {
+            0..62 => self.submit(),
+            62..76 => self.delete_one(),
+            76..84 => self.change_residency(),
+            84..89 => self.change_quota(),
+            89..95 => self.cordon_or_not(),
+            95..97 => {
+                let place = self.some_place();
+                self.people.cordoned.push(place);
+                self.counters.one("drains");
+                self.ask(Wish::Operate(Operator::Drain(ClusterName::new(PLACES[place].0))));
+            }
+            _ => self.submit(),
+        }
+    }
+
+    fn some_place(&mut self) -> usize {
+        let places = self.places();
+        *self.chance.people.pick(&places).expect("a fleet has clusters")
+    }
+
+    fn submit(&mut self) {
+        let chance = &mut self.chance.people;
+        let uid = Uid(chance.wide());
+        let (queue, _, _, loss, term, _) = *chance.pick(&QUEUES).expect("not empty");
+        let namespace = if chance.of_1000(350) { "personal" } else { "open" };
+        let pods = chance.between(1, 4);
+        let gpus = if pods <= 3 { chance.between(1, 2) } else { 1 };
+        self.people.next_job += 1;
+        let name = format!("job-{}", self.people.next_job);
+        let duration = if chance.of_1000(150) { chance.between(15_000, 40_000) } else { chance.between(300, 9_000) };
+        let behaviour = Behaviour { startup: Millis(chance.between(0, 1_500)), duration: Millis(duration), succeeds: chance.of_1000(850) };
+        let manifest = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
+            "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
+                {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
+        });
+        let on_loss = if loss == "Wait" { OnLoss::Wait } else { OnLoss::Fence };
+        let pods = usize::try_from(pods).expect("few pods");
+        let gpus = i64::try_from(gpus).expect("few accelerators");
+        let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, gpus, behaviour, term: Millis::secs(term), on_loss };
+        self.oracle.jobs.insert(uid, job);
+        self.ask(Wish::Submit { uid, manifest });
+    }
+
+    fn delete_one(&mut self) {
+        let known: Vec<Uid> = self.oracle.wanted();
+        let Some(uid) = self.chance.people.pick(&known).copied() else { return };
+        let job = &self.oracle.jobs[&uid];
+        let (namespace, name) = (job.namespace.clone(), job.name.clone());
+        self.oracle.delete_asked(uid);
+        self.ask(Wish::Delete { uid, namespace, name });
+    }
+
+    fn change_residency(&mut self) {
+        let key = Key::global(Kind::ResidencyPolicy, "extra");
+        if self.people.tightened {
+            self.people.tightened = false;
+            return self.ask(Wish::Remove(key));
+        }
+        // Never both EU clusters: what is bound to the EU must stay feasible.
+        let banned: Vec<&str> = PLACES[1..3].iter().map(|p| p.0).collect();
+        let banned = *self.chance.people.pick(&banned).expect("not empty");
+        let applies = if self.chance.people.of_1000(500) { json!({}) } else { json!({"namespaces": ["open"]}) };
+        self.people.tightened = true;
+        self.counters.one("policies tightened");
+        let rule = json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "extra"}, "spec": {
+            "applies": applies, "deny": {"clusters": [banned]}, "onChange": "Evict"}});
+        self.ask(Wish::Objects(vec![rule]));
+    }
+
+    fn change_quota(&mut self) {
+        let (name, usual, _, _, _, strategy) = *self.chance.people.pick(&QUEUES).expect("not empty");
+        let quota = if self.people.lowered { usual } else { 6 };
+        self.people.lowered = !self.people.lowered;
+        self.counters.one("quota changes");
+        self.ask(Wish::Objects(vec![cluster_queue(name, quota, strategy)]));
+    }
+
+    fn cordon_or_not(&mut self) {
+        let action = match self.people.cordoned.pop() {
+            Some(place) => Operator::Uncordon(ClusterName::new(PLACES[place].0)),
+            None => {
+                let place = self.some_place();
+                self.people.cordoned.push(place);
+                Operator::Cordon(ClusterName::new(PLACES[place].0))
+            }
+        };
+        self.counters.one("cordons");
+        self.ask(Wish::Operate(action));
+    }
+
+    /// Puts everything back to what lets every job end.
+    pub(super) fn people_heal(&mut self) {
+        for place in self.places() {
+            self.ask(Wish::Operate(Operator::Uncordon(ClusterName::new(PLACES[place].0))));
+        }
+        let quotas = QUEUES.iter().map(|(name, usual, _, _, _, strategy)| cluster_queue(name, *usual, strategy)).collect();
+        self.ask(Wish::Objects(quotas));
+        self.ask(Wish::Remove(Key::global(Kind::ResidencyPolicy, "extra")));
+    }
+
+    /// Sends a request to whoever seems to lead.
+    pub(super) fn ask(&mut self, wish: Wish) {
+        self.people.next_request += 1;
+        let id = self.people.next_request;
+        for key in wish.keys() {
+            self.people.newest.insert(key.clone(), id);
+            self.people.rules.insert(key, None);
+        }
+        self.people.requests.insert(id, Request { wish, tries: 0 });
+        self.send_request(id);
+    }
+
+    /// Sends or repeats a request.
+    pub(super) fn send_request(&mut self, id: u64) {
+        let Some(request) = self.people.requests.get_mut(&id) else { return };
+        request.tries += 1;
+        let wish = request.wish.clone();
+        if request.tries > 1 {
+            let keys = wish.keys();
+            self.people.repeated.extend(keys);
+        }
+        let input = self.input_of(wish);
+        self.trace.say(self.now, || format!("people ask {id}: {}", self.people.requests[&id].wish));
+        let at = self.now + self.chance.people.between(1, 5);
+        let manager = self.chance.people.index(self.managers.len());
+        self.at(at, super::Happening::Asked { manager, id, input: Box::new(input) });
+        self.at(self.now + ANSWER_MS, super::Happening::Unanswered { id });
+    }
+
+    fn input_of(&mut self, wish: Wish) -> Input {
+        let write = |actor, changes| Input::Write(Box::new(Write { actor, changes, dry_run: false }));
+        match wish {
+            Wish::Objects(manifests) => {
+                let chance = &mut self.chance.people;
+                let put = |m: &Value| Change::Put { object: object(m), scope: None, uid: Uid(chance.wide()), mode: PutMode::Apply };
+                write(Actor::user("operator"), manifests.iter().map(put).collect())
+            }
+            Wish::Remove(key) => write(Actor::user("operator"), vec![Change::Delete { key, uid: None }]),
+            Wish::Submit { uid, manifest } => {
+                write(Actor::user("submitter"), vec![Change::Put { object: object(&manifest), scope: None, uid, mode: PutMode::Create }])
+            }
+            Wish::Delete { uid, namespace, name } => {
+                write(Actor::user("submitter"), vec![Change::Delete { key: Key::namespaced(Kind::Job, &namespace, &name), uid: Some(uid) }])
+            }
+            Wish::Operate(action) => Input::Operator { actor: Actor::user("operator"), action },
+        }
+    }
+
+    /// An answer arrived.
+    pub(super) fn answered(&mut self, id: u64, reply: &Reply) {
+        let Some(request) = self.people.requests.remove(&id) else { return };
+        self.trace.say(self.now, || format!("people hear {id}: {}", words(reply)));
+        match (&request.wish, reply) {
+            (Wish::Submit { .. }, Reply::Written(written)) => {
+                for w in written.iter().filter(|w| matches!(w.result, WriteResult::Created | WriteResult::Unchanged)) {
+                    self.counters.one("submissions");
+                    self.oracle.acknowledged(w.uid);
+                }
+            }
+            // A repetition finds the job of an earlier try: that is success, and the job must be remembered from now on.
+            (Wish::Submit { uid, .. }, Reply::Rejected(why)) if request.tries > 1 && is(why, RejectionReason::AlreadyExists) => self.oracle.acknowledged(*uid),
+            (Wish::Submit { .. }, Reply::Rejected(_)) => self.counters.one("submissions rejected"),
+            (Wish::Delete { uid, .. }, Reply::Written(_)) => {
+                self.counters.one("deletions");
+                self.oracle.delete_acknowledged(*uid);
+            }
+            (Wish::Objects(manifests), Reply::Written(_)) => {
+                for manifest in manifests {
+                    let key = key_of(manifest);
+                    let value = Some(manifest.clone()).filter(|_| !self.in_doubt(id, &key));
+                    self.rule_is(key, value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rule_is(&mut self, key: Key, manifest: Option<Value>) {
+        let busy = self.people.requests.values().any(|r| r.wish.keys().contains(&key));
+        self.people.rules.insert(key, manifest.filter(|_| !busy).map(|m| object(&m).stored));
+    }
+
+    /// A request that was sent more than once may arrive again after its answer, and after later ones.
+    fn in_doubt(&self, id: u64, key: &Key) -> bool {
+        self.people.repeated.contains(key) || self.people.newest.get(key) != Some(&id)
+    }
+}
+
+impl Wish {
+    /// Objects whose content this leaves in doubt until it is answered.
+    fn keys(&self) -> Vec<Key> {
+        match self {
+            Self::Objects(manifests) => manifests.iter().map(key_of).collect(),
+            Self::Remove(key) => vec![key.clone()],
+            Self::Operate(Operator::Cordon(c) | Operator::Uncordon(c) | Operator::Drain(c)) => vec![Key::global(Kind::Cluster, c.as_str())],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl std::fmt::Display for Wish {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Objects(manifests) => {
+                f.write_str("apply")?;
+                manifests.iter().try_for_each(|m| write!(f, " {}", key_of(m)))
+            }
+            Self::Remove(key) => write!(f, "remove {key}"),
+            Self::Submit { uid, manifest } => write!(f, "submit {} {} as {uid}", manifest["metadata"]["namespace"], manifest["metadata"]["name"]),
+            Self::Delete { uid, .. } => write!(f, "delete {uid}"),
+            Self::Operate(action) => write!(f, "{action:?}"),
+        }
+    }
+}
+
+fn is(why: &[Rejection], reason: RejectionReason) -> bool {
+    why.iter().all(|r| r.reason == reason)
+}
+
+fn words(reply: &Reply) -> String {
+    match reply {
+        Reply::Written(written) => written.iter().map(|w| format!("{:?}", w.result)).collect::<Vec<_>>().join(" "),
+        Reply::Rejected(why) => format!("rejected: {}", why.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ")),
+        Reply::Done(words) => words.clone(),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,212 @@
+//! What really runs on one machine: the truth that every promise is judged by.
+//!
+//! Gangs start, run for a virtual time, succeed or fail, and take up to their stop budget to stop. On a guarded machine
+//! each gang stands under the real guard's deadline arithmetic and ends by it even when no agent lives; on a supervised
+//! one only the agent stops it. A name (uid, fence) is used once: a stop occupies an unknown one.
+
+use super::chance::Chance;
+use meridian_agent::guard::lease::{Deadline, kill_margin};
+use meridian_agent_core::ledger::PodPlacement;
+use meridian_agent_core::{Found, FoundState, RunnerEvent, Start};
+use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::protocol::EndResult;
+use meridian_shared::time::{Millis, Mono, Now};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a job does once it runs.
+#[derive(Clone, Debug)]
+pub(super) struct Behaviour {
+    /// Until all pods have started.
+    pub(super) startup: Millis,
+    /// From then until it ends.
+    pub(super) duration: Millis,
+    /// Whether it succeeds.
+    pub(super) succeeds: bool,
+}
+
+/// One gang.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    /// Where its pods are.
+    pub(super) placement: Vec<PodPlacement>,
+    deadline: Option<Deadline>,
+    budget: Millis,
+    begun: Mono,
+    runs_from: Mono,
+    ends_at: Mono,
+    succeeds: bool,
+    running: bool,
+    stop_takes: Millis,
+    stops_at: Option<Mono>,
+    pod_failures: u32,
+    over: Option<(EndResult, u32, Millis)>,
+}
+
+impl Run {
+    /// Whether anything of it is left.
+    pub(super) fn alive(&self) -> bool {
+        self.over.is_none()
+    }
+}
+
+/// One machine's gangs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runner {
+    guarded: bool,
+    runs: BTreeMap<(Uid, Fence), Run>,
+    names: BTreeSet<(Uid, Fence)>,
+}
+
+impl Runner {
+    /// A machine without gangs.
+    pub(super) fn new(guarded: bool) -> Self {
+        Self { guarded, ..Self::default() }
+    }
+
+    /// Every gang that is known here.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (&(Uid, Fence), &Run)> {
+        self.runs.iter()
+    }
+
+    /// Gangs of which anything is left.
+    pub(super) fn alive(&self) -> impl Iterator<Item = (Uid, Fence)> + '_ {
+        self.runs.iter().filter(|(_, r)| r.alive()).map(|(k, _)| *k)
+    }
+
+    /// Starts a gang; false when its name was used before.
+    pub(super) fn start(&mut self, now: Now, start: &Start, job: &Behaviour, chance: &mut Chance) -> bool {
+        if !self.names.insert((start.uid, start.fence)) {
+            return false;
+        }
+        let budget = if start.deadline.is_some() { start.stop_budget.0 } else { 2_000 };
+        let stop_takes = Millis(if chance.of_1000(400) { budget } else { chance.between(0, budget) });
+        let runs_from = now.mono + job.startup;
+        let run = Run {
+            placement: start.placement.clone(),
+            deadline: start.deadline.map(|at| Deadline::new(at, start.stop_budget, now)),
+            budget: start.stop_budget,
+            begun: now.mono,
+            runs_from,
+            ends_at: runs_from + job.duration,
+            succeeds: job.succeeds,
+            running: false,
+            stop_takes,
+            stops_at: None,
+            pod_failures: start.pod_failures,
+            over: None,
+        };
+        self.runs.insert((start.uid, start.fence), run);
+        true
+    }
+
+    /// Pushes a deadline out.
+    pub(super) fn renew(&mut self, now: Now, uid: Uid, fence: Fence, deadline: Mono) {
+        if let Some(run) = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive() && r.stops_at.is_none())
+            && let Some(known) = &mut run.deadline
+        {
+            known.renew(deadline, now, now);
+        }
+    }
+
+    /// Stops a gang, known or not; its end is reported by [`Self::tick`] or, for what is over, at once.
+    pub(super) fn stop(&mut self, now: Now, uid: Uid, fence: Fence) -> Option<RunnerEvent> {
+        self.names.insert((uid, fence));
+        match self.runs.get_mut(&(uid, fence)) {
+            None => Some(ended(uid, fence, EndResult::Stopped, 0, Millis(0))),
+            Some(Run { over: Some((result, failures, ran)), .. }) => Some(ended(uid, fence, result.clone(), *failures, *ran)),
+            Some(run) => {
+                let takes = run.stop_takes;
+                run.stops_at.get_or_insert(now.mono + takes);
+                None
+            }
+        }
+    }
+
+    /// Removes what is left of a gang that is over.
+    pub(super) fn forget(&mut self, uid: Uid, fence: Fence) {
+        if self.runs.get(&(uid, fence)).is_some_and(|r| !r.alive()) {
+            self.runs.remove(&(uid, fence));
+        }
+    }
+
+    /// Everything that is due, and what is to be told of it.
+    pub(super) fn tick(&mut self, now: Now) -> Vec<RunnerEvent> {
+        let mut events = Vec::new();
+        let guarded = self.guarded;
+        for ((uid, fence), run) in self.runs.iter_mut().filter(|(_, r)| r.alive()) {
+            let mut result = None;
+            if !run.running && run.stops_at.is_none() && now.mono >= run.runs_from {
+                run.running = true;
+                events.push(RunnerEvent::Running { uid: *uid, fence: *fence });
+            }
+            if run.running && now.mono >= run.ends_at {
+                let failed = || EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "pods failed".into() };
+                result = Some(if run.succeeds { EndResult::Succeeded } else { failed() });
+            }
+            if let Some(deadline) = run.deadline.filter(|_| guarded) {
+                if now.mono >= deadline.stop_at(now) {
+                    let takes = run.stop_takes;
+                    run.stops_at.get_or_insert(deadline.stop_at(now) + takes);
+                }
+                // The worst that a guard which keeps its word may do: everything dies at the lapse itself.
+                if now.mono >= deadline.kill_at(now) + kill_margin(run.budget) {
+                    result.get_or_insert(EndResult::Stopped);
+                }
+            }
+            if run.stops_at.is_some_and(|at| now.mono >= at) {
+                result.get_or_insert(EndResult::Stopped);
+            }
+            if let Some(result) = result {
+                let failures = run.pod_failures + u32::from(matches!(result, EndResult::Failed { .. }));
+                let ran = now.mono.since(run.begun);
+                run.over = Some((result.clone(), failures, ran));
+                events.push(ended(*uid, *fence, result, failures, ran));
+            }
+        }
+        events
+    }
+
+    /// When [`Self::tick`] is due next.
+    pub(super) fn due(&self, now: Now) -> Option<Mono> {
+        let moments = |run: &Run| {
+            let mut next = if run.running { run.ends_at } else { run.runs_from };
+            if let Some(at) = run.stops_at {
+                next = next.min(at);
+                if run.running {
+                    next = next.min(run.ends_at);
+                } else {
+                    next = at;
+                }
+            }
+            if let Some(deadline) = run.deadline.filter(|_| self.guarded) {
+                let lapse = deadline.kill_at(now) + kill_margin(run.budget);
+                next = next.min(if run.stops_at.is_none() { deadline.stop_at(now) } else { lapse });
+            }
+            next
+        };
+        self.runs.values().filter(|r| r.alive()).map(moments).min()
+    }
+
+    /// The guard's deadline of a gang, by boot time.
+    pub(super) fn deadline(&self, uid: Uid, fence: Fence) -> Option<Mono> {
+        self.runs.get(&(uid, fence)).filter(|r| r.alive()).and_then(|r| r.deadline).map(|d| d.lapses())
+    }
+
+    /// What a starting agent finds.
+    pub(super) fn found(&self) -> Vec<Found> {
+        let state = |run: &Run| match &run.over {
+            None => FoundState::Live { running: run.running },
+            Some((result, pod_failures, ran)) => FoundState::Ended { result: result.clone(), pod_failures: *pod_failures, ran: *ran },
+        };
+        self.runs.iter().map(|((uid, fence), run)| Found { uid: *uid, fence: *fence, state: state(run) }).collect()
+    }
+
+    /// The machine restarted: nothing that ran is there any more.
+    pub(super) fn reboot(&mut self) {
+        self.runs.retain(|_, run| !run.alive());
+    }
+}
+
+fn ended(uid: Uid, fence: Fence, result: EndResult, pod_failures: u32, ran: Millis) -> RunnerEvent {
+    RunnerEvent::Ended { uid, fence, result, pod_failures, ran }
+}

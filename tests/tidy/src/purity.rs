@@ -1,0 +1,196 @@
+//! Pure cores: same input, same bytes out. Purity is a crate boundary, so it is checked where the boundary is: in the
+//! manifest, in the crate's own clippy.toml, and once more in the source.
+
+use crate::Broken;
+use crate::manifest;
+use crate::rust::Source;
+use crate::tree::{File, Tree};
+
+/// A crate without I/O, and everything that it may depend on. A new line here is a decision: the crate must neither read a
+/// clock, a file, the environment or a socket by itself, nor iterate in random order.
+#[derive(Clone, Copy, Debug)]
+pub struct Core {
+    /// Its directory.
+    pub directory: &'static str,
+    /// What its code may use.
+    pub dependencies: &'static [&'static str],
+}
+
+/// Every pure core.
+pub const CORES: [Core; 4] = [
+    // uuid only parses and prints here: its random and timed constructors are banned by clippy.toml and below.
+    Core { directory: "shared", dependencies: &["serde", "serde_json", "uuid", "thiserror", "sha2"] },
+    // jiff only parses durations and moments here; serde-saphyr reads YAML from text.
+    Core { directory: "shared/objects", dependencies: &["meridian-shared", "serde", "serde_json", "serde-saphyr", "jiff", "thiserror"] },
+    Core { directory: "manager/core", dependencies: &["meridian-shared", "meridian-objects", "serde", "serde_json", "thiserror", "indexmap", "sha2"] },
+    Core { directory: "worker-agent/core", dependencies: &["meridian-shared", "serde", "serde_json", "thiserror"] },
+];
+
+/// What tests of a core may use besides: generators of cases, and the other core to talk to.
+const TEST_DEPENDENCIES: [&str; 4] = ["proptest", "insta", "meridian-objects", "meridian-agent-core"];
+
+/// What no core's code may name, with the reason.
+const BANNED_CODE: [(&str, &str); 20] = [
+    ("std::fs", "files belong to the shells"),
+    ("std::net", "sockets belong to the shells"),
+    ("std::thread", "threads belong to the shells"),
+    ("std::env", "configuration is an argument"),
+    ("std::process", "processes belong to the shells"),
+    ("std::os::", "the machine belongs to the shells"),
+    ("std::io", "text and bytes are arguments"),
+    ("Instant", "time is an argument"),
+    ("SystemTime", "time is an argument"),
+    ("Timestamp::now", "time is an argument"),
+    ("Zoned::now", "time is an argument"),
+    ("now_v7", "ids are arguments"),
+    ("new_v4", "ids are arguments"),
+    ("HashMap", "it iterates in random order: use BTreeMap or IndexMap"),
+    ("HashSet", "it iterates in random order: use BTreeSet or IndexSet"),
+    ("RandomState", "it is random"),
+    ("tokio", "a core is synchronous"),
+    ("async fn", "a core is synchronous"),
+    ("thread_local!", "state is in the world"),
+    ("static mut", "state is in the world"),
+];
+
+/// Paths that a core's clippy.toml must ban.
+const BANNED_PATHS: [&str; 12] = [
+    "std::collections::HashMap",
+    "std::collections::HashSet",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "std::fs::File",
+    "std::fs::read",
+    "std::fs::read_to_string",
+    "std::fs::write",
+    "std::env::var",
+    "std::thread::spawn",
+    "std::thread::sleep",
+    "std::net::TcpStream",
+];
+
+/// Manifests of cores hold what is allowed and nothing else.
+pub fn manifests(tree: &Tree) -> Broken {
+    let mut broken = Vec::new();
+    for core in CORES {
+        let path = format!("{}/Cargo.toml", core.directory);
+        let Some(file) = tree.get(&path) else {
+            broken.push(format!("{path} is missing: is the core listed in tests/tidy/src/purity.rs still there?"));
+            continue;
+        };
+        let extra = |table: &str, allowed: &dyn Fn(&str) -> bool| {
+            let keys = manifest::keys(&file.text, table);
+            keys.into_iter()
+                .filter(|key| !allowed(key))
+                .map(|key| format!("{path}: `{key}` in [{table}] is not on the core's list: keep I/O in the shells"))
+                .collect::<Vec<_>>()
+        };
+        broken.extend(extra("dependencies", &|key| core.dependencies.contains(&key)));
+        broken.extend(extra("dev-dependencies", &|key| core.dependencies.contains(&key) || TEST_DEPENDENCIES.contains(&key)));
+        broken.extend(extra("build-dependencies", &|_| false));
+        if file.text.contains("[target.") {
+            broken.push(format!("{path}: a core is the same on every machine, so it has no table for a target"));
+        }
+    }
+    broken
+}
+
+/// Every core bans clocks, environment, files, threads and hash order in a clippy.toml of its own; and a crate below a
+/// core that isn't pure has one too, because clippy takes the nearest one upwards.
+pub fn lints(tree: &Tree) -> Broken {
+    let mut broken = Vec::new();
+    for core in CORES {
+        let path = format!("{}/clippy.toml", core.directory);
+        let text = tree.get(&path).map_or("", |file| &file.text);
+        broken.extend(BANNED_PATHS.iter().filter(|banned| !text.contains(&format!("\"{banned}\""))).map(|banned| format!("{path} doesn't ban `{banned}`")));
+    }
+    for member in manifest::members(tree) {
+        let below = CORES.iter().any(|core| member.starts_with(&format!("{}/", core.directory)));
+        let own = format!("{member}/clippy.toml");
+        if below && tree.get(&own).is_none() {
+            broken.push(format!("{own} is missing: without it clippy applies the bans of the core above"));
+        }
+    }
+    broken
+}
+
+/// The source of a core names no clock, file, thread, socket, environment, runtime or hash order.
+pub fn source(tree: &Tree) -> Broken {
+    let mut broken = Vec::new();
+    for file in tree.rust().filter(|file| in_core(file)) {
+        let source = Source::of(&file.text);
+        for (number, line) in source.lines() {
+            // `use std::{fs, …}` hides a path from a plain search.
+            let grouped = line.contains("std::{").then(|| line.replace("std::{", "std::{ ").replace(',', " , "));
+            for (banned, why) in BANNED_CODE {
+                let hidden = banned.strip_prefix("std::").is_some_and(|name| grouped.as_ref().is_some_and(|line| has_word(line, name.trim_end_matches(':'))));
+                if has_word(line, banned) || hidden {
+                    broken.push(format!("{}:{number}: `{banned}` in a pure core: {why}", file.path));
+                }
+            }
+        }
+    }
+    broken
+}
+
+fn in_core(file: &File) -> bool {
+    CORES.iter().any(|core| file.path.strip_prefix(core.directory).is_some_and(|rest| rest.starts_with("/src/")))
+}
+
+/// Whether `word` stands in `line` and is not part of a longer name.
+fn has_word(line: &str, word: &str) -> bool {
+    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
+        !part(before) && (!part(after) || !word.ends_with(|c: char| c.is_alphanumeric()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_io_crate_is_found() {
+        let tree = Tree::of(&[
+            ("shared/Cargo.toml", "[dependencies]\nserde.workspace = true\ntokio = { workspace = true }\n[dev-dependencies]\nproptest.workspace = true\n"),
+            ("shared/objects/Cargo.toml", "[dev-dependencies]\ntempfile.workspace = true\n"),
+            ("manager/core/Cargo.toml", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n"),
+            ("worker-agent/core/Cargo.toml", "[build-dependencies]\ncc = \"1\"\n"),
+        ]);
+        let broken = manifests(&tree);
+        for crate_name in ["tokio", "tempfile", "cc", "target"] {
+            assert!(broken.iter().any(|words| words.contains(crate_name)), "{crate_name}: {broken:?}");
+        }
+        assert_eq!(broken.len(), 4, "{broken:?}");
+    }
+
+    #[test]
+    fn a_missing_ban_is_found() {
+        let good: String = BANNED_PATHS.iter().map(|path| format!("{{ path = \"{path}\" }},\n")).collect();
+        let files = ["shared/clippy.toml", "shared/objects/clippy.toml", "manager/core/clippy.toml", "worker-agent/core/clippy.toml"];
+        let mut all: Vec<(&str, &str)> = files.iter().map(|path| (*path, good.as_str())).collect();
+        assert_eq!(lints(&Tree::of(&all)), Vec::<String>::new());
+        all[2].1 = "disallowed-types = []";
+        assert_eq!(lints(&Tree::of(&all)).len(), BANNED_PATHS.len());
+        all[2].1 = &good;
+        all.push(("Cargo.toml", "[workspace]\nmembers = [\"shared\", \"shared/files\"]\n"));
+        assert_eq!(lints(&Tree::of(&all)), ["shared/files/clippy.toml is missing: without it clippy applies the bans of the core above"]);
+    }
+
+    #[test]
+    fn impure_code_is_found_and_words_are_not() {
+        let check = |text: &str, finds: usize| {
+            let broken = source(&Tree::of(&[("manager/core/src/x.rs", text)]));
+            assert_eq!(broken.len(), finds, "{text}: {broken:?}");
+        };
+        check("use std::collections::BTreeMap; // not a HashMap\nlet a = \"std::fs\";", 0);
+        check("struct Instantly; fn instants() {}", 0);
+        check("use std::time::Instant;", 1);
+        check("use std::collections::{BTreeMap, HashMap};", 1);
+        check("use std::{fmt, fs, thread};", 2);
+        check("std::fs::read(x)", 1);
+        check("async fn f() { tokio::spawn(g) }", 2);
+        assert_eq!(source(&Tree::of(&[("manager/src/x.rs", "use std::fs;")])), Vec::<String>::new());
+    }
+}
