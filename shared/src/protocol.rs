@@ -401,6 +401,24 @@ pub struct End {
     pub pod_failures: u32,
     /// Run time that this attempt used.
     pub ran: Millis,
+    /// Shows that it was granted, to a journal that is a copy from before; absent where nothing was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Box<Proof>>,
+}
+
+/// What a grant was, with the code that it carried.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Proof {
+    /// The offer that it came from.
+    pub offer: OfferId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Its term.
+    pub term: Millis,
+    /// What silence meant for it.
+    pub on_loss: OnLoss,
+    /// The manager's code over it.
+    pub mac: Mac,
 }
 
 /// How an attempt ended.

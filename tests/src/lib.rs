@@ -1,3 +1,10 @@
 //! Tests that need more than one crate: the seeded simulation, model checking, and tests with real processes.
 
+#![allow(
+    clippy::wrong_self_convention,
+    clippy::collapsible_if,
+    clippy::collapsible_match,
+    reason = "`to_agent` names a direction, and nested conditions name steps of a fault"
+)]
+
 pub mod sim;

@@ -95,6 +95,9 @@ struct Way {
     up_cut_until: u64,
     down_cut_until: u64,
     slow_until: u64,
+    /// Only this manager can be reached.
+    pinned: Option<usize>,
+    pinned_until: u64,
 }
 
 /// What one run came to.
@@ -397,7 +400,9 @@ impl Sim {
     }
 
     fn send_request_up(&mut self, a: usize, life: u64, request: SyncRequest) {
-        let manager = self.agents[a].route.min(self.managers.len() - 1);
+        let way = self.ways[a];
+        let pinned = way.pinned.filter(|_| self.now < way.pinned_until);
+        let manager = pinned.unwrap_or(self.agents[a].route).min(self.managers.len() - 1);
         let delays = self.delays(a, true);
         self.trace.say(self.now, || request_words(a, manager, &request, &delays));
         self.counters.one("requests");

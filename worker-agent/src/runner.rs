@@ -212,6 +212,8 @@ pub struct Found {
     pub uid: Uid,
     /// The grant.
     pub fence: Fence,
+    /// Nodes on which its pods are; empty where that can't be told.
+    pub nodes: Vec<String>,
     /// Where it is.
     pub state: FoundState,
 }

@@ -28,6 +28,8 @@ impl World {
                 led_since: RecordNumber(0),
                 ranges: Vec::new(),
                 recovery: None,
+                recovery_since: RecordNumber(0),
+                behind: false,
                 rules: RecordNumber(0),
                 rules_doubted: None,
                 catalog: Catalog::default(),
@@ -56,7 +58,7 @@ impl World {
         let mut orphaned = Vec::new();
         match record {
             Record::Led { leadership, recovery, foreign, .. } => self.absorb_led(number, *leadership, recovery.clone(), foreign),
-            Record::RecoveryClosed { .. } => self.state.recovery = None,
+            Record::RecoveryClosed { .. } => (self.state.recovery, self.state.behind) = (None, false),
             Record::RulesDoubted { seen } => self.state.rules_doubted = Some(*seen),
             Record::RulesConfirmed { .. } => {
                 self.state.rules_doubted = None;
@@ -88,10 +90,11 @@ impl World {
                     Some(mut old) => {
                         if old.ledger != *ledger {
                             old.lost.insert(old.ledger);
+                            old.ledger_since = number;
                         }
                         Member { ledger: *ledger, session: *session, ..old }
                     }
-                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, admitted: alone },
+                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, ledger_since: number, admitted: alone },
                 };
                 self.state.members.insert(cluster.clone(), member);
             }
@@ -131,6 +134,7 @@ impl World {
             | Record::GrantRefused { .. }
             | Record::Lapsed { .. }
             | Record::Adopted { .. }
+            | Record::EndLearned { .. }
             | Record::DeletionAsked { .. }
             | Record::Finished { .. } => self.absorb_workload(number, record),
         }
@@ -156,6 +160,10 @@ impl World {
         self.state.grants = 0;
         self.state.ranges.push((leadership, number, number));
         if recovery.is_some() {
+            if self.state.recovery.is_none() {
+                self.state.recovery_since = number;
+            }
+            self.state.behind |= !foreign.is_empty() || recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
             self.state.recovery = recovery;
         }
     }
@@ -270,6 +278,18 @@ impl World {
             }
             Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, "the lease lapsed"),
             Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
+            Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w, _| {
+                let end = Some(crate::explain::end_in_words(result));
+                match w.history.iter_mut().rev().find(|stay| stay.fence == *fence) {
+                    Some(stay) => stay.end = end,
+                    None => w.history.push(Stay { cluster: cluster.clone(), fence: *fence, granted: *at, over: Some(*at), end }),
+                }
+                w.fence = w.fence.max(Some(*fence));
+                w.pod_failures = w.pod_failures.max(*pod_failures);
+                w.ran = w.ran + *ran;
+                w.learned = Some(result.clone());
+                w.changed = number;
+            }),
             Record::DeletionAsked { uid, at, .. } => self.settle(*uid, |w, _| {
                 w.deletion = Some(*at);
                 w.changed = number;

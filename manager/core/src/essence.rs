@@ -45,6 +45,8 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
         led_since,
         ranges,
         recovery,
+        recovery_since,
+        behind,
         rules,
         rules_doubted,
         catalog: _,
@@ -57,6 +59,7 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
         grants,
     } = state;
     (journal, last, leadership, led_since, ranges, recovery).hash(into);
+    (recovery_since, behind).hash(into);
     (rules, rules_doubted, members, offers, grants).hash(into);
     workloads.len().hash(into);
     for (uid, workload) in workloads {
@@ -92,12 +95,13 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         started: _,
         stopping,
         deletion,
+        learned,
         finished,
         refusals: _,
         history: _,
     } = workload;
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
-    (deletion.is_some(), finished.as_ref().map(|f| f.succeeded)).hash(into);
+    (deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
     for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _ }) in legs {
         (offer, cluster, ledger, state, fence, accepted).hash(into);
     }

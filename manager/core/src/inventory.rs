@@ -42,10 +42,18 @@ impl Turn<'_> {
             live.inventoried = true;
             live.want_inventory = false;
         }
-        if self.world.live.awaited.remove(cluster) {
+        if self.shows_everything(cluster) && self.world.live.awaited.remove(cluster) {
             self.maybe_close();
         }
         self.stir();
+    }
+
+    /// Whether this cluster's inventory answers recovery's question. A ledger that came only after recovery opened doesn't
+    /// know what its predecessor ran, and a journal that is behind doesn't either: that ends with its leases, so that only
+    /// time or a person can tell.
+    fn shows_everything(&self, cluster: &ClusterName) -> bool {
+        let state = &self.world.state;
+        !state.behind || state.members.get(cluster).is_some_and(|m| m.ledger_since < state.recovery_since)
     }
 
     fn take_run(&mut self, cluster: &ClusterName, ledger: LedgerId, run: &Run) {

@@ -58,7 +58,7 @@ use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdict
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{OnLoss, RefuseReason, Run, StopReason};
+use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use outbox::Outbox;
 use queues::{ClassId, Queues};
@@ -142,6 +142,12 @@ pub struct State {
     pub ranges: Vec<(Leadership, RecordNumber, RecordNumber)>,
     /// Recovery, while it is open.
     pub recovery: Option<RecoveryStart>,
+    /// The record with which it opened.
+    #[serde(default)]
+    pub recovery_since: RecordNumber,
+    /// Something was done under this journal's name that it doesn't know: it is a copy, new in place of another, or a fork.
+    #[serde(default)]
+    pub behind: bool,
     /// The newest change of a policy or a quota.
     pub rules: RecordNumber,
     /// Rules newer than ours were shown: nothing is offered until a person confirms.
@@ -176,6 +182,9 @@ pub struct Member {
     pub lost: BTreeSet<LedgerId>,
     /// The record of its first session.
     pub since: RecordNumber,
+    /// The record of its newest ledger's first session.
+    #[serde(default)]
+    pub ledger_since: RecordNumber,
     /// Another member has acknowledged a list with its name, or an operator said so, or there was no other.
     pub admitted: bool,
 }
@@ -253,6 +262,10 @@ pub struct Workload {
     pub stopping: Option<StopReason>,
     /// Deletion was asked for.
     pub deletion: Option<Wall>,
+    /// How the job ended by its own doing in an attempt that had no leg here; it finishes so once nothing of an older attempt
+    /// is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learned: Option<EndResult>,
     /// How it ended.
     pub finished: Option<Finish>,
     /// The last thing that each cluster said no with.
@@ -570,6 +583,7 @@ impl Workload {
             started: None,
             stopping: None,
             deletion: None,
+            learned: None,
             finished: None,
             refusals: BTreeMap::new(),
             history: Vec::new(),

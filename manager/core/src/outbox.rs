@@ -30,6 +30,8 @@ pub struct Outbox {
     queue: VecDeque<Said>,
     first: u64,
     sent_through: u64,
+    /// When the oldest that is under way was sent, or the agent last showed that it goes on. Newer commands don't put this
+    /// off: an agent that missed one can use none of those after it, so under load it would wait for ever.
     sent_at: Mono,
 }
 
@@ -50,10 +52,11 @@ impl Outbox {
     }
 
     /// The agent has taken everything up to this number.
-    pub fn acknowledge(&mut self, through: u64) {
+    pub fn acknowledge(&mut self, through: u64, now: Mono) {
         let through = through.min(self.sent_through);
         while self.first <= through && self.queue.pop_front().is_some() {
             self.first += 1;
+            self.sent_at = now;
         }
     }
 
@@ -74,8 +77,11 @@ impl Outbox {
         let skip = usize::try_from(from - self.first).unwrap_or(usize::MAX);
         let said: Vec<Said> = self.queue.iter().skip(skip).take(most).copied().collect();
         if !said.is_empty() {
+            let under_way = self.first <= self.sent_through;
+            if again || !under_way {
+                self.sent_at = now;
+            }
             self.sent_through = self.sent_through.max(from + said.len() as u64 - 1);
-            self.sent_at = now;
         }
         (from, said)
     }
@@ -116,9 +122,27 @@ mod tests {
         assert_eq!(outbox.take(Mono(5_001), 10), (2, vec![offer(2)]));
         assert!(!outbox.due(Mono(5_002)));
         assert_eq!(outbox.take(Mono(7_001), 10), (1, vec![offer(1), offer(2)]));
-        outbox.acknowledge(1);
-        assert_eq!(outbox.take(Mono(9_001), 10), (2, vec![offer(2)]));
-        outbox.acknowledge(99);
+        outbox.acknowledge(1, Mono(7_100));
+        assert!(!outbox.due(Mono(9_001)));
+        assert_eq!(outbox.take(Mono(9_100), 10), (2, vec![offer(2)]));
+        outbox.acknowledge(99, Mono(9_200));
         assert!(outbox.quiet());
+    }
+
+    #[test]
+    fn a_lost_answer_is_made_good_however_much_is_said_after_it() {
+        let mut outbox = Outbox::default();
+        let offer = |counter| Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
+        outbox.push(offer(1));
+        outbox.take(Mono(5_000), 10);
+        for i in 0..100 {
+            outbox.push(offer(2 + i));
+            let (from, _) = outbox.take(Mono(5_000 + 100 * (i + 1)), 200);
+            if from == 1 {
+                assert_eq!(Mono(5_000 + 100 * (i + 1)), Mono(5_000) + RESEND);
+                return;
+            }
+        }
+        panic!("the first was never sent again");
     }
 }

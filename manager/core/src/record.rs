@@ -258,9 +258,27 @@ pub enum Record {
         /// The run as it was reported.
         run: Box<Run>,
         /// Flavor per resource that its quota is charged to, if it had none yet.
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         flavors: BTreeMap<String, Arc<str>>,
         /// When, for people.
+        at: Wall,
+    },
+    /// A job ended by its own doing in an attempt that this journal doesn't know, as a copy from before that grant, or that it
+    /// took for lapsed.
+    EndLearned {
+        /// The workload.
+        uid: Uid,
+        /// The attempt's fence.
+        fence: Fence,
+        /// Where it ran.
+        cluster: ClusterName,
+        /// How it ended.
+        result: EndResult,
+        /// Failed pods over all attempts.
+        pod_failures: u32,
+        /// Run time that the attempt used.
+        ran: Millis,
+        /// When it was learned, for people.
         at: Wall,
     },
     /// A run of an unknown uid was reported.
@@ -372,7 +390,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 34] = [
+    const NAMES: [&str; 35] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -401,6 +419,7 @@ mod tests {
         "Lapsed",
         "DeclaredLost",
         "Adopted",
+        "EndLearned",
         "OrphanSeen",
         "OrphanGone",
         "DeletionAsked",
@@ -439,6 +458,7 @@ mod tests {
             Record::Lapsed { .. } => "Lapsed",
             Record::DeclaredLost { .. } => "DeclaredLost",
             Record::Adopted { .. } => "Adopted",
+            Record::EndLearned { .. } => "EndLearned",
             Record::OrphanSeen { .. } => "OrphanSeen",
             Record::OrphanGone { .. } => "OrphanGone",
             Record::DeletionAsked { .. } => "DeletionAsked",

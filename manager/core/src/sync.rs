@@ -16,8 +16,8 @@ use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::grant_message;
 use meridian_shared::protocol::{
-    COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Receipt, RefuseReason, StopReason, SyncAnswer, SyncRefusal,
-    SyncRequest, SyncResponse, VERSION,
+    COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, Receipt, RefuseReason, StopReason, SyncAnswer,
+    SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ impl Turn<'_> {
         while let Some(entry) = live.records.first_entry().filter(|e| *e.key() <= request.answered) {
             live.acknowledged_record = live.acknowledged_record.max(entry.remove());
         }
-        live.outbox.acknowledge(request.commands_through);
+        live.outbox.acknowledge(request.commands_through, now);
         let stale = request.commands_through < live.outbox.acknowledged();
         if returned {
             self.stir();
@@ -100,7 +100,7 @@ impl Turn<'_> {
         }
     }
 
-    fn claims(&self) -> bool {
+    pub(crate) fn claims(&self) -> bool {
         self.now.mono < self.world.live.claim_until || self.world.config.planted.has(Bug::AnswersWithoutClaim)
     }
 
@@ -398,19 +398,14 @@ impl Turn<'_> {
         if self.world.state.orphans.contains_key(&(end.uid, end.fence)) {
             self.record(Record::OrphanGone { uid: end.uid, fence: end.fence });
         }
-        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return };
+        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return self.learn_end(cluster, end) };
         let uid = end.uid;
         let result = end.result.clone();
         self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall });
         let deleted = self.workload(uid).is_some_and(|w| w.deletion.is_some());
         match result {
             _ if deleted => {}
-            EndResult::Succeeded => {
-                self.record(Record::Finished { uid, succeeded: true, reason: "Completed".into(), message: "the job succeeded".into(), at: self.now.wall });
-            }
-            EndResult::Failed { reason, message } => {
-                self.record(Record::Finished { uid, succeeded: false, reason: clean(&reason), message: clean(&message), at: self.now.wall });
-            }
+            EndResult::Succeeded | EndResult::Failed { .. } => self.finish_as(uid, result),
             EndResult::NodeLost { .. } => {
                 let attempts = self.workload(uid).map_or(0, |w| w.attempts);
                 let until = self.now.mono + meridian_shared::backoff::wait(Millis(500), Millis::mins(5), attempts, fence.counter);
@@ -419,6 +414,43 @@ impl Turn<'_> {
             EndResult::Stopped | EndResult::LeaseLapsed => {}
         }
         self.freed(uid, fence);
+    }
+
+    /// The end of an attempt that this journal never granted, because it is a copy from before, or that lapsed unheard: a job
+    /// that is over by its own doing doesn't start again. Only our own code over that grant shows it; anybody could say that a job is over.
+    fn learn_end(&mut self, cluster: &ClusterName, end: End) {
+        let End { uid, fence, result, pod_failures, ran, proof } = end;
+        let own_doing = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
+        let news = |w: &crate::Workload| w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known);
+        if !own_doing || !self.workload(uid).is_some_and(news) || !proof.is_some_and(|proof| self.proves(cluster, uid, fence, &proof)) {
+            return;
+        }
+        self.withdraw_open(uid);
+        let at = self.now.wall;
+        self.record(Record::EndLearned { uid, fence, cluster: cluster.clone(), result: result.clone(), pod_failures, ran, at });
+        match self.workload(uid).and_then(World::right).and_then(|(_, leg)| leg.fence) {
+            Some(older) => self.order_stop(uid, older, StopReason::Superseded, &system()),
+            None => self.finish_as(uid, result),
+        }
+        self.stir();
+    }
+
+    fn proves(&self, cluster: &ClusterName, uid: Uid, fence: Fence, proof: &Proof) -> bool {
+        let Proof { offer, attempt, term, on_loss, mac } = proof;
+        self.world.state.members.get(cluster).is_some_and(|member| {
+            let message = grant_message(cluster, member.ledger, uid, fence, *offer, *attempt, *term, *on_loss);
+            self.world.config.receipt_key.verify(&message, mac)
+        })
+    }
+
+    /// Records how a job ended by its own doing.
+    pub(crate) fn finish_as(&mut self, uid: Uid, result: EndResult) {
+        let (succeeded, reason, message) = match result {
+            EndResult::Succeeded => (true, "Completed".into(), "the job succeeded".into()),
+            EndResult::Failed { reason, message } => (false, clean(&reason), clean(&message)),
+            EndResult::Stopped | EndResult::LeaseLapsed | EndResult::NodeLost { .. } => return,
+        };
+        self.record(Record::Finished { uid, succeeded, reason, message, at: self.now.wall });
     }
 
     fn acknowledge(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {

@@ -5,6 +5,7 @@ use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{World, system};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::lease::ManagerLease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{OnLoss, StopReason};
 use meridian_shared::time::{Millis, Mono};
@@ -17,7 +18,8 @@ const FORGET_MAX: usize = 1_000;
 impl Turn<'_> {
     pub(crate) fn on_time(&mut self) {
         let now = self.now.mono;
-        if now >= self.world.live.due {
+        // Without a valid claim somebody else may lead: nothing is decided about leases then (simulation seed 656).
+        if now >= self.world.live.due && self.claims() {
             self.lapse();
         }
         let rested: Vec<Uid> = self.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
@@ -93,6 +95,10 @@ impl Turn<'_> {
     /// What follows when a right to run is over and the workload isn't: it is forgotten if it was deleted, else it waits again.
     pub(crate) fn freed(&mut self, uid: Uid, fence: Fence) {
         self.world.live.leases.remove(&fence);
+        let learned = self.workload(uid).filter(|w| w.deletion.is_none() && w.phase == Phase::Pending).and_then(|w| w.learned.clone());
+        if let Some(result) = learned {
+            self.finish_as(uid, result);
+        }
         if self.workload(uid).is_some_and(|w| w.deletion.is_some() && w.phase == Phase::Pending) {
             self.record(Record::Forgotten { uid });
         }
@@ -131,7 +137,10 @@ impl World {
             if planted.has(Bug::ManagerCountsFromAcknowledgement) {
                 return;
             }
-            if planted.has(Bug::NoDriftBound) {
+            if planted.has(Bug::DeadlineMovesBack) {
+                // As if an answer counted from when its command was first composed.
+                lease.lease = ManagerLease::from_composed(lease.first.unwrap_or(now), lease.lease.term);
+            } else if planted.has(Bug::NoDriftBound) {
                 lease.lease.deadline = lease.lease.deadline.max(now + lease.lease.term);
             } else {
                 lease.lease.compose(now);

@@ -127,6 +127,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::StopOrdered { uid, .. }
         | Record::Ended { uid, .. }
         | Record::GrantRefused { uid, .. }
+        | Record::EndLearned { uid, .. }
         | Record::Lapsed { uid, .. }
         | Record::DeletionAsked { uid, .. }
         | Record::Finished { uid, .. }

@@ -11,10 +11,10 @@ use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Config, Start, World};
 use meridian_objects::{Kind, Object};
 use meridian_shared::gang::Amounts;
-use meridian_shared::ids::{ClusterName, ContentHash, JournalId, LedgerId, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, Uid};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{EndResult, Lane, RunnerKind, SyncAnswer};
+use meridian_shared::protocol::{End, EndResult, Event, Lane, RunnerKind, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -200,13 +200,18 @@ impl Fleet {
     }
 
     fn end(&mut self, uid: Uid, result: EndResult) {
+        self.end_unheard(uid, result);
+        self.settle();
+    }
+
+    /// It ends, and its agent has told nobody yet.
+    fn end_unheard(&mut self, uid: Uid, result: EndResult) {
         let (name, _) = self.running.iter().find(|(_, u)| *u == uid).expect("it runs").clone();
         let fence = self.agents[&name].runs().find(|(u, ..)| *u == uid).unwrap().1;
         self.running.retain(|(_, u)| *u != uid);
         let event = RunnerEvent::Ended { uid, fence, result, pod_failures: 0, ran: Millis(10) };
         let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Runner(event));
         self.perform(&name, out.effects);
-        self.settle();
     }
 
     fn phase(&self, uid: Uid) -> Option<Phase> {
@@ -393,6 +398,39 @@ fn an_older_journal_adopts_what_really_runs() {
 }
 
 #[test]
+fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
+    let mut f = Fleet::regions();
+    let (done, spoken_for) = (f.submit("done", 3), f.submit("spoken-for", 3));
+    let copy = f.world.snapshot();
+    f.settle();
+    let home = ClusterName::new(f.at(spoken_for).unwrap());
+    let invented = End {
+        uid: spoken_for,
+        fence: Fence { epoch: 99, leadership: 1, counter: 1 },
+        result: EndResult::Succeeded,
+        pod_failures: 0,
+        ran: Millis(1),
+        proof: None,
+    };
+    // It ends while the manager is away, and the copy that comes back has never granted it.
+    let mut world = World::restore(&copy, config()).unwrap();
+    f.now += 3_000;
+    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
+    world.committed(Mono(f.now));
+    f.world = world;
+    f.end_unheard(done, EndResult::Succeeded);
+    f.settle();
+    f.settle();
+    let w = &f.world.state.workloads[&done];
+    assert_eq!((w.phase, w.finished.as_ref().map(|f| f.succeeded), w.history.len()), (Phase::Finished, Some(true), 1));
+    assert_eq!(f.at(done), None);
+    // What nobody granted ends nothing, whoever says so.
+    let request = Box::new(SyncRequest { events: vec![Event::Ended(invented)], ..f.agents.get_mut(&home).unwrap().compose(now(f.now), Lane::News) });
+    f.input(Input::Sync { cluster: home, request, may_park: false });
+    assert_eq!(f.phase(spoken_for), Some(Phase::Running));
+}
+
+#[test]
 fn a_new_ledger_frees_nothing_until_the_old_ones_leases_lapse() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
     let uid = f.submit("job", 3);
@@ -576,4 +614,27 @@ fn a_joining_cluster_gets_no_offer_before_another_knows_its_name() {
     f.settle();
     assert!(f.at(first).is_some() && f.at(second).is_some());
     assert!(f.world.state.members.values().all(|m| m.admitted));
+}
+
+#[test]
+fn answers_that_overtake_each_other_lose_nothing() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let eu = ClusterName::new("eu");
+    // Both lanes are under way; each answer brings an offer, and the later one arrives first.
+    let (mut answers, mut uids) = (Vec::new(), Vec::new());
+    for (lane, name) in [(Lane::News, "first"), (Lane::Poll, "second")] {
+        uids.push(f.submit(name, 1));
+        let request = Box::new(f.agents.get_mut(&eu).unwrap().compose(now(f.now), lane));
+        match f.input(Input::Sync { cluster: eu.clone(), request, may_park: false }) {
+            Reply::Sync(answer) => answers.push(answer),
+            other => panic!("{other:?}"),
+        }
+    }
+    for answer in answers.into_iter().rev() {
+        let out = f.agents.get_mut(&eu).unwrap().apply(now(f.now), AgentInput::Answer(answer));
+        f.perform(&eu, out.effects);
+    }
+    assert_eq!(f.agents[&eu].held().count(), 2, "both offers were taken without being said again");
+    f.settle();
+    assert!(uids.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
 }

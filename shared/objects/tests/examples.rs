@@ -41,7 +41,7 @@ fn the_managers_file() {
     assert!(queue.namespace_selector.as_ref().is_some_and(|selector| selector.matches(&BTreeMap::new())), "`{{}}` selects every namespace");
     assert_eq!(queue.resource_groups[0].flavors[0].resources["cpu"].nominal, 10_000_000);
     assert_eq!(queue.resource_groups[0].flavors[0].resources["memory"].nominal, 10_000 << 30);
-    assert_eq!(queue.resource_groups[1].flavors[0].resources["nvidia.com/gpu"].nominal, 10);
+    assert_eq!(queue.resource_groups[1].flavors[0].resources["nvidia.com/gpu"].nominal, 12);
     assert_eq!(queue.admission_checks[0].name, "sample-dws-multikueue");
     let Spec::MultiKueueConfig(config) = &find(&parsed, Kind::MultiKueueConfig, "multikueue-dws").spec else { panic!("not a config") };
     let order: Vec<&str> = config.clusters.iter().map(ClusterName::as_str).collect();

@@ -100,6 +100,6 @@ impl Runner {
             None => FoundState::Live { running: gang.running },
             Some(result) => FoundState::Ended { result: result.clone(), pod_failures: 0, ran: Millis(0) },
         };
-        self.gangs.iter().map(|((uid, fence), gang)| Found { uid: *uid, fence: *fence, state: state(gang) }).collect()
+        self.gangs.iter().map(|((uid, fence), gang)| Found { uid: *uid, fence: *fence, nodes: Vec::new(), state: state(gang) }).collect()
     }
 }

@@ -13,7 +13,8 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 const TAIL_LINES: usize = 150;
-const USAGE: &str = "sim (--seeds A..B | --seed N [--trace] [--bug NAME] | --random N | --minutes M | --planted all|NAME) [--calm] [--keep-going]";
+const USAGE: &str =
+    "sim (--seeds A..B | --seed N [--trace] [--bug NAME | --towards NAME] | --random N | --minutes M | --planted all|NAME) [--calm] [--keep-going]";
 
 #[derive(Default)]
 struct Args {
@@ -24,6 +25,7 @@ struct Args {
     minutes: Option<u64>,
     planted: Option<String>,
     bug: Option<Bug>,
+    towards: Option<Bug>,
     calm: bool,
     keep_going: bool,
 }
@@ -48,6 +50,7 @@ fn parse() -> anyhow::Result<Args> {
             "--random" => args.random = Some(value()?.parse()?),
             "--minutes" => args.minutes = Some(value()?.parse()?),
             "--planted" => args.planted = Some(value()?),
+            "--towards" => args.towards = Some(bug(&value()?)?),
             "--bug" => args.bug = Some(bug(&value()?)?),
             "--calm" => args.calm = true,
             "--keep-going" => args.keep_going = true,
@@ -58,10 +61,11 @@ fn parse() -> anyhow::Result<Args> {
 }
 
 fn plan(args: &Args, seed: u64) -> Plan {
-    match args.bug {
-        Some(bug) => Plan::hunting(seed, bug),
-        None if args.calm => Plan::calm(seed),
-        None => Plan::of(seed),
+    match (args.bug, args.towards) {
+        (Some(bug), _) => Plan::hunting(seed, bug),
+        (None, Some(bug)) => Plan::towards(seed, bug),
+        (None, None) if args.calm => Plan::calm(seed),
+        (None, None) => Plan::of(seed),
     }
 }
 

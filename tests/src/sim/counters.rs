@@ -41,6 +41,7 @@ impl Counters {
             Record::Lapsed { .. } => "lapses",
             Record::DeclaredLost { .. } => "declared lost",
             Record::Adopted { .. } => "adoptions",
+            Record::EndLearned { .. } => "ends learned",
             Record::OrphanSeen { .. } => "orphans",
             Record::OrphanGone { .. } => "orphans gone",
             Record::Finished { .. } => "finished",

@@ -41,7 +41,9 @@ impl Sim {
             }
             Fault::ManagerPause | Fault::ManagerFreeze => {
                 if let Some(m) = self.some_manager() {
-                    self.stall_manager(m, fault == Fault::ManagerFreeze);
+                    let long = self.chance.faults.of_1000(400);
+                    let takes = if long { self.chance.faults.between(8_000, 25_000) } else { self.chance.faults.between(300, 4_000) };
+                    self.stall_manager(m, fault == Fault::ManagerFreeze, takes);
                 }
             }
             Fault::DiskFailSync | Fault::DiskFull | Fault::DiskSlow => self.spoil_disk(fault),
@@ -75,8 +77,8 @@ impl Sim {
         self.chance.faults.pick(&up).copied()
     }
 
-    fn stall_manager(&mut self, m: usize, machine: bool) {
-        let until = self.now + if self.chance.faults.of_1000(400) { self.chance.faults.between(8_000, 25_000) } else { self.chance.faults.between(300, 4_000) };
+    fn stall_manager(&mut self, m: usize, machine: bool, takes: u64) {
+        let until = self.now + takes;
         self.trace.say(self.now, || format!("manager {m} stands still until {until}, its clock too: {machine}"));
         self.counters.one("manager stalls");
         self.managers[m].paused_until = until;
@@ -199,9 +201,16 @@ impl Sim {
         };
         let life = self.managers[new].life;
         self.at(self.now + 10, Happening::Boot { manager: new, life, begin: Begin::Open });
-        if self.chance.faults.of_1000(600) && self.managers[old].paused_until <= self.now {
+        if self.chance.faults.of_1000(700) && self.managers[old].paused_until <= self.now {
             let machine = self.chance.faults.of_1000(600);
-            self.stall_manager(old, machine);
+            let takes = if self.chance.faults.of_1000(500) { self.chance.faults.between(2_500, 6_500) } else { self.chance.faults.between(300, 20_000) };
+            self.stall_manager(old, machine, takes);
+        }
+        // Some can reach only the old one for a while.
+        for way in &mut self.ways {
+            if self.chance.faults.of_1000(350) {
+                (way.pinned, way.pinned_until) = (Some(old), self.now + self.chance.faults.between(3_000, 15_000));
+            }
         }
         for agent in &mut self.agents {
             agent.route = if self.chance.faults.of_1000(500) { old } else { new };
@@ -233,7 +242,6 @@ impl Sim {
             Fault::MachineReboot => self.reboot(machine),
             Fault::StoreLost => {
                 self.counters.one("stores lost");
-                self.forgetful.insert(machine);
                 self.end_agent(a, true);
                 self.agents[a].lose_store();
             }
@@ -306,6 +314,9 @@ impl Sim {
         self.counters.one("rivals");
         let place = PLACES.iter().position(|p| p.0 == self.agents[a].cluster.as_str()).expect("agents are of places");
         let rival = self.new_worker(place);
+        // Whoever loses its name has nobody left who would stop supervised gangs.
+        let machine = self.agents[rival].machine;
+        self.machines[machine].guard();
         let at = self.now + self.chance.faults.between(10, 3_000);
         self.at(at, Happening::AgentStart { agent: rival, life: 0 });
     }
@@ -338,7 +349,7 @@ impl Sim {
         let now = self.managers[m].clock.now(self.now).mono;
         let led_for = now.since(world.live.led_at).0;
         if let Some(recovery) = &world.state.recovery
-            && (recovery.restored || recovery.members_unknown)
+            && (recovery.restored || recovery.members_unknown || world.state.behind)
             && led_for > LATE_GRANTS_MS
             && self.nothing_unknown_runs(m)
         {
@@ -393,17 +404,18 @@ impl Sim {
                 }
             }
         }
-        // A person looks at all of a ledger's gangs before declaring it lost.
-        let still = |ledger: LedgerId| {
-            let legs = world.state.workloads.iter().flat_map(|(u, w)| w.legs.values().map(move |l| (*u, l)));
-            legs.filter(|(_, l)| l.ledger == ledger)
-                .any(|(u, l)| self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|(uid, f)| uid == u && Some(f) == l.fence)))
+        // A person looks at all that runs on the cluster's machines before declaring a ledger lost, also at what this journal
+        // doesn't know.
+        let still = |cluster: &ClusterName, ledger: LedgerId| {
+            let of_another = |(uid, fence): (Uid, _)| world.state.workloads.get(&uid).and_then(|w| w.leg_of(fence)).is_some_and(|(_, l)| l.ledger != ledger);
+            let machines = self.agents.iter().filter(|h| h.cluster == *cluster).map(|h| &self.machines[h.machine]);
+            machines.filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|run| !of_another(run)))
         };
-        lost.retain(|(_, ledger)| !still(*ledger));
+        lost.retain(|(cluster, ledger)| !still(cluster, *ledger));
         // Who will never come back is not waited for.
         if self.healed && world.state.recovery.is_some() {
             let awaited = world.live.awaited.iter().filter_map(|c| world.state.members.get(c).map(|m| (c.clone(), m.ledger)));
-            lost.extend(awaited.filter(|(_, ledger)| !exists(*ledger) && !still(*ledger)));
+            lost.extend(awaited.filter(|(cluster, ledger)| !exists(*ledger) && !still(cluster, *ledger)));
         }
         lost
     }

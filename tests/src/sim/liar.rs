@@ -23,8 +23,10 @@ impl Sim {
         let fence = *chance.pick(&[real.unwrap_or(absurd), near, absurd]).expect("not empty");
         let offer = OfferId { epoch: fence.epoch, leadership: fence.leadership, counter: chance.below(50) };
         match chance.below(16) {
-            0 => request.events.push(Event::Ended(End { uid, fence, result: EndResult::Succeeded, pod_failures: u32::MAX, ran: Millis(u64::MAX) })),
-            1 => request.events.push(Event::Ended(End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0) })),
+            0 => {
+                request.events.push(Event::Ended(End { uid, fence, result: EndResult::Succeeded, pod_failures: u32::MAX, ran: Millis(u64::MAX), proof: None }))
+            }
+            1 => request.events.push(Event::Ended(End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None })),
             2 => request.events.push(Event::Held { offer, uid }),
             3 => request.events.push(Event::Running { uid, fence }),
             4 => request.events.push(Event::Accepted { uid, fence }),

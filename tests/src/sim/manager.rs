@@ -342,6 +342,10 @@ impl Sim {
             }
             self.counters.record(record);
         }
+        if self.managers[m].cut {
+            // Nothing that it decides can be committed any more.
+            return self.judge(self.managers[m].world.as_ref().expect("it leads").check().or_else(|words| broken("World::check", words)));
+        }
         let machines = &self.machines;
         let alive = |uid, fence| machines.iter().any(|mac| mac.honest && !mac.clock.is_frozen() && mac.runner.alive().any(|k| k == (uid, fence)));
         let act = Act { manager: m, now, before, world, outcome };
@@ -386,7 +390,7 @@ impl Sim {
                 return;
             }
         }
-        let wake = outcomes.iter_mut().flat_map(|o| std::mem::take(&mut o.wake)).collect();
+        let mut wake: BTreeSet<ClusterName> = outcomes.iter_mut().flat_map(|o| std::mem::take(&mut o.wake)).collect();
         let mut batches = self.batches(m, outcomes);
         let host = &self.managers[m];
         let beat = now.mono.since(host.written).0 * 3 >= lease::claim(self.plan.term_min).0;
@@ -398,8 +402,12 @@ impl Sim {
         if restricted && let Some(batch) = batches.iter_mut().next() {
             batch.urgent = true;
         }
-        if batches.is_empty() && !beat {
-            return self.effects(m, replies, wake);
+        if batches.is_empty() && (!beat || self.plan.late_beats) {
+            self.effects(m, replies, wake);
+            if !beat || self.managers[m].world.is_none() {
+                return;
+            }
+            (replies, wake) = (Vec::new(), BTreeSet::new());
         }
         let slow = self.now < self.managers[m].slow_until;
         let takes = if slow { self.chance.disk.between(200, 3_000) } else { self.chance.disk.between(0, self.plan.commit_max) };
@@ -448,12 +456,17 @@ impl Sim {
         host.bodies.extend(outcome.bodies.iter().cloned());
         self.counters.differences(&counts, &world.live.counts);
         self.judge_outcome(m, now.mono, &before, &outcome);
-        if let (Asker::Agent { cluster, .. }, Reply::Sync(answer)) = (&item.asker, &outcome.reply)
+        if let (Asker::Agent { agent, cluster, .. }, Reply::Sync(answer)) = (&item.asker, &outcome.reply)
             && let SyncAnswer::Ok(response) = &**answer
         {
             let world = self.managers[m].world.as_ref().expect("it leads");
-            let verdict = self.oracle.composes(m, now.mono, world, cluster, response);
-            self.judge(verdict);
+            let verdict = self.oracle.composes(&self.managers[m].clock, now.mono, world, cluster, response);
+            let inventory = match &item.input {
+                Input::Sync { request, .. } => request.inventory.as_ref(),
+                _ => None,
+            };
+            let whole = inventory.filter(|i| i.for_leadership == Some(before.leadership) && !i.more && !self.agents[*agent].lies);
+            self.judge(verdict.and(whole.map_or(Ok(()), |inventory| self.oracle.reported(world, cluster, &inventory.runs, &inventory.ends))));
         }
         outcome
     }

@@ -3,6 +3,7 @@
 //! It keeps its own books and never asks a core what is allowed: lease arithmetic, residency, quota and the rules of
 //! recovery are written here a second time, from the protocol's text.
 
+use super::clock::HostClock;
 use super::people::GPU;
 use super::residency;
 use super::runner::Behaviour;
@@ -11,7 +12,7 @@ use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{State, Workload, World};
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
-use meridian_shared::protocol::{Command, OnLoss, SyncResponse};
+use meridian_shared::protocol::{Command, End, EndResult, OnLoss, Run, SyncResponse};
 use meridian_shared::time::{Millis, Mono};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,8 +65,9 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Composed {
     leadership: Leadership,
-    manager: usize,
     at: Mono,
+    /// When the manager may call it lapsed, in true time.
+    lapses: u64,
 }
 
 /// What was true of a world before an input.
@@ -112,6 +114,8 @@ pub struct Oracle {
     /// Every job that was ever submitted.
     pub jobs: BTreeMap<Uid, Job>,
     acknowledged: BTreeMap<Uid, Known>,
+    /// Jobs whose deletion was ever sent: whether they are there proves nothing.
+    unwanted: BTreeSet<Uid>,
     /// The largest fence ever granted, per uid.
     fences: BTreeMap<Uid, Fence>,
     /// When each leadership began, by its manager's clock.
@@ -139,6 +143,7 @@ impl Oracle {
     /// A deletion was sent.
     pub fn delete_asked(&mut self, uid: Uid) {
         self.acknowledged.entry(uid).or_default().delete_asked = true;
+        self.unwanted.insert(uid);
     }
 
     /// A deletion was answered.
@@ -169,7 +174,7 @@ impl Oracle {
     pub fn check_memory(&self, world: &World, rules: &BTreeMap<Key, Option<Value>>) -> Verdict {
         for (uid, known) in &self.acknowledged {
             match world.state.workloads.get(uid) {
-                None if !known.delete_asked => return broken("P1", format!("{uid} was acknowledged and is gone")),
+                None if !self.unwanted.contains(uid) => return broken("P1", format!("{uid} was acknowledged and is gone")),
                 Some(w) if known.delete_acknowledged && w.deletion.is_none() => {
                     return broken("P1", format!("the deletion of {uid} was acknowledged and is forgotten"));
                 }
@@ -203,7 +208,9 @@ impl Oracle {
         let mut reserved = BTreeSet::new();
         for (_, record) in &act.outcome.records {
             match record {
-                Record::Led { leadership, .. } => self.leads(*leadership, act.now),
+                Record::Led { leadership, .. } => {
+                    self.leads(*leadership, act.now);
+                }
                 Record::DeclaredLost { cluster, ledger, .. } => {
                     if act.before.ledgers.get(cluster) == Some(ledger) {
                         self.lost.insert((act.before.leadership, cluster.clone()));
@@ -300,17 +307,19 @@ impl Oracle {
     }
 
     /// An answer was composed: its leases count from now, and nothing in it may reach a forbidden cluster.
-    pub fn composes(&mut self, manager: usize, now: Mono, world: &World, cluster: &ClusterName, answer: &SyncResponse) -> Verdict {
+    pub(super) fn composes(&mut self, clock: &HostClock, now: Mono, world: &World, cluster: &ClusterName, answer: &SyncResponse) -> Verdict {
         let leadership = answer.leadership;
-        let mut note = |fence: Fence| {
-            self.composed.insert(fence, Composed { leadership, manager, at: now });
+        let (jobs, composed) = (&self.jobs, &mut self.composed);
+        let mut note = |uid: Uid, fence: Fence| {
+            let term = jobs.get(&uid).map_or(Millis(0), |j| j.term);
+            composed.insert(fence, Composed { leadership, at: now, lapses: clock.when(Mono(now.0 + with_drift(term))) });
         };
-        answer.renewals.iter().for_each(|(_, fence)| note(*fence));
+        answer.renewals.iter().for_each(|(uid, fence)| note(*uid, *fence));
         for command in &answer.commands {
             match command {
                 Command::Offer(offer) => judge_place(world, offer.uid, cluster, "an offer")?,
                 Command::Grant(grant) => {
-                    note(grant.fence);
+                    note(grant.uid, grant.fence);
                     judge_place(world, grant.uid, cluster, "a grant")?;
                     if (grant.fence.epoch, grant.fence.leadership) != (leadership.epoch, leadership.id) {
                         return broken("recovery", format!("{leadership} sends the grant {} again", grant.fence));
@@ -322,10 +331,30 @@ impl Oracle {
         Ok(())
     }
 
-    /// Who composed the newest answer with this lease, when, and its whole length with drift.
-    pub fn manager_lapse(&self, uid: Uid, fence: Fence) -> Option<(usize, Mono)> {
-        let term = self.jobs.get(&uid)?.term;
-        self.composed.get(&fence).map(|c| (c.manager, Mono(c.at.0 + with_drift(term))))
+    /// When, in true time, the newest answer with this lease lets its manager call it lapsed.
+    pub fn manager_lapse(&self, fence: Fence) -> Option<u64> {
+        self.composed.get(&fence).map(|c| c.lapses)
+    }
+
+    /// A reported run of a known uid becomes its leg in the transaction that records the report, or is stopped. A job that
+    /// was shown to be over by its own doing doesn't start again.
+    pub fn reported(&self, world: &World, cluster: &ClusterName, runs: &[Run], ends: &[End]) -> Verdict {
+        if world.live.clusters.get(cluster).is_none_or(|l| !l.inventoried) {
+            return Ok(());
+        }
+        for run in runs {
+            let Some(w) = world.state.workloads.get(&run.uid).filter(|w| w.finished.is_none() && w.deletion.is_none()) else { continue };
+            if w.fence.is_none_or(|known| run.fence >= known) && w.leg_of(run.fence).is_none() && !self.over.contains_key(&(run.uid, run.fence)) {
+                return broken("adoption", format!("`{cluster}` reports {} of {}, and it is no leg: {:?}", run.fence, run.uid, w.legs));
+            }
+        }
+        for end in ends.iter().filter(|e| matches!(e.result, EndResult::Succeeded | EndResult::Failed { .. })) {
+            let Some(w) = world.state.workloads.get(&end.uid).filter(|w| w.deletion.is_none() && w.fence <= Some(end.fence)) else { continue };
+            if w.finished.is_none() && w.learned.is_none() {
+                return broken("end", format!("`{cluster}` reports how {} ended under {}, and it is {:?}", end.uid, end.fence, w.phase));
+            }
+        }
+        Ok(())
     }
 
     /// A runner starts an attempt.
@@ -398,6 +427,8 @@ pub fn same_state(what: &str, one: &State, two: &State) -> Verdict {
         return Ok(());
     }
     let (a, b) = (format!("{one:#?}"), format!("{two:#?}"));
-    let differs = a.lines().zip(b.lines()).find(|(x, y)| x != y).map(|(x, y)| format!("`{}` against `{}`", x.trim(), y.trim()));
-    broken("replay", format!("{what}: {}", differs.unwrap_or_else(|| "one is longer".into())))
+    let (a, b): (Vec<&str>, Vec<&str>) = (a.lines().collect(), b.lines().collect());
+    let at = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+    let around = |lines: &[&str]| lines.iter().skip(at.saturating_sub(4)).take(6).map(|l| l.trim()).collect::<Vec<_>>().join(" ");
+    broken("replay", format!("{what}: `{}` against `{}`", around(&a), around(&b)))
 }

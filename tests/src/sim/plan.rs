@@ -107,6 +107,8 @@ pub struct Plan {
     pub commit_max: u64,
     /// Mean pause between what people do.
     pub people_ms: u64,
+    /// The manager writes its heartbeat after it has answered, so that only the claim keeps a cut-off one silent.
+    pub late_beats: bool,
     /// What is broken on purpose.
     pub planted: Option<Bug>,
 }
@@ -138,6 +140,7 @@ impl Plan {
             delay_max: *chance.pick(&[3, 20, 100, 400]).expect("not empty"),
             commit_max: *chance.pick(&[0, 3, 30]).expect("not empty"),
             people_ms: *chance.pick(&[800, 1_500, 3_000]).expect("not empty"),
+            late_beats: chance.of_1000(500),
             planted: None,
         }
     }
@@ -147,9 +150,14 @@ impl Plan {
         Self { faults: BTreeMap::new(), liar: false, late_joiner: false, lose: 0, duplicate: 0, stray: 0, delay_max: 10, commit_max: 3, ..Self::of(seed) }
     }
 
-    /// The plan of a seed that looks for one planted bug: the faults under which its rule matters are always there.
+    /// The plan of a seed that looks for one planted bug.
     pub fn hunting(seed: u64, bug: Bug) -> Self {
-        let mut plan = Self { planted: Some(bug), ..Self::of(seed) };
+        Self { planted: Some(bug), ..Self::towards(seed, bug) }
+    }
+
+    /// The same without the bug: the faults under which its rule matters are always there.
+    pub fn towards(seed: u64, bug: Bug) -> Self {
+        let mut plan = Self::of(seed);
         let often: &[(Fault, u64)] = match bug {
             Bug::AgentTakesOlderEpoch => &[(Fault::ManagerKill, 5_000), (Fault::NetSlow, 5_000)],
             Bug::AgentTakesTwinLeadership => &[(Fault::JournalRestore, 15_000), (Fault::ManagerKill, 8_000)],
@@ -173,6 +181,7 @@ impl Plan {
         plan.faults.extend(often.iter().copied());
         (plan.lose, plan.duplicate, plan.stray) = (plan.lose.max(20), plan.duplicate.max(60), plan.stray.max(30));
         plan.liar = false;
+        plan.late_beats |= bug == Bug::AnswersWithoutClaim;
         plan
     }
 }

@@ -198,7 +198,8 @@ impl Runner {
             None => FoundState::Live { running: run.running },
             Some((result, pod_failures, ran)) => FoundState::Ended { result: result.clone(), pod_failures: *pod_failures, ran: *ran },
         };
-        self.runs.iter().map(|((uid, fence), run)| Found { uid: *uid, fence: *fence, state: state(run) }).collect()
+        let nodes = |run: &Run| run.placement.iter().map(|place| place.node.clone()).collect();
+        self.runs.iter().map(|((uid, fence), run)| Found { uid: *uid, fence: *fence, nodes: nodes(run), state: state(run) }).collect()
     }
 
     /// The machine restarted: nothing that ran is there any more.

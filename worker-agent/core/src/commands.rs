@@ -200,7 +200,7 @@ impl Agent {
         if !self.runs.values().any(|r| r.offer == grant.offer) {
             self.drop_offer(grant.offer, out);
         }
-        let end = End { uid, fence, result: EndResult::Stopped, pod_failures: grant.pod_failures, ran: Millis(0) };
+        let end = End { uid, fence, result: EndResult::Stopped, pod_failures: grant.pod_failures, ran: Millis(0), proof: None };
         if !matches!(why, GrantRefusal::StaleFence { .. } | GrantRefusal::StillRuns { .. }) {
             self.durable.raise_fence(uid, fence, &mut out.store);
         }
@@ -215,7 +215,7 @@ impl Agent {
                 // Not known here: whoever still carries its grant must find the grave. It is confirmed once the runner has
                 // seen that nothing of it is there: a copy of this store may have started it.
                 out.effects.push(Effect::Stop { uid, fence });
-                let end = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0) };
+                let end = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None };
                 if !self.config.planted.has(Bug::UnknownStopForgotten) {
                     self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
                 }

@@ -31,6 +31,7 @@ impl Agent {
             sent,
             answered,
             commands_through,
+            ahead,
             events,
             events_from,
             inventory_due,
@@ -51,6 +52,9 @@ impl Agent {
         (inventory_due, ranges, skipped, capacity.revision == Some(ledger.revision())).hash(into);
         let CapacityReports { revision: _, version, acknowledged, bases: _ } = capacity;
         (number(VERSIONS + version), number(VERSIONS + acknowledged)).hash(into);
+        for (number, (sent, command)) in ahead {
+            (number, now.since(*sent), command).hash(into);
+        }
         for (sent, at) in sent.iter().filter(|(sent, _)| flying.contains(sent)) {
             (number(*sent), now.since(*at)).hash(into);
         }

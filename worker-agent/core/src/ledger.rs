@@ -4,7 +4,7 @@
 //! over the rooms; [`Ledger::check`] recounts it.
 
 use meridian_shared::gang::{Amounts, Gang, Taint};
-use meridian_shared::ids::OfferId;
+use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::packing::{self, Block, HOSTNAME_LABEL, Misfit, Nodes};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +55,8 @@ struct Room {
 pub struct Ledger {
     nodes: BTreeMap<String, Node>,
     rooms: BTreeMap<OfferId, Room>,
+    /// Nodes on which gangs stand that nobody remembers; none named means that it can't be told which.
+    closed: BTreeMap<(Uid, Fence), BTreeSet<String>>,
     pools: Vec<Block>,
     revision: u64,
 }
@@ -90,8 +92,12 @@ impl Ledger {
             return Ok(());
         }
         let open: Vec<(&String, &Node)> = self.nodes.iter().filter(|(_, n)| n.only_for.is_none_or(|o| o == offer)).collect();
-        let nodes: Vec<Nodes<'_>> =
-            open.iter().map(|(_, n)| Nodes { nodes: 1, free: &n.free, capacity: &n.spec.capacity, labels: &n.spec.labels, taints: &n.spec.taints }).collect();
+        let nothing = Amounts::new();
+        let nodes: Vec<Nodes<'_>> = open
+            .iter()
+            .map(|(name, n)| (if self.is_closed(name) { &nothing } else { &n.free }, n))
+            .map(|(free, n)| Nodes { nodes: 1, free, capacity: &n.spec.capacity, labels: &n.spec.labels, taints: &n.spec.taints })
+            .collect();
         let parts = packing::plan(&nodes, gang)?;
         let mut placement = Vec::new();
         let mut next = vec![0_u32; gang.pod_sets.len()];
@@ -114,6 +120,23 @@ impl Ledger {
     pub(crate) fn adopt(&mut self, offer: OfferId, placement: Vec<PodPlacement>, per_pod: BTreeMap<String, Amounts>) {
         self.charge(offer, Room { placement, per_pod });
         self.revision += 1;
+    }
+
+    /// Holds nothing on these nodes while a gang stands there that has no room; on no node at all where none is named.
+    pub(crate) fn close(&mut self, uid: Uid, fence: Fence, nodes: Vec<String>) {
+        self.closed.insert((uid, fence), nodes.into_iter().collect());
+        self.revision += 1;
+    }
+
+    /// That gang is gone.
+    pub(crate) fn reopen(&mut self, uid: Uid, fence: Fence) {
+        if self.closed.remove(&(uid, fence)).is_some() {
+            self.revision += 1;
+        }
+    }
+
+    fn is_closed(&self, node: &str) -> bool {
+        self.closed.values().any(|nodes| nodes.is_empty() || nodes.contains(node))
     }
 
     /// Gives a room back, and forgets nodes that were provided for it.
@@ -176,8 +199,9 @@ impl Ledger {
     /// for one gang are not offered to others.
     pub fn blocks(&self) -> Vec<Block> {
         let mut counted: BTreeMap<Block, u32> = BTreeMap::new();
-        for n in self.nodes.values().filter(|n| n.only_for.is_none()) {
-            let free = n.free.iter().map(|(r, f)| (r.clone(), (*f).max(0))).collect();
+        for (name, n) in self.nodes.iter().filter(|(_, n)| n.only_for.is_none()) {
+            let closed = self.is_closed(name);
+            let free = n.free.iter().map(|(r, f)| (r.clone(), if closed { 0 } else { (*f).max(0) })).collect();
             let mut labels = n.spec.labels.clone();
             labels.remove(HOSTNAME_LABEL);
             let alike = Block { nodes: 0, free, capacity: n.spec.capacity.clone(), labels, taints: n.spec.taints.clone() };
@@ -313,6 +337,25 @@ mod tests {
         l.hold(offer(1), &named).unwrap();
         assert_eq!(l.placement(offer(1))[0].node, "n700");
         assert_eq!(l.blocks().len(), 2);
+    }
+
+    #[test]
+    fn nothing_is_held_beside_a_gang_that_nobody_remembers() {
+        let mut l = ledger(2, 4);
+        let (one, other) = (Fence { epoch: 1, leadership: 1, counter: 1 }, Fence { epoch: 1, leadership: 1, counter: 2 });
+        l.close(Uid(1), one, vec!["n0".into()]);
+        l.hold(offer(1), &gang(1, 4)).unwrap();
+        assert_eq!(l.placement(offer(1))[0].node, "n1");
+        let refused = l.hold(offer(2), &gang(1, 4)).unwrap_err();
+        assert!(matches!(refused, Misfit::NotEnoughRoom { fits_empty: true, .. }), "{refused:?}");
+        l.release(offer(1));
+        assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>(), 4);
+        l.close(Uid(2), other, Vec::new());
+        assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"]).max(), Some(0), "it may stand anywhere");
+        l.reopen(Uid(2), other);
+        l.reopen(Uid(1), one);
+        l.hold(offer(3), &gang(2, 4)).unwrap();
+        l.check().unwrap();
     }
 
     #[test]

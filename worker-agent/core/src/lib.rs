@@ -33,7 +33,7 @@ use meridian_shared::lease::AgentLease;
 use meridian_shared::mac::Mac;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{End, EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{Command, End, EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -71,6 +71,8 @@ pub struct Found {
     pub uid: Uid,
     /// The attempt.
     pub fence: Fence,
+    /// Nodes on which its pods are; empty where that can't be told.
+    pub nodes: Vec<String>,
     /// What it is doing.
     pub state: FoundState,
 }
@@ -303,6 +305,9 @@ pub struct Agent {
     sent: BTreeMap<u64, Mono>,
     answered: u64,
     commands_through: u64,
+    /// Commands that overtook others: two answers may be under way at once, and come in any order. Each with the moment at
+    /// which the transmission was sent that brought it.
+    ahead: BTreeMap<u64, (Mono, Command)>,
     events: VecDeque<Event>,
     events_from: u64,
     inventory_due: bool,

@@ -5,13 +5,16 @@ use meridian_shared::ids::Leadership;
 use meridian_shared::packing::Block;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    Capacity, Digest, ENDS_MAX, EVENTS_MAX, Inventory, Lane, Run, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
+    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_MAX, Inventory, Lane, Run, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse,
+    VERSION,
 };
 use meridian_shared::time::{Mono, Now};
 use std::collections::BTreeMap;
 
 /// Transmissions whose sending time is remembered; an answer to an older one is ignored.
 const SENT_MAX: usize = 64;
+/// How far a command may be ahead of its turn: two answers full of them. What has no place is said again.
+const AHEAD_MAX: u64 = 2 * COMMANDS_MAX as u64;
 /// Capacity versions remembered as bases for deltas.
 const BASES_MAX: usize = 8;
 
@@ -176,14 +179,28 @@ impl Agent {
             self.renew(at, sent, uid, fence, out);
         }
         for (number, command) in (response.commands_from..).zip(response.commands) {
-            if number == self.commands_through + 1 {
-                self.commands_through = number;
+            let repeats = number <= self.commands_through && matches!(command, Command::Grant(_));
+            if repeats && self.config.planted.has(Bug::RepeatedGrantRefused) {
                 self.on_command(at, sent, command, out);
+            } else {
+                self.hear(number, sent, command);
             }
+        }
+        while let Some((sent, command)) = self.ahead.remove(&(self.commands_through + 1)) {
+            self.commands_through += 1;
+            self.on_command(at, sent, command, out);
         }
         self.inventory_due = response.want_inventory;
         self.capacity.acknowledged = self.capacity.acknowledged.max(response.capacity_acknowledged);
         self.poll = response.poll;
+    }
+
+    /// Keeps a command for its turn. Of one that was said twice the later word counts: rules are judged at each sending.
+    fn hear(&mut self, number: u64, sent: Mono, command: Command) {
+        let expected = number > self.commands_through && number - self.commands_through <= AHEAD_MAX;
+        if expected && self.ahead.get(&number).is_none_or(|(at, _)| *at <= sent) {
+            self.ahead.insert(number, (sent, command));
+        }
     }
 
     /// Whether an answer of this leadership may be taken; a newer one is made durable first.
@@ -201,6 +218,7 @@ impl Agent {
         }
         self.durable.follow(leadership, &mut out.store);
         self.commands_through = 0;
+        self.ahead.clear();
         self.capacity.acknowledged = 0;
         self.inventory_due = true;
         true

@@ -9,7 +9,7 @@ use crate::{
 use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Session, Uid};
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{End, EndResult, Event, RefuseReason};
+use meridian_shared::protocol::{End, EndResult, Event, Proof, RefuseReason};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -31,6 +31,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         sent: BTreeMap::new(),
         answered: 0,
         commands_through: 0,
+        ahead: BTreeMap::new(),
         events: VecDeque::new(),
         events_from: 1,
         inventory_due: true,
@@ -91,7 +92,7 @@ impl Agent {
     }
 
     fn on_found(&mut self, found: Found, out: &mut Outcome) {
-        let Found { uid, fence, state } = found;
+        let Found { uid, fence, nodes, state } = found;
         let known = self.runs.get_mut(&uid).filter(|r| r.fence == fence);
         match (known, state) {
             (Some(run), FoundState::Live { running }) => {
@@ -109,11 +110,13 @@ impl Agent {
                 run.phase = Phase::Running;
                 self.bury(uid, fence, result, pod_failures, ran, out);
             }
-            // Nobody remembers its lease: it is stopped, and what is only a grave already is left alone.
+            // Nobody remembers its lease: it is stopped, and until then its nodes are full. What is only a grave already is
+            // left alone.
             (None, FoundState::Live { .. }) => {
-                let stopped = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0) };
+                let stopped = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None };
                 let end = self.durable.tombstones.get(&(uid, fence)).map_or(stopped, |grave| grave.end.clone());
                 self.strangers.insert((uid, fence), end);
+                self.ledger.close(uid, fence, nodes);
                 out.effects.push(Effect::Stop { uid, fence });
             }
             (None, FoundState::Ended { .. }) => {}
@@ -132,6 +135,7 @@ impl Agent {
             },
             RunnerEvent::Ended { uid, fence, .. } if self.strangers.contains_key(&(uid, fence)) => {
                 let end = self.strangers.remove(&(uid, fence)).expect("seen just now");
+                self.ledger.reopen(uid, fence);
                 // Found by chance, nobody asked for it, and nobody is told.
                 if self.durable.tombstones.contains_key(&(uid, fence)) || self.config.planted.has(Bug::UnknownStopForgotten) {
                     self.say(Event::Ended(end));
@@ -155,7 +159,9 @@ impl Agent {
         self.ledger.release(run.offer);
         out.effects.push(Effect::Deprovision { offer: run.offer });
         self.durable.drop_run(uid, &mut out.store);
-        let end = End { uid, fence, result, pod_failures: pod_failures.max(run.pod_failures), ran };
+        let (offer, attempt, term, on_loss) = (run.offer, run.attempt, run.term, run.on_loss);
+        let proof = run.mac.map(|mac| Box::new(Proof { offer, attempt, term, on_loss, mac }));
+        let end = End { uid, fence, result, pod_failures: pod_failures.max(run.pod_failures), ran, proof };
         if !self.config.planted.has(Bug::EndForgotten) {
             self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
         }

@@ -190,7 +190,10 @@ impl Runner for ProcessRunner {
             if !matches!(state, FoundState::Ended(_)) {
                 self.orders.give(Order::Adopt { uid, fence });
             }
-            found.push(Found { uid, fence, state });
+            // Without a plan nothing was started; with one that can't be read it may be anywhere.
+            let plan = dir.plan().ok().flatten();
+            let nodes = plan.map(|plan| plan.start.placement.into_iter().map(|place| place.node).collect()).unwrap_or_default();
+            found.push(Found { uid, fence, nodes, state });
         }
         found
     }

@@ -51,7 +51,7 @@ pub(super) fn event(event: runner::RunnerEvent) -> Option<core::RunnerEvent> {
 
 /// A run that is there after a restart.
 pub(super) fn found(found: runner::Found) -> core::Found {
-    let runner::Found { uid, fence, state } = found;
+    let runner::Found { uid, fence, nodes, state } = found;
     let state = match state {
         runner::FoundState::Running { failures: _ } => core::FoundState::Live { running: true },
         // Its end follows as an event.
@@ -60,7 +60,7 @@ pub(super) fn found(found: runner::Found) -> core::Found {
             core::FoundState::Ended { result: self::result(result), pod_failures: failures, ran }
         }
     };
-    core::Found { uid, fence, state }
+    core::Found { uid, fence, nodes, state }
 }
 
 fn result(result: runner::RunResult) -> EndResult {

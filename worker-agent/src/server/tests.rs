@@ -275,7 +275,7 @@ async fn a_restarted_agent_takes_up_what_runs() {
     manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
     agent.exit().await.unwrap();
 
-    let found = Found { uid: JOB, fence: fence(1), state: FoundState::Running { failures: 0 } };
+    let found = Found { uid: JOB, fence: fence(1), nodes: Vec::new(), state: FoundState::Running { failures: 0 } };
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), vec![found]);
     let second = Session { counter: 2, id: 99 };
     let said =

@@ -159,7 +159,11 @@ impl Book {
             Entry::Live(live) => FoundState::Running { failures: live.pods.failures() },
             Entry::Over(over) => FoundState::Ended(over.end.clone()),
         };
-        self.runs.iter().map(|((uid, fence), entry)| Found { uid: *uid, fence: *fence, state: state(entry) }).collect()
+        let nodes = |entry: &Entry| match entry {
+            Entry::Live(live) => live.start.placement.iter().map(|place| place.node.clone()).collect(),
+            Entry::Over(_) => Vec::new(),
+        };
+        self.runs.iter().map(|((uid, fence), entry)| Found { uid: *uid, fence: *fence, nodes: nodes(entry), state: state(entry) }).collect()
     }
 
     /// Inputs, with their moments, that make a book like this one.
