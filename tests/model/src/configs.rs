@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// How far a search goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Small enough to be done with every change: some half a million states together.
+    /// Small enough to be done with every change: about a million states together.
     Short,
     /// For an hour.
     Long,
@@ -31,30 +31,33 @@ pub(crate) fn running() -> Vec<Action> {
 /// One configuration, with a bug planted in both cores or none.
 pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<Meridian> {
     let name = *NAMES.iter().find(|n| **n == name)?;
-    let (before, free, budget) = match depth {
+    let (before, free, budget) = long(name);
+    let (least, free, budget) = match depth {
         Depth::Short => short(name),
-        Depth::Long => long(name),
+        Depth::Long => (LONG_LEAST, free, budget),
     };
-    Some(Meridian { name, budget, race: matches!(name, "partition" | "network"), free, before, planted: planted(bug), seen: Arc::default() })
+    Some(Meridian { name, budget, least, race: matches!(name, "partition" | "network"), free, before, planted: planted(bug), seen: Arc::default() })
+}
+
+/// A long search has seen so many states within seconds.
+const LONG_LEAST: usize = 20_000;
+
+/// Bounds that are searched to their end, and nine tenths of the states that are within them.
+fn short(name: &str) -> (usize, [bool; CLUSTERS], Budget) {
+    let none = Budget::default();
+    match name {
+        "crash" => (100_000, FIRST, Budget { steps: 2, silences: 4, agent_crashes: 1, manager_crashes: 1, short_cuts: 1, successes: 1, ..none }),
+        // Long enough for a lapse and a grant elsewhere.
+        "partition" => (125_000, BOTH, Budget { steps: 5, silences: 5, ..none }),
+        "network" => (190_000, FIRST, Budget { steps: 1, silences: 1, lingering: 2, repeats: 1, ..none }),
+        "restore" => (60_000, BOTH, Budget { steps: 2, silences: 2, manager_crashes: 1, restores: 1, successes: 1, ..none }),
+        "ledger" => (95_000, FIRST, Budget { steps: 6, silences: 5, lost_ledgers: 1, ..none }),
+        "takeover" => (160_000, FIRST, Budget { steps: 5, silences: 5, takeovers: 1, short_cuts: 1, ..none }),
+        _ => (75_000, FIRST, Budget { steps: 2, silences: 2, ..none }),
+    }
 }
 
 type Scene = (Vec<Action>, [bool; CLUSTERS], Budget);
-
-fn short(name: &str) -> Scene {
-    let none = Budget::default();
-    let (before, _, _) = long(name);
-    let (free, budget) = match name {
-        "crash" => (FIRST, Budget { steps: 2, silences: 4, agent_crashes: 1, manager_crashes: 1, short_cuts: 1, successes: 1, ..none }),
-        // Long enough for a lapse and a grant elsewhere.
-        "partition" => (BOTH, Budget { steps: 5, silences: 6, ..none }),
-        "network" => (FIRST, Budget { steps: 1, silences: 1, lingering: 2, repeats: 1, ..none }),
-        "restore" => (BOTH, Budget { steps: 2, silences: 2, manager_crashes: 1, restores: 1, successes: 1, ..none }),
-        "ledger" => (FIRST, Budget { steps: 6, silences: 6, lost_ledgers: 1, ..none }),
-        "takeover" => (BOTH, Budget { steps: 3, silences: 3, takeovers: 1, short_cuts: 1, ..none }),
-        _ => (BOTH, Budget { steps: 1, silences: 1, ..none }),
-    };
-    (before, free, budget)
-}
 
 fn long(name: &str) -> Scene {
     let none = Budget { steps: 7, silences: 8, ..Budget::default() };

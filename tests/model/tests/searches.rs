@@ -1,12 +1,14 @@
 //! The fast searches: every configuration to its short bound, and a hunt for every planted bug that the model can meet.
 
+#![expect(clippy::print_stdout, reason = "what a search covered is worth reading")]
+
 use meridian_model::configs::{self, Depth};
 use meridian_model::hunts::{self, HUNTED};
 use meridian_model::model::Seen;
 use meridian_model::search::{Findings, Search, search};
 use meridian_shared::planted::Bug;
 
-// The harness runs two tests at a time.
+// The harness runs as many tests at a time as there are cores.
 const THREADS: usize = 1;
 
 fn holds(name: &str, wanted: &[Seen]) {
@@ -14,7 +16,7 @@ fn holds(name: &str, wanted: &[Seen]) {
     let findings = search(model, Search { threads: THREADS, timeout: None, breadth_first: false });
     println!("{}", findings.line());
     assert_eq!(findings.broken, None);
-    assert!(findings.exhausted);
+    assert!(findings.exhausted && findings.enough(), "{}", findings.line());
     assert!(findings.saw(wanted), "a search that meets nothing proves nothing: {}", findings.line());
 }
 
@@ -32,7 +34,7 @@ fn crash() {
 
 #[test]
 fn partition() {
-    holds("partition", &[Seen::Granted, Seen::Running, Seen::Lapsed, Seen::GrantedAgain, Seen::StartedAgain, Seen::LateHold, Seen::GrantRefused]);
+    holds("partition", &[Seen::Granted, Seen::Running, Seen::Lapsed, Seen::GrantedAgain, Seen::StartedAgain, Seen::LateHold]);
 }
 
 #[test]
@@ -52,7 +54,7 @@ fn ledger() {
 
 #[test]
 fn takeover() {
-    holds("takeover", &[Seen::Running, Seen::Recovered]);
+    holds("takeover", &[Seen::Running, Seen::Recovered, Seen::Lapsed, Seen::GrantedAgain, Seen::StartedAgain]);
 }
 
 #[test]
@@ -67,13 +69,16 @@ fn planted_bugs_are_found() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// Smaller hunts find nothing when nothing is planted; the larger ones are inside the configurations' bounds.
+/// Hunts find nothing when nothing is planted. Not done with every change are those that take longer.
 #[test]
 fn hunts_find_nothing_in_sound_cores() {
-    let small = [Bug::NewLedgerFrees, Bug::StartBeforeDurable, Bug::AnyFenceFrees, Bug::EndForgotten, Bug::RestartForgetsLeases, Bug::RecoveryDispatches];
-    for bug in small {
+    let long = [Bug::TransmissionReused, Bug::FenceReused, Bug::AnswersWithoutClaim, Bug::StaleInventoryCounts];
+    // These have one scene with others.
+    let same = [Bug::MissingFrees, Bug::UnknownStopForgotten, Bug::ManagerCountsFromAcknowledgement, Bug::NoDriftBound, Bug::ReportedRunIgnored];
+    for bug in HUNTED.into_iter().filter(|bug| !long.contains(bug) && !same.contains(bug)) {
         let model = hunts::hunt(bug, false).expect("a hunted bug");
         let findings = search(model, Search { threads: THREADS, timeout: None, breadth_first: false });
-        assert_eq!(findings.broken, None, "{bug:?}");
+        println!("{bug:?}, not planted: {}", findings.line());
+        assert!(findings.sound(), "{bug:?}: {:?}", findings.broken);
     }
 }
