@@ -75,10 +75,13 @@ fn hunts_find_nothing_in_sound_cores() {
     let long = [Bug::TransmissionReused, Bug::FenceReused, Bug::AnswersWithoutClaim, Bug::StaleInventoryCounts];
     // These have one scene with others.
     let same = [Bug::MissingFrees, Bug::UnknownStopForgotten, Bug::ManagerCountsFromAcknowledgement, Bug::NoDriftBound, Bug::ReportedRunIgnored];
+    let mut refused = false;
     for bug in HUNTED.into_iter().filter(|bug| !long.contains(bug) && !same.contains(bug)) {
         let model = hunts::hunt(bug, false).expect("a hunted bug");
         let findings = search(model, Search { threads: THREADS, timeout: None, breadth_first: false });
         println!("{bug:?}, not planted: {}", findings.line());
         assert!(findings.sound(), "{bug:?}: {:?}", findings.broken);
+        refused |= findings.saw(&[Seen::GrantRefused]);
     }
+    assert!(refused, "no agent refused a grant that came too late");
 }
