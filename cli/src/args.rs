@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Join, watch and retire worker clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Look after runs that no workload of the journal owns
+    #[command(subcommand)]
+    Orphan(OrphanCommand),
     /// Prove the audit log
     #[command(subcommand)]
     Audit(AuditCommand),
@@ -345,6 +348,12 @@ pub(crate) enum ClusterCommand {
     },
     /// Show the worker clusters
     List,
+    /// Let a cluster have work although no other cluster has acknowledged its name yet
+    Admit {
+        /// The cluster
+        #[arg(value_parser = object_name)]
+        name: String,
+    },
     /// Keep new work away from a cluster
     Cordon {
         /// The cluster
@@ -374,6 +383,32 @@ pub(crate) enum ClusterCommand {
         /// The cluster's name once more: if something still runs there, it runs twice
         #[arg(long, value_name = "NAME")]
         confirm: Option<String>,
+    },
+}
+
+/// `orphan …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum OrphanCommand {
+    /// Show them
+    List,
+    /// Stop one
+    Stop {
+        /// Its uid
+        uid: String,
+        /// Its fence [default: its newest attempt]
+        #[arg(long)]
+        fence: Option<String>,
+    },
+    /// Give one its job back, so that it is renewed again and ends as any job does
+    Adopt {
+        /// Its uid
+        uid: String,
+        /// The job's file as it was submitted, or - for standard input
+        #[arg(short, long = "filename", value_name = "FILE")]
+        file: PathBuf,
+        /// Its fence [default: its newest attempt]
+        #[arg(long)]
+        fence: Option<String>,
     },
 }
 

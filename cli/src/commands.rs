@@ -12,6 +12,7 @@ mod describe;
 mod get;
 mod journal;
 mod logs;
+mod orphan;
 mod submit;
 mod targets;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
         Command::Why(args) => why::run(session, args).await,
         Command::Logs(args) => logs::run(session, args).await,
         Command::Cluster(command) => cluster::run(session, command).await,
+        Command::Orphan(command) => orphan::run(session, command).await,
         Command::Audit(command) => audit::run(session, command).await,
         Command::Journal(command) => journal::run(session, command).await,
         Command::Agent(command) => agent::run(command).await,

@@ -7,6 +7,7 @@ use crate::client::{Client, JoinRequest};
 use crate::error::Error;
 use crate::kubeconfig::Lookup;
 use meridian_agent::capacity::fleet::FleetCluster;
+use meridian_manager::journal::{Journal as _, RedbJournal, mark};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -206,9 +207,28 @@ impl Fleet {
         }
         end(&mut self.manager).await;
     }
+
+    /// The same for a fleet that is thrown away: nothing of it is left.
+    pub(crate) async fn discard(&mut self) {
+        self.stop().await;
+        self.plan.remove();
+    }
 }
 
 impl Plan {
+    /// Removes everything that its processes left, below its root and in shared memory. They must have ended.
+    fn remove(&self) {
+        // What can't be removed only takes space.
+        if let Ok(journal) = RedbJournal::open(&self.journal()) {
+            let _ = mark::remove(Path::new(mark::SHARED_MEMORY), journal.meta().journal);
+        }
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.root.join("manager").join("journal.redb")
+    }
+
     fn admin_kubeconfig(&self) -> PathBuf {
         self.root.join("manager").join("admin.kubeconfig")
     }
@@ -233,7 +253,7 @@ fn settle_port(plan: &Plan) -> Result<String, Error> {
 
 fn start_manager(program: &Path, plan: &Plan) -> Result<Child, Error> {
     let dir = plan.root.join("manager");
-    let fresh = !dir.join("journal.redb").exists();
+    let fresh = !plan.journal().exists();
     make_dir(&dir)?;
     let mut command = Command::new(program);
     command.args(["manager", "--listen", &plan.listen, "--data-dir"]).arg(&dir);

@@ -7,6 +7,7 @@ mod real {
     mod door;
     mod faults;
     mod gangs;
+    mod leases;
     mod processes;
     mod stage;
     mod story;

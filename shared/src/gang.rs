@@ -166,6 +166,20 @@ pub struct Gang {
 }
 
 impl Gang {
+    /// About how many bytes it takes as JSON.
+    pub fn weight(&self) -> usize {
+        // Names of fields, punctuation and numbers of one entry.
+        const ENTRY: usize = 64;
+        let set = |set: &PodSet| {
+            let requests = set.per_pod.keys().map(String::len);
+            let labels = set.node_selector.iter().map(|(k, v)| k.len() + v.len());
+            let terms = set.affinity.iter().flatten().map(|r| r.key.len() + r.values.iter().map(|v| v.len() + 4).sum::<usize>());
+            let tolerations = set.tolerations.iter().map(|t| t.key.as_deref().map_or(0, str::len) + t.value.len());
+            2 * ENTRY + set.name.len() + requests.chain(labels).chain(terms).chain(tolerations).map(|bytes| bytes + ENTRY).sum::<usize>()
+        };
+        self.pod_sets.iter().map(set).sum()
+    }
+
     /// What the whole gang asks for.
     pub fn total(&self) -> Amounts {
         let mut total = Amounts::new();

@@ -27,7 +27,13 @@ pub const EVENTS_MAX: usize = 1_024;
 pub const COMMANDS_MAX: usize = 512;
 /// Most ends in one inventory; with the runs of a large cluster they still fit one body.
 pub const ENDS_MAX: usize = 8_192;
-/// Most bytes in one body, either way. A grant carries a spec, and an API object is at most 1.5 MiB.
+/// Most leases renewed in one answer, those first that were renewed longest ago: 16 answers in the shortest term reach all
+/// gangs of a cluster that runs a quarter of a million.
+pub const RENEWALS_MAX: usize = 16_384;
+/// Most bytes of commands in one answer, though always one command; a backlog goes in parts.
+pub const COMMANDS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes in one body, either way. A grant carries a spec of at most 3 MiB, which is at most twice as long as a string
+/// within JSON.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Which of the (at most two) requests in flight this is.
@@ -199,6 +205,20 @@ pub enum Command {
         /// For the job's record.
         reason: StopReason,
     },
+}
+
+impl Command {
+    /// About how many bytes it takes in an answer, never much less.
+    pub fn weight(&self) -> usize {
+        // Ids, numbers, field names.
+        const FRAME: usize = 512;
+        match self {
+            Self::Offer(offer) => FRAME + offer.gang.weight(),
+            // A string within JSON: quotes and backslashes double.
+            Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
+            Self::Withdraw { .. } | Self::Stop { .. } => FRAME,
+        }
+    }
 }
 
 /// One question to one cluster.

@@ -9,9 +9,9 @@ use crate::provider::{Pool, Provider, SimulatedProvider, StaticProvider};
 use crate::runner::process::{self, ProcessRunner};
 use crate::runner::simulated::{self, SimulatedRunner};
 use crate::runner::{Enforcement, Runner, RunnerEvent};
-use crate::server::{Exit, Parts, Server};
+use crate::server::{self, Exit, Parts, Server};
 use crate::settings::{AgentArgs, JoinArgs, RunnerChoice, Settings};
-use crate::store::Store;
+use crate::store::{self, Store};
 use crate::uplink::{Link, Uplink, renewal};
 use anyhow::Context as _;
 use meridian_agent_core::durable::Durable;
@@ -24,6 +24,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -33,6 +34,8 @@ use tokio_util::sync::CancellationToken;
 const EVENTS_WAITING: usize = 1_024;
 /// Log readers that wait for the loop.
 const QUERIES_WAITING: usize = 32;
+/// Between two tries on a full disk: well within a lease, so that gangs outlive a disk that was cleared in time.
+const FULL_PAUSE: Duration = Duration::from_secs(2);
 /// The hidden first argument by which a guard is started.
 const GUARD: &str = "guard";
 
@@ -72,18 +75,22 @@ fn stored_ledger(data_dir: &Path) -> anyhow::Result<Option<LedgerId>> {
     Ok(Durable::load(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())))?.map(|durable| durable.ledger))
 }
 
-/// `agent run`: until it is stopped by SIGTERM or SIGINT, superseded, or can't store.
+/// `agent run`: until it is stopped by SIGTERM or SIGINT, superseded, or can't store. While the disk is full it keeps trying.
 pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let settings = args.resolve()?;
     crate::install_crypto();
     let _telemetry = meridian_telemetry::init(settings.log_format, "meridian-agent", settings.otlp_endpoint.as_deref())?;
     let stop = CancellationToken::new();
-    let mut tasks = JoinSet::new();
-    stop_on_signals(&mut tasks, stop.clone())?;
-    let exit = serve(settings, stop, &mut tasks).await;
-    // What is left of tasks only asks or shows; nothing of it must be waited for.
-    tasks.abort_all();
-    match exit? {
+    let mut signals = JoinSet::new();
+    stop_on_signals(&mut signals, stop.clone())?;
+    let exit = again_while_full(&stop, async || {
+        let mut tasks = JoinSet::new();
+        let exit = serve(&settings, stop.clone(), &mut tasks).await;
+        // What is left of tasks only asks or shows. Its addresses must be free for another life.
+        tasks.shutdown().await;
+        exit
+    });
+    match exit.await? {
         Exit::Asked => {
             tracing::info!("stopped as asked; what runs under guards goes on until its lease ends or the agent is back");
             Ok(ExitCode::SUCCESS)
@@ -95,7 +102,35 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn serve(settings: Settings, stop: CancellationToken, tasks: &mut JoinSet<()>) -> anyhow::Result<Exit> {
+/// Lives until the end, and once more each time that the end was a full disk. Each life begins with what is durable, as a new
+/// process would; in between nothing is done or said, and gangs go on under their guards.
+async fn again_while_full(stop: &CancellationToken, mut life: impl AsyncFnMut() -> anyhow::Result<Exit>) -> anyhow::Result<Exit> {
+    loop {
+        let error = match life().await {
+            Err(error) if disk_is_full(&error) => error,
+            exit => return exit,
+        };
+        tracing::error!(
+            error = %format!("{error:#}"),
+            "the disk is full, so this agent takes no work and renews nothing: free some space; what runs goes on under its guards until its leases end, and the agent tries again in {} s",
+            FULL_PAUSE.as_secs()
+        );
+        tokio::select! {
+            () = stop.cancelled() => return Ok(Exit::Asked),
+            () = tokio::time::sleep(FULL_PAUSE) => {}
+        }
+    }
+}
+
+fn disk_is_full(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<std::io::Error>().is_some_and(store::is_full);
+        let opened = cause.downcast_ref::<store::Error>().is_some_and(store::Error::disk_is_full);
+        io || opened || matches!(cause.downcast_ref::<server::Error>(), Some(server::Error::Store(error)) if error.disk_is_full())
+    })
+}
+
+async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet<()>) -> anyhow::Result<Exit> {
     let keeper = Arc::new(Keeper::open(&settings.data_dir)?);
     if let Some(manager) = &settings.manager {
         keeper.move_to(manager)?;
@@ -104,11 +139,11 @@ async fn serve(settings: Settings, stop: CancellationToken, tasks: &mut JoinSet<
     let cluster = settings.cluster.clone().unwrap_or_else(|| identity.cluster.clone());
     // Before anything is adopted: of two agents over one directory only one may command the guards.
     let store = Store::open(&settings.data_dir)?;
-    let (nodes, pools) = nodes(&settings, cluster.as_str())?;
+    let (nodes, pools) = nodes(settings, cluster.as_str())?;
     let (runner_tells, runner_events) = mpsc::channel(EVENTS_WAITING);
-    let (runner, kind) = runner(&settings, &identity, runner_tells)?;
+    let (runner, kind) = runner(settings, &identity, runner_tells)?;
     let (provider_tells, provider_events) = mpsc::unbounded_channel();
-    let provider = provider(&settings, pools, provider_tells)?;
+    let provider = provider(settings, pools, provider_tells)?;
     let metrics = Metrics::new(runner.name());
     if let Some(address) = settings.metrics_listen {
         let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on `{address}` for metrics"))?;
@@ -242,5 +277,48 @@ fn provider(settings: &Settings, pools: Vec<Pool>, tells: mpsc::UnboundedSender<
         RunnerChoice::Process => {
             anyhow::bail!("the fleet file has `provisionable` pools, and nothing here can make real nodes: remove them, or use `--runner simulated`")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::disk;
+    use meridian_agent_core::durable::StoreOp;
+    use std::sync::atomic::Ordering;
+
+    fn full_disk() -> server::Error {
+        let (store, full) = disk::store().unwrap();
+        full.store(true, Ordering::Relaxed);
+        server::Error::Store(store.commit(&[StoreOp { key: "k".into(), value: Some("v".into()) }]).unwrap_err())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_whose_disk_is_full_tries_again_until_it_is_not_or_it_is_told_to_stop() {
+        let stop = CancellationToken::new();
+        let mut lives = 0;
+        let exit = again_while_full(&stop, async || {
+            lives += 1;
+            if lives < 4 { Err(full_disk().into()) } else { Ok(Exit::Superseded) }
+        });
+        assert_eq!(exit.await.unwrap(), Exit::Superseded);
+        assert_eq!(lives, 4);
+
+        stop.cancel();
+        assert_eq!(again_while_full(&stop, async || Err(full_disk().into())).await.unwrap(), Exit::Asked);
+        let other = again_while_full(&stop, async || Err(anyhow::anyhow!("another reason"))).await;
+        assert_eq!(other.unwrap_err().to_string(), "another reason");
+    }
+
+    #[test]
+    fn a_full_disk_is_known_wherever_it_was_met() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let in_a_run = crate::runner::Error::File { doing: "create", path: "runs".into(), source: full() };
+        let in_the_store = store::Error::Directory { dir: "data".into(), source: full() };
+        for error in [anyhow::Error::from(full()), in_a_run.into(), in_the_store.into(), anyhow::Error::from(full_disk()).context("later")] {
+            assert!(disk_is_full(&error), "{error:?}");
+        }
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        assert!(!disk_is_full(&denied.into()));
     }
 }

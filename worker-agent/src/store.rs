@@ -76,10 +76,26 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether it is for want of space: once there is some, the same is worth another try.
+    pub fn disk_is_full(&self) -> bool {
+        match self {
+            Self::Directory { source, .. } => is_full(source),
+            Self::Unusable { source, .. } | Self::Commit { source, .. } => matches!(&**source, redb::Error::Io(e) if is_full(e)),
+            Self::InUse { .. } | Self::Format { .. } => false,
+        }
+    }
+}
+
+/// Whether the operating system said that there is no space, or none for this user.
+pub fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
+
 /// What a person can do about it.
 fn remedy(error: &redb::Error) -> &'static str {
     match error {
-        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::StorageFull => ": the disk is full; free some space on it",
+        redb::Error::Io(e) if is_full(e) => ": the disk is full; free some space on it",
         redb::Error::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => ": give the agent's user the right to read and write it",
         redb::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => DAMAGED,
         redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } | redb::Error::RepairAborted => DAMAGED,
@@ -101,6 +117,13 @@ impl Store {
     pub fn open(dir: &Path) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).map_err(|source| Error::Directory { dir: dir.to_owned(), source })?;
         let path = dir.join(FILE);
+        if !path.exists() {
+            make(dir, &path)?;
+        }
+        Self::open_file(path)
+    }
+
+    fn open_file(path: PathBuf) -> Result<Self, Error> {
         let db = match Database::builder().set_cache_size(CACHE_BYTES).create(&path) {
             Ok(db) => db,
             Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Error::InUse { path }),
@@ -180,6 +203,25 @@ impl Store {
     }
 }
 
+/// Makes an empty store that appears at `path` whole or not at all: what a full disk cut short would be taken for a damaged one.
+fn make(dir: &Path, path: &Path) -> Result<(), Error> {
+    let draft = dir.join(format!(".{FILE}.new-{}", std::process::id()));
+    let cannot = |source: std::io::Error| Error::Unusable { doing: "make", path: path.to_owned(), source: Box::new(redb::Error::Io(source)) };
+    // Left by a process of the same number that was killed while it made one.
+    drop(std::fs::remove_file(&draft));
+    let made = Store::open_file(draft.clone()).and_then(|store| {
+        drop(store);
+        match std::fs::hard_link(&draft, path) {
+            // Another agent was faster; whose store it is will be seen when it is opened.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked.and_then(|()| std::fs::File::open(dir)?.sync_all()).map_err(cannot),
+        }
+    });
+    // On every way out: a draft has served, or holds space that is wanted.
+    drop(std::fs::remove_file(&draft));
+    made
+}
+
 #[cfg(test)]
 pub(crate) mod disk {
     //! A disk in memory that fills up when it is told to.
@@ -256,6 +298,20 @@ mod tests {
     }
 
     #[test]
+    fn a_store_that_could_not_be_made_whole_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let draft = dir.path().join(format!(".{FILE}.new-{}", std::process::id()));
+        std::fs::create_dir(&draft).unwrap();
+        let error = Store::open(dir.path()).unwrap_err();
+        assert!(matches!(error, Error::Unusable { .. }) && !dir.path().join(FILE).exists(), "{error}");
+        std::fs::remove_dir(&draft).unwrap();
+        // As it is left where the disk was full, or the process was killed.
+        std::fs::write(&draft, vec![0; 100_000]).unwrap();
+        Store::open(dir.path()).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
     fn a_store_is_held_by_one() {
         let dir = tempfile::tempdir().unwrap();
         let first = Store::open(dir.path()).unwrap();
@@ -282,7 +338,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), vec![b'x'; 100_000]).unwrap();
         let error = Store::open(dir.path()).unwrap_err();
-        assert!(error.to_string().contains("--replace"), "{error}");
+        assert!(error.to_string().contains("--replace") && !error.disk_is_full(), "{error}");
     }
 
     #[test]
@@ -292,6 +348,7 @@ mod tests {
         full.store(true, std::sync::atomic::Ordering::Relaxed);
         let error = store.commit(&[put("a", "2"), put("b", "3")]).unwrap_err();
         assert!(error.to_string().starts_with("cannot make 2 changes durable in `memory`: the disk is full"), "{error}");
+        assert!(error.disk_is_full());
         // What comes after a failed commit must fail too, whatever the disk says by then.
         full.store(false, std::sync::atomic::Ordering::Relaxed);
         assert!(store.commit(&[put("c", "4")]).is_err());

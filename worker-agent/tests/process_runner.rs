@@ -395,6 +395,29 @@ fn a_stop_for_an_unknown_fence_forbids_its_start() {
 }
 
 #[test]
+fn a_stop_that_the_disk_does_not_take_is_confirmed_once_it_does() {
+    let mut bench = Bench::new(true);
+    let run = start(&job("exec sleep 600", json!({})), 1, LONG);
+    // Nothing can be made below it, as on a disk that is full or broken.
+    let in_the_way = bench.data.path().join("runs").join(run.uid.to_string());
+    std::fs::write(&in_the_way, "").unwrap();
+    bench.runner().stop(run.uid, run.fence);
+    // The start comes after it in the same queue, so it is refused by then.
+    bench.runner().start(run.clone());
+    let other = start(&job("exit 0", json!({})), 1, LONG);
+    bench.runner().start(other.clone());
+    loop {
+        match bench.next() {
+            RunnerEvent::Ended { uid, .. } if uid == other.uid => break,
+            event => assert_eq!(event, RunnerEvent::Running { uid: other.uid, fence: other.fence }, "nothing is confirmed that isn't durable"),
+        }
+    }
+    std::fs::remove_file(&in_the_way).unwrap();
+    assert_eq!(bench.until_ended().result, RunResult::Stopped);
+    assert!(left(&run).is_empty() && bench.dir(&run).start_forbidden());
+}
+
+#[test]
 fn a_grant_that_has_lapsed_and_a_job_that_cannot_run_start_nothing() {
     let mut bench = Bench::new(true);
     let late = start(&job("touch ran", json!({})), 1, BUDGET);

@@ -68,6 +68,8 @@ pub(crate) enum ClusterAction {
     Cordon,
     /// New work again.
     Uncordon,
+    /// Work although no other cluster has acknowledged its name.
+    Admit,
     /// No new work, and what runs is moved away.
     Drain,
     /// It will not come back: its leases count as ended.
@@ -79,6 +81,7 @@ impl ClusterAction {
         match self {
             Self::Cordon => "cordon",
             Self::Uncordon => "uncordon",
+            Self::Admit => "admit",
             Self::Drain => "drain",
             Self::DeclareLost => "declare-lost",
         }
@@ -154,6 +157,21 @@ impl Client {
     /// An operator's word that no other copy of the journal runs.
     pub(crate) async fn confirm_recovery(&self) -> Result<Value, Error> {
         self.own(Method::POST, ["recovery", "confirm"], Some(&json!({"confirm": true}))).await
+    }
+
+    /// An operator's word that today's policies and quotas are the right ones.
+    pub(crate) async fn confirm_rules(&self) -> Result<Value, Error> {
+        self.own(Method::POST, ["rules", "confirm"], Some(&json!({"confirm": true}))).await
+    }
+
+    /// Stops a run that no workload owns.
+    pub(crate) async fn stop_orphan(&self, uid: &str, fence: &str) -> Result<Value, Error> {
+        self.own(Method::POST, ["orphans", uid, fence, "stop"], Some(&json!({}))).await
+    }
+
+    /// Gives a run that no workload owns its job back.
+    pub(crate) async fn adopt_orphan(&self, uid: &str, fence: &str, job: &Value) -> Result<Value, Error> {
+        self.own(Method::POST, ["orphans", uid, fence, "adopt"], Some(job)).await
     }
 
     /// A job's output as it comes, piece by piece.

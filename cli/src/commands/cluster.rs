@@ -15,6 +15,7 @@ pub(super) async fn run(session: &mut Session, command: ClusterCommand) -> Resul
             let ttl = ttl.map(|ttl| format!("{}s", ttl.as_secs()));
             join(session, &name, &JoinRequest { region, jurisdiction, ttl, replace }).await
         }
+        ClusterCommand::Admit { name } => act(session, &name, ClusterAction::Admit, None, "admitted").await,
         ClusterCommand::Cordon { name } => act(session, &name, ClusterAction::Cordon, None, "cordoned").await,
         ClusterCommand::Uncordon { name } => act(session, &name, ClusterAction::Uncordon, None, "uncordoned").await,
         ClusterCommand::Drain { name } => act(session, &name, ClusterAction::Drain, None, "draining").await,

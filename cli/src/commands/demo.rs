@@ -75,10 +75,10 @@ pub(crate) async fn run(session: &mut Session, args: DemoArgs) -> Result<(), Err
         demo.out.note(format!("the fleet stays up until Ctrl-C; look at it with `meridian --kubeconfig {} get jobs -A`", kubeconfig.display()));
         let _ = tokio::signal::ctrl_c().await;
     }
-    demo.fleet.stop().await;
     if !keep && played.is_ok() {
-        let _ = std::fs::remove_dir_all(&root);
+        demo.fleet.discard().await;
     } else {
+        demo.fleet.stop().await;
         demo.out.note(format!("logs and data are kept in `{}`", root.display()));
     }
     played?;

@@ -1,6 +1,7 @@
 //! `journal`: what is in a journal's file, and what a person must look at or decide after one was restored or lost.
 
 use crate::args::{Format, JournalCommand};
+use crate::client::Client;
 use crate::error::Error;
 use crate::out;
 use crate::printable;
@@ -25,9 +26,26 @@ pub(super) async fn run(session: &mut Session, command: JournalCommand) -> Resul
             Err(Error::Refused(format!("nothing was done: {risk}; look at `meridian journal recovery`, then add `--yes`")))
         }
         JournalCommand::Confirm { yes: true } => {
-            let answer = session.client()?.confirm_recovery().await?;
+            let answer = confirm(&session.client()?).await?;
             show(session, &answer)
         }
+    }
+}
+
+/// Both that a person can vouch for: that nobody else writes the journal, and that its rules are today's.
+async fn confirm(client: &Client) -> Result<Value, Error> {
+    let before = client.recovery().await?;
+    let (open, doubted) = (before["open"] == json!(true), !before["rulesDoubted"].is_null());
+    if open {
+        client.confirm_recovery().await?;
+    }
+    if doubted {
+        client.confirm_rules().await?;
+    }
+    if open || doubted {
+        Ok(client.recovery().await?)
+    } else {
+        Err(Error::Refused("recovery isn't open and no rules are in doubt: there is nothing to confirm".to_owned()))
     }
 }
 

@@ -221,14 +221,19 @@ async fn submit_waits_for_the_end() {
 #[tokio::test]
 async fn operators_actions_need_a_persons_word() {
     let fake = Fake::new([
+        ("POST /meridian/v1/clusters/eu/admit", Answer::Json(200, json!({}))),
         ("POST /meridian/v1/clusters/eu/cordon", Answer::Json(200, json!({}))),
         ("POST /meridian/v1/clusters/eu/declare-lost", Answer::Json(200, json!({}))),
         (
             "POST /meridian/v1/clusters/eu/join-token",
             Answer::Json(200, json!({"command": "meridian agent join x", "token": "t", "expires": "2026-11-21T11:00:00Z"})),
         ),
+        ("GET /meridian/v1/recovery", Answer::Json(200, json!({"open": true, "rulesDoubted": "7"}))),
         ("POST /meridian/v1/recovery/confirm", Answer::Json(200, json!({"open": false}))),
+        ("POST /meridian/v1/rules/confirm", Answer::Json(200, json!({"message": "confirmed"}))),
+        ("GET /meridian/v1/recovery", Answer::Json(200, json!({"open": false}))),
     ]);
+    assert_eq!(run(&fake, &["cluster", "admit", "eu"], "").await.answers, "cluster.meridian.dev/eu admitted\n");
     assert_eq!(run(&fake, &["cluster", "cordon", "eu"], "").await.answers, "cluster.meridian.dev/eu cordoned\n");
     for line in [["cluster", "declare-lost", "eu"].as_slice(), &["cluster", "declare-lost", "eu", "--confirm", "us"], &["journal", "confirm"]] {
         let ran = run(&fake, line, "").await;
@@ -241,9 +246,34 @@ async fn operators_actions_need_a_persons_word() {
     );
     let join = run(&fake, &["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU", "--ttl", "1h"], "").await;
     assert_eq!(join.answers, "meridian agent join x\n");
+    // The person's word is for both: no other copy writes, and the rules are today's.
     assert_eq!(run(&fake, &["journal", "confirm", "--yes"], "").await.answers, "open: false\n");
-    assert_eq!(asked_body(&fake, 1), json!({"confirm": "eu", "ledger": "l1"}));
-    assert_eq!(asked_body(&fake, 2), json!({"region": "europe-west4", "jurisdiction": "EU", "ttl": "3600s", "replace": false}));
+    assert_eq!(asked_body(&fake, 2), json!({"confirm": "eu", "ledger": "l1"}));
+    assert_eq!(asked_body(&fake, 3), json!({"region": "europe-west4", "jurisdiction": "EU", "ttl": "3600s", "replace": false}));
+}
+
+#[tokio::test]
+async fn orphans_are_shown_stopped_and_given_their_jobs_back() {
+    const UID: &str = "00000000-0000-0000-0000-000000000001";
+    let (older, newer) = (json!({"uid": UID, "fence": "1-2-9", "cluster": "eu"}), json!({"uid": UID, "fence": "1-2-10", "cluster": "us"}));
+    let state = || ("GET /meridian/v1/recovery", Answer::Json(200, json!({"orphans": [older, newer]})));
+    let fake = Fake::new([
+        state(),
+        ("POST /meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-9/stop", Answer::Json(200, json!({"message": "it is being stopped"}))),
+        state(),
+        ("POST /meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-10/adopt", Answer::Json(200, json!({"message": "it is a job again"}))),
+        state(),
+    ]);
+    let listed = run(&fake, &["orphan", "list"], "").await.answers;
+    assert_eq!(listed.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>(), [UID, "1-2-9", "eu"]);
+    assert_eq!(run(&fake, &["orphan", "stop", UID, "--fence", "1-2-9"], "").await.answers, "it is being stopped\n");
+    let spec = "spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}";
+    let job = &format!("apiVersion: batch/v1\nkind: Job\nmetadata: {{name: train, labels: {{kueue.x-k8s.io/queue-name: q}}}}\n{spec}\n");
+    // The newest attempt is meant where none is named.
+    assert_eq!(run(&fake, &["orphan", "adopt", UID, "-f", "-"], job).await.answers, "it is a job again\n");
+    let two = run(&fake, &["orphan", "adopt", UID, "-f", "-"], &format!("{job}---\n{}", job.replace("train", "other"))).await;
+    assert!(two.error().contains("one job"), "{}", two.error());
+    assert!(run(&fake, &["orphan", "stop", "nobody"], "").await.error().contains("there is no orphan `nobody`"));
 }
 
 #[tokio::test]

@@ -28,6 +28,8 @@ const TERM_FLAG: &str = "8s";
 /// A workload's guards are killed so often at most.
 const LOSSES_MAX: u32 = 2;
 const READY_WITHIN: Duration = Duration::from_secs(30);
+/// A process that is asked to end may finish a commit, on a machine that is busy.
+const ENDS_WITHIN: Duration = Duration::from_secs(8);
 
 /// What a member is made to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -208,15 +210,28 @@ impl<'s> Crew<'s> {
         self.tend(forever.unwrap_or_else(Instant::now));
     }
 
-    /// Ends every process as an operator would, the agents first; each must say that it ended well.
+    /// Ends one process as an operator would; it must be gone soon and say that it ended well. It stays away until it is
+    /// called back.
+    pub(super) async fn ask_to_end(&mut self, name: &'static str) {
+        let mut member = self.members.remove(name).unwrap();
+        processes::send(member.child.id().unwrap().cast_signed(), Signal::TERM);
+        let status = tokio::time::timeout(ENDS_WITHIN, member.child.wait()).await;
+        let status = status.unwrap_or_else(|_| panic!("{name} doesn't end within {ENDS_WITHIN:?} when it is asked to")).unwrap();
+        assert!(status.success(), "{name} ended with {status}");
+    }
+
+    /// Starts again what was asked to end.
+    pub(super) fn call_back(&mut self, name: &'static str) {
+        assert!(!self.members.contains_key(name));
+        self.launch(name, false);
+    }
+
+    /// Ends every process as an operator would, the agents first.
     pub(super) async fn stop(mut self) {
-        let mut members: Vec<_> = std::mem::take(&mut self.members).into_iter().collect();
-        members.sort_by_key(|(name, _)| *name == MANAGER);
-        for (name, mut member) in members {
-            processes::send(member.child.id().unwrap().cast_signed(), Signal::TERM);
-            let status = tokio::time::timeout(Duration::from_secs(15), member.child.wait()).await;
-            let status = status.unwrap_or_else(|_| panic!("{name} doesn't end when it is asked to")).unwrap();
-            assert!(status.success(), "{name} ended with {status}");
+        let mut names: Vec<&'static str> = self.members.keys().copied().collect();
+        names.sort_by_key(|name| *name == MANAGER);
+        for name in names {
+            self.ask_to_end(name).await;
         }
     }
 }

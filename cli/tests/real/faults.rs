@@ -12,7 +12,7 @@
 
 use super::crew::{CLUSTERS, Crew, KUBECONFIG, MANAGER, TERM, Tally};
 use super::door::Door;
-use super::gangs::{self, Dice};
+use super::gangs::{self, Dice, FLEET, JOBS, QUEUE};
 use super::stage::{Stage, until};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -30,42 +30,9 @@ const CHAOS: Duration = Duration::from_secs(60);
 /// Over how much of it submissions are spread.
 const SUBMITTING: Duration = Duration::from_secs(35);
 /// After the last fault everything ends within: a lapse with its drift, a back-off, the longest gangs, and a slow machine.
-const ENDS_WITHIN: Duration = Duration::from_secs(90);
+const ENDS_WITHIN: Duration = Duration::from_secs(110);
 /// A manager that never ran longer than this would never get through its recovery.
 const MANAGER_RUNS_FOR: Duration = Duration::from_millis(3_500);
-const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
-
-const FLEET: &str = "\
-clusters:
-- {cluster: eu, region: europe-west4, jurisdiction: EU, nodes: [{namePrefix: n, count: 2, cpu: 8, memory: 32Gi}]}
-- {cluster: us, region: us-east4, jurisdiction: US, nodes: [{namePrefix: n, count: 4, cpu: 4, memory: 16Gi}]}
-- {cluster: asia, region: asia-southeast1, jurisdiction: SG, nodes: [{name: big, cpu: 16, memory: 64Gi}]}
-";
-/// Less than the clusters have together, so that both quota and room are fought for.
-const QUEUE: &str = "\
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ResourceFlavor
-metadata: {name: plain}
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ClusterQueue
-metadata: {name: small}
-spec:
-  namespaceSelector: {}
-  queueingStrategy: BestEffortFIFO
-  resourceGroups:
-  - coveredResources: [cpu, memory]
-    flavors:
-    - name: plain
-      resources:
-      - {name: cpu, nominalQuota: 40}
-      - {name: memory, nominalQuota: 100Gi}
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: LocalQueue
-metadata: {name: small, namespace: default}
-spec: {clusterQueue: small}
-";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "starts a whole fleet of processes and keeps both cores busy for minutes: cargo test -p meridian --test real -- --ignored"]

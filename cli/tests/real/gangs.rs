@@ -1,4 +1,4 @@
-//! The gangs that the fault test submits, and what they leave behind: locks, proofs of overlap, and marks of a finished run.
+//! The gangs that the tests with faults submit, where they run, and what they leave behind: locks, proofs of overlap, and marks of a finished run.
 //!
 //! The command of a gang takes an exclusive lock on a file of its workload's pod before anything else. A lock is held until the
 //! last process that inherited it is gone, so whoever fails to get it has proved that two runs of one workload overlapped.
@@ -8,6 +8,40 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// Where they are submitted.
+pub(super) const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+/// What the clusters have.
+pub(super) const FLEET: &str = "\
+clusters:
+- {cluster: eu, region: europe-west4, jurisdiction: EU, nodes: [{namePrefix: n, count: 2, cpu: 8, memory: 32Gi}]}
+- {cluster: us, region: us-east4, jurisdiction: US, nodes: [{namePrefix: n, count: 4, cpu: 4, memory: 16Gi}]}
+- {cluster: asia, region: asia-southeast1, jurisdiction: SG, nodes: [{name: big, cpu: 16, memory: 64Gi}]}
+";
+/// Less than the clusters have together, so that both quota and room are fought for.
+pub(super) const QUEUE: &str = "\
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: plain}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: small}
+spec:
+  namespaceSelector: {}
+  queueingStrategy: BestEffortFIFO
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: plain
+      resources:
+      - {name: cpu, nominalQuota: 40}
+      - {name: memory, nominalQuota: 100Gi}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: small, namespace: default}
+spec: {clusterQueue: small}
+";
 /// What each pod runs. `$0` is the directory of the proofs, `$1` how long it takes, in seconds.
 const COMMAND: &str = r#"
 me="$MERIDIAN_JOB.$MERIDIAN_POD_INDEX"
@@ -57,6 +91,11 @@ pub(super) fn job(number: usize, seed: u64, proofs: &Path) -> Value {
         75..=92 => dice.between(1_000, 4_000),
         _ => dice.between(9_000, 13_000),
     };
+    lasting(number, millis, proofs)
+}
+
+/// The same for a gang that takes so long.
+pub(super) fn lasting(number: usize, millis: u64, proofs: &Path) -> Value {
     let length = format!("{}.{:03}", millis / 1_000, millis % 1_000);
     let pods = pods(number);
     json!({

@@ -194,12 +194,21 @@ pub enum Operator {
     ConfirmRecovery,
     /// Policies and quotas are as they should be: a restored journal may dispatch by them.
     ConfirmRules,
-    /// Stop an orphan, or adopt it into the named workload's place.
+    /// Stop a run that no workload of this journal owns.
     StopOrphan {
         /// Its uid.
         uid: Uid,
         /// Its fence.
         fence: Fence,
+    },
+    /// Give an orphan its workload back: the job that it runs, under its uid.
+    AdoptOrphan {
+        /// Its uid.
+        uid: Uid,
+        /// Its fence.
+        fence: Fence,
+        /// The job, as it was submitted then.
+        job: Box<Object>,
     },
 }
 

@@ -112,7 +112,7 @@ impl Turn<'_> {
         run.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&message, mac))
     }
 
-    fn adopt(&mut self, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
+    pub(crate) fn adopt(&mut self, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
         self.world.live.counts.adoptions += 1;
         if let Some(old) = self.workload(run.uid).and_then(World::right).and_then(|(_, l)| l.fence.map(|f| (l.cluster.clone(), f))) {
             self.world.live.leases.remove(&old.1);

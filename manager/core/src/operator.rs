@@ -1,5 +1,6 @@
 //! What operators do: day two, and the few things that only a person may say.
 
+use crate::Orphan;
 use crate::audit::Entry;
 use crate::input::{Actor, Key, Operator, Rejection, RejectionReason, Reply};
 use crate::outbox::Said;
@@ -28,6 +29,7 @@ impl Turn<'_> {
                 Ok("policies and quotas are confirmed".into())
             }
             Operator::StopOrphan { uid, fence } => self.stop_orphan(&by, uid, fence),
+            Operator::AdoptOrphan { uid, fence, job } => self.adopt_orphan(&by, uid, fence, &job),
         };
         match done {
             Ok(words) => self.reply(Reply::Done(words)),
@@ -155,14 +157,33 @@ impl Turn<'_> {
         Ok("recovery is closed".into())
     }
 
+    /// Only the job that really runs is taken, and only once everybody has shown what they run: the largest fence wins.
+    fn adopt_orphan(&mut self, by: &Actor, uid: Uid, fence: Fence, job: &Object) -> Result<String, Rejection> {
+        let orphan = self.orphan(uid, fence)?;
+        if self.world.state.recovery.is_some() {
+            let message = "recovery is open, and another cluster may run a newer attempt: adopt it once recovery has ended";
+            return Err(rejection(RejectionReason::Conflict, message.into()));
+        }
+        let mut others = self.world.state.orphans.iter().filter(|((other, _), _)| *other == uid);
+        if let Some(((_, newer), o)) = others.find(|((_, other), _)| *other > fence) {
+            return Err(rejection(RejectionReason::Conflict, format!("a newer attempt `{newer}` runs at `{}`: adopt that one", o.cluster)));
+        }
+        self.submit_adopted(job, &orphan.run, by)?;
+        let Orphan { cluster, ledger, run } = orphan;
+        self.operator_audit(by, "adopt-orphan", uid.to_string(), Some(&cluster));
+        self.record(Record::OrphanGone { uid, fence });
+        self.adopt(&cluster, ledger, &run);
+        self.stir();
+        Ok(format!("`{uid}` at `{cluster}` is job `{}/{}` again", job.namespace_or_default().unwrap_or_default(), job.name))
+    }
+
+    fn orphan(&self, uid: Uid, fence: Fence) -> Result<Orphan, Rejection> {
+        let missing = || rejection(RejectionReason::NotFound, format!("there is no orphan `{uid}` with fence `{fence}`"));
+        self.world.state.orphans.get(&(uid, fence)).cloned().ok_or_else(missing)
+    }
+
     fn stop_orphan(&mut self, by: &Actor, uid: Uid, fence: Fence) -> Result<String, Rejection> {
-        let orphan = self
-            .world
-            .state
-            .orphans
-            .get(&(uid, fence))
-            .ok_or_else(|| rejection(RejectionReason::NotFound, format!("there is no orphan `{uid}` with fence `{fence}`")))?;
-        let cluster = orphan.cluster.clone();
+        let cluster = self.orphan(uid, fence)?.cluster;
         self.operator_audit(by, "stop-orphan", uid.to_string(), Some(&cluster));
         self.say(&cluster, Said::Stop(uid, fence, StopReason::Superseded));
         Ok(format!("orphan `{uid}` is being stopped at `{cluster}`"))

@@ -70,20 +70,23 @@ impl Outbox {
         self.last() > self.sent_through || (!self.queue.is_empty() && now >= self.sent_at + RESEND)
     }
 
-    /// What to send now, from which number on; marks it sent.
-    pub fn take(&mut self, now: Mono, most: usize) -> (u64, Vec<Said>) {
+    /// What to send now, from which number on.
+    pub fn next(&self, now: Mono, most: usize) -> (u64, Vec<Said>) {
         let again = now >= self.sent_at + RESEND;
         let from = if again { self.first } else { self.first.max(self.sent_through + 1) };
         let skip = usize::try_from(from - self.first).unwrap_or(usize::MAX);
-        let said: Vec<Said> = self.queue.iter().skip(skip).take(most).copied().collect();
-        if !said.is_empty() {
-            let under_way = self.first <= self.sent_through;
+        (from, self.queue.iter().skip(skip).take(most).copied().collect())
+    }
+
+    /// So many were sent, from this number on.
+    pub fn sent(&mut self, now: Mono, from: u64, count: usize) {
+        if count > 0 {
+            let (again, under_way) = (from == self.first, self.first <= self.sent_through);
             if again || !under_way {
                 self.sent_at = now;
             }
-            self.sent_through = self.sent_through.max(from + said.len() as u64 - 1);
+            self.sent_through = self.sent_through.max(from + count as u64 - 1);
         }
-        (from, said)
     }
 
     /// Whether everything was acknowledged.
@@ -111,20 +114,26 @@ impl Outbox {
 mod tests {
     use super::*;
 
+    fn take(outbox: &mut Outbox, now: Mono, most: usize) -> (u64, Vec<Said>) {
+        let (from, said) = outbox.next(now, most);
+        outbox.sent(now, from, said.len());
+        (from, said)
+    }
+
     #[test]
     fn is_sent_once_then_again_until_acknowledged() {
         let mut outbox = Outbox::default();
         let offer = |counter| Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
         assert_eq!(outbox.push(offer(1)), 1);
         assert_eq!(outbox.push(offer(1)), 1, "the same is said once");
-        assert_eq!(outbox.take(Mono(5_000), 10), (1, vec![offer(1)]));
+        assert_eq!(take(&mut outbox, Mono(5_000), 10), (1, vec![offer(1)]));
         outbox.push(offer(2));
-        assert_eq!(outbox.take(Mono(5_001), 10), (2, vec![offer(2)]));
+        assert_eq!(take(&mut outbox, Mono(5_001), 10), (2, vec![offer(2)]));
         assert!(!outbox.due(Mono(5_002)));
-        assert_eq!(outbox.take(Mono(7_001), 10), (1, vec![offer(1), offer(2)]));
+        assert_eq!(take(&mut outbox, Mono(7_001), 10), (1, vec![offer(1), offer(2)]));
         outbox.acknowledge(1, Mono(7_100));
         assert!(!outbox.due(Mono(9_001)));
-        assert_eq!(outbox.take(Mono(9_100), 10), (2, vec![offer(2)]));
+        assert_eq!(take(&mut outbox, Mono(9_100), 10), (2, vec![offer(2)]));
         outbox.acknowledge(99, Mono(9_200));
         assert!(outbox.quiet());
     }
@@ -134,10 +143,10 @@ mod tests {
         let mut outbox = Outbox::default();
         let offer = |counter| Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter });
         outbox.push(offer(1));
-        outbox.take(Mono(5_000), 10);
+        take(&mut outbox, Mono(5_000), 10);
         for i in 0..100 {
             outbox.push(offer(2 + i));
-            let (from, _) = outbox.take(Mono(5_000 + 100 * (i + 1)), 200);
+            let (from, _) = take(&mut outbox, Mono(5_000 + 100 * (i + 1)), 200);
             if from == 1 {
                 assert_eq!(Mono(5_000 + 100 * (i + 1)), Mono(5_000) + RESEND);
                 return;

@@ -16,8 +16,8 @@ use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::grant_message;
 use meridian_shared::protocol::{
-    COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, Receipt, RefuseReason, StopReason, SyncAnswer,
-    SyncRefusal, SyncRequest, SyncResponse, VERSION,
+    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, RENEWALS_MAX, Receipt,
+    RefuseReason, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
@@ -508,9 +508,9 @@ impl Turn<'_> {
     fn answer(&mut self, cluster: &ClusterName, session: Session, transmission: u64) {
         let now = self.now.mono;
         let renewals = self.renewals(cluster);
-        let (commands_from, said) = self.world.live.clusters.get_mut(cluster).map(|l| l.outbox.take(now, COMMANDS_MAX)).unwrap_or((1, Vec::new()));
-        let commands = said.into_iter().map(|s| self.render(cluster, s)).collect();
+        let (commands_from, commands) = self.commands(cluster);
         let live = self.world.live.clusters.get_mut(cluster).expect("only live sessions are answered");
+        live.outbox.sent(now, commands_from, commands.len());
         let mut ends = Vec::new();
         for ((uid, fence), (number, carried)) in live.acknowledge.iter_mut().take(ACKNOWLEDGED_MAX) {
             *carried = (*carried).max(transmission);
@@ -553,6 +553,22 @@ impl Turn<'_> {
         self.reply(Reply::Sync(Box::new(SyncAnswer::Ok(Box::new(response)))));
     }
 
+    /// As many commands as one answer may carry.
+    fn commands(&mut self, cluster: &ClusterName) -> (u64, Vec<Command>) {
+        let (from, said) = self.world.live.clusters.get(cluster).map(|l| l.outbox.next(self.now.mono, COMMANDS_MAX)).unwrap_or((1, Vec::new()));
+        let (mut commands, mut bytes) = (Vec::with_capacity(said.len()), 0);
+        for said in said {
+            let command = self.render(cluster, said);
+            bytes += command.weight();
+            if bytes > COMMANDS_BYTES_MAX && !commands.is_empty() {
+                // It is said again with the next answer. That its lease counts from now on errs on the safe side.
+                break;
+            }
+            commands.push(command);
+        }
+        (from, commands)
+    }
+
     fn renewals(&mut self, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
         let now = self.now.mono;
         let step = Millis(self.world.config.term_min.0 / 16);
@@ -563,7 +579,7 @@ impl Turn<'_> {
         live.renew_at = now + step;
         let silent_for = now.since(live.acknowledged);
         let ledger = self.world.state.members[cluster].ledger;
-        let due: Vec<(Uid, Fence)> = self
+        let mut due: Vec<(Mono, Uid, Fence)> = self
             .rights(cluster)
             .into_iter()
             .filter_map(|(uid, fence, _)| {
@@ -579,9 +595,15 @@ impl Turn<'_> {
                     && !lease.lease.lapsed(now)
                     && silent_for < lease::silence(workload.term)
                     && now.since(lease.composed) >= Millis(workload.term.0 / 32);
-                good.then_some((uid, fence))
+                good.then_some((lease.composed, uid, fence))
             })
             .collect();
+        if due.len() > RENEWALS_MAX {
+            due.sort_unstable();
+            due.truncate(RENEWALS_MAX);
+            due.sort_unstable_by_key(|(_, uid, _)| *uid);
+        }
+        let due: Vec<(Uid, Fence)> = due.into_iter().map(|(_, uid, fence)| (uid, fence)).collect();
         self.world.live.counts.renewals += due.len() as u64;
         for (_, fence) in &due {
             self.world.composed(*fence, now);

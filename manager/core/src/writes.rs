@@ -11,7 +11,8 @@ use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting};
 use meridian_objects::{Kind, Object, job_to_workload};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
-use meridian_shared::protocol::{OnLoss, StopReason};
+use meridian_shared::protocol::{OnLoss, Run, StopReason};
+use meridian_shared::time::Millis;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -261,13 +262,37 @@ impl Turn<'_> {
         if dry_run {
             return written;
         }
-        let job = job_to_workload(&object).expect("judged before");
+        self.accept(&object, &key, uid, None, by);
+        self.world.live.dirty = true;
+        written
+    }
+
+    /// Submits the job of a run that this journal doesn't know, if it is the very job that runs, under the run's uid and lease.
+    pub(crate) fn submit_adopted(&mut self, object: &Object, run: &Run, by: &Actor) -> Result<(), Rejection> {
+        let key = key_of(object, None);
+        if object.kind != Kind::Job {
+            return reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
+        }
+        if self.job_at(&key).is_some() {
+            return reject(RejectionReason::AlreadyExists, None, format!("{key} already exists: delete it first, or stop the orphan"));
+        }
+        if body_hash(object, run.uid) != run.spec {
+            let message = format!("{key} isn't the job that runs there: its manifest must be, to the letter, the one that was submitted");
+            return reject(RejectionReason::Invalid, None, message);
+        }
+        self.judge_job(&self.world.state.catalog, object, &key)?;
+        self.accept(object, &key, run.uid, Some((run.term, run.on_loss)), by);
+        Ok(())
+    }
+
+    fn accept(&mut self, object: &Object, key: &Key, uid: Uid, lease: Option<(Millis, OnLoss)>, by: &Actor) {
+        let job = job_to_workload(object).expect("judged before");
         let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
         let queue = job.queue.clone();
-        let (term, on_loss) = self.lease_of(&self.world.state.catalog, &namespace, &queue);
-        let class = class_of(&object, &job, &namespace, &queue);
+        let (term, on_loss) = lease.unwrap_or_else(|| self.lease_of(&self.world.state.catalog, &namespace, &queue));
+        let class = class_of(object, &job, &namespace, &queue);
         let priority = self.world.state.catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).unwrap_or(0);
-        let body: Arc<str> = Arc::from(body_text(&object, uid));
+        let body: Arc<str> = Arc::from(body_text(object, uid));
         let hash = ContentHash::of(body.as_bytes());
         self.new_bodies.insert(hash, body);
         let submission = Submission {
@@ -284,8 +309,6 @@ impl Turn<'_> {
             by: by.clone(),
         };
         self.record(Record::Submitted(Box::new(submission)));
-        self.world.live.dirty = true;
-        written
     }
 
     fn delete(&mut self, key: Key, by: &Actor, dry_run: bool) -> Written {
@@ -325,7 +348,7 @@ impl Turn<'_> {
     }
 
     /// Lease term and loss mode for a job of this queue, as the dispatch policy says now.
-    fn lease_of(&self, catalog: &Catalog, namespace: &str, queue: &str) -> (meridian_shared::time::Millis, OnLoss) {
+    fn lease_of(&self, catalog: &Catalog, namespace: &str, queue: &str) -> (Millis, OnLoss) {
         let cluster_queue = catalog.local_queue(namespace, queue).map(|q| q.cluster_queue.clone()).unwrap_or_default();
         match catalog.dispatch_policy(&cluster_queue) {
             Some(policy) => {

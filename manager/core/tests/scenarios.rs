@@ -14,7 +14,7 @@ use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, Uid};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{End, EndResult, Event, Lane, RunnerKind, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{BODY_BYTES_MAX, End, EndResult, Event, Lane, RunnerKind, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -45,6 +45,15 @@ struct Fleet {
 
 fn object(value: Value) -> Box<Object> {
     Box::new(Object::from_value(value).expect("the test's own objects are right").0)
+}
+
+fn job(namespace: &str, name: &str, pods: u32, labels: &Value, argument: &str) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "c", "image": "i", "args": [argument], "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}}]}}},
+    })
 }
 
 fn config() -> Config {
@@ -124,14 +133,12 @@ impl Fleet {
     }
 
     fn submit_in(&mut self, namespace: &str, name: &str, pods: u32, labels: Value) -> Uid {
-        let mut labels = labels;
+        self.submit_with(namespace, name, pods, labels, "")
+    }
+
+    fn submit_with(&mut self, namespace: &str, name: &str, pods: u32, mut labels: Value, argument: &str) -> Uid {
         labels["kueue.x-k8s.io/queue-name"] = json!("lq");
-        let reply = self.apply(vec![json!({
-            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": namespace, "labels": labels},
-            "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                {"name": "c", "image": "i", "resources": {"requests": {GPU: 1}, "limits": {GPU: 1}}}]}}},
-        })]);
-        match reply {
+        match self.apply(vec![job(namespace, name, pods, &labels, argument)]) {
             Reply::Written(written) => written[0].uid,
             other => panic!("not submitted: {other:?}"),
         }
@@ -152,6 +159,8 @@ impl Fleet {
             self.input(Input::Turn);
             self.world.committed(Mono(self.now));
             let Reply::Sync(answer) = reply else { panic!("not answered: {reply:?}") };
+            let bytes = serde_json::to_vec(&*answer).unwrap().len();
+            assert!(bytes < BODY_BYTES_MAX, "an agent reads no more than {BODY_BYTES_MAX} bytes, this is {bytes}");
             if let SyncAnswer::Refused(why) = &*answer {
                 eprintln!("{name} at {}: {why:?}", self.now);
             }
@@ -398,6 +407,37 @@ fn an_older_journal_adopts_what_really_runs() {
 }
 
 #[test]
+fn an_orphan_gets_its_own_job_back_and_no_other() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    let lost = f.submit("lost", 3);
+    f.settle();
+    let home = f.at(lost);
+    let mut world = World::restore(&copy, config()).unwrap();
+    f.now += 3_000;
+    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
+    world.committed(Mono(f.now));
+    f.world = world;
+    let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
+    f.settle();
+    f.settle();
+    assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+    let mut adopt = |pods: u32| {
+        let job = object(job("default", "lost", pods, &labels, ""));
+        f.input(Input::Operator { actor: Actor::user("op"), action: Operator::AdoptOrphan { uid, fence, job } })
+    };
+    assert!(matches!(adopt(2), Reply::Rejected(why) if why[0].message.contains("isn't the job that runs there")));
+    assert!(matches!(adopt(3), Reply::Done(_)));
+    assert!(f.world.state.orphans.is_empty());
+    // It is an ordinary workload again: renewed for many terms, and it ends once.
+    f.pass(Millis(3 * TERM.0));
+    assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
+    f.end(lost, EndResult::Succeeded);
+    assert_eq!(f.phase(lost), Some(Phase::Finished));
+}
+
+#[test]
 fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
     let mut f = Fleet::regions();
     let (done, spoken_for) = (f.submit("done", 3), f.submit("spoken-for", 3));
@@ -614,6 +654,16 @@ fn a_joining_cluster_gets_no_offer_before_another_knows_its_name() {
     f.settle();
     assert!(f.at(first).is_some() && f.at(second).is_some());
     assert!(f.world.state.members.values().all(|m| m.admitted));
+}
+
+#[test]
+fn a_backlog_of_large_jobs_goes_in_parts() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    // The worst that JSON can do: every quote takes four bytes in the answer.
+    let argument = "\"".repeat(1_400_000);
+    let uids: Vec<Uid> = ["a", "b", "c", "d"].map(|name| f.submit_with("default", name, 1, json!({}), &argument)).into();
+    f.settle();
+    assert!(uids.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
 }
 
 #[test]

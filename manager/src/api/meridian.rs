@@ -5,6 +5,7 @@ mod cluster;
 mod idempotency;
 pub(crate) mod logs;
 mod many;
+mod orphan;
 
 pub(crate) use idempotency::Kept;
 
@@ -21,7 +22,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
 use meridian_manager_core::input::{Actor, Input, Operator, Reply};
-use meridian_shared::ids::{Fence, Uid};
 use serde_json::{Value, json};
 
 pub(crate) fn router() -> Router<Api> {
@@ -35,12 +35,14 @@ pub(crate) fn router() -> Router<Api> {
         .route("/meridian/v1/clusters/{name}/join-token", posting("join-token", post(cluster::join_token)))
         .route("/meridian/v1/clusters/{name}/cordon", posting("cordon", post(cluster::cordon)))
         .route("/meridian/v1/clusters/{name}/uncordon", posting("uncordon", post(cluster::uncordon)))
+        .route("/meridian/v1/clusters/{name}/admit", posting("admit", post(cluster::admit)))
         .route("/meridian/v1/clusters/{name}/drain", posting("drain", post(cluster::drain)))
         .route("/meridian/v1/clusters/{name}/declare-lost", posting("declare-lost", post(cluster::declare_lost)))
         .route("/meridian/v1/recovery", getting("recovery", get(recovery)))
         .route("/meridian/v1/recovery/confirm", posting("confirm-recovery", post(confirm_recovery)))
         .route("/meridian/v1/rules/confirm", posting("confirm-rules", post(confirm_rules)))
-        .route("/meridian/v1/orphans/{uid}/{fence}/stop", posting("stop-orphan", post(stop_orphan)))
+        .route("/meridian/v1/orphans/{uid}/{fence}/stop", posting("stop-orphan", post(orphan::stop)))
+        .route("/meridian/v1/orphans/{uid}/{fence}/adopt", posting("adopt-orphan", post(orphan::adopt)))
         .route("/meridian/v1/audit", getting("audit", get(audit::audit)))
 }
 
@@ -85,13 +87,6 @@ async fn confirm_rules(State(api): State<Api>, Extension(user): Extension<User>,
     access::own(&user, Own::Operate)?;
     action_body(&headers, body).await?;
     done(operate(&api, &user, Operator::ConfirmRules).await?)
-}
-
-async fn stop_orphan(State(api): State<Api>, Extension(user): Extension<User>, Path((uid, fence)): Path<(String, String)>) -> Result<Response, Error> {
-    access::own(&user, Own::Operate)?;
-    let uid: Uid = uid.parse().map_err(|_| Error::BadRequest(format!("`{uid}` is not a uid")))?;
-    let fence: Fence = fence.parse().map_err(|_| Error::BadRequest(format!("`{fence}` is not a fence")))?;
-    done(operate(&api, &user, Operator::StopOrphan { uid, fence }).await?)
 }
 
 /// The JSON object of an action's body; empty where there is none.

@@ -6,7 +6,7 @@ use super::pending::{Caller, Pending};
 use super::publish::Publisher;
 use super::seen::Seen;
 use super::{Error, Message, Options, Shared, StartMode, Unavailable};
-use crate::journal::mark::{BootId, Mark, MarkWriter};
+use crate::journal::mark::{self, BootId, Mark, MarkWriter};
 use crate::journal::{self, Journal, Snapshot};
 use meridian_manager_core::World;
 use meridian_manager_core::input::{Change, Input, Reply};
@@ -118,6 +118,11 @@ impl Engine {
     pub(super) fn new(journal: Box<dyn Journal>, world: World, inbox: Receiver<Message>, shared: Arc<Shared>, options: Options, vouched: bool) -> Self {
         let Options { config: _, start, clock, marks, metrics, traces } = options;
         let now = clock.now();
+        if let Some((room, boot)) = &marks
+            && let Err(error) = mark::sweep(room, *boot, now.mono)
+        {
+            tracing::debug!(room = %room.display(), %error, "old marks are left where they are");
+        }
         let mark = marks.and_then(|(room, boot)| match MarkWriter::open(&room, journal.meta().journal) {
             Ok(writer) => Some((writer, boot)),
             Err(error) => {

@@ -19,9 +19,15 @@ use std::path::{Path, PathBuf};
 /// Where marks live on Linux.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 
+/// A mark that is older than this has long vouched for nothing, however long a claim may be.
+pub const STALE: Millis = Millis::mins(60);
+
 const MAGIC: [u8; 16] = *b"meridian mark 1\n";
+const ENDING: &str = "mark";
 const MARK_BYTES: usize = 96;
 const BODY_BYTES: usize = MARK_BYTES - 8;
+/// Files of the room that one sweep looks at: it is everybody's, and a start must not wait for it.
+const SWEEP_MAX: usize = 10_000;
 
 /// Identity of one boot of one machine, as the kernel states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +96,7 @@ impl Mark {
 
 /// The file of the mark of `journal` in the shared-memory directory `room`.
 pub fn path(room: &Path, journal: JournalId) -> PathBuf {
-    room.join(format!("meridian-{journal}.mark"))
+    room.join(format!("meridian-{journal}.{ENDING}"))
 }
 
 /// Writes marks to one file, by a single write each and without a sync.
@@ -119,14 +125,43 @@ impl MarkWriter {
 
 /// The mark of `journal` in `room`, unless there is any doubt.
 pub fn read(room: &Path, journal: JournalId) -> Option<Mark> {
+    read_file(&path(room, journal)).filter(|mark| mark.journal == journal)
+}
+
+fn read_file(path: &Path) -> Option<Mark> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(rustix::fs::open(path(room, journal), flags, Mode::empty()).ok()?);
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     if !is_ours_alone(&file).ok()? || file.metadata().ok()?.len() != MARK_BYTES as u64 {
         return None;
     }
     let mut bytes = [0; MARK_BYTES];
     file.read_exact_at(&mut bytes, 0).ok()?;
-    Mark::decode(&bytes).filter(|mark| mark.journal == journal)
+    Mark::decode(&bytes)
+}
+
+/// Removes the mark of a journal that is thrown away. Without its mark a journal costs its next start a wait, and nothing else.
+pub fn remove(room: &Path, journal: JournalId) -> io::Result<()> {
+    match std::fs::remove_file(path(room, journal)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the marks of journals whose managers ended long ago, and gives their number: nobody else would before the machine
+/// restarts. A mark that a manager still writes is never so old.
+pub fn sweep(room: &Path, boot: BootId, now: Mono) -> io::Result<usize> {
+    let mut removed = 0;
+    for entry in std::fs::read_dir(room)?.take(SWEEP_MAX) {
+        let path = entry?.path();
+        if path.extension().is_none_or(|end| end != ENDING) {
+            continue;
+        }
+        let Some(mark) = read_file(&path).filter(|mark| path == self::path(room, mark.journal)) else { continue };
+        if mark.boot == boot && now.since(mark.at) >= STALE && std::fs::remove_file(&path).is_ok() {
+            removed += 1;
+        }
+    }
+    Ok(removed)
 }
 
 fn is_ours_alone(file: &File) -> io::Result<bool> {

@@ -358,6 +358,15 @@ impl Sim {
         if world.state.rules_doubted.is_some() && led_for > 3_000 {
             actions.push(Operator::ConfirmRules);
         }
+        // Half of the orphans get their jobs back, from whoever still has the file.
+        let wanted = |uid: &Uid| uid.0 % 2 == 0 && !self.oracle.is_unwanted(*uid);
+        if led_for > 2_000 && world.state.recovery.is_none() {
+            let adopted = world.state.orphans.keys().filter(|(uid, _)| wanted(uid)).filter_map(|(uid, fence)| {
+                let job = people::written_job(self.oracle.jobs.get(uid)?);
+                Some(Operator::AdoptOrphan { uid: *uid, fence: *fence, job })
+            });
+            actions.extend(adopted);
+        }
         if self.healed || led_for > 20_000 {
             actions.extend(world.state.orphans.keys().map(|(uid, fence)| Operator::StopOrphan { uid: *uid, fence: *fence }));
         }

@@ -146,6 +146,11 @@ impl Oracle {
         self.unwanted.insert(uid);
     }
 
+    /// Whether its submitter ever wanted it gone.
+    pub fn is_unwanted(&self, uid: Uid) -> bool {
+        self.unwanted.contains(&uid)
+    }
+
     /// A deletion was answered.
     pub fn delete_acknowledged(&mut self, uid: Uid) {
         self.acknowledged.entry(uid).or_default().delete_acknowledged = true;

@@ -127,6 +127,22 @@ pub(super) fn fleet(places: &[usize]) -> Vec<Value> {
     all
 }
 
+/// A job as its submitter wrote it.
+fn manifest(job: &Job) -> Value {
+    let Job { name, namespace, queue, pods, gpus, .. } = job;
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
+        "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
+    })
+}
+
+/// The same for whoever gives an orphan its job back.
+pub(super) fn written_job(job: &Job) -> Box<Object> {
+    object(&manifest(job))
+}
+
 impl Sim {
     /// One more thing that people do.
     pub(super) fn people_act(&mut self) {
@@ -163,16 +179,11 @@ impl Sim {
         let name = format!("job-{}", self.people.next_job);
         let duration = if chance.of_1000(150) { chance.between(15_000, 40_000) } else { chance.between(300, 9_000) };
         let behaviour = Behaviour { startup: Millis(chance.between(0, 1_500)), duration: Millis(duration), succeeds: chance.of_1000(850) };
-        let manifest = json!({
-            "apiVersion": "batch/v1", "kind": "Job",
-            "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
-            "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
-                {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
-        });
         let on_loss = if loss == "Wait" { OnLoss::Wait } else { OnLoss::Fence };
         let pods = usize::try_from(pods).expect("few pods");
         let gpus = i64::try_from(gpus).expect("few accelerators");
         let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, gpus, behaviour, term: Millis::secs(term), on_loss };
+        let manifest = manifest(&job);
         self.oracle.jobs.insert(uid, job);
         self.ask(Wish::Submit { uid, manifest });
     }

@@ -53,7 +53,7 @@ impl Bench {
         let access = match ready {
             Ok(access) => access,
             Err(error) => {
-                fleet.stop().await;
+                fleet.discard().await;
                 return Err(error);
             }
         };
@@ -67,7 +67,7 @@ impl Bench {
     /// Ends the fleet whichever way the measure went.
     async fn end<T>(mut self, measured: Result<T, Error>) -> Result<T, Error> {
         let alive = self.fleet.all_alive();
-        self.fleet.stop().await;
+        self.fleet.discard().await;
         let measured = measured?;
         alive.map(|()| measured)
     }

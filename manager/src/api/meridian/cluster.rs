@@ -92,6 +92,10 @@ pub(super) async fn uncordon(state: State<Api>, user: Extension<User>, name: Pat
     act(state, user, name, headers, body, Operator::Uncordon).await
 }
 
+pub(super) async fn admit(state: State<Api>, user: Extension<User>, name: Path<String>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+    act(state, user, name, headers, body, Operator::Admit).await
+}
+
 pub(super) async fn drain(state: State<Api>, user: Extension<User>, name: Path<String>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
     act(state, user, name, headers, body, Operator::Drain).await
 }

@@ -181,6 +181,13 @@ fn parse(bytes: &[u8]) -> Result<Batch, Error> {
     Ok(batch)
 }
 
+/// The one object that a body is.
+pub(super) fn one_object(bytes: &[u8]) -> Result<Object, Error> {
+    let text = std::str::from_utf8(bytes).map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))?;
+    object(0, text, &mut Vec::new())
+        .or_else(|causes| refuse(1, RejectionReason::Invalid, causes).and(Err(Error::BadRequest("the body is no object".to_owned()))))
+}
+
 fn object(index: usize, text: &str, remarks: &mut Vec<String>) -> Result<Object, Vec<Cause>> {
     let at = format!("objects[{index}]");
     let wrong = |message: String| vec![Cause { reason: "FieldValueInvalid", field: at.clone(), message }];

@@ -1,5 +1,8 @@
 use super::*;
 
+/// A uid that nobody has.
+const NOBODY: &str = "00000000-0000-0000-0000-000000000001";
+
 /// Method, path, body; code, reason, words.
 type Row = (&'static str, String, Option<Value>, u16, &'static str, &'static str);
 
@@ -49,6 +52,10 @@ async fn every_refusal_is_a_status_with_code_and_reason() {
         ("GET", "/meridian/v1/why/default/absent".into(), None, 404, "NotFound", "not found"),
         ("GET", "/meridian/v1/nothing".into(), None, 404, "NotFound", "there is nothing at"),
         ("POST", "/meridian/v1/orphans/x/1-2-3/stop".into(), Some(json!({})), 400, "BadRequest", "`x` is not a uid"),
+        ("POST", format!("/meridian/v1/orphans/{NOBODY}/1-2/adopt"), Some(job("x")), 400, "BadRequest", "`1-2` is not a fence"),
+        ("POST", format!("/meridian/v1/orphans/{NOBODY}/1-2-3/adopt"), Some(job("x")), 404, "NotFound", "there is no orphan"),
+        ("POST", format!("/meridian/v1/orphans/{NOBODY}/1-2-3/adopt"), Some(json!({"kind": "Job"})), 422, "Invalid", "apiVersion"),
+        ("POST", "/meridian/v1/clusters/absent/admit".into(), Some(json!({})), 404, "NotFound", "there is no cluster `absent`"),
     ];
     for (method, path, body, code, reason, words) in table {
         let answer = rig.read(rig.request(method, &path, body.as_ref())).await;

@@ -68,7 +68,9 @@ async fn submitters_submit_and_no_more() {
         ("POST", "/meridian/v1/clusters/eu/uncordon".into(), Some(json!({})), false),
         ("POST", "/meridian/v1/clusters/eu/drain".into(), Some(json!({})), false),
         ("POST", "/meridian/v1/clusters/eu/declare-lost".into(), Some(json!({"confirm": "eu"})), false),
+        ("POST", "/meridian/v1/clusters/eu/admit".into(), Some(json!({})), false),
         ("POST", "/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/stop".into(), Some(json!({})), false),
+        ("POST", "/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/adopt".into(), Some(job("x")), false),
     ];
     for (method, path, body, may) in table {
         let answer = as_submitter(&rig, method, &path, body.as_ref()).await;

@@ -44,6 +44,31 @@ fn a_mark_vouches_for_the_journal_that_was_left_and_for_no_other() {
 }
 
 #[test]
+fn only_marks_that_vouch_for_nothing_any_more_are_swept() {
+    let room = tempfile::tempdir().unwrap();
+    let (_, journal) = fresh();
+    let now = Mono(NOW.0 + mark::STALE.0);
+    let leave = |id: u128, boot: BootId, at: Mono| {
+        let mark = Mark { journal: JournalId(id), boot, at, ..mark_of(&journal) };
+        MarkWriter::open(room.path(), mark.journal).unwrap().write(&mark).unwrap();
+    };
+    leave(1, BOOT, NOW);
+    leave(2, BOOT, Mono(NOW.0 + 1));
+    leave(3, BootId(4), NOW);
+    leave(4, BOOT, Mono(now.0 + 1));
+    fs::write(room.path().join("meridian-notes.mark"), "somebody's").unwrap();
+    fs::copy(mark::path(room.path(), JournalId(1)), room.path().join("a-copy-with-another-name")).unwrap();
+    assert_eq!(mark::sweep(room.path(), BOOT, now).unwrap(), 1);
+    assert!(!mark::path(room.path(), JournalId(1)).exists());
+    assert_eq!(fs::read_dir(room.path()).unwrap().count(), 5);
+    assert!(mark::sweep(&room.path().join("nowhere"), BOOT, now).is_err());
+
+    mark::remove(room.path(), JournalId(2)).unwrap();
+    mark::remove(room.path(), JournalId(2)).unwrap();
+    assert!(!mark::path(room.path(), JournalId(2)).exists());
+}
+
+#[test]
 fn what_was_written_is_read_and_the_last_write_counts() {
     let room = tempfile::tempdir().unwrap();
     let (_, journal) = fresh();

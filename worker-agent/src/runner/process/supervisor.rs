@@ -56,6 +56,8 @@ struct Run {
     deadline: Option<Deadline>,
     stop_budget: Millis,
     stopping_since: Option<Mono>,
+    /// When the tombstone of a stop is to be left, while it isn't.
+    tombstone_due: Option<Mono>,
     running_told: bool,
     failures_told: u32,
     /// How it ended, where that is known better here than by a guard that is gone.
@@ -197,19 +199,10 @@ impl Supervisor {
     /// Leaves the tombstone before anything else, so that nobody can start this run from here on.
     fn stop(&mut self, key: Key) {
         let run = self.runs.entry(key).or_insert_with(|| Run::new(RunDir::of(&self.settings.runs(), key.0, key.1)));
-        let forbidden = RunDir::occupy(&self.settings.runs(), key.0, key.1).and_then(|_| match run.dir.end() {
-            Ok(Some(_)) => Ok(()),
-            _ => run.dir.forbid_start(),
-        });
-        if let Err(error) = forbidden {
-            // Without the tombstone nothing is confirmed: the run stays here, and the core asks again.
-            tracing::error!(uid = %key.0, fence = %key.1, %error, "a stop could not be made durable");
-            if !run.dir.path().is_dir() {
-                self.runs.remove(&key);
-                return;
-            }
-        }
-        run.stopping_since.get_or_insert(clock::now().mono);
+        let now = clock::now().mono;
+        run.tombstone_due = Some(now);
+        run.leave_tombstone(key, &self.settings, now);
+        run.stopping_since.get_or_insert(now);
         run.send(&wire::Order::Stop);
         run.look_at = Mono(0);
     }
@@ -261,6 +254,12 @@ impl Supervisor {
         if run.overdue(now) {
             run.kill_guard(key);
         }
+        run.leave_tombstone(key, &self.settings, now.mono);
+        if let Some(due) = run.tombstone_due.filter(|_| !run.dir.path().is_dir()) {
+            // Nothing runs, and nothing says so yet: whoever came now could still start it.
+            run.look_at = due;
+            return;
+        }
         if run.line.is_some() || now.mono < run.look_at {
             return;
         }
@@ -301,10 +300,11 @@ impl Supervisor {
     /// Sleeps until something happens; returns the runs whose guards have said something.
     fn sleep(&self, now: Mono) -> Vec<Key> {
         let looks = self.runs.values().filter(|r| r.line.is_none()).map(|r| r.look_at.since(now));
+        let tombstones = self.runs.values().filter_map(|r| r.tombstone_due).map(|due| due.since(now));
         let waiting = (!self.outbox.is_empty()).then_some(LOOK_AGAIN);
         let launching = self.in_namespaces && !self.children.is_empty();
         let collecting = (launching || !self.orphans.is_empty()).then_some(COLLECT_AGAIN);
-        let millis = looks.chain(waiting).chain(collecting).min().unwrap_or(TICK).min(TICK).0;
+        let millis = looks.chain(tombstones).chain(waiting).chain(collecting).min().unwrap_or(TICK).min(TICK).0;
         let timeout = Timespec { tv_sec: i64::try_from(millis / 1_000).unwrap_or(1), tv_nsec: i64::try_from(millis % 1_000 * 1_000_000).unwrap_or(0) };
         let lines: Vec<(Key, &Line)> = self.runs.iter().filter_map(|(key, run)| Some((*key, run.line.as_ref()?))).collect();
         let mut fds = vec![PollFd::new(&self.orders.wake, PollFlags::IN)];
@@ -328,6 +328,7 @@ impl Run {
             deadline: None,
             stop_budget: Millis::default(),
             stopping_since: None,
+            tombstone_due: None,
             running_told: false,
             failures_told: 0,
             instead: None,
@@ -363,6 +364,22 @@ impl Run {
         if self.stopping_since.is_some() {
             self.send(&wire::Order::Stop);
         }
+    }
+
+    /// Forbids the start durably where a stop asks for it. On a disk that doesn't take it this is tried again, and until then a
+    /// run that left no directory is not confirmed.
+    fn leave_tombstone(&mut self, key: Key, settings: &Settings, now: Mono) {
+        if self.tombstone_due.is_none_or(|due| now < due) {
+            return;
+        }
+        let left = RunDir::occupy(&settings.runs(), key.0, key.1).and_then(|_| match self.dir.end() {
+            Ok(Some(_)) => Ok(()),
+            _ => self.dir.forbid_start(),
+        });
+        self.tombstone_due = left.err().map(|error| {
+            tracing::error!(uid = %key.0, fence = %key.1, %error, "a stop could not be made durable, it will be tried again");
+            now + LOOK_AGAIN_AFTER_ERROR
+        });
     }
 
     /// The same order came again: say again where the run is.

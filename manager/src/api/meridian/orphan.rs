@@ -1,0 +1,44 @@
+//! Runs that no workload of this journal owns: a person stops them, or gives them their job back.
+
+use super::many::one_object;
+use super::{done, operate};
+use crate::api::Api;
+use crate::api::access::{self, Own};
+use crate::api::body::{self, OBJECT_BYTES_MAX};
+use crate::api::error::Error;
+use crate::auth::User;
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use meridian_manager_core::input::Operator;
+use meridian_shared::ids::{Fence, Uid};
+
+pub(super) async fn stop(State(api): State<Api>, Extension(user): Extension<User>, Path(run): Path<(String, String)>) -> Result<Response, Error> {
+    access::own(&user, Own::Operate)?;
+    let (uid, fence) = named(&run)?;
+    done(operate(&api, &user, Operator::StopOrphan { uid, fence }).await?)
+}
+
+/// The body is the job that runs there, as it was submitted.
+pub(super) async fn adopt(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    Path(run): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
+    access::own(&user, Own::Operate)?;
+    let (uid, fence) = named(&run)?;
+    body::must_be_json(&headers)?;
+    let bytes = body::read(&headers, body, OBJECT_BYTES_MAX).await?;
+    let job = Box::new(one_object(&bytes)?);
+    done(operate(&api, &user, Operator::AdoptOrphan { uid, fence, job }).await?)
+}
+
+fn named((uid, fence): &(String, String)) -> Result<(Uid, Fence), Error> {
+    let uid = uid.parse().map_err(|_| Error::BadRequest(format!("`{uid}` is not a uid")))?;
+    let fence = fence.parse().map_err(|_| Error::BadRequest(format!("`{fence}` is not a fence")))?;
+    Ok((uid, fence))
+}
