@@ -1,6 +1,7 @@
 //! Which faults are searched together, to which bound.
 
 use crate::model::{Action, Meridian, planted};
+use crate::setup::CLUSTERS;
 use crate::state::Budget;
 use meridian_shared::planted::Bug;
 use std::sync::Arc;
@@ -8,80 +9,77 @@ use std::sync::Arc;
 /// How far a search goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// Small enough to be done with every change.
+    /// Small enough to be done with every change: about a million states together.
     Short,
     /// For an hour.
     Long,
 }
 
 /// Names of all configurations.
-pub const NAMES: [&str; 6] = ["crash", "partition", "restore", "ledger", "takeover", "twin"];
+pub const NAMES: [&str; 7] = ["crash", "partition", "network", "restore", "ledger", "takeover", "twin"];
 
-fn configuration(name: &'static str, budget: Budget, race: bool, before: Vec<Action>, bug: Option<Bug>) -> Meridian {
-    Meridian { name, budget, race, free: [true; 2], before, planted: planted(bug), seen: Arc::default() }
-}
+const A: Action = Action::Exchange { host: 0, manager: 0 };
+const CALM: Action = Action::Step { silent: [false; CLUSTERS] };
+const FIRST: [bool; CLUSTERS] = [true, false];
+const BOTH: [bool; CLUSTERS] = [true, true];
 
-/// Before the search: the job runs at the first cluster, and its manager knows.
+/// The job runs at the first cluster, and its manager knows: offer, hold and grant, news of the start.
 pub(crate) fn running() -> Vec<Action> {
-    let exchange = Action::Exchange { host: 0, manager: 0 };
-    // Offer, hold and grant, start.
-    vec![Action::Submit, exchange, exchange, exchange]
+    vec![Action::Submit, A, A, A]
 }
 
 /// One configuration, with a bug planted in both cores or none.
 pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<Meridian> {
-    let short = depth == Depth::Short;
-    let of = |short_value: u8, long_value: u8| if short { short_value } else { long_value };
-    Some(match name {
+    let name = *NAMES.iter().find(|n| **n == name)?;
+    let (before, free, budget) = long(name);
+    let (least, free, budget) = match depth {
+        Depth::Short => short(name),
+        Depth::Long => (LONG_LEAST, free, budget),
+    };
+    Some(Meridian { name, budget, least, race: matches!(name, "partition" | "network"), free, before, planted: planted(bug), seen: Arc::default() })
+}
+
+/// A long search has seen so many states within seconds.
+const LONG_LEAST: usize = 20_000;
+
+/// Bounds that are searched to their end, and nine tenths of the states that are within them.
+fn short(name: &str) -> (usize, [bool; CLUSTERS], Budget) {
+    let none = Budget::default();
+    match name {
+        "crash" => (100_000, FIRST, Budget { steps: 2, silences: 4, agent_crashes: 1, manager_crashes: 1, short_cuts: 1, successes: 1, ..none }),
+        // Long enough for a lapse and a grant elsewhere.
+        "partition" => (125_000, BOTH, Budget { steps: 5, silences: 5, ..none }),
+        "network" => (190_000, FIRST, Budget { steps: 1, silences: 1, lingering: 2, repeats: 1, ..none }),
+        "restore" => (60_000, BOTH, Budget { steps: 2, silences: 2, manager_crashes: 1, restores: 1, successes: 1, ..none }),
+        "ledger" => (95_000, FIRST, Budget { steps: 6, silences: 5, lost_ledgers: 1, ..none }),
+        "takeover" => (160_000, FIRST, Budget { steps: 5, silences: 5, takeovers: 1, short_cuts: 1, ..none }),
+        _ => (75_000, FIRST, Budget { steps: 2, silences: 2, ..none }),
+    }
+}
+
+type Scene = (Vec<Action>, [bool; CLUSTERS], Budget);
+
+fn long(name: &str) -> Scene {
+    let none = Budget { steps: 7, silences: 8, ..Budget::default() };
+    match name {
         "crash" => {
-            let budget = Budget {
-                steps: of(6, 8),
-                silences: of(6, 8),
-                lingering: of(0, 1),
-                agent_crashes: 1,
-                manager_crashes: 1,
-                short_cuts: 1,
-                successes: 1,
-                deletions: of(0, 1),
-                ..Budget::default()
-            };
-            configuration("crash", budget, false, vec![Action::Submit], bug)
+            let budget = Budget { lingering: 1, agent_crashes: 1, manager_crashes: 1, short_cuts: 1, successes: 1, deletions: 1, ..none };
+            (vec![Action::Submit], BOTH, budget)
         }
-        "partition" => {
-            let budget = Budget { steps: of(6, 8), silences: of(6, 8), lingering: of(2, 3), repeats: of(0, 1), successes: of(0, 1), ..Budget::default() };
-            configuration("partition", budget, true, vec![Action::Submit], bug)
-        }
+        "partition" => (vec![Action::Submit], BOTH, Budget { lingering: 1, successes: 1, ..none }),
+        "network" => (vec![Action::Submit], BOTH, Budget { lingering: 3, repeats: 1, ..none }),
         "restore" => {
-            let budget = Budget {
-                steps: of(7, 9),
-                silences: of(6, 8),
-                lingering: of(0, 1),
-                manager_crashes: 1,
-                backups: 1,
-                restores: 1,
-                successes: 1,
-                agent_crashes: of(0, 1),
-                ..Budget::default()
-            };
             // The copy is from before the grant.
-            let first = Action::Exchange { host: 0, manager: 0 };
-            configuration("restore", budget, false, vec![Action::Submit, Action::Backup, first, first, first], bug)
+            let budget = Budget { lingering: 1, manager_crashes: 1, restores: 1, successes: 1, agent_crashes: 1, ..none };
+            (vec![Action::Submit, Action::Backup, A, A, A], BOTH, budget)
         }
-        "ledger" => {
-            let budget = Budget { steps: of(6, 8), silences: of(6, 8), lingering: of(1, 2), lost_ledgers: 1, manager_crashes: of(0, 1), ..Budget::default() };
-            configuration("ledger", budget, false, vec![Action::Submit], bug)
-        }
-        "takeover" => {
-            let budget = Budget { steps: of(7, 9), silences: of(6, 8), lingering: of(1, 2), takeovers: 1, short_cuts: 1, ..Budget::default() };
-            configuration("takeover", budget, false, running(), bug)
-        }
-        "twin" => {
-            let budget =
-                Budget { steps: of(7, 9), silences: of(6, 8), lingering: of(0, 1), backups: 1, twins: 1, manager_crashes: of(1, 2), ..Budget::default() };
+        "ledger" => (vec![Action::Submit], BOTH, Budget { lingering: 1, lost_ledgers: 1, manager_crashes: 1, ..none }),
+        "takeover" => (running(), BOTH, Budget { lingering: 1, takeovers: 1, short_cuts: 1, ..none }),
+        _ => {
+            // A manager leads a copy of the journal, and its original leads on.
             let mut before = running();
-            before.extend([Action::Backup, Action::Twin, Action::Step { silent: [false, false] }, Action::Leads { manager: 1 }]);
-            configuration("twin", budget, false, before, bug)
+            before.extend([Action::Backup, Action::Twin, CALM, Action::Leads { manager: 1 }]);
+            (before, BOTH, Budget { manager_crashes: 1, ..none })
         }
-        _ => return None,
-    })
+    }
 }

@@ -121,6 +121,11 @@ impl Host {
         self.restart(now);
     }
 
+    /// Whether its store was ever deleted.
+    pub fn lost_its_store(&self) -> bool {
+        self.ledgers > 1
+    }
+
     /// Feeds what matters to a hash; `flying` are transmissions whose answers may still arrive.
     pub fn hash(&self, now: Now, flying: &BTreeSet<u64>, into: &mut Canon) {
         self.agent.hash_essence(now.mono, flying, &|n| transmission(self.index, n), into);

@@ -1,8 +1,8 @@
 //! For each planted bug that this model can meet, the search that must find it.
 //!
-//! A hunt begins where its rule begins to matter and allows few faults, so that a few thousand states are enough. Bugs that
-//! are not here can't do harm in these cores as far as this model looks, because a second rule stands behind the first, or
-//! belong to promises that one workload can't show; the simulator hunts them.
+//! A hunt begins where its rule begins to matter and allows few faults, so that a few thousand states are enough. The
+//! simulator hunts the others: behind `AgentTakesTwinLeadership` stands a second rule, by which a manager that is shown
+//! another one's records goes back to recovery, and the rest belong to promises that one workload can't show.
 
 use crate::configs::running;
 use crate::model::{Action, Meridian, planted};
@@ -14,11 +14,23 @@ const A: Action = Action::Exchange { host: 0, manager: 0 };
 const B: Action = Action::Exchange { host: 1, manager: 0 };
 const CALM: Action = Action::Step { silent: [false, false] };
 const WITHOUT_A: Action = Action::Step { silent: [true, false] };
+const WITHOUT_B: Action = Action::Step { silent: [false, true] };
 const SEND_A: Action = Action::Send { host: 0 };
+const TAKE_A_AGAIN: Action = Action::Take { host: 0, answer: 0, again: true };
+const SEND_B: Action = Action::Send { host: 1 };
+const DELIVER_B: Action = Action::Deliver { host: 1, request: 0, manager: 0, again: false };
+const A_TWIN: Action = Action::Exchange { host: 0, manager: 1 };
+const B_TWIN: Action = Action::Exchange { host: 1, manager: 1 };
+const TWIN_LEADS: Action = Action::Leads { manager: 1 };
 const DELIVER_A: Action = Action::Deliver { host: 0, request: 0, manager: 0, again: false };
 
 /// Which bugs are hunted.
-pub const HUNTED: [Bug; 15] = [
+pub const HUNTED: [Bug; 20] = [
+    Bug::RepeatedGrantRefused,
+    Bug::MissingFrees,
+    Bug::UnknownStopForgotten,
+    Bug::DeadlineMovesBack,
+    Bug::RecoveryResends,
     Bug::AgentTakesOlderEpoch,
     Bug::NewLedgerFrees,
     Bug::TransmissionReused,
@@ -36,20 +48,30 @@ pub const HUNTED: [Bug; 15] = [
     Bug::ReportedRunIgnored,
 ];
 
+/// A hunt that looks at fewer states proves nothing; the smallest has few more.
+const LEAST: usize = 40;
+
 /// The search for a bug; with `plant` false the same search without it, which must find nothing.
 pub fn hunt(bug: Bug, plant: bool) -> Option<Meridian> {
     let (before, budget, free) = scene(bug)?;
-    Some(Meridian { name: "hunt", budget, race: false, free, before, planted: planted(plant.then_some(bug)), seen: Arc::default() })
+    // One that finds its bug has looked far enough.
+    let least = if plant { 0 } else { LEAST };
+    Some(Meridian { name: "hunt", budget, least, race: false, free, before, planted: planted(plant.then_some(bug)), seen: Arc::default() })
+}
+
+/// The first cluster holds, and the grant is on its way there.
+fn granting() -> Vec<Action> {
+    vec![Action::Submit, A, SEND_A, DELIVER_A]
 }
 
 fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
     let none = Budget::default();
     // A loses touch for long enough that its lease lapses.
     let silence = Budget { steps: 6, silences: 6, ..none };
-    let (only_a, both) = ([true, false], [true, true]);
+    let (only_a, only_b, both) = ([true, false], [false, true], [true, true]);
     Some(match bug {
         Bug::NoDriftBound | Bug::ManagerCountsFromAcknowledgement | Bug::FenceReused => (running(), Budget { steps: 7, ..silence }, both),
-        Bug::AgentCountsFromArrival => (vec![Action::Submit, A, SEND_A, DELIVER_A], silence, only_a),
+        Bug::AgentCountsFromArrival => (granting(), silence, only_a),
         Bug::TransmissionReused => {
             let mut before = running();
             // The second of two requests is answered with a renewal; the answer is late.
@@ -67,7 +89,11 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
             before.extend([B, B, B]);
             (before, Budget { steps: 1, ..none }, both)
         }
-        Bug::AnswersWithoutClaim => (running(), Budget { takeovers: 1, steps: 8, silences: 8, ..none }, only_a),
+        Bug::AnswersWithoutClaim => {
+            let mut before = running();
+            before.push(Action::TakeOver);
+            (before, Budget { steps: 8, silences: 8, ..none }, only_a)
+        }
         Bug::RecoveryDispatches | Bug::ReportedRunIgnored => {
             // The copy is from before the grant.
             let before = vec![Action::Submit, Action::Backup, A, A, A];
@@ -78,21 +104,24 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
             let before = vec![Action::Submit, Action::AgentRestarts { host: 0 }, SEND_A, Action::Backup, A, A, A, A, A];
             (before, Budget { manager_crashes: 1, restores: 1, steps: 2, silences: 2, ..none }, both)
         }
-        Bug::AgentTakesOlderEpoch => {
-            // Offer and grant of the old leadership are still under way, the offer for the second time; the copy is older.
-            let take_again = Action::Take { host: 0, answer: 0, again: true };
-            let before = vec![Action::Submit, Action::Backup, SEND_A, DELIVER_A, take_again, SEND_A, DELIVER_A];
-            (before, Budget { manager_crashes: 1, restores: 1, steps: 1, ..none }, both)
+        Bug::RepeatedGrantRefused => {
+            // The answer with the grant arrives twice.
+            let mut before = granting();
+            before.push(TAKE_A_AGAIN);
+            (before, Budget { steps: 1, ..none }, both)
         }
-        Bug::AgentTakesTwinLeadership
-        | Bug::RepeatedGrantRefused
-        | Bug::MissingFrees
-        | Bug::UnknownStopForgotten
-        | Bug::DeadlineMovesBack
-        | Bug::RecoveryResends
-        | Bug::ReplyBeforeCommit
-        | Bug::HalfGangHeld
-        | Bug::QuotaNotCharged
-        | Bug::ResidencyJudgedOnce => return None,
+        Bug::DeadlineMovesBack => (running(), Budget { steps: 6, ..none }, only_a),
+        // The grant is still under way when its manager dies.
+        Bug::RecoveryResends | Bug::MissingFrees | Bug::UnknownStopForgotten => {
+            (granting(), Budget { manager_crashes: 1, steps: 2, silences: 2, ..none }, both)
+        }
+        Bug::AgentTakesOlderEpoch => {
+            // Two managers lead, one on a copy; the other has lost A, and its answer is late at B.
+            let mut before = running();
+            before.extend([SEND_B, DELIVER_B, Action::Backup, Action::Twin, CALM, TWIN_LEADS, A_TWIN, B_TWIN, A_TWIN, B_TWIN]);
+            before.extend([WITHOUT_B; 3]);
+            (before, Budget { steps: 2, silences: 2, ..none }, only_b)
+        }
+        Bug::AgentTakesTwinLeadership | Bug::ReplyBeforeCommit | Bug::HalfGangHeld | Bug::QuotaNotCharged | Bug::ResidencyJudgedOnce => return None,
     })
 }

@@ -8,8 +8,9 @@ use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{Start, World};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::planted::{Bug, Planted};
-use meridian_shared::protocol::{EndResult, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{Command, EndResult, SyncAnswer, SyncRequest};
 use stateright::{Model, Property};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -117,6 +118,8 @@ pub struct Meridian {
     pub name: &'static str,
     /// What may go wrong.
     pub budget: Budget,
+    /// A search that looks at fewer states proves nothing.
+    pub least: usize,
     /// Ask both clusters at once.
     pub race: bool,
     /// Clusters that may do anything at any moment; the others exchange only when time passes.
@@ -335,6 +338,11 @@ impl Turn<'_> {
             }
             Action::LedgerLost { host } => {
                 spend(&mut left.lost_ledgers);
+                let kept = |done: &Fence| self.state.hosts[host].durable().tombstones.contains_key(&(UID, *done));
+                if self.state.ghost.done.as_ref().is_some_and(|done| kept(done) && !self.state.ghost.freed.contains(done)) {
+                    // The store takes the only news of the success with it.
+                    self.state.ghost.done = None;
+                }
                 self.with_host(host, Host::lose_ledger);
                 self.hang_up(host);
             }
@@ -364,7 +372,7 @@ impl Turn<'_> {
             Action::ManagerDies { manager } => {
                 spend(&mut left.manager_crashes);
                 let m = &mut self.state.managers[manager];
-                *m = Manager { world: durable_part(&m.world), role: Role::Down(now), ..m.clone() };
+                *m = Manager { world: durable_part(&m.world), role: Role::Down(now), composed: BTreeMap::new(), ..m.clone() };
             }
             Action::Leads { manager } => {
                 let restored = self.state.managers[manager].restored;
@@ -387,13 +395,13 @@ impl Turn<'_> {
             Action::Twin => {
                 spend(&mut left.twins);
                 let world = self.state.backup.clone().expect("offered only with a copy");
-                self.state.managers.push(Manager { world, role: Role::Down(now), restored: true });
+                self.state.managers.push(Manager { world, role: Role::Down(now), restored: true, led: now, composed: BTreeMap::new() });
             }
             Action::TakeOver => {
                 spend(&mut left.takeovers);
                 let world = durable_part(&self.state.managers[0].world);
                 self.state.managers[0].role = Role::CutOff;
-                self.state.managers.push(Manager { world, role: Role::Down(now), restored: false });
+                self.state.managers.push(Manager { world, role: Role::Down(now), restored: false, led: now, composed: BTreeMap::new() });
             }
             _ => unreachable!("performed before"),
         }
@@ -420,10 +428,9 @@ impl Turn<'_> {
 
     fn note_starts(&mut self, host: usize) {
         let started: Vec<(Uid, Fence)> = std::mem::take(&mut self.host(host).started);
-        let forgiven = self.model.budget.lost_ledgers > 0;
         let ghost = &mut self.state.ghost;
         for (_, fence) in started {
-            if ghost.done.is_some() && !forgiven {
+            if ghost.done.is_some() {
                 ghost.broken = Some("a job that succeeded was started again");
             }
             if ghost.newest.is_some_and(|newest| newest >= fence) {
@@ -466,9 +473,22 @@ impl Turn<'_> {
 
     fn sync(&mut self, host: usize, manager: usize, request: SyncRequest) -> Option<Arc<SyncAnswer>> {
         let input = Input::Sync { cluster: setup::cluster(host), request: Box::new(request), may_park: false };
-        match self.input(manager, input)? {
-            Reply::Sync(answer) => Some(Arc::from(answer)),
-            _ => None,
+        let Reply::Sync(answer) = self.input(manager, input)? else { return None };
+        if let SyncAnswer::Ok(response) = &*answer {
+            self.note_grants(manager, &response.commands);
+            let granted = response.commands.iter().filter_map(|c| if let Command::Grant(grant) = c { Some(grant.fence) } else { None });
+            let (m, now) = (&mut self.state.managers[manager], self.state.now);
+            m.composed.extend(granted.chain(response.renewals.iter().map(|(_, fence)| *fence)).map(|fence| (fence, now)));
+        }
+        Some(Arc::from(answer))
+    }
+
+    /// While recovery is open no grant of another leadership is sent again; what this leadership grants may be for a new job.
+    fn note_grants(&mut self, manager: usize, commands: &[Command]) {
+        let state = &self.state.managers[manager].world.state;
+        let foreign = |fence: Fence| (fence.epoch, fence.leadership) != (state.leadership.epoch, state.leadership.id);
+        if state.recovery.is_some() && commands.iter().any(|c| matches!(c, Command::Grant(grant) if foreign(grant.fence))) {
+            self.state.ghost.broken = Some("a grant was sent again while recovery is open");
         }
     }
 
@@ -492,8 +512,8 @@ impl Turn<'_> {
             Role::CutOff => {}
             Role::Leads | Role::Down(_) | Role::Gone => world.committed(now.mono),
         }
-        let reply = self.note(&world, outcome);
-        self.note(&world, turn);
+        let reply = self.note(manager, &world, outcome);
+        self.note(manager, &world, turn);
         self.state.managers[manager].world = Arc::new(world);
         Some(reply)
     }
@@ -505,13 +525,15 @@ impl Turn<'_> {
         let mut world = (*self.state.managers[manager].world).clone();
         let outcome = world.lead(Start { id, recovery, fresh: false, now }, &OneBody);
         world.committed(now.mono);
-        self.note(&world, outcome);
+        let led = self.state.now;
         let m = &mut self.state.managers[manager];
-        m.world = Arc::new(world);
-        m.role = Role::Leads;
+        (m.role, m.led) = (Role::Leads, led);
+        m.composed.clear();
+        self.note(manager, &world, outcome);
+        self.state.managers[manager].world = Arc::new(world);
     }
 
-    fn note(&mut self, world: &World, outcome: Outcome) -> Reply {
+    fn note(&mut self, manager: usize, world: &World, outcome: Outcome) -> Reply {
         for (_, record) in &outcome.records {
             let freed = match record {
                 Record::Ended { fence, .. } => Some((fence, Seen::Ended)),
@@ -523,6 +545,8 @@ impl Turn<'_> {
                 if what == Seen::Lapsed && self.state.ghost.done == Some(*fence) {
                     self.state.ghost.done = None;
                 }
+                self.judge_freed(manager, *fence, what);
+                self.state.managers[manager].composed.remove(fence);
                 self.state.ghost.freed.insert(*fence);
                 self.model.saw(what);
             }
@@ -541,10 +565,25 @@ impl Turn<'_> {
         outcome.reply
     }
 
+    /// A lease lapses only when it is time, and an end counts only when the agent's store has its grave.
+    fn judge_freed(&mut self, manager: usize, fence: Fence, what: Seen) {
+        let buried = |host: &Arc<Host>| host.durable().tombstones.contains_key(&(UID, fence)) || host.lost_its_store();
+        if what == Seen::Lapsed && !self.state.managers[manager].lapsed(fence, self.state.now) {
+            self.state.ghost.broken = Some("a lease was called lapsed before its time");
+        }
+        if what != Seen::Lapsed && !self.state.hosts.iter().any(buried) {
+            self.state.ghost.broken = Some("an end counts that no store remembers");
+        }
+    }
+
     fn tick(&mut self, silent: [bool; setup::CLUSTERS]) {
         for (host, silent) in silent.into_iter().enumerate() {
             match leader(self.state) {
-                Some(manager) if !silent => self.exchange(host, manager, Reach::All),
+                Some(manager) if !silent => {
+                    // The second one brings what the first was asked for.
+                    self.exchange(host, manager, Reach::All);
+                    self.exchange(host, manager, Reach::All);
+                }
                 _ => self.state.budget.silences = self.state.budget.silences.saturating_sub(u8::from(silent)),
             }
         }

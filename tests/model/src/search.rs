@@ -1,6 +1,7 @@
 //! Runs one configuration and says what came of it.
 
 use crate::model::{Meridian, Seen};
+use crate::state::Budget;
 use stateright::{Checker, HasDiscoveries, Model};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,10 @@ use std::time::{Duration, Instant};
 pub struct Findings {
     /// The configuration.
     pub name: &'static str,
+    /// What was allowed to go wrong: the bound.
+    pub bound: Budget,
+    /// A search that looks at fewer states proves nothing.
+    pub least: usize,
     /// Different states.
     pub unique: usize,
     /// Transitions.
@@ -35,19 +40,31 @@ impl Findings {
     pub fn line(&self) -> String {
         let seen: Vec<String> = self.seen.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{s:?} {n}")).collect();
         let verdict = match (&self.broken, self.exhausted) {
-            (Some((name, trace)), _) => format!("BROKEN after {} actions: {name}", trace.len()),
+            (Some((name, trace)), _) => format!("BROKEN after {} actions: {name}", trace.len() - 1),
+            (None, _) if !self.enough() => format!("PROVES NOTHING: {} states are wanted", self.least),
             (None, true) => "holds".to_owned(),
             (None, false) => "holds so far (time ran out)".to_owned(),
         };
         format!(
-            "{:<10} {verdict}; {} states, {} transitions, depth {}, {:.1} s; {}",
+            "{:<10} {verdict}; {} states, {} transitions, depth {}, {:.1} s; within {}; {}",
             self.name,
             self.unique,
             self.transitions,
             self.depth,
             self.took.as_secs_f64(),
+            self.bound,
             seen.join(", ")
         )
+    }
+
+    /// Whether it looked at as many states as it must.
+    pub fn enough(&self) -> bool {
+        self.unique >= self.least
+    }
+
+    /// Whether it looked far enough and found no promise broken.
+    pub fn sound(&self) -> bool {
+        self.enough() && self.broken.is_none()
     }
 }
 
@@ -84,6 +101,8 @@ fn conclude(model: Meridian, begun: Instant, how: Search, checker: impl Checker<
     });
     Findings {
         name: model.name,
+        bound: model.budget,
+        least: model.least,
         unique: checker.unique_state_count(),
         transitions: checker.state_count(),
         depth: checker.max_depth(),

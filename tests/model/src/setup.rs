@@ -67,6 +67,11 @@ pub fn waited(steps: u64) -> bool {
     steps * STEP.0 >= (claim + lease::drift(claim)).0
 }
 
+/// Whether a lease that was last spoken for so many `steps` ago may be called lapsed: a term and the drift bound have passed.
+pub fn lapsed(steps: u64) -> bool {
+    steps * STEP.0 >= TERM.0 + TERM.0.div_ceil(1_000) + 1_000
+}
+
 /// How agents are started.
 pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
     AgentConfig { cluster: cluster(index), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted }

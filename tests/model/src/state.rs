@@ -7,7 +7,7 @@ use meridian_agent_core::VERSIONS;
 use meridian_manager_core::{Live, World};
 use meridian_shared::ids::{ClusterName, Fence};
 use meridian_shared::protocol::{Capacity, Inventory, Receipt, SyncAnswer, SyncRequest, SyncResponse};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -47,27 +47,55 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// Every number with its name.
+    fn numbers(&mut self) -> [(&'static str, &mut u8); 14] {
+        let Self {
+            steps,
+            silences,
+            lingering,
+            repeats,
+            agent_crashes,
+            lost_ledgers,
+            manager_crashes,
+            short_cuts,
+            backups,
+            restores,
+            twins,
+            takeovers,
+            successes,
+            deletions,
+        } = self;
+        [
+            ("steps", steps),
+            ("silences", silences),
+            ("lingering", lingering),
+            ("repeats", repeats),
+            ("agent_crashes", agent_crashes),
+            ("lost_ledgers", lost_ledgers),
+            ("manager_crashes", manager_crashes),
+            ("short_cuts", short_cuts),
+            ("backups", backups),
+            ("restores", restores),
+            ("twins", twins),
+            ("takeovers", takeovers),
+            ("successes", successes),
+            ("deletions", deletions),
+        ]
+    }
+
     /// Changes one number by its name; false when there is none of this name.
     pub fn set(&mut self, name: &str, to: u8) -> bool {
-        let number = match name {
-            "steps" => &mut self.steps,
-            "silences" => &mut self.silences,
-            "lingering" => &mut self.lingering,
-            "repeats" => &mut self.repeats,
-            "agent_crashes" => &mut self.agent_crashes,
-            "lost_ledgers" => &mut self.lost_ledgers,
-            "manager_crashes" => &mut self.manager_crashes,
-            "short_cuts" => &mut self.short_cuts,
-            "backups" => &mut self.backups,
-            "restores" => &mut self.restores,
-            "twins" => &mut self.twins,
-            "takeovers" => &mut self.takeovers,
-            "successes" => &mut self.successes,
-            "deletions" => &mut self.deletions,
-            _ => return false,
-        };
-        *number = to;
-        true
+        let mut numbers = self.numbers();
+        let number = numbers.iter_mut().find(|(n, _)| *n == name);
+        number.map(|(_, number)| **number = to).is_some()
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut copy = *self;
+        let allowed = copy.numbers().into_iter().filter(|(_, n)| **n > 0).map(|(name, n)| format!("{name}={n}"));
+        f.write_str(&allowed.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -93,6 +121,17 @@ pub struct Manager {
     pub role: Role,
     /// The journal is a copy.
     pub restored: bool,
+    /// When it began to lead.
+    pub led: u64,
+    /// When it last composed an answer with a lease that isn't over, in this leadership.
+    pub composed: BTreeMap<Fence, u64>,
+}
+
+impl Manager {
+    /// Whether a term and its drift bound have passed since this manager began to lead and since it last spoke for a lease.
+    pub fn lapsed(&self, fence: Fence, now: u64) -> bool {
+        setup::lapsed(now - self.composed.get(&fence).map_or(self.led, |at| self.led.max(*at)))
+    }
 }
 
 /// A request in flight.
@@ -184,7 +223,7 @@ impl State {
         let flying = vec![Vec::new(); hosts.len()];
         let mut state = Self {
             now: 0,
-            managers: vec![Manager { world: Arc::new(world), role: Role::Leads, restored: false }],
+            managers: vec![Manager { world: Arc::new(world), role: Role::Leads, restored: false, led: 0, composed: BTreeMap::new() }],
             requests: flying,
             answers: vec![Vec::new(); hosts.len()],
             hosts: hosts.into_iter().map(Arc::new).collect(),
@@ -210,6 +249,9 @@ impl State {
         let now = setup::manager_now(self.now).mono;
         for manager in &self.managers {
             (manager.role, manager.restored).hash(into);
+            for (fence, at) in &manager.composed {
+                (fence, self.now - at).hash(into);
+            }
             manager.world.hash_essence(now, &number, into);
         }
         self.backup.is_some().hash(into);
