@@ -442,6 +442,20 @@ pub(crate) enum JournalCommand {
         #[arg(long)]
         records: bool,
     },
+    /// Copy the journal of a stopped manager; the copy is there whole or not at all
+    Backup {
+        /// The journal's file
+        path: PathBuf,
+        /// Where the copy goes; nothing may be there
+        to: PathBuf,
+    },
+    /// Put a backup in a lost journal's place; its manager then recovers and waits for a person's word
+    Restore {
+        /// The backup
+        backup: PathBuf,
+        /// The journal's file; nothing may be there
+        to: PathBuf,
+    },
     /// Whether the manager is recovering, and what it waits for
     Recovery,
     /// Confirm, as a person, that no other copy of the journal runs and that its rules are the right ones

@@ -229,7 +229,7 @@ pub trait Journal: Send {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing there. Only `init` makes a journal, because making one asserts that nothing ran before.
-    #[error("no journal at `{place}`: bring a copy back with `journal restore`, or begin a new one in place of a lost one with `init --recover`")]
+    #[error("no journal at `{place}`: bring a copy back with `journal restore`, or begin a new one in place of a lost one with `--init --recover`")]
     Missing {
         /// Where.
         place: String,

@@ -25,8 +25,13 @@ pub const VERSION: u32 = 1;
 pub const EVENTS_MAX: usize = 1_024;
 /// Most commands in one answer; a backlog goes in parts.
 pub const COMMANDS_MAX: usize = 512;
-/// Most ends in one inventory; with the runs of a large cluster they still fit one body.
-pub const ENDS_MAX: usize = 8_192;
+/// Most gangs that one cluster holds and runs: an inventory names each run. More are refused as overload, and declared as another
+/// cluster.
+pub const RUNS_MAX: usize = 8_192;
+/// Most ends in one inventory; the rest comes with the next one.
+pub const ENDS_MAX: usize = 1_024;
+/// Longest text that an agent sends of one end or refusal, in bytes.
+pub const TEXT_BYTES_MAX: usize = 512;
 /// Most leases renewed in one answer, those first that were renewed longest ago: 16 answers in the shortest term reach all
 /// gangs of a cluster that runs a quarter of a million.
 pub const RENEWALS_MAX: usize = 16_384;
@@ -35,6 +40,18 @@ pub const COMMANDS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes in one body, either way. A grant carries a spec of at most 3 MiB, which is at most twice as long as a string
 /// within JSON.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Text from an agent or a job as it is sent and kept: bounded, and free of control characters.
+pub fn clean(text: &str) -> String {
+    let mut cleaned = String::with_capacity(text.len().min(TEXT_BYTES_MAX));
+    for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+        if cleaned.len() + c.len_utf8() > TEXT_BYTES_MAX {
+            break;
+        }
+        cleaned.push(c);
+    }
+    cleaned
+}
 
 /// Which of the (at most two) requests in flight this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -464,6 +481,18 @@ pub enum EndResult {
     },
 }
 
+impl EndResult {
+    /// The same with its texts as [`clean`] leaves them.
+    #[must_use]
+    pub fn cleaned(self) -> Self {
+        match self {
+            Self::Failed { reason, message } => Self::Failed { reason: clean(&reason), message: clean(&message) },
+            Self::NodeLost { message } => Self::NodeLost { message: clean(&message) },
+            Self::Succeeded | Self::Stopped | Self::LeaseLapsed => self,
+        }
+    }
+}
+
 /// What one agent has, in full: the answer to recovery's question.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Inventory {
@@ -567,6 +596,46 @@ pub enum RunnerKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn bytes(value: &impl Serialize, count: usize) -> usize {
+        (serde_json::to_vec(value).unwrap().len() + 1) * count
+    }
+
+    /// The longest that one agent may have to say at once still fits one body.
+    #[test]
+    fn the_largest_report_fits_one_body() {
+        let most = u64::MAX;
+        let fence = Fence { epoch: most, leadership: most, counter: most };
+        let offer = OfferId { epoch: most, leadership: most, counter: most };
+        let (uid, mac) = (Uid(u128::MAX), Mac("f".repeat(32)));
+        let run = Run {
+            uid,
+            fence,
+            offer,
+            attempt: u32::MAX,
+            running: false,
+            stopping: false,
+            term: Millis(most),
+            on_loss: OnLoss::Fence,
+            spec: ContentHash::of(b""),
+            mac: Some(mac.clone()),
+        };
+        // A quote is the longest that a cleaned character gets.
+        let message = clean(&"\"".repeat(9_999));
+        let proof = Proof { offer, attempt: u32::MAX, term: Millis(most), on_loss: OnLoss::Fence, mac };
+        let result = EndResult::Failed { reason: "BackoffLimitExceeded".into(), message };
+        let end = End { uid, fence, result, pod_failures: u32::MAX, ran: Millis(most), proof: Some(Box::new(proof)) };
+        let total = bytes(&run, RUNS_MAX) + bytes(&end, ENDS_MAX) + bytes(&Event::Ended(end.clone()), EVENTS_MAX) + bytes(&(offer, uid), RUNS_MAX);
+        let room_for_capacity = 1 << 20;
+        assert!(total + room_for_capacity < BODY_BYTES_MAX, "{total} bytes");
+    }
+
+    #[test]
+    fn text_is_cut_between_characters_and_holds_no_control() {
+        assert_eq!(clean("a\u{1b}[2J\nb"), "a [2J b");
+        assert_eq!(clean(&"é".repeat(600)).len(), TEXT_BYTES_MAX);
+        assert_eq!(clean(&format!("x{}", "é".repeat(600))).len(), TEXT_BYTES_MAX - 1);
+    }
 
     #[test]
     fn the_wire_form_of_version_1_is_fixed() {

@@ -9,12 +9,27 @@ use crate::session::Session;
 use jiff::Timestamp;
 use meridian_manager::journal::{Journal, RedbJournal};
 use serde_json::{Value, json};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+
+/// A journal holds every job's spec.
+const FILE_MODE: u32 = 0o600;
 
 pub(super) async fn run(session: &mut Session, command: JournalCommand) -> Result<(), Error> {
     match command {
         JournalCommand::Inspect { path, records } => {
             let found = inspect(&path, records).map_err(|error| Error::Refused(error.to_string()))?;
+            show(session, &found)
+        }
+        JournalCommand::Backup { path, to } => {
+            let found = copy(&path, &to)?;
+            show(session, &found)
+        }
+        JournalCommand::Restore { backup, to } => {
+            let found = copy(&backup, &to)?;
+            session.out.note("start the manager: it recovers, and `meridian journal recovery` says what it waits for");
             show(session, &found)
         }
         JournalCommand::Recovery => {
@@ -47,6 +62,38 @@ async fn confirm(client: &Client) -> Result<Value, Error> {
     } else {
         Err(Error::Refused("recovery isn't open and no rules are in doubt: there is nothing to confirm".to_owned()))
     }
+}
+
+/// Copies a journal that no manager holds, and says what is in the copy. Nothing is overwritten, and `to` appears only once all
+/// of it is durable and was read back.
+fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
+    let failed = |what: &str, place: &Path, why: &io::Error| Error::Refused(format!("can't {what} `{}`: {why}", place.display()));
+    if to.symlink_metadata().is_ok() {
+        return Err(Error::Refused(format!("`{}` is there already: move it away first, nothing is overwritten", to.display())));
+    }
+    // Whoever holds the journal would go on writing while it is copied; a torn one is noticed here.
+    let journal = |path: &Path| RedbJournal::open(path).map_err(|error| Error::Refused(error.to_string()));
+    let held = journal(from)?;
+    let (Some(directory), Some(name)) = (to.parent(), to.file_name()) else {
+        return Err(Error::Refused(format!("`{}` is no file's name", to.display())));
+    };
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let partial = directory.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let written = write_copy(from, &partial).map_err(|why| failed("write", &partial, &why));
+    let checked = written.and_then(|()| inspect(&partial, false).map_err(|error| Error::Refused(error.to_string())));
+    // A link is refused where a name is taken; a rename would take it over.
+    let placed = checked.and_then(|found| std::fs::hard_link(&partial, to).map(|()| found).map_err(|why| failed("make", to, &why)));
+    let removed = std::fs::remove_file(&partial);
+    drop(held);
+    let found = placed?;
+    removed.and_then(|()| File::open(directory)?.sync_all()).map_err(|why| failed("keep", to, &why))?;
+    Ok(found)
+}
+
+fn write_copy(from: &Path, to: &Path) -> io::Result<()> {
+    let mut copy = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(to)?;
+    io::copy(&mut File::open(from)?, &mut copy)?;
+    copy.sync_all()
 }
 
 /// What the journal at `path` says of itself. Fails while a manager has it open.
@@ -104,6 +151,7 @@ mod tests {
     use meridian_manager::journal::{Batch, Snapshot};
     use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
     use meridian_shared::time::Wall;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_journal_tells_what_is_in_it() {
@@ -126,6 +174,21 @@ mod tests {
         assert_eq!(found["snapshot"], json!({"through": 1, "bytes": 3}));
         assert_eq!(found["records"], json!([{"number": 2, "record": "2 bytes"}]));
         assert_eq!(found["auditHead"], json!({"number": 1, "line": {"number": 1}}));
+        let backup = directory.path().join("backup");
+        assert_eq!(copy(&path, &backup).unwrap()["lastRecord"], json!(2));
+        assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o777, FILE_MODE);
+        assert_eq!(inspect(&backup, false).unwrap()["inAnotherFileThanItWasMade"], json!(true), "a manager must notice that it is a copy");
+        let again = copy(&path, &backup).unwrap_err().to_string();
+        assert!(again.contains("nothing is overwritten"), "{again}");
+        {
+            let _manager = RedbJournal::open(&path).unwrap();
+            let busy = copy(&path, &directory.path().join("other")).unwrap_err().to_string();
+            assert!(busy.contains("another manager holds the journal"), "{busy}");
+        }
+        let torn = directory.path().join("torn");
+        std::fs::write(&torn, &std::fs::read(&backup).unwrap()[..1_000]).unwrap();
+        assert!(copy(&torn, &directory.path().join("other")).is_err());
+        assert!(std::fs::read_dir(directory.path()).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().starts_with('.')), "no half is left");
         assert!(inspect(&directory.path().join("absent"), false).unwrap_err().to_string().contains("no journal at"));
     }
 }

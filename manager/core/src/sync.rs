@@ -14,11 +14,11 @@ use crate::{LiveCluster, World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Session, Uid};
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::grant_message;
 use meridian_shared::protocol::{
     COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, RENEWALS_MAX, Receipt,
     RefuseReason, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
+use meridian_shared::protocol::{clean, grant_message};
 use meridian_shared::time::{Millis, Mono};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -394,6 +394,7 @@ impl Turn<'_> {
     }
 
     pub(crate) fn on_ended(&mut self, cluster: &ClusterName, end: End) {
+        let end = End { result: end.result.cleaned(), ..end };
         self.acknowledge(cluster, end.uid, end.fence);
         if self.world.state.orphans.contains_key(&(end.uid, end.fence)) {
             self.record(Record::OrphanGone { uid: end.uid, fence: end.fence });
@@ -447,7 +448,7 @@ impl Turn<'_> {
     pub(crate) fn finish_as(&mut self, uid: Uid, result: EndResult) {
         let (succeeded, reason, message) = match result {
             EndResult::Succeeded => (true, "Completed".into(), "the job succeeded".into()),
-            EndResult::Failed { reason, message } => (false, clean(&reason), clean(&message)),
+            EndResult::Failed { reason, message } => (false, reason, message),
             EndResult::Stopped | EndResult::LeaseLapsed | EndResult::NodeLost { .. } => return,
         };
         self.record(Record::Finished { uid, succeeded, reason, message, at: self.now.wall });
@@ -690,10 +691,4 @@ impl Turn<'_> {
         self.world.config.planted.has(Bug::ResidencyJudgedOnce)
             || residency::judge(&self.world.state.catalog, &class, cluster, self.world.config.residency_required).is_ok()
     }
-}
-
-/// Text from agents is bounded and free of control characters wherever it is kept.
-pub(crate) fn clean(text: &str) -> String {
-    const WORDS_MAX: usize = 512;
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
 }

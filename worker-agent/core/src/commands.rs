@@ -7,7 +7,7 @@ use meridian_shared::ids::{ContentHash, Fence, OfferId, Uid};
 use meridian_shared::lease::{AgentLease, stop_budget};
 use meridian_shared::packing::Misfit;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Command, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, RefuseReason, StopReason};
+use meridian_shared::protocol::{Command, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, RUNS_MAX, RefuseReason, StopReason, clean};
 use meridian_shared::time::{Millis, Mono};
 
 impl Agent {
@@ -38,6 +38,9 @@ impl Agent {
                 self.refuse(offer, uid, RefuseReason::StillRuns, format!("attempt {} still runs here", run.fence));
             }
             return;
+        }
+        if self.offers.len() + self.runs.len() >= RUNS_MAX {
+            return self.refuse(offer, uid, RefuseReason::Overloaded, format!("it holds and runs {RUNS_MAX} gangs, the most that it reports at once"));
         }
         if self.offers.len() >= OFFERS_MAX || self.durable.tombstones.len() >= TOMBSTONES_MAX {
             return self.refuse(offer, uid, RefuseReason::Overloaded, "too many open offers or unacknowledged ends".into());
@@ -85,7 +88,7 @@ impl Agent {
     }
 
     fn refuse(&mut self, offer: OfferId, uid: Uid, reason: RefuseReason, text: String) {
-        self.say(Event::Refused { offer, uid, reason, text });
+        self.say(Event::Refused { offer, uid, reason, text: clean(&text) });
     }
 
     /// Gives back what an open offer held or asked for.

@@ -9,7 +9,7 @@ use crate::{
 use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Session, Uid};
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{End, EndResult, Event, Proof, RefuseReason};
+use meridian_shared::protocol::{End, EndResult, Event, Proof, RefuseReason, clean};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -161,7 +161,7 @@ impl Agent {
         self.durable.drop_run(uid, &mut out.store);
         let (offer, attempt, term, on_loss) = (run.offer, run.attempt, run.term, run.on_loss);
         let proof = run.mac.map(|mac| Box::new(Proof { offer, attempt, term, on_loss, mac }));
-        let end = End { uid, fence, result, pod_failures: pod_failures.max(run.pod_failures), ran, proof };
+        let end = End { uid, fence, result: result.cleaned(), pod_failures: pod_failures.max(run.pod_failures), ran, proof };
         if !self.config.planted.has(Bug::EndForgotten) {
             self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
         }
@@ -176,7 +176,7 @@ impl Agent {
             ProviderEvent::Waiting { offer, reason, estimate } => {
                 if let Some(open) = self.offers.get(&offer) {
                     let uid = open.uid;
-                    self.say(Event::Waiting { offer, uid, reason, estimate });
+                    self.say(Event::Waiting { offer, uid, reason: clean(&reason), estimate });
                 }
             }
             ProviderEvent::Ready { offer, nodes } => self.on_provided(at, offer, nodes, out),
@@ -184,7 +184,7 @@ impl Agent {
                 if let Some(open) = self.offers.get(&offer) {
                     let uid = open.uid;
                     self.drop_offer(offer, out);
-                    self.say(Event::Refused { offer, uid, reason: RefuseReason::ProviderFailed, text: reason });
+                    self.say(Event::Refused { offer, uid, reason: RefuseReason::ProviderFailed, text: clean(&reason) });
                 }
             }
         }

@@ -151,7 +151,7 @@ fn one_manager_at_a_time() {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("journal.redb");
     let missing = RedbJournal::open(&path).unwrap_err().to_string();
-    assert!(missing.contains("`journal restore`") && missing.contains("`init --recover`"), "{missing}");
+    assert!(missing.contains("`journal restore`") && missing.contains("`--init --recover`"), "{missing}");
     let journal = RedbJournal::init(&path, ID, MADE).unwrap();
     assert!(matches!(RedbJournal::init(&path, ID, MADE), Err(Error::Exists { .. })));
     let held = RedbJournal::open(&path).unwrap_err();
