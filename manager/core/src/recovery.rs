@@ -100,7 +100,9 @@ impl Turn<'_> {
     /// Recovery ends when every known cluster has sent its complete inventory to this leadership.
     pub(crate) fn maybe_close(&mut self) {
         let Some(recovery) = &self.world.state.recovery else { return };
-        if !recovery.members_unknown && self.world.live.awaited.is_empty() {
+        // A copy from before anybody joined knows of nobody to wait for, and that isn't the same as nobody.
+        let nobody_known = self.world.state.behind && self.world.state.members.is_empty();
+        if !recovery.members_unknown && !nobody_known && self.world.live.awaited.is_empty() {
             self.close_recovery(system());
         }
     }
