@@ -11,10 +11,10 @@ use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Config, Start, World};
 use meridian_objects::{Kind, Object};
 use meridian_shared::gang::Amounts;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, OfferId, Uid};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{BODY_BYTES_MAX, End, EndResult, Event, Lane, RunnerKind, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{BODY_BYTES_MAX, End, EndResult, Event, Inventory, Lane, RunnerKind, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -41,6 +41,8 @@ struct Fleet {
     running: Vec<(ClusterName, Uid)>,
     now: u64,
     next_uid: u128,
+    /// Pods are ordered and don't start yet.
+    hold_starts: bool,
 }
 
 fn object(value: Value) -> Box<Object> {
@@ -70,11 +72,20 @@ fn start(id: u64, at: u64, recovery: Option<RecoveryStart>, fresh: bool) -> Star
 
 impl Fleet {
     fn new(clusters: &[(&str, &str, &str)]) -> Self {
+        let mut fleet = Self::without_agents(clusters);
+        for (i, (name, _, _)) in clusters.iter().enumerate() {
+            fleet.add_agent(name, 1_000 + i as u128);
+        }
+        fleet.settle();
+        fleet
+    }
+
+    fn without_agents(clusters: &[(&str, &str, &str)]) -> Self {
         let mut world = World::empty(JournalId(1), config());
         let bodies = Store::default();
         world.lead(start(1, 1_000, None, true), &bodies);
         world.committed(Mono(1_000));
-        let mut fleet = Self { world, bodies, agents: BTreeMap::new(), cut: Vec::new(), running: Vec::new(), now: 1_000, next_uid: 100 };
+        let mut fleet = Self { world, bodies, agents: BTreeMap::new(), cut: Vec::new(), running: Vec::new(), now: 1_000, next_uid: 100, hold_starts: false };
         let mut objects = vec![
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
@@ -85,10 +96,6 @@ impl Fleet {
             objects.push(json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": {"region": region, "jurisdiction": jurisdiction}}));
         }
         fleet.apply(objects);
-        for (i, (name, _, _)) in clusters.iter().enumerate() {
-            fleet.add_agent(name, 1_000 + i as u128);
-        }
-        fleet.settle();
         fleet
     }
 
@@ -177,6 +184,9 @@ impl Fleet {
                     self.running.push((name.clone(), s.uid));
                     let elsewhere = self.running.iter().filter(|(_, u)| *u == s.uid).count();
                     assert_eq!(elsewhere, 1, "two clusters run {}", s.uid);
+                    if self.hold_starts {
+                        continue;
+                    }
                     RunnerEvent::Running { uid: s.uid, fence: s.fence }
                 }
                 Effect::Stop { uid, fence } => {
@@ -246,6 +256,21 @@ impl Fleet {
         world.check().unwrap();
         self.world = world;
     }
+
+    /// A manager starts from a backup that was put in the journal's place.
+    fn lead_with_copy(&mut self, copy: &[u8]) {
+        let mut world = World::restore(copy, config()).unwrap();
+        self.now += 1_000;
+        world.lead(start(77, self.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &self.bodies);
+        world.committed(Mono(self.now));
+        self.world = world;
+    }
+}
+
+/// An end that nobody granted.
+fn invented_end(uid: Uid, counter: u64) -> End {
+    let fence = Fence { epoch: 1, leadership: 1, counter };
+    End { uid, fence, result: EndResult::Succeeded, pod_failures: 0, ran: Millis(1), proof: None }
 }
 
 const RECOVERY: Option<RecoveryStart> = Some(RecoveryStart { restored: false, members_unknown: false });
@@ -391,11 +416,7 @@ fn an_older_journal_adopts_what_really_runs() {
     f.settle();
     assert!(f.at(unknown).is_some());
     // Restored from before anything was granted: the same epoch is taken twice, and agents say so.
-    let mut world = World::restore(&copy, config()).unwrap();
-    f.now += 3_000;
-    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
-    world.committed(Mono(f.now));
-    f.world = world;
+    f.lead_with_copy(&copy);
     f.settle();
     f.settle();
     assert_eq!(f.at(early), home, "it was neither stopped nor moved");
@@ -413,11 +434,7 @@ fn an_orphan_gets_its_own_job_back_and_no_other() {
     let lost = f.submit("lost", 3);
     f.settle();
     let home = f.at(lost);
-    let mut world = World::restore(&copy, config()).unwrap();
-    f.now += 3_000;
-    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
-    world.committed(Mono(f.now));
-    f.world = world;
+    f.lead_with_copy(&copy);
     let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
     f.settle();
     f.settle();
@@ -444,20 +461,9 @@ fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
     let copy = f.world.snapshot();
     f.settle();
     let home = ClusterName::new(f.at(spoken_for).unwrap());
-    let invented = End {
-        uid: spoken_for,
-        fence: Fence { epoch: 99, leadership: 1, counter: 1 },
-        result: EndResult::Succeeded,
-        pod_failures: 0,
-        ran: Millis(1),
-        proof: None,
-    };
+    let invented = End { fence: Fence { epoch: 99, leadership: 1, counter: 1 }, ..invented_end(spoken_for, 1) };
     // It ends while the manager is away, and the copy that comes back has never granted it.
-    let mut world = World::restore(&copy, config()).unwrap();
-    f.now += 3_000;
-    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
-    world.committed(Mono(f.now));
-    f.world = world;
+    f.lead_with_copy(&copy);
     f.end_unheard(done, EndResult::Succeeded);
     f.settle();
     f.settle();
@@ -687,4 +693,107 @@ fn answers_that_overtake_each_other_lose_nothing() {
     assert_eq!(f.agents[&eu].held().count(), 2, "both offers were taken without being said again");
     f.settle();
     assert!(uids.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
+}
+
+#[test]
+fn an_orphan_that_was_seen_before_it_ran_is_not_stopped_for_a_late_start() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    let lost = f.submit("lost", 3);
+    f.hold_starts = true;
+    f.settle();
+    let home = f.at(lost);
+    f.lead_with_copy(&copy);
+    let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
+    f.settle();
+    f.settle();
+    assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    // Its pods have started by now, and its agent says so to a manager that doesn't know it.
+    let name = ClusterName::new(home.clone().unwrap());
+    f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Runner(RunnerEvent::Running { uid, fence }));
+    f.settle();
+    let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+    let job = object(job("default", "lost", 3, &labels, ""));
+    let done = f.input(Input::Operator { actor: Actor::user("op"), action: Operator::AdoptOrphan { uid, fence, job } });
+    assert!(matches!(done, Reply::Done(_)), "{done:?}");
+    f.pass(Millis(5 * TERM.0));
+    assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
+    assert_eq!(f.world.state.workloads[&lost].attempts, 1);
+}
+
+#[test]
+fn a_copy_from_before_anybody_joined_doesnt_take_the_first_to_come_for_everybody() {
+    let mut f = Fleet::without_agents(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
+    let job = f.submit("job", 3);
+    let copy = f.world.snapshot();
+    f.add_agent("eu", 1_000);
+    f.settle();
+    assert_eq!(f.at(job).as_deref(), Some("eu"));
+    // The backup is put in its place while `eu` is cut off, and another cluster is the first that it hears of.
+    f.cut.push("eu".into());
+    f.add_agent("us", 1_001);
+    f.lead_with_copy(&copy);
+    // Panics where two clusters run it.
+    f.settle();
+    assert!(f.world.state.recovery.is_some());
+}
+
+#[test]
+fn an_agent_cant_make_another_clusters_orphan_go() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    let lost = f.submit("lost", 3);
+    f.settle();
+    let home = ClusterName::new(f.at(lost).unwrap());
+    let liar = f.agents.keys().find(|n| **n != home).unwrap().clone();
+    f.lead_with_copy(&copy);
+    f.settle();
+    f.settle();
+    assert_eq!(f.world.state.orphans.len(), 1);
+    let end = End { result: EndResult::Stopped, ..invented_end(lost, 1) };
+    let composed = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
+    let request = Box::new(SyncRequest { events_from: composed.events_last + 1, events: vec![Event::Ended(end)], ..composed });
+    f.input(Input::Sync { cluster: liar, request, may_park: false });
+    assert_eq!(f.world.state.orphans.len(), 1);
+}
+
+#[test]
+fn an_attempt_whose_end_is_written_down_has_no_other_end() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let uid = f.submit("job", 3);
+    f.settle();
+    let eu = ClusterName::new("eu");
+    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "no-eu"}, "spec": {
+        "applies": {"namespaces": ["default"]}, "deny": {"clusters": ["eu"]}}})]);
+    f.settle();
+    assert_eq!((f.phase(uid), f.at(uid)), (Some(Phase::Pending), None));
+    let said = f.agents[&eu].durable().tombstones.values().next().unwrap().end.clone();
+    assert!(said.proof.is_some() && said.result == EndResult::Stopped);
+    let lie = End { result: EndResult::Succeeded, ..said };
+    let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
+    let request = Box::new(SyncRequest { events_from: composed.events_last + 1, events: vec![Event::Ended(lie)], ..composed });
+    f.input(Input::Sync { cluster: eu, request, may_park: false });
+    assert_eq!(f.phase(uid), Some(Phase::Pending), "it was taken from there, and waits for another place");
+}
+
+#[test]
+fn what_a_lying_agent_floods_is_bounded() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let eu = ClusterName::new("eu");
+    for round in 1..=8 {
+        let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
+        let offers = (0..20_000).map(|i| (OfferId { epoch: 1, leadership: 1, counter: 1_000_000 * round + i }, Uid(u128::from(i)))).collect();
+        let inventory = Some(Inventory { for_leadership: Some(f.world.state.leadership), offers, ..Inventory::default() });
+        f.input(Input::Sync { cluster: eu.clone(), request: Box::new(SyncRequest { inventory, ..composed }), may_park: false });
+    }
+    let end = |n: u64| End { result: EndResult::Stopped, ..invented_end(Uid(n.into()), n) };
+    for round in 0..40 {
+        let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
+        let events_from = f.world.live.clusters[&eu].events_through + 1;
+        let events = (0..1_024).map(|i| Event::Ended(end(1_024 * round + i))).collect();
+        let request = Box::new(SyncRequest { events_from, events_last: events_from + 1_023, events, answered: 0, ..composed });
+        f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
+    }
+    let live = &f.world.live.clusters[&eu];
+    assert!(live.outbox.waiting() <= 8_192 && live.acknowledge.len() <= 32_768);
 }
