@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A journal holds every job's spec.
 const FILE_MODE: u32 = 0o600;
@@ -73,6 +73,7 @@ fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
     }
     // Whoever holds the journal would go on writing while it is copied; a torn one is noticed here.
     let journal = |path: &Path| RedbJournal::open(path).map_err(|error| Error::Refused(error.to_string()));
+    let kept_back: Vec<PathBuf> = [from.with_extension("reserve")].into_iter().filter(|path| !path.exists()).collect();
     let held = journal(from)?;
     let (Some(directory), Some(name)) = (to.parent(), to.file_name()) else {
         return Err(Error::Refused(format!("`{}` is no file's name", to.display())));
@@ -85,6 +86,10 @@ fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
     let placed = checked.and_then(|found| std::fs::hard_link(&partial, to).map(|()| found).map_err(|why| failed("make", to, &why)));
     let removed = std::fs::remove_file(&partial);
     drop(held);
+    // Opening them kept some space back beside each, which only a manager needs.
+    for reserve in kept_back.into_iter().chain([partial.with_extension("reserve")]) {
+        let _ = std::fs::remove_file(reserve);
+    }
     let found = placed?;
     removed.and_then(|()| File::open(directory)?.sync_all()).map_err(|why| failed("keep", to, &why))?;
     Ok(found)

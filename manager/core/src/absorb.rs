@@ -16,6 +16,9 @@ use meridian_shared::time::Wall;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// How a stay ended whose cluster was not heard.
+pub(crate) const LAPSED: &str = "the lease lapsed";
+
 impl World {
     /// The world of an empty journal.
     pub fn empty(journal: JournalId, config: Config) -> Self {
@@ -90,11 +93,10 @@ impl World {
                     Some(mut old) => {
                         if old.ledger != *ledger {
                             old.lost.insert(old.ledger);
-                            old.ledger_since = number;
                         }
-                        Member { ledger: *ledger, session: *session, ..old }
+                        Member { ledger: *ledger, session: *session, session_since: number, ..old }
                     }
-                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, ledger_since: number, admitted: alone },
+                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, session_since: number, admitted: alone },
                 };
                 self.state.members.insert(cluster.clone(), member);
             }
@@ -273,7 +275,7 @@ impl World {
                 let at = self.state.workloads.get(uid).map_or(Wall(0), |w| w.since);
                 self.free(number, *uid, *fence, at, &format!("the cluster refused the grant: {why}"));
             }
-            Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, "the lease lapsed"),
+            Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, LAPSED),
             Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
             Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w, _| {
                 let end = Some(crate::explain::end_in_words(result));

@@ -48,12 +48,12 @@ impl Turn<'_> {
         self.stir();
     }
 
-    /// Whether this cluster's inventory answers recovery's question. A ledger that came only after recovery opened doesn't
-    /// know what its predecessor ran, and a journal that is behind doesn't either: that ends with its leases, so that only
-    /// time or a person can tell.
+    /// Whether this cluster's inventory answers recovery's question. What speaks under a session that came only after recovery
+    /// opened may be a new ledger, or a copy of the store from before a grant; a journal that is behind can't tell what the
+    /// ledger or the process before it was granted. That ends with its leases, so that only time or a person can tell.
     fn shows_everything(&self, cluster: &ClusterName) -> bool {
         let state = &self.world.state;
-        !state.behind || state.members.get(cluster).is_some_and(|m| m.ledger_since < state.recovery_since)
+        !state.behind || state.members.get(cluster).is_some_and(|m| m.session_since < state.recovery_since)
     }
 
     fn take_run(&mut self, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
@@ -102,7 +102,7 @@ impl Turn<'_> {
         } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
             self.adopt(cluster, ledger, run);
         } else {
-            self.say(cluster, Said::Stop(run.uid, run.fence, StopReason::Superseded));
+            self.object(cluster, Said::Stop(run.uid, run.fence, StopReason::Superseded));
         }
     }
 
@@ -152,10 +152,9 @@ impl Turn<'_> {
 
     /// Grants that this ledger should have and doesn't show, once no grant to it is under way.
     fn bury_missing(&mut self, cluster: &ClusterName, ledger: LedgerId, known: &BTreeSet<(Uid, Fence)>, settled: bool) {
-        for (uid, fence, _) in self.rights(cluster) {
+        for (uid, fence, offer) in self.rights(cluster) {
             let Some((_, leg)) = self.workload(uid).and_then(|w| w.leg_of(fence)) else { continue };
-            let under_way =
-                !settled && self.world.live.clusters.get(cluster).is_some_and(|l| l.outbox.pending(|s| matches!(s, Said::Grant(_, _, f) if *f == fence)));
+            let under_way = !settled && self.world.live.clusters.get(cluster).is_some_and(|l| l.outbox.pending(&Said::Grant(uid, offer, fence)));
             if leg.ledger != ledger || known.contains(&(uid, fence)) || under_way {
                 continue;
             }
@@ -173,12 +172,13 @@ impl Turn<'_> {
         for (offer, uid) in reported {
             let open = self.workload(*uid).and_then(|w| w.legs.get(offer)).is_some_and(|l| l.cluster == *cluster);
             if !open {
-                self.say(cluster, Said::Withdraw(*uid, *offer));
+                self.object(cluster, Said::Withdraw(*uid, *offer));
             }
         }
         if !settled {
             return;
         }
+        let reported: BTreeSet<_> = reported.iter().copied().collect();
         let missing: Vec<_> = self
             .world
             .loads
@@ -189,7 +189,7 @@ impl Turn<'_> {
                 self.world.state.workloads[uid].legs.iter().filter(|(_, l)| l.cluster == *cluster && l.state.open()).map(move |(o, _)| (*uid, *o))
             })
             .filter(|(uid, offer)| !reported.contains(&(*offer, *uid)))
-            .filter(|(uid, offer)| !self.world.live.clusters.get(cluster).is_some_and(|l| l.outbox.pending(|s| *s == Said::Offer(*uid, *offer))))
+            .filter(|(uid, offer)| !self.world.live.clusters.get(cluster).is_some_and(|l| l.outbox.pending(&Said::Offer(*uid, *offer))))
             .collect();
         for (uid, offer) in missing {
             self.record(Record::Expired { uid, offer });

@@ -182,9 +182,9 @@ pub struct Member {
     pub lost: BTreeSet<LedgerId>,
     /// The record of its first session.
     pub since: RecordNumber,
-    /// The record of its newest ledger's first session.
+    /// The record of its newest session.
     #[serde(default)]
-    pub ledger_since: RecordNumber,
+    pub session_since: RecordNumber,
     /// Another member has acknowledged a list with its name, or an operator said so, or there was no other.
     pub admitted: bool,
 }

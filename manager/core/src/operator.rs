@@ -173,6 +173,11 @@ impl Turn<'_> {
         self.operator_audit(by, "adopt-orphan", uid.to_string(), Some(&cluster));
         self.record(Record::OrphanGone { uid, fence });
         self.adopt(&cluster, ledger, &run);
+        // What was kept is how the run was first seen: whether it has started since, its agent has said to nobody.
+        if let Some(live) = self.world.live.clusters.get_mut(&cluster) {
+            live.want_inventory = true;
+            self.out.wake.insert(cluster.clone());
+        }
         self.stir();
         Ok(format!("`{uid}` at `{cluster}` is job `{}/{}` again", job.namespace_or_default().unwrap_or_default(), job.name))
     }

@@ -6,7 +6,7 @@
 use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::protocol::StopReason;
 use meridian_shared::time::{Millis, Mono};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// An unacknowledged command is sent again after this long.
 pub const RESEND: Millis = Millis::secs(2);
@@ -28,6 +28,8 @@ pub enum Said {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outbox {
     queue: VecDeque<Said>,
+    /// The number of each.
+    numbers: BTreeMap<Said, u64>,
     first: u64,
     sent_through: u64,
     /// When the oldest that is under way was sent, or the agent last showed that it goes on. Newer commands don't put this
@@ -37,24 +39,29 @@ pub struct Outbox {
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), first: 1, sent_through: 0, sent_at: Mono(0) }
+        Self { queue: VecDeque::new(), numbers: BTreeMap::new(), first: 1, sent_through: 0, sent_at: Mono(0) }
     }
 }
 
 impl Outbox {
     /// Adds one, unless the same is still waiting. Returns its number.
     pub fn push(&mut self, said: Said) -> u64 {
-        if let Some(at) = self.queue.iter().rposition(|s| *s == said) {
-            return self.first + at as u64;
+        if let Some(number) = self.numbers.get(&said) {
+            return *number;
         }
         self.queue.push_back(said);
-        self.first + self.queue.len() as u64 - 1
+        let number = self.last();
+        self.numbers.insert(said, number);
+        number
     }
 
     /// The agent has taken everything up to this number.
     pub fn acknowledge(&mut self, through: u64, now: Mono) {
         let through = through.min(self.sent_through);
-        while self.first <= through && self.queue.pop_front().is_some() {
+        while self.first <= through
+            && let Some(taken) = self.queue.pop_front()
+        {
+            self.numbers.remove(&taken);
             self.first += 1;
             self.sent_at = now;
         }
@@ -95,8 +102,13 @@ impl Outbox {
     }
 
     /// Whether this command still waits to be acknowledged.
-    pub fn pending(&self, wanted: impl Fn(&Said) -> bool) -> bool {
-        self.queue.iter().any(wanted)
+    pub fn pending(&self, said: &Said) -> bool {
+        self.numbers.contains_key(said)
+    }
+
+    /// How many wait to be acknowledged.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     /// Everything: what waits, its first number, what was sent, and when.

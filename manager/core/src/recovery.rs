@@ -23,7 +23,12 @@ impl World {
         let leadership = Leadership { epoch: self.state.leadership.epoch + 1, id: start.id };
         let mut turn = Turn::new(self, start.now, bodies);
         let recovery = if start.fresh { None } else { start.recovery };
+        let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
         turn.take_the_lead(leadership, recovery, Vec::new(), BTreeSet::new());
+        if copy {
+            // Rules may have been tightened since; whoever could show that may be cut off.
+            turn.doubt_rules();
+        }
         turn.finish()
     }
 }
@@ -51,6 +56,11 @@ impl Turn<'_> {
         self.count_every_lease_in_full();
         // With nobody to wait for and nothing that could still run, recovery has nothing to find out.
         self.maybe_close();
+    }
+
+    fn doubt_rules(&mut self) {
+        let seen = self.world.state.rules_doubted.unwrap_or(self.world.state.rules);
+        self.record(Record::RulesDoubted { seen });
     }
 
     /// Offers and holds die with the leadership that made them; the next inventories clear what agents still hold.
@@ -100,7 +110,9 @@ impl Turn<'_> {
     /// Recovery ends when every known cluster has sent its complete inventory to this leadership.
     pub(crate) fn maybe_close(&mut self) {
         let Some(recovery) = &self.world.state.recovery else { return };
-        if !recovery.members_unknown && self.world.live.awaited.is_empty() {
+        // A copy from before anybody joined knows of nobody to wait for, and that isn't the same as nobody.
+        let nobody_known = self.world.state.behind && self.world.state.members.is_empty();
+        if !recovery.members_unknown && !nobody_known && self.world.live.awaited.is_empty() {
             self.close_recovery(system());
         }
     }

@@ -3,6 +3,7 @@
 //! Composing answers and deciding lapses happen in one turn of one loop, so that no lease is renewed after it was called
 //! lapsed. Every rule about a send is judged here, first time or repeated.
 
+use crate::absorb::LAPSED;
 use crate::input::Reply;
 use crate::leg::{Answer, Event as LegEvent, State as LegState, step};
 use crate::outbox::{Outbox, Said};
@@ -15,7 +16,7 @@ use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Se
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, RENEWALS_MAX, Receipt,
+    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, ENDS_MAX, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, RENEWALS_MAX, Receipt,
     RefuseReason, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::protocol::{clean, grant_message};
@@ -27,6 +28,8 @@ use std::sync::Arc;
 const NUMBER_MAX: u64 = u64::MAX / 4;
 /// Ends acknowledged in one answer at most.
 const ACKNOWLEDGED_MAX: usize = 1_024;
+/// Ends that wait to be acknowledged at most; of those beyond, the next inventory speaks again.
+const ACKNOWLEDGE_MAX: usize = 4 * ENDS_MAX;
 /// Answers whose record number is remembered until they are acknowledged.
 const RECORDS_MAX: usize = 64;
 /// Ranges named in one answer at most, the newest.
@@ -321,7 +324,7 @@ impl Turn<'_> {
         match answer {
             Answer::Withdraw => {
                 self.world.live.counts.late_holds += 1;
-                self.say(cluster, Said::Withdraw(uid, offer));
+                self.object(cluster, Said::Withdraw(uid, offer));
             }
             Answer::Illegal => self.world.live.counts.illegal += 1,
             Answer::To(_) | Answer::Nothing => {}
@@ -374,7 +377,7 @@ impl Turn<'_> {
     /// Somebody runs an attempt that isn't theirs to run any more.
     fn stray(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
         if self.workload(uid).is_some() && self.world.state.recovery.is_none() {
-            self.say(cluster, Said::Stop(uid, fence, StopReason::Superseded));
+            self.object(cluster, Said::Stop(uid, fence, StopReason::Superseded));
         }
     }
 
@@ -396,7 +399,7 @@ impl Turn<'_> {
     pub(crate) fn on_ended(&mut self, cluster: &ClusterName, end: End) {
         let end = End { result: end.result.cleaned(), ..end };
         self.acknowledge(cluster, end.uid, end.fence);
-        if self.world.state.orphans.contains_key(&(end.uid, end.fence)) {
+        if self.world.state.orphans.get(&(end.uid, end.fence)).is_some_and(|o| o.cluster == *cluster) {
             self.record(Record::OrphanGone { uid: end.uid, fence: end.fence });
         }
         let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return self.learn_end(cluster, end) };
@@ -422,7 +425,9 @@ impl Turn<'_> {
     fn learn_end(&mut self, cluster: &ClusterName, end: End) {
         let End { uid, fence, result, pod_failures, ran, proof } = end;
         let own_doing = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
-        let news = |w: &crate::Workload| w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known);
+        // An attempt whose end was written down has no other one: only a lapse says nothing of it.
+        let open = |w: &crate::Workload| w.history.iter().rev().find(|s| s.fence == fence).is_none_or(|s| s.end.as_deref() == Some(LAPSED));
+        let news = |w: &crate::Workload| w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known) && open(w);
         if !own_doing || !self.workload(uid).is_some_and(news) || !proof.is_some_and(|proof| self.proves(cluster, uid, fence, &proof)) {
             return;
         }
@@ -456,7 +461,9 @@ impl Turn<'_> {
 
     fn acknowledge(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
         let number = self.world.state.last.next();
-        if let Some(live) = self.world.live.clusters.get_mut(cluster) {
+        if let Some(live) = self.world.live.clusters.get_mut(cluster)
+            && (live.acknowledge.len() < ACKNOWLEDGE_MAX || live.acknowledge.contains_key(&(uid, fence)))
+        {
             live.acknowledge.insert((uid, fence), (number, 0));
         }
     }

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+/// Commands that wait at one agent before nothing more is said of what only it has.
+const OBJECTIONS_MAX: usize = 8_192;
+
 /// An input under way.
 pub struct Turn<'a> {
     pub(crate) world: &'a mut World,
@@ -83,6 +86,14 @@ impl<'a> Turn<'a> {
         let live = self.world.live.clusters.get_mut(cluster)?;
         self.out.wake.insert(cluster.clone());
         Some(live.outbox.push(said))
+    }
+
+    /// Objects to what an agent shows. It may show anything, so what it doesn't take in is bounded: once there is room again,
+    /// its next inventory shows what is left.
+    pub(crate) fn object(&mut self, cluster: &ClusterName, said: Said) {
+        if self.world.live.clusters.get(cluster).is_some_and(|live| live.outbox.waiting() < OBJECTIONS_MAX) {
+            self.say(cluster, said);
+        }
     }
 
     /// Something changed that could let a waiting class start.

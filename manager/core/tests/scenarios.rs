@@ -2,6 +2,9 @@
 //!
 //! The simulator breaks things at random; here one thing happens at a time, and what must follow is written out.
 
+#[path = "scenarios/copies.rs"]
+mod copies;
+
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;
 use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
@@ -11,10 +14,10 @@ use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Config, Start, World};
 use meridian_objects::{Kind, Object};
 use meridian_shared::gang::Amounts;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, OfferId, Uid};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{BODY_BYTES_MAX, End, EndResult, Event, Lane, RunnerKind, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{BODY_BYTES_MAX, End, EndResult, Event, Inventory, Lane, RunnerKind, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -41,6 +44,8 @@ struct Fleet {
     running: Vec<(ClusterName, Uid)>,
     now: u64,
     next_uid: u128,
+    /// Pods are ordered and don't start yet.
+    hold_starts: bool,
 }
 
 fn object(value: Value) -> Box<Object> {
@@ -70,11 +75,20 @@ fn start(id: u64, at: u64, recovery: Option<RecoveryStart>, fresh: bool) -> Star
 
 impl Fleet {
     fn new(clusters: &[(&str, &str, &str)]) -> Self {
+        let mut fleet = Self::without_agents(clusters);
+        for (i, (name, _, _)) in clusters.iter().enumerate() {
+            fleet.add_agent(name, 1_000 + i as u128);
+        }
+        fleet.settle();
+        fleet
+    }
+
+    fn without_agents(clusters: &[(&str, &str, &str)]) -> Self {
         let mut world = World::empty(JournalId(1), config());
         let bodies = Store::default();
         world.lead(start(1, 1_000, None, true), &bodies);
         world.committed(Mono(1_000));
-        let mut fleet = Self { world, bodies, agents: BTreeMap::new(), cut: Vec::new(), running: Vec::new(), now: 1_000, next_uid: 100 };
+        let mut fleet = Self { world, bodies, agents: BTreeMap::new(), cut: Vec::new(), running: Vec::new(), now: 1_000, next_uid: 100, hold_starts: false };
         let mut objects = vec![
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
@@ -85,10 +99,6 @@ impl Fleet {
             objects.push(json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": {"region": region, "jurisdiction": jurisdiction}}));
         }
         fleet.apply(objects);
-        for (i, (name, _, _)) in clusters.iter().enumerate() {
-            fleet.add_agent(name, 1_000 + i as u128);
-        }
-        fleet.settle();
         fleet
     }
 
@@ -177,6 +187,9 @@ impl Fleet {
                     self.running.push((name.clone(), s.uid));
                     let elsewhere = self.running.iter().filter(|(_, u)| *u == s.uid).count();
                     assert_eq!(elsewhere, 1, "two clusters run {}", s.uid);
+                    if self.hold_starts {
+                        continue;
+                    }
                     RunnerEvent::Running { uid: s.uid, fence: s.fence }
                 }
                 Effect::Stop { uid, fence } => {
@@ -246,6 +259,27 @@ impl Fleet {
         world.check().unwrap();
         self.world = world;
     }
+
+    /// A manager starts from a backup that was put in the journal's place.
+    fn lead_with_copy(&mut self, copy: &[u8]) {
+        let mut world = World::restore(copy, config()).unwrap();
+        self.now += 1_000;
+        world.lead(start(77, self.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &self.bodies);
+        world.committed(Mono(self.now));
+        self.world = world;
+    }
+
+    /// An operator has looked at policies and quotas: they are today's.
+    fn confirm_rules(&mut self) {
+        let reply = self.input(Input::Operator { actor: Actor::user("op"), action: Operator::ConfirmRules });
+        assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+    }
+}
+
+/// An end that nobody granted.
+fn invented_end(uid: Uid, counter: u64) -> End {
+    let fence = Fence { epoch: 1, leadership: 1, counter };
+    End { uid, fence, result: EndResult::Succeeded, pod_failures: 0, ran: Millis(1), proof: None }
 }
 
 const RECOVERY: Option<RecoveryStart> = Some(RecoveryStart { restored: false, members_unknown: false });
@@ -377,97 +411,6 @@ fn a_restart_recovers_running_gangs_and_dispatches_only_afterwards() {
     f.settle();
     assert_eq!(big.iter().filter(|u| f.phase(**u) == Some(Phase::Running)).count(), 2);
     assert_eq!(f.phase(fresh), Some(Phase::Running));
-}
-
-#[test]
-fn an_older_journal_adopts_what_really_runs() {
-    let mut f = Fleet::regions();
-    let early = f.submit("early", 3);
-    let copy = f.world.snapshot();
-    f.settle();
-    let home = f.at(early);
-    assert!(home.is_some());
-    let unknown = f.submit("unknown", 3);
-    f.settle();
-    assert!(f.at(unknown).is_some());
-    // Restored from before anything was granted: the same epoch is taken twice, and agents say so.
-    let mut world = World::restore(&copy, config()).unwrap();
-    f.now += 3_000;
-    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
-    world.committed(Mono(f.now));
-    f.world = world;
-    f.settle();
-    f.settle();
-    assert_eq!(f.at(early), home, "it was neither stopped nor moved");
-    assert_eq!(f.phase(early), Some(Phase::Running));
-    assert_eq!(f.world.state.orphans.len(), 1);
-    assert_eq!(f.world.state.orphans.keys().next().unwrap().0, unknown);
-    let ours = f.world.state.leadership.epoch;
-    assert!(f.agents.values().all(|a| a.durable().follows.is_some_and(|l| l.epoch == ours)));
-}
-
-#[test]
-fn an_orphan_gets_its_own_job_back_and_no_other() {
-    let mut f = Fleet::regions();
-    let copy = f.world.snapshot();
-    let lost = f.submit("lost", 3);
-    f.settle();
-    let home = f.at(lost);
-    let mut world = World::restore(&copy, config()).unwrap();
-    f.now += 3_000;
-    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
-    world.committed(Mono(f.now));
-    f.world = world;
-    let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
-    f.settle();
-    f.settle();
-    assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
-    let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
-    let mut adopt = |pods: u32| {
-        let job = object(job("default", "lost", pods, &labels, ""));
-        f.input(Input::Operator { actor: Actor::user("op"), action: Operator::AdoptOrphan { uid, fence, job } })
-    };
-    assert!(matches!(adopt(2), Reply::Rejected(why) if why[0].message.contains("isn't the job that runs there")));
-    assert!(matches!(adopt(3), Reply::Done(_)));
-    assert!(f.world.state.orphans.is_empty());
-    // It is an ordinary workload again: renewed for many terms, and it ends once.
-    f.pass(Millis(3 * TERM.0));
-    assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
-    f.end(lost, EndResult::Succeeded);
-    assert_eq!(f.phase(lost), Some(Phase::Finished));
-}
-
-#[test]
-fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
-    let mut f = Fleet::regions();
-    let (done, spoken_for) = (f.submit("done", 3), f.submit("spoken-for", 3));
-    let copy = f.world.snapshot();
-    f.settle();
-    let home = ClusterName::new(f.at(spoken_for).unwrap());
-    let invented = End {
-        uid: spoken_for,
-        fence: Fence { epoch: 99, leadership: 1, counter: 1 },
-        result: EndResult::Succeeded,
-        pod_failures: 0,
-        ran: Millis(1),
-        proof: None,
-    };
-    // It ends while the manager is away, and the copy that comes back has never granted it.
-    let mut world = World::restore(&copy, config()).unwrap();
-    f.now += 3_000;
-    world.lead(start(77, f.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &f.bodies);
-    world.committed(Mono(f.now));
-    f.world = world;
-    f.end_unheard(done, EndResult::Succeeded);
-    f.settle();
-    f.settle();
-    let w = &f.world.state.workloads[&done];
-    assert_eq!((w.phase, w.finished.as_ref().map(|f| f.succeeded), w.history.len()), (Phase::Finished, Some(true), 1));
-    assert_eq!(f.at(done), None);
-    // What nobody granted ends nothing, whoever says so.
-    let request = Box::new(SyncRequest { events: vec![Event::Ended(invented)], ..f.agents.get_mut(&home).unwrap().compose(now(f.now), Lane::News) });
-    f.input(Input::Sync { cluster: home, request, may_park: false });
-    assert_eq!(f.phase(spoken_for), Some(Phase::Running));
 }
 
 #[test]
@@ -687,4 +630,45 @@ fn answers_that_overtake_each_other_lose_nothing() {
     assert_eq!(f.agents[&eu].held().count(), 2, "both offers were taken without being said again");
     f.settle();
     assert!(uids.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
+}
+
+#[test]
+fn an_attempt_whose_end_is_written_down_has_no_other_end() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let uid = f.submit("job", 3);
+    f.settle();
+    let eu = ClusterName::new("eu");
+    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "no-eu"}, "spec": {
+        "applies": {"namespaces": ["default"]}, "deny": {"clusters": ["eu"]}}})]);
+    f.settle();
+    assert_eq!((f.phase(uid), f.at(uid)), (Some(Phase::Pending), None));
+    let said = f.agents[&eu].durable().tombstones.values().next().unwrap().end.clone();
+    assert!(said.proof.is_some() && said.result == EndResult::Stopped);
+    let lie = End { result: EndResult::Succeeded, ..said };
+    let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
+    let request = Box::new(SyncRequest { events_from: composed.events_last + 1, events: vec![Event::Ended(lie)], ..composed });
+    f.input(Input::Sync { cluster: eu, request, may_park: false });
+    assert_eq!(f.phase(uid), Some(Phase::Pending), "it was taken from there, and waits for another place");
+}
+
+#[test]
+fn what_a_lying_agent_floods_is_bounded() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let eu = ClusterName::new("eu");
+    for round in 1..=8 {
+        let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
+        let offers = (0..20_000).map(|i| (OfferId { epoch: 1, leadership: 1, counter: 1_000_000 * round + i }, Uid(u128::from(i)))).collect();
+        let inventory = Some(Inventory { for_leadership: Some(f.world.state.leadership), offers, ..Inventory::default() });
+        f.input(Input::Sync { cluster: eu.clone(), request: Box::new(SyncRequest { inventory, ..composed }), may_park: false });
+    }
+    let end = |n: u64| End { result: EndResult::Stopped, ..invented_end(Uid(n.into()), n) };
+    for round in 0..40 {
+        let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
+        let events_from = f.world.live.clusters[&eu].events_through + 1;
+        let events = (0..1_024).map(|i| Event::Ended(end(1_024 * round + i))).collect();
+        let request = Box::new(SyncRequest { events_from, events_last: events_from + 1_023, events, answered: 0, ..composed });
+        f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
+    }
+    let live = &f.world.live.clusters[&eu];
+    assert!(live.outbox.waiting() <= 8_192 && live.acknowledge.len() <= 32_768);
 }

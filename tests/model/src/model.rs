@@ -3,7 +3,7 @@
 use crate::host::{Host, Reach};
 use crate::setup::{self, OneBody, UID};
 use crate::state::{Answer, Budget, Manager, Request, Role, State, durable_part};
-use meridian_manager_core::input::{Input, Outcome, Reply};
+use meridian_manager_core::input::{Actor, Input, Operator, Outcome, Reply};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{Start, World};
 use meridian_shared::ids::{Fence, Uid};
@@ -525,11 +525,17 @@ impl Turn<'_> {
         let mut world = (*self.state.managers[manager].world).clone();
         let outcome = world.lead(Start { id, recovery, fresh: false, now }, &OneBody);
         world.committed(now.mono);
+        // The one policy of this world never changes: the operator of a copy looks and says so at once.
+        let doubted = world.state.rules_doubted.is_some();
+        let confirmed = doubted.then(|| world.apply(now, Input::Operator { actor: Actor::user("operator"), action: Operator::ConfirmRules }, &OneBody));
         let led = self.state.now;
         let m = &mut self.state.managers[manager];
         (m.role, m.led) = (Role::Leads, led);
         m.composed.clear();
         self.note(manager, &world, outcome);
+        if let Some(outcome) = confirmed {
+            self.note(manager, &world, outcome);
+        }
         self.state.managers[manager].world = Arc::new(world);
     }
 

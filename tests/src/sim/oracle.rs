@@ -213,7 +213,11 @@ impl Oracle {
         let mut reserved = BTreeSet::new();
         for (_, record) in &act.outcome.records {
             match record {
-                Record::Led { leadership, .. } => {
+                Record::Led { leadership, recovery, foreign, .. } => {
+                    let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
+                    if copy && foreign.is_empty() && act.world.state.rules_doubted.is_none() {
+                        return broken("rules", format!("{leadership} leads a copy, and takes its policies and quotas for today's"));
+                    }
                     self.leads(*leadership, act.now);
                 }
                 Record::DeclaredLost { cluster, ledger, .. } => {
@@ -222,6 +226,9 @@ impl Oracle {
                     }
                 }
                 Record::Granted { uid, fence, .. } => self.judge_grant(act, *uid, *fence)?,
+                Record::Offered { uid, .. } if act.world.state.rules_doubted.is_some() => {
+                    return broken("rules", format!("{uid} is offered while rules are in doubt"));
+                }
                 Record::Offered { uid, .. } => self.judge_in_recovery(act, *uid, "offered")?,
                 Record::Lapsed { uid, fence, .. } => {
                     if !declared {

@@ -1,0 +1,164 @@
+//! Journals that were restored from a backup: what they learn, adopt and leave to a person.
+
+use super::*;
+
+#[test]
+fn an_older_journal_adopts_what_really_runs() {
+    let mut f = Fleet::regions();
+    let early = f.submit("early", 3);
+    let copy = f.world.snapshot();
+    f.settle();
+    let home = f.at(early);
+    assert!(home.is_some());
+    let unknown = f.submit("unknown", 3);
+    f.settle();
+    assert!(f.at(unknown).is_some());
+    // Restored from before anything was granted: the same epoch is taken twice, and agents say so.
+    f.lead_with_copy(&copy);
+    f.confirm_rules();
+    f.settle();
+    f.settle();
+    assert_eq!(f.at(early), home, "it was neither stopped nor moved");
+    assert_eq!(f.phase(early), Some(Phase::Running));
+    assert_eq!(f.world.state.orphans.len(), 1);
+    assert_eq!(f.world.state.orphans.keys().next().unwrap().0, unknown);
+    let ours = f.world.state.leadership.epoch;
+    assert!(f.agents.values().all(|a| a.durable().follows.is_some_and(|l| l.epoch == ours)));
+}
+
+#[test]
+fn an_orphan_gets_its_own_job_back_and_no_other() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    let lost = f.submit("lost", 3);
+    f.settle();
+    let home = f.at(lost);
+    f.lead_with_copy(&copy);
+    f.confirm_rules();
+    let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
+    f.settle();
+    f.settle();
+    assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+    let mut adopt = |pods: u32| {
+        let job = object(job("default", "lost", pods, &labels, ""));
+        f.input(Input::Operator { actor: Actor::user("op"), action: Operator::AdoptOrphan { uid, fence, job } })
+    };
+    assert!(matches!(adopt(2), Reply::Rejected(why) if why[0].message.contains("isn't the job that runs there")));
+    assert!(matches!(adopt(3), Reply::Done(_)));
+    assert!(f.world.state.orphans.is_empty());
+    // It is an ordinary workload again: renewed for many terms, and it ends once.
+    f.pass(Millis(3 * TERM.0));
+    assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
+    f.end(lost, EndResult::Succeeded);
+    assert_eq!(f.phase(lost), Some(Phase::Finished));
+}
+
+#[test]
+fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
+    let mut f = Fleet::regions();
+    let (done, spoken_for) = (f.submit("done", 3), f.submit("spoken-for", 3));
+    let copy = f.world.snapshot();
+    f.settle();
+    let home = ClusterName::new(f.at(spoken_for).unwrap());
+    let invented = End { fence: Fence { epoch: 99, leadership: 1, counter: 1 }, ..invented_end(spoken_for, 1) };
+    // It ends while the manager is away, and the copy that comes back has never granted it.
+    f.lead_with_copy(&copy);
+    f.confirm_rules();
+    f.end_unheard(done, EndResult::Succeeded);
+    f.settle();
+    f.settle();
+    let w = &f.world.state.workloads[&done];
+    assert_eq!((w.phase, w.finished.as_ref().map(|f| f.succeeded), w.history.len()), (Phase::Finished, Some(true), 1));
+    assert_eq!(f.at(done), None);
+    // What nobody granted ends nothing, whoever says so.
+    let request = Box::new(SyncRequest { events: vec![Event::Ended(invented)], ..f.agents.get_mut(&home).unwrap().compose(now(f.now), Lane::News) });
+    f.input(Input::Sync { cluster: home, request, may_park: false });
+    assert_eq!(f.phase(spoken_for), Some(Phase::Running));
+}
+
+#[test]
+fn a_copy_dispatches_nothing_by_rules_that_nobody_confirmed() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    // Since the backup `us` was forbidden, and the only agent that knows is cut off when the copy takes over.
+    f.cut = vec![ClusterName::new("us")];
+    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "not-us"}, "spec": {
+        "applies": {"namespaces": ["default"]}, "deny": {"clusters": ["us"]}}})]);
+    f.settle();
+    f.cut = vec![ClusterName::new("eu"), ClusterName::new("asia")];
+    f.lead_with_copy(&copy);
+    f.settle();
+    let job = f.submit("job", 3);
+    f.settle();
+    assert_eq!((f.at(job), f.phase(job)), (None, Some(Phase::Pending)));
+    assert!(f.why(job)["summary"].as_str().unwrap().contains("confirm policies and quotas"), "{}", f.why(job));
+    f.confirm_rules();
+    f.settle();
+    assert!(f.at(job).is_some());
+}
+
+#[test]
+fn an_orphan_that_was_seen_before_it_ran_is_not_stopped_for_a_late_start() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    let lost = f.submit("lost", 3);
+    f.hold_starts = true;
+    f.settle();
+    let home = f.at(lost);
+    f.lead_with_copy(&copy);
+    f.confirm_rules();
+    let (uid, fence) = (lost, Fence { epoch: 1, leadership: 1, counter: 1 });
+    f.settle();
+    f.settle();
+    assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
+    // Its pods have started by now, and its agent says so to a manager that doesn't know it.
+    let name = ClusterName::new(home.clone().unwrap());
+    f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Runner(RunnerEvent::Running { uid, fence }));
+    f.settle();
+    let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+    let job = object(job("default", "lost", 3, &labels, ""));
+    let done = f.input(Input::Operator { actor: Actor::user("op"), action: Operator::AdoptOrphan { uid, fence, job } });
+    assert!(matches!(done, Reply::Done(_)), "{done:?}");
+    f.pass(Millis(5 * TERM.0));
+    assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
+    assert_eq!(f.world.state.workloads[&lost].attempts, 1);
+}
+
+#[test]
+fn a_copy_from_before_anybody_joined_doesnt_take_the_first_to_come_for_everybody() {
+    let mut f = Fleet::without_agents(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
+    let job = f.submit("job", 3);
+    let copy = f.world.snapshot();
+    f.add_agent("eu", 1_000);
+    f.settle();
+    assert_eq!(f.at(job).as_deref(), Some("eu"));
+    // The backup is put in its place while `eu` is cut off, and another cluster is the first that it hears of.
+    f.cut.push("eu".into());
+    f.add_agent("us", 1_001);
+    f.lead_with_copy(&copy);
+    f.confirm_rules();
+    // Panics where two clusters run it.
+    f.settle();
+    assert!(f.world.state.recovery.is_some());
+}
+
+#[test]
+fn an_agent_cant_make_another_clusters_orphan_go() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    let lost = f.submit("lost", 3);
+    f.settle();
+    let home = ClusterName::new(f.at(lost).unwrap());
+    let liar = f.agents.keys().find(|n| **n != home).unwrap().clone();
+    f.lead_with_copy(&copy);
+    f.confirm_rules();
+    f.settle();
+    f.settle();
+    assert_eq!(f.world.state.orphans.len(), 1);
+    let end = End { result: EndResult::Stopped, ..invented_end(lost, 1) };
+    let composed = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
+    let request = Box::new(SyncRequest { events_from: composed.events_last + 1, events: vec![Event::Ended(end)], ..composed });
+    f.input(Input::Sync { cluster: liar, request, may_park: false });
+    assert_eq!(f.world.state.orphans.len(), 1);
+}
