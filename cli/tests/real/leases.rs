@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// From a submission to its processes, on a busy machine.
-const STARTS_WITHIN: Duration = Duration::from_secs(15);
+pub(super) const STARTS_WITHIN: Duration = Duration::from_secs(15);
 /// How long the manager may take beyond the term until a lapsed gang runs elsewhere: drift, a poll, a start.
 const ELSEWHERE_WITHIN: Duration = Duration::from_secs(15);
 /// Longer than any test: it ends because something ends it.
 const FOR_EVER_MILLIS: u64 = 600_000;
 
 /// A crew with its queue, and the manager's door.
-async fn set_up(stage: &Stage) -> (Crew<'_>, Door, PathBuf) {
+pub(super) async fn set_up(stage: &Stage) -> (Crew<'_>, Door, PathBuf) {
     let proofs = stage.path("proofs");
     gangs::prepare(&proofs);
     let crew = Crew::start(stage, FLEET).await;
@@ -44,7 +44,7 @@ async fn run_one(stage: &Stage, door: &Door, number: usize, millis: u64, proofs:
     .await
 }
 
-async fn job(door: &Door, number: usize) -> Result<Value, String> {
+pub(super) async fn job(door: &Door, number: usize) -> Result<Value, String> {
     Ok(door.get(&format!("{JOBS}/{}", gangs::name(number))).await?.1)
 }
 
