@@ -16,7 +16,7 @@ use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Se
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, ENDS_MAX, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, RENEWALS_MAX, Receipt,
+    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, RENEWALS_MAX, RUNS_MAX, Receipt,
     RefuseReason, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::protocol::{clean, grant_message};
@@ -28,8 +28,9 @@ use std::sync::Arc;
 const NUMBER_MAX: u64 = u64::MAX / 4;
 /// Ends acknowledged in one answer at most.
 const ACKNOWLEDGED_MAX: usize = 1_024;
-/// Ends that wait to be acknowledged at most; of those beyond, the next inventory speaks again.
-const ACKNOWLEDGE_MAX: usize = 4 * ENDS_MAX;
+/// Ends that wait to be acknowledged at most, more than may come at once from a whole cluster; of those beyond, the next
+/// inventory speaks again.
+const ACKNOWLEDGE_MAX: usize = 4 * RUNS_MAX;
 /// Answers whose record number is remembered until they are acknowledged.
 const RECORDS_MAX: usize = 64;
 /// Ranges named in one answer at most, the newest.
