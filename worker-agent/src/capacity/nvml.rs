@@ -28,7 +28,11 @@ pub enum Gpus {
 
 /// Asks NVML for this machine's GPUs.
 pub fn gpus() -> Gpus {
-    let nvml = match Nvml::init() {
+    listed(Nvml::init())
+}
+
+fn listed(started: Result<Nvml, NvmlError>) -> Gpus {
+    let nvml = match started {
         Ok(nvml) => nvml,
         Err(NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded) => return Gpus::Absent,
         Err(error) => return Gpus::Broken(format!("the NVIDIA driver's library doesn't start: {error}")),
@@ -122,6 +126,34 @@ mod tests {
             assert_eq!(gke_name(product), name, "{product}");
         }
         assert_eq!(label_value("NVIDIA H100 80GB (PCIe)"), "NVIDIA-H100-80GB--PCIe");
+    }
+
+    /// A driver's library, simulated: as much of NVML's C interface as is asked of it, with two GPUs, or with none that work.
+    const DRIVER: &str = r#"
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return COUNT_STATUS; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) { *device = (void *)(long)(index + 1); return 0; }
+int nvmlDeviceGetName(void *device, char *name, unsigned length) { strncpy(name, "Tesla T4", length); return device == 0; }
+"#;
+
+    #[test]
+    fn the_drivers_library_is_loaded_at_run_time_and_tells_its_gpus() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = directory.path().join("driver.c");
+        std::fs::write(&source, DRIVER).unwrap();
+        let load = |status: u32| {
+            let library = directory.path().join(format!("libnvidia-ml-{status}.so"));
+            let mut compiler = std::process::Command::new("cc");
+            let built = compiler.args(["-shared", "-fPIC", "-w", "-o"]).args([&library, &source]).arg(format!("-DCOUNT_STATUS={status}")).status();
+            assert!(built.unwrap().success());
+            listed(Nvml::builder().lib_path(library.as_os_str()).init())
+        };
+        assert_eq!(load(0), Gpus::Found(vec!["Tesla T4".to_owned(); 2]));
+        assert!(matches!(load(999), Gpus::Broken(why) if why.contains("can't list its GPUs")));
+        let absent = directory.path().join("absent.so");
+        assert_eq!(listed(Nvml::builder().lib_path(absent.as_os_str()).init()), Gpus::Absent);
     }
 
     #[test]
