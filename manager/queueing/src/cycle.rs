@@ -1,0 +1,585 @@
+//! One cycle: every queue offers its head, each is judged against the same books, then they are processed in a fair order,
+//! each against what those before it took.
+
+mod entry;
+mod order;
+
+pub use entry::{Entry, Outcome, Requeued};
+pub use order::{classical_order, Rank};
+
+use crate::amount::Amount;
+use crate::brain::Brain;
+use crate::flavors::{Assigner, Assignment, Mode};
+use crate::model::{Delayed, Given, QueueId, WorkloadId};
+use crate::names::{FlavorId, Id, ResourceId};
+use crate::places::Places;
+use crate::preempt::{Books, Right, Target, targets};
+use crate::reason::Obstacle;
+use crate::tree::{CellId, NodeId, TreeId};
+use order::Order;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What came of a cycle.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Every head that was looked at.
+    pub entries: Vec<Entry>,
+    /// Who was told to stop so that another fits: victim, preemptor, right.
+    pub preempted: Vec<(WorkloadId, WorkloadId, Right)>,
+    /// Who was told to stop for another reason.
+    pub evicted: Vec<(WorkloadId, Eviction)>,
+    /// Slices that were replaced: old and new.
+    pub replaced: Vec<(WorkloadId, WorkloadId)>,
+    /// Entries whose victims were already another's, by queue.
+    pub skipped_preemptions: BTreeMap<QueueId, u32>,
+    /// How victims that overlapped were found anew, by queue.
+    pub recomputed: BTreeMap<(QueueId, Recomputed), u32>,
+}
+
+impl Report {
+    /// Whether anything was admitted or told to stop.
+    pub fn progress(&self) -> bool {
+        !self.preempted.is_empty() || !self.evicted.is_empty() || self.entries.iter().any(|e| e.outcome == Outcome::Admitted)
+    }
+}
+
+/// Why a holder was told to stop, other than for another workload's sake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Eviction {
+    /// A node of it is lost and nothing replaces it.
+    NodeFailures,
+    /// A variant with a better flavor takes over.
+    FlavorMigration,
+}
+
+/// What looking for other victims came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recomputed {
+    /// It fits once the others' victims are gone.
+    DeferredFit,
+    /// There are other victims.
+    NewTargets,
+    /// There are none.
+    Skipped,
+}
+
+/// What entries of one cycle took for the time being; it goes back when the cycle ends.
+#[derive(Default)]
+struct Borrowed {
+    charges: Vec<(NodeId, CellId, Amount)>,
+    places: Vec<(WorkloadId, Assignment)>,
+}
+
+/// What a cycle works with.
+struct Cycle<'a> {
+    brain: &'a mut Brain,
+    places: &'a mut dyn Places,
+    victims: BTreeSet<WorkloadId>,
+    borrowed: Borrowed,
+    report: Report,
+}
+
+impl Brain {
+    /// Runs one cycle over every queue.
+    pub fn cycle(&mut self, places: &mut dyn Places, second_pass: bool) -> Report {
+        let queues: Vec<QueueId> = self.active.iter().copied().collect();
+        self.cycle_over(places, &queues, 1, second_pass)
+    }
+
+    /// Runs one cycle over every queue, with up to `heads` of each.
+    pub fn cycle_with_heads(&mut self, places: &mut dyn Places, heads: usize, second_pass: bool) -> Report {
+        let queues: Vec<QueueId> = self.active.iter().copied().collect();
+        self.cycle_over(places, &queues, heads, second_pass)
+    }
+
+    /// Decides until nothing more changes, in the trees where something did. `each` sees the report of every cycle; it returns
+    /// false to stop.
+    pub fn run(&mut self, places: &mut dyn Places, mut each: impl FnMut(&mut Self, &Report) -> bool) {
+        while let Some(tree) = self.changed.pop_first() {
+            loop {
+                let queues: Vec<QueueId> =
+                    self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
+                if queues.is_empty() {
+                    break;
+                }
+                let report = self.cycle_over(places, &queues, 1, false);
+                let go_on = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
+                if !each(self, &report) {
+                    return;
+                }
+                if !go_on {
+                    break;
+                }
+            }
+            // What this tree's own decisions changed in it is decided.
+            self.changed.remove(&tree);
+        }
+    }
+
+    /// Trees in which something is to be decided.
+    pub fn changed_trees(&self) -> impl Iterator<Item = TreeId> + '_ {
+        self.changed.iter().copied()
+    }
+
+    fn cycle_over(&mut self, places: &mut dyn Places, queues: &[QueueId], heads: usize, second_pass: bool) -> Report {
+        self.cycle += 1;
+        let mut chosen: Vec<(WorkloadId, bool)> = Vec::new();
+        if second_pass {
+            chosen.extend(self.workloads().filter(|(_, w)| self.needs_second_pass(w)).map(|(id, _)| (id, true)));
+        }
+        for queue in queues {
+            for _ in 0..heads {
+                let Some(head) = self.pop_head(*queue) else { break };
+                chosen.push((head, false));
+            }
+        }
+        let mut cycle = Cycle { brain: self, places, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
+        let entries = cycle.nominate(&chosen);
+        let mut order = Order::new(cycle.brain, &entries);
+        let mut entries: Vec<Option<Entry>> = entries.into_iter().map(Some).collect();
+        let mut done = Vec::with_capacity(entries.len());
+        while let Some(at) = order.pop(cycle.brain, &entries) {
+            let Some(mut entry) = entries[at].take() else { continue };
+            cycle.process(&mut entry);
+            done.push(entry);
+        }
+        done.extend(entries.into_iter().flatten());
+        cycle.finish(done)
+    }
+
+    /// Takes the head of a queue out of it.
+    fn pop_head(&mut self, queue: QueueId) -> Option<WorkloadId> {
+        let by_usage = self.queue(queue).setup.usage_based && self.settings.gates.admission_fair_sharing && self.settings.admission_fair_sharing.is_some();
+        let usage = |local: &str| self.local_usage_value(local);
+        let (place, class) = self.pending[queue.index()].head(by_usage.then_some(&usage))?;
+        // Who preempts stays known as such.
+        let preemptor = self.pending[queue.index()].preemptor;
+        self.pending[queue.index()].remove(&class, &place);
+        self.pending[queue.index()].preemptor = preemptor;
+        self.note_active(queue);
+        Some(place.workload)
+    }
+
+    /// Whether a holder is to be looked at again: its place is still to come, or a node of it is lost.
+    fn needs_second_pass(&self, workload: &crate::model::Workload) -> bool {
+        let Some(holding) = workload.holding.as_ref().filter(|h| !h.evicted) else { return false };
+        let marks = workload.marks();
+        let to_come = marks.checks_ready && !holding.admitted && holding.given.iter().any(|g| g.placement.is_none() && g.delayed == Some(Delayed::Pending));
+        to_come || self.lost_a_node(workload)
+    }
+
+    /// Whether a node of its placement is lost.
+    pub(crate) fn lost_a_node(&self, workload: &crate::model::Workload) -> bool {
+        let lost = &workload.marks().lost_nodes;
+        let Some(holding) = workload.holding.as_ref().filter(|_| !lost.is_empty()) else { return false };
+        let mut domains = holding.given.iter().filter_map(|g| g.placement.as_ref()).flat_map(|p| &p.domains);
+        domains.any(|(values, _)| values.last().is_some_and(|node| lost.iter().any(|l| **l == **node)))
+    }
+}
+
+impl Cycle<'_> {
+    fn nominate(&mut self, chosen: &[(WorkloadId, bool)]) -> Vec<Entry> {
+        let mut entries = Vec::with_capacity(chosen.len());
+        for (id, second_pass) in chosen {
+            let workload = &self.brain.workloads[id];
+            let queue = workload.queue;
+            let mut entry = Entry::new(*id, queue, *second_pass);
+            let marks = workload.marks();
+            let setup = &self.brain.queue(queue).setup;
+            if marks.checks_failed {
+                entry.reject(Obstacle::PendingEvaluation, Arc::from("its admission checks have failed"));
+            } else if setup.inactive.is_some() || self.brain.queue(queue).node.is_none() {
+                entry.reject(Obstacle::Suspended, Arc::from(format!("cluster queue {} is inactive", setup.name)));
+            } else if let Some(why) = &marks.unfit {
+                entry.reject(Obstacle::Misconfigured, why.clone());
+            } else {
+                self.assign(&mut entry, None);
+            }
+            entries.push(entry);
+        }
+        entries
+    }
+
+    /// Chooses flavors and victims as the books are now.
+    fn assign(&mut self, entry: &mut Entry, nominated: Option<&[Vec<(ResourceId, FlavorId)>]>) {
+        let workload = entry.workload;
+        let of = &self.brain.workloads[&workload];
+        let generation = self.brain.queue(entry.queue).generation;
+        let outdated = of.scan.as_ref().is_some_and(|scan| scan.outdated(generation, self.brain.cycle, of.shape, &self.brain.settings.gates));
+        if outdated && let Some(of) = self.brain.workloads.get_mut(workload) {
+            of.scan = None;
+        }
+        let (mut assignment, targets) = self.first_assignment(workload, entry.queue, nominated);
+        self.brain.place_with_victims(workload, &mut assignment, &targets);
+        let scan = assignment.scan.pending().then(|| Box::new(assignment.scan.clone()));
+        if let Some(of) = self.brain.workloads.get_mut(workload) {
+            of.scan = scan;
+        }
+        (entry.assignment, entry.targets) = (assignment, targets);
+    }
+
+    fn first_assignment(&mut self, workload: WorkloadId, queue: QueueId, nominated: Option<&[Vec<(ResourceId, FlavorId)>]>) -> (Assignment, Vec<Target>) {
+        let replaces = self.brain.replaced_slice(workload);
+        let slice: Vec<Target> = replaces.iter().map(|w| Target { workload: *w, right: None }).collect();
+        let full = self.assign_counts(workload, queue, replaces, nominated, None);
+        match full.mode() {
+            Mode::Fit => return (full, slice),
+            Mode::Preempt => {
+                let found = targets(self.brain, self.places, workload, &full);
+                if !found.is_empty() {
+                    return (full, slice.into_iter().chain(found).collect());
+                }
+            }
+            Mode::NoFit | Mode::DeferredFit => {}
+        }
+        let shape = self.brain.shape_of(self.brain.workloads[&workload].shape).clone();
+        if self.brain.settings.gates.partial_admission && shape.may_shrink() {
+            let sets: Vec<(u32, u32)> = shape.pod_sets.iter().map(|s| (s.count, s.min_count.unwrap_or(s.count))).collect();
+            let mut attempt = |counts: &[u32]| {
+                let assignment = self.assign_counts(workload, queue, replaces, nominated, Some(counts));
+                match assignment.mode() {
+                    Mode::Fit => Some((assignment, Vec::new())),
+                    Mode::Preempt => {
+                        let found = targets(self.brain, self.places, workload, &assignment);
+                        (!found.is_empty()).then_some((assignment, found))
+                    }
+                    Mode::NoFit | Mode::DeferredFit => None,
+                }
+            };
+            if let Some((assignment, found)) = crate::reduce::search(&sets, &mut attempt) {
+                return (assignment, slice.into_iter().chain(found).collect());
+            }
+        }
+        (full, Vec::new())
+    }
+
+    fn assign_counts(
+        &mut self,
+        workload: WorkloadId,
+        queue: QueueId,
+        replaces: Option<WorkloadId>,
+        nominated: Option<&[Vec<(ResourceId, FlavorId)>]>,
+        counts: Option<&[u32]>,
+    ) -> Assignment {
+        let mut oracle = Books { places: self.places };
+        Assigner { brain: self.brain, workload, queue, oracle: &mut oracle, replaces, nominated }.assign(counts)
+    }
+
+    fn process(&mut self, entry: &mut Entry) {
+        if entry.outcome == Outcome::Rejected {
+            return;
+        }
+        if self.brain.settings.gates.concurrent_admission && self.brain.sibling(entry.workload, true).is_some() {
+            entry.skip(Obstacle::PendingEvaluation, "a variant with a better flavor is admitted");
+            return;
+        }
+        let fits = self.refresh(entry);
+        let mode = entry.assignment.mode();
+        let workload = &self.brain.workloads[&entry.workload];
+        if self.brain.settings.gates.failed_node_fail_fast && self.brain.lost_a_node(workload) && mode != Mode::Fit {
+            entry.outcome = Outcome::Evicted;
+            self.report.evicted.push((entry.workload, Eviction::NodeFailures));
+            return;
+        }
+        match mode {
+            Mode::NoFit => {
+                (entry.outcome, entry.obstacle) = (Outcome::NoFit, entry.assignment.obstacle);
+                return;
+            }
+            Mode::Preempt if entry.targets.is_empty() => {
+                (entry.outcome, entry.obstacle) = (Outcome::NoCandidates, Some(Obstacle::WaitingForQuota));
+                self.keep_room(entry);
+                return;
+            }
+            Mode::Preempt => {
+                let gates = &self.brain.settings.gates;
+                if (gates.concurrent_admission || gates.orchestrated_preemption) && workload.marks().gated {
+                    (entry.outcome, entry.obstacle) = (Outcome::Gated, Some(Obstacle::AdmissionGated));
+                    self.forget_scan(entry.workload);
+                    return;
+                }
+            }
+            Mode::DeferredFit => {
+                (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
+                self.forget_scan(entry.workload);
+                self.take(entry);
+                return;
+            }
+            Mode::Fit => {}
+        }
+        if entry.targets.iter().any(|t| self.victims.contains(&t.workload)) {
+            self.skip(entry, "another workload's victims are among those that it needs");
+            *self.report.skipped_preemptions.entry(entry.queue).or_default() += 1;
+            return;
+        }
+        if !fits {
+            self.skip(entry, "it no longer fits after another workload of this cycle");
+            if mode == Mode::Preempt {
+                *self.report.skipped_preemptions.entry(entry.queue).or_default() += 1;
+            }
+            return;
+        }
+        self.victims.extend(entry.targets.iter().map(|t| t.workload));
+        let slice = entry.assignment.replaces;
+        if mode == Mode::Preempt {
+            self.take(entry);
+            self.preempt(entry, slice);
+            return;
+        }
+        if self.brain.settings.gates.concurrent_admission
+            && let Some(worse) = self.brain.sibling(entry.workload, false)
+        {
+            self.take(entry);
+            if !self.brain.may_migrate(entry.workload) {
+                entry.obstacle = Some(Obstacle::PendingEvaluation);
+                return;
+            }
+            (entry.outcome, entry.obstacle) = (Outcome::Migrating, Some(Obstacle::WaitingForPreemptedWorkloads));
+            self.report.evicted.push((worse, Eviction::FlavorMigration));
+            self.forget_scan(entry.workload);
+            return;
+        }
+        if !self.places.take(self.brain, entry.workload, &entry.assignment) {
+            (entry.outcome, entry.obstacle) = (Outcome::NoPlace, Some(Obstacle::TopologyPlacementFailed));
+            return;
+        }
+        self.admit(entry, slice);
+    }
+
+    fn skip(&mut self, entry: &mut Entry, why: &str) {
+        entry.skip(Obstacle::WaitingForQuota, why);
+        if !self.brain.settings.gates.preserve_flavor_scan_progress {
+            self.forget_scan(entry.workload);
+        }
+    }
+
+    fn forget_scan(&mut self, workload: WorkloadId) {
+        if let Some(of) = self.brain.workloads.get_mut(workload) {
+            of.scan = None;
+        }
+    }
+
+    fn admit(&mut self, entry: &mut Entry, slice: Option<WorkloadId>) {
+        let now = self.brain.now;
+        let given: Vec<Given> = entry.assignment.pod_sets.iter().map(crate::flavors::PodSetAssignment::given).collect();
+        let id = entry.workload;
+        entry.outcome = Outcome::Admitted;
+        let again = self.brain.workloads[&id].holding.is_some();
+        if again {
+            self.brain.suspend_usage(id);
+            let since = self.brain.workloads[&id].holding.as_ref().map_or(now, |h| h.since);
+            self.brain.reserve(id, given, since);
+        } else {
+            self.brain.penalize(id);
+            self.brain.reserve(id, given, now);
+            self.brain.hidden.insert(id);
+        }
+        if let Some(workload) = self.brain.workloads.get_mut(id) {
+            if let Some(marks) = &mut workload.marks {
+                marks.lost_nodes.clear();
+            }
+            let queue = workload.queue;
+            if self.brain.pending[queue.index()].preemptor == Some(id) {
+                self.brain.pending[queue.index()].preemptor = None;
+            }
+        }
+        if self.brain.nothing_to_check(id) {
+            self.brain.admit(id);
+        }
+        if let Some(old) = slice {
+            self.report.replaced.push((old, id));
+        }
+    }
+
+    fn preempt(&mut self, entry: &mut Entry, slice: Option<WorkloadId>) {
+        (entry.outcome, entry.obstacle) = (Outcome::Preempting, Some(Obstacle::WaitingForPreemptedWorkloads));
+        for target in entry.targets.iter().filter(|t| Some(t.workload) != slice) {
+            if let (Some(right), false) = (target.right, self.brain.workloads[&target.workload].evicted()) {
+                self.report.preempted.push((target.workload, entry.workload, right));
+            }
+        }
+        self.forget_scan(entry.workload);
+    }
+
+    /// Takes what the entry needs, until the cycle ends.
+    fn take(&mut self, entry: &Entry) {
+        let Some(node) = self.brain.node_of(entry.workload) else { return };
+        for (cell, amount) in self.net_charge(entry) {
+            self.brain.forest.add(node, cell, amount);
+            self.borrowed.charges.push((node, cell, amount));
+        }
+        self.brain.place_assignment(entry.workload, &entry.assignment, true);
+        self.borrowed.places.push((entry.workload, entry.assignment.clone()));
+    }
+
+    /// What the entry adds to the use of quota: nothing where it holds quota already.
+    fn net_charge(&self, entry: &Entry) -> Vec<(CellId, Amount)> {
+        if self.brain.workloads[&entry.workload].holding.is_some() {
+            return Vec::new();
+        }
+        crate::flavors::charge(self.brain, entry.queue, &entry.assignment.usage)
+    }
+
+    /// Keeps room for an entry that nobody may be displaced for, so that others don't take it first.
+    fn keep_room(&mut self, entry: &Entry) {
+        use crate::model::Displaces;
+        let setup = self.brain.queue(entry.queue).setup.clone();
+        let preempts = self.brain.settings.gates.prioritize_preemptors && self.brain.is_preemptor(entry.workload);
+        if setup.preemption.reclaim_within_cohort == Displaces::Any && !preempts {
+            return;
+        }
+        let Some(node) = self.brain.node_of(entry.workload) else { return };
+        for (cell, amount) in self.brain.room_to_keep(entry.workload, entry.queue, &entry.assignment) {
+            self.brain.forest.add(node, cell, amount);
+            self.borrowed.charges.push((node, cell, amount));
+        }
+        self.brain.place_assignment(entry.workload, &entry.assignment, true);
+        self.borrowed.places.push((entry.workload, entry.assignment.clone()));
+    }
+
+    /// Looks again where entries before this one changed what its assignment was made from. True when it fits now.
+    fn refresh(&mut self, entry: &mut Entry) -> bool {
+        let (quota, placed) = self.fits(entry);
+        let gates = &self.brain.settings.gates;
+        let displaced = quota && !placed && gates.topology_recompute;
+        let overlaps = gates.recompute_on_target_overlap && entry.targets.iter().any(|t| self.victims.contains(&t.workload));
+        if !displaced && !overlaps {
+            return quota && placed;
+        }
+        let gone: Vec<WorkloadId> = if overlaps { self.victims.iter().copied().collect() } else { Vec::new() };
+        for victim in &gone {
+            self.brain.suspend_usage(*victim);
+            self.brain.hidden.insert(*victim);
+        }
+        self.forget_scan(entry.workload);
+        let nominated: Vec<Vec<(ResourceId, FlavorId)>> =
+            entry.assignment.pod_sets.iter().map(|set| set.flavors.iter().map(|(r, c)| (*r, c.flavor)).collect()).collect();
+        self.assign(entry, Some(&nominated));
+        for victim in &gone {
+            self.brain.resume_usage(*victim);
+            self.brain.hidden.remove(victim);
+        }
+        if overlaps && entry.assignment.mode() == Mode::Fit {
+            entry.assignment.set_mode(Mode::DeferredFit);
+        }
+        let (quota, placed) = self.fits(entry);
+        if overlaps {
+            let anew = if entry.assignment.mode() == Mode::DeferredFit {
+                Recomputed::DeferredFit
+            } else if !entry.targets.is_empty() && quota && placed && !entry.targets.iter().any(|t| self.victims.contains(&t.workload)) {
+                Recomputed::NewTargets
+            } else {
+                Recomputed::Skipped
+            };
+            *self.report.recomputed.entry((entry.queue, anew)).or_default() += 1;
+        }
+        quota && placed
+    }
+
+    /// Whether the entry fits in quota, and whether its places are free, once all victims so far and its own are gone.
+    fn fits(&mut self, entry: &Entry) -> (bool, bool) {
+        let Some(node) = self.brain.node_of(entry.workload) else { return (false, false) };
+        let gone: BTreeSet<WorkloadId> = self.victims.iter().copied().chain(entry.targets.iter().map(|t| t.workload)).collect();
+        for victim in &gone {
+            self.brain.suspend_usage(*victim);
+        }
+        let quota = self.net_charge(entry).iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell));
+        let placed = quota && self.brain.still_free(entry.workload, &entry.assignment);
+        for victim in &gone {
+            self.brain.resume_usage(*victim);
+        }
+        (quota, placed)
+    }
+
+    /// Gives back what was taken for the time of the cycle, marks victims, and puts back who wasn't admitted.
+    fn finish(mut self, done: Vec<Entry>) -> Report {
+        for (node, cell, amount) in std::mem::take(&mut self.borrowed.charges).into_iter().rev() {
+            self.brain.forest.remove(node, cell, amount);
+        }
+        for (workload, assignment) in std::mem::take(&mut self.borrowed.places) {
+            self.brain.place_assignment(workload, &assignment, false);
+        }
+        self.brain.hidden.clear();
+        for (victim, ..) in &self.report.preempted {
+            self.brain.evict(*victim);
+        }
+        for (victim, _) in &self.report.evicted {
+            self.brain.evict(*victim);
+        }
+        let mut report = std::mem::take(&mut self.report);
+        for mut entry in done {
+            entry.requeued = self.brain.put_back(&entry);
+            report.entries.push(entry);
+        }
+        for (old, _) in &report.replaced {
+            self.brain.remove(*old);
+        }
+        report
+    }
+}
+
+impl Brain {
+    /// Whether a workload is the one that makes others of its queue's tree give way.
+    pub(crate) fn is_preemptor(&self, workload: WorkloadId) -> bool {
+        let queue = self.workloads[&workload].queue;
+        self.pending[queue.index()].preemptor == Some(workload)
+    }
+
+    /// How much is kept for an entry that waits for others to end: what it asks for, within what its queue may use.
+    pub fn room_to_keep(&self, workload: WorkloadId, queue: QueueId, assignment: &Assignment) -> Vec<(CellId, Amount)> {
+        if self.workloads[&workload].holding.is_some() {
+            return Vec::new();
+        }
+        let Some(node) = self.queue(queue).node else { return Vec::new() };
+        let whole = crate::flavors::charge(self, queue, &assignment.usage);
+        if assignment.mode() != Mode::Preempt {
+            return whole;
+        }
+        let kept = |(cell, amount): (CellId, Amount)| {
+            let here = self.forest.cell(node, cell);
+            let own = here.quota.nominal - here.usage;
+            let amount = match (assignment.borrowing > 0, here.quota.borrowing_limit) {
+                (false, _) => amount.min(own).floor(),
+                (true, None) => amount,
+                (true, Some(limit)) => amount.min(here.quota.nominal + limit - here.usage),
+            };
+            (cell, amount)
+        };
+        whole.into_iter().map(kept).collect()
+    }
+
+    /// Puts an entry that wasn't admitted back where it waits.
+    fn put_back(&mut self, entry: &Entry) -> Option<Requeued> {
+        if matches!(entry.outcome, Outcome::Admitted | Outcome::Evicted) || entry.second_pass {
+            return None;
+        }
+        let id = entry.workload;
+        let (class, place) = self.place_of(id);
+        let (queue, shape) = (entry.queue, self.workloads[&id].shape);
+        let strict = self.queue(queue).setup.strict;
+        let mismatch = entry.outcome == Outcome::Rejected && self.workloads[&id].marks().wrong_namespace;
+        let soon = matches!(entry.outcome, Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating);
+        let unfinished = self.workloads[&id].scan.as_ref().is_some_and(|s| s.pending());
+        let pending = &mut self.pending[queue.index()];
+        if matches!(entry.outcome, Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) {
+            if !strict || self.settings.gates.prioritize_preemptors {
+                pending.preemptor = Some(id);
+            }
+        } else if pending.preemptor == Some(id) && !soon {
+            pending.preemptor = None;
+        }
+        let awake = if strict { !mismatch } else { soon || unfinished };
+        let pending = &mut self.pending[queue.index()];
+        if awake {
+            pending.push(&class, place);
+        } else {
+            pending.park(&class, place, mismatch);
+            if self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates | Outcome::NoPlace) {
+                pending.sleep(shape);
+            }
+        }
+        self.note_active(queue);
+        Some(if awake { Requeued::Awake } else { Requeued::Parked })
+    }
+}

@@ -1,0 +1,427 @@
+//! What is decided on: flavors, cluster queues, workloads.
+
+use crate::amount::Amount;
+use crate::names::{FlavorId, ResourceId, id};
+use crate::tree::{CellId, NodeId, Quotas, TreeId, WEIGHT_ONE};
+use meridian_shared::gang::{Amounts, LabelSelector, Requirement, Taint, Toleration};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A moment, in nanoseconds since the Unix epoch. No moment is the earliest.
+pub type Moment = i64;
+
+/// The moment of what states none.
+pub const NO_MOMENT: Moment = i64::MIN;
+
+/// A cluster queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct QueueId(pub u32);
+
+/// A workload that waits or holds quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct WorkloadId(pub u32);
+
+/// What makes workloads alike to a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ShapeId(pub u32);
+
+use crate::names::Id;
+id!(QueueId, WorkloadId, ShapeId);
+
+/// A kind of machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flavor {
+    /// Labels of its nodes.
+    pub labels: BTreeMap<String, String>,
+    /// Taints of its nodes.
+    pub taints: Vec<Taint>,
+    /// Tolerations that its workloads are given.
+    pub tolerations: Vec<Toleration>,
+    /// The topology of its nodes.
+    pub topology: Option<Arc<str>>,
+}
+
+/// Whom a workload may displace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Displaces {
+    /// Nobody, as it is written.
+    #[default]
+    Never,
+    /// Nobody, because nothing is written in a block that is: with fair sharing a request may count as one that could.
+    Unset,
+    /// Lower priority.
+    LowerPriority,
+    /// Lower priority, and newer ones of the same.
+    LowerOrNewerEqualPriority,
+    /// Anybody.
+    Any,
+}
+
+/// A queue's preemption policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preemption {
+    /// Within the queue.
+    pub within_queue: Displaces,
+    /// Taking back what others borrowed.
+    pub reclaim_within_cohort: Displaces,
+    /// Displacing others while borrowing: up to this priority where one is given.
+    pub borrow_within_cohort: Option<Option<i32>>,
+}
+
+/// When a workload goes on to the next flavor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fungibility {
+    /// It goes on rather than borrow.
+    pub next_rather_than_borrow: bool,
+    /// It stays rather than look further, where it could preempt.
+    pub preempt_rather_than_next: bool,
+    /// Preemption is preferred to borrowing.
+    pub prefers_preemption: bool,
+}
+
+/// Resources that are given from one flavor together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The resources.
+    pub resources: Vec<ResourceId>,
+    /// The flavors, in the order in which they are tried.
+    pub flavors: Vec<FlavorId>,
+}
+
+/// Why a queue admits nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Inactive {
+    /// It is stopped.
+    Stopped,
+    /// Its cohort is its own ancestor.
+    CohortCycle,
+    /// It names a flavor that isn't there.
+    FlavorNotFound(String),
+    /// It names an admission check that isn't there or isn't active.
+    AdmissionCheck(String),
+    /// A flavor names a topology that isn't there.
+    TopologyNotFound(String),
+}
+
+/// A cluster queue as it is declared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueSetup {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The cohort it shares with.
+    pub cohort: Option<Arc<str>>,
+    /// Resource groups.
+    pub groups: Vec<Group>,
+    /// Quotas.
+    pub quotas: Quotas,
+    /// A misfit at its head blocks what is behind it.
+    pub strict: bool,
+    /// Namespaces that may submit: `None` selects nothing.
+    pub namespace_selector: Option<LabelSelector>,
+    /// Preemption.
+    pub preemption: Preemption,
+    /// Going on to the next flavor.
+    pub fungibility: Fungibility,
+    /// Why it admits nothing, if so.
+    pub inactive: Option<Inactive>,
+    /// Weight in billionths.
+    pub weight: i64,
+    /// Whether its local queues are ordered by what they used before.
+    pub usage_based: bool,
+    /// Where pods are placed is decided by worker clusters.
+    pub placed_elsewhere: bool,
+    /// Flavors whose machines a provider makes first.
+    pub provisioned: Vec<FlavorId>,
+    /// Names of admission checks, with the flavors that each is for; none is all.
+    pub checks: Vec<(Arc<str>, Vec<FlavorId>)>,
+    /// Variants don't migrate to flavors behind this one.
+    pub last_acceptable_flavor: Option<FlavorId>,
+}
+
+impl Default for QueueSetup {
+    fn default() -> Self {
+        Self {
+            name: Arc::from(""),
+            cohort: None,
+            groups: Vec::new(),
+            quotas: Quotas::new(),
+            strict: false,
+            namespace_selector: Some(LabelSelector::default()),
+            preemption: Preemption::default(),
+            fungibility: Fungibility::default(),
+            inactive: None,
+            weight: WEIGHT_ONE,
+            usage_based: false,
+            placed_elsewhere: false,
+            provisioned: Vec::new(),
+            checks: Vec::new(),
+            last_acceptable_flavor: None,
+        }
+    }
+}
+
+impl QueueSetup {
+    /// The group that gives a resource.
+    pub fn group_of(&self, resource: ResourceId) -> Option<&Group> {
+        self.groups.iter().find(|group| group.resources.contains(&resource))
+    }
+
+    /// Quota of a flavor and resource; none where none is declared.
+    pub fn quota(&self, key: (FlavorId, ResourceId)) -> crate::tree::Quota {
+        self.quotas.get(&key).copied().unwrap_or_default()
+    }
+}
+
+/// Amounts by resource, in the order of the resources' names.
+pub type Requests = Vec<(ResourceId, i64)>;
+
+/// The amount of a resource among requests; zero where it isn't there.
+pub fn amount_of(requests: &[(ResourceId, i64)], resource: ResourceId) -> i64 {
+    requests.iter().find(|(r, _)| *r == resource).map_or(0, |(_, a)| *a)
+}
+
+/// One layer of slices of a pod set: each slice of this size stays within one domain of the level.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SliceLayer {
+    /// The level's node label.
+    pub level: String,
+    /// Pods of a slice.
+    pub size: u32,
+}
+
+/// How a pod set's pods should lie in a topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TopologyRequest {
+    /// All in one domain of this level.
+    pub required: Option<String>,
+    /// In one domain of this level, or as near as can be.
+    pub preferred: Option<String>,
+    /// Anywhere where there is room.
+    pub unconstrained: bool,
+    /// Level that each slice must stay within.
+    pub slice_level: Option<String>,
+    /// Pods of a slice.
+    pub slice_size: Option<u32>,
+    /// Slices in several layers, the outermost first.
+    pub slice_layers: Vec<SliceLayer>,
+    /// Pod sets of one group lie together.
+    pub group: Option<String>,
+}
+
+impl TopologyRequest {
+    /// Whether it asks for anything about places, rather than only naming a group.
+    pub fn is_explicit(&self) -> bool {
+        self.unconstrained || self.required.is_some() || self.preferred.is_some() || self.slice_level.is_some() || self.slice_size.is_some() || !self.slice_layers.is_empty()
+    }
+}
+
+/// Pods of one template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PodSet {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Pods.
+    pub count: u32,
+    /// Fewest pods that do, where fewer do.
+    pub min_count: Option<u32>,
+    /// What one pod takes of quota.
+    pub per_pod: Requests,
+    /// What one pod takes on its node.
+    pub on_node: Amounts,
+    /// Labels that its node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Required node affinity: terms are alternatives.
+    pub affinity: Vec<Vec<Requirement>>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// How its pods should lie.
+    pub topology: Option<TopologyRequest>,
+}
+
+impl PodSet {
+    /// Whether it asks for a place in a topology.
+    pub fn wants_topology(&self) -> bool {
+        self.topology.as_ref().is_some_and(TopologyRequest::is_explicit)
+    }
+
+    /// The name of its group, where it is in one.
+    pub fn group(&self) -> Option<&str> {
+        self.topology.as_ref().and_then(|t| t.group.as_deref())
+    }
+}
+
+/// Everything about a workload that a decision depends on, but for who it is and since when it waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Shape {
+    /// What starts together.
+    pub pod_sets: Vec<PodSet>,
+    /// Pods of each set that count, where some are no longer needed.
+    pub counts: Option<Vec<u32>>,
+    /// The only flavors that may be used, where they are named.
+    pub allowed_flavors: Option<Vec<FlavorId>>,
+    /// Priority.
+    pub priority: i64,
+    /// What else tells workloads apart where they may be placed; alike workloads have the same.
+    pub tag: u64,
+}
+
+impl Shape {
+    /// Pods of a set that count.
+    pub fn count(&self, pod_set: usize) -> u32 {
+        self.counts.as_ref().and_then(|c| c.get(pod_set).copied()).unwrap_or(self.pod_sets[pod_set].count)
+    }
+
+    /// Whether fewer pods would do.
+    pub fn may_shrink(&self) -> bool {
+        self.pod_sets.iter().any(|set| set.min_count.is_some())
+    }
+}
+
+/// Pods of a set in one domain.
+pub type Domains = Vec<(Vec<String>, u32)>;
+
+/// Where the pods of a set lie.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Placement {
+    /// Node labels of the levels, from the top.
+    pub levels: Vec<String>,
+    /// Values of the levels, and how many pods lie there.
+    pub domains: Domains,
+}
+
+/// Whether a topology assignment is still to come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Delayed {
+    /// It is to come.
+    Pending,
+    /// It came.
+    Ready,
+}
+
+/// What one pod set was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Given {
+    /// Flavor of each resource.
+    pub flavors: BTreeMap<ResourceId, FlavorId>,
+    /// What all its pods take of quota.
+    pub usage: Requests,
+    /// Its pods.
+    pub count: u32,
+    /// Where they lie.
+    pub placement: Option<Placement>,
+    /// Whether that is still to come.
+    pub delayed: Option<Delayed>,
+}
+
+/// Use of quota, by flavor and resource.
+pub type Usage = Vec<((FlavorId, ResourceId), Amount)>;
+
+/// Use of quota, by the cells of one tree.
+pub type Charge = Vec<(CellId, Amount)>;
+
+/// Quota that a workload holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// What each pod set was given.
+    pub given: Vec<Given>,
+    /// Since when.
+    pub since: Moment,
+    /// It was told to stop; it holds until it has.
+    pub evicted: bool,
+    /// Whether it may run: nothing is left to be checked.
+    pub admitted: bool,
+    /// Derived from `given`.
+    pub(crate) charge: Charge,
+}
+
+/// Marks of a workload that decisions look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// The older slice that it replaces.
+    pub replaces: Option<Arc<str>>,
+    /// A gate holds its preemptions back.
+    pub gated: bool,
+    /// Nodes of its assignment that are lost.
+    pub lost_nodes: Vec<Arc<str>>,
+    /// It has checks, and all of them are ready.
+    pub checks_ready: bool,
+    /// A check asks for another try, or refuses.
+    pub checks_failed: bool,
+    /// The workload of which this is one variant, and the variant's flavor.
+    pub variant_of: Option<(Arc<str>, Arc<str>)>,
+    /// It may grow and shrink while it runs.
+    pub elastic: bool,
+    /// It may not be in this queue.
+    pub wrong_namespace: bool,
+    /// Why it can't be admitted as it is written.
+    pub unfit: Option<Arc<str>>,
+}
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Namespace and name.
+    pub key: Arc<str>,
+    /// Tells apart what is alike in everything else.
+    pub uid: Arc<str>,
+    /// Its cluster queue.
+    pub queue: QueueId,
+    /// Its local queue: namespace and name.
+    pub local_queue: Arc<str>,
+    /// Its shape.
+    pub shape: ShapeId,
+    /// Its place in time among those who wait.
+    pub since: Moment,
+    /// Rarely there.
+    pub marks: Option<Box<Marks>>,
+    /// Quota that it holds.
+    pub holding: Option<Box<Holding>>,
+    /// Where the scan of flavors goes on.
+    pub(crate) scan: Option<Box<crate::flavors::Scan>>,
+}
+
+impl Workload {
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        self.key.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// Its marks; usual ones where it has none.
+    pub fn marks(&self) -> &Marks {
+        const USUAL: &Marks = &Marks {
+            replaces: None,
+            gated: false,
+            lost_nodes: Vec::new(),
+            checks_ready: false,
+            checks_failed: false,
+            variant_of: None,
+            elastic: false,
+            wrong_namespace: false,
+            unfit: None,
+        };
+        self.marks.as_deref().unwrap_or(USUAL)
+    }
+
+    /// Whether it was told to stop and still holds quota.
+    pub fn evicted(&self) -> bool {
+        self.holding.as_ref().is_some_and(|h| h.evicted)
+    }
+}
+
+/// A cluster queue as decisions see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Queue {
+    /// As declared.
+    pub setup: Arc<QueueSetup>,
+    /// Its place in the forest; `None` while its cohort is in a cycle.
+    pub node: Option<NodeId>,
+    /// Its tree.
+    pub tree: Option<TreeId>,
+    /// Grows when room may have come back.
+    pub generation: u64,
+    /// Who holds quota of it.
+    pub holders: std::collections::BTreeSet<WorkloadId>,
+    /// Whether every flavor has a topology.
+    pub topology_only: bool,
+}

@@ -1,0 +1,193 @@
+//! Who waits in one cluster queue, in order, by class: what is alike waits as one.
+//!
+//! A class is a local queue and a shape. A misfit puts its whole class to sleep, and what is alike to it; a change in the
+//! queue's tree wakes them, at a cost that grows with classes and not with workloads.
+
+use crate::model::{Moment, ShapeId, WorkloadId};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A place in the order: priority, then age, then uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    priority: Reverse<i64>,
+    since: Moment,
+    uid: Arc<str>,
+    /// Who.
+    pub workload: WorkloadId,
+}
+
+impl Place {
+    /// The place of a workload.
+    pub fn new(priority: i64, since: Moment, uid: Arc<str>, workload: WorkloadId) -> Self {
+        Self { priority: Reverse(priority), since, uid, workload }
+    }
+}
+
+/// A local queue and a shape.
+pub type ClassKey = (Arc<str>, ShapeId);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Class {
+    awake: BTreeSet<Place>,
+    /// Set aside one by one.
+    parked: BTreeSet<Place>,
+    /// Nobody of the class is looked at until something changes.
+    asleep: bool,
+}
+
+/// Who waits in one cluster queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    classes: BTreeMap<ClassKey, Class>,
+    /// The first of each class that is awake.
+    heads: BTreeSet<(Place, ClassKey)>,
+    /// Classes that sleep or have someone parked: what a change wakes.
+    resting: BTreeSet<ClassKey>,
+    /// Set aside until the workload or its namespace changes.
+    stuck: BTreeSet<WorkloadId>,
+    /// Who makes others give way, and stays first meanwhile.
+    pub(crate) preemptor: Option<WorkloadId>,
+    count: usize,
+}
+
+impl Pending {
+    fn refresh(&mut self, key: &ClassKey, before: Option<Place>) {
+        let class = &self.classes[key];
+        let after = if class.asleep { None } else { class.awake.first().cloned() };
+        if before != after {
+            if let Some(place) = before {
+                self.heads.remove(&(place, key.clone()));
+            }
+            if let Some(place) = after {
+                self.heads.insert((place, key.clone()));
+            }
+        }
+        if class.asleep || !class.parked.is_empty() {
+            self.resting.insert(key.clone());
+        } else {
+            self.resting.remove(key);
+            if class.awake.is_empty() {
+                self.classes.remove(key);
+            }
+        }
+    }
+
+    fn change<R>(&mut self, key: &ClassKey, change: impl FnOnce(&mut Class) -> R) -> R {
+        let class = self.classes.entry(key.clone()).or_default();
+        let before = if class.asleep { None } else { class.awake.first().cloned() };
+        let result = change(class);
+        self.refresh(key, before);
+        result
+    }
+
+    /// Adds a workload; it sleeps where its class does.
+    pub fn push(&mut self, key: &ClassKey, place: Place) {
+        self.count += 1;
+        self.change(key, |class| class.awake.insert(place));
+    }
+
+    /// Adds a workload that is set aside.
+    pub fn park(&mut self, key: &ClassKey, place: Place, stuck: bool) {
+        self.count += 1;
+        if stuck {
+            self.stuck.insert(place.workload);
+        }
+        self.change(key, |class| class.parked.insert(place));
+    }
+
+    /// Takes a workload out.
+    pub fn remove(&mut self, key: &ClassKey, place: &Place) -> bool {
+        self.stuck.remove(&place.workload);
+        if self.preemptor == Some(place.workload) {
+            self.preemptor = None;
+        }
+        let removed = self.classes.contains_key(key) && self.change(key, |class| class.awake.remove(place) || class.parked.remove(place));
+        self.count -= usize::from(removed);
+        removed
+    }
+
+    /// Puts every class of a shape to sleep.
+    pub fn sleep(&mut self, shape: ShapeId) {
+        let alike: Vec<ClassKey> = self.classes.keys().filter(|(_, s)| *s == shape).cloned().collect();
+        for key in alike {
+            self.change(&key, |class| class.asleep = true);
+        }
+    }
+
+    /// Wakes what sleeps and takes back what was set aside, but for who is stuck. True when there was anybody.
+    pub fn wake(&mut self) -> bool {
+        let resting = std::mem::take(&mut self.resting);
+        let mut any = false;
+        let stuck = std::mem::take(&mut self.stuck);
+        for key in resting {
+            self.change(&key, |class| {
+                any |= class.asleep && !class.awake.is_empty();
+                class.asleep = false;
+                let (stay, back): (BTreeSet<Place>, BTreeSet<Place>) = std::mem::take(&mut class.parked).into_iter().partition(|p| stuck.contains(&p.workload));
+                any |= !back.is_empty();
+                class.awake.extend(back);
+                class.parked = stay;
+            });
+        }
+        self.stuck = stuck;
+        any
+    }
+
+    /// Who is next, by `usage` of local queues where that comes first.
+    pub fn head(&self, usage: Option<&dyn Fn(&str) -> f64>) -> Option<(Place, ClassKey)> {
+        let sticky = |place: &Place| self.preemptor != Some(place.workload);
+        match usage {
+            None => {
+                let first = self.heads.first();
+                if let Some(preemptor) = self.preemptor
+                    && first.is_some_and(|(place, _)| place.workload != preemptor)
+                    && let Some(found) = self.find_awake(preemptor)
+                {
+                    return Some(found);
+                }
+                first.cloned()
+            }
+            Some(usage) => {
+                let candidates = self.heads.iter().cloned().chain(self.preemptor.and_then(|p| self.find_awake(p)));
+                candidates.min_by(|a, b| usage(&a.1.0).total_cmp(&usage(&b.1.0)).then_with(|| (sticky(&a.0), a).cmp(&(sticky(&b.0), b))))
+            }
+        }
+    }
+
+    fn find_awake(&self, workload: WorkloadId) -> Option<(Place, ClassKey)> {
+        let awake = self.classes.iter().filter(|(_, class)| !class.asleep);
+        awake.flat_map(|(key, class)| class.awake.iter().map(move |p| (p, key))).find(|(p, _)| p.workload == workload).map(|(p, k)| (p.clone(), k.clone()))
+    }
+
+    /// Whether anybody may be looked at.
+    pub fn has_head(&self) -> bool {
+        !self.heads.is_empty()
+    }
+
+    /// Who may be looked at.
+    pub fn awake(&self) -> impl Iterator<Item = &Place> {
+        self.classes.values().filter(|c| !c.asleep).flat_map(|c| &c.awake)
+    }
+
+    /// Who waits for a change.
+    pub fn asleep(&self) -> impl Iterator<Item = &Place> {
+        self.classes.values().flat_map(|c| c.parked.iter().chain(c.awake.iter().filter(|_| c.asleep)))
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many classes there are.
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+}

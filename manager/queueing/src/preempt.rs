@@ -1,0 +1,214 @@
+//! Who gives way so that a workload fits: as few as possible, whole gangs only, found by taking workloads out of the books
+//! and putting back who isn't needed. The search leaves the books as they were.
+
+mod classical;
+mod fair;
+
+pub use fair::{FairOrder, Visit};
+
+use crate::amount::Amount;
+use crate::brain::Brain;
+use crate::flavors::{Assignment, Oracle, Possibility};
+use crate::model::{Charge, Displaces, QueueId, WorkloadId};
+use crate::names::{FlavorId, Id, ResourceId};
+use crate::places::Places;
+use crate::topology::Requests as TopologyRequests;
+use crate::tree::{CellId, NodeId};
+use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+
+/// By which right a workload is displaced; the words are Kueue's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Right {
+    /// Priority within the queue.
+    InClusterQueue,
+    /// What is reclaimed was borrowed.
+    InCohortReclamation,
+    /// Priority, although the preemptor borrows.
+    InCohortReclaimWhileBorrowing,
+    /// The preemptor's share is smaller.
+    InCohortFairSharing,
+}
+
+impl Right {
+    /// Kueue's word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::InClusterQueue => "InClusterQueue",
+            Self::InCohortReclamation => "InCohortReclamation",
+            Self::InCohortReclaimWhileBorrowing => "InCohortReclaimWhileBorrowing",
+            Self::InCohortFairSharing => "InCohortFairSharing",
+        }
+    }
+}
+
+/// A victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Who.
+    pub workload: WorkloadId,
+    /// By which right; none for the slice that is replaced.
+    pub right: Option<Right>,
+}
+
+/// One search for victims.
+pub(crate) struct Search<'a> {
+    pub(crate) brain: &'a mut Brain,
+    pub(crate) places: &'a mut dyn Places,
+    pub(crate) workload: WorkloadId,
+    pub(crate) queue: QueueId,
+    pub(crate) node: NodeId,
+    /// What the workload takes.
+    pub(crate) charge: Charge,
+    /// Cells in which others have to give way.
+    pub(crate) contested: Vec<CellId>,
+    /// Where its pods would have to lie, where that matters.
+    pub(crate) topology: Option<TopologyRequests>,
+    /// Whether rooms of clusters are asked.
+    pub(crate) rooms: bool,
+}
+
+/// Whether `preemptor` may displace `candidate` by `policy`.
+pub fn may_displace(policy: Displaces, preemptor: (i64, i64), candidate: (i64, i64)) -> bool {
+    let lower = preemptor.0 > candidate.0;
+    match policy {
+        Displaces::Never | Displaces::Unset => false,
+        Displaces::LowerPriority => lower,
+        Displaces::LowerOrNewerEqualPriority => lower || (preemptor.0 == candidate.0 && preemptor.1 < candidate.1),
+        Displaces::Any => true,
+    }
+}
+
+/// The order in which candidates are considered: who is stopping anyway, other queues, who used most before, the least
+/// important, the newest.
+pub fn candidate_order(brain: &Brain, by_usage: bool, own: QueueId, a: WorkloadId, b: WorkloadId) -> Ordering {
+    let (x, y) = (&brain.workloads[&a], &brain.workloads[&b]);
+    let usage = || {
+        if !by_usage || x.queue != y.queue || x.local_queue == y.local_queue {
+            return Ordering::Equal;
+        }
+        match (brain.local_usage_of(x), brain.local_usage_of(y)) {
+            (Some(x), Some(y)) => y.total_cmp(&x),
+            _ => Ordering::Equal,
+        }
+    };
+    let since = |w: &crate::model::Workload| w.holding.as_ref().map_or(brain.now, |h| h.since);
+    y.evicted()
+        .cmp(&x.evicted())
+        .then_with(|| (x.queue == own).cmp(&(y.queue == own)))
+        .then_with(usage)
+        .then_with(|| brain.priority_of(x).cmp(&brain.priority_of(y)))
+        .then_with(|| since(y).cmp(&since(x)))
+        .then_with(|| x.uid.cmp(&y.uid))
+}
+
+impl Search<'_> {
+    /// The victims that make the assignment possible; none where there are none.
+    pub(crate) fn run(mut self) -> Vec<Target> {
+        if self.brain.settings.fair_sharing.is_some() { self.fair() } else { self.classical() }
+    }
+
+    fn take_out(&mut self, workload: WorkloadId) {
+        self.brain.suspend_usage(workload);
+    }
+
+    fn put_back(&mut self, targets: &[Target]) {
+        for target in targets {
+            self.brain.resume_usage(target.workload);
+        }
+    }
+
+    /// Whether the workload fits as the books are now.
+    fn fits(&mut self, may_borrow: bool, targets: &[Target]) -> bool {
+        for (cell, amount) in &self.charge {
+            let here = self.brain.forest.cell(self.node, *cell);
+            if (!may_borrow && here.quota.nominal < here.usage + *amount) || *amount > self.brain.forest.available(self.node, *cell) {
+                return false;
+            }
+        }
+        let placed = self.topology.as_ref().is_none_or(|requests| self.brain.find_places(requests, self.workload, false).is_ok());
+        placed && (!self.rooms || self.places.fits(self.brain, self.workload, targets))
+    }
+
+    /// Puts back, last taken first, whoever isn't needed.
+    fn fill_back(&mut self, mut targets: Vec<Target>, may_borrow: bool) -> Vec<Target> {
+        for at in (0..targets.len().saturating_sub(1)).rev() {
+            let spared = targets[at];
+            self.brain.resume_usage(spared.workload);
+            targets.swap_remove(at);
+            if !self.fits(may_borrow, &targets) {
+                self.brain.suspend_usage(spared.workload);
+                // Back to its place, and the last to the end.
+                targets.push(spared);
+                let last = targets.len() - 1;
+                targets.swap(at, last);
+            }
+        }
+        targets
+    }
+
+    /// Whether a workload uses any cell that is contested.
+    fn uses_contested(&self, workload: WorkloadId) -> bool {
+        let holding = self.brain.workloads[&workload].holding.as_ref();
+        holding.is_some_and(|h| h.charge.iter().any(|(cell, _)| self.contested.contains(cell)))
+    }
+
+    /// Whether a node uses no more than its own quota in every contested cell.
+    fn within_nominal(&self, node: NodeId) -> bool {
+        self.contested.iter().all(|cell| !self.brain.forest.borrows(node, *cell))
+    }
+
+    /// Priority and place in time of a workload, as policies compare them.
+    fn rank(&self, workload: WorkloadId) -> (i64, i64) {
+        let of = &self.brain.workloads[&workload];
+        (self.brain.priority_of(of), of.since)
+    }
+
+    fn by_usage(&self) -> bool {
+        self.brain.settings.gates.admission_fair_sharing && self.brain.settings.admission_fair_sharing.is_some()
+    }
+}
+
+/// Victims for an assignment.
+pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
+    let queue = brain.workloads[&workload].queue;
+    let Some((node, tree)) = brain.queue(queue).node.zip(brain.queue(queue).tree) else { return Vec::new() };
+    let contested = assignment.contested().into_iter().filter_map(|key| brain.forest.find_cell(tree, key)).collect();
+    let charge = brain.charge_of_request(workload, assignment);
+    let topology = brain.topology_requests(workload, assignment);
+    Search { brain, places, workload, queue, node, charge, contested, topology, rooms: true }.run()
+}
+
+/// Answers by searching for victims in the books.
+pub(crate) struct Books<'a> {
+    pub(crate) places: &'a mut dyn Places,
+}
+
+impl Oracle for Books<'_> {
+    fn simulate(&mut self, brain: &mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> (Possibility, u32) {
+        let queue = brain.workloads[&workload].queue;
+        let place = brain.queue(queue).node.zip(brain.queue(queue).tree.and_then(|tree| brain.forest.find_cell(tree, key)));
+        let Some((node, cell)) = place else { return (Possibility::NoCandidates, 0) };
+        let (charge, contested) = (vec![(cell, amount)], vec![cell]);
+        let victims = Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false }.run();
+        if victims.is_empty() {
+            return (Possibility::NoCandidates, brain.forest.lowest_fit(node, cell, amount).0);
+        }
+        for victim in &victims {
+            brain.suspend_usage(victim.workload);
+        }
+        let (borrowing, _) = brain.forest.lowest_fit(node, cell, amount);
+        for victim in &victims {
+            brain.resume_usage(victim.workload);
+        }
+        let own = victims.iter().any(|v| brain.workloads[&v.workload].queue == queue);
+        (if own { Possibility::Preempt } else { Possibility::Reclaim }, borrowing)
+    }
+}
+
+impl Brain {
+    /// Holders of a queue who aren't taken out for the time being.
+    pub(crate) fn holders(&self, queue: QueueId) -> impl Iterator<Item = WorkloadId> + '_ {
+        self.queues[queue.index()].holders.iter().copied().filter(|w| !self.hidden.contains(w))
+    }
+}

@@ -1,0 +1,185 @@
+//! Switches and cluster-wide settings, with Kueue's defaults.
+
+use serde::{Deserialize, Serialize};
+
+/// Kueue's feature gates that change a decision. The defaults are those of Kueue 0.20.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "they are switches")]
+pub struct Gates {
+    /// Entries of one cycle order by priority.
+    pub priority_sorting_within_cohort: bool,
+    /// Flavors are tried by `flavorFungibility`; otherwise the first that fits is taken.
+    pub flavor_fungibility: bool,
+    /// A flavor scan goes on where the cycle before stopped.
+    pub preserve_flavor_scan_progress: bool,
+    /// Pod sets with `minCount` may be admitted smaller.
+    pub partial_admission: bool,
+    /// A queue within nominal quota displaces borrowers whatever their share.
+    pub fair_preempt_within_nominal: bool,
+    /// The tournament prefers who doesn't borrow.
+    pub fair_prioritize_non_borrowing: bool,
+    /// Victims that another entry took first are looked for again.
+    pub recompute_on_target_overlap: bool,
+    /// Who already preempts goes first.
+    pub prioritize_preemptors: bool,
+    /// What is alike to a misfit is skipped with it.
+    pub scheduling_equivalence: bool,
+    /// Variants of one workload over several flavors.
+    pub concurrent_admission: bool,
+    /// A workload may replace an older slice of itself.
+    pub elastic_slices: bool,
+    /// The same with topologies.
+    pub elastic_slices_with_topology: bool,
+    /// Topologies.
+    pub topology: bool,
+    /// A topology assignment is looked for again when another entry took its place.
+    pub topology_recompute: bool,
+    /// A workload whose lost node has no replacement is evicted at once.
+    pub failed_node_fail_fast: bool,
+    /// One host may belong to several flavors.
+    pub topology_overlapping_flavors: bool,
+    /// Placement by the mixed profile.
+    pub topology_mixed_profile: bool,
+    /// Balanced placement.
+    pub topology_balanced: bool,
+    /// Slices in several layers.
+    pub topology_multi_layer: bool,
+    /// Lost nodes are replaced.
+    pub failed_node_replacement: bool,
+    /// Preferred node affinity is respected.
+    pub topology_preferred_affinity: bool,
+    /// A closed gate of the workload's holds its preemptions back.
+    pub orchestrated_preemption: bool,
+    /// Quota may leave undeclared resources alone.
+    pub quota_check_strategy: bool,
+    /// Fair sharing between local queues by their history.
+    pub admission_fair_sharing: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self {
+            priority_sorting_within_cohort: true,
+            flavor_fungibility: true,
+            preserve_flavor_scan_progress: true,
+            partial_admission: true,
+            fair_preempt_within_nominal: true,
+            fair_prioritize_non_borrowing: true,
+            recompute_on_target_overlap: true,
+            prioritize_preemptors: false,
+            scheduling_equivalence: true,
+            concurrent_admission: false,
+            elastic_slices: true,
+            elastic_slices_with_topology: false,
+            topology: true,
+            topology_recompute: true,
+            failed_node_fail_fast: true,
+            topology_overlapping_flavors: true,
+            topology_mixed_profile: true,
+            topology_balanced: false,
+            topology_multi_layer: true,
+            failed_node_replacement: true,
+            topology_preferred_affinity: false,
+            orchestrated_preemption: false,
+            quota_check_strategy: true,
+            admission_fair_sharing: true,
+        }
+    }
+}
+
+impl Gates {
+    /// Kueue's names of the gates, and where each is kept.
+    const NAMES: [(&'static str, fn(&mut Self) -> &mut bool); 24] = [
+        ("PrioritySortingWithinCohort", |g| &mut g.priority_sorting_within_cohort),
+        ("FlavorFungibility", |g| &mut g.flavor_fungibility),
+        ("FlavorFungibilityPreserveScanProgress", |g| &mut g.preserve_flavor_scan_progress),
+        ("PartialAdmission", |g| &mut g.partial_admission),
+        ("FairSharingPreemptWithinNominal", |g| &mut g.fair_preempt_within_nominal),
+        ("FairSharingPrioritizeNonBorrowing", |g| &mut g.fair_prioritize_non_borrowing),
+        ("RecomputeAssignmentUponPreemptionTargetsOverlap", |g| &mut g.recompute_on_target_overlap),
+        ("PrioritizePreemptorWorkloads", |g| &mut g.prioritize_preemptors),
+        ("SchedulingEquivalenceHashing", |g| &mut g.scheduling_equivalence),
+        ("ConcurrentAdmission", |g| &mut g.concurrent_admission),
+        ("ElasticJobsViaWorkloadSlices", |g| &mut g.elastic_slices),
+        ("ElasticJobsViaWorkloadSlicesWithTAS", |g| &mut g.elastic_slices_with_topology),
+        ("TopologyAwareScheduling", |g| &mut g.topology),
+        ("TASRecomputeAssignmentWithinSchedulingCycle", |g| &mut g.topology_recompute),
+        ("TASFailedNodeReplacementFailFast", |g| &mut g.failed_node_fail_fast),
+        ("TASHandleOverlappingFlavors", |g| &mut g.topology_overlapping_flavors),
+        ("TASProfileMixed", |g| &mut g.topology_mixed_profile),
+        ("TASBalancedPlacement", |g| &mut g.topology_balanced),
+        ("TASMultiLayerTopology", |g| &mut g.topology_multi_layer),
+        ("TASFailedNodeReplacement", |g| &mut g.failed_node_replacement),
+        ("TASRespectNodeAffinityPreferred", |g| &mut g.topology_preferred_affinity),
+        ("MultiKueueOrchestratedPreemption", |g| &mut g.orchestrated_preemption),
+        ("QuotaCheckStrategy", |g| &mut g.quota_check_strategy),
+        ("AdmissionFairSharing", |g| &mut g.admission_fair_sharing),
+    ];
+
+    /// Turns a gate on or off by Kueue's name; false where no decision depends on it.
+    pub fn set(&mut self, name: &str, on: bool) -> bool {
+        let Some((_, gate)) = Self::NAMES.iter().find(|(known, _)| *known == name) else { return false };
+        *gate(self) = on;
+        true
+    }
+
+    /// Kueue's names of the gates that can be set.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|(name, _)| *name)
+    }
+}
+
+/// By which rule a share lets a queue displace another's workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum FairStrategy {
+    /// The preemptor's share with the workload is at most the target's without its victim.
+    LessThanOrEqualToFinalShare,
+    /// The preemptor's share with the workload is less than the target's before.
+    LessThanInitialShare,
+}
+
+/// Fair sharing between cluster queues and cohorts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FairSharing {
+    /// The rules, in the order in which they are tried.
+    pub strategies: Vec<FairStrategy>,
+}
+
+impl Default for FairSharing {
+    fn default() -> Self {
+        Self { strategies: vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare] }
+    }
+}
+
+/// Fair sharing between the local queues of one cluster queue, by what they used before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AdmissionFairSharing {
+    /// Time after which past use counts half, in milliseconds; zero forgets at once.
+    pub half_life_ms: i64,
+    /// How often use is sampled, in milliseconds.
+    pub sampling_ms: i64,
+    /// Weight of a resource; 1 where it isn't named.
+    pub resource_weights: Vec<(String, f64)>,
+}
+
+/// Cluster-wide settings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Gates.
+    pub gates: Gates,
+    /// Fair sharing, where it is on.
+    pub fair_sharing: Option<FairSharing>,
+    /// Fair sharing of admissions, where it is on.
+    pub admission_fair_sharing: Option<AdmissionFairSharing>,
+    /// Whether resources that a queue doesn't declare are left alone instead of blocking.
+    pub ignore_undeclared: bool,
+}
+
+impl Settings {
+    /// Whether resources that a queue doesn't declare are left alone.
+    pub fn ignores_undeclared(&self) -> bool {
+        self.ignore_undeclared && self.gates.quota_check_strategy
+    }
+}
