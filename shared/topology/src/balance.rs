@@ -234,7 +234,8 @@ impl Search<'_> {
         }
         // the most that is left without a pod being left over
         let last = sets.last()?.range((0, i64::MIN)..=(0, 0)).next_back().and_then(|(_, last)| *last)?;
-        let mut chosen: Vec<DomainId> = std::iter::successors(links.get(last), |link| link.before.and_then(|at| links.get(at))).map(|link| link.domain).collect();
+        let mut chosen: Vec<DomainId> =
+            std::iter::successors(links.get(last), |link| link.before.and_then(|at| links.get(at))).map(|link| link.domain).collect();
         chosen.reverse();
         Some(chosen)
     }

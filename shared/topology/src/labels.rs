@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn operators_want_their_values() {
-        let check = |operator, values: &[&str]| is_requirement(&Requirement { key: "a".into(), operator, values: values.iter().map(|v| (*v).into()).collect() });
+        let check =
+            |operator, values: &[&str]| is_requirement(&Requirement { key: "a".into(), operator, values: values.iter().map(|v| (*v).into()).collect() });
         assert!(check(Operator::In, &["a"]) && !check(Operator::In, &[]) && !check(Operator::Exists, &["a"]));
         assert!(check(Operator::Gt, &["5"]) && !check(Operator::Gt, &["x"]) && !check(Operator::Lt, &["1", "2"]));
     }

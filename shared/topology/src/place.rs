@@ -177,7 +177,8 @@ impl Search<'_> {
         let leads = |domain: DomainId| self.sheet[domain.at()].leaders >= self.shape.leaders;
         let holds = |domain: &DomainId| self.sheet[domain.at()].slices_led >= slices && leads(*domain);
         if self.least_free {
-            let units = |domain: DomainId| if self.shape.leaders > 0 { self.units_led(domain, self.shape.unit()) } else { self.units(domain, self.shape.unit()) };
+            let units =
+                |domain: DomainId| if self.shape.leaders > 0 { self.units_led(domain, self.shape.unit()) } else { self.units(domain, self.shape.unit()) };
             if let Some(domain) = domains.iter().copied().find(|domain| leads(*domain) && units(*domain) >= slices) {
                 return Ok(Some(domain));
             }

@@ -10,7 +10,14 @@ use crate::usage::Taken;
 use std::collections::BTreeMap;
 
 /// Repairs the pod sets of one group; whether all have a place. A pod set without an assignment is passed over.
-pub(crate) fn group(topology: &Topology, requests: &[PodSetRequest], group: &[usize], lost: &Lost<'_>, taken: &mut Taken<'_>, outcomes: &mut [Outcome]) -> bool {
+pub(crate) fn group(
+    topology: &Topology,
+    requests: &[PodSetRequest],
+    group: &[usize],
+    lost: &Lost<'_>,
+    taken: &mut Taken<'_>,
+    outcomes: &mut [Outcome],
+) -> bool {
     let Some(node) = lost.nodes.first() else { return true };
     for member in group {
         let request = &requests[*member];
@@ -84,7 +91,7 @@ pub(crate) fn merged(tree: &Tree, fresh: &Assignment, kept: &Assignment) -> Assi
 
 /// The shape for a part that doesn't make up whole slices: the narrowest layer whose slices it does make up.
 fn whole_slices(shape: TopologyRequest, missing: u32) -> TopologyRequest {
-    let layer = shape.slices.into_iter().rfind(|layer| layer.size > 0 && missing % layer.size == 0);
+    let layer = shape.slices.into_iter().rfind(|layer| layer.size > 0 && missing.is_multiple_of(layer.size));
     TopologyRequest { constraint: shape.constraint, slices: layer.into_iter().collect() }
 }
 

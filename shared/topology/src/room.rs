@@ -116,7 +116,7 @@ impl Counter<'_> {
         let within = |leaf: &DomainId| tree.ancestor(*leaf, depth) == domain;
         let mut leaves = tree.leaves().iter().filter(within).map(DomainId::at);
         let first = leaves.next().unwrap_or(0);
-        first..leaves.last().unwrap_or(first) + 1
+        first..leaves.next_back().unwrap_or(first) + 1
     }
 }
 

@@ -153,7 +153,12 @@ impl Topology {
         {
             return whole;
         }
-        let search = place::Question { workers: &requests[workers], leader: leader.map(|leader| &requests[leader]), simulate_empty: options.simulate_empty, within: None };
+        let search = place::Question {
+            workers: &requests[workers],
+            leader: leader.map(|leader| &requests[leader]),
+            simulate_empty: options.simulate_empty,
+            within: None,
+        };
         match place::find(self, &search, taken) {
             Err(misfit) => {
                 for member in group {

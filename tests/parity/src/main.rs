@@ -71,7 +71,11 @@ fn main() -> anyhow::Result<()> {
                 }
                 Verdict::Differs(how) => {
                     judged += 1;
-                    println!("differs: {id}{}{}", if args.verbose { "\n    " } else { "" }, if args.verbose { how.replace('\n', "\n    ") } else { String::new() });
+                    println!(
+                        "differs: {id}{}{}",
+                        if args.verbose { "\n    " } else { "" },
+                        if args.verbose { how.replace('\n', "\n    ") } else { String::new() }
+                    );
                 }
                 Verdict::Skipped(why) => {
                     skipped += 1;
