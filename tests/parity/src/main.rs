@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Verdict {
     /// As expected.
     Same,
+    /// Decided as expected, but given another reason.
+    SaysOtherwise(String),
     /// Otherwise, and how.
     Differs(String),
     /// Not judged, and why.
@@ -53,7 +55,7 @@ fn main() -> anyhow::Result<()> {
         if args.table.as_ref().is_some_and(|wanted| !name.contains(wanted.as_str())) {
             continue;
         }
-        let (mut same, mut judged, mut skipped) = (0_usize, 0_usize, 0_usize);
+        let (mut same, mut judged, mut skipped, mut otherwise) = (0_usize, 0_usize, 0_usize, 0_usize);
         for case in read(path)? {
             let id = case["id"].as_str().unwrap_or_default();
             if args.case.as_ref().is_some_and(|wanted| !id.contains(wanted.as_str())) {
@@ -61,9 +63,19 @@ fn main() -> anyhow::Result<()> {
             }
             match replay(&case) {
                 Verdict::Same => (same, judged) = (same + 1, judged + 1),
+                Verdict::SaysOtherwise(how) => {
+                    (same, judged, otherwise) = (same + 1, judged + 1, otherwise + 1);
+                    if args.verbose {
+                        println!("says otherwise: {id}\n    {}", how.replace('\n', "\n    "));
+                    }
+                }
                 Verdict::Differs(how) => {
                     judged += 1;
-                    println!("differs: {id}{}{}", if args.verbose { "\n    " } else { "" }, if args.verbose { how.replace('\n', "\n    ") } else { String::new() });
+                    println!(
+                        "differs: {id}{}{}",
+                        if args.verbose { "\n    " } else { "" },
+                        if args.verbose { how.replace('\n', "\n    ") } else { String::new() }
+                    );
                 }
                 Verdict::Skipped(why) => {
                     skipped += 1;
@@ -73,7 +85,9 @@ fn main() -> anyhow::Result<()> {
                 }
             }
         }
-        println!("{name:<50} {same:>4} of {judged:>4}{}", if skipped > 0 { format!(", {skipped} not judged") } else { String::new() });
+        let besides = [(otherwise, "with another reason"), (skipped, "not judged")];
+        let besides: String = besides.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect();
+        println!("{name:<50} {same:>4} of {judged:>4}{besides}");
     }
     Ok(())
 }

@@ -1,8 +1,307 @@
 //! Group 5: placing pod sets in a topology.
 
 use crate::Verdict;
+use anyhow::{Context, bail};
+use meridian_objects::quantity;
+use meridian_shared::gang::{Amounts, Operator, Requirement, Taint, TaintEffect, Toleration};
+use meridian_topology::compressed::Compressed;
+use meridian_topology::{
+    Assignment, Assumed, Constraint, Flavor, Lost, Node, Options, Outcome, PodSetRequest, PreferredTerm, Profile, SliceLayer, Topology, TopologyRequest, Usage,
+};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
-pub(crate) fn replay(_case: &Value) -> Verdict {
-    Verdict::Skipped("not yet".into())
+/// Node affinity may name a node by this field; nodes carry it as if it were a label.
+const NAME_FIELD: &str = "metadata.name";
+
+pub(crate) fn replay(case: &Value) -> Verdict {
+    match judged(case) {
+        Ok(verdict) => verdict,
+        Err(error) => Verdict::Skipped(format!("{error:#}")),
+    }
+}
+
+fn judged(case: &Value) -> anyhow::Result<Verdict> {
+    let act = &case["act"];
+    let mut topology = topology(case)?;
+    for usage in items(&act["ownFlavorUsage"]) {
+        let (assignment, per_pod) = used(usage)?;
+        topology.add_usage(Usage { assignment: &assignment, per_pod: &per_pod });
+    }
+    for usage in items(&act["otherFlavorUsage"]) {
+        let (assignment, per_pod) = used(usage)?;
+        topology.add_sibling_usage(Usage { assignment: &assignment, per_pod: &per_pod });
+    }
+    let mut assumed = assumed(&act["otherFlavorsDomainUsage"])?;
+    let requests = items(&act["podSets"]).iter().map(request).collect::<anyhow::Result<Vec<_>>>()?;
+    let workload = objects(case, "Workload").find(|workload| act["workload"].as_str() == Some(key(workload).as_str()));
+    let (admitted, nodes) = workload.map_or_else(|| Ok(Default::default()), admitted)?;
+    let pinned = gate(case, "SkipReassignmentForPodOwnedWorkloads", true) && workload.is_some_and(is_of_one_pod);
+    let lost = (!nodes.is_empty()).then_some(Lost { admitted: &admitted, nodes: &nodes, pinned });
+    let simulate_empty = act["simulateEmpty"].as_bool().unwrap_or(false);
+    let outcomes = topology.assign_beside(&requests, Options { simulate_empty, lost }, &mut assumed);
+    compare(case, &requests, &outcomes)
+}
+
+fn compare(case: &Value, requests: &[PodSetRequest], outcomes: &[Outcome]) -> anyhow::Result<Verdict> {
+    let (mut decisions, mut words) = (Vec::new(), Vec::new());
+    let expected: BTreeMap<&str, &Value> = items(&case["expect"]["podSets"]).iter().map(|set| (text(&set["name"]), set)).collect();
+    for (request, outcome) in requests.iter().zip(outcomes) {
+        let Some(expect) = expected.get(request.name.as_str()) else {
+            if outcome.is_some() {
+                decisions.push(format!("`{}`: {}, expected no answer", request.name, shown(outcome)));
+            }
+            continue;
+        };
+        let (reason, wanted) = (expect["reason"].as_str(), &expect["topologyAssignment"]);
+        let same = match outcome {
+            None => reason.is_none() && wanted.is_null(),
+            Some(Ok(assignment)) => reason.is_none() && *assignment == self::assignment(wanted)?,
+            Some(Err(_)) => reason.is_some(),
+        };
+        let difference = format!("`{}`: {}\nexpected: {}", request.name, shown(outcome), reason.map_or_else(|| wanted.to_string(), str::to_owned));
+        match outcome {
+            _ if !same => decisions.push(difference),
+            Some(Err(misfit)) if reason != Some(misfit.to_string().as_str()) => words.push(difference),
+            _ => {}
+        }
+    }
+    Ok(match (decisions.is_empty(), words.is_empty()) {
+        (true, true) => Verdict::Same,
+        (true, false) => Verdict::SaysOtherwise(words.join("\n")),
+        (false, _) => Verdict::Differs(decisions.join("\n")),
+    })
+}
+
+fn shown(outcome: &Outcome) -> String {
+    match outcome {
+        None => "no answer".into(),
+        Some(Ok(assignment)) => serde_json::to_string(assignment).unwrap_or_default(),
+        Some(Err(misfit)) => misfit.to_string(),
+    }
+}
+
+fn topology(case: &Value) -> anyhow::Result<Topology> {
+    let act = &case["act"];
+    let flavor = Flavor {
+        topology: text(&act["topologyName"]).to_owned(),
+        levels: items(&act["levels"]).iter().map(|level| text(level).to_owned()).collect(),
+        node_labels: texts(&act["flavorNodeLabels"]),
+        tolerations: items(&act["flavorTolerations"]).iter().map(toleration).collect::<anyhow::Result<_>>()?,
+        profile: Profile {
+            mixed: gate(case, "TASProfileMixed", true),
+            balanced: gate(case, "TASBalancedPlacement", false),
+            preferred_affinity: gate(case, "TASRespectNodeAffinityPreferred", false),
+            overlapping_flavors: gate(case, "TASHandleOverlappingFlavors", true),
+            elastic: gate(case, "ElasticJobsViaWorkloadSlicesWithTAS", false),
+        },
+    };
+    let nodes = objects(case, "Node").map(node).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut topology = Topology::new(flavor, &nodes);
+    let ended = |pod: &Value| matches!(text(&pod["status"]["phase"]), "Succeeded" | "Failed");
+    for pod in objects(case, "Pod").filter(|pod| !ended(pod)) {
+        topology.occupy(text(&pod["spec"]["nodeName"]), &pod_requests(&pod["spec"])?);
+    }
+    Ok(topology)
+}
+
+fn gate(case: &Value, name: &str, default: bool) -> bool {
+    case["config"]["featureGates"][name].as_bool().unwrap_or(default)
+}
+
+fn node(node: &Value) -> anyhow::Result<Node> {
+    let name = text(&node["metadata"]["name"]).to_owned();
+    let mut labels = texts(&node["metadata"]["labels"]);
+    labels.insert(NAME_FIELD.into(), name.clone());
+    let ready = items(&node["status"]["conditions"]).iter().any(|condition| text(&condition["type"]) == "Ready" && text(&condition["status"]) == "True");
+    Ok(Node {
+        name,
+        labels,
+        taints: items(&node["spec"]["taints"]).iter().map(taint).collect::<anyhow::Result<_>>()?,
+        ready,
+        unschedulable: node["spec"]["unschedulable"].as_bool().unwrap_or(false),
+        allocatable: amounts(&node["status"]["allocatable"])?,
+    })
+}
+
+/// The sum of a pod's containers, or its largest init container if that asks for more, and its overhead.
+fn pod_requests(spec: &Value) -> anyhow::Result<Amounts> {
+    let mut total = Amounts::new();
+    for container in items(&spec["containers"]) {
+        meridian_shared::gang::add_scaled(&mut total, &amounts(&container["resources"]["requests"])?, 1);
+    }
+    for container in items(&spec["initContainers"]) {
+        for (resource, amount) in amounts(&container["resources"]["requests"])? {
+            let most = total.entry(resource).or_insert(0);
+            *most = amount.max(*most);
+        }
+    }
+    meridian_shared::gang::add_scaled(&mut total, &amounts(&spec["overhead"])?, 1);
+    Ok(total)
+}
+
+fn request(set: &Value) -> anyhow::Result<PodSetRequest> {
+    let affinity = &set["nodeAffinity"];
+    let terms = &affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let preferred = items(&affinity["preferredDuringSchedulingIgnoredDuringExecution"]).iter().map(|wish| {
+        let weight = i32::try_from(wish["weight"].as_i64().unwrap_or(0))?;
+        Ok(PreferredTerm { weight, requirements: term(&wish["preference"])? })
+    });
+    let previous = &set["previousAssignment"];
+    Ok(PodSetRequest {
+        name: text(&set["name"]).to_owned(),
+        count: number(&set["count"])?,
+        per_pod: amounts(&set["singlePodRequests"])?,
+        topology: topology_request(&set["topologyRequest"])?,
+        node_selector: texts(&set["nodeSelector"]),
+        affinity: items(terms).iter().map(term).collect::<anyhow::Result<_>>()?,
+        preferred: preferred.collect::<anyhow::Result<_>>()?,
+        tolerations: items(&set["tolerations"]).iter().map(toleration).collect::<anyhow::Result<_>>()?,
+        group: set["podSetGroup"].as_str().map(str::to_owned),
+        previous: if previous.is_null() { None } else { Some(assignment(previous)?) },
+    })
+}
+
+fn topology_request(request: &Value) -> anyhow::Result<Option<TopologyRequest>> {
+    if request.is_null() {
+        return Ok(None);
+    }
+    let level = |field: &str| request[field].as_str().map(str::to_owned);
+    let free = request["unconstrained"].as_bool().unwrap_or(false).then_some(Constraint::Unconstrained);
+    let constraint = level("required").map(Constraint::Required).or_else(|| level("preferred").map(Constraint::Preferred)).or(free);
+    let layer = |layer: &Value| anyhow::Ok(SliceLayer { level: text(&layer["topology"]).to_owned(), size: number(&layer["size"])? });
+    let mut slices = items(&request["podsetSliceRequiredTopologyConstraints"]).iter().map(layer).collect::<anyhow::Result<Vec<_>>>()?;
+    if let (true, Some(level)) = (slices.is_empty(), level("podSetSliceRequiredTopology")) {
+        slices.push(SliceLayer { level, size: number(&request["podSetSliceSize"])? });
+    }
+    Ok(Some(TopologyRequest { constraint, slices }))
+}
+
+fn term(term: &Value) -> anyhow::Result<Vec<Requirement>> {
+    items(&term["matchExpressions"]).iter().chain(items(&term["matchFields"])).map(requirement).collect()
+}
+
+fn requirement(requirement: &Value) -> anyhow::Result<Requirement> {
+    let operator = match text(&requirement["operator"]) {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        "Gt" => Operator::Gt,
+        "Lt" => Operator::Lt,
+        other => bail!("`{other}` is no operator"),
+    };
+    let values = items(&requirement["values"]).iter().map(|value| text(value).to_owned()).collect();
+    Ok(Requirement { key: text(&requirement["key"]).to_owned(), operator, values })
+}
+
+fn effect(effect: &Value) -> anyhow::Result<TaintEffect> {
+    Ok(match text(effect) {
+        "NoSchedule" => TaintEffect::NoSchedule,
+        "PreferNoSchedule" => TaintEffect::PreferNoSchedule,
+        "NoExecute" => TaintEffect::NoExecute,
+        other => bail!("`{other}` is no effect of a taint"),
+    })
+}
+
+fn taint(taint: &Value) -> anyhow::Result<Taint> {
+    Ok(Taint { key: text(&taint["key"]).to_owned(), value: text(&taint["value"]).to_owned(), effect: effect(&taint["effect"])? })
+}
+
+fn toleration(toleration: &Value) -> anyhow::Result<Toleration> {
+    Ok(Toleration {
+        key: toleration["key"].as_str().filter(|key| !key.is_empty()).map(str::to_owned),
+        exists: text(&toleration["operator"]) == "Exists",
+        value: text(&toleration["value"]).to_owned(),
+        effect: if text(&toleration["effect"]).is_empty() { None } else { Some(effect(&toleration["effect"])?) },
+    })
+}
+
+/// Where a workload is admitted, and the nodes that it lost.
+fn admitted(workload: &Value) -> anyhow::Result<(BTreeMap<String, Assignment>, Vec<String>)> {
+    let status = &workload["status"];
+    let mut admitted = BTreeMap::new();
+    for set in items(&status["admission"]["podSetAssignments"]) {
+        if !set["topologyAssignment"].is_null() {
+            let compressed: Compressed = serde_json::from_value(set["topologyAssignment"].clone()).context("topologyAssignment")?;
+            admitted.insert(text(&set["name"]).to_owned(), Assignment::try_from(&compressed)?);
+        }
+    }
+    Ok((admitted, items(&status["unhealthyNodes"]).iter().map(|node| text(&node["name"]).to_owned()).collect()))
+}
+
+/// Whether a workload stands for one pod, which can't move, and not for a group of pods.
+fn is_of_one_pod(workload: &Value) -> bool {
+    let metadata = &workload["metadata"];
+    let owners = items(&metadata["ownerReferences"]);
+    let pods = owners.iter().filter(|owner| text(&owner["kind"]) == "Pod" && text(&owner["apiVersion"]) == "v1");
+    owners.len() == 1 && pods.count() == 1 && text(&metadata["annotations"]["kueue.x-k8s.io/is-group-workload"]) != "true"
+}
+
+fn used(usage: &Value) -> anyhow::Result<(Assignment, Amounts)> {
+    let mut usage = usage.clone();
+    let per_pod = amounts(&usage["singlePodRequests"].take())?;
+    let values = items(&usage["values"]).iter().map(|value| text(value).to_owned()).collect();
+    let domain = meridian_topology::DomainCount { values, count: number(&usage["count"])? };
+    Ok((Assignment { levels: Vec::new(), domains: vec![domain] }, per_pod))
+}
+
+/// What other flavors took for the same workload: amounts per domain, the domain written as its values with commas.
+fn assumed(usages: &Value) -> anyhow::Result<Assumed> {
+    let mut assumed = Assumed::default();
+    for (domain, usage) in usages.as_object().into_iter().flatten() {
+        let values: Vec<String> = domain.split(',').map(str::to_owned).collect();
+        assumed.add_amounts(&values, &amounts(usage)?);
+    }
+    for usage in items(usages) {
+        let values: Vec<String> = items(&usage["values"]).iter().map(|value| text(value).to_owned()).collect();
+        let amounts_of = ["usage", "requests", "resources"].iter().map(|field| &usage[*field]).find(|value| value.is_object());
+        match amounts_of {
+            Some(whole) => assumed.add_amounts(&values, &amounts(whole)?),
+            None => {
+                let (assignment, per_pod) = used(usage)?;
+                assumed.add(Usage { assignment: &assignment, per_pod: &per_pod });
+            }
+        }
+    }
+    Ok(assumed)
+}
+
+fn assignment(assignment: &Value) -> anyhow::Result<Assignment> {
+    if assignment.is_null() {
+        return Ok(Assignment::default());
+    }
+    let mut assignment = assignment.clone();
+    if assignment["domains"].is_null() {
+        assignment["domains"] = Value::Array(Vec::new());
+    }
+    serde_json::from_value(assignment).context("an assignment")
+}
+
+fn amounts(amounts: &Value) -> anyhow::Result<Amounts> {
+    amounts.as_object().into_iter().flatten().map(|(resource, amount)| Ok((resource.clone(), quantity::from_json(resource, amount)?))).collect()
+}
+
+fn objects<'a>(case: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    items(&case["objects"]).iter().filter(move |object| text(&object["kind"]) == kind)
+}
+
+fn key(object: &Value) -> String {
+    format!("{}/{}", text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]))
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn texts(value: &Value) -> BTreeMap<String, String> {
+    value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), text(value).to_owned())).collect()
+}
+
+fn number(value: &Value) -> anyhow::Result<u32> {
+    Ok(u32::try_from(value.as_i64().unwrap_or(0))?)
 }

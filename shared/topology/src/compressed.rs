@@ -1,0 +1,227 @@
+//! Assignments as Kueue's API writes them: slices of domains that share what their values have in common.
+//!
+//! ```text
+//!   slices: [{ domainCount: 3, valuesPerLevel: [{ individual: { prefix: "node-", roots: ["1", "2", "7"] } }],
+//!              podCounts: { universal: 4 } }]
+//! ```
+//!
+//! Any way of slicing means the same; ours is one slice per [`DOMAINS_MAX`] domains.
+
+use crate::assignment::{Assignment, DomainCount};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Most domains of one slice (the API's limit).
+pub const DOMAINS_MAX: usize = 100_000;
+
+/// Something that is the same for all domains of a slice, or different for each.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Counts {
+    /// This many pods in every domain.
+    Universal(u32),
+    /// Pods per domain.
+    Individual(Vec<u32>),
+}
+
+/// Values of one level.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Values {
+    /// The same value in every domain.
+    Universal(String),
+    /// A value per domain.
+    Individual(Affixed),
+}
+
+/// Values with what all of them begin and end with taken off.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Affixed {
+    /// What all begin with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// What all end with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub suffix: String,
+    /// What is between, per domain.
+    #[serde(default)]
+    pub roots: Vec<String>,
+}
+
+/// Some domains of an assignment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Slice {
+    /// How many domains.
+    pub domain_count: u32,
+    /// Their values, per level.
+    pub values_per_level: Vec<Values>,
+    /// Their pods.
+    pub pod_counts: Counts,
+}
+
+/// An assignment in the API's form.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Compressed {
+    /// Node labels of the levels.
+    pub levels: Vec<String>,
+    /// The domains, slice after slice.
+    #[serde(default)]
+    pub slices: Vec<Slice>,
+}
+
+/// A slice says less than its number of domains or levels wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incomplete {
+    /// Index of the slice.
+    pub slice: usize,
+}
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "slice `{}` of the topology assignment has fewer values or counts than domains", self.slice)
+    }
+}
+
+impl std::error::Error for Incomplete {}
+
+impl From<&Assignment> for Compressed {
+    fn from(assignment: &Assignment) -> Self {
+        let slices = assignment.domains.chunks(DOMAINS_MAX).map(|domains| slice(assignment.levels.len(), domains)).collect();
+        Self { levels: assignment.levels.clone(), slices }
+    }
+}
+
+impl TryFrom<&Compressed> for Assignment {
+    type Error = Incomplete;
+
+    fn try_from(compressed: &Compressed) -> Result<Self, Incomplete> {
+        let mut domains = Vec::new();
+        for (index, slice) in compressed.slices.iter().enumerate() {
+            let broken = || Incomplete { slice: index };
+            if slice.values_per_level.len() != compressed.levels.len() {
+                return Err(broken());
+            }
+            // the number is checked before anything of its size is made
+            let lengths = slice.values_per_level.iter().filter_map(Values::len).chain(slice.pod_counts.len());
+            let count = usize::try_from(slice.domain_count).unwrap_or(usize::MAX);
+            if count > DOMAINS_MAX || lengths.into_iter().any(|length| length < count) {
+                return Err(broken());
+            }
+            for at in 0..count {
+                let values: Option<Vec<String>> = slice.values_per_level.iter().map(|values| values.at(at)).collect();
+                let (Some(values), Some(count)) = (values, slice.pod_counts.at(at)) else { return Err(broken()) };
+                domains.push(DomainCount { values, count });
+            }
+        }
+        Ok(Self { levels: compressed.levels.clone(), domains })
+    }
+}
+
+impl Counts {
+    fn len(&self) -> Option<usize> {
+        match self {
+            Self::Universal(_) => None,
+            Self::Individual(counts) => Some(counts.len()),
+        }
+    }
+
+    fn at(&self, at: usize) -> Option<u32> {
+        match self {
+            Self::Universal(count) => Some(*count),
+            Self::Individual(counts) => counts.get(at).copied(),
+        }
+    }
+}
+
+impl Values {
+    fn len(&self) -> Option<usize> {
+        match self {
+            Self::Universal(_) => None,
+            Self::Individual(values) => Some(values.roots.len()),
+        }
+    }
+
+    fn at(&self, at: usize) -> Option<String> {
+        match self {
+            Self::Universal(value) => Some(value.clone()),
+            Self::Individual(values) => values.roots.get(at).map(|root| format!("{}{root}{}", values.prefix, values.suffix)),
+        }
+    }
+}
+
+fn slice(levels: usize, domains: &[DomainCount]) -> Slice {
+    let first = domains.first().map_or(0, |domain| domain.count);
+    let counts = || domains.iter().map(|domain| domain.count);
+    let value = |domain: &'_ DomainCount, level: usize| domain.values.get(level).cloned().unwrap_or_default();
+    Slice {
+        domain_count: u32::try_from(domains.len()).unwrap_or(u32::MAX),
+        values_per_level: (0..levels).map(|level| values(domains.iter().map(|domain| value(domain, level)).collect())).collect(),
+        pod_counts: if counts().all(|count| count == first) { Counts::Universal(first) } else { Counts::Individual(counts().collect()) },
+    }
+}
+
+fn values(all: Vec<String>) -> Values {
+    let Some((first, rest)) = all.split_first() else { return Values::Individual(Affixed::default()) };
+    if rest.iter().all(|value| value == first) {
+        return Values::Universal(first.clone());
+    }
+    let prefix = rest.iter().fold(first.as_str(), |common, value| &common[..shared(common.chars(), value.chars())]).to_owned();
+    // prefix and suffix mustn't overlap in the shortest value, so the suffix is sought behind the prefix
+    let behind = |value: &str| value[prefix.len()..].to_owned();
+    let ending = behind(first);
+    let suffix = rest.iter().fold(ending.as_str(), |common, value| {
+        let own = behind(value);
+        &common[common.len() - shared(common.chars().rev(), own.chars().rev())..]
+    });
+    let root = |value: &String| value[prefix.len()..value.len() - suffix.len()].to_owned();
+    Values::Individual(Affixed { roots: all.iter().map(root).collect(), suffix: suffix.to_owned(), prefix: prefix.clone() })
+}
+
+/// Bytes of the characters that two texts have in common from where they are read.
+fn shared(a: impl Iterator<Item = char>, b: impl Iterator<Item = char>) -> usize {
+    a.zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assignment(hosts: &[(&str, u32)]) -> Assignment {
+        let domains = hosts.iter().map(|(host, count)| DomainCount { values: vec!["b".into(), (*host).into()], count: *count }).collect();
+        Assignment { levels: vec!["block".into(), "host".into()], domains }
+    }
+
+    #[test]
+    fn compressing_takes_off_what_is_common() {
+        let compressed = Compressed::from(&assignment(&[("n-1.x", 2), ("n-2.x", 2), ("n-17.x", 2)]));
+        let affixed = Affixed { prefix: "n-".into(), suffix: ".x".into(), roots: vec!["1".into(), "2".into(), "17".into()] };
+        let values_per_level = vec![Values::Universal("b".into()), Values::Individual(affixed)];
+        let expect = Slice { domain_count: 3, values_per_level, pod_counts: Counts::Universal(2) };
+        assert_eq!(compressed.slices, [expect]);
+    }
+
+    #[test]
+    fn what_is_compressed_expands_again() {
+        for hosts in [vec![], vec![("a", 1)], vec![("ababa", 1), ("aba", 2)], vec![("ä1", 1), ("ö1", 1)], vec![("x", 3), ("x1", 3), ("1x", 4)]] {
+            let whole = assignment(&hosts);
+            assert_eq!(Assignment::try_from(&Compressed::from(&whole)), Ok(whole));
+        }
+    }
+
+    #[test]
+    fn what_is_short_of_values_is_refused() {
+        let whole = Compressed::from(&assignment(&[("a", 1), ("b", 2)]));
+        let check = |change: fn(&mut Slice)| {
+            let mut broken = whole.clone();
+            change(&mut broken.slices[0]);
+            assert_eq!(Assignment::try_from(&broken), Err(Incomplete { slice: 0 }));
+        };
+        check(|slice| slice.domain_count = 3);
+        check(|slice| slice.domain_count = u32::MAX);
+        check(|slice| slice.values_per_level.clear());
+        check(|slice| slice.pod_counts = Counts::Individual(vec![1]));
+    }
+}

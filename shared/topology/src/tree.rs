@@ -1,0 +1,243 @@
+//! The tree of domains, flat: domains are numbered level by level, and within a level in the order of their values.
+//!
+//! So the children of a domain are a range, the leaves below a domain are a range, and comparing numbers of one level is
+//! comparing values.
+
+use crate::assignment::{Assignment, DomainCount};
+use crate::node::Node;
+use meridian_shared::gang::{Amounts, Taint, add_scaled};
+use meridian_shared::packing::HOSTNAME_LABEL;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Number of a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct DomainId(u32);
+
+impl DomainId {
+    /// Its place in a table of all domains.
+    pub(crate) fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A run of domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    start: u32,
+    end: u32,
+}
+
+impl Run {
+    pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = DomainId> {
+        (self.start..self.end).map(DomainId)
+    }
+
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+}
+
+#[derive(Debug)]
+struct Domain {
+    value: String,
+    parent: Option<DomainId>,
+    children: Run,
+}
+
+/// What pods may object to at the node of a leaf.
+#[derive(Debug)]
+pub(crate) struct Face {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) taints: Vec<Taint>,
+}
+
+/// The tree. It never changes.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    levels: Vec<String>,
+    runs: Vec<Run>,
+    domains: Vec<Domain>,
+    /// Per leaf, where the lowest level is the host.
+    faces: Vec<Face>,
+    /// Leaves by host, where the lowest level is the host.
+    hosts: BTreeMap<String, DomainId>,
+    nodes: BTreeMap<String, DomainId>,
+}
+
+/// A leaf while the tree is built.
+struct Leaf<'a> {
+    values: Vec<&'a str>,
+    first: &'a Node,
+    nodes: Vec<&'a str>,
+    capacity: Amounts,
+}
+
+impl Tree {
+    /// The tree over `nodes` that all have every level, and what each leaf can give, in the order of leaves.
+    pub(crate) fn new(levels: &[String], nodes: &[&Node]) -> (Self, Vec<Amounts>) {
+        let by_host = levels.last().is_some_and(|level| level == HOSTNAME_LABEL);
+        let mut sorted = nodes.to_vec();
+        sorted.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut leaves: BTreeMap<Vec<&str>, Leaf<'_>> = BTreeMap::new();
+        for node in sorted {
+            let values: Vec<&str> = levels.iter().map(|level| node.labels.get(level).map_or("", String::as_str)).collect();
+            // a host is one domain, whatever its other labels say
+            let key = if by_host { values.last().copied().into_iter().collect() } else { values.clone() };
+            let leaf = leaves.entry(key).or_insert_with(|| Leaf { values, first: node, nodes: Vec::new(), capacity: Amounts::new() });
+            add_scaled(&mut leaf.capacity, &node.allocatable, 1);
+            leaf.nodes.push(&node.name);
+        }
+        let mut leaves: Vec<Leaf<'_>> = leaves.into_values().collect();
+        leaves.sort_by(|a, b| a.values.cmp(&b.values));
+        let mut tree = Self::of_values(levels, &leaves.iter().map(|leaf| leaf.values.as_slice()).collect::<Vec<_>>());
+        for (id, leaf) in tree.leaves().iter().zip(&leaves) {
+            tree.nodes.extend(leaf.nodes.iter().map(|node| ((*node).to_owned(), id)));
+            if by_host {
+                tree.hosts.insert(leaf.values.last().copied().unwrap_or_default().to_owned(), id);
+                tree.faces.push(Face { labels: leaf.first.labels.clone(), taints: leaf.first.taints.clone() });
+            }
+        }
+        (tree, leaves.into_iter().map(|leaf| leaf.capacity).collect())
+    }
+
+    /// Domains for the sorted values of leaves.
+    fn of_values(levels: &[String], leaves: &[&[&str]]) -> Self {
+        let mut domains: Vec<Domain> = Vec::new();
+        let mut runs: Vec<Run> = Vec::new();
+        let mut parents: Vec<Option<DomainId>> = vec![None; leaves.len()];
+        for depth in 0..levels.len() {
+            let start = number(domains.len());
+            for (index, values) in leaves.iter().enumerate() {
+                let same = index > 0 && leaves[index - 1][..=depth] == values[..=depth];
+                if !same {
+                    let id = number(domains.len());
+                    if let Some(parent) = parents[index] {
+                        let children = &mut domains[parent.at()].children;
+                        children.start = if children.is_empty() { id } else { children.start };
+                        children.end = id + 1;
+                    }
+                    domains.push(Domain { value: values[depth].to_owned(), parent: parents[index], children: Run { start: 0, end: 0 } });
+                }
+                parents[index] = Some(DomainId(number(domains.len()) - 1));
+            }
+            runs.push(Run { start, end: number(domains.len()) });
+        }
+        Self { levels: levels.to_vec(), runs, domains, faces: Vec::new(), hosts: BTreeMap::new(), nodes: BTreeMap::new() }
+    }
+
+    /// Node labels of the levels.
+    pub(crate) fn levels(&self) -> &[String] {
+        &self.levels
+    }
+
+    /// Depth of the level with this node label.
+    pub(crate) fn depth(&self, level: &str) -> Option<usize> {
+        self.levels.iter().position(|own| own == level)
+    }
+
+    /// Depth of the leaves.
+    pub(crate) fn lowest(&self) -> usize {
+        self.levels.len().saturating_sub(1)
+    }
+
+    /// Whether the lowest level is the host.
+    pub(crate) fn is_by_host(&self) -> bool {
+        self.levels.last().is_some_and(|level| level == HOSTNAME_LABEL)
+    }
+
+    /// Number of domains of all levels.
+    pub(crate) fn len(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// The domains of a level.
+    pub(crate) fn level(&self, depth: usize) -> Run {
+        self.runs.get(depth).copied().unwrap_or(Run { start: 0, end: 0 })
+    }
+
+    /// The domains of the lowest level.
+    pub(crate) fn leaves(&self) -> Run {
+        self.level(self.lowest())
+    }
+
+    /// Place of a leaf in a table of leaves.
+    pub(crate) fn leaf_at(&self, leaf: DomainId) -> usize {
+        leaf.at() - self.leaves().range().start
+    }
+
+    /// What pods may object to at a leaf.
+    pub(crate) fn face(&self, leaf: DomainId) -> Option<&Face> {
+        self.faces.get(self.leaf_at(leaf))
+    }
+
+    /// The domains right below one.
+    pub(crate) fn children(&self, domain: DomainId) -> Run {
+        self.domains[domain.at()].children
+    }
+
+    /// The domain of level `depth` that holds `leaf`.
+    pub(crate) fn ancestor(&self, leaf: DomainId, depth: usize) -> DomainId {
+        let mut domain = leaf;
+        for _ in depth..self.lowest() {
+            domain = self.domains[domain.at()].parent.unwrap_or(domain);
+        }
+        domain
+    }
+
+    /// Depth of a domain's level.
+    pub(crate) fn depth_of(&self, domain: DomainId) -> usize {
+        self.runs.partition_point(|run| run.end <= domain.0)
+    }
+
+    /// The leaf on which the node of this name is.
+    pub(crate) fn leaf_of_node(&self, node: &str) -> Option<DomainId> {
+        self.nodes.get(node).copied()
+    }
+
+    /// The leaf of these values, as an assignment says them.
+    pub(crate) fn leaf(&self, values: &[String]) -> Option<DomainId> {
+        if self.is_by_host() {
+            let [host] = values else { return None };
+            return self.hosts.get(host).copied();
+        }
+        if values.len() != self.levels.len() {
+            return None;
+        }
+        let mut run = self.level(0);
+        let mut found = None;
+        for value in values {
+            let range = run.range();
+            let at = range.start + self.domains[range].binary_search_by(|domain| domain.value.as_str().cmp(value)).ok()?;
+            run = self.domains[at].children;
+            found = Some(DomainId(number(at)));
+        }
+        found
+    }
+
+    /// The assignment of `counts` pods to leaves; leaves without pods are left out.
+    pub(crate) fn assignment(&self, mut counts: Vec<(DomainId, u32)>) -> Assignment {
+        counts.retain(|(_, count)| *count > 0);
+        counts.sort();
+        let levels = if self.is_by_host() { &self.levels[self.lowest()..] } else { &self.levels[..] };
+        let domains = counts.into_iter().map(|(leaf, count)| DomainCount { values: self.values(leaf, levels.len()), count }).collect();
+        Assignment { levels: levels.to_vec(), domains }
+    }
+
+    /// The values of a leaf at the lowest `levels` levels.
+    fn values(&self, leaf: DomainId, levels: usize) -> Vec<String> {
+        let path = std::iter::successors(Some(leaf), |domain| self.domains[domain.at()].parent);
+        let mut values: Vec<String> = path.take(levels).map(|domain| self.domains[domain.at()].value.clone()).collect();
+        values.reverse();
+        values
+    }
+}
+
+/// Domains are counted in 32 bits; more than four thousand million don't fit into memory.
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
