@@ -142,7 +142,7 @@ fn upgrade(kind: Kind, object: &mut Value, findings: &Findings) {
 fn upgrade_checks(object: &mut Value, names: Value, findings: &Findings) {
     let Value::Array(names) = names else {
         if !names.is_null() {
-            findings.error(FieldPath::of("spec.admissionChecks"), "must be a list of names", "write a list here");
+            findings.unreadable(FieldPath::of("spec.admissionChecks"), "must be a list of names", "write a list here");
         }
         return;
     };

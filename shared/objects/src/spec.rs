@@ -5,9 +5,12 @@
 
 pub mod core;
 pub mod kueue;
+pub mod meta;
 pub mod multikueue;
+pub mod node;
 pub mod policy;
 pub(crate) mod scheduling;
+pub mod workload;
 
 use crate::field::Fields;
 use crate::job::{self, JobWorkload};
@@ -22,9 +25,16 @@ pub use self::kueue::{
 pub use self::multikueue::{
     AdmissionCheckSpec, ClusterSource, LocationType, MultiKueueClusterSpec, MultiKueueConfigSpec, Parameters, ProvisioningRequestConfigSpec, RetryStrategy,
 };
+pub use self::node::{NodeObject, PodObject, PodPhase};
 pub use self::policy::{
     Applies, CapacityClass, ClusterLossMode, ClusterSpec, DispatchMode, DispatchPolicySpec, OnChange, OnClusterLoss, Places, Preference, Provider,
     ProviderKind, Provisionable, QuotaWhileWaiting, Refusal, ResidencyPolicySpec, Staged, Supervision,
+};
+
+pub use self::meta::{Meta, Owner};
+pub use self::workload::{
+    Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction, GateState, PodSetAssignment, PodSetRequest,
+    PodSetUpdate, PriorityClassRef, ReclaimablePods, RequeueState, SliceLayer, TopologyRequest, WorkloadObject, WorkloadPodSet, WorkloadSpec, WorkloadStatus,
 };
 
 /// The typed content of an object, one variant per kind that a file may hold.
