@@ -533,15 +533,15 @@ impl<'p> Fields<'p> {
 
     /// A mapping of resource names to quantities, in base units.
     pub(crate) fn amounts(&self, name: &'static str) -> Amounts {
+        self.fields(name).map(|amounts| amounts.each_amount(|resource| resource)).unwrap_or_default()
+    }
+
+    /// This mapping as resource names and quantities, each in the base unit of the resource that `unit` says.
+    pub(crate) fn each_amount(&self, unit: for<'u> fn(&'u str) -> &'u str) -> Amounts {
         let mut all = Amounts::new();
-        let Some(item) = self.get(name) else { return all };
-        let Value::Object(map) = item.value() else {
-            item.wrong("a mapping");
-            return all;
-        };
-        for (resource, value) in map {
-            let item = Item { findings: self.findings, step: Step::Key(&item.step, resource), value };
-            if let Some(amount) = item.amount(resource) {
+        for (resource, value) in self.map {
+            let item = Item { findings: self.findings, step: Step::Key(&self.step, resource), value };
+            if let Some(amount) = item.amount(unit(resource)) {
                 all.insert(resource.clone(), amount);
             }
         }

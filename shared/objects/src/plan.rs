@@ -190,3 +190,6 @@ impl Document for PlanObject {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

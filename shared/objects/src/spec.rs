@@ -5,6 +5,7 @@
 
 pub mod core;
 pub mod kueue;
+pub mod limits;
 pub mod meta;
 pub mod multikueue;
 pub mod node;
@@ -19,9 +20,11 @@ use std::collections::BTreeMap;
 
 pub use self::core::{NamespaceSpec, PriorityClassSpec};
 pub use self::kueue::{
-    BorrowWithinCohort, CheckRule, ClusterQueueSpec, CohortSpec, FairSharing, FlavorFungibility, FlavorQuotas, Fungibility, LocalQueueSpec, Preemption,
-    PreemptionPolicy, QueueingStrategy, Quota, ResourceFlavorSpec, ResourceGroup, StopPolicy, WorkloadPriorityClassSpec,
+    BorrowWithinCohort, CheckRule, ClusterQueueSpec, CohortSpec, ConcurrentAdmission, FairSharing, FlavorFungibility, FlavorQuotas, Fungibility,
+    LocalQueueSpec, Migration, Preemption, PreemptionPolicy, QueueingStrategy, Quota, ResourceFlavorSpec, ResourceGroup, StopPolicy, TopologySpec,
+    WorkloadPriorityClassSpec,
 };
+pub use self::limits::{Limit, LimitRangeSpec, LimitType, RuntimeClassSpec};
 pub use self::multikueue::{
     AdmissionCheckSpec, ClusterSource, LocationType, MultiKueueClusterSpec, MultiKueueConfigSpec, Parameters, ProvisioningRequestConfigSpec, RetryStrategy,
 };
@@ -70,6 +73,12 @@ pub enum Spec {
     ResidencyPolicy(Box<ResidencyPolicySpec>),
     /// See [`DispatchPolicySpec`].
     DispatchPolicy(Box<DispatchPolicySpec>),
+    /// See [`TopologySpec`].
+    Topology(TopologySpec),
+    /// See [`LimitRangeSpec`].
+    LimitRange(LimitRangeSpec),
+    /// See [`RuntimeClassSpec`].
+    RuntimeClass(RuntimeClassSpec),
 }
 
 impl Spec {
@@ -91,6 +100,9 @@ impl Spec {
             Self::Cluster(_) => Kind::Cluster,
             Self::ResidencyPolicy(_) => Kind::ResidencyPolicy,
             Self::DispatchPolicy(_) => Kind::DispatchPolicy,
+            Self::Topology(_) => Kind::Topology,
+            Self::LimitRange(_) => Kind::LimitRange,
+            Self::RuntimeClass(_) => Kind::RuntimeClass,
         }
     }
 }
@@ -113,6 +125,9 @@ pub(crate) fn read(kind: Kind, root: &Fields<'_>, labels: &BTreeMap<String, Stri
         Kind::Cluster => Spec::Cluster(Box::new(policy::read_cluster(root))),
         Kind::ResidencyPolicy => Spec::ResidencyPolicy(Box::new(policy::read_residency(root))),
         Kind::DispatchPolicy => Spec::DispatchPolicy(Box::new(policy::read_dispatch(root))),
+        Kind::Topology => Spec::Topology(kueue::read_topology(root)),
+        Kind::LimitRange => Spec::LimitRange(limits::read_limit_range(root)),
+        Kind::RuntimeClass => Spec::RuntimeClass(limits::read_runtime_class(root)),
         Kind::Workload => return None,
     })
 }
