@@ -77,6 +77,8 @@ fn columns(kind: Kind) -> Vec<Column> {
             column("PARAMETERS", |o, _| Cell::new(text(o, "/spec/parameters/name"))),
             AGE,
         ],
+        Kind::RuntimeClass => vec![column("HANDLER", |o, _| Cell::new(text(o, "/handler"))), AGE],
+        Kind::Topology | Kind::LimitRange => vec![AGE],
         Kind::MultiKueueConfig => vec![column("CLUSTERS", |o, _| Cell::new(list(o, "/spec/clusters"))), AGE],
         Kind::MultiKueueCluster => vec![column("CONNECTED", |o, _| Cell::state(condition(o, "Active"))), AGE],
         Kind::ProvisioningRequestConfig => vec![

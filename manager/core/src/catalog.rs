@@ -257,7 +257,10 @@ impl Catalog {
             | Kind::MultiKueueConfig
             | Kind::Namespace
             | Kind::Cluster
-            | Kind::DispatchPolicy => true,
+            | Kind::DispatchPolicy
+            | Kind::Topology
+            | Kind::LimitRange
+            | Kind::RuntimeClass => true,
             Kind::WorkloadPriorityClass | Kind::MultiKueueCluster | Kind::ProvisioningRequestConfig | Kind::Workload | Kind::Job | Kind::PriorityClass => false,
         }
     }

@@ -94,7 +94,10 @@ fn submitter_may(verb: Verb, kind: Kind) -> bool {
         | Kind::ResourceFlavor
         | Kind::WorkloadPriorityClass
         | Kind::PriorityClass
-        | Kind::Namespace => reads,
+        | Kind::Namespace
+        | Kind::Topology
+        | Kind::LimitRange
+        | Kind::RuntimeClass => reads,
         Kind::AdmissionCheck
         | Kind::MultiKueueConfig
         | Kind::MultiKueueCluster
@@ -146,6 +149,7 @@ mod tests {
                     | (Kind::ResourceFlavor | Kind::WorkloadPriorityClass | Kind::PriorityClass | Kind::Namespace, Verb::Get | Verb::List | Verb::Watch) => {
                         true
                     }
+                    (Kind::Topology | Kind::LimitRange | Kind::RuntimeClass, Verb::Get | Verb::List | Verb::Watch) => true,
                     _ => false,
                 };
                 assert_eq!(object(&submitter, verb, kind, false).is_ok(), expect, "{verb:?} {kind}");

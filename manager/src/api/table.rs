@@ -96,7 +96,8 @@ fn columns(kind: Kind) -> Vec<Column> {
         Kind::ProvisioningRequestConfig => vec![NAME, text("Class", |o, _| at(o, "/spec/provisioningClassName")), AGE],
         Kind::ResidencyPolicy => vec![NAME, text("On change", |o, _| at(o, "/spec/onChange")), AGE],
         Kind::DispatchPolicy => vec![NAME, text("Mode", |o, _| at(o, "/spec/mode")), text("On loss", |o, _| at(o, "/spec/onClusterLoss/mode")), AGE],
-        Kind::Namespace | Kind::ResourceFlavor => vec![NAME, AGE],
+        Kind::RuntimeClass => vec![NAME, text("Handler", |o, _| at(o, "/handler")), AGE],
+        Kind::Namespace | Kind::ResourceFlavor | Kind::Topology | Kind::LimitRange => vec![NAME, AGE],
     }
 }
 

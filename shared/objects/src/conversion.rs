@@ -69,6 +69,9 @@ pub(crate) fn path_in_version(kind: Kind, version: &str, plain_checks: bool, pat
             path.0.truncate(3);
         }
     }
+    if kind == Kind::Workload && !path.replace_prefix("spec.priorityClassRef.name", "spec.priorityClassName") {
+        path.replace_prefix("spec.priorityClassRef", "spec.priorityClassSource");
+    }
     if kind == Kind::MultiKueueCluster && path.replace_prefix("spec.clusterSource", "spec.kubeConfig") {
         path.0.truncate(2);
     }
@@ -131,6 +134,11 @@ fn upgrade(kind: Kind, object: &mut Value, findings: &Findings) {
             let source = take(object, "spec.priorityClassSource");
             let name = take(object, "spec.priorityClassName");
             let row = PRIORITY_SOURCES.iter().find(|(known, ..)| source.as_ref().is_some_and(|source| source == known));
+            if let (None, Some(source)) = (row, source.as_ref().filter(|source| !source.is_null() && *source != "")) {
+                let choices = PRIORITY_SOURCES.iter().map(|(known, ..)| format!("`{known}`")).collect::<Vec<_>>().join(", ");
+                let at = FieldPath::of("spec.priorityClassSource");
+                findings.error(at, format!("`{}` is not a choice", source.as_str().unwrap_or("this")), format!("the choices are {choices}"));
+            }
             if let (Some((_, group, kind)), Some(name)) = (row, name) {
                 put(object, "spec", "priorityClassRef", json!({"group": group, "kind": kind, "name": name}));
             }
@@ -142,7 +150,7 @@ fn upgrade(kind: Kind, object: &mut Value, findings: &Findings) {
 fn upgrade_checks(object: &mut Value, names: Value, findings: &Findings) {
     let Value::Array(names) = names else {
         if !names.is_null() {
-            findings.error(FieldPath::of("spec.admissionChecks"), "must be a list of names", "write a list here");
+            findings.unreadable(FieldPath::of("spec.admissionChecks"), "must be a list of names", "write a list here");
         }
         return;
     };

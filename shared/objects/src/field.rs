@@ -140,11 +140,30 @@ pub(crate) struct Findings {
     errors: RefCell<Vec<FieldError>>,
     warnings: RefCell<Vec<Warning>>,
     strict: Cell<bool>,
+    lenient: bool,
 }
 
 impl Findings {
-    /// Reports an error.
+    /// Findings of a reader that wants only to understand: what a schema or a rule refuses is let through, and only
+    /// what cannot be read at all is reported.
+    pub(crate) fn lenient() -> Self {
+        Self { lenient: true, ..Self::default() }
+    }
+
+    /// Whether rules are let be.
+    pub(crate) fn is_lenient(&self) -> bool {
+        self.lenient
+    }
+
+    /// Reports that a rule is broken.
     pub(crate) fn error(&self, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
+        if !self.lenient {
+            self.unreadable(field, message, remedy);
+        }
+    }
+
+    /// Reports something that no reader can make sense of.
+    pub(crate) fn unreadable(&self, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
         let mut errors = self.errors.borrow_mut();
         if errors.len() < MAX_ISSUES_PER_OBJECT {
             errors.push(FieldError::new(field, message, remedy));
@@ -206,6 +225,11 @@ impl<'p> Item<'p> {
         self.findings.error(self.path(), message, remedy);
     }
 
+    /// Reports that this value makes no sense, to a lenient reader too.
+    pub(crate) fn unreadable(&self, message: impl Into<String>, remedy: impl Into<String>) {
+        self.findings.unreadable(self.path(), message, remedy);
+    }
+
     /// The raw value.
     pub(crate) fn value(&self) -> &'p Value {
         self.value
@@ -227,7 +251,7 @@ impl<'p> Item<'p> {
             Value::Bool(flag) => format!("the boolean `{flag}`"),
             other => type_name(other).to_owned(),
         };
-        self.error(format!("must be {wanted}, not {shown}"), remedy);
+        self.unreadable(format!("must be {wanted}, not {shown}"), remedy);
     }
 
     /// A string.
@@ -265,10 +289,10 @@ impl<'p> Item<'p> {
         };
         if number < min {
             self.error(format!("`{number}` is too small"), format!("the least is {min}"));
-            None
+            self.findings.lenient.then_some(number)
         } else if number > max {
             self.error(format!("`{number}` is too large"), format!("the most is {max}"));
-            None
+            self.findings.lenient.then_some(number)
         } else {
             Some(number)
         }
@@ -301,16 +325,17 @@ impl<'p> Item<'p> {
         }
     }
 
-    /// A quantity of `resource` in base units, not negative.
+    /// A quantity of `resource` in base units, not negative. A lenient reader takes what is too large as the most there is.
     pub(crate) fn amount(&self, resource: &str) -> Option<i64> {
         match quantity::from_json(resource, self.value) {
             Ok(amount) if amount < 0 => {
                 self.error(format!("`{}` is negative", shown(self.value)), "write zero or more");
-                None
+                self.findings.lenient.then_some(amount)
             }
             Ok(amount) => Some(amount),
+            Err(quantity::Error::TooLarge(text)) if self.findings.lenient => Some(if text.starts_with('-') { i64::MIN } else { i64::MAX }),
             Err(error) => {
-                self.error(error.to_string(), error.remedy());
+                self.unreadable(error.to_string(), error.remedy());
                 None
             }
         }
@@ -319,6 +344,9 @@ impl<'p> Item<'p> {
     /// One of the words of a closed set.
     pub(crate) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;
+        if text.is_empty() && self.findings.lenient && words.iter().all(|(word, _)| !word.is_empty()) {
+            return None;
+        }
         let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if found.is_none() {
             let all = words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", ");
@@ -326,7 +354,7 @@ impl<'p> Item<'p> {
                 Some(near) => format!("did you mean `{near}`? the choices are {all}"),
                 None => format!("the choices are {all}"),
             };
-            self.error(format!("`{text}` is not a choice"), remedy);
+            self.unreadable(format!("`{text}` is not a choice"), remedy);
         }
         found
     }
@@ -401,6 +429,15 @@ impl<'p> Fields<'p> {
         item
     }
 
+    /// The field, without which even a lenient reader cannot say what is meant.
+    pub(crate) fn demand<'c>(&'c self, name: &'static str) -> Option<Item<'c>> {
+        let item = self.get(name);
+        if item.is_none() {
+            self.findings.unreadable(self.path().key(name), "is missing", format!("add `{name}`"));
+        }
+        item
+    }
+
     /// Fields that are known, and whose content is not looked at here.
     pub(crate) fn known(&self, names: &[&'static str]) {
         self.seen.borrow_mut().extend_from_slice(names);
@@ -450,7 +487,7 @@ impl<'p> Fields<'p> {
         let mut count = 0;
         self.each(name, |item| {
             count += 1;
-            if count <= max {
+            if count <= max || self.findings.lenient {
                 all.extend(read(item));
             }
         });
@@ -496,15 +533,15 @@ impl<'p> Fields<'p> {
 
     /// A mapping of resource names to quantities, in base units.
     pub(crate) fn amounts(&self, name: &'static str) -> Amounts {
+        self.fields(name).map(|amounts| amounts.each_amount(|resource| resource)).unwrap_or_default()
+    }
+
+    /// This mapping as resource names and quantities, each in the base unit of the resource that `unit` says.
+    pub(crate) fn each_amount(&self, unit: for<'u> fn(&'u str) -> &'u str) -> Amounts {
         let mut all = Amounts::new();
-        let Some(item) = self.get(name) else { return all };
-        let Value::Object(map) = item.value() else {
-            item.wrong("a mapping");
-            return all;
-        };
-        for (resource, value) in map {
-            let item = Item { findings: self.findings, step: Step::Key(&item.step, resource), value };
-            if let Some(amount) = item.amount(resource) {
+        for (resource, value) in self.map {
+            let item = Item { findings: self.findings, step: Step::Key(&self.step, resource), value };
+            if let Some(amount) = item.amount(unit(resource)) {
                 all.insert(resource.clone(), amount);
             }
         }

@@ -1,17 +1,14 @@
 //! From a Job to the gang that must start together, and what running it needs to know.
 //!
-//! Counting follows Kueue: one pod set `main` of min(parallelism, completions) pods. A pod's effective requests follow
-//! the Kubernetes scheduler: the larger of what all its containers ask for together and what any init container asks
-//! for while it runs, where restartable init containers (sidecars) stay and count with everything after them; plus the
-//! pod's overhead. A limit is also the request where no request is written. Requests for the whole pod, where they are
-//! written, replace the sum for those resources.
+//! Counting follows Kueue: one pod set `main` of min(parallelism, completions) pods. What one pod asks for is counted in
+//! [`crate::pod`].
 
-use crate::field::{FieldError, FieldPath, Fields, Findings, Item};
+use crate::field::{FieldError, FieldPath, Fields, Findings};
 use crate::object::Object;
+use crate::pod;
 use crate::quantity;
 use crate::spec::Spec;
-use crate::spec::scheduling::{MAX_RULES, amounts, labels, requirement, toleration};
-use meridian_shared::gang::{Amounts, Gang, PodSet, Requirement, Toleration, add_scaled};
+use meridian_shared::gang::{Gang, PodSet};
 use meridian_shared::ids::Region;
 use meridian_shared::time::Millis;
 use serde::{Deserialize, Serialize};
@@ -32,8 +29,6 @@ pub const POD_SET: &str = "main";
 
 /// Most pods of a gang: more than the largest cluster has nodes, and every sum stays far from overflow.
 const MAX_PODS: i64 = 100_000;
-/// Most containers of a pod that are read.
-const MAX_CONTAINERS: usize = 100;
 /// Most regions that a job may name.
 const MAX_REGIONS: usize = 100;
 /// Retries of a Job that states none, as in Kubernetes.
@@ -200,219 +195,35 @@ fn seconds_in(room: &str, key: &str, all: &BTreeMap<String, String>, findings: &
 }
 
 fn read_pod(pod: Fields<'_>, job: &mut JobWorkload) {
-    pod.known(KNOWN_POD_FIELDS);
-    let containers = pod.list("containers", MAX_CONTAINERS, |item| read_container(&item));
-    if containers.is_empty() && !pod.findings().has_errors() {
-        pod.error("containers", "is missing", "list at least one container");
-    }
-    let init = pod.list("initContainers", MAX_CONTAINERS, |item| read_container(&item));
-    let mut names = BTreeSet::new();
-    for container in init.iter().chain(&containers).filter(|container| !names.insert(container.name.as_str())) {
-        pod.error("containers", format!("the name `{}` is there twice", container.name), "give every container a name of its own");
-    }
-    let whole_pod = pod.fields("resources").map(read_resources);
-    let overhead = amounts(&pod, "overhead");
-
+    let template = pod::read_spec(&pod);
     job.restarts_in_place = pod.get("restartPolicy").and_then(|item| item.word(&[("Never", false), ("OnFailure", true)])).unwrap_or(false);
     if pod.get("restartPolicy").is_none() {
         pod.warn("restartPolicy", "is missing and read as `Never`", "write `restartPolicy: Never`; Kubernetes refuses a Job without");
     }
     job.grace_period = seconds(&pod, "terminationGracePeriodSeconds", 0);
-    job.pod_priority_class = pod.text("priorityClassName").filter(|class| !class.is_empty()).map(str::to_owned);
-    job.containers = u32::try_from(containers.len()).unwrap_or(u32::MAX);
-    job.has_command = !containers.is_empty() && containers.iter().all(|container| container.has_command);
+    job.pod_priority_class = template.priority_class.clone();
+    job.containers = u32::try_from(template.containers.len()).unwrap_or(u32::MAX);
+    job.has_command = !template.containers.is_empty() && template.containers.iter().all(|container| container.has_command);
 
     let count = job.completions.map_or(job.parallelism, |completions| completions.min(job.parallelism));
-    job.gang.pod_sets = vec![PodSet {
-        name: POD_SET.to_owned(),
-        count,
-        per_pod: effective_requests(&containers, &init, whole_pod.as_ref(), &overhead),
-        node_selector: labels(&pod, "nodeSelector"),
-        affinity: read_affinity(&pod),
-        tolerations: pod.list("tolerations", MAX_RULES, |item: Item<'_>| -> Option<Toleration> { toleration(&item) }),
-    }];
-    for (resource, amount) in &job.gang.pod_sets[0].per_pod {
+    let mut per_pod = template.requests();
+    // nothing of a resource is the same as not naming it, and must not ask a queue to cover it
+    per_pod.retain(|_, amount| *amount > 0);
+    for (resource, amount) in &per_pod {
         if amount.checked_mul(i64::from(count)).is_none() {
             let each = quantity::format(resource, *amount);
             pod.error("containers", format!("{count} pods of `{each}` `{resource}` are too much to count"), "ask for less");
         }
     }
+    job.gang.pod_sets = vec![PodSet {
+        name: POD_SET.to_owned(),
+        count,
+        per_pod,
+        node_selector: template.node_selector,
+        affinity: template.affinity,
+        tolerations: template.tolerations,
+    }];
     pod.finish();
-}
-
-/// Pod fields that the cluster's runner gives meaning to, and that nothing here looks at.
-const KNOWN_POD_FIELDS: &[&str] = &[
-    "activeDeadlineSeconds",
-    "automountServiceAccountToken",
-    "dnsConfig",
-    "dnsPolicy",
-    "enableServiceLinks",
-    "ephemeralContainers",
-    "hostAliases",
-    "hostIPC",
-    "hostNetwork",
-    "hostPID",
-    "hostUsers",
-    "hostname",
-    "hostnameOverride",
-    "imagePullSecrets",
-    "nodeName",
-    "os",
-    "preemptionPolicy",
-    "priority",
-    "readinessGates",
-    "resourceClaims",
-    "runtimeClassName",
-    "schedulerName",
-    "schedulingGates",
-    "securityContext",
-    "serviceAccount",
-    "serviceAccountName",
-    "setHostnameAsFQDN",
-    "shareProcessNamespace",
-    "subdomain",
-    "topologySpreadConstraints",
-    "volumes",
-];
-
-/// Container fields of the same sort.
-const KNOWN_CONTAINER_FIELDS: &[&str] = &[
-    "args",
-    "env",
-    "envFrom",
-    "image",
-    "imagePullPolicy",
-    "lifecycle",
-    "livenessProbe",
-    "ports",
-    "readinessProbe",
-    "resizePolicy",
-    "restartPolicyRules",
-    "securityContext",
-    "startupProbe",
-    "stdin",
-    "stdinOnce",
-    "terminationMessagePath",
-    "terminationMessagePolicy",
-    "tty",
-    "volumeDevices",
-    "volumeMounts",
-    "workingDir",
-];
-
-struct Container {
-    name: String,
-    requests: Amounts,
-    has_command: bool,
-    /// An init container that goes on running (`restartPolicy: Always`).
-    sidecar: bool,
-}
-
-fn read_container(item: &Item<'_>) -> Option<Container> {
-    let fields = item.fields()?;
-    fields.known(KNOWN_CONTAINER_FIELDS);
-    let name = fields.require_text("name").unwrap_or_default().to_owned();
-    let requests = fields.fields("resources").map(read_resources).unwrap_or_default();
-    let command = fields.list("command", usize::MAX, |item| item.text().map(|_| ()));
-    let words = [("Always", true), ("Never", false), ("OnFailure", false)];
-    let sidecar = fields.get("restartPolicy").and_then(|item| item.word(&words)).unwrap_or(false);
-    fields.finish();
-    Some(Container { name, requests, has_command: !command.is_empty(), sidecar })
-}
-
-/// Requests, with limits where no request is written.
-fn read_resources(resources: Fields<'_>) -> Amounts {
-    resources.known(&["claims"]);
-    let limits = amounts(&resources, "limits");
-    let mut requests = amounts(&resources, "requests");
-    for (resource, request) in &requests {
-        let Some(limit) = limits.get(resource) else { continue };
-        // devices and huge pages cannot be overcommitted, so Kubernetes wants both alike
-        let alike = resource.starts_with("hugepages-") || resource.contains('/');
-        let at = || resources.path().key("requests").key(resource);
-        if alike && request != limit {
-            resources.findings().error(at(), format!("must equal the limit of `{resource}`"), "write the same amount in both places");
-        } else if request > limit {
-            let most = quantity::format(resource, *limit);
-            resources.findings().error(at(), format!("is more than the limit of `{resource}`"), format!("write at most `{most}`"));
-        }
-    }
-    for (resource, limit) in limits {
-        requests.entry(resource).or_insert(limit);
-    }
-    resources.finish();
-    requests
-}
-
-fn effective_requests(containers: &[Container], init: &[Container], whole_pod: Option<&Amounts>, overhead: &Amounts) -> Amounts {
-    let mut sidecars = Amounts::new();
-    let mut while_starting = Amounts::new();
-    for container in init {
-        let mut now = sidecars.clone();
-        add_scaled(&mut now, &container.requests, 1);
-        for (resource, amount) in &now {
-            let most = while_starting.entry(resource.clone()).or_insert(0);
-            *most = (*most).max(*amount);
-        }
-        if container.sidecar {
-            sidecars = now;
-        }
-    }
-    let mut total = sidecars;
-    for container in containers {
-        add_scaled(&mut total, &container.requests, 1);
-    }
-    for (resource, amount) in while_starting {
-        let most = total.entry(resource).or_insert(0);
-        *most = (*most).max(amount);
-    }
-    if let Some(whole_pod) = whole_pod {
-        total.extend(whole_pod.iter().map(|(resource, amount)| (resource.clone(), *amount)));
-    }
-    add_scaled(&mut total, overhead, 1);
-    // nothing of a resource is the same as not naming it, and must not ask a queue to cover it
-    total.retain(|_, amount| *amount > 0);
-    total
-}
-
-/// The required terms of the pod's node affinity.
-fn read_affinity(pod: &Fields<'_>) -> Vec<Vec<Requirement>> {
-    let Some(affinity) = pod.fields("affinity") else { return Vec::new() };
-    affinity.known(&["podAffinity", "podAntiAffinity"]);
-    let terms = affinity.fields("nodeAffinity").map(|node| {
-        node.known(&["preferredDuringSchedulingIgnoredDuringExecution"]);
-        let terms = node.fields("requiredDuringSchedulingIgnoredDuringExecution").map(|required| {
-            let terms = required.list("nodeSelectorTerms", MAX_RULES, |item| {
-                let term = item.fields()?;
-                let mut requirements = term.list("matchExpressions", MAX_RULES, |item| requirement(&item, true));
-                // names of nodes are a label to whoever packs: every Kubernetes node carries its own
-                for mut field in term.list("matchFields", MAX_RULES, |item| requirement(&item, true)) {
-                    if field.key != "metadata.name" {
-                        item.error(format!("`{}` cannot be matched", field.key), "`metadata.name` is the only field");
-                    }
-                    "kubernetes.io/hostname".clone_into(&mut field.key);
-                    requirements.push(field);
-                }
-                term.finish();
-                Some(requirements)
-            });
-            if terms.is_empty() && !required.findings().has_errors() {
-                required.error("nodeSelectorTerms", "is missing", "list at least one term");
-            }
-            required.finish();
-            // Kubernetes: a term without requirements matches nothing, so it adds nothing to the alternatives
-            let written = terms.len();
-            let terms: Vec<_> = terms.into_iter().filter(|term| !term.is_empty()).collect();
-            if terms.is_empty() && written > 0 {
-                node.error("requiredDuringSchedulingIgnoredDuringExecution", "matches no node", "give a term at least one requirement");
-            }
-            terms
-        });
-        node.finish();
-        terms.unwrap_or_default()
-    });
-    affinity.finish();
-    terms.unwrap_or_default()
 }
 
 #[cfg(test)]

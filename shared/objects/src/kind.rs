@@ -50,6 +50,12 @@ pub enum Kind {
     ResidencyPolicy,
     /// How workloads are dispatched.
     DispatchPolicy,
+    /// Levels of nearness that nodes have by their labels.
+    Topology,
+    /// Bounds and defaults for the pods of a namespace.
+    LimitRange,
+    /// How pods are run, and what that costs.
+    RuntimeClass,
 }
 
 /// One line of the table.
@@ -69,10 +75,13 @@ const V1ALPHA1: &[&str] = &["v1alpha1"];
 
 impl Kind {
     /// Every kind, in the order in which a file set is best applied: what others refer to comes first.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::Namespace,
         Self::PriorityClass,
+        Self::RuntimeClass,
+        Self::LimitRange,
         Self::WorkloadPriorityClass,
+        Self::Topology,
         Self::ResourceFlavor,
         Self::Cluster,
         Self::MultiKueueCluster,
@@ -116,6 +125,9 @@ impl Kind {
             Self::PriorityClass => row!("PriorityClass", "scheduling.k8s.io", V1, "priorityclasses", "priorityclass", &["pc"], false),
             Self::Cluster => row!("Cluster", MERIDIAN_GROUP, V1ALPHA1, "clusters", "cluster", &["cl"], false),
             Self::ResidencyPolicy => row!("ResidencyPolicy", MERIDIAN_GROUP, V1ALPHA1, "residencypolicies", "residencypolicy", &["rp"], false),
+            Self::Topology => row!("Topology", KUEUE_GROUP, KUEUE_VERSIONS, "topologies", "topology", &["topo"], false),
+            Self::LimitRange => row!("LimitRange", "", V1, "limitranges", "limitrange", &["limits"], true),
+            Self::RuntimeClass => row!("RuntimeClass", "node.k8s.io", V1, "runtimeclasses", "runtimeclass", &[], false),
             Self::DispatchPolicy => row!("DispatchPolicy", MERIDIAN_GROUP, V1ALPHA1, "dispatchpolicies", "dispatchpolicy", &["dp"], false),
         }
     }
@@ -208,6 +220,9 @@ impl Kind {
     /// What is wrong with an `apiVersion` and `kind` that [`Kind::from_gvk`] does not know: the message and the remedy.
     pub(crate) fn unknown(api_version: &str, kind: &str) -> (bool, String, String) {
         let (group, version) = split_api_version(api_version);
+        if let ("v1", "Node" | "Pod") = (api_version, kind) {
+            return (false, format!("a `{kind}` is not applied"), "leave it out; `meridian plan -f FILE` reads it".to_owned());
+        }
         let by_name = Self::ALL.into_iter().find(|known| known.name() == kind);
         if let Some(known) = by_name {
             let versions = known.versions().iter().map(|version| format!("`{}`", known.api_version(version))).collect::<Vec<_>>().join(" or ");
@@ -270,6 +285,7 @@ mod tests {
         check("kueue.x-k8s.io/v1", "ClusterQueue", "`ClusterQueue` has no version `v1`; write apiVersion `kueue.x-k8s.io/v1beta2` or `kueue.x-k8s.io/v1beta1`");
         check("v1", "Job", "`v1` has no kind `Job`; write apiVersion `batch/v1`");
         check("batch/v1", "Jobb", "did you mean `Job`?");
+        check("v1", "Node", "a `Node` is not applied; leave it out; `meridian plan -f FILE` reads it");
         check("apps/v1", "Deployment", "the kinds are Namespace,");
     }
 }

@@ -1,8 +1,9 @@
 //! The objects that people write, read and watch: Kubernetes-shaped manifests turned into typed specs, and back.
 //!
 //! This crate owns the table of kinds ([`Kind`]), the reading of untidy files ([`mod@parse`]), quantities, the two served
-//! versions of Kueue's objects, field validation, and the derivation of a gang from a Job ([`job`]). It must not know a
-//! file system, a clock, a network, the engine, or which objects exist: text and values come in, objects and problems go
+//! versions of Kueue's objects, field validation, the derivation of a gang from a Job ([`job`]), what pods ask for
+//! ([`pod`], [`requests`]), and everything else that a decision on queues looks at ([`plan`]). It must not know a file
+//! system, a clock, a network, the engine, or which objects exist: text and values come in, objects and problems go
 //! out. Whether a named queue exists is the engine's question.
 //!
 //! Invariants:
@@ -22,7 +23,10 @@ pub mod kind;
 mod names;
 pub mod object;
 pub mod parse;
+pub mod plan;
+pub mod pod;
 pub mod quantity;
+pub mod requests;
 pub mod spec;
 mod suggest;
 mod text;
@@ -33,5 +37,8 @@ pub use job::{JobWorkload, job_to_workload};
 pub use kind::Kind;
 pub use object::Object;
 pub use parse::{Located, Parsed, Place, Problem, parse, parse_set};
+pub use plan::{ParsedForPlan, PlanObject, PlannedObject, plan_set};
+pub use pod::PodTemplate;
+pub use requests::{Transformation, effective_requests, limit_range_violations, limit_violations, transform, without_prefixes};
 pub use spec::Spec;
 pub use validate::{not_honoured, not_honoured_by_cluster};

@@ -43,8 +43,12 @@ pub struct Object {
 impl Object {
     /// Reads an object of any served version.
     pub fn from_value(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
+        Self::read_with(written, Findings::default())
+    }
+
+    /// Reads an object of any served version, as strictly as `findings` say.
+    pub(crate) fn read_with(written: Value, findings: Findings) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
         let (kind, version) = identify(&written).map_err(|error| vec![error])?;
-        let findings = Findings::default();
         let plain_checks = conversion::has_plain_checks(&written);
         let read = read(kind, version, written, &findings);
         let (mut errors, mut warnings) = findings.into_parts();

@@ -6,13 +6,14 @@
 //!
 //! Bounds: [`MAX_FILE_BYTES`], [`MAX_SET_BYTES`], [`MAX_PROBLEMS`], and those of the readers beneath.
 
-use crate::field::FieldPath;
+use crate::field::{FieldError, FieldPath, Warning};
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::spec::Spec;
 use crate::spec::multikueue::PROVISIONING_CONTROLLER;
 use crate::text::node::{At, Broken, Content, MAX_DOCUMENTS, Node};
 use crate::text::{json, yaml};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -80,14 +81,66 @@ pub struct Located<T> {
 }
 
 /// What a file or a set of files holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parsed {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsed<T = Object> {
     /// The objects without errors, in the order of the files, exact duplicates left out.
-    pub objects: Vec<Located<Object>>,
+    pub objects: Vec<Located<T>>,
     /// What a person should know.
     pub warnings: Vec<Problem>,
     /// Why nothing may be applied; empty when everything may.
     pub errors: Vec<Problem>,
+}
+
+impl<T> Default for Parsed<T> {
+    fn default() -> Self {
+        Self { objects: Vec::new(), warnings: Vec::new(), errors: Vec::new() }
+    }
+}
+
+/// What a document of a file is read into.
+pub(crate) trait Document: Sized {
+    /// Reads it, with paths as the writer knows them.
+    fn read(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>>;
+    /// Kind, namespace and name; the name is empty while it is still to be made.
+    fn identity(&self) -> (&'static str, Option<String>, String);
+    /// For people.
+    fn title(&self) -> String;
+    /// Whether two of one identity are one.
+    fn same(&self, other: &Self) -> bool;
+    /// The ordinary object that it is, if it is one.
+    fn object(&self) -> Option<&Object>;
+}
+
+impl Document for Object {
+    fn read(written: Value) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
+        Self::from_value(written)
+    }
+
+    fn identity(&self) -> (&'static str, Option<String>, String) {
+        (self.kind.name(), self.namespace_or_default().map(str::to_owned), self.name.clone())
+    }
+
+    fn title(&self) -> String {
+        self.title()
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        if self.stored == other.stored {
+            return true;
+        }
+        // a written default namespace is as good as none
+        let (mut a, mut b) = (self.clone(), other.clone());
+        for object in [&mut a, &mut b] {
+            if let Some(namespace) = object.namespace_or_default().map(str::to_owned) {
+                object.set_namespace(&namespace);
+            }
+        }
+        a.stored == b.stored
+    }
+
+    fn object(&self) -> Option<&Object> {
+        Some(self)
+    }
 }
 
 /// Reads one file.
@@ -97,6 +150,11 @@ pub fn parse(source_name: &str, text: &str) -> Parsed {
 
 /// Reads several files that are applied together.
 pub fn parse_set(files: &[(&str, &str)]) -> Parsed {
+    read_set(files)
+}
+
+/// Reads several files that belong together, into whatever a document may be.
+pub(crate) fn read_set<T: Document>(files: &[(&str, &str)]) -> Parsed<T> {
     let mut reader = Reader::default();
     let total: usize = files.iter().map(|(_, text)| text.len()).sum();
     if total > MAX_SET_BYTES {
@@ -116,12 +174,17 @@ fn whole(name: &str) -> Place {
     Place { file: Arc::from(name), line: 0, column: 0 }
 }
 
-#[derive(Default)]
-struct Reader {
-    parsed: Parsed,
+struct Reader<T> {
+    parsed: Parsed<T>,
 }
 
-impl Reader {
+impl<T> Default for Reader<T> {
+    fn default() -> Self {
+        Self { parsed: Parsed::default() }
+    }
+}
+
+impl<T: Document> Reader<T> {
     fn error(&mut self, place: Place, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
         if self.parsed.errors.len() < MAX_PROBLEMS {
             self.parsed.errors.push(Problem { place, field, message: message.into(), remedy: remedy.into() });
@@ -198,7 +261,7 @@ impl Reader {
             let At { line, column } = node.find(field);
             Place { file: place.file.clone(), line, column }
         };
-        match Object::from_value(value) {
+        match T::read(value) {
             Ok((object, warnings)) => {
                 for warning in warnings {
                     self.warn(at(&warning.field), warning.field, warning.message, warning.remedy);
@@ -217,24 +280,24 @@ impl Reader {
     fn find_twins(&mut self) {
         let objects = std::mem::take(&mut self.parsed.objects);
         let worker_file = worker_file(&objects);
-        let mut first: BTreeMap<(Kind, Option<String>, String), usize> = BTreeMap::new();
-        let mut kept: Vec<Located<Object>> = Vec::with_capacity(objects.len());
+        let mut first: BTreeMap<(&str, Option<String>, String), usize> = BTreeMap::new();
+        let mut kept: Vec<Located<T>> = Vec::with_capacity(objects.len());
         for located in objects {
             let object = &located.value;
             // an object whose name is still to be made is a new one every time
-            let identity = (object.kind, object.namespace_or_default().map(str::to_owned), object.name.clone());
-            let Some(&twin) = first.get(&identity).filter(|_| !object.name.is_empty()) else {
+            let identity = object.identity();
+            let Some(&twin) = first.get(&identity).filter(|_| !identity.2.is_empty()) else {
                 first.insert(identity, kept.len());
                 kept.push(located);
                 continue;
             };
             let twin = &kept[twin];
             let (title, there) = (object.title(), twin.place.clone());
-            if same(&twin.value, object) {
+            if twin.value.same(object) {
                 let message = format!("`{title}` is the same as at {there}, and read once");
                 self.warn(located.place, FieldPath::default(), message, "remove one of them");
             } else {
-                let remedy = twin_remedy(object.kind, &located.place, &there, worker_file.as_ref());
+                let remedy = twin_remedy(object.object().map(|object| object.kind), &located.place, &there, worker_file.as_ref());
                 self.error(located.place, FieldPath::default(), format!("`{title}` is also at {there}, with other content"), remedy);
             }
         }
@@ -242,37 +305,23 @@ impl Reader {
     }
 }
 
-/// Whether two objects of one identity are one: a written default namespace is as good as none.
-fn same(a: &Object, b: &Object) -> bool {
-    if a.stored == b.stored {
-        return true;
-    }
-    let (mut a, mut b) = (a.clone(), b.clone());
-    for object in [&mut a, &mut b] {
-        if let Some(namespace) = object.namespace_or_default().map(str::to_owned) {
-            object.set_namespace(&namespace);
-        }
-    }
-    a.stored == b.stored
-}
-
 /// The file that looks like a worker cluster's own: it says how a provider is asked.
-fn worker_file(objects: &[Located<Object>]) -> Option<Arc<str>> {
+fn worker_file<T: Document>(objects: &[Located<T>]) -> Option<Arc<str>> {
     let is_workers = |object: &Object| match &object.spec {
         Spec::ProvisioningRequestConfig(_) => true,
         Spec::AdmissionCheck(check) => check.controller_name == PROVISIONING_CONTROLLER,
         _ => false,
     };
-    objects.iter().find(|located| is_workers(&located.value)).map(|located| located.place.file.clone())
+    objects.iter().find(|located| located.value.object().is_some_and(is_workers)).map(|located| located.place.file.clone())
 }
 
-fn twin_remedy(kind: Kind, here: &Place, there: &Place, worker_file: Option<&Arc<str>>) -> String {
+fn twin_remedy(kind: Option<Kind>, here: &Place, there: &Place, worker_file: Option<&Arc<str>>) -> String {
     match kind {
-        Kind::ClusterQueue | Kind::ResourceFlavor | Kind::LocalQueue if here.file != there.file => {
+        Some(Kind::ClusterQueue | Kind::ResourceFlavor | Kind::LocalQueue) if here.file != there.file => {
             let file = worker_file.filter(|file| **file == here.file || **file == there.file).unwrap_or(&here.file);
             format!("a worker cluster's file has the manager's names and other numbers: apply the worker's file with `apply --cluster NAME -f {file}`")
         }
-        Kind::ClusterQueue | Kind::ResourceFlavor | Kind::LocalQueue => {
+        Some(Kind::ClusterQueue | Kind::ResourceFlavor | Kind::LocalQueue) => {
             "keep one of them; if one is a worker cluster's, put it into a file of its own and apply that with `apply --cluster NAME -f FILE`".to_owned()
         }
         _ => "keep one of them, or give one another name".to_owned(),

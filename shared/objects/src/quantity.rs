@@ -4,8 +4,16 @@
 //! and one (a byte, a device, a pod) for everything else. Fractions of a base unit are rounded away from zero, as
 //! Kubernetes does, so that a request is never taken for less than it is. No float is used.
 
+mod decimal;
+
 use serde_json::Value;
 
+pub use self::decimal::Decimal;
+
+/// Decimal places of a thousandth.
+const MILLI: i32 = 3;
+/// Decimal places of a billionth, the finest that Kubernetes counts.
+const NANO: i32 = 9;
 /// Most digits of a quantity once needless zeros are gone: more than any amount of any resource, and they fit an `i128`.
 const MAX_DIGITS: usize = 30;
 /// Longest quantity text that is looked at, in bytes.
@@ -52,50 +60,80 @@ enum Factor {
     Two(u32),
 }
 
+/// A quantity taken apart: `mantissa` times ten to `power`.
+struct Parts {
+    negative: bool,
+    mantissa: i128,
+    power: i32,
+}
+
+impl Parts {
+    fn of(text: &str) -> Result<Self, Error> {
+        let malformed = || Error::Malformed(text.chars().take(MAX_TEXT_BYTES).collect());
+        if text.len() > MAX_TEXT_BYTES || !text.is_ascii() {
+            return Err(malformed());
+        }
+        let (negative, unsigned) = match text.as_bytes().first() {
+            Some(b'-') => (true, &text[1..]),
+            Some(b'+') => (false, &text[1..]),
+            _ => (false, text),
+        };
+        let number_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+        let (number, suffix) = unsigned.split_at(number_end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return Err(malformed());
+        }
+        let factor = factor(suffix).ok_or_else(|| Error::Suffix(text.to_owned(), suffix.to_owned()))?;
+
+        let fraction = fraction.trim_end_matches('0');
+        let digits = format!("{whole}{fraction}");
+        let digits = digits.trim_start_matches('0');
+        if digits.len() > MAX_DIGITS {
+            return Err(Error::TooManyDigits(text.to_owned()));
+        }
+        let mantissa = digits.bytes().fold(0_i128, |value, digit| value * 10 + i128::from(digit - b'0'));
+        let decimals = i32::try_from(fraction.len()).map_err(|_| malformed())?;
+        match factor {
+            Factor::Ten(power) => Ok(Self { negative, mantissa, power: power - decimals }),
+            Factor::Two(power) => {
+                let mantissa = mantissa.checked_mul(1_i128 << power).ok_or_else(|| Error::TooLarge(text.to_owned()))?;
+                Ok(Self { negative, mantissa, power: -decimals })
+            }
+        }
+    }
+
+    /// In units of ten to minus `decimals`, rounded away from zero; `None` when that does not fit.
+    fn scaled(&self, decimals: i32) -> Option<i128> {
+        scale(self.mantissa, self.power + decimals).map(|amount| if self.negative { -amount } else { amount })
+    }
+}
+
 /// The amount in base units of `resource`.
 pub fn parse(resource: &str, text: &str) -> Result<i64, Error> {
-    let malformed = || Error::Malformed(text.chars().take(MAX_TEXT_BYTES).collect());
-    if text.len() > MAX_TEXT_BYTES || !text.is_ascii() {
-        return Err(malformed());
-    }
-    let (negative, unsigned) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
-    };
-    let number_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-    let (number, suffix) = unsigned.split_at(number_end);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
-        return Err(malformed());
-    }
-    let factor = factor(suffix).ok_or_else(|| Error::Suffix(text.to_owned(), suffix.to_owned()))?;
+    let parts = Parts::of(text)?;
+    let amount = parts.scaled(if is_milli(resource) { MILLI } else { 0 });
+    // the least number has no positive twin, and no amount needs it
+    amount.and_then(|amount| i64::try_from(amount).ok()).filter(|amount| *amount != i64::MIN).ok_or_else(|| Error::TooLarge(text.to_owned()))
+}
 
-    let fraction = fraction.trim_end_matches('0');
-    let digits = format!("{whole}{fraction}");
-    let digits = digits.trim_start_matches('0');
-    if digits.len() > MAX_DIGITS {
-        return Err(Error::TooManyDigits(text.to_owned()));
+/// A JSON string or number in billionths.
+pub(crate) fn nano_from_json(value: &Value) -> Result<i128, Error> {
+    let text = text_of(value)?;
+    Parts::of(&text)?.scaled(NANO).ok_or(Error::TooLarge(text))
+}
+
+fn text_of(value: &Value) -> Result<String, Error> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Number(number) => Ok(number.to_string()),
+        other => Err(Error::WrongType(crate::field::type_name(other))),
     }
-    let mantissa = digits.bytes().fold(0_i128, |value, digit| value * 10 + i128::from(digit - b'0'));
-    let decimals = i32::try_from(fraction.len()).map_err(|_| malformed())?;
-    let milli = if is_milli(resource) { 3 } else { 0 };
-    let (mantissa, power) = match factor {
-        Factor::Ten(power) => (Some(mantissa), power - decimals + milli),
-        Factor::Two(power) => (mantissa.checked_mul(1_i128 << power), milli - decimals),
-    };
-    let amount = mantissa.and_then(|mantissa| scale(mantissa, power)).and_then(|amount| i64::try_from(amount).ok());
-    let amount = amount.ok_or_else(|| Error::TooLarge(text.to_owned()))?;
-    Ok(if negative { -amount } else { amount })
 }
 
 /// The amount in base units of a JSON string or number.
 pub fn from_json(resource: &str, value: &Value) -> Result<i64, Error> {
-    match value {
-        Value::String(text) => parse(resource, text),
-        Value::Number(number) => parse(resource, &number.to_string()),
-        other => Err(Error::WrongType(crate::field::type_name(other))),
-    }
+    parse(resource, &text_of(value)?)
 }
 
 /// The shortest usual way to write `amount` base units of `resource`; reading it back gives `amount`.

@@ -5,9 +5,13 @@
 
 pub mod core;
 pub mod kueue;
+pub mod limits;
+pub mod meta;
 pub mod multikueue;
+pub mod node;
 pub mod policy;
 pub(crate) mod scheduling;
+pub mod workload;
 
 use crate::field::Fields;
 use crate::job::{self, JobWorkload};
@@ -16,15 +20,24 @@ use std::collections::BTreeMap;
 
 pub use self::core::{NamespaceSpec, PriorityClassSpec};
 pub use self::kueue::{
-    BorrowWithinCohort, CheckRule, ClusterQueueSpec, CohortSpec, FairSharing, FlavorFungibility, FlavorQuotas, Fungibility, LocalQueueSpec, Preemption,
-    PreemptionPolicy, QueueingStrategy, Quota, ResourceFlavorSpec, ResourceGroup, StopPolicy, WorkloadPriorityClassSpec,
+    BorrowWithinCohort, CheckRule, ClusterQueueSpec, CohortSpec, ConcurrentAdmission, FairSharing, FlavorFungibility, FlavorQuotas, Fungibility,
+    LocalQueueSpec, Migration, Preemption, PreemptionPolicy, QueueingStrategy, Quota, ResourceFlavorSpec, ResourceGroup, StopPolicy, TopologySpec,
+    WorkloadPriorityClassSpec,
 };
+pub use self::limits::{Limit, LimitRangeSpec, LimitType, RuntimeClassSpec};
 pub use self::multikueue::{
     AdmissionCheckSpec, ClusterSource, LocationType, MultiKueueClusterSpec, MultiKueueConfigSpec, Parameters, ProvisioningRequestConfigSpec, RetryStrategy,
 };
+pub use self::node::{NodeObject, PodObject, PodPhase};
 pub use self::policy::{
     Applies, CapacityClass, ClusterLossMode, ClusterSpec, DispatchMode, DispatchPolicySpec, OnChange, OnClusterLoss, Places, Preference, Provider,
     ProviderKind, Provisionable, QuotaWhileWaiting, Refusal, ResidencyPolicySpec, Staged, Supervision,
+};
+
+pub use self::meta::{Meta, Owner};
+pub use self::workload::{
+    Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction, GateState, PodSetAssignment, PodSetRequest,
+    PodSetUpdate, PriorityClassRef, ReclaimablePods, RequeueState, SliceLayer, TopologyRequest, WorkloadObject, WorkloadPodSet, WorkloadSpec, WorkloadStatus,
 };
 
 /// The typed content of an object, one variant per kind that a file may hold.
@@ -60,6 +73,12 @@ pub enum Spec {
     ResidencyPolicy(Box<ResidencyPolicySpec>),
     /// See [`DispatchPolicySpec`].
     DispatchPolicy(Box<DispatchPolicySpec>),
+    /// See [`TopologySpec`].
+    Topology(TopologySpec),
+    /// See [`LimitRangeSpec`].
+    LimitRange(LimitRangeSpec),
+    /// See [`RuntimeClassSpec`].
+    RuntimeClass(RuntimeClassSpec),
 }
 
 impl Spec {
@@ -81,6 +100,9 @@ impl Spec {
             Self::Cluster(_) => Kind::Cluster,
             Self::ResidencyPolicy(_) => Kind::ResidencyPolicy,
             Self::DispatchPolicy(_) => Kind::DispatchPolicy,
+            Self::Topology(_) => Kind::Topology,
+            Self::LimitRange(_) => Kind::LimitRange,
+            Self::RuntimeClass(_) => Kind::RuntimeClass,
         }
     }
 }
@@ -103,6 +125,9 @@ pub(crate) fn read(kind: Kind, root: &Fields<'_>, labels: &BTreeMap<String, Stri
         Kind::Cluster => Spec::Cluster(Box::new(policy::read_cluster(root))),
         Kind::ResidencyPolicy => Spec::ResidencyPolicy(Box::new(policy::read_residency(root))),
         Kind::DispatchPolicy => Spec::DispatchPolicy(Box::new(policy::read_dispatch(root))),
+        Kind::Topology => Spec::Topology(kueue::read_topology(root)),
+        Kind::LimitRange => Spec::LimitRange(limits::read_limit_range(root)),
+        Kind::RuntimeClass => Spec::RuntimeClass(limits::read_runtime_class(root)),
         Kind::Workload => return None,
     })
 }

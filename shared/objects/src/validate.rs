@@ -31,7 +31,10 @@ pub(crate) fn check(spec: &Spec, findings: &Findings) {
         | Spec::Namespace(_)
         | Spec::PriorityClass(_)
         | Spec::Cluster(_)
-        | Spec::DispatchPolicy(_) => {}
+        | Spec::DispatchPolicy(_)
+        | Spec::Topology(_)
+        | Spec::LimitRange(_)
+        | Spec::RuntimeClass(_) => {}
     }
 }
 
@@ -154,6 +157,9 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
             all.when(policy.quota_while_waiting != QuotaWhileWaiting::Keep, "spec.quotaWhileWaiting", "quota is kept while a provider is waited for");
         }
         Spec::Job(_) => ignored_in_job(object, &mut all),
+        Spec::Topology(_) => all.add("spec", NO_TOPOLOGY, ""),
+        Spec::LimitRange(_) => all.add("spec.limits", "pods ask for what they say themselves; a namespace adds and forbids nothing yet", ""),
+        Spec::RuntimeClass(class) => all.when(!class.overhead.is_empty(), "overhead", "what a runtime class costs is not counted yet"),
         Spec::MultiKueueCluster(_) | Spec::WorkloadPriorityClass(_) | Spec::Namespace(_) | Spec::Cluster(_) | Spec::ResidencyPolicy(_) => {}
     }
     all.warnings
@@ -188,7 +194,10 @@ pub fn not_honoured_by_cluster(object: &Object) -> Vec<Warning> {
         | Kind::PriorityClass
         | Kind::Cluster
         | Kind::ResidencyPolicy
-        | Kind::DispatchPolicy => all.add("kind", "this kind means nothing to a worker cluster", "apply it without `--cluster`"),
+        | Kind::DispatchPolicy
+        | Kind::Topology
+        | Kind::LimitRange
+        | Kind::RuntimeClass => all.add("kind", "this kind means nothing to a worker cluster", "apply it without `--cluster`"),
     }
     all.warnings
 }
@@ -226,7 +235,7 @@ fn ignored_in_queue(queue: &ClusterQueueSpec, all: &mut Ignored) {
         let at = FieldPath::of("spec.admissionChecksStrategy.admissionChecks").index(index).key("onFlavors");
         all.at(at, &format!("the check `{}` is asked for every flavor", rule.name), "");
     }
-    all.when(queue.concurrent_admission, "spec.concurrentAdmissionPolicy", "flavors are not tried at the same time");
+    all.when(queue.concurrent_admission.is_some(), "spec.concurrentAdmissionPolicy", "flavors are not tried at the same time");
     all.when(!queue.exclude_resource_prefixes.is_empty(), "spec.excludeResourcePrefixes", "every resource is counted");
 }
 
@@ -234,7 +243,7 @@ fn ignored_in_queue(queue: &ClusterQueueSpec, all: &mut Ignored) {
 fn ignored_sharing(queue: &ClusterQueueSpec, all: &mut Ignored) {
     all.when(queue.cohort.is_some(), "spec.cohortName", NO_COHORTS);
     ignored_limits(&queue.resource_groups, all);
-    let Preemption { reclaim_within_cohort, borrow_within_cohort, within_cluster_queue } = &queue.preemption;
+    let Preemption { reclaim_within_cohort, borrow_within_cohort, within_cluster_queue, reclaim_is_unset: _ } = &queue.preemption;
     all.when(*reclaim_within_cohort != PreemptionPolicy::Never, "spec.preemption.reclaimWithinCohort", NO_PREEMPTION);
     all.when(borrow_within_cohort.policy != PreemptionPolicy::Never, "spec.preemption.borrowWithinCohort.policy", NO_PREEMPTION);
     all.when(*within_cluster_queue != PreemptionPolicy::Never, "spec.preemption.withinClusterQueue", NO_PREEMPTION);

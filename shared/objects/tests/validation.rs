@@ -1,6 +1,6 @@
 //! Every kind's rules, each with a spec that breaks exactly that rule and the message that a person gets.
 
-use meridian_objects::spec::{CapacityClass, ClusterLossMode, DispatchMode, ProviderKind, QuotaWhileWaiting, Supervision};
+use meridian_objects::spec::{CapacityClass, ClusterLossMode, DispatchMode, Migration, ProviderKind, QuotaWhileWaiting, Supervision};
 use meridian_objects::{Kind, Object, Spec, not_honoured, not_honoured_by_cluster};
 use meridian_shared::time::Millis;
 use serde_json::{Value, json};
@@ -68,6 +68,73 @@ fn cluster_queues() {
     check(kind, json!({"namespaceSelector": {"matchLabels": {"a": 1}}}), "quote it");
     let Spec::ClusterQueue(queue) = good(kind, json!({})).spec else { panic!("not a queue") };
     assert_eq!(queue.namespace_selector, None, "absent selects nothing");
+}
+
+#[test]
+fn topologies() {
+    let kind = Kind::Topology;
+    let levels = |labels: &[&str]| json!({"levels": labels.iter().map(|label| json!({"nodeLabel": label})).collect::<Vec<_>>()});
+    let Spec::Topology(topology) = good(kind, levels(&["cloud/block", "kubernetes.io/hostname"])).spec else { panic!("not a topology") };
+    assert_eq!(topology.levels, ["cloud/block", "kubernetes.io/hostname"]);
+    let many: Vec<String> = (0..17).map(|level| format!("l{level}")).collect();
+    check(kind, levels(&many.iter().map(String::as_str).collect::<Vec<_>>()), "spec.levels: has 17 entries; the most is 16");
+    check(kind, levels(&["a", "b", "a"]), "spec.levels[2].nodeLabel: `a` is there twice");
+    check(kind, levels(&["kubernetes.io/hostname", "b"]), "spec.levels[0].nodeLabel: `kubernetes.io/hostname` can only be the last level");
+    check(kind, levels(&["a b"]), "`a b` is not a label key");
+    check(kind, levels(&[""]), "spec.levels[0].nodeLabel: is empty");
+    check(kind, levels(&[]), "spec.levels: is missing");
+    check(kind, json!({"levels": [7]}), "spec.levels[0]: must be a mapping");
+    check_ignored(&good(kind, levels(&["a"])), &["spec"]);
+}
+
+#[test]
+fn limit_ranges_and_runtime_classes() {
+    let kind = Kind::LimitRange;
+    let limits = |limit: Value| json!({"limits": [limit]});
+    let range = good(kind, limits(json!({"type": "Container", "min": {"memory": "1Ki"}, "max": {"cpu": 2}, "maxLimitRequestRatio": {"memory": "1.5"}})));
+    let Spec::LimitRange(spec) = &range.spec else { panic!("not a limit range") };
+    // as a server does: the most is the default limit, which is the default request, and so is the least
+    assert_eq!((spec.limits[0].default["cpu"], spec.limits[0].default_request["cpu"], spec.limits[0].default_request["memory"]), (2_000, 2_000, 1_024));
+    assert_eq!(spec.limits[0].max_limit_request_ratio_milli["memory"], 1_500);
+    check_ignored(&range, &["spec.limits"]);
+    check(kind, limits(json!({"type": "Node"})), "spec.limits[0].type: `Node` is not a choice");
+    check(kind, limits(json!({})), "spec.limits[0].type: is missing");
+    check(kind, limits(json!({"type": "Pod", "default": {"cpu": 1}})), "spec.limits[0].default: cannot be written for a `Pod`");
+    check(kind, limits(json!({"type": "Pod", "min": {"cpu": 2}, "max": {"cpu": 1}})), "spec.limits[0].min.cpu: is more than `max`; write at most `1`");
+    check(kind, limits(json!({"type": "Pod", "max": {"cpu": "-1"}})), "spec.limits[0].max.cpu: `-1` is negative");
+    check(kind, json!({}), "spec.limits: is missing");
+    let class =
+        |overhead: Value| json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "x"}, "handler": "h", "overhead": overhead});
+    let (class_object, warnings) = Object::from_value(class(json!({"podFixed": {"cpu": "250m"}}))).unwrap();
+    assert_eq!(warnings, []);
+    let Spec::RuntimeClass(spec) = &class_object.spec else { panic!("not a class") };
+    assert_eq!((spec.overhead["cpu"], spec.handler.as_str()), (250, "h"));
+    check_ignored(&class_object, &["overhead"]);
+    let error = Object::from_value(class(json!({"podFixed": []}))).unwrap_err();
+    assert!(error[0].to_string().starts_with("overhead.podFixed: must be a mapping"), "{}", error[0]);
+}
+
+#[test]
+fn weights_and_concurrent_admission() {
+    let sharing = |weight: Value| {
+        let Spec::Cohort(cohort) = good(Kind::Cohort, json!({"fairSharing": {"weight": weight}})).spec else { panic!("not a cohort") };
+        let sharing = cohort.fair_sharing.unwrap();
+        (sharing.weight_milli, sharing.weight_nano)
+    };
+    assert_eq!(sharing(json!("0.0001")), (1, 100_000));
+    assert_eq!(sharing(json!("0.5")), (500, 500_000_000));
+    assert_eq!(sharing(Value::Null), (1_000, 1_000_000_000));
+    assert_eq!(sharing(json!(0)), (0, 0));
+    check(Kind::Cohort, json!({"fairSharing": {"weight": "1n"}}), "spec.fairSharing.weight: is too small to count");
+    let policy = |migration: Value| json!({"concurrentAdmissionPolicy": {"migration": migration}});
+    let written = policy(json!({"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": "f"}}));
+    let Spec::ClusterQueue(queue) = good(Kind::ClusterQueue, written).spec else { panic!("not a queue") };
+    let concurrent = queue.concurrent_admission.unwrap();
+    assert_eq!((concurrent.migration, concurrent.last_acceptable_flavor.as_deref()), (Migration::TryPreferredFlavors, Some("f")));
+    let stays = json!({"mode": "RetainFirstAdmission", "constraints": {"lastAcceptableFlavorName": "f"}});
+    check(Kind::ClusterQueue, policy(stays), "lastAcceptableFlavorName: needs `mode: TryPreferredFlavors`");
+    check(Kind::ClusterQueue, json!({"concurrentAdmissionPolicy": {}}), "spec.concurrentAdmissionPolicy.migration: is missing");
+    check(Kind::ClusterQueue, policy(json!({"mode": "Sometimes"})), "`Sometimes` is not a choice");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::validate::not_honoured;
-use meridian_shared::gang::{Operator, TaintEffect};
+use meridian_shared::gang::{Amounts, Operator, TaintEffect};
 use serde_json::{Value, json};
 
 fn base() -> Value {

@@ -4,6 +4,7 @@
 
 use super::scheduling::{labels, reference, resource_name, selector, taint, toleration};
 use crate::field::{Fields, Item};
+use crate::names;
 use crate::quantity;
 use meridian_shared::gang::{LabelSelector, Taint, Toleration};
 use std::collections::BTreeMap;
@@ -18,6 +19,10 @@ const MAX_PER_GROUP: usize = 64;
 pub(crate) const MAX_IN_ALL_GROUPS: usize = 256;
 /// Most admission checks of a queue.
 const MAX_CHECKS: usize = 64;
+/// Most levels of a topology.
+const MAX_LEVELS: usize = 16;
+/// The label that says a node's own name: nothing is narrower.
+pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 /// Most prefixes of resources that a queue ignores.
 const MAX_PREFIXES: usize = 64;
 
@@ -117,6 +122,9 @@ pub struct Preemption {
     pub borrow_within_cohort: BorrowWithinCohort,
     /// Within the queue: `Never`, `LowerPriority` or `LowerOrNewerEqualPriority`.
     pub within_cluster_queue: PreemptionPolicy,
+    /// Whether the block is written without `reclaimWithinCohort`, as no server leaves it: one fills in `Never`, which is
+    /// also how it is read here. Only a lenient reader says so; fair sharing tells the two apart.
+    pub reclaim_is_unset: bool,
 }
 
 /// What to do before going on to the next flavor.
@@ -148,8 +156,10 @@ impl Default for FlavorFungibility {
 /// Weight when shares are divided.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FairSharing {
-    /// The weight in thousandths; 1000 is the usual one.
+    /// The weight in thousandths, rounded up; 1000 is the usual one.
     pub weight_milli: i64,
+    /// The weight in billionths, which is exact: Kueue takes no finer one.
+    pub weight_nano: i128,
 }
 
 /// An admission check that a queue wants.
@@ -186,8 +196,27 @@ pub struct ClusterQueueSpec {
     pub usage_based_admission: bool,
     /// Resources that quota ignores, by prefix.
     pub exclude_resource_prefixes: Vec<String>,
-    /// Whether `concurrentAdmissionPolicy` is written.
-    pub concurrent_admission: bool,
+    /// How flavors are tried at the same time, where that is asked for.
+    pub concurrent_admission: Option<ConcurrentAdmission>,
+}
+
+/// A workload tries several flavors at the same time, as variants of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConcurrentAdmission {
+    /// Whether it goes on to a flavor that it likes better once it runs.
+    pub migration: Migration,
+    /// The last flavor, in the queue's order, that it may go on to.
+    pub last_acceptable_flavor: Option<String>,
+}
+
+/// Whether a workload that runs goes on to a flavor that it likes better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Migration {
+    /// It does.
+    #[default]
+    TryPreferredFlavors,
+    /// It stays where it is.
+    RetainFirstAdmission,
 }
 
 /// Queues that share.
@@ -210,6 +239,13 @@ pub struct LocalQueueSpec {
     pub stop_policy: StopPolicy,
     /// Weight, where it is stated.
     pub fair_sharing: Option<FairSharing>,
+}
+
+/// Levels of nearness that nodes have by their labels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopologySpec {
+    /// Node labels, the widest level first.
+    pub levels: Vec<String>,
 }
 
 /// A priority by name.
@@ -258,7 +294,7 @@ pub(crate) fn read_cluster_queue(root: &Fields<'_>) -> ClusterQueueSpec {
         admission_checks: read_checks(&spec),
         usage_based_admission: scope.unwrap_or(false),
         exclude_resource_prefixes: spec.names("excludeResourcePrefixes", MAX_PREFIXES),
-        concurrent_admission: spec.get("concurrentAdmissionPolicy").is_some(),
+        concurrent_admission: spec.fields("concurrentAdmissionPolicy").map(read_concurrent_admission),
     };
     spec.finish();
     read
@@ -297,9 +333,60 @@ fn stop_policy(spec: &Fields<'_>) -> StopPolicy {
 fn fair_sharing(spec: &Fields<'_>) -> Option<FairSharing> {
     let sharing = spec.fields("fairSharing")?;
     // `cpu` is the resource that is counted in thousandths, and so is a weight
-    let weight = sharing.get("weight").and_then(|item| item.amount("cpu"));
+    let weight = sharing.get("weight").and_then(|item| {
+        let milli = item.amount("cpu")?;
+        let nano = quantity::nano_from_json(item.value()).ok().unwrap_or(i128::from(milli) * 1_000_000);
+        if nano == 1 {
+            item.error("is too small to count", "write 0, or more than `1n`");
+        }
+        Some(FairSharing { weight_milli: milli, weight_nano: nano })
+    });
     sharing.finish();
-    Some(FairSharing { weight_milli: weight.unwrap_or(1_000) })
+    Some(weight.unwrap_or(FairSharing { weight_milli: 1_000, weight_nano: 1_000_000_000 }))
+}
+
+fn read_concurrent_admission(policy: Fields<'_>) -> ConcurrentAdmission {
+    let mut read = ConcurrentAdmission::default();
+    let words = [("TryPreferredFlavors", Migration::TryPreferredFlavors), ("RetainFirstAdmission", Migration::RetainFirstAdmission)];
+    if let Some(migration) = policy.require("migration").and_then(|item| item.fields()) {
+        read.migration = migration.require("mode").and_then(|item| item.word(&words)).unwrap_or_default();
+        if let Some(constraints) = migration.fields("constraints") {
+            read.last_acceptable_flavor = constraints.get("lastAcceptableFlavorName").and_then(|item| reference(&item));
+            if read.last_acceptable_flavor.is_some() && read.migration == Migration::RetainFirstAdmission {
+                constraints.error("lastAcceptableFlavorName", "needs `mode: TryPreferredFlavors`", "remove it, or change the mode");
+            }
+            constraints.finish();
+        }
+        migration.finish();
+    }
+    policy.finish();
+    read
+}
+
+pub(crate) fn read_topology(root: &Fields<'_>) -> TopologySpec {
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return TopologySpec::default() };
+    let levels = spec.list("levels", MAX_LEVELS, |item| {
+        let level = item.fields()?;
+        let label = level.require_text("nodeLabel").unwrap_or_default().to_owned();
+        if !label.is_empty() && !names::is_label_key(&label) {
+            level.error("nodeLabel", format!("`{label}` is not a label key"), "use letters, digits, `-`, `_` and `.`, with at most one `/`");
+        }
+        level.finish();
+        Some(label)
+    });
+    if levels.is_empty() && !spec.findings().has_errors() {
+        spec.error("levels", "is missing", "list at least one level");
+    }
+    let at = |index: usize| spec.path().key("levels").index(index).key("nodeLabel");
+    for (index, label) in levels.iter().enumerate().filter(|(_, label)| !label.is_empty()) {
+        if levels[..index].contains(label) {
+            spec.findings().error(at(index), format!("`{label}` is there twice"), "remove one of them");
+        } else if label == HOSTNAME_LABEL && index + 1 < levels.len() {
+            spec.findings().error(at(index), format!("`{label}` can only be the last level"), "list the wider levels before it");
+        }
+    }
+    spec.finish();
+    TopologySpec { levels }
 }
 
 fn read_preemption(preemption: Fields<'_>) -> Preemption {
@@ -320,6 +407,7 @@ fn read_preemption(preemption: Fields<'_>) -> Preemption {
                 BorrowWithinCohort { policy: policy.unwrap_or_default(), max_priority_threshold: threshold.and_then(|value| i32::try_from(value).ok()) }
             })
             .unwrap_or_default(),
+        reclaim_is_unset: preemption.findings().is_lenient() && preemption.get("reclaimWithinCohort").is_none_or(|item| item.value() == ""),
     };
     preemption.finish();
     read

@@ -44,9 +44,12 @@ pub(crate) fn labels(fields: &Fields<'_>, name: &'static str) -> BTreeMap<String
 pub(crate) fn taint(item: &Item<'_>) -> Option<Taint> {
     let fields = item.fields()?;
     fields.known(&["timeAdded"]);
-    let key = fields.require_text("key").map(str::to_owned);
+    let key = fields.demand("key").and_then(|item| item.text()).map(str::to_owned);
+    if key.as_deref() == Some("") {
+        fields.error("key", "is empty", "give `key` a value");
+    }
     let value = fields.text("value").unwrap_or_default().to_owned();
-    let effect = fields.require("effect").and_then(|item| item.word(EFFECTS));
+    let effect = fields.demand("effect").and_then(|item| item.word(EFFECTS));
     fields.finish();
     Some(Taint { key: key?, value, effect: effect? })
 }
@@ -75,8 +78,11 @@ pub(crate) fn toleration(item: &Item<'_>) -> Option<Toleration> {
 /// One requirement of a label selector or, with `node`, of a node affinity.
 pub(crate) fn requirement(item: &Item<'_>, node: bool) -> Option<Requirement> {
     let fields = item.fields()?;
-    let key = fields.require_text("key").map(str::to_owned);
-    let operator = fields.require("operator").and_then(|item| item.word(if node { NODE_OPERATORS } else { SELECTOR_OPERATORS }));
+    let key = fields.demand("key").and_then(|item| item.text()).map(str::to_owned);
+    if key.as_deref() == Some("") {
+        fields.error("key", "is empty", "give `key` a value");
+    }
+    let operator = fields.demand("operator").and_then(|item| item.word(if node { NODE_OPERATORS } else { SELECTOR_OPERATORS }));
     let values: Vec<String> = fields.list("values", MAX_VALUES, |item| item.text().map(str::to_owned));
     let problem = match operator {
         Some(Operator::In | Operator::NotIn) if values.is_empty() => Some("needs at least one value"),
@@ -111,12 +117,11 @@ pub(crate) fn reference(item: &Item<'_>) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// The name of a resource.
+/// The name of a resource; checked, and kept even when it is wrong.
 pub(crate) fn resource_name(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     if !names::is_label_key(text) {
         item.error(format!("`{text}` is not a resource name"), "write for example `cpu`, `memory` or `nvidia.com/gpu`");
-        return None;
     }
     Some(text.to_owned())
 }

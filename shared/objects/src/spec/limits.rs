@@ -1,0 +1,142 @@
+//! What a namespace and a runtime class add to a pod: limit ranges and overheads. [`crate::requests`] applies them.
+
+use super::scheduling::{MAX_RULES, amounts, labels, toleration};
+use crate::field::Fields;
+use crate::quantity;
+use meridian_shared::gang::{Amounts, Toleration};
+use std::collections::BTreeMap;
+
+/// Most limits of one range.
+const MAX_LIMITS: usize = 64;
+
+/// What a limit is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LimitType {
+    /// Each container.
+    Container,
+    /// Each pod, all its containers together.
+    Pod,
+}
+
+/// Bounds and defaults of one sort of thing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Limit {
+    /// What it is about.
+    pub of: LimitType,
+    /// The least that may be asked for.
+    pub min: Amounts,
+    /// The most that may be asked for.
+    pub max: Amounts,
+    /// The limit of what states none.
+    pub default: Amounts,
+    /// The request of what states none.
+    pub default_request: Amounts,
+    /// The most that a limit may be of its request, in thousandths.
+    pub max_limit_request_ratio_milli: Amounts,
+}
+
+/// Bounds and defaults for the pods of a namespace. Limits of claims for storage are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitRangeSpec {
+    /// The limits, as listed.
+    pub limits: Vec<Limit>,
+}
+
+/// How pods are run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuntimeClassSpec {
+    /// Who runs them.
+    pub handler: String,
+    /// What a pod takes besides its containers.
+    pub overhead: Amounts,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Tolerations that its pods are given.
+    pub tolerations: Vec<Toleration>,
+}
+
+pub(crate) fn read_limit_range(root: &Fields<'_>) -> LimitRangeSpec {
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return LimitRangeSpec::default() };
+    let limits = spec.list("limits", MAX_LIMITS, |item| item.fields().map(read_limit)).into_iter().flatten().collect();
+    if !spec.is_written("limits") {
+        spec.error("limits", "is missing", "list at least one limit");
+    }
+    spec.finish();
+    LimitRangeSpec { limits }
+}
+
+/// `None` for a limit of something that is no pod.
+fn read_limit(limit: Fields<'_>) -> Option<Limit> {
+    let words = [("Container", Some(LimitType::Container)), ("Pod", Some(LimitType::Pod)), ("PersistentVolumeClaim", None)];
+    let of = limit.demand("type").and_then(|item| item.word(&words)).flatten();
+    let mut read = Limit {
+        of: of.unwrap_or(LimitType::Pod),
+        min: amounts(&limit, "min"),
+        max: amounts(&limit, "max"),
+        default: amounts(&limit, "default"),
+        default_request: amounts(&limit, "defaultRequest"),
+        max_limit_request_ratio_milli: ratios(&limit),
+    };
+    if of == Some(LimitType::Pod) {
+        for (name, written) in [("default", &read.default), ("defaultRequest", &read.default_request)] {
+            if !written.is_empty() {
+                limit.error(name, "cannot be written for a `Pod`", "remove it, or write `type: Container`");
+            }
+        }
+    }
+    check_order(&limit, &read);
+    if of == Some(LimitType::Container) && !limit.findings().is_lenient() {
+        fill_in(&mut read);
+    }
+    limit.finish();
+    of.map(|_| read)
+}
+
+/// What a Kubernetes server writes into a limit of containers when it is applied: objects of a server have it already.
+fn fill_in(limit: &mut Limit) {
+    let fill = |into: &mut Amounts, from: &Amounts| {
+        for (resource, amount) in from {
+            into.entry(resource.clone()).or_insert(*amount);
+        }
+    };
+    fill(&mut limit.default, &limit.max);
+    fill(&mut limit.default_request, &limit.default);
+    fill(&mut limit.default_request, &limit.min);
+}
+
+fn check_order(fields: &Fields<'_>, limit: &Limit) {
+    let rules = [
+        ("min", &limit.min, "max", &limit.max),
+        ("default", &limit.default, "max", &limit.max),
+        ("defaultRequest", &limit.default_request, "default", &limit.default),
+        ("defaultRequest", &limit.default_request, "max", &limit.max),
+    ];
+    for (name, lesser, bound, greater) in rules {
+        for (resource, amount) in lesser {
+            let Some(most) = greater.get(resource).filter(|most| *most < amount) else { continue };
+            let most = quantity::format(resource, *most);
+            let at = fields.path().key(name).key(resource);
+            fields.findings().error(at, format!("is more than `{bound}`"), format!("write at most `{most}`"));
+        }
+    }
+}
+
+fn ratios(limit: &Fields<'_>) -> Amounts {
+    // `cpu` is the resource that is counted in thousandths, and so is a ratio
+    let Some(written) = limit.fields("maxLimitRequestRatio") else { return Amounts::new() };
+    written.each_amount(|_| "cpu")
+}
+
+pub(crate) fn read_runtime_class(root: &Fields<'_>) -> RuntimeClassSpec {
+    let mut read = RuntimeClassSpec { handler: root.require_text("handler").unwrap_or_default().to_owned(), ..RuntimeClassSpec::default() };
+    if let Some(overhead) = root.fields("overhead") {
+        read.overhead = amounts(&overhead, "podFixed");
+        overhead.finish();
+    }
+    if let Some(scheduling) = root.fields("scheduling") {
+        read.node_selector = labels(&scheduling, "nodeSelector");
+        read.tolerations = scheduling.list("tolerations", MAX_RULES, |item| toleration(&item));
+        scheduling.finish();
+    }
+    read
+}

@@ -1,0 +1,332 @@
+//! What was decided about a workload, and what happened to it.
+
+use super::count_at_least;
+use crate::field::{Fields, Item};
+use crate::spec::meta::time;
+use crate::spec::scheduling::{MAX_RULES, amounts, labels, toleration};
+use meridian_shared::gang::{Amounts, Toleration};
+use meridian_shared::time::Millis;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Most conditions of an object.
+const MAX_CONDITIONS: usize = 64;
+/// Most entries of the lists about pod sets, checks and nodes; schemas say 8 or 18.
+const MAX_ENTRIES: usize = 64;
+/// Most reasons of evictions that are counted.
+const MAX_EVICTIONS: usize = 256;
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConditionStatus {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// Nobody knows.
+    #[default]
+    Unknown,
+}
+
+/// Something that holds about an object, or does not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Condition {
+    /// What, such as `QuotaReserved`.
+    pub kind: String,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// Why, as one word.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+    /// Since when, in milliseconds since 1970.
+    pub since: Option<i64>,
+    /// The generation of the object that it is about.
+    pub observed_generation: Option<i64>,
+}
+
+/// Everything that was decided about a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WorkloadStatus {
+    /// Conditions.
+    pub conditions: Vec<Condition>,
+    /// The quota that it has.
+    pub admission: Option<Admission>,
+    /// How it is queued again after an eviction.
+    pub requeue: Option<RequeueState>,
+    /// Pods that need nothing any more.
+    pub reclaimable_pods: Vec<ReclaimablePods>,
+    /// What its admission checks say.
+    pub admission_checks: Vec<AdmissionCheckState>,
+    /// What it asked for when it was looked at last, while it has no quota.
+    pub resource_requests: Vec<PodSetRequest>,
+    /// How long it ran before it was evicted.
+    pub past_execution_time: Option<Millis>,
+    /// Evictions so far.
+    pub evictions: Vec<Eviction>,
+    /// Worker clusters that are asked.
+    pub nominated_cluster_names: Vec<String>,
+    /// The worker cluster that has it.
+    pub cluster_name: Option<String>,
+    /// Nodes that failed under it.
+    pub unhealthy_nodes: Vec<String>,
+    /// The gates of its preemptions.
+    pub preemption_gates: Vec<GateState>,
+}
+
+impl WorkloadStatus {
+    /// The condition of a name.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// Whether the condition of a name is there and holds.
+    pub fn is(&self, kind: &str) -> bool {
+        self.condition(kind).is_some_and(|condition| condition.status == ConditionStatus::True)
+    }
+}
+
+/// The quota that a workload has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Admission {
+    /// The queue that gave it.
+    pub cluster_queue: String,
+    /// What each pod set has.
+    pub pod_sets: Vec<PodSetAssignment>,
+}
+
+/// What one pod set has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PodSetAssignment {
+    /// The pod set.
+    pub name: String,
+    /// Flavor per resource.
+    pub flavors: BTreeMap<String, String>,
+    /// What all its pods take together.
+    pub usage: Amounts,
+    /// Pods that were counted; `None` is as many as the pod set has.
+    pub count: Option<u32>,
+    /// Where its pods are in the topology, as written.
+    pub topology: Option<Value>,
+    /// Whether that is decided in a second pass.
+    pub delayed_topology: Option<DelayedTopology>,
+}
+
+/// A topology assignment that is decided in a second pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DelayedTopology {
+    /// It is still to be decided.
+    Pending,
+    /// It was.
+    Ready,
+}
+
+/// What an admission check says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CheckState {
+    /// Nothing yet.
+    #[default]
+    Pending,
+    /// Yes.
+    Ready,
+    /// Not now.
+    Retry,
+    /// No.
+    Rejected,
+}
+
+/// What one admission check says about a workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdmissionCheckState {
+    /// The check.
+    pub name: String,
+    /// What it says.
+    pub state: CheckState,
+    /// Why, for people.
+    pub message: String,
+    /// Since when, in milliseconds since 1970.
+    pub since: Option<i64>,
+    /// How long to wait at least after a `Retry`.
+    pub requeue_after: Option<Millis>,
+    /// Times that it said `Retry`.
+    pub retry_count: Option<u32>,
+    /// What it adds to pods.
+    pub pod_set_updates: Vec<PodSetUpdate>,
+}
+
+/// What an admission check adds to the pods of a set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodSetUpdate {
+    /// The pod set.
+    pub name: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Labels that a node must have.
+    pub node_selector: BTreeMap<String, String>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// How a workload is queued again after an eviction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequeueState {
+    /// Times so far.
+    pub count: Option<u32>,
+    /// When it will be, in milliseconds since 1970.
+    pub at: Option<i64>,
+}
+
+/// Pods of a set that need nothing any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReclaimablePods {
+    /// The pod set.
+    pub name: String,
+    /// Pods.
+    pub count: u32,
+}
+
+/// What a pod set asked for when it was looked at last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodSetRequest {
+    /// The pod set.
+    pub name: String,
+    /// What all its pods ask for together.
+    pub resources: Amounts,
+}
+
+/// Evictions of one sort.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Eviction {
+    /// Why.
+    pub reason: String,
+    /// Why that; may be empty.
+    pub underlying_cause: String,
+    /// Times.
+    pub count: u32,
+}
+
+/// A gate of a workload's preemptions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GateState {
+    /// The gate.
+    pub name: String,
+    /// Whether it lets the workload preempt.
+    pub open: bool,
+    /// Since when, in milliseconds since 1970.
+    pub since: Option<i64>,
+}
+
+pub(super) fn read(status: Fields<'_>) -> WorkloadStatus {
+    let read = WorkloadStatus {
+        conditions: conditions(&status),
+        admission: status.fields("admission").map(read_admission),
+        requeue: status.fields("requeueState").map(|requeue| {
+            let read = RequeueState { count: count_at_least(&requeue, "count", 0), at: time(&requeue, "requeueAt") };
+            requeue.finish();
+            read
+        }),
+        reclaimable_pods: entries(&status, "reclaimablePods", |entry| ReclaimablePods {
+            name: name(entry),
+            count: count_at_least(entry, "count", 0).unwrap_or_default(),
+        }),
+        admission_checks: entries(&status, "admissionChecks", read_check),
+        resource_requests: entries(&status, "resourceRequests", |entry| PodSetRequest { name: name(entry), resources: amounts(entry, "resources") }),
+        past_execution_time: count_at_least(&status, "accumulatedPastExecutionTimeSeconds", 0).map(|seconds| Millis::secs(u64::from(seconds))),
+        evictions: status.fields("schedulingStats").map(read_evictions).unwrap_or_default(),
+        nominated_cluster_names: status.list("nominatedClusterNames", MAX_ENTRIES, |item| item.text().map(str::to_owned)),
+        cluster_name: status.text("clusterName").filter(|name| !name.is_empty()).map(str::to_owned),
+        unhealthy_nodes: entries(&status, "unhealthyNodes", name),
+        preemption_gates: entries(&status, "preemptionGates", |entry| GateState {
+            name: name(entry),
+            open: entry.require("position").and_then(|item| item.word(&[("Open", true), ("Closed", false)])).unwrap_or(false),
+            since: time(entry, "lastTransitionTime"),
+        }),
+    };
+    status.finish();
+    read
+}
+
+/// The list `conditions` of a status.
+pub(crate) fn conditions(status: &Fields<'_>) -> Vec<Condition> {
+    let words = [("True", ConditionStatus::True), ("False", ConditionStatus::False), ("Unknown", ConditionStatus::Unknown)];
+    status.list("conditions", MAX_CONDITIONS, |item| {
+        let condition = item.fields()?;
+        condition.known(&["lastHeartbeatTime", "lastUpdateTime", "lastProbeTime"]);
+        let text = |name: &'static str| condition.text(name).unwrap_or_default().to_owned();
+        let read = Condition {
+            kind: condition.require_text("type").unwrap_or_default().to_owned(),
+            status: condition.demand("status").and_then(|item| item.word(&words)).unwrap_or_default(),
+            reason: text("reason"),
+            message: text("message"),
+            since: time(&condition, "lastTransitionTime"),
+            observed_generation: condition.int("observedGeneration", 0, i64::MAX),
+        };
+        condition.finish();
+        Some(read)
+    })
+}
+
+/// Reads a list of mappings.
+fn entries<T>(fields: &Fields<'_>, list: &'static str, mut read: impl FnMut(&Fields<'_>) -> T) -> Vec<T> {
+    fields.list(list, MAX_ENTRIES, |item: Item<'_>| {
+        let entry = item.fields()?;
+        let value = read(&entry);
+        entry.finish();
+        Some(value)
+    })
+}
+
+fn name(entry: &Fields<'_>) -> String {
+    entry.require_text("name").unwrap_or_default().to_owned()
+}
+
+fn read_admission(admission: Fields<'_>) -> Admission {
+    let words = [("Pending", DelayedTopology::Pending), ("Ready", DelayedTopology::Ready)];
+    let read = Admission {
+        cluster_queue: admission.require_text("clusterQueue").unwrap_or_default().to_owned(),
+        pod_sets: entries(&admission, "podSetAssignments", |entry| PodSetAssignment {
+            name: entry.text("name").filter(|name| !name.is_empty()).unwrap_or("main").to_owned(),
+            flavors: entry.strings("flavors"),
+            usage: amounts(entry, "resourceUsage"),
+            count: count_at_least(entry, "count", 0),
+            topology: entry.get("topologyAssignment").map(|item| item.value().clone()),
+            delayed_topology: entry.get("delayedTopologyRequest").and_then(|item| item.word(&words)),
+        }),
+    };
+    admission.finish();
+    read
+}
+
+fn read_check(check: &Fields<'_>) -> AdmissionCheckState {
+    let words = [("Pending", CheckState::Pending), ("Ready", CheckState::Ready), ("Retry", CheckState::Retry), ("Rejected", CheckState::Rejected)];
+    AdmissionCheckState {
+        name: name(check),
+        state: check.require("state").and_then(|item| item.word(&words)).unwrap_or_default(),
+        message: check.text("message").unwrap_or_default().to_owned(),
+        since: time(check, "lastTransitionTime"),
+        requeue_after: count_at_least(check, "requeueAfterSeconds", 0).map(|seconds| Millis::secs(u64::from(seconds))),
+        retry_count: count_at_least(check, "retryCount", 0),
+        pod_set_updates: entries(check, "podSetUpdates", |entry| PodSetUpdate {
+            name: name(entry),
+            labels: labels(entry, "labels"),
+            annotations: entry.strings("annotations"),
+            node_selector: labels(entry, "nodeSelector"),
+            tolerations: entry.list("tolerations", MAX_RULES, |item| toleration(&item)),
+        }),
+    }
+}
+
+fn read_evictions(stats: Fields<'_>) -> Vec<Eviction> {
+    let evictions = stats.list("evictions", MAX_EVICTIONS, |item| {
+        let entry = item.fields()?;
+        let text = |name: &'static str| entry.text(name).unwrap_or_default().to_owned();
+        let count = count_at_least(&entry, "count", 0).unwrap_or_default();
+        let eviction = Eviction { reason: text("reason"), underlying_cause: text("underlyingCause"), count };
+        entry.finish();
+        Some(eviction)
+    });
+    stats.finish();
+    evictions
+}
