@@ -152,7 +152,7 @@ impl Brain {
     fn pop_head(&mut self, queue: QueueId) -> Option<WorkloadId> {
         let by_usage = self.queue(queue).setup.usage_based && self.settings.gates.admission_fair_sharing && self.settings.admission_fair_sharing.is_some();
         let usage = |local: &str| self.local_usage_value(local);
-        let (place, class) = self.pending[queue.index()].head(by_usage.then_some(&usage))?;
+        let (place, class) = self.pending[queue.index()].head(by_usage.then_some(&usage), !self.queue(queue).setup.strict)?;
         // Who preempts stays known as such.
         let preemptor = self.pending[queue.index()].preemptor;
         self.pending[queue.index()].remove(&class, &place);
@@ -563,11 +563,8 @@ impl Brain {
         let unfinished = self.workloads[&id].scan.as_ref().is_some_and(|s| s.pending());
         let pending = &mut self.pending[queue.index()];
         if matches!(entry.outcome, Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) {
-            if !strict || self.settings.gates.prioritize_preemptors {
-                pending.preemptor = Some(id);
-            }
-        } else if pending.preemptor == Some(id) && !soon {
-            pending.preemptor = None;
+            // It stays first until it is admitted or gone.
+            pending.preemptor = Some(id);
         }
         let awake = if strict { !mismatch } else { soon || unfinished };
         let pending = &mut self.pending[queue.index()];

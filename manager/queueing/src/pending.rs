@@ -135,13 +135,14 @@ impl Pending {
         any
     }
 
-    /// Who is next, by `usage` of local queues where that comes first.
-    pub fn head(&self, usage: Option<&dyn Fn(&str) -> f64>) -> Option<(Place, ClassKey)> {
-        let sticky = |place: &Place| self.preemptor != Some(place.workload);
+    /// Who is next, by `usage` of local queues where that comes first. Who preempts is first where it is `sticky`.
+    pub fn head(&self, usage: Option<&dyn Fn(&str) -> f64>, sticky: bool) -> Option<(Place, ClassKey)> {
+        let preemptor = self.preemptor.filter(|_| sticky);
+        let later = |place: &Place| preemptor != Some(place.workload);
         match usage {
             None => {
                 let first = self.heads.first();
-                if let Some(preemptor) = self.preemptor
+                if let Some(preemptor) = preemptor
                     && first.is_some_and(|(place, _)| place.workload != preemptor)
                     && let Some(found) = self.find_awake(preemptor)
                 {
@@ -150,8 +151,8 @@ impl Pending {
                 first.cloned()
             }
             Some(usage) => {
-                let candidates = self.heads.iter().cloned().chain(self.preemptor.and_then(|p| self.find_awake(p)));
-                candidates.min_by(|a, b| usage(&a.1.0).total_cmp(&usage(&b.1.0)).then_with(|| (sticky(&a.0), a).cmp(&(sticky(&b.0), b))))
+                let candidates = self.heads.iter().cloned().chain(preemptor.and_then(|p| self.find_awake(p)));
+                candidates.min_by(|a, b| usage(&a.1.0).total_cmp(&usage(&b.1.0)).then_with(|| (later(&a.0), a).cmp(&(later(&b.0), b))))
             }
         }
     }
