@@ -2,9 +2,7 @@
 
 use crate::amount::Amount;
 use crate::flavors::{Assignment, totals};
-use crate::model::{
-    Charge, Flavor, Given, Holding, Marks, Moment, Queue, QueueId, QueueSetup, Requests, Shape, ShapeId, Usage, Workload, WorkloadId,
-};
+use crate::model::{Charge, Flavor, Given, Holding, Marks, Moment, Queue, QueueId, QueueSetup, Requests, Shape, ShapeId, Usage, Workload, WorkloadId};
 use crate::names::{FlavorId, Id, Names, ResourceId};
 use crate::pending::{ClassKey, Pending, Place};
 use crate::settings::Settings;
@@ -212,7 +210,14 @@ impl Brain {
             };
             let topology_only = every(&setup);
             let id = *self.queue_ids.entry(setup.name.clone()).or_insert_with(|| {
-                self.queues.push(Queue { setup: Arc::new(QueueSetup::default()), node: None, tree: None, generation: 0, holders: BTreeSet::new(), topology_only });
+                self.queues.push(Queue {
+                    setup: Arc::new(QueueSetup::default()),
+                    node: None,
+                    tree: None,
+                    generation: 0,
+                    holders: BTreeSet::new(),
+                    topology_only,
+                });
                 self.pending.push(Pending::default());
                 QueueId(u32::try_from(self.queues.len() - 1).unwrap_or(u32::MAX))
             });
@@ -523,7 +528,10 @@ impl Brain {
         let old = assignment.replaces.and_then(|old| self.workloads.get(&old)).map(|old| totals(self.shape_of(old.shape), old));
         let mut charge = Charge::new();
         for (at, set) in assignment.pod_sets.iter().enumerate() {
-            let pods = old.as_ref().and_then(|old| old.get(at)).map_or(i64::from(set.count), |old| i64::from(totals(shape, workload)[at].count) - i64::from(old.count));
+            let pods = old
+                .as_ref()
+                .and_then(|old| old.get(at))
+                .map_or(i64::from(set.count), |old| i64::from(totals(shape, workload)[at].count) - i64::from(old.count));
             for (resource, amount) in &set.requests {
                 let (Some(choice), true) = (set.flavor(*resource), *amount != 0) else { continue };
                 let amount = if old.is_some() && set.count > 0 { (*amount / i64::from(set.count)).saturating_mul(pods) } else { *amount };

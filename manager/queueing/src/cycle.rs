@@ -5,7 +5,7 @@ mod entry;
 mod order;
 
 pub use entry::{Entry, Outcome, Requeued};
-pub use order::{classical_order, Rank};
+pub use order::{Rank, classical_order};
 
 use crate::amount::Amount;
 use crate::brain::Brain;
@@ -98,8 +98,7 @@ impl Brain {
     pub fn run(&mut self, places: &mut dyn Places, mut each: impl FnMut(&mut Self, &Report) -> bool) {
         while let Some(tree) = self.changed.pop_first() {
             loop {
-                let queues: Vec<QueueId> =
-                    self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
+                let queues: Vec<QueueId> = self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
                 if queues.is_empty() {
                     break;
                 }

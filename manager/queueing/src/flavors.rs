@@ -399,7 +399,8 @@ impl Assigner<'_> {
         for at in group {
             let total = &totals[*at];
             let flavors = self.of_pod_set(&shape.pod_sets[*at], total, &chosen);
-            failed |= !total.requests.is_empty() && flavors.is_empty() && (nothing || total.requests.iter().any(|(r, a)| *a != 0 && setup.group_of(*r).is_some()));
+            failed |=
+                !total.requests.is_empty() && flavors.is_empty() && (nothing || total.requests.iter().any(|(r, a)| *a != 0 && setup.group_of(*r).is_some()));
             let set = PodSetAssignment {
                 flavors,
                 reasons: reasons.clone(),
@@ -574,9 +575,10 @@ impl Assigner<'_> {
             {
                 return Some(why);
             }
-            let untolerated = spec.taints.iter().find(|taint| {
-                taint.effect != TaintEffect::PreferNoSchedule && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint))
-            });
+            let untolerated = spec
+                .taints
+                .iter()
+                .find(|taint| taint.effect != TaintEffect::PreferNoSchedule && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint)));
             if let Some(taint) = untolerated {
                 let effect = match taint.effect {
                     TaintEffect::NoSchedule => "NoSchedule",

@@ -212,7 +212,12 @@ pub struct TopologyRequest {
 impl TopologyRequest {
     /// Whether it asks for anything about places, rather than only naming a group.
     pub fn is_explicit(&self) -> bool {
-        self.unconstrained || self.required.is_some() || self.preferred.is_some() || self.slice_level.is_some() || self.slice_size.is_some() || !self.slice_layers.is_empty()
+        self.unconstrained
+            || self.required.is_some()
+            || self.preferred.is_some()
+            || self.slice_level.is_some()
+            || self.slice_size.is_some()
+            || !self.slice_layers.is_empty()
     }
 }
 

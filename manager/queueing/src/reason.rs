@@ -155,7 +155,13 @@ impl Reason {
             Self::TopologyOnly { flavor: f } => format!("flavor {} serves only workloads that ask for a place in its topology", flavor(f)),
             Self::ExceedsMax { flavor: f, resource: r, before, asks, most } => {
                 let before = if *before == Amount::ZERO { String::new() } else { format!(" after {} for the pod sets before", amount(r, *before)) };
-                format!("asks for {} {} in flavor {}{before}, the most there could ever be is {}", amount(r, Amount(*asks)), resource(r), flavor(f), amount(r, *most))
+                format!(
+                    "asks for {} {} in flavor {}{before}, the most there could ever be is {}",
+                    amount(r, Amount(*asks)),
+                    resource(r),
+                    flavor(f),
+                    amount(r, *most)
+                )
             }
             Self::Short { flavor: f, resource: r, missing } => {
                 format!("insufficient unused quota for {} in flavor {}, {} more needed", resource(r), flavor(f), amount(r, *missing))

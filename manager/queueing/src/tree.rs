@@ -222,7 +222,18 @@ impl Forest {
     fn push(&mut self, name: Arc<str>, cohort: bool, weight: i64) -> NodeId {
         let id = NodeId::new(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         let tree = TreeId(0);
-        self.nodes.push(Node { name, cohort, parent: None, cohorts: Vec::new(), queues: Vec::new(), tree, height: 0, weight, cells: Vec::new(), lendable: Vec::new() });
+        self.nodes.push(Node {
+            name,
+            cohort,
+            parent: None,
+            cohorts: Vec::new(),
+            queues: Vec::new(),
+            tree,
+            height: 0,
+            weight,
+            cells: Vec::new(),
+            lendable: Vec::new(),
+        });
         id
     }
 

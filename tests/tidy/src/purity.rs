@@ -17,14 +17,31 @@ pub struct Core {
 }
 
 /// Every pure core.
-pub const CORES: [Core; 6] = [
+pub const CORES: [Core; 7] = [
     // uuid only parses and prints here: its random and timed constructors are banned by clippy.toml and below.
     Core { directory: "shared", dependencies: &["serde", "serde_json", "uuid", "thiserror", "sha2"] },
     // jiff only parses durations and moments here; serde-saphyr reads YAML from text.
     Core { directory: "shared/objects", dependencies: &["meridian-shared", "serde", "serde_json", "serde-saphyr", "jiff", "thiserror"] },
     Core { directory: "shared/topology", dependencies: &["meridian-shared", "serde"] },
     Core { directory: "manager/queueing", dependencies: &["meridian-shared", "meridian-objects", "meridian-topology", "serde"] },
-    Core { directory: "manager/core", dependencies: &["meridian-shared", "meridian-objects", "meridian-queueing", "meridian-topology", "serde", "serde_json", "thiserror", "indexmap", "sha2"] },
+    Core {
+        directory: "manager/planning",
+        dependencies: &["meridian-shared", "meridian-objects", "meridian-topology", "meridian-queueing", "serde", "serde_json"],
+    },
+    Core {
+        directory: "manager/core",
+        dependencies: &[
+            "meridian-shared",
+            "meridian-objects",
+            "meridian-queueing",
+            "meridian-topology",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "indexmap",
+            "sha2",
+        ],
+    },
     Core { directory: "worker-agent/core", dependencies: &["meridian-shared", "serde", "serde_json", "thiserror"] },
 ];
 

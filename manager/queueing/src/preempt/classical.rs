@@ -176,7 +176,8 @@ impl Search<'_> {
             }
         }
         for child in &forest.node(at).queues {
-            if *child != self.node && !self.within_nominal(*child)
+            if *child != self.node
+                && !self.within_nominal(*child)
                 && let Some(queue) = self.brain.queue_at(*child)
             {
                 self.of_queue(queue, Some(meets), advantage, found);

@@ -86,7 +86,10 @@ impl FairOrder {
             let order = best_queue.as_ref().map_or(std::cmp::Ordering::Greater, |(best, _)| share.order(best));
             let better = order.is_gt()
                 || order.is_eq()
-                    && best_queue.as_ref().and_then(|(_, v)| self.first(v.queue)).is_some_and(|best| candidate_order(brain, false, self.own, first, best).is_lt());
+                    && best_queue
+                        .as_ref()
+                        .and_then(|(_, v)| self.first(v.queue))
+                        .is_some_and(|best| candidate_order(brain, false, self.own, first, best).is_lt());
             if better {
                 best_queue = Some((share, Visit { queue, node: *child }));
             }
@@ -259,8 +262,6 @@ impl Search<'_> {
 
     fn fair_of_queue(&self, queue: QueueId, policy: Displaces, found: &mut Vec<WorkloadId>) {
         let rank = self.rank(self.workload);
-        found.extend(
-            self.brain.holders(queue).filter(|w| *w != self.workload && may_displace(policy, rank, self.rank(*w)) && self.uses_contested(*w)),
-        );
+        found.extend(self.brain.holders(queue).filter(|w| *w != self.workload && may_displace(policy, rank, self.rank(*w)) && self.uses_contested(*w)));
     }
 }
