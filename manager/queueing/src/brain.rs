@@ -241,6 +241,7 @@ impl Brain {
             self.pending[id.index()].wake();
             self.note_active(*id);
         }
+        self.topologies.forget_usage();
         let holders: Vec<WorkloadId> = self.queues.iter().flat_map(|q| q.holders.iter().copied()).collect();
         for id in holders {
             self.charge_anew(id);
@@ -564,4 +565,16 @@ pub(crate) fn usage_of(brain: &Brain, workload: &Workload) -> Usage {
         }
     }
     usage
+}
+
+impl Brain {
+    /// Every flavor that is there.
+    pub fn flavor_list(&self) -> impl Iterator<Item = (FlavorId, &Flavor)> {
+        self.flavor_specs.iter().enumerate().filter_map(|(at, spec)| Some((FlavorId(u32::try_from(at).ok()?), spec.as_ref()?)))
+    }
+
+    /// Everybody who holds quota.
+    pub(crate) fn holder_list(&self) -> Vec<WorkloadId> {
+        self.queues.iter().flat_map(|q| q.holders.iter().copied()).collect()
+    }
 }

@@ -173,7 +173,7 @@ impl Brain {
         let lost = &workload.marks().lost_nodes;
         let Some(holding) = workload.holding.as_ref().filter(|_| !lost.is_empty()) else { return false };
         let mut domains = holding.given.iter().filter_map(|g| g.placement.as_ref()).flat_map(|p| &p.domains);
-        domains.any(|(values, _)| values.last().is_some_and(|node| lost.iter().any(|l| **l == **node)))
+        domains.any(|domain| domain.values.last().is_some_and(|node| lost.contains(node)))
     }
 }
 

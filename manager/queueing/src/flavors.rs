@@ -9,12 +9,13 @@ pub use scan::Scan;
 
 use crate::amount::Amount;
 use crate::brain::Brain;
-use crate::model::{Delayed, Fungibility, Given, Group, Placement, PodSet, QueueId, QueueSetup, Requests, Shape, Usage, Workload, WorkloadId, amount_of};
+use crate::model::{Delayed, Fungibility, Given, Group, PodSet, QueueId, QueueSetup, Requests, Shape, Usage, Workload, WorkloadId, amount_of};
 use crate::names::{FlavorId, ResourceId};
 use crate::reason::{Obstacle, Reason};
 use crate::tree::CellId;
 use attempts::Attempts;
 use meridian_shared::gang::TaintEffect;
+use meridian_topology::Assignment as Placed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,7 +119,7 @@ pub struct PodSetAssignment {
     /// Its pods.
     pub count: u32,
     /// Where they would lie.
-    pub placement: Option<Placement>,
+    pub placement: Option<Placed>,
     /// Whether that is to come later.
     pub delayed: Option<Delayed>,
     /// The request itself can't be served.
@@ -228,7 +229,7 @@ pub(crate) struct Total {
     pub(crate) requests: Requests,
     pub(crate) count: u32,
     pub(crate) flavors: BTreeMap<ResourceId, FlavorId>,
-    pub(crate) placement: Option<Placement>,
+    pub(crate) placement: Option<Placed>,
     pub(crate) delayed: Option<Delayed>,
 }
 
@@ -421,7 +422,7 @@ impl Assigner<'_> {
         if !total.requests.is_empty() {
             return total.requests.iter().filter_map(|(r, _)| chosen.iter().find(|(of, _)| of == r).copied()).collect();
         }
-        if set.group().is_none() {
+        if set.group.is_none() {
             return Vec::new();
         }
         // A leader that asks for nothing is still placed with its group.
@@ -650,11 +651,11 @@ struct Fit {
 
 /// Pod sets that are decided on together, in the order of the first of each.
 pub(crate) fn groups(shape: &Shape) -> Vec<Vec<usize>> {
-    let mut groups: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
+    let mut groups: Vec<(Option<&String>, Vec<usize>)> = Vec::new();
     for (at, set) in shape.pod_sets.iter().enumerate() {
-        match groups.iter_mut().find(|(name, _)| name.is_some() && *name == set.group()) {
+        match groups.iter_mut().find(|(name, _)| name.is_some() && *name == set.group.as_ref()) {
             Some((_, members)) => members.push(at),
-            None => groups.push((set.group(), vec![at])),
+            None => groups.push((set.group.as_ref(), vec![at])),
         }
     }
     groups.into_iter().map(|(_, members)| members).collect()
