@@ -24,7 +24,7 @@ struct Load {
 impl Load {
     /// Queues in cohorts, three flavors each; everybody may reclaim, and preempt within the queue.
     fn new(cohorts: usize, queues: usize, nominal: i64) -> Self {
-        let mut brain = Brain::new(Settings { fair_sharing: Some(FairSharing::default()), ..Settings::default() });
+        let mut brain = Brain::new(Settings { fair_sharing: Some(FairSharing::default()), brief: true, ..Settings::default() });
         let (gpu, cpu) = (brain.resource("nvidia.com/gpu"), brain.resource("cpu"));
         let flavors: Vec<FlavorId> = (0..FLAVORS).map(|f| brain.flavor_id(&format!("flavor-{f}"))).collect();
         for flavor in &flavors {

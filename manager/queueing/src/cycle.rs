@@ -262,7 +262,7 @@ impl Cycle<'_> {
         counts: Option<&[u32]>,
     ) -> Assignment {
         let mut oracle = Books { places: self.places };
-        Assigner { brain: self.brain, workload, queue, oracle: &mut oracle, replaces, nominated }.assign(counts)
+        Assigner { brain: self.brain, workload, queue, oracle: &mut oracle, replaces, nominated, lazy: false }.assign(counts)
     }
 
     fn process(&mut self, entry: &mut Entry) {

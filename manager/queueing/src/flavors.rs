@@ -293,6 +293,8 @@ pub(crate) struct Assigner<'a> {
     pub(crate) replaces: Option<WorkloadId>,
     /// Flavors that it was nominated for earlier in this cycle, per pod set.
     pub(crate) nominated: Option<&'a [Vec<(ResourceId, FlavorId)>]>,
+    /// The oracle isn't asked for now.
+    pub(crate) lazy: bool,
 }
 
 /// What a resource group found.
@@ -455,8 +457,35 @@ impl Assigner<'_> {
         totals(shape, old).into_iter().nth(at)
     }
 
+    /// Flavors for one resource group. Where a later flavor fits anyway, it doesn't matter what displacing others would bring in
+    /// an earlier one, and it isn't asked unless it is to be explained.
     #[expect(clippy::too_many_arguments, reason = "they are one question")]
     fn find(
+        &mut self,
+        setup: &Arc<QueueSetup>,
+        shape: &Shape,
+        group: &[usize],
+        resource_group: &Group,
+        requests: &Requests,
+        resource: ResourceId,
+        usage: &Usage,
+        attempts: &mut Attempts,
+    ) -> Found {
+        let goes_on_anyway = !setup.fungibility.preempt_rather_than_next && !setup.fungibility.prefers_preemption;
+        self.lazy = self.brain.settings.brief && self.brain.settings.gates.flavor_fungibility && goes_on_anyway;
+        let before = attempts.begin();
+        let found = self.find_now(setup, shape, group, resource_group, requests, resource, usage, attempts);
+        let guessed = self.lazy && !found.flavors.iter().all(|(_, c)| c.mode == Mode::Fit);
+        self.lazy = false;
+        if !guessed {
+            return found;
+        }
+        attempts.rewind(before);
+        self.find_now(setup, shape, group, resource_group, requests, resource, usage, attempts)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are one question")]
+    fn find_now(
         &mut self,
         setup: &Arc<QueueSetup>,
         shape: &Shape,
@@ -636,7 +665,10 @@ impl Assigner<'_> {
         let while_borrowing = setup.preemption.borrow_within_cohort.is_some()
             || (self.brain.settings.fair_sharing.is_some() && setup.preemption.reclaim_within_cohort != crate::model::Displaces::Never);
         if nominal >= amount || may_reclaim || while_borrowing {
-            let (possibility, borrowing) = self.oracle.simulate(self.brain, self.workload, key, amount);
+            let (possibility, borrowing) = match self.lazy {
+                true => (Possibility::NoCandidates, borrowing),
+                false => self.oracle.simulate(self.brain, self.workload, key, amount),
+            };
             let hurdle = (possibility == Possibility::NoFit).then_some(Obstacle::WaitingForQuota);
             return Fit { option: Prospect { possibility, borrowing }, why: Some((why, hurdle)) };
         }

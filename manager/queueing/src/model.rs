@@ -6,7 +6,8 @@ use crate::tree::{CellId, NodeId, Quotas, TreeId, WEIGHT_ONE};
 use meridian_shared::gang::{Amounts, LabelSelector, Requirement, Taint, Toleration};
 use meridian_topology::{Assignment as Placed, PreferredTerm, TopologyRequest};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A moment, in nanoseconds since the Unix epoch. No moment is the earliest.
@@ -389,7 +390,9 @@ pub struct Queue {
     /// Grows when room may have come back.
     pub generation: u64,
     /// Who holds quota of it.
-    pub holders: std::collections::BTreeSet<WorkloadId>,
+    pub holders: BTreeSet<WorkloadId>,
+    /// The same, whom it is easiest to displace first: by priority, then the newest.
+    pub(crate) ranked: BTreeSet<(i64, Reverse<Moment>, WorkloadId)>,
     /// Whether every flavor has a topology.
     pub topology_only: bool,
 }

@@ -178,6 +178,9 @@ pub struct Settings {
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// Whether resources that a queue doesn't declare are left alone instead of blocking.
     pub ignore_undeclared: bool,
+    /// Victims are looked for only where it changes the decision; otherwise for every flavor that was looked at, so that each
+    /// can be explained.
+    pub brief: bool,
 }
 
 impl Settings {
