@@ -500,6 +500,13 @@ impl Brain {
         }
     }
 
+    /// A holder that was told to stop goes on: it couldn't be told, or needn't any more.
+    pub fn spare(&mut self, id: WorkloadId) {
+        if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
+            holding.evicted = false;
+        }
+    }
+
     /// A holder may run: nothing is left to be checked.
     pub fn admit(&mut self, id: WorkloadId) {
         if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
@@ -581,6 +588,13 @@ impl Brain {
             }
         }
         charge
+    }
+
+    /// How much a queue uses of a flavor and resource.
+    pub fn used(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
+        let queue = self.queue(queue);
+        let cell = queue.node.zip(queue.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        cell.map_or(0, |(node, cell)| self.forest.cell(node, cell).usage.0)
     }
 
     /// The node of a workload's queue.
