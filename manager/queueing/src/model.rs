@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A moment, in nanoseconds since the Unix epoch. No moment is the earliest.
+/// A moment, in milliseconds since the Unix epoch. No moment is the earliest.
 pub type Moment = i64;
 
 /// The moment of what states none.
