@@ -482,6 +482,13 @@ impl Brain {
         }
     }
 
+    /// A holder that was told to stop goes on: it couldn't be told, or needn't any more.
+    pub fn spare(&mut self, id: WorkloadId) {
+        if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
+            holding.evicted = false;
+        }
+    }
+
     /// A holder may run: nothing is left to be checked.
     pub fn admit(&mut self, id: WorkloadId) {
         if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {

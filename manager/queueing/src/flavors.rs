@@ -294,6 +294,13 @@ pub(crate) struct Assigner<'a> {
     pub(crate) nominated: Option<&'a [Vec<(ResourceId, FlavorId)>]>,
 }
 
+impl Brain {
+    /// Which flavors a workload would get in a queue as the books are now, `oracle` saying what displacing others would bring.
+    pub fn assign_flavors(&mut self, workload: WorkloadId, queue: QueueId, oracle: &mut dyn Oracle, replaces: Option<WorkloadId>) -> Assignment {
+        Assigner { brain: self, workload, queue, oracle, replaces, nominated: None }.assign(None)
+    }
+}
+
 /// What a resource group found.
 struct Found {
     flavors: Vec<(ResourceId, Choice)>,

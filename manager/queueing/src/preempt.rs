@@ -207,6 +207,11 @@ impl Oracle for Books<'_> {
 }
 
 impl Brain {
+    /// Who would have to give way so that a workload gets what an assignment says.
+    pub fn victims(&mut self, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
+        targets(self, places, workload, assignment)
+    }
+
     /// Holders of a queue who aren't taken out for the time being.
     pub(crate) fn holders(&self, queue: QueueId) -> impl Iterator<Item = WorkloadId> + '_ {
         self.queues[queue.index()].holders.iter().copied().filter(|w| !self.hidden.contains(w))

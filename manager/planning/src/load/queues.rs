@@ -52,6 +52,11 @@ impl Loaded {
                 _ => {}
             }
         }
+        // Resources are numbered by their names, so that what ties falls the same way in whatever order they are written.
+        let resources: BTreeSet<&String> = planned(objects).flat_map(covered).collect();
+        for resource in resources {
+            self.brain.resource(resource);
+        }
         for (name, spec) in &beside.flavors {
             let id = self.brain.flavor_id(name);
             let topology = spec.topology_name.as_deref().filter(|_| self.brain.settings.gates.topology).map(Arc::from);
@@ -106,6 +111,16 @@ impl Loaded {
             self.brain.set_local_usage(Arc::from(key), usage);
         }
     }
+}
+
+/// Resources that an object declares quota of.
+fn covered(of: &PlannedObject) -> impl Iterator<Item = &String> {
+    let groups: &[ResourceGroup] = match &of.object.spec {
+        Spec::Cohort(spec) => &spec.resource_groups,
+        Spec::ClusterQueue(spec) => &spec.resource_groups,
+        _ => &[],
+    };
+    groups.iter().flat_map(|group| &group.flavors).flat_map(|flavor| flavor.resources.keys())
 }
 
 fn words(why: &Inactive) -> String {
