@@ -3,6 +3,7 @@
 //! ```text
 //!   objects ──► catalog   what workloads are read with: namespaces, limit ranges, classes, local queues
 //!           ──► queues    flavors, cohorts, cluster queues, and why a queue admits nothing
+//!           ──► nodes     the topologies of flavors
 //!           ──► roles     who holds quota, who waits, who waits nowhere
 //! ```
 //!
@@ -11,6 +12,7 @@
 
 mod catalog;
 mod jobs;
+mod nodes;
 mod queues;
 mod roles;
 mod shapes;
@@ -41,6 +43,9 @@ pub struct Options {
     pub priority_boost: bool,
     /// Whether pods that a job no longer needs give their quota back (Kueue's gate `ReclaimablePods`).
     pub reclaimable_pods: bool,
+    /// Whether a workload that is one pod stays where it is when its node is lost (Kueue's gate
+    /// `SkipReassignmentForPodOwnedWorkloads`).
+    pub pods_stay: bool,
     /// Whether a workload whose pods weren't ready in time queues again by its creation; by its eviction otherwise.
     pub unready_keep_their_place: bool,
     /// Whether a namespace must be declared for its workloads to be admitted.
@@ -58,6 +63,7 @@ impl Default for Options {
             transformations: Vec::new(),
             priority_boost: false,
             reclaimable_pods: true,
+            pods_stay: true,
             unready_keep_their_place: false,
             namespaces_declared: false,
             local_usage: BTreeMap::new(),
@@ -83,6 +89,7 @@ pub fn load(objects: &[PlanObject], options: &Options) -> Loaded {
     brain.now = options.now;
     let mut loaded = Loaded { brain, notes: Vec::new(), catalog: Catalog::new(objects, options), excluded: BTreeMap::new() };
     loaded.declare(objects);
+    loaded.survey(objects);
     loaded.enlist(objects);
     loaded
 }

@@ -83,6 +83,7 @@ fn options(case: &Value) -> anyhow::Result<Options> {
             match name.as_str() {
                 "PriorityBoost" => options.priority_boost = on,
                 "ReclaimablePods" => options.reclaimable_pods = on,
+                "SkipReassignmentForPodOwnedWorkloads" => options.pods_stay = on,
                 _ => {
                     options.settings.gates.set(name, on);
                 }

@@ -82,8 +82,8 @@ pub(crate) fn assign(case: &Case<'_>) -> anyhow::Result<Verdict> {
     compare(case, &loaded.brain, &assignment)
 }
 
-/// What one resource was given: flavor, mode, and the place of the last flavor that was looked at.
-type Chosen = (String, Mode, Option<i64>);
+/// What one resource was given: flavor, mode, and the place of the last flavor that was looked at, where they are asserted.
+type Chosen = (String, Option<Mode>, Option<i64>);
 
 fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::Result<Verdict> {
     let (expect, mut differences) = (case.expect(), Differences::default());
@@ -97,12 +97,13 @@ fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::R
         let name = text(&expected["name"]);
         let mut wanted: BTreeMap<String, Chosen> = BTreeMap::new();
         for (resource, choice) in expected["flavors"].as_object().into_iter().flatten() {
-            wanted.insert(resource.clone(), (text(&choice["flavor"]).to_owned(), mode(&choice["mode"])?, choice["triedFlavorIdx"].as_i64()));
+            let asserted = if choice["mode"].is_string() { Some(mode(&choice["mode"])?) } else { None };
+            wanted.insert(resource.clone(), (text(&choice["flavor"]).to_owned(), asserted, choice["triedFlavorIdx"].as_i64()));
         }
         let chosen = is.flavors.iter().map(|(resource, choice)| {
             let resource = brain.resource_name(*resource).to_string();
-            let tried = wanted.get(&resource).and_then(|(_, _, tried)| tried.map(|_| i64::from(choice.tried)));
-            (resource, (brain.flavor_name(choice.flavor).to_string(), choice.mode, tried))
+            let (mode, tried) = wanted.get(&resource).map_or((Some(choice.mode), None), |(_, mode, tried)| (mode.map(|_| choice.mode), *tried));
+            (resource, (brain.flavor_name(choice.flavor).to_string(), mode, tried.map(|_| i64::from(choice.tried))))
         });
         differences.decision(&format!("flavors of `{name}`"), &chosen.collect(), &wanted);
         if let Some(count) = expected["count"].as_u64() {
@@ -113,7 +114,7 @@ fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::R
             differences.decision(&format!("requests of `{name}`"), &requests, &amounts(&expected["requests"])?);
         }
         if expected["attempts"].is_array() {
-            compare_attempts(brain, name, &is.attempts, items(&expected["attempts"]), assignment.mode() == Mode::Fit, &mut differences)?;
+            compare_attempts(brain, name, &is.attempts, items(&expected["attempts"]), &mut differences)?;
         }
         let reasons: Vec<String> = is.reasons.iter().map(|reason| reason.text(brain)).collect();
         differences.words(&format!("reasons of `{name}`"), &reasons.len(), &items(&expected["reasons"]).len());
@@ -128,8 +129,9 @@ fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::R
     Ok(differences.verdict())
 }
 
-/// Where it fits, every flavor that was looked at is as expected; otherwise all that are expected were looked at.
-fn compare_attempts(brain: &Brain, name: &str, made: &[Attempt], expected: &[Value], fits: bool, differences: &mut Differences) -> anyhow::Result<()> {
+/// Where one of them fits, every flavor that was looked at is as expected, and one that only lacks another group's resource may
+/// fit by itself; otherwise all that are expected were looked at.
+fn compare_attempts(brain: &Brain, name: &str, made: &[Attempt], expected: &[Value], differences: &mut Differences) -> anyhow::Result<()> {
     type Tried = (Mode, u32, Option<Possibility>, Option<String>);
     let mut wanted: BTreeMap<String, Tried> = BTreeMap::new();
     for attempt in expected {
@@ -145,8 +147,14 @@ fn compare_attempts(brain: &Brain, name: &str, made: &[Attempt], expected: &[Val
             (brain.flavor_name(a.flavor).to_string(), (a.mode, a.borrowing, a.possibility, obstacle))
         })
         .collect();
-    if fits {
+    if made.values().any(|(mode, ..)| *mode == Mode::Fit) {
         wanted.retain(|flavor, _| made.contains_key(flavor));
+        let lacking = |tried: &Tried| tried.0 == Mode::NoFit && tried.3.is_none();
+        for (flavor, tried) in wanted.iter_mut().filter(|(_, tried)| lacking(tried)) {
+            if let Some(fits) = made.get(flavor).filter(|made| made.0 == Mode::Fit) {
+                tried.clone_from(fits);
+            }
+        }
     }
     differences.record(&format!("attempts of `{name}`"), &made, &wanted);
     Ok(())

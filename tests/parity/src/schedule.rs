@@ -7,10 +7,12 @@ use crate::verdict::{Differences, Verdict};
 use crate::victims::{by_workload, preempted};
 use anyhow::Context;
 use meridian_planning::load::Loaded;
+use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Eviction, Outcome, Recomputed, Report};
-use meridian_queueing::model::{Delayed, Given, Placement, QueueId, WorkloadId};
+use meridian_queueing::model::{Delayed, Given, QueueId, WorkloadId};
 use meridian_queueing::pending::{Pending, Place};
 use meridian_queueing::places::Anywhere;
+use meridian_topology::{Assignment, DomainCount};
 use records::Records;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +28,8 @@ struct Run<'a> {
     evicted: BTreeSet<(String, String)>,
     skipped: BTreeMap<String, u64>,
     recomputed: BTreeMap<(String, String), u64>,
+    /// Slices that others replaced in the last cycle: like victims they count as holders until it is over.
+    replaced: BTreeMap<String, String>,
 }
 
 pub(crate) fn replay(case: &Case<'_>) -> anyhow::Result<Verdict> {
@@ -39,6 +43,7 @@ pub(crate) fn replay(case: &Case<'_>) -> anyhow::Result<Verdict> {
         evicted: BTreeSet::new(),
         skipped: BTreeMap::new(),
         recomputed: BTreeMap::new(),
+        replaced: BTreeMap::new(),
     };
     let mut differences = Differences::default();
     for cycle in 1..=act["cycles"].as_u64().unwrap_or(1) {
@@ -114,8 +119,11 @@ impl Run<'_> {
                 _ => self.records.waits(&key, entry),
             }
         }
+        self.replaced.clear();
         for (old, _) in &report.replaced {
-            self.records.replaced(before.workload(*old).map_or("", |workload| &workload.key));
+            let key = before.workload(*old).map(|workload| workload.key.to_string()).unwrap_or_default();
+            self.records.replaced(&key);
+            self.replaced.insert(key, assignment_of(&before, *old));
         }
     }
 
@@ -134,7 +142,7 @@ impl Run<'_> {
     }
 
     /// Nothing could be written: what was decided didn't happen. Who isn't there any more isn't put back.
-    fn undo(&mut self, report: &Report, error: &str, before: &meridian_queueing::Brain) {
+    fn undo(&mut self, report: &Report, error: &str, before: &Brain) {
         let gone = error.contains("not found");
         for (victim, ..) in &report.preempted {
             self.loaded.brain.spare(*victim);
@@ -167,12 +175,13 @@ impl Run<'_> {
         if expect["assignments"].is_object() {
             let few = text(&expect["assignmentsScope"]) == "not-admitted-before";
             let scope = holders().filter(|(_, workload)| !few || !self.records.was_admitted(&workload.key));
-            let is = scope.map(|(id, workload)| (workload.key.to_string(), self.assignment(id))).collect();
+            let over = self.replaced.iter().filter(|(key, _)| !few || !self.records.was_admitted(key)).map(|(key, of)| (key.clone(), of.clone()));
+            let is = scope.map(|(id, workload)| (workload.key.to_string(), assignment_of(&self.loaded.brain, id))).chain(over).collect();
             differences.decision::<BTreeMap<_, _>>("assignments", &is, &assignments(&expect["assignments"])?);
         }
         if expect["admitted"].is_object() {
             let scope = holders().filter(|(_, workload)| self.admitted.contains(&*workload.key));
-            let is = scope.map(|(id, workload)| (workload.key.to_string(), self.assignment(id))).collect();
+            let is = scope.map(|(id, workload)| (workload.key.to_string(), assignment_of(&self.loaded.brain, id))).collect();
             differences.decision::<BTreeMap<_, _>>("admitted", &is, &assignments(&expect["admitted"])?);
         }
         let queues = |value: &Value| -> BTreeMap<String, BTreeSet<String>> {
@@ -224,26 +233,25 @@ impl Run<'_> {
         let holding = brain.workload(brain.find(key)?)?.holding.as_ref()?;
         holding.given.iter().find_map(|given| given.flavors.values().next()).map(|flavor| brain.flavor_name(*flavor).to_string())
     }
+}
 
-    /// What a holder has, in a form that compares.
-    fn assignment(&self, id: WorkloadId) -> String {
-        let brain = &self.loaded.brain;
-        let Some(workload) = brain.workload(id) else { return String::new() };
-        let shape = brain.shape_of(workload.shape);
-        let given = workload.holding.as_ref().map(|holding| holding.given.as_slice()).unwrap_or_default();
-        let sets = shape.pod_sets.iter().zip(given).map(|(set, given)| {
-            let flavors = given.flavors.iter().map(|(resource, flavor)| (brain.resource_name(*resource).to_string(), brain.flavor_name(*flavor).to_string()));
-            let usage = given.usage.iter().map(|(resource, amount)| (brain.resource_name(*resource).to_string(), *amount));
-            shown(&set.name, given, flavors.collect(), usage.collect())
-        });
-        format!("{}: {}", brain.queue(workload.queue).setup.name, sets.collect::<Vec<_>>().join("; "))
-    }
+/// What a holder has, in a form that compares.
+fn assignment_of(brain: &Brain, id: WorkloadId) -> String {
+    let Some(workload) = brain.workload(id) else { return String::new() };
+    let shape = brain.shape_of(workload.shape);
+    let given = workload.holding.as_ref().map(|holding| holding.given.as_slice()).unwrap_or_default();
+    let sets = shape.pod_sets.iter().zip(given).map(|(set, given)| {
+        let flavors = given.flavors.iter().map(|(resource, flavor)| (brain.resource_name(*resource).to_string(), brain.flavor_name(*flavor).to_string()));
+        let usage = given.usage.iter().map(|(resource, amount)| (brain.resource_name(*resource).to_string(), *amount));
+        shown(&set.name, given, flavors.collect(), usage.collect())
+    });
+    format!("{}: {}", brain.queue(workload.queue).setup.name, sets.collect::<Vec<_>>().join("; "))
 }
 
 /// One pod set's part of an assignment. What is asked for with nothing needs no flavor and isn't shown.
 fn shown(name: &str, given: &Given, flavors: BTreeMap<String, String>, mut usage: BTreeMap<String, i64>) -> String {
     usage.retain(|_, amount| *amount != 0);
-    let place = given.placement.as_ref().map(|p| json!({"levels": p.levels, "domains": p.domains}).to_string()).unwrap_or_default();
+    let place = given.placement.as_ref().map(|p| json!(p).to_string()).unwrap_or_default();
     let delayed = given.delayed.map(|delayed| format!("{delayed:?}")).unwrap_or_default();
     format!("{name} x{} {flavors:?} {usage:?} {place} {delayed}", given.count)
 }
@@ -257,9 +265,9 @@ fn assignments(expected: &Value) -> anyhow::Result<BTreeMap<String, String>> {
             let topology = &set["topologyAssignment"];
             let domains = items(&topology["domains"]).iter().map(|domain| {
                 let values = items(&domain["values"]).iter().map(|value| text(value).to_owned()).collect();
-                anyhow::Ok((values, u32::try_from(domain["count"].as_u64().unwrap_or(0))?))
+                anyhow::Ok(DomainCount { values, count: u32::try_from(domain["count"].as_u64().unwrap_or(0))? })
             });
-            let placement = Placement {
+            let placement = Assignment {
                 levels: items(&topology["levels"]).iter().map(|level| text(level).to_owned()).collect(),
                 domains: domains.collect::<anyhow::Result<_>>()?,
             };

@@ -2,13 +2,13 @@
 
 use super::catalog::holds;
 use super::queues::planned;
-use super::Loaded;
+use super::{Loaded, shapes};
 use meridian_objects::job::POD_SET;
 use meridian_objects::plan::{PlanObject, PlannedObject};
-use meridian_objects::spec::Spec;
+use meridian_objects::spec::{Spec, TopologyRequest};
 use meridian_objects::{JobWorkload, Kind};
 use meridian_queueing::NewWorkload;
-use meridian_queueing::model::{Marks, NO_MOMENT, PodSet, QueueId, Shape, TopologyRequest};
+use meridian_queueing::model::{Marks, NO_MOMENT, PodSet, QueueId, Shape};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -62,7 +62,8 @@ impl Loaded {
     }
 
     fn job_shape(&mut self, of: &PlannedObject, job: &JobWorkload, queue: QueueId) -> Shape {
-        let annotations = &of.object.stored["spec"]["template"]["metadata"]["annotations"];
+        let template = &of.object.stored["spec"]["template"];
+        let wish = wish(&template["metadata"]["annotations"]);
         let least = of.object.annotations.get(LEAST_ANNOTATION).and_then(|text| text.parse().ok());
         let mut pod_sets = Vec::with_capacity(job.gang.pod_sets.len());
         for set in &job.gang.pod_sets {
@@ -75,7 +76,9 @@ impl Loaded {
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),
                 tolerations: set.tolerations.clone(),
-                topology: topology(annotations),
+                preferred: shapes::preferred(template),
+                topology: shapes::lies(&wish),
+                group: wish.group_name.clone(),
             });
         }
         let priority = self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
@@ -84,16 +87,15 @@ impl Loaded {
 }
 
 /// How pods want to lie, as their template's annotations say.
-fn topology(annotations: &Value) -> Option<TopologyRequest> {
+fn wish(annotations: &Value) -> TopologyRequest {
     let text = |name: &str| annotations[name].as_str().map(str::to_owned);
-    let request = TopologyRequest {
+    TopologyRequest {
         required: text(REQUIRED_ANNOTATION),
         preferred: text(PREFERRED_ANNOTATION),
-        unconstrained: annotations[UNCONSTRAINED_ANNOTATION].as_str() == Some("true"),
-        slice_level: text(SLICE_LEVEL_ANNOTATION),
+        unconstrained: text(UNCONSTRAINED_ANNOTATION).map(|value| value == "true"),
+        slice_required: text(SLICE_LEVEL_ANNOTATION),
         slice_size: text(SLICE_SIZE_ANNOTATION).and_then(|size| size.parse().ok()),
-        slice_layers: Vec::new(),
-        group: text(GROUP_ANNOTATION),
-    };
-    (request != TopologyRequest::default()).then_some(request)
+        group_name: text(GROUP_ANNOTATION),
+        ..TopologyRequest::default()
+    }
 }

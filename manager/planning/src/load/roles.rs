@@ -6,15 +6,18 @@ use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
 use meridian_objects::spec::{Admission, CheckState, ConditionStatus, DelayedTopology, PodSetAssignment, WorkloadObject};
 use meridian_queueing::NewWorkload;
-use meridian_queueing::model::{Delayed, Given, Marks, NO_MOMENT, Placement, QueueId};
+use meridian_queueing::model::{Delayed, Given, Marks, NO_MOMENT, QueueId, Update};
 use meridian_topology::Assignment;
 use meridian_topology::compressed::Compressed;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Marks a workload that only stands for its variants.
 const PARENT_LABEL: &str = "kueue.x-k8s.io/concurrent-admission-parent";
 /// Names who holds a workload back; nobody when it is empty.
 const GATED_ANNOTATION: &str = "kueue.x-k8s.io/admission-gated-by";
+/// Marks a workload that stands for a group of pods.
+const GROUP_ANNOTATION: &str = "kueue.x-k8s.io/is-group-workload";
 
 impl Loaded {
     /// Gives every workload and job its place.
@@ -113,10 +116,7 @@ impl Loaded {
     fn given(&mut self, assigned: &PodSetAssignment, pods: u32) -> Given {
         let topology = assigned.topology.clone().filter(|_| self.brain.settings.gates.topology);
         let placement = topology.and_then(|written| match serde_json::from_value::<Compressed>(written).map(|c| Assignment::try_from(&c)) {
-            Ok(Ok(assignment)) => {
-                let domains = assignment.domains.into_iter().map(|d| (d.values, d.count)).collect();
-                Some(Placement { levels: assignment.levels, domains })
-            }
+            Ok(Ok(assignment)) => Some(assignment),
             _ => {
                 self.notes.push(format!("the topology assignment of a pod set `{}` can't be read", assigned.name));
                 None
@@ -158,11 +158,14 @@ impl Loaded {
         Marks {
             replaces: workload.replaces().map(Arc::from),
             gated: workload.spec.preemption_gates.iter().any(|gate| !open(gate)),
-            lost_nodes: lost.iter().map(|node| Arc::from(node.as_str())).collect(),
+            lost_nodes: lost.to_vec(),
+            checks: checks.iter().map(|check| Arc::from(check.name.as_str())).collect(),
             checks_ready: !checks.is_empty() && checks.iter().all(|check| check.state == CheckState::Ready),
             checks_failed: checks.iter().any(|check| matches!(check.state, CheckState::Retry | CheckState::Rejected)),
             variant_of: variant(workload),
             elastic: workload.is_elastic(),
+            single_pod: self.catalog.options.pods_stay && is_of_one_pod(workload),
+            updates: updates(workload),
             wrong_namespace,
             unfit: stranger.or_else(|| self.unfit(workload)).map(Arc::from),
         }
@@ -177,6 +180,24 @@ impl Loaded {
         let taken = setup.namespace_selector.as_ref().is_some_and(|selector| selector.matches(&labels));
         (!taken, (!taken).then(|| format!("cluster queue `{}` takes no workloads of namespace `{namespace}`", setup.name)))
     }
+}
+
+/// Whether a workload stands for one pod, and not for a group of pods.
+fn is_of_one_pod(workload: &WorkloadObject) -> bool {
+    let grouped = workload.meta.annotations.get(GROUP_ANNOTATION).is_some_and(|value| value == "true");
+    !grouped && matches!(workload.meta.owners.as_slice(), [owner] if owner.kind == "Pod" && owner.api_version == "v1")
+}
+
+/// What checks that are ready changed about where pods may be placed.
+fn updates(workload: &WorkloadObject) -> BTreeMap<Arc<str>, Update> {
+    let mut updates: BTreeMap<Arc<str>, Update> = BTreeMap::new();
+    let ready = workload.status.admission_checks.iter().filter(|check| check.state == CheckState::Ready);
+    for change in ready.flat_map(|check| &check.pod_set_updates) {
+        let update = updates.entry(Arc::from(change.name.as_str())).or_default();
+        update.node_selector.extend(change.node_selector.clone());
+        update.tolerations.extend(change.tolerations.iter().cloned());
+    }
+    updates
 }
 
 /// The workload of which this is a variant, and the variant's flavor.
