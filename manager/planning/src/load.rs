@@ -101,6 +101,18 @@ impl Loaded {
         self.brain.wait(new)
     }
 
+    /// A workload holds in a queue what its status says was given to it, whatever its conditions say. `None` where it says
+    /// nothing.
+    pub fn hold_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> Option<WorkloadId> {
+        workload.status.admission.as_ref().map(|admission| self.hold(workload, admission, queue))
+    }
+
+    /// Queues, cohorts, flavors and nodes are declared anew; who waits or holds quota keeps its place.
+    pub fn redeclare(&mut self, objects: &[PlanObject]) {
+        self.declare(objects);
+        self.survey(objects);
+    }
+
     /// A workload's priority as decisions see it: as written, and what a boost adds where boosts count.
     pub fn priority(&self, workload: &WorkloadObject) -> i64 {
         self.catalog.priority(workload)

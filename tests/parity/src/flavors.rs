@@ -5,8 +5,10 @@ use crate::quota::mode;
 use crate::verdict::{Differences, Verdict};
 use anyhow::bail;
 use meridian_objects::plan::PlanObject;
+use meridian_objects::spec::WorkloadObject;
+use meridian_planning::load::Loaded;
 use meridian_queueing::flavors::{Assignment, Attempt, Mode, Oracle, Possibility, Prospect};
-use meridian_queueing::model::{Fungibility, WorkloadId};
+use meridian_queueing::model::{Fungibility, QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::{Amount, Brain};
 use meridian_shared::gang::Amounts;
@@ -62,24 +64,30 @@ pub(crate) fn assign(case: &Case<'_>) -> anyhow::Result<Verdict> {
         let key = (text(&told["flavor"]).to_owned(), text(&told["resource"]).to_owned());
         oracle.0.insert(key, (possibility(&told["possibility"])?, small(&told["borrowingAfter"])?));
     }
-    // The slice is the case's own object, or one of its workloads.
-    let written = &act["replacesSlice"];
-    let slice: Vec<PlanObject> = if written.is_object() { vec![object(written)?] } else { Vec::new() };
-    let mut loaded = case.load_with(&slice);
+    let mut loaded = case.load();
     let id = queue(&loaded.brain, text(&act["clusterQueue"]))?;
-    let asks = match loaded.brain.find(&workload.meta.key()).filter(|found| loaded.brain.workload(*found).is_some_and(|w| w.holding.is_some())) {
-        Some(holder) => holder,
-        None => loaded.await_in(workload, id),
+    // Who has an admission comes with the flavors that it has.
+    let asks = holder(&mut loaded, workload, id).unwrap_or_else(|| loaded.await_in(workload, id));
+    // The slice is one of the case's workloads, or the act's own.
+    let replaces = match &act["replacesSlice"] {
+        Value::Null => None,
+        own @ Value::Object(_) => match object(own)? {
+            PlanObject::Workload(slice) => holder(&mut loaded, &slice, id),
+            other => bail!("{} is no slice", other.title()),
+        },
+        key => holder(&mut loaded, case.workload(key)?, id),
     };
     free_all(&mut loaded.brain);
     use_quota(&mut loaded.brain, &act["usage"])?;
-    let key = slice.first().map_or_else(|| text(written).to_owned(), |object| match object {
-        PlanObject::Workload(workload) => workload.meta.key(),
-        _ => String::new(),
-    });
-    let replaces = loaded.brain.find(&key);
     let assignment = loaded.brain.assign_flavors(asks, id, &mut oracle, replaces);
     compare(case, &loaded.brain, &assignment)
+}
+
+/// A workload that holds what its status says.
+fn holder(loaded: &mut Loaded, workload: &WorkloadObject, queue: QueueId) -> Option<WorkloadId> {
+    let known = loaded.brain.find(&workload.meta.key());
+    let holds = |id: &WorkloadId| loaded.brain.workload(*id).is_some_and(|w| w.holding.is_some());
+    known.filter(holds).or_else(|| loaded.hold_in(workload, queue))
 }
 
 /// What one resource was given: flavor, mode, and the place of the last flavor that was looked at, where they are asserted.
@@ -116,8 +124,9 @@ fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::R
         if expected["attempts"].is_array() {
             compare_attempts(brain, name, &is.attempts, items(&expected["attempts"]), &mut differences)?;
         }
-        let reasons: Vec<String> = is.reasons.iter().map(|reason| reason.text(brain)).collect();
-        differences.words(&format!("reasons of `{name}`"), &reasons.len(), &items(&expected["reasons"]).len());
+        if expected["requests"].is_object() {
+            differences.words(&format!("reasons of `{name}`"), &is.reasons.len(), &items(&expected["reasons"]).len());
+        }
     }
     if expect["usage"].is_object() {
         let usage: FlavorUsage = named_usage(brain, assignment.usage.iter().copied());

@@ -193,9 +193,10 @@ fn compare_snapshot(case: &Case<'_>, brain: &Brain) -> anyhow::Result<Verdict> {
     Ok(differences.verdict())
 }
 
-/// Objects come and go; the forest is what they make.
+/// Objects come and go; the forest is what they make. A cohort without an object is there while something below names it.
 pub(crate) fn hierarchy(case: &Case<'_>) -> anyhow::Result<Verdict> {
-    let mut cohorts: BTreeMap<Arc<str>, CohortSetup> = BTreeMap::new();
+    let mut declared: BTreeSet<Arc<str>> = BTreeSet::new();
+    let mut parents: BTreeMap<Arc<str>, Option<Arc<str>>> = BTreeMap::new();
     let mut queues: BTreeMap<Arc<str>, Option<Arc<str>>> = BTreeMap::new();
     for written in items(&case.act()["ops"]) {
         let word = |at: usize| text(&written[at]);
@@ -203,11 +204,14 @@ pub(crate) fn hierarchy(case: &Case<'_>) -> anyhow::Result<Verdict> {
         let above = Some(word(2)).filter(|above| !above.is_empty()).map(Arc::from);
         match word(0) {
             "add-cohort" => {
-                cohorts.entry(name).or_default();
+                declared.insert(name);
             }
-            "set-cohort-parent" => cohorts.entry(name).or_default().parent = above,
+            "set-cohort-parent" => {
+                parents.insert(name, above);
+            }
             "delete-cohort" => {
-                cohorts.remove(&name);
+                declared.remove(&name);
+                parents.remove(&name);
             }
             "add-cluster-queue" => {
                 queues.entry(name).or_default();
@@ -219,6 +223,14 @@ pub(crate) fn hierarchy(case: &Case<'_>) -> anyhow::Result<Verdict> {
                 queues.remove(&name);
             }
             other => bail!("`{other}` is no operation"),
+        }
+    }
+    let mut cohorts: BTreeMap<Arc<str>, CohortSetup> = BTreeMap::new();
+    let mut found: Vec<Arc<str>> = declared.into_iter().chain(queues.values().flatten().cloned()).collect();
+    while let Some(name) = found.pop() {
+        let parent = parents.get(&name).cloned().flatten();
+        if cohorts.insert(name, CohortSetup { parent: parent.clone(), ..CohortSetup::default() }).is_none() {
+            found.extend(parent);
         }
     }
     let leaves: Vec<Leaf> =

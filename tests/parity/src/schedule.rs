@@ -73,6 +73,12 @@ impl Run<'_> {
             let id = found(brain, text(key))?;
             brain.remove(id);
         }
+        // Whatever else there is is a change of quota to and fro: what counts about it is that room may have come back.
+        let known = ["deleteWorkloads", "requeueInadmissible"];
+        if changes.as_object().is_some_and(|all| all.keys().any(|change| !known.contains(&change.as_str()))) {
+            self.loaded.redeclare(&self.case.objects);
+        }
+        let brain = &mut self.loaded.brain;
         if changes["requeueInadmissible"] == true {
             brain.wake_all();
         }

@@ -6,7 +6,7 @@ use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
 use meridian_objects::spec::{Admission, CheckState, ConditionStatus, DelayedTopology, PodSetAssignment, WorkloadObject};
 use meridian_queueing::NewWorkload;
-use meridian_queueing::model::{Delayed, Given, Marks, NO_MOMENT, QueueId, Update};
+use meridian_queueing::model::{Delayed, Given, Marks, NO_MOMENT, QueueId, Update, WorkloadId};
 use meridian_topology::Assignment;
 use meridian_topology::compressed::Compressed;
 use std::collections::BTreeMap;
@@ -37,7 +37,9 @@ impl Loaded {
         }
         if let Some(admission) = status.admission.as_ref().filter(|_| status.is("QuotaReserved")) {
             match self.brain.queue_id(&admission.cluster_queue) {
-                Some(queue) => self.hold(workload, admission, queue),
+                Some(queue) => {
+                    self.hold(workload, admission, queue);
+                }
                 None => self.notes.push(format!("workload `{key}` holds quota of cluster queue `{}`, which isn't there", admission.cluster_queue)),
             }
             return;
@@ -95,12 +97,8 @@ impl Loaded {
         }
     }
 
-    fn hold(&mut self, workload: &WorkloadObject, admission: &Admission, queue: QueueId) {
-        let mut new = self.new_workload(workload, queue);
-        // Who holds quota isn't asked again whether it may.
-        if let Some(marks) = &mut new.marks {
-            (marks.unfit, marks.wrong_namespace) = (None, false);
-        }
+    pub(super) fn hold(&mut self, workload: &WorkloadObject, admission: &Admission, queue: QueueId) -> WorkloadId {
+        let new = self.new_workload(workload, queue);
         let given = workload
             .spec
             .pod_sets
@@ -109,7 +107,7 @@ impl Loaded {
             .collect();
         let status = &workload.status;
         let since = holds(&status.conditions, "QuotaReserved").and_then(|c| c.since).unwrap_or(NO_MOMENT);
-        self.brain.hold(new, given, since, status.is("Evicted"), status.is("Admitted"));
+        self.brain.hold(new, given, since, status.is("Evicted"), status.is("Admitted"))
     }
 
     /// What a pod set was given.
@@ -202,7 +200,7 @@ fn updates(workload: &WorkloadObject) -> BTreeMap<Arc<str>, Update> {
 
 /// The workload of which this is a variant, and the variant's flavor.
 fn variant(workload: &WorkloadObject) -> Option<(Arc<str>, Arc<str>)> {
-    let parent = workload.meta.owners.iter().find(|owner| owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/"))?;
+    let parent = workload.meta.owners.iter().find(|owner| owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/") && !owner.uid.is_empty())?;
     let allowed = workload.meta.annotations.get(ALLOWED_FLAVORS_ANNOTATION).map(String::as_str).unwrap_or_default();
     let flavor = shapes::listed(allowed).next().unwrap_or_default();
     Some((Arc::from(parent.uid.as_str()), Arc::from(flavor)))
