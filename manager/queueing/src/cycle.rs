@@ -575,7 +575,10 @@ impl Brain {
             pending.push(&class, place);
         } else {
             pending.park(&class, place, mismatch);
-            if self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates | Outcome::NoPlace) {
+            if entry.outcome == Outcome::NoPlace {
+                pending.sleep_placeless(shape);
+                self.placeless.insert(queue);
+            } else if self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates) {
                 pending.sleep(shape);
             }
         }

@@ -15,6 +15,7 @@
 pub mod amount;
 pub mod brain;
 pub mod cycle;
+pub mod declare;
 pub mod flavors;
 mod local;
 pub mod model;
