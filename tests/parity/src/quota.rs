@@ -1,13 +1,15 @@
 //! Group 4: quota, what is available, shares, and the forest; and how much room is kept for who waits.
 
-use crate::case::{Case, FlavorUsage, flavor_usage, found, free_all, items, named_usage, node, object, queue, text, use_quota};
+use crate::case::{Case, FlavorUsage, amounts, flavor_usage, found, free_all, items, named_usage, node, object, queue, text, use_quota};
 use crate::verdict::{Differences, Verdict};
 use anyhow::{Context, bail};
 use meridian_objects::plan::PlanObject;
-use meridian_queueing::flavors::{Assignment, Mode, PodSetAssignment};
-use meridian_queueing::model::{Shape, Workload};
+use meridian_queueing::flavors::{self, Mode, PodSetAssignment};
+use meridian_queueing::model::{Given, PodSet, QueueId, Shape, Workload};
 use meridian_queueing::tree::{CohortSetup, Forest, Leaf, NodeId, Quotas, WEIGHT_ONE};
 use meridian_queueing::{Amount, Brain, NewWorkload};
+use meridian_shared::gang::Amounts;
+use meridian_topology::{Assignment, DomainCount};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -99,7 +101,7 @@ pub(crate) fn reserve(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let name: Arc<str> = Arc::from("who asks");
     let workload = brain.wait(NewWorkload { key: name.clone(), uid: name.clone(), queue, local_queue: name, shape, since: 0, marks: None });
     let written = &act["assignment"];
-    let mut assignment = Assignment::default();
+    let mut assignment = flavors::Assignment::default();
     assignment.pod_sets.push(PodSetAssignment::default());
     assignment.set_mode(mode(&written["representativeMode"])?);
     assignment.borrowing = u32::try_from(written["borrowing"].as_u64().unwrap_or(0))?;
@@ -135,9 +137,51 @@ pub(crate) fn snapshot(case: &Case<'_>) -> anyhow::Result<Verdict> {
     compare_snapshot(case, &case.load().brain)
 }
 
-/// Judges the use of the hosts that flavors share.
-fn topology_usage(_: &Case<'_>) -> anyhow::Result<Verdict> {
-    Ok(Verdict::Skipped("the brain's topologies aren't read yet".to_owned()))
+/// Judges what is used of the domains of flavors, which may share hosts.
+fn topology_usage(case: &Case<'_>) -> anyhow::Result<Verdict> {
+    let (act, mut loaded) = (case.act(), case.load());
+    let mut domains: BTreeSet<Vec<String>> = BTreeSet::new();
+    for (flavor, usages) in act["topologyUsage"].as_object().into_iter().flatten() {
+        for usage in items(usages) {
+            let values: Vec<String> = items(&usage["values"]).iter().map(|value| text(value).to_owned()).collect();
+            let count = u32::try_from(usage["count"].as_u64().unwrap_or(0))?;
+            let placed = Assignment { levels: Vec::new(), domains: vec![DomainCount { values: values.clone(), count }] };
+            hold_place(&mut loaded.brain, flavor, &amounts(&usage["singlePodRequests"])?, placed)?;
+            domains.insert(values);
+        }
+    }
+    let anew = items(&act["reappliedFlavors"]).iter().map(object).collect::<anyhow::Result<Vec<_>>>()?;
+    if !anew.is_empty() {
+        let titles: BTreeSet<String> = anew.iter().map(PlanObject::title).collect();
+        let kept = case.objects.iter().filter(|object| !titles.contains(&object.title()));
+        loaded.redeclare(&kept.chain(&anew).cloned().collect::<Vec<_>>());
+    }
+    let mut differences = Differences::default();
+    for (flavor, expected) in case.expect()["topologyUsage"].as_object().into_iter().flatten() {
+        let id = loaded.brain.flavor_id(flavor);
+        let expected: BTreeMap<String, Amounts> =
+            expected.as_object().into_iter().flatten().map(|(domain, of)| Ok((domain.clone(), amounts(of)?))).collect::<anyhow::Result<_>>()?;
+        let all = domains.iter().cloned().chain(expected.keys().map(|domain| domain.split(',').map(str::to_owned).collect()));
+        let used = |values: Vec<String>| Some((values.join(","), loaded.brain.topology_of(id)?.used_in(&values)?));
+        differences.decision(&format!("use of `{flavor}`"), &all.filter_map(used).filter(|(_, of)| !of.is_empty()).collect(), &expected);
+    }
+    Ok(differences.verdict())
+}
+
+/// Somebody's pods lie in a domain of a flavor.
+fn hold_place(brain: &mut Brain, flavor: &str, per_pod: &Amounts, placed: Assignment) -> anyhow::Result<()> {
+    let id = brain.flavor_id(flavor);
+    let offers = |queue: QueueId| brain.queue(queue).setup.groups.iter().find(|group| group.flavors.contains(&id));
+    let (queue, resource) = brain
+        .queue_list()
+        .find_map(|(_, queue)| Some((queue, *offers(queue)?.resources.first()?)))
+        .with_context(|| format!("no queue offers flavor `{flavor}`"))?;
+    let name: Arc<str> = Arc::from(format!("{flavor}/{}", brain.workloads().count()));
+    let set = PodSet { name: name.clone(), count: placed.pods(), on_node: per_pod.clone(), ..PodSet::default() };
+    let given = Given { flavors: BTreeMap::from([(resource, id)]), count: set.count, placement: Some(placed), ..Given::default() };
+    let shape = brain.intern(Shape { pod_sets: vec![set], ..Shape::default() });
+    brain.hold(NewWorkload { key: name.clone(), uid: name.clone(), queue, local_queue: name, shape, since: 0, marks: None }, vec![given], 0, false, true);
+    Ok(())
 }
 
 pub(crate) fn snapshot_update(case: &Case<'_>) -> anyhow::Result<Verdict> {
