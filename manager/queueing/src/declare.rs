@@ -38,11 +38,8 @@ fn quotas(brain: &mut Brain, groups: &[ResourceGroup]) -> Quotas {
     for flavor in groups.iter().flat_map(|group| &group.flavors) {
         let id = brain.flavor_id(&flavor.name);
         for (resource, quota) in &flavor.resources {
-            let of = Quota {
-                nominal: Amount(quota.nominal),
-                borrowing_limit: quota.borrowing_limit.map(Amount),
-                lending_limit: quota.lending_limit.map(Amount),
-            };
+            let of =
+                Quota { nominal: Amount(quota.nominal), borrowing_limit: quota.borrowing_limit.map(Amount), lending_limit: quota.lending_limit.map(Amount) };
             quotas.insert((id, brain.resource(resource)), of);
         }
     }

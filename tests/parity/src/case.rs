@@ -210,7 +210,8 @@ pub(crate) fn use_quota(brain: &mut Brain, usage: &Value) -> anyhow::Result<()> 
 
 /// Takes everybody's use out of the books.
 pub(crate) fn free_all(brain: &mut Brain) {
-    let queues: Vec<(NodeId, usize)> = brain.forest.nodes().filter(|(_, node)| !node.cohort).map(|(id, node)| (id, brain.forest.tree(node.tree).cells.len())).collect();
+    let queues: Vec<(NodeId, usize)> =
+        brain.forest.nodes().filter(|(_, node)| !node.cohort).map(|(id, node)| (id, brain.forest.tree(node.tree).cells.len())).collect();
     for (node, cells) in queues {
         for at in 0..cells {
             let cell = meridian_queueing::names::Id::new(u32::try_from(at).unwrap_or(u32::MAX));

@@ -42,8 +42,7 @@ fn small(value: &Value) -> anyhow::Result<u32> {
 
 pub(crate) fn preference(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let act = case.act();
-    let prospect =
-        |of: &Value| anyhow::Ok(Prospect { possibility: possibility(&of["mode"])?, borrowing: small(&of["borrowingLevel"])? });
+    let prospect = |of: &Value| anyhow::Ok(Prospect { possibility: possibility(&of["mode"])?, borrowing: small(&of["borrowingLevel"])? });
     let written = &act["flavorFungibility"];
     let fungibility = Fungibility {
         next_rather_than_borrow: text(&written["whenCanBorrow"]) == "TryNextFlavor",

@@ -289,7 +289,8 @@ pub(crate) fn hierarchy(case: &Case<'_>) -> anyhow::Result<Verdict> {
             let of = forest.nodes().filter(|(_, node)| node.cohort == cohort);
             of.filter_map(|(_, node)| Some(vec![node.name.to_string(), forest.node(node.parent?).name.to_string()])).collect()
         };
-        let all = |cohort: bool| -> BTreeSet<String> { forest.nodes().filter(|(_, node)| node.cohort == cohort).map(|(_, node)| node.name.to_string()).collect() };
+        let all =
+            |cohort: bool| -> BTreeSet<String> { forest.nodes().filter(|(_, node)| node.cohort == cohort).map(|(_, node)| node.name.to_string()).collect() };
         let names = |value: &Value| -> BTreeSet<String> { items(value).iter().map(|name| text(name).to_owned()).collect() };
         let pairs = |value: &Value| -> BTreeSet<Vec<String>> {
             items(value).iter().map(|pair| items(pair).iter().map(|name| text(name).to_owned()).collect()).collect()

@@ -213,7 +213,9 @@ impl Run<'_> {
             differences.decision("skipped preemptions", &self.skipped, &wanted);
         }
         if let Some(recomputed) = expect["preemptionTargetRecomputations"].as_object() {
-            let each = recomputed.iter().flat_map(|(queue, of)| of.as_object().into_iter().flatten().map(move |(what, times)| ((queue.clone(), what.clone()), number(times))));
+            let each = recomputed
+                .iter()
+                .flat_map(|(queue, of)| of.as_object().into_iter().flatten().map(move |(what, times)| ((queue.clone(), what.clone()), number(times))));
             differences.decision("recomputations", &self.recomputed, &each.filter(|(_, times)| *times > 0).collect());
         }
         if let Some(flavors) = expect["finalFlavors"].as_object() {

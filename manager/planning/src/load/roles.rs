@@ -200,7 +200,8 @@ fn updates(workload: &WorkloadObject) -> BTreeMap<Arc<str>, Update> {
 
 /// The workload of which this is a variant, and the variant's flavor.
 fn variant(workload: &WorkloadObject) -> Option<(Arc<str>, Arc<str>)> {
-    let parent = workload.meta.owners.iter().find(|owner| owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/") && !owner.uid.is_empty())?;
+    let parent =
+        workload.meta.owners.iter().find(|owner| owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/") && !owner.uid.is_empty())?;
     let allowed = workload.meta.annotations.get(ALLOWED_FLAVORS_ANNOTATION).map(String::as_str).unwrap_or_default();
     let flavor = shapes::listed(allowed).next().unwrap_or_default();
     Some((Arc::from(parent.uid.as_str()), Arc::from(flavor)))
