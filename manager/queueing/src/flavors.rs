@@ -321,7 +321,8 @@ impl Assigner<'_> {
         if let Some(counts) = counts {
             totals = totals.iter().zip(counts).map(|(t, c)| t.scaled(*c)).collect();
         }
-        let scan = Scan::new(self.brain.queue(self.queue).generation, self.brain.cycle, workload.shape);
+        let queue = self.brain.queue(self.queue);
+        let scan = Scan::new(queue.generation, queue.cycles, workload.shape);
         let mut assignment = Assignment { scan, replaces: self.replaces, ..Assignment::default() };
         if let Some(pods) = self.brain.pods_resource().filter(|pods| setup.group_of(*pods).is_some()) {
             for total in &mut totals {

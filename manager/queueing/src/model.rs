@@ -392,6 +392,8 @@ pub struct Queue {
     pub tree: Option<TreeId>,
     /// Grows when room may have come back.
     pub generation: u64,
+    /// Cycles in which it offered a head.
+    pub(crate) cycles: u64,
     /// Who holds quota of it.
     pub holders: BTreeSet<WorkloadId>,
     /// The same, whom it is easiest to displace first: by priority, then the newest.

@@ -27,7 +27,9 @@ pub(crate) type FlavorUsage = BTreeMap<String, Amounts>;
 
 impl<'a> Case<'a> {
     pub(crate) fn read(value: &'a Value) -> anyhow::Result<Self> {
-        let objects = items(&value["objects"]).iter().map(object).collect::<anyhow::Result<_>>()?;
+        // A local queue that is deleted while its workloads wait was there when they came.
+        let deleted = Some(&value["act"]["deletedLocalQueueObject"]).filter(|deleted| deleted["kind"].is_string());
+        let objects = items(&value["objects"]).iter().chain(deleted).map(object).collect::<anyhow::Result<_>>()?;
         Ok(Self { value, objects, options: options(value)? })
     }
 

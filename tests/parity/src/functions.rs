@@ -55,7 +55,10 @@ pub(crate) fn priority(case: &Case<'_>) -> anyhow::Result<Verdict> {
 }
 
 pub(crate) fn weighted_share(case: &Case<'_>) -> anyhow::Result<Verdict> {
-    let number = |field: &str| case.act()[field].as_f64().unwrap_or(0.0);
+    let number = |field: &str| {
+        let written = &case.act()[field];
+        written.as_f64().or_else(|| written.as_str()?.parse().ok()).unwrap_or(0.0)
+    };
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "weights are small")]
     let weight = (number("fairWeight") * WEIGHT_ONE as f64).round() as i64;
     let share = Share::of_ratio(number("unweightedRatio"), weight).weighted();

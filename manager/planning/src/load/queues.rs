@@ -8,7 +8,9 @@ use meridian_queueing::Brain;
 use meridian_queueing::brain::LocalUsage;
 use meridian_queueing::declare;
 use meridian_queueing::model::Inactive;
+use meridian_queueing::names::ResourceId;
 use meridian_queueing::tree::WEIGHT_ONE;
+use meridian_shared::gang::Amounts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -111,8 +113,13 @@ impl Loaded {
         }
     }
 
-    /// What local queues used before: as the caller says, else as their status does.
+    /// What local queues used before: as the caller says, else as their status does. One that isn't there any more has the
+    /// usual weight.
     fn recall_usage(&mut self, objects: &[PlanObject]) {
+        for (key, stated) in self.catalog.options.local_usage.clone() {
+            let usage = LocalUsage { consumed: consumed(&mut self.brain, stated), penalty: BTreeMap::new(), weight: 1.0 };
+            self.brain.set_local_usage(Arc::from(key), usage);
+        }
         for of in planned(objects) {
             let Spec::LocalQueue(spec) = &of.object.spec else { continue };
             let key = format!("{}/{}", of.object.namespace_or_default().unwrap_or_default(), of.object.name);
@@ -142,15 +149,15 @@ fn words(why: &Inactive) -> String {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "past use and weights are only compared")]
-fn local_usage(brain: &mut Brain, spec: &LocalQueueSpec, stated: Option<&BTreeMap<String, i64>>, of: &PlannedObject) -> LocalUsage {
-    let mut consumed = BTreeMap::new();
+fn consumed(brain: &mut Brain, amounts: Amounts) -> BTreeMap<ResourceId, f64> {
+    amounts.into_iter().map(|(resource, amount)| (brain.resource(&resource), meridian_queueing::units(&resource, amount))).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "weights are only compared")]
+fn local_usage(brain: &mut Brain, spec: &LocalQueueSpec, stated: Option<&Amounts>, of: &PlannedObject) -> LocalUsage {
     let status = &of.status["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
     let read = |(name, amount): (&String, &serde_json::Value)| Some((name.clone(), quantity::from_json(name, amount).ok()?));
     let written = || status.as_object().into_iter().flatten().filter_map(read).collect();
-    for (resource, amount) in stated.cloned().unwrap_or_else(written) {
-        let id = brain.resource(&resource);
-        consumed.insert(id, meridian_queueing::units(&resource, amount));
-    }
-    LocalUsage { consumed, penalty: BTreeMap::new(), weight: declare::weight(spec.fair_sharing.as_ref()) as f64 / WEIGHT_ONE as f64 }
+    let weight = declare::weight(spec.fair_sharing.as_ref()) as f64 / WEIGHT_ONE as f64;
+    LocalUsage { consumed: consumed(brain, stated.cloned().unwrap_or_else(written)), penalty: BTreeMap::new(), weight }
 }
