@@ -50,8 +50,6 @@ pub struct Brain {
     pub now: Moment,
     /// Cohorts and cluster queues.
     pub forest: Forest,
-    /// Number of the cycle.
-    pub(crate) cycle: u64,
     resources: Names<ResourceId>,
     flavors: Names<FlavorId>,
     flavor_specs: Vec<Option<Flavor>>,
@@ -218,6 +216,7 @@ impl Brain {
                     node: None,
                     tree: None,
                     generation: 0,
+                    cycles: 0,
                     holders: BTreeSet::new(),
                     ranked: BTreeSet::new(),
                     topology_only,

@@ -122,16 +122,18 @@ impl Brain {
     }
 
     fn cycle_over(&mut self, places: &mut dyn Places, queues: &[QueueId], heads: usize, second_pass: bool) -> Report {
-        self.cycle += 1;
         let mut chosen: Vec<(WorkloadId, bool)> = Vec::new();
         if second_pass {
             chosen.extend(self.workloads().filter(|(_, w)| self.needs_second_pass(w)).map(|(id, _)| (id, true)));
         }
         for queue in queues {
+            let before = chosen.len();
             for _ in 0..heads {
                 let Some(head) = self.pop_head(*queue) else { break };
                 chosen.push((head, false));
             }
+            // A queue counts the cycles that it took part in: those of other trees say nothing about how old a scan is.
+            self.queues[queue.index()].cycles += u64::from(chosen.len() > before);
         }
         let mut cycle = Cycle { brain: self, places, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
         let entries = cycle.nominate(&chosen);
@@ -205,7 +207,7 @@ impl Cycle<'_> {
         let workload = entry.workload;
         let of = &self.brain.workloads[&workload];
         let generation = self.brain.queue(entry.queue).generation;
-        let outdated = of.scan.as_ref().is_some_and(|scan| scan.outdated(generation, self.brain.cycle, of.shape, &self.brain.settings.gates));
+        let outdated = of.scan.as_ref().is_some_and(|scan| scan.outdated(generation, self.brain.queue(entry.queue).cycles, of.shape, &self.brain.settings.gates));
         if outdated && let Some(of) = self.brain.workloads.get_mut(workload) {
             of.scan = None;
         }

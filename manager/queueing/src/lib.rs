@@ -33,4 +33,4 @@ mod variants;
 
 pub use amount::Amount;
 pub use brain::{Brain, LocalUsage, NewWorkload};
-pub use local::alpha;
+pub use local::{alpha, units};

@@ -227,6 +227,11 @@ impl Oracle for Books<'_> {
 }
 
 impl Brain {
+    /// Who would have to give way so that a workload gets what an assignment says.
+    pub fn victims(&mut self, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
+        targets(self, places, workload, assignment)
+    }
+
     /// Holders of a queue whom a workload of this priority and age may displace by `policy`, and who aren't taken out for the
     /// time being. What isn't among them costs nothing.
     pub(crate) fn displaceable(&self, queue: QueueId, policy: Displaces, (priority, since): (i64, i64)) -> impl Iterator<Item = WorkloadId> + '_ {

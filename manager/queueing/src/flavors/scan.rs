@@ -11,7 +11,7 @@ pub struct Scan {
     pub tried: Vec<Vec<(ResourceId, i32)>>,
     /// The queue's generation then.
     pub generation: u64,
-    /// The cycle.
+    /// The queue's cycle then.
     pub cycle: u64,
     /// The workload's shape then.
     pub shape: Option<ShapeId>,
