@@ -61,6 +61,8 @@ pub struct Look {
     pub cycle: u32,
     /// What was seen.
     pub entry: Entry,
+    /// The look before, where this one only went on with the flavors that it had left.
+    pub before: Option<Box<Look>>,
 }
 
 /// What all cycles came to.
@@ -117,9 +119,15 @@ impl Outcome {
             if entry.outcome == Came::Admitted {
                 self.admitted.insert(entry.workload, (cycle, entry.assignment.borrowing));
             }
-            self.looks.insert(entry.workload, Look { cycle, entry });
+            let before = self.looks.remove(&entry.workload).filter(|look| goes_on(look, cycle)).map(Box::new);
+            self.looks.insert(entry.workload, Look { cycle, entry, before });
         }
     }
+}
+
+/// Whether a look in this cycle begins with the flavors that the last one had left.
+fn goes_on(look: &Look, cycle: u32) -> bool {
+    look.cycle + 1 == cycle && look.entry.outcome != Came::Admitted && look.entry.assignment.scan.pending()
 }
 
 /// Decides. The brain is left as it is after the last cycle.

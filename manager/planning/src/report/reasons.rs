@@ -1,8 +1,10 @@
 //! Reasons as data: which flavor and resource each is about, and its words.
 
 use meridian_queueing::Brain;
+use meridian_queueing::cycle::Entry;
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::Shape;
+use meridian_queueing::names::FlavorId;
 use meridian_queueing::reason::{Obstacle, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +44,19 @@ pub(super) fn of_assignment(brain: &Brain, shape: &Shape, assignment: &Assignmen
         }
     }
     all
+}
+
+/// The flavors that others of the same cycle took first.
+pub(super) fn taken(brain: &Brain, entry: &Entry) -> Vec<Why> {
+    let mut flavors: Vec<FlavorId> = entry.assignment.pod_sets.iter().flat_map(|set| set.flavors.iter().map(|(_, choice)| choice.flavor)).collect();
+    flavors.sort_unstable();
+    flavors.dedup();
+    let why = |flavor: FlavorId| {
+        let name = brain.flavor_name(flavor).to_string();
+        let message = format!("others took quota of flavor {name} first");
+        Why { pod_set: None, flavor: Some(name), resource: None, reason: "TakenByOthers".to_owned(), message }
+    };
+    flavors.into_iter().map(why).collect()
 }
 
 fn of(brain: &Brain, reason: &Reason) -> Why {

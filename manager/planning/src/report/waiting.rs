@@ -93,7 +93,7 @@ fn in_queue(brain: &Brain, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
         let instead = own.is_none().then(|| of_class.get(&workload.shape)).flatten();
         let look = own.or(instead.map(|(_, look)| *look));
         let words = match look {
-            Some(look) => of_look(brain, workload, &look.entry),
+            Some(look) => of_look(brain, workload, look),
             None => of_nobody(queue, workload, outcome, *waits, (at > 0).then_some(first.as_str())),
         };
         all.push(Waiting {
@@ -115,24 +115,40 @@ fn in_queue(brain: &Brain, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
     all
 }
 
-/// Why the one who was looked at waits.
-fn of_look(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
-    let shape = brain.shape_of(workload.shape);
-    let names = entry.targets.iter().filter_map(|t| brain.workload(t.workload)).map(|w| w.key.to_string());
-    let (waits_for, message): (Vec<String>, String) = match entry.outcome {
-        Came::Rejected | Came::Skipped => (Vec::new(), entry.note.as_deref().unwrap_or("it can't be admitted as it is").to_owned()),
-        Came::NoFit => (Vec::new(), of_obstacle(entry.obstacle).to_owned()),
-        Came::NoCandidates => (Vec::new(), "quota is used, and nobody may be displaced for it".to_owned()),
-        Came::NoPlace => (Vec::new(), "quota is there, and no cluster has the room".to_owned()),
-        Came::Preempting => {
-            let names: Vec<String> = names.collect();
-            let message = format!("it starts when {} stopped", some_of(&names));
-            (names, message)
+/// Why the one who was looked at waits. A look that only went on with the flavors left says nothing about those before.
+fn of_look(brain: &Brain, workload: &Workload, look: &Look) -> Words {
+    let mut words = of_entry(brain, workload, &look.entry);
+    let mut at = look;
+    while let Some(before) = &at.before {
+        let earlier = of_entry(brain, workload, &before.entry);
+        if reasons::for_good(words.obstacle) && !reasons::for_good(earlier.obstacle) {
+            (words.obstacle, words.message) = (earlier.obstacle, earlier.message);
         }
-        Came::Deferred => (Vec::new(), "it starts when others, told to stop for another's sake, have stopped".to_owned()),
-        Came::Gated => (Vec::new(), "others would have to stop for it, and a gate of its own holds that back".to_owned()),
-        Came::Migrating => (Vec::new(), "it takes over when the variant with a worse flavor has stopped".to_owned()),
-        Came::Nominated | Came::Admitted | Came::Evicted => (Vec::new(), "it is looked at again in the next cycle".to_owned()),
+        let mut found = earlier.reasons;
+        if before.entry.outcome == Came::Skipped {
+            found.extend(reasons::taken(brain, &before.entry));
+        }
+        found.retain(|why| !words.reasons.contains(why));
+        words.reasons.splice(0..0, found);
+        at = before;
+    }
+    words
+}
+
+fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
+    let shape = brain.shape_of(workload.shape);
+    let names = || entry.targets.iter().filter_map(|t| brain.workload(t.workload)).map(|w| w.key.to_string()).collect();
+    let waits_for: Vec<String> = if entry.outcome == Came::Preempting { names() } else { Vec::new() };
+    let message = match entry.outcome {
+        Came::Rejected | Came::Skipped => entry.note.as_deref().unwrap_or("it can't be admitted as it is").to_owned(),
+        Came::NoFit => of_obstacle(entry.obstacle).to_owned(),
+        Came::NoCandidates => "quota is used, and nobody may be displaced for it".to_owned(),
+        Came::NoPlace => "quota is there, and no cluster has the room".to_owned(),
+        Came::Preempting => format!("it starts when {} stopped", some_of(&waits_for)),
+        Came::Deferred => "it starts when others, told to stop for another's sake, have stopped".to_owned(),
+        Came::Gated => "others would have to stop for it, and a gate of its own holds that back".to_owned(),
+        Came::Migrating => "it takes over when the variant with a worse flavor has stopped".to_owned(),
+        Came::Nominated | Came::Admitted | Came::Evicted => "it is looked at again in the next cycle".to_owned(),
     };
     Words { obstacle: entry.obstacle, message, reasons: reasons::of_assignment(brain, shape, &entry.assignment), waits_for }
 }
