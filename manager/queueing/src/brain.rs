@@ -7,6 +7,7 @@ use crate::names::{FlavorId, Id, Names, ResourceId};
 use crate::pending::{ClassKey, Pending, Place};
 use crate::settings::Settings;
 use crate::tree::{CohortSetup, Forest, Leaf, NodeId, TreeId};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -216,6 +217,7 @@ impl Brain {
                     tree: None,
                     generation: 0,
                     holders: BTreeSet::new(),
+                    ranked: BTreeSet::new(),
                     topology_only,
                 });
                 self.pending.push(Pending::default());
@@ -241,6 +243,7 @@ impl Brain {
             self.pending[id.index()].wake();
             self.note_active(*id);
         }
+        self.topologies.forget_usage();
         let holders: Vec<WorkloadId> = self.queues.iter().flat_map(|q| q.holders.iter().copied()).collect();
         for id in holders {
             self.charge_anew(id);
@@ -339,6 +342,12 @@ impl Brain {
         self.shape_of(workload.shape).priority
     }
 
+    /// How easily a holder is displaced.
+    fn rank_of(&self, id: WorkloadId) -> (i64, Reverse<Moment>, WorkloadId) {
+        let of = &self.workloads[&id];
+        (self.priority_of(of), Reverse(of.since), id)
+    }
+
     pub(crate) fn place_of(&self, id: WorkloadId) -> (ClassKey, Place) {
         let of = &self.workloads[&id];
         ((of.local_queue.clone(), of.shape), Place::new(self.priority_of(of), of.since, of.uid.clone(), id))
@@ -392,7 +401,10 @@ impl Brain {
         workload.scan = None;
         workload.holding = Some(Box::new(Holding { given, since, ..Holding::default() }));
         let queue = workload.queue;
-        self.queues[queue.index()].holders.insert(id);
+        let rank = self.rank_of(id);
+        let of = &mut self.queues[queue.index()];
+        of.holders.insert(id);
+        of.ranked.insert(rank);
         self.charge_anew(id);
     }
 
@@ -441,8 +453,10 @@ impl Brain {
         let queue = self.workloads.get(&id)?.queue;
         if self.workloads[&id].holding.is_some() {
             self.apply_charge(id, false);
+            let rank = self.rank_of(id);
             let of = &mut self.queues[queue.index()];
             of.holders.remove(&id);
+            of.ranked.remove(&rank);
             of.generation += 1;
             self.room_came_back(queue);
         } else {
@@ -462,8 +476,10 @@ impl Brain {
     pub fn requeue(&mut self, id: WorkloadId, since: Moment) {
         let Some(queue) = self.workloads.get(&id).filter(|w| w.holding.is_some()).map(|w| w.queue) else { return };
         self.apply_charge(id, false);
+        let rank = self.rank_of(id);
         let of = &mut self.queues[queue.index()];
         of.holders.remove(&id);
+        of.ranked.remove(&rank);
         of.generation += 1;
         if let Some(workload) = self.workloads.get_mut(id) {
             workload.holding = None;
@@ -564,4 +580,16 @@ pub(crate) fn usage_of(brain: &Brain, workload: &Workload) -> Usage {
         }
     }
     usage
+}
+
+impl Brain {
+    /// Every flavor that is there.
+    pub fn flavor_list(&self) -> impl Iterator<Item = (FlavorId, &Flavor)> {
+        self.flavor_specs.iter().enumerate().filter_map(|(at, spec)| Some((FlavorId(u32::try_from(at).ok()?), spec.as_ref()?)))
+    }
+
+    /// Everybody who holds quota.
+    pub(crate) fn holder_list(&self) -> Vec<WorkloadId> {
+        self.queues.iter().flat_map(|q| q.holders.iter().copied()).collect()
+    }
 }

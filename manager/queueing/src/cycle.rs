@@ -173,7 +173,7 @@ impl Brain {
         let lost = &workload.marks().lost_nodes;
         let Some(holding) = workload.holding.as_ref().filter(|_| !lost.is_empty()) else { return false };
         let mut domains = holding.given.iter().filter_map(|g| g.placement.as_ref()).flat_map(|p| &p.domains);
-        domains.any(|(values, _)| values.last().is_some_and(|node| lost.iter().any(|l| **l == **node)))
+        domains.any(|domain| domain.values.last().is_some_and(|node| lost.contains(node)))
     }
 }
 
@@ -262,7 +262,7 @@ impl Cycle<'_> {
         counts: Option<&[u32]>,
     ) -> Assignment {
         let mut oracle = Books { places: self.places };
-        Assigner { brain: self.brain, workload, queue, oracle: &mut oracle, replaces, nominated }.assign(counts)
+        Assigner { brain: self.brain, workload, queue, oracle: &mut oracle, replaces, nominated, lazy: false }.assign(counts)
     }
 
     fn process(&mut self, entry: &mut Entry) {

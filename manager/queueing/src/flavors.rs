@@ -9,12 +9,13 @@ pub use scan::Scan;
 
 use crate::amount::Amount;
 use crate::brain::Brain;
-use crate::model::{Delayed, Fungibility, Given, Group, Placement, PodSet, QueueId, QueueSetup, Requests, Shape, Usage, Workload, WorkloadId, amount_of};
+use crate::model::{Delayed, Fungibility, Given, Group, PodSet, QueueId, QueueSetup, Requests, Shape, Usage, Workload, WorkloadId, amount_of};
 use crate::names::{FlavorId, ResourceId};
 use crate::reason::{Obstacle, Reason};
 use crate::tree::CellId;
 use attempts::Attempts;
 use meridian_shared::gang::TaintEffect;
+use meridian_topology::Assignment as Placed;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,7 +119,7 @@ pub struct PodSetAssignment {
     /// Its pods.
     pub count: u32,
     /// Where they would lie.
-    pub placement: Option<Placement>,
+    pub placement: Option<Placed>,
     /// Whether that is to come later.
     pub delayed: Option<Delayed>,
     /// The request itself can't be served.
@@ -228,7 +229,7 @@ pub(crate) struct Total {
     pub(crate) requests: Requests,
     pub(crate) count: u32,
     pub(crate) flavors: BTreeMap<ResourceId, FlavorId>,
-    pub(crate) placement: Option<Placement>,
+    pub(crate) placement: Option<Placed>,
     pub(crate) delayed: Option<Delayed>,
 }
 
@@ -292,6 +293,8 @@ pub(crate) struct Assigner<'a> {
     pub(crate) replaces: Option<WorkloadId>,
     /// Flavors that it was nominated for earlier in this cycle, per pod set.
     pub(crate) nominated: Option<&'a [Vec<(ResourceId, FlavorId)>]>,
+    /// The oracle isn't asked for now.
+    pub(crate) lazy: bool,
 }
 
 /// What a resource group found.
@@ -421,7 +424,7 @@ impl Assigner<'_> {
         if !total.requests.is_empty() {
             return total.requests.iter().filter_map(|(r, _)| chosen.iter().find(|(of, _)| of == r).copied()).collect();
         }
-        if set.group().is_none() {
+        if set.group.is_none() {
             return Vec::new();
         }
         // A leader that asks for nothing is still placed with its group.
@@ -454,8 +457,35 @@ impl Assigner<'_> {
         totals(shape, old).into_iter().nth(at)
     }
 
+    /// Flavors for one resource group. Where a later flavor fits anyway, it doesn't matter what displacing others would bring in
+    /// an earlier one, and it isn't asked unless it is to be explained.
     #[expect(clippy::too_many_arguments, reason = "they are one question")]
     fn find(
+        &mut self,
+        setup: &Arc<QueueSetup>,
+        shape: &Shape,
+        group: &[usize],
+        resource_group: &Group,
+        requests: &Requests,
+        resource: ResourceId,
+        usage: &Usage,
+        attempts: &mut Attempts,
+    ) -> Found {
+        let goes_on_anyway = !setup.fungibility.preempt_rather_than_next && !setup.fungibility.prefers_preemption;
+        self.lazy = self.brain.settings.brief && self.brain.settings.gates.flavor_fungibility && goes_on_anyway;
+        let before = attempts.begin();
+        let found = self.find_now(setup, shape, group, resource_group, requests, resource, usage, attempts);
+        let guessed = self.lazy && !found.flavors.iter().all(|(_, c)| c.mode == Mode::Fit);
+        self.lazy = false;
+        if !guessed {
+            return found;
+        }
+        attempts.rewind(before);
+        self.find_now(setup, shape, group, resource_group, requests, resource, usage, attempts)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are one question")]
+    fn find_now(
         &mut self,
         setup: &Arc<QueueSetup>,
         shape: &Shape,
@@ -635,7 +665,10 @@ impl Assigner<'_> {
         let while_borrowing = setup.preemption.borrow_within_cohort.is_some()
             || (self.brain.settings.fair_sharing.is_some() && setup.preemption.reclaim_within_cohort != crate::model::Displaces::Never);
         if nominal >= amount || may_reclaim || while_borrowing {
-            let (possibility, borrowing) = self.oracle.simulate(self.brain, self.workload, key, amount);
+            let (possibility, borrowing) = match self.lazy {
+                true => (Possibility::NoCandidates, borrowing),
+                false => self.oracle.simulate(self.brain, self.workload, key, amount),
+            };
             let hurdle = (possibility == Possibility::NoFit).then_some(Obstacle::WaitingForQuota);
             return Fit { option: Prospect { possibility, borrowing }, why: Some((why, hurdle)) };
         }
@@ -650,11 +683,11 @@ struct Fit {
 
 /// Pod sets that are decided on together, in the order of the first of each.
 pub(crate) fn groups(shape: &Shape) -> Vec<Vec<usize>> {
-    let mut groups: Vec<(Option<&str>, Vec<usize>)> = Vec::new();
+    let mut groups: Vec<(Option<&String>, Vec<usize>)> = Vec::new();
     for (at, set) in shape.pod_sets.iter().enumerate() {
-        match groups.iter_mut().find(|(name, _)| name.is_some() && *name == set.group()) {
+        match groups.iter_mut().find(|(name, _)| name.is_some() && *name == set.group.as_ref()) {
             Some((_, members)) => members.push(at),
-            None => groups.push((set.group(), vec![at])),
+            None => groups.push((set.group.as_ref(), vec![at])),
         }
     }
     groups.into_iter().map(|(_, members)| members).collect()

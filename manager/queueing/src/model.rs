@@ -4,8 +4,10 @@ use crate::amount::Amount;
 use crate::names::{FlavorId, ResourceId, id};
 use crate::tree::{CellId, NodeId, Quotas, TreeId, WEIGHT_ONE};
 use meridian_shared::gang::{Amounts, LabelSelector, Requirement, Taint, Toleration};
+use meridian_topology::{Assignment as Placed, PreferredTerm, TopologyRequest};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A moment, in nanoseconds since the Unix epoch. No moment is the earliest.
@@ -181,46 +183,6 @@ pub fn amount_of(requests: &[(ResourceId, i64)], resource: ResourceId) -> i64 {
     requests.iter().find(|(r, _)| *r == resource).map_or(0, |(_, a)| *a)
 }
 
-/// One layer of slices of a pod set: each slice of this size stays within one domain of the level.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct SliceLayer {
-    /// The level's node label.
-    pub level: String,
-    /// Pods of a slice.
-    pub size: u32,
-}
-
-/// How a pod set's pods should lie in a topology.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct TopologyRequest {
-    /// All in one domain of this level.
-    pub required: Option<String>,
-    /// In one domain of this level, or as near as can be.
-    pub preferred: Option<String>,
-    /// Anywhere where there is room.
-    pub unconstrained: bool,
-    /// Level that each slice must stay within.
-    pub slice_level: Option<String>,
-    /// Pods of a slice.
-    pub slice_size: Option<u32>,
-    /// Slices in several layers, the outermost first.
-    pub slice_layers: Vec<SliceLayer>,
-    /// Pod sets of one group lie together.
-    pub group: Option<String>,
-}
-
-impl TopologyRequest {
-    /// Whether it asks for anything about places, rather than only naming a group.
-    pub fn is_explicit(&self) -> bool {
-        self.unconstrained
-            || self.required.is_some()
-            || self.preferred.is_some()
-            || self.slice_level.is_some()
-            || self.slice_size.is_some()
-            || !self.slice_layers.is_empty()
-    }
-}
-
 /// Pods of one template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PodSet {
@@ -240,19 +202,18 @@ pub struct PodSet {
     pub affinity: Vec<Vec<Requirement>>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
-    /// How its pods should lie.
+    /// Preferred node affinity.
+    pub preferred: Vec<PreferredTerm>,
+    /// How its pods should lie, where it asks for a place in a topology.
     pub topology: Option<TopologyRequest>,
+    /// Pod sets of one group get the same flavors and lie together.
+    pub group: Option<String>,
 }
 
 impl PodSet {
     /// Whether it asks for a place in a topology.
     pub fn wants_topology(&self) -> bool {
-        self.topology.as_ref().is_some_and(TopologyRequest::is_explicit)
-    }
-
-    /// The name of its group, where it is in one.
-    pub fn group(&self) -> Option<&str> {
-        self.topology.as_ref().and_then(|t| t.group.as_deref())
+        self.topology.is_some()
     }
 }
 
@@ -283,18 +244,6 @@ impl Shape {
     }
 }
 
-/// Pods of a set in one domain.
-pub type Domains = Vec<(Vec<String>, u32)>;
-
-/// Where the pods of a set lie.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Placement {
-    /// Node labels of the levels, from the top.
-    pub levels: Vec<String>,
-    /// Values of the levels, and how many pods lie there.
-    pub domains: Domains,
-}
-
 /// Whether a topology assignment is still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Delayed {
@@ -314,7 +263,7 @@ pub struct Given {
     /// Its pods.
     pub count: u32,
     /// Where they lie.
-    pub placement: Option<Placement>,
+    pub placement: Option<Placed>,
     /// Whether that is still to come.
     pub delayed: Option<Delayed>,
 }
@@ -340,6 +289,15 @@ pub struct Holding {
     pub(crate) charge: Charge,
 }
 
+/// What a check that is ready changed about where a pod set may be placed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Update {
+    /// Labels that its node must have besides.
+    pub node_selector: BTreeMap<String, String>,
+    /// Tolerations that it gets besides.
+    pub tolerations: Vec<Toleration>,
+}
+
 /// Marks of a workload that decisions look at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
@@ -348,7 +306,7 @@ pub struct Marks {
     /// A gate holds its preemptions back.
     pub gated: bool,
     /// Nodes of its assignment that are lost.
-    pub lost_nodes: Vec<Arc<str>>,
+    pub lost_nodes: Vec<String>,
     /// It has checks, and all of them are ready.
     pub checks_ready: bool,
     /// A check asks for another try, or refuses.
@@ -357,6 +315,10 @@ pub struct Marks {
     pub variant_of: Option<(Arc<str>, Arc<str>)>,
     /// It may grow and shrink while it runs.
     pub elastic: bool,
+    /// It is a single pod, which can't move.
+    pub single_pod: bool,
+    /// What checks changed, by the name of the pod set.
+    pub updates: BTreeMap<Arc<str>, Update>,
     /// It may not be in this queue.
     pub wrong_namespace: bool,
     /// Why it can't be admitted as it is written.
@@ -402,6 +364,8 @@ impl Workload {
             checks_failed: false,
             variant_of: None,
             elastic: false,
+            single_pod: false,
+            updates: BTreeMap::new(),
             wrong_namespace: false,
             unfit: None,
         };
@@ -426,7 +390,9 @@ pub struct Queue {
     /// Grows when room may have come back.
     pub generation: u64,
     /// Who holds quota of it.
-    pub holders: std::collections::BTreeSet<WorkloadId>,
+    pub holders: BTreeSet<WorkloadId>,
+    /// The same, whom it is easiest to displace first: by priority, then the newest.
+    pub(crate) ranked: BTreeSet<(i64, Reverse<Moment>, WorkloadId)>,
     /// Whether every flavor has a topology.
     pub topology_only: bool,
 }

@@ -15,7 +15,8 @@ use crate::places::Places;
 use crate::topology::Requests as TopologyRequests;
 use crate::tree::{CellId, NodeId};
 use serde::{Deserialize, Serialize};
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
+use std::ops::Bound;
 
 /// By which right a workload is displaced; the words are Kueue's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -207,8 +208,17 @@ impl Oracle for Books<'_> {
 }
 
 impl Brain {
-    /// Holders of a queue who aren't taken out for the time being.
-    pub(crate) fn holders(&self, queue: QueueId) -> impl Iterator<Item = WorkloadId> + '_ {
-        self.queues[queue.index()].holders.iter().copied().filter(|w| !self.hidden.contains(w))
+    /// Holders of a queue whom a workload of this priority and age may displace by `policy`, and who aren't taken out for the
+    /// time being. What isn't among them costs nothing.
+    pub(crate) fn displaceable(&self, queue: QueueId, policy: Displaces, (priority, since): (i64, i64)) -> impl Iterator<Item = WorkloadId> + '_ {
+        const FIRST: WorkloadId = WorkloadId(0);
+        let end = match policy {
+            Displaces::Never | Displaces::Unset => Bound::Excluded((i64::MIN, Reverse(i64::MAX), FIRST)),
+            Displaces::LowerPriority => Bound::Excluded((priority, Reverse(i64::MAX), FIRST)),
+            Displaces::LowerOrNewerEqualPriority => Bound::Excluded((priority, Reverse(since), FIRST)),
+            Displaces::Any => Bound::Unbounded,
+        };
+        let ranked = self.queues[queue.index()].ranked.range((Bound::Unbounded, end));
+        ranked.map(|(_, _, workload)| *workload).filter(|w| !self.hidden.contains(w))
     }
 }

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Where a gate is kept.
+type Switch = fn(&mut Gates) -> &mut bool;
+
 /// Kueue's feature gates that change a decision. The defaults are those of Kueue 0.20.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
@@ -90,7 +93,7 @@ impl Default for Gates {
 
 impl Gates {
     /// Kueue's names of the gates, and where each is kept.
-    const NAMES: [(&'static str, fn(&mut Self) -> &mut bool); 24] = [
+    const NAMES: [(&'static str, Switch); 24] = [
         ("PrioritySortingWithinCohort", |g| &mut g.priority_sorting_within_cohort),
         ("FlavorFungibility", |g| &mut g.flavor_fungibility),
         ("FlavorFungibilityPreserveScanProgress", |g| &mut g.preserve_flavor_scan_progress),
@@ -175,6 +178,9 @@ pub struct Settings {
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// Whether resources that a queue doesn't declare are left alone instead of blocking.
     pub ignore_undeclared: bool,
+    /// Victims are looked for only where it changes the decision; otherwise for every flavor that was looked at, so that each
+    /// can be explained.
+    pub brief: bool,
 }
 
 impl Settings {

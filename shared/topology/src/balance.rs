@@ -35,13 +35,17 @@ struct Link {
 }
 
 impl Search<'_> {
-    /// The level and the domains of a balanced placement, with what each takes written into the sheet. Otherwise the sheet
-    /// stays as it is.
-    pub(crate) fn balance(&mut self) -> Option<(usize, Vec<DomainId>)> {
+    /// The leaves of a balanced placement, with what each takes written into the sheet. Otherwise the sheet stays as it is.
+    ///
+    /// Thresholds don't know of narrower slices (as in Kueue), so it can turn out only at the leaves that not all pods can
+    /// be grouped; then there is no balanced placement.
+    pub(crate) fn balance(&mut self) -> Option<Vec<DomainId>> {
         let counted = self.sheet.clone();
         let placed = self.best_siblings(&counted).and_then(|best| {
             self.sheet = best.sheet;
-            self.spread_from(best.threshold, best.domains)
+            let (depth, domains) = self.spread_from(best.threshold, best.domains)?;
+            let leaves = self.descend_balanced(depth, domains);
+            self.is_whole(&leaves).then_some(leaves)
         });
         if placed.is_none() {
             self.sheet = counted;

@@ -64,7 +64,7 @@ pub enum Misfit {
         /// The pair, as `key=value`.
         pair: String,
     },
-    /// A required affinity term can't be evaluated.
+    /// An affinity term can't be evaluated.
     AffinityInvalid {
         /// Label key of the requirement.
         key: String,

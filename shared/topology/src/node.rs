@@ -69,16 +69,12 @@ impl<'a> Wishes<'a> {
         if let Some((key, value)) = request.node_selector.iter().find(bad_pair).filter(|_| by_host) {
             return Err(Misfit::SelectorInvalid { pair: format!("{key}={value}") });
         }
-        if let Some(bad) = request.affinity.iter().flatten().find(|requirement| !labels::is_requirement(requirement)) {
+        let preferred = if flavor.profile.preferred_affinity { request.preferred.as_slice() } else { &[] };
+        let requirements = request.affinity.iter().flatten().chain(preferred.iter().flat_map(|term| &term.requirements));
+        if let Some(bad) = requirements.into_iter().find(|requirement| !labels::is_requirement(requirement)) {
             return Err(Misfit::AffinityInvalid { key: bad.key.clone() });
         }
-        Ok(Self {
-            own: &request.tolerations,
-            flavor: &flavor.tolerations,
-            selector: &request.node_selector,
-            affinity: &request.affinity,
-            preferred: if flavor.profile.preferred_affinity { &request.preferred } else { &[] },
-        })
+        Ok(Self { own: &request.tolerations, flavor: &flavor.tolerations, selector: &request.node_selector, affinity: &request.affinity, preferred })
     }
 
     /// How much a node with these labels and taints is preferred, unless something is against it.

@@ -6,7 +6,7 @@ use crate::misfit::{LayerFit, Misfit};
 use crate::node::Wishes;
 use crate::order::Unit;
 use crate::request::{PodSetRequest, SliceLayer};
-use crate::room::Sheet;
+use crate::room::{Room, Sheet};
 use crate::snapshot::Topology;
 use crate::tree::{DomainId, Tree};
 use crate::usage::Taken;
@@ -140,14 +140,13 @@ pub(crate) fn find(topology: &Topology, question: &Question<'_>, taken: &Taken<'
     let mut search = Search { topology, shape, sheet: vec![Default::default(); tree.len()], exclusions: Exclusions::default(), least_free };
     search.count_room(question, &wishes, taken);
     let balanced = if flavor.profile.balanced && !search.shape.required && !search.shape.unconstrained { search.balance() } else { None };
-    let leaves = match balanced {
-        Some((depth, domains)) => search.descend_balanced(depth, domains),
-        None => {
-            let (depth, domains) = search.level_with_room()?;
-            search.descend(depth, domains)
-        }
-    };
-    Ok(search.found(leaves))
+    if let Some(leaves) = balanced {
+        return Ok(search.found(&leaves));
+    }
+    let (depth, domains) = search.level_with_room()?;
+    let leaves = search.descend(depth, domains);
+    // what was summed up rules this out; but no answer is better than half of one
+    if search.is_whole(&leaves) { Ok(search.found(&leaves)) } else { Err(search.too_little(depth, 0)) }
 }
 
 impl Search<'_> {
@@ -262,10 +261,16 @@ impl Search<'_> {
         self.topology.tree().children(domain).iter().map(|child| self.slices_below(child, depth + 1, target, size)).sum()
     }
 
+    /// Whether the leaves hold all whole slices and the leader.
+    pub(crate) fn is_whole(&self, leaves: &[DomainId]) -> bool {
+        let sum = |pick: fn(&Room) -> i64| leaves.iter().map(|leaf| pick(&self.sheet[leaf.at()])).sum::<i64>();
+        sum(|room| room.pods) == self.shape.slices() * self.shape.slice_size && sum(|room| room.leaders) == self.shape.leaders
+    }
+
     /// The assignments that the sheet says for the leaves.
-    fn found(&self, leaves: Vec<DomainId>) -> Found {
+    fn found(&self, leaves: &[DomainId]) -> Found {
         let tree = self.topology.tree();
-        let count = |pick: fn(&crate::room::Room) -> i64| leaves.iter().map(|leaf| (*leaf, shown(pick(&self.sheet[leaf.at()])))).collect();
+        let count = |pick: fn(&Room) -> i64| leaves.iter().map(|leaf| (*leaf, shown(pick(&self.sheet[leaf.at()])))).collect();
         let leader = (self.shape.leaders > 0).then(|| tree.assignment(count(|room| room.leaders)));
         Found { workers: tree.assignment(count(|room| room.pods)), leader }
     }

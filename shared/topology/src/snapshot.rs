@@ -26,7 +26,8 @@ pub struct Flavor {
     pub profile: Profile,
 }
 
-/// The answer for one pod set; `None` where it wasn't reached, because one before it has no place.
+/// The answer for one pod set. `None` where it wasn't reached because one before it has no place, where nothing of it was
+/// lost, and for a third member of a group: a group is a leader and workers.
 pub type Outcome = Option<Result<Assignment, Misfit>>;
 
 /// The topology of one flavor and what is free in it. A clone shares the tree and copies only the amounts.
@@ -106,7 +107,8 @@ impl Topology {
         }
     }
 
-    /// Whether all of `usages` still fit together, each in the very domains that it names.
+    /// Whether all of `usages` still fit together, each in the very domains that it names. Every pod counts as one of `pods`
+    /// and all usages count at once, which Kueue leaves out at this point.
     pub fn has_fit(&self, usages: &[Usage<'_>]) -> bool {
         let mut rows: BTreeMap<DomainId, Vec<i64>> = BTreeMap::new();
         for usage in usages {

@@ -109,8 +109,6 @@ fn only(outcomes: &[Outcome]) -> Option<&Assignment> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn what_is_placed_is_whole_and_has_room(cluster in cluster(), profile in profile(), first in pod_set("a"), second in pod_set("b"), together: bool) {
         let nodes = nodes(&cluster);

@@ -254,7 +254,10 @@ fn assumed(usages: &Value) -> anyhow::Result<Assumed> {
         assumed.add_amounts(&values, &amounts(usage)?);
     }
     for usage in items(usages) {
-        let values: Vec<String> = items(&usage["values"]).iter().map(|value| text(value).to_owned()).collect();
+        let values: Vec<String> = match usage["domain"].as_str() {
+            Some(domain) => domain.split(',').map(str::to_owned).collect(),
+            None => items(&usage["values"]).iter().map(|value| text(value).to_owned()).collect(),
+        };
         let amounts_of = ["usage", "requests", "resources"].iter().map(|field| &usage[*field]).find(|value| value.is_object());
         match amounts_of {
             Some(whole) => assumed.add_amounts(&values, &amounts(whole)?),

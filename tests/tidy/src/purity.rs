@@ -174,6 +174,8 @@ mod tests {
         let tree = Tree::of(&[
             ("shared/Cargo.toml", "[dependencies]\nserde.workspace = true\ntokio = { workspace = true }\n[dev-dependencies]\nproptest.workspace = true\n"),
             ("shared/objects/Cargo.toml", "[dev-dependencies]\ntempfile.workspace = true\n"),
+            ("shared/topology/Cargo.toml", "[dependencies]\n"),
+            ("manager/queueing/Cargo.toml", "[dependencies]\n"),
             ("manager/core/Cargo.toml", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n"),
             ("worker-agent/core/Cargo.toml", "[build-dependencies]\ncc = \"1\"\n"),
         ]);
@@ -187,8 +189,8 @@ mod tests {
     #[test]
     fn a_missing_ban_is_found() {
         let good: String = BANNED_PATHS.iter().map(|path| format!("{{ path = \"{path}\" }},\n")).collect();
-        let files = ["shared/clippy.toml", "shared/objects/clippy.toml", "manager/core/clippy.toml", "worker-agent/core/clippy.toml"];
-        let mut all: Vec<(&str, &str)> = files.iter().map(|path| (*path, good.as_str())).collect();
+        let files = CORES.map(|core| format!("{}/clippy.toml", core.directory));
+        let mut all: Vec<(&str, &str)> = files.iter().map(|path| (path.as_str(), good.as_str())).collect();
         assert_eq!(lints(&Tree::of(&all)), Vec::<String>::new());
         all[2].1 = "disallowed-types = []";
         assert_eq!(lints(&Tree::of(&all)).len(), BANNED_PATHS.len());

@@ -36,6 +36,11 @@ impl Attempts {
         self.all.len()
     }
 
+    /// Forgets what came after.
+    pub(super) fn rewind(&mut self, to: usize) {
+        self.all.truncate(to);
+    }
+
     pub(super) fn no_fit(&mut self, flavor: FlavorId, why: Reason) {
         let obstacle = Some(Obstacle::NoMatchingFlavor);
         self.all.push(Attempt { flavor, mode: Mode::NoFit, borrowing: 0, possibility: None, reasons: vec![why], obstacle });

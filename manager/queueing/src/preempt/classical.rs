@@ -3,7 +3,7 @@
 //! Three kinds of candidates: those whose room the preemptor's subtree could hold by its own quota (it has the advantage over
 //! them whatever their priority), those of the cohort whom it may displace by priority, and those of its own queue.
 
-use super::{Right, Search, Target, candidate_order, may_displace};
+use super::{Right, Search, Target, candidate_order};
 use crate::amount::Amount;
 use crate::brain::Brain;
 use crate::model::{Displaces, QueueId, WorkloadId};
@@ -119,8 +119,8 @@ impl Search<'_> {
         let own = queue == self.queue;
         let policy = if own { preemption.within_queue } else { preemption.reclaim_within_cohort };
         let rank = self.rank(self.workload);
-        for workload in self.brain.holders(queue) {
-            if workload == self.workload || !self.uses_contested(workload) || !may_displace(policy, rank, self.rank(workload)) {
+        for workload in self.brain.displaceable(queue, policy, rank) {
+            if workload == self.workload || !self.uses_contested(workload) {
                 continue;
             }
             let priority = self.rank(workload).0;

@@ -1,6 +1,6 @@
 //! Victims by share: the queue that is furthest above its share gives way first.
 
-use super::{Right, Search, Target, candidate_order, may_displace};
+use super::{Right, Search, Target, candidate_order};
 use crate::brain::Brain;
 use crate::model::{Displaces, QueueId, WorkloadId};
 use crate::settings::FairStrategy;
@@ -262,6 +262,6 @@ impl Search<'_> {
 
     fn fair_of_queue(&self, queue: QueueId, policy: Displaces, found: &mut Vec<WorkloadId>) {
         let rank = self.rank(self.workload);
-        found.extend(self.brain.holders(queue).filter(|w| *w != self.workload && may_displace(policy, rank, self.rank(*w)) && self.uses_contested(*w)));
+        found.extend(self.brain.displaceable(queue, policy, rank).filter(|w| *w != self.workload && self.uses_contested(*w)));
     }
 }
