@@ -24,8 +24,9 @@ pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> 
         None => clock,
         Some(text) => text.parse().map_err(|_| usage("--now", format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`")))?,
     };
-    // Moments are counted in nanoseconds; those of the next 200 years fit.
-    Ok(Options { settings, now: i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX) })
+    let mut options = Options { settings, ..Options::default() };
+    options.now = now.as_millisecond();
+    Ok(options)
 }
 
 fn usage(flag: &str, what: impl std::fmt::Display) -> Error {
@@ -120,13 +121,13 @@ mod tests {
             args.quota_check_strategy = QuotaCheck::IgnoreUndeclared;
         })
         .unwrap();
-        let Options { settings, now } = options;
+        let Options { settings, now, .. } = options;
         assert!(!settings.gates.partial_admission && settings.gates.topology_balanced && settings.ignore_undeclared);
         assert_eq!(settings.fair_sharing.unwrap().strategies, [FairStrategy::LessThanInitialShare]);
         let afs = settings.admission_fair_sharing.unwrap();
         assert_eq!((afs.half_life_ms, afs.sampling_ms), (604_800_000, 90_000));
         assert_eq!(afs.resource_weights, [("nvidia.com/gpu".to_owned(), 2.5)]);
-        assert_eq!(now, 1_000_000_000);
+        assert_eq!(now, 1_000);
         let usual = read_line(|args| args.fair_sharing = Some(String::new())).unwrap();
         assert_eq!(usual.settings.fair_sharing, Some(FairSharing::default()));
     }

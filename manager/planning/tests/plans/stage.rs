@@ -1,6 +1,6 @@
 //! Brains built by hand, in few words.
 
-use meridian_planning::load::Loaded;
+use meridian_planning::load::{Loaded, Options, load};
 use meridian_planning::{Limits, Report, decide};
 use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Moment, PodSet, Preemption, QueueSetup, Shape, WorkloadId};
 use meridian_queueing::places::Anywhere;
@@ -134,7 +134,9 @@ impl Stage {
     }
 
     pub(crate) fn loaded(self) -> Loaded {
-        Loaded { brain: self.brain, notes: self.notes }
+        let mut loaded = load(&[], &Options::default());
+        (loaded.brain, loaded.notes) = (self.brain, self.notes);
+        loaded
     }
 
     /// Decides and reports.
