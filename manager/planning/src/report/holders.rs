@@ -173,7 +173,7 @@ fn pod_set(brain: &Brain, shape: &model::Shape, at: usize, given: &model::Given)
         resources: resources.collect(),
         topology: given.placement.as_ref().map(|placement| Topology {
             levels: placement.levels.clone(),
-            domains: placement.domains.iter().map(|(values, count)| Domain { values: values.clone(), count: *count }).collect(),
+            domains: placement.domains.iter().map(|d| Domain { values: d.values.clone(), count: d.count }).collect(),
         }),
         topology_pending: given.placement.is_none() && given.delayed == Some(Delayed::Pending),
     }
