@@ -3,6 +3,8 @@
 
 mod fleet;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use crate::args::{Format, PlanArgs};

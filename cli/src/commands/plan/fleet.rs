@@ -192,3 +192,78 @@ fn same(a: &PlanObject, b: &PlanObject) -> bool {
         _ => a == b,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Value {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "train", "namespace": "ml", "uid": "j1", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+            "spec": {"parallelism": 2, "completions": 2, "template": {"spec": {"restartPolicy": "Never", "containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m", "nvidia.com/gpu": "4"}}}]}}},
+        })
+    }
+
+    fn workload() -> Value {
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": "job-train-00001", "namespace": "ml", "uid": "w1", "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j1", "controller": true}]},
+            "spec": {"queueName": "q", "priority": 0, "active": true, "podSets": [{"name": "main", "count": 2}]},
+            "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "flavors": {"nvidia.com/gpu": "spot"}}]}},
+        })
+    }
+
+    fn object(value: &Value) -> PlanObject {
+        PlanObject::lenient(value).unwrap()
+    }
+
+    #[test]
+    fn workloads_get_their_requests_and_use_from_their_jobs() {
+        let mut item = workload();
+        complete(&mut item, &job());
+        let PlanObject::Workload(read) = object(&item) else { panic!("not a workload") };
+        assert_eq!(read.spec.pod_sets[0].count, 2);
+        let given = &read.status.admission.unwrap().pod_sets[0];
+        assert_eq!(given.count, Some(2));
+        // What no flavor was given for isn't used.
+        assert_eq!(given.usage, Amounts::from([("nvidia.com/gpu".to_owned(), 8)]));
+    }
+
+    #[test]
+    fn what_is_over_takes_no_part() {
+        let done = |kind: &str, condition: &str| is_over(&json!({"kind": kind, "status": {"conditions": [{"type": condition, "status": "True"}]}}));
+        assert!(done("Workload", "Finished") && done("Job", "Complete") && done("Job", "Failed"));
+        assert!(!done("Workload", "Admitted") && !is_over(&json!({"kind": "Job"})));
+    }
+
+    #[test]
+    fn given_objects_take_the_place_of_those_that_are_there() {
+        let flavor = |name: &str, label: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"a": label}}});
+        let mut stands = workload();
+        complete(&mut stands, &job());
+        let there =
+            || Fleet { objects: vec![object(&flavor("x", "1")), object(&flavor("y", "1")), object(&stands)], jobs: vec![object(&job())], notes: Vec::new() };
+        let mut other = job();
+        other["spec"]["parallelism"] = json!(1);
+        let mut same = job();
+        same["spec"]["suspend"] = json!(true);
+        let given = vec![object(&flavor("x", "2")), object(&flavor("y", "1")), object(&flavor("z", "1"))];
+        let (objects, changes) = overlay(there(), given.into_iter().chain([object(&same)]).collect());
+        let words: Vec<(&str, ChangeKind)> = changes.iter().map(|c| (c.object.as_str(), c.change)).collect();
+        assert_eq!(
+            words,
+            [
+                ("resourceflavor/x", ChangeKind::Replaced),
+                ("resourceflavor/y", ChangeKind::Unchanged),
+                ("resourceflavor/z", ChangeKind::Added),
+                ("job/ml/train", ChangeKind::Unchanged),
+            ]
+        );
+        assert_eq!(objects.len(), 4);
+        let (objects, changes) = overlay(there(), vec![object(&other)]);
+        assert_eq!(changes[0].change, ChangeKind::Replaced);
+        assert!(!objects.iter().any(|o| matches!(o, PlanObject::Workload(_))), "the job is a new one, which waits");
+    }
+}

@@ -13,6 +13,9 @@ pub(super) fn plan(report: &Report, wide: bool, colour: bool) -> String {
     let mut page = Page { text: String::new(), colour };
     page.line(&ran(report));
     page.line(&counted(&report.summary));
+    if report.summary.workloads == 0 {
+        page.line("there is no job and no workload to decide on: give their files too");
+    }
     page.holders("Hold quota", &report.admitted);
     page.preempted(&report.preempted);
     for evicted in &report.evicted {
@@ -66,7 +69,7 @@ fn ran(report: &Report) -> String {
 fn counted(summary: &Summary) -> String {
     let mut parts = vec![format!("{} admitted", summary.admitted)];
     let further = [
-        (summary.quota_reserved, "with quota that await a check or a place"),
+        (summary.quota_reserved, "with quota, awaiting a check or a place"),
         (summary.stopping, "stopping"),
         (summary.waiting, "waiting"),
         (summary.blocked_for_good, "of them for good"),
@@ -323,3 +326,6 @@ fn held(sets: &[PodSet]) -> String {
     };
     sets.iter().map(one).collect::<Vec<_>>().join("; ")
 }
+
+#[cfg(test)]
+mod tests;
