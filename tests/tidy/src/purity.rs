@@ -45,8 +45,8 @@ pub const CORES: [Core; 7] = [
     Core { directory: "worker-agent/core", dependencies: &["meridian-shared", "serde", "serde_json", "thiserror"] },
 ];
 
-/// What tests of a core may use besides: generators of cases, and the other core to talk to.
-const TEST_DEPENDENCIES: [&str; 4] = ["proptest", "insta", "meridian-objects", "meridian-agent-core"];
+/// What tests of a core may use besides: generators of cases, the other core to talk to, and what measures a bench.
+const TEST_DEPENDENCIES: [&str; 5] = ["proptest", "insta", "criterion", "meridian-objects", "meridian-agent-core"];
 
 /// What no core's code may name, with the reason.
 const BANNED_CODE: [(&str, &str); 20] = [
@@ -176,6 +176,7 @@ mod tests {
             ("shared/objects/Cargo.toml", "[dev-dependencies]\ntempfile.workspace = true\n"),
             ("shared/topology/Cargo.toml", "[dependencies]\n"),
             ("manager/queueing/Cargo.toml", "[dependencies]\n"),
+            ("manager/planning/Cargo.toml", "[dependencies]\n"),
             ("manager/core/Cargo.toml", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n"),
             ("worker-agent/core/Cargo.toml", "[build-dependencies]\ncc = \"1\"\n"),
         ]);
