@@ -239,7 +239,7 @@ impl Naming<'_> {
     }
 }
 
-/// `/root/team/queue`.
+/// `/org/team/queue`.
 fn path_of_queue(brain: &Brain, queue: QueueId) -> String {
     let queue = brain.queue(queue);
     match queue.node {
