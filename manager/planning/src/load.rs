@@ -1,17 +1,74 @@
 //! Objects into a brain.
+//!
+//! ```text
+//!   objects ──► catalog   what workloads are read with: namespaces, limit ranges, classes, local queues
+//!           ──► queues    flavors, cohorts, cluster queues, and why a queue admits nothing
+//!           ──► nodes     the topologies of flavors
+//!           ──► roles     who holds quota, who waits, who waits nowhere
+//! ```
+//!
+//! Objects may be incomplete or contradict each other: what can't be used is left out and noted, never refused. A namespace
+//! or a priority that nobody declared is the one that Kubernetes would have.
 
+mod catalog;
+mod jobs;
+mod nodes;
+mod queues;
+mod roles;
+mod shapes;
+
+use catalog::Catalog;
 use meridian_objects::plan::PlanObject;
+use meridian_objects::requests::Transformation;
+use meridian_objects::spec::WorkloadObject;
 use meridian_queueing::Brain;
-use meridian_queueing::model::Moment;
+use meridian_queueing::model::{Moment, NO_MOMENT, QueueId, WorkloadId};
 use meridian_queueing::settings::Settings;
+use meridian_shared::gang::Amounts;
+use std::collections::BTreeMap;
 
 /// How objects are read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are switches")]
 pub struct Options {
     /// Switches and cluster-wide settings.
     pub settings: Settings,
     /// Milliseconds since the Unix epoch.
     pub now: Moment,
+    /// Resources that quota ignores everywhere, by prefix.
+    pub excluded_prefixes: Vec<String>,
+    /// How requests are rewritten before quota sees them.
+    pub transformations: Vec<Transformation>,
+    /// Whether the annotation that boosts a priority counts (Kueue's gate `PriorityBoost`).
+    pub priority_boost: bool,
+    /// Whether pods that a job no longer needs give their quota back (Kueue's gate `ReclaimablePods`).
+    pub reclaimable_pods: bool,
+    /// Whether a workload that is one pod stays where it is when its node is lost (Kueue's gate
+    /// `SkipReassignmentForPodOwnedWorkloads`).
+    pub pods_stay: bool,
+    /// Whether a workload whose pods weren't ready in time queues again by its creation; by its eviction otherwise.
+    pub unready_keep_their_place: bool,
+    /// Whether a namespace must be declared for its workloads to be admitted.
+    pub namespaces_declared: bool,
+    /// What local queues used before, by namespace and name, where the objects don't say.
+    pub local_usage: BTreeMap<String, Amounts>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            now: NO_MOMENT,
+            excluded_prefixes: Vec::new(),
+            transformations: Vec::new(),
+            priority_boost: false,
+            reclaimable_pods: true,
+            pods_stay: true,
+            unready_keep_their_place: false,
+            namespaces_declared: false,
+            local_usage: BTreeMap::new(),
+        }
+    }
 }
 
 /// What was read.
@@ -21,11 +78,48 @@ pub struct Loaded {
     pub brain: Brain,
     /// What a person should know: a workload without a queue, a queue that names what isn't there.
     pub notes: Vec<String>,
+    catalog: Catalog,
+    /// Resources that a queue's quota ignores, by prefix.
+    excluded: BTreeMap<QueueId, Vec<String>>,
 }
 
 /// Reads objects.
-pub fn load(_objects: &[PlanObject], options: &Options) -> Loaded {
+pub fn load(objects: &[PlanObject], options: &Options) -> Loaded {
     let mut brain = Brain::new(options.settings.clone());
     brain.now = options.now;
-    Loaded { brain, notes: Vec::new() }
+    let mut loaded = Loaded { brain, notes: Vec::new(), catalog: Catalog::new(objects, options), excluded: BTreeMap::new() };
+    loaded.declare(objects);
+    loaded.survey(objects);
+    loaded.enlist(objects);
+    loaded
+}
+
+impl Loaded {
+    /// A workload begins to wait in a queue, whatever its local queue and its status say.
+    pub fn await_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
+        let new = self.new_workload(workload, queue);
+        self.brain.wait(new)
+    }
+
+    /// A workload holds in a queue what its status says was given to it, whatever its conditions say. `None` where it says
+    /// nothing.
+    pub fn hold_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> Option<WorkloadId> {
+        workload.status.admission.as_ref().map(|admission| self.hold(workload, admission, queue))
+    }
+
+    /// Queues, cohorts, flavors and nodes are declared anew; who waits or holds quota keeps its place.
+    pub fn redeclare(&mut self, objects: &[PlanObject]) {
+        self.declare(objects);
+        self.survey(objects);
+    }
+
+    /// A workload's priority as decisions see it: as written, and what a boost adds where boosts count.
+    pub fn priority(&self, workload: &WorkloadObject) -> i64 {
+        self.catalog.priority(workload)
+    }
+
+    /// Since when a workload waits, as queues order it.
+    pub fn since(&self, workload: &WorkloadObject) -> Moment {
+        self.catalog.since(workload)
+    }
 }

@@ -71,6 +71,8 @@ pub struct Brain {
     pub(crate) changed: BTreeSet<TreeId>,
     /// Queues with somebody to look at.
     pub(crate) active: BTreeSet<QueueId>,
+    /// Queues in which somebody waits for room in a cluster.
+    pub(crate) placeless: BTreeSet<QueueId>,
     pub(crate) local_usage: BTreeMap<Arc<str>, LocalUsage>,
     pub(crate) topologies: crate::topology::Topologies,
 }
@@ -498,6 +500,13 @@ impl Brain {
         }
     }
 
+    /// A holder that was told to stop goes on: it couldn't be told, or needn't any more.
+    pub fn spare(&mut self, id: WorkloadId) {
+        if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
+            holding.evicted = false;
+        }
+    }
+
     /// A holder may run: nothing is left to be checked.
     pub fn admit(&mut self, id: WorkloadId) {
         if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
@@ -527,6 +536,26 @@ impl Brain {
                 self.note_active(queue);
             }
         }
+    }
+
+    /// Room may have come free in a cluster: who waits only for that is looked at again.
+    pub fn wake_placeless(&mut self) {
+        for queue in std::mem::take(&mut self.placeless) {
+            if self.pending[queue.index()].wake_placeless() {
+                self.note_changed(queue);
+                self.note_active(queue);
+            }
+        }
+    }
+
+    /// A workload that waits gets quota that somebody else decided on: it is a fact.
+    pub fn give(&mut self, id: WorkloadId, given: Vec<Given>, since: Moment) {
+        let Some(queue) = self.workloads.get(&id).filter(|w| w.holding.is_none()).map(|w| w.queue) else { return };
+        let (class, place) = self.place_of(id);
+        self.pending[queue.index()].remove(&class, &place);
+        self.note_active(queue);
+        self.reserve(id, given, since);
+        self.note_changed(queue);
     }
 
     /// Looks at everybody again.

@@ -122,7 +122,6 @@ impl Brain {
     }
 
     fn cycle_over(&mut self, places: &mut dyn Places, queues: &[QueueId], heads: usize, second_pass: bool) -> Report {
-        self.cycle += 1;
         let mut chosen: Vec<(WorkloadId, bool)> = Vec::new();
         if second_pass {
             chosen.extend(self.workloads().filter(|(_, w)| self.needs_second_pass(w)).map(|(id, _)| (id, true)));
@@ -133,6 +132,11 @@ impl Brain {
                 chosen.push((head, false));
             }
         }
+        // Without anybody to look at there is no cycle.
+        if chosen.is_empty() {
+            return Report::default();
+        }
+        self.cycle += 1;
         let mut cycle = Cycle { brain: self, places, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
         let entries = cycle.nominate(&chosen);
         let mut order = Order::new(cycle.brain, &entries);
@@ -571,7 +575,10 @@ impl Brain {
             pending.push(&class, place);
         } else {
             pending.park(&class, place, mismatch);
-            if self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates | Outcome::NoPlace) {
+            if entry.outcome == Outcome::NoPlace {
+                pending.sleep_placeless(shape);
+                self.placeless.insert(queue);
+            } else if self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates) {
                 pending.sleep(shape);
             }
         }

@@ -297,6 +297,13 @@ pub(crate) struct Assigner<'a> {
     pub(crate) lazy: bool,
 }
 
+impl Brain {
+    /// Which flavors a workload would get in a queue as the books are now, `oracle` saying what displacing others would bring.
+    pub fn assign_flavors(&mut self, workload: WorkloadId, queue: QueueId, oracle: &mut dyn Oracle, replaces: Option<WorkloadId>) -> Assignment {
+        Assigner { brain: self, workload, queue, oracle, replaces, nominated: None, lazy: false }.assign(None)
+    }
+}
+
 /// What a resource group found.
 struct Found {
     flavors: Vec<(ResourceId, Choice)>,
@@ -391,6 +398,8 @@ impl Assigner<'_> {
                 nothing = true;
                 break;
             }
+            // Where groups overlap, the later one decides.
+            chosen.retain(|(resource, _)| !found.flavors.iter().any(|(other, _)| other == resource));
             chosen.extend(found.flavors);
             reasons.extend(found.reasons);
         }

@@ -15,6 +15,7 @@
 pub mod amount;
 pub mod brain;
 pub mod cycle;
+pub mod declare;
 pub mod flavors;
 mod local;
 pub mod model;
@@ -32,4 +33,4 @@ mod variants;
 
 pub use amount::Amount;
 pub use brain::{Brain, LocalUsage, NewWorkload};
-pub use local::alpha;
+pub use local::{alpha, units};

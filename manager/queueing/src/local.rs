@@ -6,8 +6,9 @@ use crate::names::ResourceId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// An amount in units of one: cores, bytes, devices.
 #[expect(clippy::cast_precision_loss, reason = "past use is only compared")]
-fn units(name: &str, amount: i64) -> f64 {
+pub fn units(name: &str, amount: i64) -> f64 {
     if name == "cpu" { amount as f64 / 1000.0 } else { amount as f64 }
 }
 

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A moment, in nanoseconds since the Unix epoch. No moment is the earliest.
+/// A moment, in milliseconds since the Unix epoch. No moment is the earliest.
 pub type Moment = i64;
 
 /// The moment of what states none.
@@ -307,6 +307,8 @@ pub struct Marks {
     pub gated: bool,
     /// Nodes of its assignment that are lost.
     pub lost_nodes: Vec<String>,
+    /// Checks that have a state.
+    pub checks: Vec<Arc<str>>,
     /// It has checks, and all of them are ready.
     pub checks_ready: bool,
     /// A check asks for another try, or refuses.
@@ -360,6 +362,7 @@ impl Workload {
             replaces: None,
             gated: false,
             lost_nodes: Vec::new(),
+            checks: Vec::new(),
             checks_ready: false,
             checks_failed: false,
             variant_of: None,

@@ -35,6 +35,21 @@ struct Class {
     parked: BTreeSet<Place>,
     /// Nobody of the class is looked at until something changes.
     asleep: bool,
+    /// Quota was there, and no cluster had the room.
+    placeless: bool,
+}
+
+impl Class {
+    /// Back to those who are looked at, but for who is stuck. True when there was anybody.
+    fn wake(&mut self, stuck: &BTreeSet<WorkloadId>) -> bool {
+        let slept = self.asleep && !self.awake.is_empty();
+        (self.asleep, self.placeless) = (false, false);
+        let (stay, back): (BTreeSet<Place>, BTreeSet<Place>) = std::mem::take(&mut self.parked).into_iter().partition(|p| stuck.contains(&p.workload));
+        let any = slept || !back.is_empty();
+        self.awake.extend(back);
+        self.parked = stay;
+        any
+    }
 }
 
 /// Who waits in one cluster queue.
@@ -116,20 +131,33 @@ impl Pending {
         }
     }
 
+    /// Puts a class to sleep for which no cluster has room.
+    pub fn sleep_placeless(&mut self, shape: ShapeId) {
+        let alike: Vec<ClassKey> = self.classes.keys().filter(|(_, s)| *s == shape).cloned().collect();
+        for key in alike {
+            self.change(&key, |class| (class.asleep, class.placeless) = (true, true));
+        }
+    }
+
+    /// Wakes the classes for which no cluster had room. True when there was anybody.
+    pub fn wake_placeless(&mut self) -> bool {
+        let resting: Vec<ClassKey> = self.resting.iter().filter(|key| self.classes[*key].placeless).cloned().collect();
+        let any = !resting.is_empty();
+        for key in resting {
+            let stuck = std::mem::take(&mut self.stuck);
+            self.change(&key, |class| class.wake(&stuck));
+            self.stuck = stuck;
+        }
+        any
+    }
+
     /// Wakes what sleeps and takes back what was set aside, but for who is stuck. True when there was anybody.
     pub fn wake(&mut self) -> bool {
         let resting = std::mem::take(&mut self.resting);
         let mut any = false;
         let stuck = std::mem::take(&mut self.stuck);
         for key in resting {
-            self.change(&key, |class| {
-                any |= class.asleep && !class.awake.is_empty();
-                class.asleep = false;
-                let (stay, back): (BTreeSet<Place>, BTreeSet<Place>) = std::mem::take(&mut class.parked).into_iter().partition(|p| stuck.contains(&p.workload));
-                any |= !back.is_empty();
-                class.awake.extend(back);
-                class.parked = stay;
-            });
+            any |= self.change(&key, |class| class.wake(&stuck));
         }
         self.stuck = stuck;
         any

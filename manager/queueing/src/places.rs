@@ -10,9 +10,25 @@ pub trait Places {
     /// Whether one cluster has room for the whole workload once the victims are gone.
     fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool;
 
+    /// Clusters that the workload might run in once others give way: victims are looked for in one of them at a time, so that
+    /// the room that comes free is in one place. None where it doesn't matter.
+    fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {
+        let _ = (brain, workload);
+        Vec::new()
+    }
+
+    /// The cluster in which a holder is.
+    fn cluster_of(&self, holder: WorkloadId) -> Option<ClusterIndex> {
+        let _ = holder;
+        None
+    }
+
     /// Takes the room for an assignment that is about to be admitted; false where no cluster has it.
     fn take(&mut self, brain: &Brain, workload: WorkloadId, assignment: &Assignment) -> bool;
 }
+
+/// A cluster, as whoever knows them numbers them.
+pub type ClusterIndex = u32;
 
 /// Quota is all that counts.
 #[derive(Clone, Copy, Debug, Default)]

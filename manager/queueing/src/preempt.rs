@@ -11,11 +11,12 @@ use crate::brain::Brain;
 use crate::flavors::{Assignment, Oracle, Possibility};
 use crate::model::{Charge, Displaces, QueueId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
-use crate::places::Places;
+use crate::places::{ClusterIndex, Places};
 use crate::topology::Requests as TopologyRequests;
 use crate::tree::{CellId, NodeId};
 use serde::{Deserialize, Serialize};
 use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 /// By which right a workload is displaced; the words are Kueue's.
@@ -67,6 +68,8 @@ pub(crate) struct Search<'a> {
     pub(crate) topology: Option<TopologyRequests>,
     /// Whether rooms of clusters are asked.
     pub(crate) rooms: bool,
+    /// The only cluster whose workloads may give way.
+    pub(crate) within: Option<ClusterIndex>,
 }
 
 /// Whether `preemptor` may displace `candidate` by `policy`.
@@ -148,8 +151,12 @@ impl Search<'_> {
         targets
     }
 
-    /// Whether a workload uses any cell that is contested.
+    /// Whether displacing a workload would bring anything: it uses a cell that is contested, in a cluster that counts. Who is
+    /// stopping anyway counts wherever it is.
     fn uses_contested(&self, workload: WorkloadId) -> bool {
+        if self.within.is_some() && self.places.cluster_of(workload) != self.within && !self.brain.workloads[&workload].evicted() {
+            return false;
+        }
         let holding = self.brain.workloads[&workload].holding.as_ref();
         holding.is_some_and(|h| h.charge.iter().any(|(cell, _)| self.contested.contains(cell)))
     }
@@ -174,10 +181,22 @@ impl Search<'_> {
 pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
     let queue = brain.workloads[&workload].queue;
     let Some((node, tree)) = brain.queue(queue).node.zip(brain.queue(queue).tree) else { return Vec::new() };
-    let contested = assignment.contested().into_iter().filter_map(|key| brain.forest.find_cell(tree, key)).collect();
+    let contested: Vec<CellId> = assignment.contested().into_iter().filter_map(|key| brain.forest.find_cell(tree, key)).collect();
     let charge = brain.charge_of_request(workload, assignment);
     let topology = brain.topology_requests(workload, assignment);
-    Search { brain, places, workload, queue, node, charge, contested, topology, rooms: true }.run()
+    let search = |brain: &mut Brain, places: &mut dyn Places, within: Option<ClusterIndex>| {
+        let (charge, contested, topology) = (charge.clone(), contested.clone(), topology.clone());
+        Search { brain, places, workload, queue, node, charge, contested, topology, rooms: true, within }.run()
+    };
+    // Victims in one cluster free room where the gang can use it: of all answers the one with the fewest victims, in the
+    // fewest clusters.
+    let whole = search(brain, places, None);
+    let mut found: Vec<Vec<Target>> = vec![whole];
+    for cluster in places.clusters(brain, workload) {
+        found.push(search(brain, places, Some(cluster)));
+    }
+    let clusters = |victims: &[Target]| victims.iter().map(|v| places.cluster_of(v.workload)).collect::<BTreeSet<_>>().len();
+    found.into_iter().filter(|victims| !victims.is_empty()).min_by_key(|victims| (victims.len(), clusters(victims))).unwrap_or_default()
 }
 
 /// Answers by searching for victims in the books.
@@ -191,7 +210,7 @@ impl Oracle for Books<'_> {
         let place = brain.queue(queue).node.zip(brain.queue(queue).tree.and_then(|tree| brain.forest.find_cell(tree, key)));
         let Some((node, cell)) = place else { return (Possibility::NoCandidates, 0) };
         let (charge, contested) = (vec![(cell, amount)], vec![cell]);
-        let victims = Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false }.run();
+        let victims = Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false, within: None }.run();
         if victims.is_empty() {
             return (Possibility::NoCandidates, brain.forest.lowest_fit(node, cell, amount).0);
         }
@@ -208,6 +227,11 @@ impl Oracle for Books<'_> {
 }
 
 impl Brain {
+    /// Who would have to give way so that a workload gets what an assignment says.
+    pub fn victims(&mut self, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
+        targets(self, places, workload, assignment)
+    }
+
     /// Holders of a queue whom a workload of this priority and age may displace by `policy`, and who aren't taken out for the
     /// time being. What isn't among them costs nothing.
     pub(crate) fn displaceable(&self, queue: QueueId, policy: Displaces, (priority, since): (i64, i64)) -> impl Iterator<Item = WorkloadId> + '_ {

@@ -39,7 +39,7 @@ impl Share {
         Self { ratio: -1.0, ..Self::none(WEIGHT_ONE) }
     }
 
-    /// Takes one resource into account. The first of equals stays.
+    /// Takes one resource into account. Of equals the one that was named first decides.
     pub(crate) fn consider(&mut self, resource: ResourceId, borrowed: Amount, lendable: Amount) {
         if borrowed <= Amount::ZERO {
             return;
@@ -47,7 +47,7 @@ impl Share {
         self.borrowing = true;
         if lendable > Amount::ZERO {
             let ratio = float(borrowed.0) * 1000.0 / float(lendable.0);
-            if ratio > self.ratio {
+            if ratio > self.ratio || (ratio == self.ratio && self.dominant.is_some_and(|other| resource < other)) {
                 (self.ratio, self.dominant) = (ratio, Some(resource));
             }
         }

@@ -90,6 +90,11 @@ impl Brain {
         }
     }
 
+    /// The topology of a flavor, and what is used in it.
+    pub fn topology_of(&self, flavor: FlavorId) -> Option<&Topology> {
+        self.topologies.of.get(&flavor)
+    }
+
     /// Whether nodes of a flavor's topology are known.
     pub(crate) fn has_topology(&self, flavor: FlavorId) -> bool {
         self.topologies.of.contains_key(&flavor)

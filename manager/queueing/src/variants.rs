@@ -48,10 +48,10 @@ impl Brain {
     pub(crate) fn nothing_to_check(&self, workload: WorkloadId) -> bool {
         let of = &self.workloads[&workload];
         let Some(holding) = &of.holding else { return false };
-        if holding.given.iter().any(|g| g.delayed == Some(crate::model::Delayed::Pending)) && !of.marks().checks_ready {
-            return self.checks_of(workload).next().is_none();
-        }
-        of.marks().checks_ready || self.checks_of(workload).next().is_none()
+        let marks = of.marks();
+        let to_come = holding.given.iter().any(|g| g.placement.is_none() && g.delayed == Some(crate::model::Delayed::Pending));
+        let stated = (marks.checks.is_empty() || marks.checks_ready) && self.checks_of(workload).all(|check| marks.checks.contains(check));
+        stated && !to_come
     }
 
     /// Names of the admission checks that apply to a holder, by its flavors.

@@ -107,6 +107,12 @@ impl Topology {
         }
     }
 
+    /// What placed pods take in a domain, with those of other flavors that count there. `None` where the domain isn't there.
+    pub fn used_in(&self, values: &[String]) -> Option<Amounts> {
+        let row = self.row(self.tree.leaf(values)?);
+        self.used.get(row).map(|used| self.resources.named(used))
+    }
+
     /// Whether all of `usages` still fit together, each in the very domains that it names. Every pod counts as one of `pods`
     /// and all usages count at once, which Kueue leaves out at this point.
     pub fn has_fit(&self, usages: &[Usage<'_>]) -> bool {

@@ -70,6 +70,12 @@ impl Resources {
         self.0.get(name).copied()
     }
 
+    /// A row by the resources' names, without what is zero.
+    pub(crate) fn named(&self, row: &[i64]) -> Amounts {
+        let amounts = self.0.iter().filter_map(|(name, at)| Some((name.clone(), *row.get(*at)?)));
+        amounts.filter(|(_, amount)| *amount != 0).collect()
+    }
+
     /// Adds `by` times `each` to a row of amounts.
     pub(crate) fn add(&self, row: &mut [i64], each: &Amounts, by: i64) {
         for (name, amount) in each {

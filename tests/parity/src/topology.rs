@@ -1,6 +1,6 @@
 //! Group 5: placing pod sets in a topology.
 
-use crate::Verdict;
+use crate::verdict::Verdict;
 use anyhow::{Context, bail};
 use meridian_objects::quantity;
 use meridian_shared::gang::{Amounts, Operator, Requirement, Taint, TaintEffect, Toleration};

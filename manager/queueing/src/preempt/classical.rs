@@ -178,7 +178,7 @@ impl Search<'_> {
         for child in &forest.node(at).queues {
             if *child != self.node
                 && !self.within_nominal(*child)
-                && let Some(queue) = self.brain.queue_at(*child)
+                && let Some(queue) = self.brain.active_queue_at(*child)
             {
                 self.of_queue(queue, Some(meets), advantage, found);
             }
@@ -190,5 +190,10 @@ impl Brain {
     /// The cluster queue at a node.
     pub(crate) fn queue_at(&self, node: NodeId) -> Option<QueueId> {
         self.queue_of_node.get(node.index()).copied().flatten()
+    }
+
+    /// The same where it admits anything: from a queue that doesn't, nothing is taken back for another's sake.
+    pub(crate) fn active_queue_at(&self, node: NodeId) -> Option<QueueId> {
+        self.queue_at(node).filter(|queue| self.queue(*queue).setup.inactive.is_none())
     }
 }

@@ -251,7 +251,7 @@ impl Search<'_> {
             for node in &self.brain.forest.tree(tree).queues {
                 if *node != self.node
                     && self.contested.iter().any(|cell| self.brain.forest.borrows(*node, *cell))
-                    && let Some(queue) = self.brain.queue_at(*node)
+                    && let Some(queue) = self.brain.active_queue_at(*node)
                 {
                     self.fair_of_queue(queue, preemption.reclaim_within_cohort, &mut found);
                 }

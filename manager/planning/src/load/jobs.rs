@@ -1,0 +1,101 @@
+//! Jobs that wait as workloads: those that no workload stands for yet.
+
+use super::catalog::holds;
+use super::queues::planned;
+use super::{Loaded, shapes};
+use meridian_objects::job::POD_SET;
+use meridian_objects::plan::{PlanObject, PlannedObject};
+use meridian_objects::spec::{Spec, TopologyRequest};
+use meridian_objects::{JobWorkload, Kind};
+use meridian_queueing::NewWorkload;
+use meridian_queueing::model::{Marks, NO_MOMENT, PodSet, QueueId, Shape};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The fewest pods that do.
+const LEAST_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
+const REQUIRED_ANNOTATION: &str = "kueue.x-k8s.io/podset-required-topology";
+const PREFERRED_ANNOTATION: &str = "kueue.x-k8s.io/podset-preferred-topology";
+const UNCONSTRAINED_ANNOTATION: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
+const SLICE_LEVEL_ANNOTATION: &str = "kueue.x-k8s.io/podset-slice-required-topology";
+const SLICE_SIZE_ANNOTATION: &str = "kueue.x-k8s.io/podset-slice-size";
+const GROUP_ANNOTATION: &str = "kueue.x-k8s.io/podset-group-name";
+
+impl Loaded {
+    pub(super) fn enlist_jobs(&mut self, objects: &[PlanObject]) {
+        for of in planned(objects) {
+            if let Spec::Job(job) = &of.object.spec {
+                self.place_job(of, job);
+            }
+        }
+    }
+
+    fn place_job(&mut self, of: &PlannedObject, job: &JobWorkload) {
+        let (name, namespace) = (&of.object.name, of.object.namespace_or_default().unwrap_or_default());
+        let owner = (Kind::Job.to_string(), namespace.to_owned(), name.clone());
+        let over = holds(&of.conditions, "Complete").or_else(|| holds(&of.conditions, "Failed"));
+        if over.is_some() || self.catalog.owners.contains(&owner) {
+            return;
+        }
+        let local_queue = format!("{namespace}/{}", job.queue);
+        let Some((queue, stopped)) = self.queue_of(&local_queue, &format!("job `{namespace}/{name}`")) else { return };
+        let shape = self.job_shape(of, job, queue);
+        let (wrong_namespace, unfit) = self.stranger(namespace, queue);
+        let marks = unfit.map(|why| Box::new(Marks { wrong_namespace, unfit: Some(Arc::from(why)), ..Marks::default() }));
+        // A workload of the same name may be another job's.
+        let key = format!("{namespace}/{name}");
+        let key = if self.brain.find(&key).is_some() { format!("{namespace}/job-{name}") } else { key };
+        let new = NewWorkload {
+            key: Arc::from(key),
+            uid: Arc::from(of.uid.as_str()),
+            queue,
+            local_queue: Arc::from(local_queue),
+            shape: self.brain.intern(shape),
+            since: of.created.unwrap_or(NO_MOMENT),
+            marks,
+        };
+        if stopped {
+            self.brain.wait_aside(new);
+        } else {
+            self.brain.wait(new);
+        }
+    }
+
+    fn job_shape(&mut self, of: &PlannedObject, job: &JobWorkload, queue: QueueId) -> Shape {
+        let template = &of.object.stored["spec"]["template"];
+        let wish = wish(&template["metadata"]["annotations"]);
+        let least = of.object.annotations.get(LEAST_ANNOTATION).and_then(|text| text.parse().ok());
+        let mut pod_sets = Vec::with_capacity(job.gang.pod_sets.len());
+        for set in &job.gang.pod_sets {
+            pod_sets.push(PodSet {
+                name: Arc::from(set.name.as_str()),
+                count: set.count,
+                min_count: least.filter(|least| set.name == POD_SET && *least < set.count),
+                per_pod: self.requests(set.per_pod.clone(), queue),
+                on_node: set.per_pod.clone(),
+                node_selector: set.node_selector.clone(),
+                affinity: set.affinity.clone(),
+                tolerations: set.tolerations.clone(),
+                preferred: shapes::preferred(template),
+                topology: shapes::lies(&wish),
+                group: wish.group_name.clone(),
+            });
+        }
+        let priority = self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
+        Shape { pod_sets, counts: None, allowed_flavors: None, priority, tag: 0 }
+    }
+}
+
+/// How pods want to lie, as their template's annotations say.
+fn wish(annotations: &Value) -> TopologyRequest {
+    let text = |name: &str| annotations[name].as_str().map(str::to_owned);
+    TopologyRequest {
+        required: text(REQUIRED_ANNOTATION),
+        preferred: text(PREFERRED_ANNOTATION),
+        unconstrained: text(UNCONSTRAINED_ANNOTATION).map(|value| value == "true"),
+        slice_required: text(SLICE_LEVEL_ANNOTATION),
+        slice_size: text(SLICE_SIZE_ANNOTATION).and_then(|size| size.parse().ok()),
+        group_name: text(GROUP_ANNOTATION),
+        ..TopologyRequest::default()
+    }
+}

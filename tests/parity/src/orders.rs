@@ -1,0 +1,82 @@
+//! Orders: in which entries are processed, candidates considered, and queues visited for victims.
+
+use crate::case::{Case, found, items, node, queue, text};
+use crate::quota::bare_queue;
+use crate::verdict::{Differences, Verdict};
+use meridian_queueing::brain::LocalUsage;
+use meridian_queueing::cycle::{Rank, classical_order};
+use meridian_queueing::preempt::{FairOrder, candidate_order};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn names(value: &Value) -> Vec<&str> {
+    items(value).iter().map(text).collect()
+}
+
+pub(crate) fn entries(case: &Case<'_>) -> anyhow::Result<Verdict> {
+    let loaded = case.load();
+    let mut entries = Vec::new();
+    for entry in items(&case.act()["entries"]) {
+        let workload = case.workload(&entry["workload"])?;
+        let rank = Rank {
+            holds: workload.status.is("QuotaReserved"),
+            preemptor: entry["preemptor"] == true,
+            borrowing: u32::try_from(entry["borrowing"].as_u64().unwrap_or(0))?,
+            priority: loaded.priority(workload),
+            since: loaded.since(workload),
+        };
+        entries.push((rank, text(&entry["workload"])));
+    }
+    entries.sort_by(|a, b| classical_order(&a.0, &b.0, &case.options.settings.gates));
+    let mut differences = Differences::default();
+    differences.decision("order", &entries.into_iter().map(|(_, key)| key).collect(), &names(&case.expect()["order"]));
+    Ok(differences.verdict())
+}
+
+pub(crate) fn candidates(case: &Case<'_>) -> anyhow::Result<Verdict> {
+    let act = case.act();
+    let settings = &case.options.settings;
+    let by_usage = settings.admission_fair_sharing.is_some() && settings.gates.admission_fair_sharing;
+    let own = text(&act["preemptorClusterQueue"]);
+    let queues: BTreeSet<&str> = items(&act["candidates"]).iter().map(|candidate| text(&candidate["clusterQueue"])).chain([own]).collect();
+    let queues = queues.into_iter().map(|name| bare_queue(name, by_usage)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut brain = case.load_with(&queues).brain;
+    let mut order = Vec::new();
+    for candidate in items(&act["candidates"]) {
+        let id = found(&brain, text(&candidate["workload"]))?;
+        if let (Some(usage), Some(workload)) = (candidate["localQueueUsage"].as_f64(), brain.workload(id)) {
+            let (local_queue, cpu) = (workload.local_queue.clone(), brain.resource("cpu"));
+            brain.set_local_usage(local_queue, LocalUsage { consumed: BTreeMap::from([(cpu, usage)]), weight: 1.0, ..LocalUsage::default() });
+        }
+        order.push(id);
+    }
+    let own = queue(&brain, own)?;
+    order.sort_by(|a, b| candidate_order(&brain, by_usage, own, *a, *b));
+    let order: Vec<String> = order.into_iter().filter_map(|id| brain.workload(id)).map(|w| w.key.to_string()).collect();
+    let mut differences = Differences::default();
+    differences.decision("order", &order.iter().map(String::as_str).collect(), &names(&case.expect()["order"]));
+    Ok(differences.verdict())
+}
+
+pub(crate) fn target_queues(case: &Case<'_>) -> anyhow::Result<Verdict> {
+    let (brain, act) = (case.load().brain, case.act());
+    let own = text(&act["preemptorClusterQueue"]);
+    let mut candidates = Vec::new();
+    for name in names(&act["candidateClusterQueues"]) {
+        candidates.extend(&brain.queue(queue(&brain, name)?).holders);
+    }
+    let mut order = FairOrder::new(&brain, queue(&brain, own)?, node(&brain, own)?, &candidates);
+    let mut visited = Vec::new();
+    while let Some(visit) = order.next(&brain) {
+        let drops = text(&act["actions"][visited.len()]) == "drop";
+        visited.push(brain.queue(visit.queue).setup.name.to_string());
+        if drops {
+            order.drop_queue(visit);
+        } else {
+            order.pop(visit);
+        }
+    }
+    let mut differences = Differences::default();
+    differences.decision("order", &visited.iter().map(String::as_str).collect(), &names(&case.expect()["order"]));
+    Ok(differences.verdict())
+}
