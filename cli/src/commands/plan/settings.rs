@@ -14,9 +14,10 @@ const STRATEGIES: [(&str, FairStrategy); 2] =
 
 /// Reads the flags.
 pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> {
+    let mut options = Options::default();
     let mut settings = Settings { ignore_undeclared: args.quota_check_strategy == QuotaCheck::IgnoreUndeclared, ..Settings::default() };
     for gate in args.feature_gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
-        set_gate(&mut settings.gates, gate)?;
+        set_gate(&mut settings.gates, &mut options, gate)?;
     }
     settings.fair_sharing = args.fair_sharing.as_deref().map(fair_sharing).transpose()?;
     settings.admission_fair_sharing = args.admission_fair_sharing.as_deref().map(admission_fair_sharing).transpose()?;
@@ -24,8 +25,7 @@ pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> 
         None => clock,
         Some(text) => text.parse().map_err(|_| usage("--now", format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`")))?,
     };
-    let mut options = Options { settings, ..Options::default() };
-    options.now = now.as_millisecond();
+    (options.settings, options.now) = (settings, now.as_millisecond());
     Ok(options)
 }
 
@@ -42,7 +42,7 @@ fn remedy<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
     }
 }
 
-fn set_gate(gates: &mut Gates, text: &str) -> Result<(), Error> {
+fn set_gate(gates: &mut Gates, options: &mut Options, text: &str) -> Result<(), Error> {
     const FLAG: &str = "--feature-gates";
     let Some((name, value)) = text.split_once('=') else {
         return Err(usage(FLAG, format!("`{text}` doesn't say on or off; write `{text}=true` or `{text}=false`")));
@@ -52,7 +52,16 @@ fn set_gate(gates: &mut Gates, text: &str) -> Result<(), Error> {
         "false" => false,
         _ => return Err(usage(FLAG, format!("`{value}` of `{name}` is neither `true` nor `false`"))),
     };
-    if gates.set(name, on) { Ok(()) } else { Err(usage(FLAG, format!("no decision depends on a gate `{name}`; {}", remedy(name, Gates::names())))) }
+    match name {
+        "PriorityBoost" => options.priority_boost = on,
+        "ReclaimablePods" => options.reclaimable_pods = on,
+        _ if gates.set(name, on) => {}
+        _ => {
+            let known = Gates::names().chain(["PriorityBoost", "ReclaimablePods"]);
+            return Err(usage(FLAG, format!("no decision depends on a gate `{name}`; {}", remedy(name, known))));
+        }
+    }
+    Ok(())
 }
 
 fn fair_sharing(text: &str) -> Result<FairSharing, Error> {
@@ -114,14 +123,15 @@ mod tests {
     #[test]
     fn flags_become_settings() {
         let options = read_line(|args| {
-            args.feature_gates = vec!["PartialAdmission=false".into(), "TASBalancedPlacement=true".into()];
+            args.feature_gates = vec!["PartialAdmission=false".into(), "TASBalancedPlacement=true".into(), "PriorityBoost=true".into()];
             args.fair_sharing = Some("LessThanInitialShare".into());
             args.admission_fair_sharing = Some("half-life=168h,sampling=90s,weight.nvidia.com/gpu=2.5".into());
             args.now = Some("1970-01-01T00:00:01Z".into());
             args.quota_check_strategy = QuotaCheck::IgnoreUndeclared;
         })
         .unwrap();
-        let Options { settings, now, .. } = options;
+        let Options { settings, now, priority_boost, reclaimable_pods, .. } = options;
+        assert!(priority_boost && reclaimable_pods);
         assert!(!settings.gates.partial_admission && settings.gates.topology_balanced && settings.ignore_undeclared);
         assert_eq!(settings.fair_sharing.unwrap().strategies, [FairStrategy::LessThanInitialShare]);
         let afs = settings.admission_fair_sharing.unwrap();

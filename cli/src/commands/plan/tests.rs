@@ -72,3 +72,17 @@ async fn what_if_asks_the_manager_for_everything_that_decisions_look_at() {
     assert!(lines.contains(&"no workload gains or loses by it"), "{}", ran.answers);
     assert!(lines.contains(&"  the manager knows no runtimeclasses: none are looked at"), "{}", ran.answers);
 }
+
+#[tokio::test]
+async fn the_examples_decide_as_documented() {
+    let fake = Fake::new([]);
+    let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/examples/plan");
+    let ran = run(&fake, &["plan", "-f", files, "--now", "2026-06-01T10:00:00Z"], "").await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    let documented = include_str!("../../../../docs/plan.md").split("```").find(|block| block.contains("--now 2026-06-01T10:00:00Z\n6 cycles")).unwrap();
+    let documented = documented.split_once("10:00:00Z\n").unwrap().1;
+    assert_eq!(ran.answers, documented);
+    let shrunk = run(&fake, &["plan", "-f", files, "-o", "json", "--feature-gates", "PartialAdmission=false"], "").await;
+    let report: Value = serde_json::from_str(&shrunk.answers).unwrap();
+    assert!(!report["admitted"].as_array().unwrap().iter().any(|h| h["workload"] == "default/sweep"), "{report}");
+}
