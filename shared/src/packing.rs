@@ -166,6 +166,28 @@ pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>,
     Ok(parts)
 }
 
+/// Takes one pod of `set` from the fullest node that could have it; nothing happens where none could.
+pub fn release(blocks: &mut Vec<Block>, set: &PodSet) {
+    let held = |b: &Block| {
+        let used = |r: &String| b.capacity.get(r).copied().unwrap_or(0).saturating_sub(b.free.get(r).copied().unwrap_or(0));
+        b.nodes > 0 && b.view().accept(set) && set.per_pod.iter().all(|(r, asks)| used(r) >= *asks)
+    };
+    let fullest = blocks.iter().enumerate().filter(|(_, b)| held(b)).min_by(|(_, a), (_, b)| a.free.cmp(&b.free)).map(|(at, _)| at);
+    let Some(at) = fullest else { return };
+    let mut freed = Block { nodes: 1, ..blocks[at].clone() };
+    for (resource, asks) in &set.per_pod {
+        if let Some(free) = freed.free.get_mut(resource) {
+            *free = free.saturating_add(*asks);
+        }
+    }
+    blocks[at].nodes -= 1;
+    blocks.retain(|b| b.nodes > 0);
+    match blocks.iter_mut().find(|b| b.order(&freed).is_eq()) {
+        Some(same) => same.nodes = same.nodes.saturating_add(1),
+        None => blocks.push(freed),
+    }
+}
+
 /// Whether the whole gang fits on `blocks`, or why not.
 pub fn fits(blocks: &[Block], gang: &Gang) -> Result<(), Misfit> {
     let views: Vec<Nodes<'_>> = blocks.iter().map(Block::view).collect();

@@ -49,6 +49,7 @@ impl World {
             queues: crate::queues::Queues::default(),
             names: BTreeMap::new(),
             loads: BTreeMap::new(),
+            deciding: crate::deciding::Deciding::default(),
         }
     }
 
@@ -61,7 +62,10 @@ impl World {
         let mut orphaned = Vec::new();
         match record {
             Record::Led { leadership, recovery, foreign, .. } => self.absorb_led(number, *leadership, recovery.clone(), foreign),
-            Record::RecoveryClosed { .. } => (self.state.recovery, self.state.behind) = (None, false),
+            Record::RecoveryClosed { .. } => {
+                (self.state.recovery, self.state.behind) = (None, false);
+                self.deciding.declare_again();
+            }
             Record::RulesDoubted { seen } => self.state.rules_doubted = Some(*seen),
             Record::RulesConfirmed { .. } => {
                 self.state.rules_doubted = None;
@@ -71,11 +75,17 @@ impl World {
                 if Catalog::is_rule(key.kind) {
                     self.state.rules = number;
                 }
+                if key.scope.is_none() && Catalog::is_declaration(key.kind) {
+                    self.deciding.declare_again();
+                }
                 self.state.catalog.put(key.clone(), (**object).clone(), *uid, *at, number, by.clone());
             }
             Record::Removed { key, .. } => {
                 if Catalog::is_rule(key.kind) {
                     self.state.rules = number;
+                }
+                if key.scope.is_none() && Catalog::is_declaration(key.kind) {
+                    self.deciding.declare_again();
                 }
                 self.state.catalog.remove(key);
             }
@@ -176,11 +186,13 @@ impl World {
         self.names.insert((submission.namespace.clone(), submission.name.clone()), submission.uid);
         self.queues.wait(class, Place::new(workload.priority, workload.submitted, submission.uid));
         self.state.workloads.insert(submission.uid, workload);
+        self.deciding.touch(submission.uid);
     }
 
     fn absorb_forgotten(&mut self, uid: Uid) -> Option<ContentHash> {
         self.settle(uid, |_, _| {});
         let workload = self.state.workloads.remove(&uid)?;
+        self.deciding.touch(uid);
         self.queues.leave(workload.class, Place::new(workload.priority, workload.submitted, uid));
         let total = self.queues.class(workload.class).gang.total();
         self.queues.refund(uid, &workload.flavors, &total);
@@ -192,7 +204,6 @@ impl World {
         if self.queues.drop_member(workload.class) {
             self.live.why.remove(&workload.class);
             self.live.blocked.remove(&workload.class);
-            self.live.parked.remove(&workload.class);
         }
         self.live.not_before.remove(&uid);
         if let Some(finish) = &workload.finished {
@@ -259,8 +270,11 @@ impl World {
                     w.since = *at;
                 }
             }),
-            Record::StopOrdered { uid, reason, .. } => self.settle(*uid, |w, _| {
+            Record::StopOrdered { uid, reason, preempted, .. } => self.settle(*uid, |w, _| {
                 w.stopping = Some(*reason);
+                if preempted.is_some() {
+                    w.preempted.clone_from(preempted);
+                }
                 w.happen(Happening::Stop, number);
             }),
             Record::Ended { uid, fence, result, pod_failures, ran, at } => {
@@ -326,6 +340,7 @@ impl World {
             w.happen(Happening::Grant, number);
             w.fence = Some(w.fence.map_or(fence, |f| f.max(fence)));
             w.attempts += 1;
+            w.preempted = None;
             w.since = at;
             w.refusals.clear();
             if let Some(leg) = w.legs.get_mut(&offer) {
@@ -387,6 +402,7 @@ impl World {
         let clusters_before: Vec<_> = workload.legs.values().map(|l| l.cluster.clone()).collect();
         change(workload, &total);
         let is = workload.phase;
+        self.deciding.touch(uid);
         let flavors = workload.flavors.clone();
         let clusters_after: Vec<_> = workload.legs.values().map(|l| l.cluster.clone()).collect();
         if was.charged() && !is.charged() {
@@ -416,6 +432,7 @@ impl World {
     /// Rebuilds every cache from `state`, after a snapshot was read.
     pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>, next: crate::queues::ClassId) {
         self.queues.restore(classes, next);
+        self.deciding.start_over();
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {
             let w = &self.state.workloads[&uid];

@@ -5,7 +5,9 @@
 
 use crate::input::{Actor, Key};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
-use meridian_objects::spec::{ClusterQueueSpec, ClusterSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy};
+use meridian_objects::spec::{
+    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy,
+};
 use meridian_objects::{Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
 use meridian_shared::time::Wall;
@@ -134,6 +136,38 @@ impl Catalog {
         }
     }
 
+    /// Every flavor.
+    pub fn flavors(&self) -> impl Iterator<Item = (&Arc<str>, &ResourceFlavorSpec)> {
+        self.all(Kind::ResourceFlavor).filter_map(|(key, stored)| match &stored.object.spec {
+            Spec::ResourceFlavor(spec) => Some((&key.name, spec)),
+            _ => None,
+        })
+    }
+
+    /// Every cohort that is declared.
+    pub fn cohorts(&self) -> impl Iterator<Item = (&Arc<str>, &CohortSpec)> {
+        self.all(Kind::Cohort).filter_map(|(key, stored)| match &stored.object.spec {
+            Spec::Cohort(spec) => Some((&key.name, spec)),
+            _ => None,
+        })
+    }
+
+    /// Every cluster queue.
+    pub fn cluster_queues(&self) -> impl Iterator<Item = (&Arc<str>, &ClusterQueueSpec)> {
+        self.all(Kind::ClusterQueue).filter_map(|(key, stored)| match &stored.object.spec {
+            Spec::ClusterQueue(spec) => Some((&key.name, &**spec)),
+            _ => None,
+        })
+    }
+
+    /// An admission check.
+    pub fn admission_check(&self, name: &str) -> Option<&AdmissionCheckSpec> {
+        match self.spec(Kind::AdmissionCheck, None, name)?.1 {
+            Spec::AdmissionCheck(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
     /// A flavor.
     pub fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {
         match self.spec(Kind::ResourceFlavor, None, name)?.1 {
@@ -243,6 +277,11 @@ impl Catalog {
             Some(_) => None,
             None => Some(0),
         }
+    }
+
+    /// Whether an object of this kind says who may have how much, or which way leads to a queue.
+    pub(crate) fn is_declaration(kind: Kind) -> bool {
+        matches!(kind, Kind::ClusterQueue | Kind::Cohort | Kind::LocalQueue | Kind::ResourceFlavor | Kind::AdmissionCheck | Kind::Namespace)
     }
 
     /// Whether an object of this kind can change where workloads may go, or how much they may use.

@@ -3,6 +3,7 @@
 use crate::World;
 use crate::queues::{Place, Queues};
 use crate::workload::Phase;
+use meridian_queueing::Amount;
 use meridian_shared::ids::ClusterName;
 use meridian_shared::ids::Uid;
 use std::collections::BTreeMap;
@@ -89,24 +90,21 @@ impl World {
         Ok(())
     }
 
-    /// Cluster queues whose charged quota is above nominal. Only adoption in recovery or a lowered quota may cause it.
+    /// Where more is charged than quota, lending and borrowing allow. Only adoption in recovery or a lowered quota may cause it.
     pub fn over_quota(&self) -> Vec<String> {
+        let mut world = self.clone();
+        world.deciding.start_over();
+        world.align(self.live.led_at);
+        let brain = world.deciding.brain();
         let mut over = Vec::new();
-        for (key, stored) in self.state.catalog.iter() {
-            let meridian_objects::Spec::ClusterQueue(spec) = &stored.object.spec else { continue };
-            if key.scope.is_some() {
-                continue;
-            }
-            for ((flavor, resource), used) in self.queues.usage(&key.name).into_iter().flatten() {
-                let nominal = spec
-                    .resource_groups
-                    .iter()
-                    .flat_map(|g| &g.flavors)
-                    .filter(|f| f.name == **flavor)
-                    .find_map(|f| f.resources.get(resource))
-                    .map(|q| q.nominal);
-                if nominal.is_some_and(|n| *used > n) {
-                    over.push(format!("`{}` uses {used} `{resource}` of flavor `{flavor}`, nominal {nominal:?}", key.name));
+        for (name, queue) in brain.queue_list() {
+            let of = brain.queue(queue);
+            let Some((node, tree)) = of.node.zip(of.tree) else { continue };
+            for (key, cell) in brain.forest.cells(node) {
+                let short = brain.forest.find_cell(tree, key).is_some_and(|id| brain.forest.balance(node, id) < Amount::ZERO);
+                if cell.usage > Amount::ZERO && short {
+                    let (flavor, resource) = (brain.flavor_name(key.0), brain.resource_name(key.1));
+                    over.push(format!("`{name}` uses {} `{resource}` of flavor `{flavor}`, nominal {}", cell.usage, cell.quota.nominal));
                 }
             }
         }

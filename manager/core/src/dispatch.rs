@@ -8,12 +8,19 @@ use crate::audit::Entry;
 use crate::explain::Why;
 use crate::input::Actor;
 use crate::outbox::Said;
-use crate::queues::{ClassId, Place, Queues};
-use crate::record::{Choice, Class, Record};
+use crate::queues::{ClassId, NoQuota};
+use crate::record::{Choice, Class, Preempted, Record};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{Lease, World, residency};
 use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, DispatchPolicySpec, Preference, Supervision};
+use meridian_queueing::Brain;
+use meridian_queueing::cycle::{Entry as Looked, Outcome, Report};
+use meridian_queueing::flavors::Assignment;
+use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::places::{ClusterIndex, Places};
+use meridian_queueing::preempt::{Right, Target};
+use meridian_queueing::reason::{Obstacle, Reason};
 use meridian_shared::gang::{Gang, TaintEffect};
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::lease::ManagerLease;
@@ -24,6 +31,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Decisions on what victims and refusals changed within one batch, at most.
+const ROUNDS_MAX: usize = 16;
 /// Clusters asked at once in a race.
 pub(crate) const RACE_MAX: usize = 20;
 
@@ -51,88 +60,109 @@ impl Turn<'_> {
     }
 
     fn schedule(&mut self) {
-        let generation = self.world.live.generation;
-        let mut heads: BTreeSet<(Place, ClassId)> = BTreeSet::new();
-        for class in self.world.queues.waiting_classes().collect::<Vec<_>>() {
-            let strict = self.strict(class);
-            if strict || self.world.live.parked.get(&class) != Some(&generation) {
-                heads.extend(self.world.queues.first_from(class, None).map(|p| (p, class)));
-            }
-        }
-        let mut blocked: BTreeSet<Arc<str>> = BTreeSet::new();
-        while let Some((place, class)) = heads.pop_first() {
-            let uid = place.uid;
-            let shape = self.world.queues.class(class).clone();
-            let queue = self.world.state.catalog.route(&shape.namespace, &shape.queue);
-            if let Ok(queue) = &queue
-                && blocked.contains(queue)
-            {
-                self.world.live.blocked.insert(class, Why::BehindHead);
-                continue;
-            }
-            let workload = &self.world.state.workloads[&uid];
-            let resting = self.world.live.not_before.get(&uid).is_some_and(|t| *t > self.now.mono);
-            if resting || workload.deletion.is_some() || self.world.held_back(workload, self.now.mono) {
-                heads.extend(self.world.queues.first_from(class, Some(place)).map(|p| (p, class)));
-                continue;
-            }
-            let tried = queue.map_err(Why::Route).and_then(|queue| {
-                self.start(uid, class, &shape, &queue).map_err(|why| (why, queue.clone())).map_err(|(why, queue)| {
-                    if self.world.state.catalog.cluster_queue(&queue).is_some_and(Queues::strict) {
-                        blocked.insert(queue);
-                    }
-                    why.unwrap_or(Why::NoCluster)
-                })
-            });
-            match tried {
-                Ok(()) => {
-                    self.world.live.blocked.remove(&class);
-                    heads.extend(self.world.queues.first_from(class, None).map(|p| (p, class)));
-                }
-                Err(why) => {
-                    // With a reason per cluster there is no obstacle before the clusters.
-                    if matches!(why, Why::NoCluster) && self.world.live.why.get(&class).is_some_and(|by| !by.is_empty()) {
-                        self.world.live.blocked.remove(&class);
-                    } else {
-                        self.world.live.blocked.insert(class, why);
-                    }
-                    self.world.live.parked.insert(class, generation);
-                }
-            }
-        }
-    }
-
-    fn strict(&self, class: ClassId) -> bool {
-        let shape = self.world.queues.class(class);
-        let local = self.world.state.catalog.local_queue(&shape.namespace, &shape.queue);
-        local.and_then(|l| self.world.state.catalog.cluster_queue(&l.cluster_queue)).is_some_and(Queues::strict)
-    }
-
-    /// Reserves quota and asks clusters, or says why not (`None`: a reason per cluster was stored).
-    fn start(&mut self, uid: Uid, class: ClassId, shape: &Arc<Class>, queue: &Arc<str>) -> Result<(), Option<Why>> {
+        // Under doubted rules nothing is offered.
         if self.world.state.rules_doubted.is_some() {
-            return Err(Some(Why::RulesDoubted));
+            return;
         }
-        let catalog = &self.world.state.catalog;
-        let Some(spec) = catalog.cluster_queue(queue).cloned() else { return Err(Some(Why::NoCluster)) };
-        let serves = |flavor: &str| serves(catalog, flavor, &shape.gang);
-        let total = shape.gang.total();
-        let assigned = self.world.queues.assign(queue, &spec, &total, &serves);
-        let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
-        let flavors = match assigned {
-            Ok(flavors) => flavors,
-            Err(why) => {
-                // Each cluster keeps its own reason, so that quota isn't taken for the only obstacle.
-                for score in self.candidates(uid, class, shape, queue, &shape.gang.clone(), &policy) {
-                    self.note(class, &score.cluster, Why::Quota(why.clone()));
-                }
-                return Err(Some(Why::Quota(why)));
+        self.world.align(self.now.mono);
+        if std::mem::take(&mut self.world.live.stirred) {
+            self.world.deciding.brain_mut().wake_placeless();
+        }
+        for _ in 0..ROUNDS_MAX {
+            if self.world.deciding.brain().changed_trees().next().is_none() {
+                return;
             }
-        };
+            let mut brain = self.world.deciding.take();
+            let mut seen = Seen::default();
+            let mut clusters = Clusters { turn: self, candidates: BTreeMap::new() };
+            Arc::make_mut(&mut brain).run(&mut clusters, |brain, report| {
+                seen.note(brain, report);
+                true
+            });
+            self.world.deciding.put(brain);
+            self.act_on(seen);
+            self.world.align(self.now.mono);
+        }
+        // What is left is decided with the next batch.
+        self.world.live.dirty = true;
+    }
+
+    /// Tells victims to stop, and stores why who waits does.
+    fn act_on(&mut self, seen: Seen) {
+        for (workload, why) in seen.waits {
+            let Some(uid) = self.world.deciding.uid(workload) else { continue };
+            let Some(class) = self.workload(uid).map(|w| w.class) else { continue };
+            match why {
+                None => self.world.live.blocked.remove(&class),
+                Some(why) => {
+                    // Each cluster keeps its own reason, so that quota isn't taken for the only obstacle.
+                    let shape = self.world.queues.class(class).clone();
+                    if let (Why::Quota(_), Ok(queue)) = (&why, self.world.state.catalog.route(&shape.namespace, &shape.queue)) {
+                        let policy = self.world.state.catalog.dispatch_policy(&queue).cloned().unwrap_or_default();
+                        for score in self.candidates(uid, class, &shape, &queue, &shape.gang, &policy) {
+                            self.note(class, &score.cluster, why.clone());
+                        }
+                    }
+                    self.world.live.blocked.insert(class, why)
+                }
+            };
+        }
+        for queue in seen.strict_and_blocked {
+            self.note_behind(queue);
+        }
+        for (victim, preemptor, right) in seen.victims {
+            if let (Some(victim), Some(preemptor)) = (self.world.deciding.uid(victim), self.world.deciding.uid(preemptor)) {
+                self.preempt(victim, Preempted { by: preemptor, right: right.word().to_owned() });
+            }
+        }
+    }
+
+    /// Behind the head of a queue with strict order nobody is looked at.
+    fn note_behind(&mut self, queue: QueueId) {
+        let brain = self.world.deciding.brain();
+        let head = brain.pending(queue).awake().min().map(|place| place.workload);
+        let waiting: BTreeSet<ClassId> = brain
+            .pending(queue)
+            .awake()
+            .filter(|place| Some(place.workload) != head)
+            .filter_map(|place| self.world.deciding.uid(place.workload))
+            .filter_map(|uid| self.workload(uid).map(|w| w.class))
+            .collect();
+        let first = head.and_then(|id| self.world.deciding.uid(id)).and_then(|uid| self.workload(uid)).map(|w| w.class);
+        for class in waiting.into_iter().filter(|class| Some(*class) != first) {
+            self.world.live.blocked.insert(class, Why::BehindHead);
+        }
+    }
+
+    /// Takes quota back for another workload: a run is told to stop and keeps its room until it has; a question is taken back.
+    fn preempt(&mut self, victim: Uid, preempted: Preempted) {
+        let Some(workload) = self.workload(victim) else { return };
+        match World::right(workload).and_then(|(_, leg)| leg.fence) {
+            Some(fence) => self.order_stop_for(victim, fence, StopReason::Evicted, &Actor::system(), Some(preempted)),
+            None => {
+                let entry = Entry {
+                    action: "preempt".into(),
+                    subject: victim.to_string(),
+                    cluster: None,
+                    verdict: Some(Arc::from(preempted.right.as_str())),
+                    rule: None,
+                    detail: Some(format!("for {}", preempted.by)),
+                };
+                self.audit(Actor::system(), entry);
+                self.withdraw_open(victim);
+            }
+        }
+    }
+
+    /// Records what the brain decided and asks clusters; false where none could be asked, with a reason for each.
+    fn dispatch(&mut self, uid: Uid, queue: &Arc<str>, flavors: BTreeMap<String, Arc<str>>) -> bool {
+        let Some(class) = self.workload(uid).map(|w| w.class) else { return false };
+        let shape = self.world.queues.class(class).clone();
+        let policy = self.world.state.catalog.dispatch_policy(queue).cloned().unwrap_or_default();
         let gang = with_flavors(&self.world.state.catalog, &shape.gang, &flavors);
-        let mut chosen = self.candidates(uid, class, shape, queue, &gang, &policy);
+        let mut chosen = self.candidates(uid, class, &shape, queue, &gang, &policy);
         if chosen.is_empty() {
-            return Err(None);
+            return false;
         }
         let able = chosen.len();
         let most = match policy.mode {
@@ -150,7 +180,7 @@ impl Turn<'_> {
         for score in chosen {
             self.offer(uid, score.cluster, &gang, choice);
         }
-        Ok(())
+        true
     }
 
     fn offer(&mut self, uid: Uid, cluster: ClusterName, gang: &Arc<Gang>, choice: Choice) {
@@ -212,6 +242,22 @@ impl Turn<'_> {
     }
 
     fn judge_cluster(&self, uid: Uid, queue: &str, gang: &Gang, policy: &DispatchPolicySpec, cluster: &ClusterName, listed: usize) -> Result<Score, Why> {
+        self.judge_readiness(uid, queue, gang, policy, cluster)?;
+        let world = &*self.world;
+        let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
+        let fits = live.rooms.fits(gang);
+        let grows = fits.is_err() && live.rooms.could_grow(gang);
+        if let (Err(misfit), false) = (fits, grows) {
+            return Err(Why::NoRoom(misfit));
+        }
+        let emptiest = policy.prefer.is_empty() || policy.prefer.contains(&Preference::Emptiest);
+        let scarce = gang.total().into_keys().max_by_key(|r| (r.contains('/'), r == "cpu"));
+        let fullness = scarce.filter(|_| emptiest).map_or(0, |r| live.rooms.free(&r).saturating_mul(1_000) / live.rooms.capacity(&r).max(1));
+        Ok(Score { failed_starts: live.failed_starts, must_grow: grows, fullness: Reverse(fullness), listed, cluster: cluster.clone() })
+    }
+
+    /// Everything but the room.
+    fn judge_readiness(&self, uid: Uid, queue: &str, gang: &Gang, policy: &DispatchPolicySpec, cluster: &ClusterName) -> Result<(), Why> {
         let world = &*self.world;
         let spec = world.state.catalog.cluster(cluster).ok_or(Why::NotConnected)?;
         if spec.cordoned {
@@ -245,15 +291,7 @@ impl Turn<'_> {
         {
             return Err(Why::Refused { reason: *reason, text: text.clone() });
         }
-        let fits = live.rooms.fits(gang);
-        let grows = fits.is_err() && live.rooms.could_grow(gang);
-        if let (Err(misfit), false) = (fits, grows) {
-            return Err(Why::NoRoom(misfit));
-        }
-        let emptiest = policy.prefer.is_empty() || policy.prefer.contains(&Preference::Emptiest);
-        let scarce = gang.total().into_keys().max_by_key(|r| (r.contains('/'), r == "cpu"));
-        let fullness = scarce.filter(|_| emptiest).map_or(0, |r| live.rooms.free(&r).saturating_mul(1_000) / live.rooms.capacity(&r).max(1));
-        Ok(Score { failed_starts: live.failed_starts, must_grow: grows, fullness: Reverse(fullness), listed, cluster: cluster.clone() })
+        Ok(())
     }
 
     /// What the cluster may be believed to have, and what its own file allows this queue.
@@ -387,18 +425,20 @@ impl Turn<'_> {
 
     /// Orders a stop. Everything is kept until it is confirmed or the lease has lapsed.
     pub(crate) fn order_stop(&mut self, uid: Uid, fence: Fence, reason: StopReason, by: &Actor) {
+        self.order_stop_for(uid, fence, reason, by, None);
+    }
+
+    fn order_stop_for(&mut self, uid: Uid, fence: Fence, reason: StopReason, by: &Actor, preempted: Option<Preempted>) {
         let Some((_, leg)) = self.workload(uid).and_then(|w| w.leg_of(fence)) else { return };
         let cluster = leg.cluster.clone();
         if self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running)) {
-            self.record(Record::StopOrdered { uid, fence, reason, by: by.clone() });
-            let entry = Entry {
-                action: "stop".into(),
-                subject: uid.to_string(),
-                cluster: Some(cluster.to_string()),
-                verdict: None,
-                rule: None,
-                detail: Some(format!("{reason:?}")),
+            let detail = match &preempted {
+                Some(Preempted { by, right }) => format!("{reason:?}: {right}, for {by}"),
+                None => format!("{reason:?}"),
             };
+            self.record(Record::StopOrdered { uid, fence, reason, by: by.clone(), preempted });
+            let entry =
+                Entry { action: "stop".into(), subject: uid.to_string(), cluster: Some(cluster.to_string()), verdict: None, rule: None, detail: Some(detail) };
             self.audit(by.clone(), entry);
         }
         self.say(&cluster, Said::Stop(uid, fence, reason));
@@ -492,6 +532,150 @@ fn cap_of(spec: &ClusterQueueSpec, resource: &str) -> Option<i64> {
     let groups = spec.resource_groups.iter().filter(|g| g.covered_resources.iter().any(|r| r == resource));
     let quotas: Vec<i64> = groups.flat_map(|g| &g.flavors).filter_map(|f| f.resources.get(resource)).map(|q| q.nominal).collect();
     (!quotas.is_empty()).then(|| quotas.into_iter().fold(0, i64::saturating_add))
+}
+
+/// What cycles came to, kept until their brain is back in the world.
+#[derive(Default)]
+struct Seen {
+    waits: Vec<(WorkloadId, Option<Why>)>,
+    victims: Vec<(WorkloadId, WorkloadId, Right)>,
+    strict_and_blocked: BTreeSet<QueueId>,
+}
+
+impl Seen {
+    fn note(&mut self, brain: &Brain, report: &Report) {
+        self.victims.extend(&report.preempted);
+        for entry in &report.entries {
+            let waits = !matches!(entry.outcome, Outcome::Admitted | Outcome::NoPlace);
+            self.waits.push((entry.workload, waits.then(|| why_not(brain, entry))));
+            if waits && brain.queue(entry.queue).setup.strict {
+                self.strict_and_blocked.insert(entry.queue);
+            }
+        }
+    }
+}
+
+/// The first obstacle of a head that wasn't admitted.
+fn why_not(brain: &Brain, entry: &Looked) -> Why {
+    match entry.outcome {
+        Outcome::Preempting | Outcome::Deferred | Outcome::Migrating => return Why::Preempts { victims: entry.targets.len() },
+        Outcome::Skipped => return Why::Overtaken,
+        _ => {}
+    }
+    let resource_name = |r| brain.resource_name(r).to_string();
+    let reasons = || entry.assignment.reasons().map(|(_, reason)| reason);
+    let short = reasons().find_map(|reason| match reason {
+        Reason::Short { flavor, resource, missing } => Some((*flavor, *resource, *missing)),
+        _ => None,
+    });
+    if let Some((flavor, resource, missing)) = short {
+        let setup = &brain.queue(entry.queue).setup;
+        let asks = entry.assignment.pod_sets.iter().flat_map(|set| &set.requests).filter(|(r, _)| *r == resource).map(|(_, a)| *a).sum::<i64>();
+        let nominal = setup.quota((flavor, resource)).nominal.0;
+        let used = brain.used(entry.queue, (flavor, resource));
+        return Why::Quota(NoQuota::Used {
+            flavor: brain.flavor_name(flavor).to_string(),
+            resource: resource_name(resource),
+            asks,
+            free: asks.saturating_sub(missing.0),
+            nominal,
+            own: nominal.saturating_sub(used).max(0),
+            cohort: setup.cohort.as_ref().map(ToString::to_string),
+            no_victims: entry.outcome == Outcome::NoCandidates,
+        });
+    }
+    let exceeds = reasons().find_map(|reason| match reason {
+        Reason::ExceedsMax { flavor, resource, asks, most, .. } => {
+            Some(NoQuota::ExceedsQuota { flavor: brain.flavor_name(*flavor).to_string(), resource: resource_name(*resource), asks: *asks, nominal: most.0 })
+        }
+        _ => None,
+    });
+    let uncovered = reasons().find_map(|reason| match reason {
+        Reason::ResourceNotCovered { resource } => Some(NoQuota::NotCovered { resource: resource_name(*resource) }),
+        _ => None,
+    });
+    if let Some(why) = exceeds.or(uncovered) {
+        return Why::Quota(why);
+    }
+    match entry.obstacle {
+        Some(Obstacle::Suspended) => Why::Inactive { why: entry.note.as_deref().unwrap_or_default().to_owned() },
+        _ => Why::Quota(NoQuota::NoMatchingFlavor { why: reasons().map(|reason| reason.text(brain)).collect::<Vec<_>>().join("; ") }),
+    }
+}
+
+/// The rooms of the clusters, for the brain.
+struct Clusters<'a, 'w> {
+    turn: &'a mut Turn<'w>,
+    /// Clusters that may run a workload, room or not.
+    candidates: BTreeMap<WorkloadId, Vec<ClusterName>>,
+}
+
+impl Clusters<'_, '_> {
+    /// Clusters that may run the workload once there is room.
+    fn of(&mut self, brain: &Brain, id: WorkloadId) -> Vec<ClusterName> {
+        if let Some(known) = self.candidates.get(&id) {
+            return known.clone();
+        }
+        let turn = &*self.turn;
+        let found = turn.world.deciding.uid(id).and_then(|uid| Some((uid, turn.workload(uid)?.class))).map_or_else(Vec::new, |(uid, class)| {
+            let shape = turn.world.queues.class(class);
+            let catalog = &turn.world.state.catalog;
+            let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.clone()).unwrap_or_else(|| Arc::from(""));
+            let policy = catalog.dispatch_policy(&queue).cloned().unwrap_or_default();
+            let listed = catalog.clusters_of(&queue);
+            let may = |cluster: &ClusterName| {
+                listed.as_ref().is_none_or(|names| names.contains(cluster))
+                    && residency::judge(catalog, shape, cluster, turn.world.config.residency_required).is_ok()
+                    && turn.judge_readiness(uid, &queue, &shape.gang, &policy, cluster).is_ok()
+            };
+            catalog.promised_clusters().into_iter().filter(may).collect()
+        });
+        self.candidates.insert(id, found.clone());
+        found
+    }
+
+    fn cluster(&self, holder: WorkloadId) -> Option<&ClusterName> {
+        let uid = self.turn.world.deciding.uid(holder)?;
+        World::right(self.turn.workload(uid)?).map(|(_, leg)| &leg.cluster)
+    }
+}
+
+impl Places for Clusters<'_, '_> {
+    fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool {
+        let candidates = self.of(brain, workload);
+        let turn = &*self.turn;
+        let gang = |id: WorkloadId| turn.world.deciding.uid(id).and_then(|uid| turn.workload(uid)).map(|w| turn.world.queues.class(w.class).gang.clone());
+        let Some(wanted) = gang(workload) else { return false };
+        candidates.iter().any(|cluster| {
+            let Some(live) = turn.world.live.clusters.get(cluster) else { return false };
+            if live.rooms.fits(&wanted).is_ok() || live.rooms.could_grow(&wanted) {
+                return true;
+            }
+            let freed: Vec<Arc<Gang>> = victims.iter().filter(|v| self.cluster(v.workload) == Some(cluster)).filter_map(|v| gang(v.workload)).collect();
+            !freed.is_empty() && live.rooms.fits_without(&wanted, &freed)
+        })
+    }
+
+    fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {
+        let all: Vec<ClusterName> = self.turn.world.members();
+        let candidates = self.of(brain, workload);
+        candidates.iter().filter_map(|c| all.iter().position(|a| a == c)).filter_map(|at| u32::try_from(at).ok()).collect()
+    }
+
+    fn cluster_of(&self, holder: WorkloadId) -> Option<ClusterIndex> {
+        let cluster = self.cluster(holder)?;
+        u32::try_from(self.turn.world.state.members.keys().position(|m| m == cluster)?).ok()
+    }
+
+    fn take(&mut self, brain: &Brain, workload: WorkloadId, assignment: &Assignment) -> bool {
+        let Some(uid) = self.turn.world.deciding.uid(workload) else { return false };
+        let queue = brain.workload(workload).map(|w| brain.queue(w.queue).setup.name.clone()).unwrap_or_else(|| Arc::from(""));
+        let mut flavors: BTreeMap<String, Arc<str>> = BTreeMap::new();
+        for (resource, choice) in assignment.pod_sets.iter().flat_map(|set| &set.flavors) {
+            flavors.insert(brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone());
+        }
+        self.turn.dispatch(uid, &queue, flavors)
+    }
 }
 
 impl World {

@@ -25,9 +25,10 @@ impl World {
     /// Feeds the essence of this world at `now` to `into`. Only the order of a cluster's transmissions matters, so `number`
     /// may tell their numbers from others.
     pub fn hash_essence(&self, now: Mono, number: &dyn Fn(&ClusterName, u64) -> u64, into: &mut impl Hasher) {
-        let Self { state, live, config: _, queues: _, names: _, loads: _ } = self;
+        let Self { state, live, config: _, queues: _, names: _, loads: _, deciding } = self;
         hash_state(state, into);
         hash_live(live, now, self.longest_memory(), number, into);
+        deciding.hash_essence(into);
     }
 
     /// No rule asks whether something is older than this.
@@ -94,6 +95,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         ran,
         started: _,
         stopping,
+        preempted: _,
         deletion,
         learned,
         finished,
@@ -120,8 +122,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         refused,
         audited: _,
         not_before,
-        generation,
-        parked,
+        stirred,
         dirty,
         finished: _,
         retained: _,
@@ -131,10 +132,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     age(now, *led_at, memory, into);
     ahead(now, *claim_until, into);
     ahead(now, *released_at, into);
-    (awaited, dirty).hash(into);
-    for (class, at) in parked {
-        (class, at == generation).hash(into);
-    }
+    (awaited, stirred, dirty).hash(into);
     for (key, (until, reason, _)) in refused {
         (key, reason).hash(into);
         ahead(now, *until, into);

@@ -78,6 +78,18 @@ pub enum Why {
     RecoveryOpen,
     /// Rules newer than the journal's were shown; an operator must confirm them.
     RulesDoubted,
+    /// Others were told to stop for it.
+    Preempts {
+        /// How many.
+        victims: usize,
+    },
+    /// Another queue's head came first.
+    Overtaken,
+    /// Its cluster queue admits nothing.
+    Inactive {
+        /// Why.
+        why: String,
+    },
     /// A queue with strict order waits for its head.
     BehindHead,
     /// It waits a moment before the next attempt.
@@ -88,7 +100,16 @@ impl Why {
     /// The verdict's short word.
     pub fn verdict(&self) -> &'static str {
         match self {
-            Self::Route(_) | Self::Quota(_) | Self::NoCluster | Self::RecoveryOpen | Self::RulesDoubted | Self::BehindHead | Self::BackOff => "waiting",
+            Self::Route(_)
+            | Self::Quota(_)
+            | Self::NoCluster
+            | Self::RecoveryOpen
+            | Self::RulesDoubted
+            | Self::BehindHead
+            | Self::BackOff
+            | Self::Preempts { .. }
+            | Self::Overtaken
+            | Self::Inactive { .. } => "waiting",
             Self::Forbidden(_) | Self::NotInQueue => "forbidden",
             Self::Cordoned => "cordoned",
             Self::NotConnected | Self::NoReport | Self::Recovering | Self::NotAdmitted => "unknown",
@@ -108,13 +129,21 @@ impl Why {
             }
             Self::Route(NoRoute::Stopped { what }) => format!("{what} is stopped"),
             Self::Quota(NoQuota::NotCovered { resource }) => format!("no resource group of the queue covers `{resource}`"),
-            Self::Quota(NoQuota::NoMatchingFlavor { resource }) => format!("no flavor for `{resource}` matches the pods' selectors and tolerations"),
+            Self::Quota(NoQuota::NoMatchingFlavor { why }) => format!("no flavor of the queue serves the pods: {why}"),
             Self::Quota(NoQuota::ExceedsQuota { flavor, resource, asks, nominal }) => {
-                format!("asks for {asks} `{resource}`, flavor `{flavor}` has a quota of {nominal}")
+                format!("asks for {asks} `{resource}`, the queue could never use more than {nominal} of flavor `{flavor}`, even borrowed")
             }
-            Self::Quota(NoQuota::Used { flavor, resource, asks, free, nominal }) => {
-                format!("asks for {asks} `{resource}`, {free} of {nominal} are free in flavor `{flavor}`")
+            Self::Quota(NoQuota::Used { flavor, resource, asks, free, nominal, own, cohort, no_victims }) => {
+                let lends = match cohort {
+                    Some(cohort) => format!(", cohort `{cohort}` lends {}", (free - own).max(0)),
+                    None => String::new(),
+                };
+                let victims = if *no_victims { ", and the queue may displace nobody for it" } else { "" };
+                format!("asks for {asks} `{resource}`; the queue has {own} of {nominal} free in flavor `{flavor}`{lends}{victims}")
             }
+            Self::Preempts { victims } => format!("{victims} workloads were told to stop for it; it starts when they have"),
+            Self::Overtaken => "another workload of its cohort came first".into(),
+            Self::Inactive { why } => why.clone(),
             Self::Forbidden(denied) => denied.to_string(),
             Self::NoCluster => "no cluster is connected that the queue may use".into(),
             Self::NotInQueue => "the queue's MultiKueueConfig doesn't list it".into(),
@@ -168,6 +197,9 @@ impl Why {
             Self::NotChosen { .. } => "nothing: it isn't needed".into(),
             Self::RulesDoubted => "`meridian journal confirm` after a look at policies and quotas".into(),
             Self::BehindHead => "the start or deletion of the queue's head".into(),
+            Self::Preempts { .. } => "nothing: it is next".into(),
+            Self::Overtaken => "the next round, or a higher priority".into(),
+            Self::Inactive { .. } => "what the cluster queue lacks".into(),
         }
     }
 }
@@ -298,6 +330,7 @@ impl World {
             }
             Phase::Dispatching | Phase::Reserved => ("has quota; clusters are being asked".into(), String::new()),
             Phase::Pending if self.held_back(workload, now.mono) => (Why::RecoveryOpen.words(), Why::RecoveryOpen.would_help()),
+            Phase::Pending if self.state.rules_doubted.is_some() => (format!("waits: {}", Why::RulesDoubted.words()), Why::RulesDoubted.would_help()),
             Phase::Pending => match self.live.blocked.get(&workload.class) {
                 Some(why) => (format!("waits: {}", why.words()), why.would_help()),
                 None => self.nearest(workload),

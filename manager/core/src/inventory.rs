@@ -98,6 +98,7 @@ impl Turn<'_> {
             if older {
                 let until = meridian_shared::lease::ManagerLease::from_composed(self.world.live.led_at, term).deadline;
                 self.world.live.not_before.insert(run.uid, until);
+                self.world.deciding.touch(run.uid);
             }
         } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
             self.adopt(cluster, ledger, run);

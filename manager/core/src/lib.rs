@@ -11,7 +11,8 @@
 //! | [`record`], [`absorb`](self) | facts, and what they change |
 //! | [`catalog`] | objects as people wrote them, and the questions asked of them |
 //! | `writes` | people's changes: all or nothing |
-//! | [`queues`] | order, classes and nominal quota |
+//! | [`queues`] | classes, who waits in them, what is charged |
+//! | `deciding` | the brain beside the world: quota, order, preemption and shares, by the crate `meridian-queueing` |
 //! | [`residency`] | where a workload may be known at all |
 //! | `dispatch` | one scheduling pass: who gets quota, which clusters are asked, who is granted |
 //! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
@@ -27,6 +28,7 @@ mod absorb;
 pub mod audit;
 pub mod catalog;
 mod check;
+mod deciding;
 mod dispatch;
 mod essence;
 pub mod explain;
@@ -92,6 +94,8 @@ pub struct Config {
     pub finished_kept_max: usize,
     /// Finished workloads without a `ttlSecondsAfterFinished` are kept this long.
     pub finished_kept: Millis,
+    /// Fair sharing between cluster queues and cohorts, where it is on.
+    pub fair_sharing: Option<meridian_queueing::settings::FairSharing>,
     /// A bug planted by a test.
     pub planted: Planted,
 }
@@ -109,6 +113,7 @@ impl Config {
             receipt_key,
             finished_kept_max: 100_000,
             finished_kept: Millis::mins(24 * 60),
+            fair_sharing: None,
             planted: Planted::NONE,
         }
     }
@@ -260,6 +265,9 @@ pub struct Workload {
     pub started: Option<Wall>,
     /// Why it is being stopped.
     pub stopping: Option<StopReason>,
+    /// For whose sake it was last displaced, until it is granted again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempted: Option<record::Preempted>,
     /// Deletion was asked for.
     pub deletion: Option<Wall>,
     /// How the job ended by its own doing in an attempt that had no leg here; it finishes so once nothing of an older attempt
@@ -355,10 +363,8 @@ pub struct Live {
     audited: BTreeMap<(ClassId, ClusterName), RecordNumber>,
     /// Not dispatched again before then.
     not_before: BTreeMap<Uid, Mono>,
-    /// Grows whenever something changed that could let a waiting class start.
-    generation: u64,
-    /// The generation at which a class was last found not to start.
-    parked: BTreeMap<ClassId, u64>,
+    /// Something changed that could let start who waits for room in a cluster.
+    stirred: bool,
     /// A scheduling pass is due.
     dirty: bool,
     finished: BTreeSet<(Wall, Uid)>,
@@ -461,6 +467,8 @@ pub struct World {
     pub(crate) names: BTreeMap<(Arc<str>, Arc<str>), Uid>,
     /// Amounts that open and granted legs may use, per cluster.
     pub(crate) loads: BTreeMap<ClusterName, BTreeMap<Uid, ClassId>>,
+    /// The brain: who waits and who holds quota, as decisions see them.
+    pub(crate) deciding: deciding::Deciding,
 }
 
 impl World {
@@ -591,6 +599,7 @@ impl Workload {
             ran: Millis(0),
             started: None,
             stopping: None,
+            preempted: None,
             deletion: None,
             learned: None,
             finished: None,

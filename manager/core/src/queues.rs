@@ -1,10 +1,9 @@
-//! Order within cluster queues, look-alike classes, and nominal quota.
+//! Order within cluster queues, look-alike classes, and what is charged.
 //!
 //! A queue keeps its waiting workloads by class, so that a million look-alikes are looked at once: when the head of a class
 //! can't start, the class is skipped. Order is priority, then age. Everything here is a cache over the workloads.
 
 use crate::record::Class;
-use meridian_objects::spec::{ClusterQueueSpec, QueueingStrategy};
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::{Deserialize, Serialize};
@@ -55,12 +54,12 @@ pub enum NoQuota {
         /// Resource.
         resource: String,
     },
-    /// The group's flavors can't serve the pods (node selector, affinity, taints).
+    /// No flavor serves the pods (node selector, affinity, taints).
     NoMatchingFlavor {
-        /// Resource.
-        resource: String,
+        /// Per flavor, in words.
+        why: String,
     },
-    /// More than the flavor could ever give.
+    /// More than the queue could ever use, borrowed or not.
     ExceedsQuota {
         /// Flavor.
         flavor: String,
@@ -68,7 +67,7 @@ pub enum NoQuota {
         resource: String,
         /// Asked for.
         asks: i64,
-        /// Nominal quota.
+        /// The most that it could use.
         nominal: i64,
     },
     /// Not enough of it is free now.
@@ -79,10 +78,16 @@ pub enum NoQuota {
         resource: String,
         /// Asked for.
         asks: i64,
-        /// Free.
+        /// Free, borrowed or not.
         free: i64,
         /// Nominal quota.
         nominal: i64,
+        /// Of which its own are free.
+        own: i64,
+        /// The cohort that lends the rest.
+        cohort: Option<String>,
+        /// Others use it, and may not be displaced.
+        no_victims: bool,
     },
 }
 
@@ -168,15 +173,6 @@ impl Queues {
         self.waiting.keys().copied()
     }
 
-    /// The first of a class at or after `from`.
-    pub(crate) fn first_from(&self, class: ClassId, from: Option<Place>) -> Option<Place> {
-        let set = self.waiting.get(&class)?;
-        match from {
-            None => set.first().copied(),
-            Some(after) => set.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded)).next().copied(),
-        }
-    }
-
     pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, flavors: &BTreeMap<String, Arc<str>>, total: &Amounts) {
         let usage = self.usage.entry(queue.clone()).or_default();
         for (resource, flavor) in flavors {
@@ -208,103 +204,11 @@ impl Queues {
     pub fn charged_to(&self, uid: Uid) -> Option<&Arc<str>> {
         self.charged.get(&uid)
     }
-
-    /// Chooses a flavor for every resource of `total`: per group the first flavor, in the queue's order, in which the
-    /// whole group fits within nominal quota and which `serves` the pods.
-    pub fn assign(&self, queue: &str, spec: &ClusterQueueSpec, total: &Amounts, serves: &dyn Fn(&str) -> bool) -> Result<BTreeMap<String, Arc<str>>, NoQuota> {
-        let used = |flavor: &str, resource: &str| self.usage.get(queue).and_then(|u| u.get(&(Arc::from(flavor), resource.to_owned()))).copied().unwrap_or(0);
-        let mut chosen = BTreeMap::new();
-        let asked: Vec<(&String, &i64)> = total.iter().filter(|(_, a)| **a > 0).collect();
-        for (resource, _) in &asked {
-            if !spec.resource_groups.iter().any(|g| g.covered_resources.contains(resource)) {
-                return Err(NoQuota::NotCovered { resource: (*resource).clone() });
-            }
-        }
-        for group in &spec.resource_groups {
-            let wanted: Vec<(&String, i64)> = asked.iter().filter(|(r, _)| group.covered_resources.contains(r)).map(|(r, a)| (*r, **a)).collect();
-            let Some((first, _)) = wanted.first() else { continue };
-            let mut obstacle = NoQuota::NoMatchingFlavor { resource: (*first).clone() };
-            let mut found = None;
-            for flavor in group.flavors.iter().filter(|f| serves(&f.name)) {
-                let short = wanted.iter().find_map(|(resource, asks)| {
-                    let nominal = flavor.resources.get(*resource).map_or(0, |q| q.nominal);
-                    let free = nominal - used(&flavor.name, resource);
-                    let (flavor, resource, asks) = (flavor.name.clone(), (*resource).clone(), *asks);
-                    if asks > nominal {
-                        Some(NoQuota::ExceedsQuota { flavor, resource, asks, nominal })
-                    } else if asks > free {
-                        Some(NoQuota::Used { flavor, resource, asks, free, nominal })
-                    } else {
-                        None
-                    }
-                });
-                match short {
-                    None => {
-                        found = Some(&flavor.name);
-                        break;
-                    }
-                    // What only has to be waited for says more than what never fits.
-                    Some(why) if !matches!(obstacle, NoQuota::Used { .. }) => obstacle = why,
-                    Some(_) => {}
-                }
-            }
-            let flavor: Arc<str> = Arc::from(found.ok_or(obstacle)?.as_str());
-            for (resource, _) in wanted {
-                chosen.insert(resource.clone(), flavor.clone());
-            }
-        }
-        Ok(chosen)
-    }
-
-    /// Whether a blocked head stops everything behind it.
-    pub fn strict(spec: &ClusterQueueSpec) -> bool {
-        spec.queueing_strategy == QueueingStrategy::StrictFifo
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_objects::spec::{FlavorQuotas, Quota, ResourceGroup};
-
-    fn queue(flavors: &[(&str, i64)]) -> ClusterQueueSpec {
-        let flavor = |(name, nominal): &(&str, i64)| FlavorQuotas {
-            name: (*name).into(),
-            resources: BTreeMap::from([("gpu".into(), Quota { nominal: *nominal, ..Quota::default() })]),
-        };
-        ClusterQueueSpec {
-            resource_groups: vec![ResourceGroup { covered_resources: vec!["gpu".into()], flavors: flavors.iter().map(flavor).collect() }],
-            ..ClusterQueueSpec::default()
-        }
-    }
-
-    #[test]
-    fn the_first_flavor_with_room_is_taken_and_refunded_exactly() {
-        let mut queues = Queues::default();
-        let spec = queue(&[("small", 2), ("large", 8)]);
-        let total = Amounts::from([("gpu".into(), 2)]);
-        let all = |_: &str| true;
-        let first = queues.assign("q", &spec, &total, &all).unwrap();
-        assert_eq!(&*first["gpu"], "small");
-        queues.charge(Uid(1), "q".into(), &first, &total);
-        let second = queues.assign("q", &spec, &total, &all).unwrap();
-        assert_eq!(&*second["gpu"], "large");
-        let only_small = |f: &str| f == "small";
-        assert!(matches!(queues.assign("q", &spec, &total, &only_small), Err(NoQuota::Used { free: 0, nominal: 2, .. })));
-        queues.refund(Uid(1), &first, &total);
-        queues.assign("q", &spec, &total, &only_small).unwrap();
-        assert!(queues.usage("q").unwrap().is_empty());
-    }
-
-    #[test]
-    fn obstacles_are_named() {
-        let queues = Queues::default();
-        let spec = queue(&[("small", 2)]);
-        let ask = |gpu: i64, name: &str| Amounts::from([(name.to_owned(), gpu)]);
-        assert!(matches!(queues.assign("q", &spec, &ask(3, "gpu"), &|_| true), Err(NoQuota::ExceedsQuota { asks: 3, nominal: 2, .. })));
-        assert!(matches!(queues.assign("q", &spec, &ask(1, "tpu"), &|_| true), Err(NoQuota::NotCovered { .. })));
-        assert!(matches!(queues.assign("q", &spec, &ask(1, "gpu"), &|_| false), Err(NoQuota::NoMatchingFlavor { .. })));
-    }
 
     #[test]
     fn places_order_by_priority_then_age() {

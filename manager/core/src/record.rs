@@ -218,6 +218,9 @@ pub enum Record {
         reason: StopReason,
         /// Who.
         by: Actor,
+        /// For whose sake, where it is displaced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preempted: Option<Preempted>,
     },
     /// The attempt is over: confirmed by the ledger that had the grant.
     Ended {
@@ -338,6 +341,15 @@ pub enum Record {
     },
     /// One line of the audit log.
     Audited(Box<Line>),
+}
+
+/// For whose sake a workload is displaced.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Preempted {
+    /// The workload that needs its quota.
+    pub by: Uid,
+    /// By which right: Kueue's word.
+    pub right: String,
 }
 
 /// How recovery begins.

@@ -106,6 +106,18 @@ impl Rooms {
         packing::fits(&self.estimate, gang)
     }
 
+    /// Whether the whole gang would fit if the gangs of `gone` weren't there. On which nodes they are isn't known: they are
+    /// taken from the fullest that could hold them.
+    pub fn fits_without(&self, gang: &Gang, gone: &[Arc<Gang>]) -> bool {
+        let mut blocks = self.estimate.clone();
+        for set in gone.iter().flat_map(|g| &g.pod_sets) {
+            for _ in 0..set.count {
+                packing::release(&mut blocks, set);
+            }
+        }
+        packing::fits(&blocks, gang).is_ok()
+    }
+
     /// Whether the gang would fit in what pools can still grow.
     pub fn could_grow(&self, gang: &Gang) -> bool {
         !self.provisionable.is_empty() && packing::fits(&self.provisionable, gang).is_ok()

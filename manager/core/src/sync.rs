@@ -394,6 +394,7 @@ impl Turn<'_> {
         self.record(Record::GrantRefused { uid, fence, why });
         let until = self.now.mono + Millis(500);
         self.world.live.not_before.insert(uid, until);
+        self.world.deciding.touch(uid);
         self.freed(uid, fence);
     }
 
@@ -415,6 +416,7 @@ impl Turn<'_> {
                 let attempts = self.workload(uid).map_or(0, |w| w.attempts);
                 let until = self.now.mono + meridian_shared::backoff::wait(Millis(500), Millis::mins(5), attempts, fence.counter);
                 self.world.live.not_before.insert(uid, until);
+                self.world.deciding.touch(uid);
             }
             EndResult::Stopped | EndResult::LeaseLapsed => {}
         }

@@ -28,6 +28,7 @@ impl Turn<'_> {
         if !rested.is_empty() || !reopened.is_empty() || returned > 0 {
             rested.iter().for_each(|u| {
                 self.world.live.not_before.remove(u);
+                self.world.deciding.touch(*u);
             });
             reopened.iter().for_each(|k| {
                 self.world.live.refused.remove(k);

@@ -98,7 +98,7 @@ impl<'a> Turn<'a> {
 
     /// Something changed that could let a waiting class start.
     pub(crate) fn stir(&mut self) {
-        self.world.live.generation += 1;
+        self.world.live.stirred = true;
         self.world.live.dirty = true;
     }
 

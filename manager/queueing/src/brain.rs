@@ -590,6 +590,13 @@ impl Brain {
         charge
     }
 
+    /// How much a queue uses of a flavor and resource.
+    pub fn used(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
+        let queue = self.queue(queue);
+        let cell = queue.node.zip(queue.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        cell.map_or(0, |(node, cell)| self.forest.cell(node, cell).usage.0)
+    }
+
     /// The node of a workload's queue.
     pub(crate) fn node_of(&self, id: WorkloadId) -> Option<NodeId> {
         self.queue(self.workloads.get(&id)?.queue).node

@@ -1,0 +1,324 @@
+//! The brain beside the world: who waits and who holds quota, as decisions on queues see them.
+//!
+//! A cache over [`State`](crate::State): every record that touches a workload marks it, and before the next decision what is
+//! marked is brought in line. What the brain decided itself is in line already. Which classes sleep is all that it knows
+//! besides, and a restart may forget that: they are looked at once more.
+
+use crate::World;
+use crate::catalog::{Catalog, NoRoute};
+use crate::explain::Why;
+use crate::queues::ClassId;
+use crate::record::Class;
+use crate::workload::Phase;
+use meridian_objects::spec::ResourceFlavorSpec;
+use meridian_queueing::model::{Given, PodSet, QueueId, Shape, WorkloadId};
+use meridian_queueing::settings::Settings;
+use meridian_queueing::{Brain, NewWorkload, declare};
+use meridian_shared::ids::Uid;
+use meridian_shared::time::Mono;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The brain, and who is who in it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deciding {
+    brain: Arc<Brain>,
+    ids: BTreeMap<Uid, WorkloadId>,
+    uids: BTreeMap<WorkloadId, Uid>,
+    /// Declarations changed.
+    stale: bool,
+    /// Workloads about which something was recorded.
+    touched: BTreeSet<Uid>,
+    /// Who waits and isn't looked at: without a way to a queue, resting, or held back by recovery.
+    outside: BTreeSet<Uid>,
+    /// Where a class was last led.
+    routes: BTreeMap<ClassId, Option<QueueId>>,
+}
+
+/// It follows from the state, so it tells no two worlds apart.
+impl PartialEq for Deciding {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Deciding {}
+
+impl Hash for Deciding {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// What a workload should be to the brain.
+enum Wanted {
+    Gone,
+    Outside(Option<Why>),
+    Waiting(QueueId),
+    Holding { queue: QueueId, evicted: bool },
+}
+
+struct Declared<'a>(&'a Catalog);
+
+impl declare::Beside for Declared<'_> {
+    fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {
+        self.0.flavor(name)
+    }
+
+    /// Agents place pods; here every topology will do.
+    fn topology(&self, _: &str) -> bool {
+        true
+    }
+
+    fn check(&self, name: &str) -> Option<(&str, bool)> {
+        self.0.admission_check(name).map(|check| (check.controller_name.as_str(), true))
+    }
+}
+
+impl Deciding {
+    pub(crate) fn touch(&mut self, uid: Uid) {
+        self.touched.insert(uid);
+    }
+
+    /// Declarations changed: they are read again before the next decision.
+    pub(crate) fn declare_again(&mut self) {
+        self.stale = true;
+    }
+
+    /// Everything is brought in line before the next decision.
+    pub(crate) fn start_over(&mut self) {
+        *self = Self { stale: true, ..Self::default() };
+    }
+
+    pub(crate) fn brain(&self) -> &Brain {
+        &self.brain
+    }
+
+    pub(crate) fn brain_mut(&mut self) -> &mut Brain {
+        Arc::make_mut(&mut self.brain)
+    }
+
+    /// Takes the brain out for a decision; records that are made meanwhile mark workloads as ever.
+    pub(crate) fn take(&mut self) -> Arc<Brain> {
+        std::mem::take(&mut self.brain)
+    }
+
+    pub(crate) fn put(&mut self, brain: Arc<Brain>) {
+        self.brain = brain;
+    }
+
+    pub(crate) fn uid(&self, id: WorkloadId) -> Option<Uid> {
+        self.uids.get(&id).copied()
+    }
+
+    pub(crate) fn id(&self, uid: Uid) -> Option<WorkloadId> {
+        self.ids.get(&uid).copied()
+    }
+
+    fn forget(&mut self, uid: Uid) {
+        if let Some(id) = self.ids.remove(&uid) {
+            self.uids.remove(&id);
+            self.brain_mut().remove(id);
+        }
+    }
+
+    fn know(&mut self, uid: Uid, id: WorkloadId) {
+        self.ids.insert(uid, id);
+        self.uids.insert(id, uid);
+    }
+
+    /// Who is asleep: all that doesn't follow from the state.
+    pub(crate) fn hash_essence(&self, into: &mut impl Hasher) {
+        (self.stale, &self.touched).hash(into);
+        for (_, queue) in self.brain.queue_list() {
+            let asleep: BTreeSet<Uid> = self.brain.pending(queue).asleep().filter_map(|place| self.uid(place.workload)).collect();
+            asleep.hash(into);
+        }
+    }
+}
+
+impl World {
+    /// Brings the brain in line with the state.
+    pub(crate) fn align(&mut self, now: Mono) {
+        if std::mem::take(&mut self.deciding.stale) {
+            self.declare(now);
+        }
+        if self.state.recovery.is_some() {
+            // Time and reports release whom recovery holds back.
+            self.deciding.touched.extend(&self.deciding.outside);
+        }
+        for uid in std::mem::take(&mut self.deciding.touched) {
+            self.align_one(uid, now);
+        }
+    }
+
+    fn declare(&mut self, now: Mono) {
+        let settings = Settings { fair_sharing: self.config.fair_sharing.clone(), brief: true, ..Settings::default() };
+        let catalog = &self.state.catalog;
+        let brain = Arc::make_mut(&mut self.deciding.brain);
+        brain.settings = settings;
+        // Agents place pods, and what victims free is kept for the gang that they gave way for.
+        brain.settings.gates.topology = false;
+        brain.settings.gates.prioritize_preemptors = true;
+        let known: Vec<_> = brain.flavor_list().map(|(id, _)| id).collect();
+        for id in known {
+            brain.set_flavor(id, None);
+        }
+        for (name, spec) in catalog.flavors() {
+            let id = brain.flavor_id(name);
+            brain.set_flavor(id, Some(declare::flavor(spec, false)));
+        }
+        let cohorts = catalog.cohorts().map(|(name, spec)| (name.clone(), declare::cohort(brain, spec))).collect();
+        let queues = catalog.cluster_queues().map(|(name, spec)| declare::cluster_queue(brain, name, spec, &Declared(catalog))).collect();
+        brain.configure(&cohorts, queues);
+        // Everybody who was outside may have a way now, and classes whose way changed have another.
+        self.deciding.touched.extend(std::mem::take(&mut self.deciding.outside));
+        if self.deciding.ids.is_empty() {
+            self.deciding.touched.extend(self.state.workloads.keys());
+            return;
+        }
+        for class in self.queues.waiting_classes().collect::<Vec<_>>() {
+            let way = self.way(&self.queues.class(class).clone()).ok();
+            if self.deciding.routes.get(&class) != Some(&way) {
+                self.deciding.touched.extend(self.queues.waiting(class).map(|place| place.uid));
+            }
+        }
+        let _ = now;
+    }
+
+    fn way(&self, class: &Class) -> Result<QueueId, NoRoute> {
+        let name = self.state.catalog.route(&class.namespace, &class.queue)?;
+        self.deciding.brain.queue_id(&name).ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.to_string() })
+    }
+
+    fn wanted(&self, uid: Uid, now: Mono) -> Wanted {
+        let Some(workload) = self.state.workloads.get(&uid) else { return Wanted::Gone };
+        if workload.phase == Phase::Finished {
+            return Wanted::Gone;
+        }
+        if workload.phase.charged() {
+            let queue = self.queues.charged_to(uid).and_then(|name| self.deciding.brain.queue_id(name));
+            return queue.map_or(Wanted::Outside(None), |queue| Wanted::Holding { queue, evicted: workload.phase == Phase::Stopping });
+        }
+        let rests = self.live.not_before.get(&uid).is_some_and(|until| *until > now);
+        if rests {
+            return Wanted::Outside(Some(Why::BackOff));
+        }
+        if workload.deletion.is_some() || self.held_back(workload, now) {
+            return Wanted::Outside(None);
+        }
+        self.way(self.queues.class(workload.class)).map_or_else(|why| Wanted::Outside(Some(Why::Route(why))), Wanted::Waiting)
+    }
+
+    fn align_one(&mut self, uid: Uid, now: Mono) {
+        self.deciding.outside.remove(&uid);
+        let there = self.deciding.id(uid).and_then(|id| self.deciding.brain.workload(id).map(|w| (id, w.queue, w.holding.is_some(), w.evicted())));
+        match self.wanted(uid, now) {
+            Wanted::Gone => self.deciding.forget(uid),
+            Wanted::Outside(why) => {
+                self.deciding.forget(uid);
+                self.deciding.outside.insert(uid);
+                if let (Some(why), Some(class)) = (why, self.state.workloads.get(&uid).map(|w| w.class)) {
+                    self.live.blocked.insert(class, why);
+                }
+            }
+            Wanted::Waiting(queue) => {
+                let class = self.state.workloads[&uid].class;
+                self.deciding.routes.insert(class, Some(queue));
+                match there {
+                    Some((_, at, false, _)) if at == queue => {}
+                    Some((id, at, true, _)) if at == queue => {
+                        let since = since(&self.state.workloads[&uid]);
+                        self.deciding.brain_mut().requeue(id, since);
+                    }
+                    _ => {
+                        self.deciding.forget(uid);
+                        let new = self.new_workload(uid, queue);
+                        let id = self.deciding.brain_mut().wait(new);
+                        self.deciding.know(uid, id);
+                    }
+                }
+            }
+            Wanted::Holding { queue, evicted } => {
+                let id = match there {
+                    Some((id, at, true, _)) if at == queue => id,
+                    other => {
+                        let given = self.given(uid);
+                        match other {
+                            Some((id, at, false, _)) if at == queue => {
+                                self.deciding.brain_mut().give(id, given, since(&self.state.workloads[&uid]));
+                                id
+                            }
+                            _ => {
+                                self.deciding.forget(uid);
+                                let new = self.new_workload(uid, queue);
+                                let since = new.since;
+                                let id = self.deciding.brain_mut().hold(new, given, since, evicted, true);
+                                self.deciding.know(uid, id);
+                                id
+                            }
+                        }
+                    }
+                };
+                if evicted != self.deciding.brain.workload(id).is_some_and(meridian_queueing::model::Workload::evicted) {
+                    let brain = self.deciding.brain_mut();
+                    if evicted { brain.evict(id) } else { brain.spare(id) }
+                }
+            }
+        }
+    }
+
+    /// What a workload was given, as its records say.
+    fn given(&mut self, uid: Uid) -> Vec<Given> {
+        let workload = &self.state.workloads[&uid];
+        let class = self.queues.class(workload.class).clone();
+        let flavors = workload.flavors.clone();
+        let brain = self.deciding.brain_mut();
+        let mut all = Vec::with_capacity(class.gang.pod_sets.len());
+        for set in &class.gang.pod_sets {
+            let mut given = Given { count: set.count, ..Given::default() };
+            let requests = brain.requests(&set.per_pod);
+            for (resource, amount) in requests {
+                let Some(flavor) = flavors.get(&**brain.resource_name(resource)).cloned() else { continue };
+                given.flavors.insert(resource, brain.flavor_id(&flavor));
+                given.usage.push((resource, amount.saturating_mul(i64::from(set.count))));
+            }
+            if let (Some(flavor), Some(pods)) = (flavors.get("pods").cloned(), brain.resource_id("pods")) {
+                given.flavors.insert(pods, brain.flavor_id(&flavor));
+                given.usage.retain(|(r, _)| *r != pods);
+                given.usage.push((pods, i64::from(set.count)));
+            }
+            all.push(given);
+        }
+        all
+    }
+
+    fn new_workload(&mut self, uid: Uid, queue: QueueId) -> NewWorkload {
+        let workload = &self.state.workloads[&uid];
+        let (class, priority, since) = (workload.class, workload.priority, since(workload));
+        let of = self.queues.class(class).clone();
+        let brain = self.deciding.brain_mut();
+        let pod_sets = of
+            .gang
+            .pod_sets
+            .iter()
+            .map(|set| PodSet {
+                name: Arc::from(set.name.as_str()),
+                count: set.count,
+                per_pod: brain.requests(&set.per_pod),
+                node_selector: set.node_selector.clone(),
+                affinity: set.affinity.clone(),
+                tolerations: set.tolerations.clone(),
+                ..PodSet::default()
+            })
+            .collect();
+        // Alike are only workloads of one class: they may go to the same clusters.
+        let shape = brain.intern(Shape { pod_sets, priority, tag: u64::from(class.0), ..Shape::default() });
+        let key: Arc<str> = Arc::from(uid.to_string());
+        NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
+    }
+}
+
+/// A workload's place in time: the number of its record.
+fn since(workload: &crate::Workload) -> i64 {
+    i64::try_from(workload.submitted.0).unwrap_or(i64::MAX)
+}
