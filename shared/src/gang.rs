@@ -1,6 +1,7 @@
 //! The shape of a workload: what must start together, and what each part needs. No image, no command, no name of a user.
 
 use crate::time::Millis;
+use crate::topology::{FlavorTopology, TopologyRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -153,6 +154,15 @@ pub struct PodSet {
     /// Tolerations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
+    /// How near to each other its pods want to be. `None` asks for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<TopologyRequest>,
+    /// Two pod sets of one group are placed together: the smaller one is the leader, the other the workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The topology of its flavor's nodes, which whoever chose the flavor adds. `None` where that has none, or nobody asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<FlavorTopology>,
 }
 
 /// One gang: everything a cluster must know to say whether it has room.
@@ -175,9 +185,17 @@ impl Gang {
             let labels = set.node_selector.iter().map(|(k, v)| k.len() + v.len());
             let terms = set.affinity.iter().flatten().map(|r| r.key.len() + r.values.iter().map(|v| v.len() + 4).sum::<usize>());
             let tolerations = set.tolerations.iter().map(|t| t.key.as_deref().map_or(0, str::len) + t.value.len());
-            2 * ENTRY + set.name.len() + requests.chain(labels).chain(terms).chain(tolerations).map(|bytes| bytes + ENTRY).sum::<usize>()
+            let shape = set.topology.iter().flat_map(TopologyRequest::weight).chain(set.group.iter().map(String::len));
+            let within = set.within.iter().flat_map(FlavorTopology::weight);
+            let all = requests.chain(labels).chain(terms).chain(tolerations).chain(shape).chain(within);
+            2 * ENTRY + set.name.len() + all.map(|bytes| bytes + ENTRY).sum::<usize>()
         };
         self.pod_sets.iter().map(set).sum()
+    }
+
+    /// Whether any of its pods ask for a place in a topology.
+    pub fn wants_topology(&self) -> bool {
+        self.pod_sets.iter().any(|set| set.topology.is_some())
     }
 
     /// What the whole gang asks for.
@@ -203,6 +221,21 @@ mod tests {
         assert!(!Toleration { effect: Some(TaintEffect::NoExecute), ..exists.clone() }.covers(&taint));
         assert!(!Toleration { exists: false, value: "other".into(), ..exists.clone() }.covers(&taint));
         assert!(Toleration { key: None, ..exists }.covers(&taint));
+    }
+
+    #[test]
+    fn a_pod_set_without_topology_is_written_as_ever() {
+        let plain = PodSet { name: "main".into(), count: 2, ..PodSet::default() };
+        assert_eq!(serde_json::to_string(&plain).unwrap(), r#"{"name":"main","count":2,"per_pod":{}}"#);
+        let topology = Some(TopologyRequest::required("rack").sliced("host", 2));
+        let within = Some(FlavorTopology { flavor: "f".into(), name: "t".into(), levels: vec!["rack".into(), "host".into()], ..FlavorTopology::default() });
+        let near = PodSet { topology, group: Some("g".into()), within, ..plain };
+        let written = serde_json::to_string(&near).unwrap();
+        let expect = r#"{"name":"main","count":2,"per_pod":{},"topology":{"constraint":{"required":"rack"},"slices":[{"level":"host","size":2}]},"group":"g","within":{"flavor":"f","name":"t","levels":["rack","host"]}}"#;
+        assert_eq!(written, expect);
+        assert_eq!(serde_json::from_str::<PodSet>(&written).unwrap(), near);
+        let gang = Gang { pod_sets: vec![near], max_run: None };
+        assert!(gang.weight() >= written.len());
     }
 
     #[test]

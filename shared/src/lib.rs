@@ -17,3 +17,4 @@ pub mod packing;
 pub mod planted;
 pub mod protocol;
 pub mod time;
+pub mod topology;

@@ -43,6 +43,7 @@ pub use assignment::{Assignment, DomainCount};
 pub use exclusions::Exclusions;
 pub use misfit::{LayerFit, Misfit};
 pub use node::Node;
-pub use request::{Constraint, Lost, Options, PodSetRequest, PreferredTerm, Profile, SliceLayer, TopologyRequest};
+pub use meridian_shared::topology::{Constraint, SliceLayer, TopologyRequest};
+pub use request::{Lost, Options, PodSetRequest, PreferredTerm, Profile};
 pub use snapshot::{Flavor, Outcome, Topology};
 pub use usage::{Assumed, PODS, Usage};

@@ -5,11 +5,12 @@ use crate::exclusions::Exclusions;
 use crate::misfit::{LayerFit, Misfit};
 use crate::node::Wishes;
 use crate::order::Unit;
-use crate::request::{PodSetRequest, SliceLayer};
+use crate::request::PodSetRequest;
 use crate::room::{Room, Sheet};
 use crate::snapshot::Topology;
 use crate::tree::{DomainId, Tree};
 use crate::usage::Taken;
+use meridian_shared::topology::SliceLayer;
 
 /// Who wants a place together.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,12 @@
 use crate::assignment::{Assignment, DomainCount};
 use crate::misfit::Misfit;
 use crate::place::{self, Question};
-use crate::request::{Lost, PodSetRequest, TopologyRequest};
+use crate::request::{Lost, PodSetRequest};
 use crate::snapshot::{Outcome, Topology};
 use crate::tree::{DomainId, Tree};
 use crate::usage::Taken;
 use std::collections::BTreeMap;
+use meridian_shared::topology::TopologyRequest;
 
 /// Repairs the pod sets of one group; whether all have a place. A pod set without an assignment is passed over.
 pub(crate) fn group(

@@ -2,69 +2,9 @@
 
 use crate::assignment::Assignment;
 use meridian_shared::gang::{Amounts, PodSet, Requirement, Toleration};
+use meridian_shared::topology::{Constraint, SliceLayer, TopologyRequest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// How near to each other the pods of a pod set must be. Levels are node labels.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Constraint {
-    /// All pods in one domain of this level, or nowhere.
-    Required(String),
-    /// All pods in one domain of this level if there is one with room, else of the next wider level, else spread.
-    Preferred(String),
-    /// Anywhere with room.
-    Unconstrained,
-}
-
-/// Groups of `size` pods of which each must be within one domain of `level`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct SliceLayer {
-    /// Node label of the level.
-    pub level: String,
-    /// Pods of a slice; 0 where none was given, which is refused.
-    pub size: u32,
-}
-
-/// The shape that a pod set asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TopologyRequest {
-    /// How near all pods must be. `None` with slices leaves the slices free of each other.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub constraint: Option<Constraint>,
-    /// Slices, from the widest level to the narrowest; each size divides the one before.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub slices: Vec<SliceLayer>,
-}
-
-impl TopologyRequest {
-    /// All pods in one domain of `level`.
-    pub fn required(level: &str) -> Self {
-        Self { constraint: Some(Constraint::Required(level.to_owned())), slices: Vec::new() }
-    }
-
-    /// All pods in one domain of `level` if possible.
-    pub fn preferred(level: &str) -> Self {
-        Self { constraint: Some(Constraint::Preferred(level.to_owned())), slices: Vec::new() }
-    }
-
-    /// The same with a further, narrower layer of slices.
-    #[must_use]
-    pub fn sliced(mut self, level: &str, size: u32) -> Self {
-        self.slices.push(SliceLayer { level: level.to_owned(), size });
-        self
-    }
-
-    pub(crate) fn is_required(&self) -> bool {
-        matches!(self.constraint, Some(Constraint::Required(_)))
-    }
-
-    /// Only slices are asked for: they may be anywhere.
-    pub(crate) fn is_slices_only(&self) -> bool {
-        !self.slices.is_empty() && !matches!(self.constraint, Some(Constraint::Required(_) | Constraint::Preferred(_)))
-    }
-}
 
 /// A wish about nodes, and how much it weighs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -109,16 +49,17 @@ pub struct PodSetRequest {
 }
 
 impl PodSetRequest {
-    /// The request of `set` in the shape `topology`.
-    pub fn of(set: &PodSet, topology: Option<TopologyRequest>) -> Self {
+    /// The request of `set`.
+    pub fn of(set: &PodSet) -> Self {
         Self {
             name: set.name.clone(),
             count: set.count,
             per_pod: set.per_pod.clone(),
-            topology,
+            topology: set.topology.clone(),
             node_selector: set.node_selector.clone(),
             affinity: set.affinity.clone(),
             tolerations: set.tolerations.clone(),
+            group: set.group.clone(),
             ..Self::default()
         }
     }

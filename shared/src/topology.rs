@@ -1,0 +1,99 @@
+//! How near to each other the pods of a gang want to be, and the levels by which nearness is measured.
+//!
+//! Only the words are here: they travel from the job to the agent that places it. Placing is `meridian-topology`'s.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How near to each other the pods of a pod set must be. Levels are node labels.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Constraint {
+    /// All pods in one domain of this level, or nowhere.
+    Required(String),
+    /// All pods in one domain of this level if there is one with room, else of the next wider level, else spread.
+    Preferred(String),
+    /// Anywhere with room.
+    Unconstrained,
+}
+
+/// Groups of `size` pods of which each must be within one domain of `level`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SliceLayer {
+    /// Node label of the level.
+    pub level: String,
+    /// Pods of a slice; 0 where none was given, which is refused.
+    pub size: u32,
+}
+
+/// The shape that a pod set asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TopologyRequest {
+    /// How near all pods must be. `None` with slices leaves the slices free of each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Constraint>,
+    /// Slices, from the widest level to the narrowest; each size divides the one before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<SliceLayer>,
+}
+
+impl TopologyRequest {
+    /// All pods in one domain of `level`.
+    pub fn required(level: &str) -> Self {
+        Self { constraint: Some(Constraint::Required(level.to_owned())), slices: Vec::new() }
+    }
+
+    /// All pods in one domain of `level` if possible.
+    pub fn preferred(level: &str) -> Self {
+        Self { constraint: Some(Constraint::Preferred(level.to_owned())), slices: Vec::new() }
+    }
+
+    /// The same with a further, narrower layer of slices.
+    #[must_use]
+    pub fn sliced(mut self, level: &str, size: u32) -> Self {
+        self.slices.push(SliceLayer { level: level.to_owned(), size });
+        self
+    }
+
+    /// Whether all pods must share a domain.
+    pub fn is_required(&self) -> bool {
+        matches!(self.constraint, Some(Constraint::Required(_)))
+    }
+
+    /// Only slices are asked for: they may be anywhere.
+    pub fn is_slices_only(&self) -> bool {
+        !self.slices.is_empty() && !matches!(self.constraint, Some(Constraint::Required(_) | Constraint::Preferred(_)))
+    }
+
+    /// About how many bytes its labels take.
+    pub(crate) fn weight(&self) -> impl Iterator<Item = usize> {
+        let level = match &self.constraint {
+            Some(Constraint::Required(level) | Constraint::Preferred(level)) => level.len(),
+            Some(Constraint::Unconstrained) | None => 0,
+        };
+        std::iter::once(level).chain(self.slices.iter().map(|layer| layer.level.len()))
+    }
+}
+
+/// The topology of the nodes that a flavor stands for: what the levels of a request are levels of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FlavorTopology {
+    /// The flavor.
+    pub flavor: String,
+    /// The topology, for messages.
+    pub name: String,
+    /// Node labels of the levels, from the widest to the narrowest.
+    pub levels: Vec<String>,
+    /// Labels that a node of the flavor has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_labels: BTreeMap<String, String>,
+}
+
+impl FlavorTopology {
+    /// About how many bytes its names take.
+    pub(crate) fn weight(&self) -> impl Iterator<Item = usize> {
+        let labels = self.node_labels.iter().map(|(key, value)| key.len() + value.len());
+        [self.flavor.len(), self.name.len()].into_iter().chain(self.levels.iter().map(String::len)).chain(labels)
+    }
+}
