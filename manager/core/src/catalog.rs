@@ -7,6 +7,7 @@ use crate::input::{Actor, Key};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
     AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy,
+    TopologySpec,
 };
 use meridian_objects::{Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
@@ -172,6 +173,14 @@ impl Catalog {
     pub fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {
         match self.spec(Kind::ResourceFlavor, None, name)?.1 {
             Spec::ResourceFlavor(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// Node labels of a topology's levels, the widest first.
+    pub fn topology(&self, name: &str) -> Option<&TopologySpec> {
+        match self.spec(Kind::Topology, None, name)?.1 {
+            Spec::Topology(spec) => Some(spec),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use crate::record::{Choice, Class, Preempted, Record};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{Lease, World, residency};
-use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, DispatchPolicySpec, Preference, Supervision};
+use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, DispatchPolicySpec, Preference, ResourceFlavorSpec, Supervision};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry as Looked, Outcome, Report};
 use meridian_queueing::flavors::Assignment;
@@ -27,6 +27,7 @@ use meridian_shared::lease::ManagerLease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{OnLoss, StopReason};
 use meridian_shared::time::{Millis, Mono};
+use meridian_shared::topology::FlavorTopology;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -508,24 +509,36 @@ pub(crate) fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gan
     })
 }
 
-/// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods.
+/// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
+/// the topology of their nodes where it asks for a place in one.
 pub(crate) fn with_flavors(catalog: &crate::catalog::Catalog, gang: &Arc<Gang>, flavors: &BTreeMap<String, Arc<str>>) -> Arc<Gang> {
     let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
     let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
     if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
         return gang.clone();
     }
+    let near = gang.wants_topology();
     let mut gang = (**gang).clone();
     for set in &mut gang.pod_sets {
+        let mut topologies = Vec::new();
         for (flavor, spec) in &specs {
             let uses = set.per_pod.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
             if uses {
                 set.node_selector.extend(spec.node_labels.clone());
                 set.tolerations.extend(spec.tolerations.clone());
+                topologies.extend(flavor_topology(catalog, flavor, spec).filter(|_| near));
             }
         }
+        // Of two topologies none is the one that is meant, and the agent says so.
+        set.within = topologies.pop().filter(|_| topologies.is_empty());
     }
     Arc::new(gang)
+}
+
+fn flavor_topology(catalog: &crate::catalog::Catalog, flavor: &str, spec: &ResourceFlavorSpec) -> Option<FlavorTopology> {
+    let name = spec.topology_name.as_ref()?;
+    let levels = catalog.topology(name)?.levels.clone();
+    Some(FlavorTopology { flavor: flavor.to_owned(), name: name.clone(), levels, node_labels: spec.node_labels.clone() })
 }
 
 fn cap_of(spec: &ClusterQueueSpec, resource: &str) -> Option<i64> {

@@ -1,7 +1,9 @@
 //! From a Job to the gang that must start together, and what running it needs to know.
 //!
 //! Counting follows Kueue: one pod set `main` of min(parallelism, completions) pods. What one pod asks for is counted in
-//! [`crate::pod`].
+//! [`crate::pod`], how near its pods want to be is read in [`topology`].
+
+pub mod topology;
 
 use crate::field::{FieldError, FieldPath, Fields, Findings};
 use crate::object::Object;
@@ -116,6 +118,9 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
         if let Some(pod) = template.require("spec").and_then(|item| item.fields()) {
             read_pod(pod, &mut job);
         }
+        for set in &mut job.gang.pod_sets {
+            (set.topology, set.group) = topology::read(&template, set.count);
+        }
         template.finish();
     }
     spec.finish();
@@ -222,6 +227,7 @@ fn read_pod(pod: Fields<'_>, job: &mut JobWorkload) {
         node_selector: template.node_selector,
         affinity: template.affinity,
         tolerations: template.tolerations,
+        ..PodSet::default()
     }];
     pod.finish();
 }

@@ -3,6 +3,7 @@
 //! Rules about a single field live with its reader. Whether a named object exists is not asked here.
 
 use crate::field::{FieldPath, Findings, Warning};
+use crate::job::topology;
 use crate::kind::Kind;
 use crate::object::Object;
 use crate::spec::kueue::{self, MAX_IN_ALL_GROUPS};
@@ -139,7 +140,6 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
         Spec::ClusterQueue(queue) => ignored_in_queue(queue, &mut all),
         Spec::Cohort(cohort) => ignored_in_cohort(cohort, &mut all),
         Spec::LocalQueue(queue) => all.when(queue.fair_sharing.is_some(), "spec.fairSharing", NO_SHARES),
-        Spec::ResourceFlavor(flavor) => all.when(flavor.topology_name.is_some(), "spec.topologyName", NO_TOPOLOGY),
         Spec::AdmissionCheck(check) if check.controller_name == PROVISIONING_CONTROLLER => {
             all.add("spec.controllerName", "provisioning checks belong to a worker cluster; this one is not asked here", FOR_CLUSTER);
         }
@@ -157,10 +157,15 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
             all.when(policy.quota_while_waiting != QuotaWhileWaiting::Keep, "spec.quotaWhileWaiting", "quota is kept while a provider is waited for");
         }
         Spec::Job(_) => ignored_in_job(object, &mut all),
-        Spec::Topology(_) => all.add("spec", NO_TOPOLOGY, ""),
         Spec::LimitRange(_) => all.add("spec.limits", "pods ask for what they say themselves; a namespace adds and forbids nothing yet", ""),
         Spec::RuntimeClass(class) => all.when(!class.overhead.is_empty(), "overhead", "what a runtime class costs is not counted yet"),
-        Spec::MultiKueueCluster(_) | Spec::WorkloadPriorityClass(_) | Spec::Namespace(_) | Spec::Cluster(_) | Spec::ResidencyPolicy(_) => {}
+        Spec::ResourceFlavor(_)
+        | Spec::Topology(_)
+        | Spec::MultiKueueCluster(_)
+        | Spec::WorkloadPriorityClass(_)
+        | Spec::Namespace(_)
+        | Spec::Cluster(_)
+        | Spec::ResidencyPolicy(_) => {}
     }
     all.warnings
 }
@@ -205,7 +210,6 @@ pub fn not_honoured_by_cluster(object: &Object) -> Vec<Warning> {
 const NO_SHARES: &str = "fair sharing has no effect yet";
 const NO_COHORTS: &str = "cohorts have no effect yet; quota is neither borrowed nor lent";
 const NO_PREEMPTION: &str = "preemption has no effect yet; nothing is displaced";
-const NO_TOPOLOGY: &str = "topology is not looked at yet";
 const FOR_CLUSTER: &str = "apply it to the worker with `apply --cluster NAME -f FILE`";
 
 #[derive(Default)]
@@ -285,16 +289,6 @@ const IGNORED_JOB_ANNOTATIONS: &[(&str, &str)] = &[
     ("kueue.x-k8s.io/workload-allowed-resource-flavors", "every flavor of the queue is tried"),
 ];
 
-/// Annotations of a Job's pods.
-const IGNORED_POD_ANNOTATIONS: &[&str] = &[
-    "kueue.x-k8s.io/podset-required-topology",
-    "kueue.x-k8s.io/podset-preferred-topology",
-    "kueue.x-k8s.io/podset-unconstrained-topology",
-    "kueue.x-k8s.io/podset-slice-required-topology",
-    "kueue.x-k8s.io/podset-slice-size",
-    "kueue.x-k8s.io/podset-group-name",
-];
-
 /// Job fields that no runner acts on yet, by JSON pointer.
 const IGNORED_JOB_FIELDS: &[(&str, &str)] = &[
     ("spec.podFailurePolicy", "every failed pod counts against `backoffLimit`"),
@@ -313,10 +307,11 @@ fn ignored_in_job(object: &Object, all: &mut Ignored) {
     for (key, message) in IGNORED_JOB_ANNOTATIONS.iter().filter(|(key, _)| object.annotations.contains_key(*key)) {
         all.at(FieldPath::of("metadata.annotations").key(*key), message, "");
     }
-    for key in IGNORED_POD_ANNOTATIONS {
-        if object.stored.pointer("/spec/template/metadata/annotations").and_then(|annotations| annotations.get(key)).is_some() {
-            all.at(FieldPath::of("spec.template.metadata.annotations").key(*key), NO_TOPOLOGY, "");
-        }
+    if let Spec::Job(job) = &object.spec
+        && job.gang.pod_sets.iter().any(|set| set.group.is_some())
+    {
+        let at = FieldPath::of("spec.template.metadata.annotations").key(topology::GROUP);
+        all.at(at, "a Job has one pod set, so there is nobody to be grouped with", "");
     }
     for (field, message) in IGNORED_JOB_FIELDS {
         let written = object.stored.pointer(&format!("/{}", field.replace('.', "/")));

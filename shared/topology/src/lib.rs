@@ -41,9 +41,9 @@ mod usage;
 
 pub use assignment::{Assignment, DomainCount};
 pub use exclusions::Exclusions;
+pub use meridian_shared::topology::{Constraint, SliceLayer, TopologyRequest};
 pub use misfit::{LayerFit, Misfit};
 pub use node::Node;
-pub use meridian_shared::topology::{Constraint, SliceLayer, TopologyRequest};
 pub use request::{Lost, Options, PodSetRequest, PreferredTerm, Profile};
 pub use snapshot::{Flavor, Outcome, Topology};
 pub use usage::{Assumed, PODS, Usage};

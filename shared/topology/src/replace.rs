@@ -7,8 +7,8 @@ use crate::request::{Lost, PodSetRequest};
 use crate::snapshot::{Outcome, Topology};
 use crate::tree::{DomainId, Tree};
 use crate::usage::Taken;
-use std::collections::BTreeMap;
 use meridian_shared::topology::TopologyRequest;
+use std::collections::BTreeMap;
 
 /// Repairs the pod sets of one group; whether all have a place. A pod set without an assignment is passed over.
 pub(crate) fn group(

@@ -107,6 +107,11 @@ impl Topology {
         }
     }
 
+    /// Names of the nodes that take part, by the values by which an assignment names their domain.
+    pub fn nodes_by_domain(&self) -> BTreeMap<Vec<String>, Vec<&str>> {
+        self.tree.nodes_by_leaf()
+    }
+
     /// What placed pods take in a domain, with those of other flavors that count there. `None` where the domain isn't there.
     pub fn used_in(&self, values: &[String]) -> Option<Amounts> {
         let row = self.row(self.tree.leaf(values)?);

@@ -219,11 +219,25 @@ impl Tree {
         found
     }
 
+    /// Names of nodes by the values of their leaf, as an assignment says them.
+    pub(crate) fn nodes_by_leaf(&self) -> BTreeMap<Vec<String>, Vec<&str>> {
+        let mut all: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
+        for (name, leaf) in &self.nodes {
+            all.entry(self.values(*leaf, self.named_levels().len())).or_default().push(name);
+        }
+        all
+    }
+
+    /// The levels that an assignment names.
+    fn named_levels(&self) -> &[String] {
+        if self.is_by_host() { &self.levels[self.lowest()..] } else { &self.levels[..] }
+    }
+
     /// The assignment of `counts` pods to leaves; leaves without pods are left out.
     pub(crate) fn assignment(&self, mut counts: Vec<(DomainId, u32)>) -> Assignment {
         counts.retain(|(_, count)| *count > 0);
         counts.sort();
-        let levels = if self.is_by_host() { &self.levels[self.lowest()..] } else { &self.levels[..] };
+        let levels = self.named_levels();
         let domains = counts.into_iter().map(|(leaf, count)| DomainCount { values: self.values(leaf, levels.len()), count }).collect();
         Assignment { levels: levels.to_vec(), domains }
     }

@@ -42,7 +42,7 @@ pub const CORES: [Core; 7] = [
             "sha2",
         ],
     },
-    Core { directory: "worker-agent/core", dependencies: &["meridian-shared", "serde", "serde_json", "thiserror"] },
+    Core { directory: "worker-agent/core", dependencies: &["meridian-shared", "meridian-topology", "serde", "serde_json", "thiserror"] },
 ];
 
 /// What tests of a core may use besides: generators of cases, the other core to talk to, and what measures a bench.

@@ -2,10 +2,10 @@
 
 use crate::durable::Tombstone;
 use crate::leg::{Happening, Phase, Step, step};
+use crate::placing::Misfit;
 use crate::{Agent, Effect, LiveRun, OFFERS_MAX, OfferState, OpenOffer, Outcome, Start, StopCause, TOMBSTONES_MAX, WITHDRAWN_MAX};
 use meridian_shared::ids::{ContentHash, Fence, OfferId, Uid};
 use meridian_shared::lease::{AgentLease, stop_budget};
-use meridian_shared::packing::Misfit;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{Command, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, RUNS_MAX, RefuseReason, StopReason, clean};
 use meridian_shared::time::{Millis, Mono};
@@ -68,10 +68,7 @@ impl Agent {
                 self.say(Event::Waiting { offer, uid, reason: "asked the provider".into(), estimate: None });
             }
             Err(misfit) => {
-                let reason = match misfit {
-                    Misfit::NotEnoughRoom { fits_empty: true, .. } => RefuseReason::NoRoom,
-                    Misfit::NotEnoughRoom { fits_empty: false, .. } | Misfit::NoSuchNode { .. } | Misfit::PodTooLarge { .. } => RefuseReason::NeverFits,
-                };
+                let reason = if misfit.fits_empty { RefuseReason::NoRoom } else { RefuseReason::NeverFits };
                 self.refuse(offer, uid, reason, misfit.to_string());
             }
         }

@@ -3,9 +3,11 @@
 //! A room is the placement of a whole gang, held under its offer's id from hold to grave. What a node has free is a cache
 //! over the rooms; [`Ledger::check`] recounts it.
 
+use crate::placing::{self, Misfit, PODS_UNSTATED, Site};
 use meridian_shared::gang::{Amounts, Gang, Taint};
 use meridian_shared::ids::{Fence, OfferId, Uid};
-use meridian_shared::packing::{self, Block, HOSTNAME_LABEL, Misfit, Nodes};
+use meridian_shared::packing::{self, Block, HOSTNAME_LABEL};
+use meridian_topology::PODS;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +41,8 @@ pub struct PodPlacement {
 struct Node {
     spec: NodeSpec,
     free: Amounts,
+    /// Pods of rooms that are on it.
+    pods: i64,
     taken: BTreeMap<String, BTreeSet<u32>>,
     /// Provided for one offer only, and gone with it.
     only_for: Option<OfferId>,
@@ -93,20 +97,16 @@ impl Ledger {
         }
         let open: Vec<(&String, &Node)> = self.nodes.iter().filter(|(_, n)| n.only_for.is_none_or(|o| o == offer)).collect();
         let nothing = Amounts::new();
-        let nodes: Vec<Nodes<'_>> = open
-            .iter()
-            .map(|(name, n)| (if self.is_closed(name) { &nothing } else { &n.free }, n))
-            .map(|(free, n)| Nodes { nodes: 1, free, capacity: &n.spec.capacity, labels: &n.spec.labels, taints: &n.spec.taints })
-            .collect();
-        let parts = packing::plan(&nodes, gang)?;
+        let sites: Vec<Site<'_>> = open.iter().map(|(name, n)| n.site(name, self.is_closed(name).then_some(&nothing))).collect();
+        let shares = placing::place(&sites, gang)?;
         let mut placement = Vec::new();
         let mut next = vec![0_u32; gang.pod_sets.len()];
-        for (at, part) in parts {
-            let set = &gang.pod_sets[part.pod_set];
-            for _ in 0..part.pods_per_node * part.nodes {
-                let index = next[part.pod_set];
-                next[part.pod_set] += 1;
-                placement.push(PodPlacement { pod_set: set.name.clone(), index, node: open[at].0.clone(), accelerators: BTreeMap::new() });
+        for share in shares {
+            let set = &gang.pod_sets[share.pod_set];
+            for _ in 0..share.pods {
+                let index = next[share.pod_set];
+                next[share.pod_set] += 1;
+                placement.push(PodPlacement { pod_set: set.name.clone(), index, node: open[share.node].0.clone(), accelerators: BTreeMap::new() });
             }
         }
         let per_pod: BTreeMap<String, Amounts> = gang.pod_sets.iter().map(|s| (s.name.clone(), s.per_pod.clone())).collect();
@@ -144,6 +144,7 @@ impl Ledger {
         if let Some(room) = self.rooms.remove(&offer) {
             for pod in &room.placement {
                 if let Some(node) = self.nodes.get_mut(&pod.node) {
+                    node.pods -= 1;
                     for (resource, amount) in &room.per_pod[&pod.pod_set] {
                         if let Some(free) = node.free.get_mut(resource) {
                             *free += amount;
@@ -218,9 +219,11 @@ impl Ledger {
     /// Recounts every node's free room from the rooms.
     pub fn check(&self) -> Result<(), String> {
         let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
+        let mut pods: BTreeMap<&str, i64> = BTreeMap::new();
         let mut seen: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
         for (offer, room) in &self.rooms {
             for pod in &room.placement {
+                *pods.entry(&pod.node).or_default() += 1;
                 meridian_shared::gang::add_scaled(used.entry(&pod.node).or_default(), &room.per_pod[&pod.pod_set], 1);
                 for (resource, indexes) in &pod.accelerators {
                     for index in indexes {
@@ -232,6 +235,10 @@ impl Ledger {
             }
         }
         for (name, node) in &self.nodes {
+            let there = pods.get(name.as_str()).copied().unwrap_or(0);
+            if there != node.pods {
+                return Err(format!("node `{name}`: {} pods counted, but {there} are there", node.pods));
+            }
             for (resource, capacity) in &node.spec.capacity {
                 let taken = used.get(name.as_str()).and_then(|u| u.get(resource)).copied().unwrap_or(0);
                 let free = node.free.get(resource).copied().unwrap_or(0);
@@ -251,6 +258,7 @@ impl Ledger {
     fn charge(&mut self, offer: OfferId, room: Room) {
         for pod in &room.placement {
             if let Some(node) = self.nodes.get_mut(&pod.node) {
+                node.pods += 1;
                 for (resource, amount) in &room.per_pod[&pod.pod_set] {
                     if let Some(free) = node.free.get_mut(resource) {
                         *free -= amount;
@@ -279,8 +287,17 @@ impl Ledger {
     }
 }
 
+impl Node {
+    /// As the placing looks at it; `closed` is what a node has free on which nothing may be held.
+    fn site<'a>(&'a self, name: &'a str, closed: Option<&'a Amounts>) -> Site<'a> {
+        let NodeSpec { name: _, labels, taints, capacity } = &self.spec;
+        let pods_free = if closed.is_some() { 0 } else { self.free.get(PODS).copied().unwrap_or(PODS_UNSTATED) - self.pods };
+        Site { name, labels, taints, capacity, free: closed.unwrap_or(&self.free), pods_free }
+    }
+}
+
 fn node(spec: NodeSpec, only_for: Option<OfferId>) -> Node {
-    Node { free: spec.capacity.clone(), spec, taken: BTreeMap::new(), only_for }
+    Node { free: spec.capacity.clone(), spec, pods: 0, taken: BTreeMap::new(), only_for }
 }
 
 #[cfg(test)]
@@ -347,7 +364,7 @@ mod tests {
         l.hold(offer(1), &gang(1, 4)).unwrap();
         assert_eq!(l.placement(offer(1))[0].node, "n1");
         let refused = l.hold(offer(2), &gang(1, 4)).unwrap_err();
-        assert!(matches!(refused, Misfit::NotEnoughRoom { fits_empty: true, .. }), "{refused:?}");
+        assert!(refused.fits_empty, "{refused:?}");
         l.release(offer(1));
         assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>(), 4);
         l.close(Uid(2), other, Vec::new());

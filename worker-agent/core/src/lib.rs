@@ -1,7 +1,7 @@
 //! The agent's half of the protocol: gang admission on one cluster's own nodes, leases, fences and tombstones.
 //!
-//! Owns what one cluster has promised ([`ledger`]), what runs there, and what must be remembered ([`durable`]). It must not
-//! know a clock, a file, a process or a network: the shell reads clocks, stores, runs and sends.
+//! Owns what one cluster has promised ([`ledger`], where [`placing`] says), what runs there, and what must be remembered
+//! ([`durable`]). It must not know a clock, a file, a process or a network: the shell reads clocks, stores, runs and sends.
 //!
 //! ```text
 //!  uplink ──Input::Answer──▶ ┌─────────┐ ──Outcome.store──▶ durable first
@@ -21,6 +21,7 @@ mod essence;
 pub mod ledger;
 pub mod leg;
 mod link;
+pub mod placing;
 mod runs;
 
 pub use essence::VERSIONS;

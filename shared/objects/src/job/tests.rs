@@ -3,6 +3,7 @@
 use super::*;
 use crate::validate::not_honoured;
 use meridian_shared::gang::{Amounts, Operator, TaintEffect};
+use meridian_shared::topology::{Constraint, TopologyRequest};
 use serde_json::{Value, json};
 
 fn base() -> Value {
@@ -228,7 +229,7 @@ fn every_ignored_field_is_named() {
     let job = with(&[
         ("metadata.annotations", json!({"kueue.x-k8s.io/elastic-job": "true"})),
         ("spec.podFailurePolicy", json!({"rules": [{}]})),
-        ("spec.template.metadata", json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}})),
+        ("spec.template.metadata", json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/podset-group-name": "g"}})),
         (&format!("{POD}.topologySpreadConstraints"), json!([])),
     ]);
     let (object, warnings) = Object::from_value(job).unwrap();
@@ -236,10 +237,64 @@ fn every_ignored_field_is_named() {
     let fields: Vec<String> = not_honoured(&object).iter().map(|warning| warning.field.to_string()).collect();
     assert_eq!(
         fields,
-        [
-            "metadata.annotations[kueue.x-k8s.io/elastic-job]",
-            "spec.template.metadata.annotations[kueue.x-k8s.io/podset-required-topology]",
-            "spec.podFailurePolicy",
-        ]
+        ["metadata.annotations[kueue.x-k8s.io/elastic-job]", "spec.template.metadata.annotations[kueue.x-k8s.io/podset-group-name]", "spec.podFailurePolicy",]
+    );
+}
+
+const LEVEL: &str = "cloud.provider.com/topology-rack";
+
+/// A job of eight pods whose template has these annotations of Kueue's, without their prefix.
+fn annotated(annotations: &[(&str, &str)]) -> Vec<(&'static str, Value)> {
+    let all: serde_json::Map<String, Value> = annotations.iter().map(|(key, value)| (format!("kueue.x-k8s.io/{key}"), json!(value))).collect();
+    vec![("spec.parallelism", json!(8)), ("spec.completions", json!(8)), ("spec.template.metadata", json!({"annotations": all}))]
+}
+
+#[test]
+fn annotations_of_the_template_say_how_near_pods_want_to_be() {
+    let check = |annotations: &[(&str, &str)], expect: Option<TopologyRequest>| {
+        let set = &read(with(&annotated(annotations))).unwrap().gang.pod_sets[0];
+        assert_eq!(set.topology, expect, "{annotations:?}");
+    };
+    check(&[], None);
+    check(&[("workload", "w")], None);
+    check(&[("podset-required-topology", LEVEL)], Some(TopologyRequest::required(LEVEL)));
+    check(&[("podset-preferred-topology", LEVEL)], Some(TopologyRequest::preferred(LEVEL)));
+    let anywhere = TopologyRequest { constraint: Some(Constraint::Unconstrained), slices: Vec::new() };
+    check(&[("podset-unconstrained-topology", "true")], Some(anywhere));
+    let slices = [("podset-slice-required-topology", "rack"), ("podset-slice-size", "4")];
+    check(&slices, Some(TopologyRequest::default().sliced("rack", 4)));
+    let required = ("podset-required-topology", "block");
+    check(&[required, slices[0], slices[1]], Some(TopologyRequest::required("block").sliced("rack", 4)));
+    let layers = ("podset-slice-required-topology-constraints", r#"[{"topology": "rack", "size": 4}, {"topology": "host", "size": 2}]"#);
+    check(&[required, layers], Some(TopologyRequest::required("block").sliced("rack", 4).sliced("host", 2)));
+    let grouped = read(with(&annotated(&[required, ("podset-group-name", "g")]))).unwrap();
+    assert_eq!(grouped.gang.pod_sets[0].group.as_deref(), Some("g"));
+}
+
+#[test]
+fn contradictory_wishes_for_nearness_are_refused() {
+    let check = |annotations: &[(&str, &str)], expect: &str| check_error(&annotated(annotations), expect);
+    let (required, preferred) = (("podset-required-topology", "rack"), ("podset-preferred-topology", "rack"));
+    check(&[required, preferred], "podset-preferred-topology]: stands beside `kueue.x-k8s.io/podset-required-topology`; keep one of them");
+    check(&[preferred, ("podset-unconstrained-topology", "true")], "podset-unconstrained-topology]: stands beside");
+    check(&[("podset-unconstrained-topology", "false")], "`false` asks for nothing; write \"true\", or remove it");
+    check(&[("podset-required-topology", "a rack")], "`a rack` is not a node label; name a level");
+    check(&[("podset-slice-size", "4")], "podset-slice-required-topology]: is missing beside `kueue.x-k8s.io/podset-slice-size`");
+    let level = ("podset-slice-required-topology", "rack");
+    check(&[level], "podset-slice-size]: is missing");
+    check(&[level, ("podset-slice-size", "0")], "`0` is not a number of pods");
+    check(&[level, ("podset-slice-size", "3")], "the 8 pods that start together are no whole number of slices of 3");
+    check(&[level, ("podset-slice-size", "16")], "no whole number of slices of 16");
+    let layers = |text| ("podset-slice-required-topology-constraints", text);
+    check(&[layers(r#"[{"topology": "rack", "size": 4}]"#), level, ("podset-slice-size", "4")], "stands beside slices of one layer");
+    check(&[layers(r#"[{"topology": "rack", "size": 4}, {"topology": "host", "size": 3}]"#)], "slices of 3 pods don't divide the 4 around them");
+    check(&[layers("rack")], "can't be read");
+    check(&[layers("[]")], "has 0 layers; write one to 3");
+    check(&[("podset-group-name", "g")], "names a group that asks for no nearness");
+    check(&[required, ("podset-group-name", "12")], "`12` can't name a group");
+    check(&[required, level, ("podset-slice-size", "4"), ("podset-group-name", "g")], "stands beside slices; a group is placed whole");
+    check_error(
+        &[("spec.template.metadata", json!({"annotations": {"kueue.x-k8s.io/podset-slice-size": 4}}))],
+        "must be a string, not the number `4`; quote it",
     );
 }
