@@ -4,6 +4,8 @@
 
 #[path = "scenarios/copies.rs"]
 mod copies;
+#[path = "scenarios/nearness.rs"]
+mod nearness;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;

@@ -1,0 +1,117 @@
+//! Gangs that want their pods near each other: the wish travels from the Job to the agent, which places by it.
+
+use super::*;
+use meridian_shared::gang::Gang;
+
+const BLOCK: &str = "cloud.provider.com/topology-block";
+const RACK: &str = "cloud.provider.com/topology-rack";
+const HOST: &str = "kubernetes.io/hostname";
+
+/// One cluster: two blocks with two racks each, in every rack two hosts with four accelerators. Its flavor names the topology.
+fn fleet() -> Fleet {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let mut nodes = Vec::new();
+    for (block, rack, host) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
+        let name = format!("b{block}-r{rack}-h{host}");
+        let labels = [("pool", "a".to_owned()), (BLOCK, format!("b{block}")), (RACK, format!("r{rack}")), (HOST, name.clone())];
+        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        nodes.push(NodeSpec { name, labels, capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]), ..NodeSpec::default() });
+    }
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    let levels: Vec<Value> = [BLOCK, RACK, HOST].iter().map(|label| json!({"nodeLabel": label})).collect();
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": levels}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {"nodeLabels": {"pool": "a"}, "topologyName": "default"}}),
+    ]);
+    f.settle();
+    f
+}
+
+fn submit(f: &mut Fleet, name: &str, pods: u32, annotations: &Value) -> Uid {
+    let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    job["spec"]["template"]["metadata"] = json!({"annotations": annotations});
+    let uid = match f.apply(vec![job]) {
+        Reply::Written(written) => written[0].uid,
+        other => panic!("not submitted: {other:?}"),
+    };
+    f.settle();
+    uid
+}
+
+/// The node of every pod, as the agent holds them.
+fn nodes(f: &Fleet, uid: Uid) -> Vec<String> {
+    let ledger = f.agents.values().next().unwrap().ledger();
+    let offers = f.world.state.workloads[&uid].legs.keys();
+    offers.flat_map(|offer| ledger.placement(*offer)).map(|pod| pod.node).collect()
+}
+
+/// The racks of a running gang.
+fn racks(f: &Fleet, uid: Uid) -> Vec<String> {
+    let mut racks: Vec<String> = nodes(f, uid).into_iter().map(|node| node[..5].to_owned()).collect();
+    racks.sort();
+    racks.dedup();
+    racks
+}
+
+#[test]
+fn a_gang_that_requires_a_rack_gets_one_or_waits_with_the_topologys_words() {
+    let mut f = fleet();
+    let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+    let uids: Vec<Uid> = (0..4).map(|i| submit(&mut f, &format!("near-{i}"), 5, &rack)).collect();
+    let mut all: Vec<Vec<String>> = uids.iter().map(|uid| racks(&f, *uid)).collect();
+    assert!(all.iter().all(|racks| racks.len() == 1), "{all:?}");
+    all.dedup();
+    assert_eq!(all.len(), 4, "each rack has room for one");
+    // There is room for five more pods, on no rack: by the estimate it fits, and the agent knows better.
+    let fifth = submit(&mut f, "near-4", 5, &rack);
+    assert_eq!(f.phase(fifth), Some(Phase::Pending));
+    let why = f.why(fifth);
+    let reason = why["clusters"][0]["reason"].as_str().unwrap();
+    assert!(reason.contains("topology \"default\" allows to fit only 3 out of 5 pod(s)"), "{why:#}");
+    // Who doesn't mind where takes what is left.
+    let anywhere = submit(&mut f, "anywhere", 5, &json!({"kueue.x-k8s.io/podset-preferred-topology": RACK}));
+    assert_eq!(f.phase(anywhere), Some(Phase::Running), "{:#}", f.why(anywhere));
+    assert_eq!(racks(&f, anywhere).len(), 2);
+    f.end(uids[0], EndResult::Succeeded);
+    f.pass(Millis(5_000));
+    assert_eq!(f.phase(fifth), Some(Phase::Running), "{:#}", f.why(fifth));
+    assert_eq!(racks(&f, fifth).len(), 1);
+}
+
+#[test]
+fn slices_and_layers_reach_the_agent() {
+    let mut f = fleet();
+    let layers = json!([{"topology": RACK, "size": 6}, {"topology": HOST, "size": 3}]).to_string();
+    let annotations = json!({"kueue.x-k8s.io/podset-required-topology": BLOCK, "kueue.x-k8s.io/podset-slice-required-topology-constraints": layers});
+    let uid = submit(&mut f, "layers", 12, &annotations);
+    assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
+    let mut hosts: BTreeMap<String, u32> = BTreeMap::new();
+    for node in nodes(&f, uid) {
+        *hosts.entry(node).or_default() += 1;
+    }
+    let expect = ["b0-r0-h0", "b0-r0-h1", "b0-r1-h0", "b0-r1-h1"].map(|host| (host.to_owned(), 3));
+    assert_eq!(hosts, BTreeMap::from(expect), "three to a host, six to a rack, all in one block");
+}
+
+#[test]
+fn a_wish_without_a_topology_is_refused_in_words_and_starts_once_there_is_one() {
+    let mut f = fleet();
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {"nodeLabels": {"pool": "a"}}}),
+    ]);
+    let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+    assert_eq!(f.phase(uid), Some(Phase::Pending));
+    let why = f.why(uid);
+    assert!(why["clusters"][0]["reason"].as_str().unwrap().contains("asks for a place in a topology"), "{why:#}");
+}
+
+#[test]
+fn a_gang_without_a_wish_is_asked_for_as_ever() {
+    let mut f = fleet();
+    let uid = f.submit("plain", 5);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    let gang: &Gang = &f.world.queues.class(f.world.state.workloads[&uid].class).gang;
+    let written = serde_json::to_value(gang).unwrap();
+    assert_eq!(written["pod_sets"][0].as_object().unwrap().keys().collect::<Vec<_>>(), ["count", "name", "per_pod"]);
+}
