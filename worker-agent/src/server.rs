@@ -20,7 +20,7 @@ use crate::runner::{self, Runner};
 use crate::store::{self, Store};
 use crate::uplink::{Landed, Uplink};
 use meridian_agent_core::durable::{self, Durable};
-use meridian_agent_core::ledger::NodeSpec;
+use meridian_agent_core::ledger::{self, NodeSpec};
 use meridian_agent_core::{Agent, Config, Effect, Input, Outcome, ProviderEvent};
 use meridian_shared::ids::LedgerId;
 use meridian_shared::packing::Block;
@@ -267,7 +267,8 @@ impl Server {
         let Parts { runner, provider, uplink, metrics, .. } = &mut self.parts;
         match effect {
             Effect::Start(start) => {
-                tracing::info!(uid = %start.uid, fence = %start.fence, attempt = start.attempt, pods = start.placement.len(), "starting a gang");
+                let nodes = ledger::in_words(&start.placement);
+                tracing::info!(uid = %start.uid, fence = %start.fence, attempt = start.attempt, pods = start.placement.len(), nodes, "starting a gang");
                 runner.start(bridge::start(*start));
             }
             Effect::Renew { uid, fence, deadline } => {

@@ -11,7 +11,7 @@ use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting};
 use meridian_objects::{Kind, Object, job_to_workload};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
-use meridian_shared::protocol::{OnLoss, Run, StopReason};
+use meridian_shared::protocol::{OnLoss, RefuseReason, Run, StopReason};
 use meridian_shared::time::Millis;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -230,6 +230,10 @@ impl Turn<'_> {
                 if !dry_run && result != WriteResult::Unchanged {
                     self.audit_change(&key, by, if result == WriteResult::Created { "created" } else { "changed" });
                     self.record(Record::Applied { key: key.clone(), object, uid, at: self.now.wall, by: by.clone() });
+                    if matches!(key.kind, Kind::ResourceFlavor | Kind::Topology) {
+                        // What was too much for the machines as they were described may fit now.
+                        self.world.live.refused.retain(|_, (_, reason, _)| *reason != RefuseReason::NeverFits);
+                    }
                     self.stir();
                 }
                 Written { key, uid, result, warnings }

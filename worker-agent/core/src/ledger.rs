@@ -11,6 +11,9 @@ use meridian_topology::PODS;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Most nodes of a placement that a log names.
+const NODES_NAMED_MAX: usize = 16;
+
 /// One node as it is found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeSpec {
@@ -35,6 +38,19 @@ pub struct PodPlacement {
     pub node: String,
     /// Indexes of the accelerators it may see, per extended resource.
     pub accelerators: BTreeMap<String, Vec<u32>>,
+}
+
+/// Where pods go, in words for a log: `node-1 4, node-2 4`.
+pub fn in_words(placement: &[PodPlacement]) -> String {
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+    for pod in placement {
+        *counts.entry(&pod.node).or_default() += 1;
+    }
+    let mut words: Vec<String> = counts.iter().take(NODES_NAMED_MAX).map(|(node, pods)| format!("{node} {pods}")).collect();
+    if counts.len() > NODES_NAMED_MAX {
+        words.push(format!("and {} more", counts.len() - NODES_NAMED_MAX));
+    }
+    words.join(", ")
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -329,6 +345,7 @@ mod tests {
         l.hold(offer(1), &gang(3, 2)).unwrap();
         l.check().unwrap();
         assert_eq!(l.pods(offer(1)), 3);
+        assert_eq!(in_words(&l.placement(offer(1))), "n0 2, n1 1");
         assert!(l.hold(offer(2), &gang(2, 2)).is_err(), "only one pod of two fits");
         assert_eq!(l.pods(offer(2)), 0);
         l.hold(offer(3), &gang(2, 1)).unwrap();

@@ -168,6 +168,13 @@ fn place_near(nodes: &[Site<'_>], gang: &Gang) -> Result<Vec<Share>, Why> {
     }
 }
 
+/// Pods that go to one domain.
+struct Domain {
+    values: Vec<String>,
+    /// By the number of their pod set.
+    parts: Vec<(usize, PodSet)>,
+}
+
 /// One way through all pod sets of a gang, and what it has taken so far.
 struct Attempt<'a> {
     nodes: &'a [Site<'a>],
@@ -208,7 +215,7 @@ impl<'a> Attempt<'a> {
         let topology = self.topology(within);
         let requests: Vec<PodSetRequest> = sets.iter().map(|at| request(&self.gang.pod_sets[*at], within)).collect();
         let outcomes = topology.assign_beside(&requests, Options::default(), assumed);
-        let mut domains: Vec<(Vec<String>, Vec<(usize, PodSet)>)> = Vec::new();
+        let mut domains: Vec<Domain> = Vec::new();
         let mut numbers: BTreeMap<Vec<String>, usize> = BTreeMap::new();
         // An outcome is missing behind one that has no place, and where a group has a third member.
         for outcome in outcomes.iter().zip(sets) {
@@ -224,15 +231,15 @@ impl<'a> Attempt<'a> {
             }
             for DomainCount { values, count } in assignment.domains {
                 let number = *numbers.entry(values.clone()).or_insert_with(|| {
-                    domains.push((values, Vec::new()));
+                    domains.push(Domain { values, parts: Vec::new() });
                     domains.len() - 1
                 });
-                domains[number].1.push((*at, part(&self.gang.pod_sets[*at], request, count)));
+                domains[number].parts.push((*at, part(&self.gang.pod_sets[*at], request, count)));
             }
         }
         let numbers: BTreeMap<&str, usize> = self.nodes.iter().enumerate().map(|(number, site)| (site.name, number)).collect();
         let members = topology.nodes_by_domain();
-        for (values, parts) in domains {
+        for Domain { values, parts } in domains {
             let inside: Vec<usize> = members.get(&values).into_iter().flatten().filter_map(|name| numbers.get(name).copied()).collect();
             self.fill(&inside, parts).map_err(|misfit| Why::Undivided { domain: values.join("/"), misfit })?;
         }

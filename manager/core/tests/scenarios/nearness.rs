@@ -96,13 +96,16 @@ fn slices_and_layers_reach_the_agent() {
 #[test]
 fn a_wish_without_a_topology_is_refused_in_words_and_starts_once_there_is_one() {
     let mut f = fleet();
-    f.apply(vec![
-        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {"nodeLabels": {"pool": "a"}}}),
-    ]);
+    let flavor = |spec: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": spec});
+    f.apply(vec![flavor(json!({"nodeLabels": {"pool": "a"}}))]);
     let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
     assert_eq!(f.phase(uid), Some(Phase::Pending));
     let why = f.why(uid);
     assert!(why["clusters"][0]["reason"].as_str().unwrap().contains("asks for a place in a topology"), "{why:#}");
+    f.apply(vec![flavor(json!({"nodeLabels": {"pool": "a"}, "topologyName": "default"}))]);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
+    assert_eq!(racks(&f, uid).len(), 1);
 }
 
 #[test]

@@ -5,21 +5,14 @@ use super::queues::planned;
 use super::{Loaded, shapes};
 use meridian_objects::job::POD_SET;
 use meridian_objects::plan::{PlanObject, PlannedObject};
-use meridian_objects::spec::{Spec, TopologyRequest};
+use meridian_objects::spec::Spec;
 use meridian_objects::{JobWorkload, Kind};
 use meridian_queueing::NewWorkload;
 use meridian_queueing::model::{Marks, NO_MOMENT, PodSet, QueueId, Shape};
-use serde_json::Value;
 use std::sync::Arc;
 
 /// The fewest pods that do.
 const LEAST_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
-const REQUIRED_ANNOTATION: &str = "kueue.x-k8s.io/podset-required-topology";
-const PREFERRED_ANNOTATION: &str = "kueue.x-k8s.io/podset-preferred-topology";
-const UNCONSTRAINED_ANNOTATION: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
-const SLICE_LEVEL_ANNOTATION: &str = "kueue.x-k8s.io/podset-slice-required-topology";
-const SLICE_SIZE_ANNOTATION: &str = "kueue.x-k8s.io/podset-slice-size";
-const GROUP_ANNOTATION: &str = "kueue.x-k8s.io/podset-group-name";
 
 impl Loaded {
     pub(super) fn enlist_jobs(&mut self, objects: &[PlanObject]) {
@@ -63,7 +56,6 @@ impl Loaded {
 
     fn job_shape(&mut self, of: &PlannedObject, job: &JobWorkload, queue: QueueId) -> Shape {
         let template = &of.object.stored["spec"]["template"];
-        let wish = wish(&template["metadata"]["annotations"]);
         let least = of.object.annotations.get(LEAST_ANNOTATION).and_then(|text| text.parse().ok());
         let mut pod_sets = Vec::with_capacity(job.gang.pod_sets.len());
         for set in &job.gang.pod_sets {
@@ -77,25 +69,11 @@ impl Loaded {
                 affinity: set.affinity.clone(),
                 tolerations: set.tolerations.clone(),
                 preferred: shapes::preferred(template),
-                topology: shapes::lies(&wish),
-                group: wish.group_name.clone(),
+                topology: set.topology.clone(),
+                group: set.group.clone(),
             });
         }
         let priority = self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
         Shape { pod_sets, counts: None, allowed_flavors: None, priority, tag: 0 }
-    }
-}
-
-/// How pods want to lie, as their template's annotations say.
-fn wish(annotations: &Value) -> TopologyRequest {
-    let text = |name: &str| annotations[name].as_str().map(str::to_owned);
-    TopologyRequest {
-        required: text(REQUIRED_ANNOTATION),
-        preferred: text(PREFERRED_ANNOTATION),
-        unconstrained: text(UNCONSTRAINED_ANNOTATION).map(|value| value == "true"),
-        slice_required: text(SLICE_LEVEL_ANNOTATION),
-        slice_size: text(SLICE_SIZE_ANNOTATION).and_then(|size| size.parse().ok()),
-        group_name: text(GROUP_ANNOTATION),
-        ..TopologyRequest::default()
     }
 }
