@@ -160,6 +160,12 @@ impl Catalog {
         })
     }
 
+    /// Whether a cohort is above itself.
+    pub fn cohort_is_its_ancestor(&self, name: &str) -> bool {
+        let parents = self.cohorts().map(|(name, spec)| (name.clone(), spec.parent.as_deref().map(Arc::from))).collect();
+        meridian_queueing::tree::cyclic(&parents).contains(name)
+    }
+
     /// An admission check.
     pub fn admission_check(&self, name: &str) -> Option<&AdmissionCheckSpec> {
         match self.spec(Kind::AdmissionCheck, None, name)?.1 {

@@ -211,7 +211,12 @@ impl World {
 
     fn align_one(&mut self, uid: Uid, now: Mono) {
         self.deciding.outside.remove(&uid);
-        let there = self.deciding.id(uid).and_then(|id| self.deciding.brain.workload(id).map(|w| (id, w.queue, w.holding.is_some(), w.evicted())));
+        let brain = &self.deciding.brain;
+        let known = self.deciding.id(uid).and_then(|id| brain.workload(id).map(|w| (id, w)));
+        let priority = self.state.workloads.get(&uid).map(|w| w.priority);
+        // With another priority it is another one to the brain.
+        let same = known.filter(|(_, w)| Some(brain.shape_of(w.shape).priority) == priority);
+        let there = same.map(|(id, w)| (id, w.queue, w.holding.is_some(), w.evicted()));
         match self.wanted(uid, now) {
             Wanted::Gone => self.deciding.forget(uid),
             Wanted::Outside(why) => {

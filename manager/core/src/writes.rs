@@ -7,7 +7,7 @@ use crate::record::{Class, Record, Submission};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{World, residency};
-use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting};
+use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting, StopPolicy};
 use meridian_objects::{Kind, Object, job_to_workload};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
@@ -53,11 +53,46 @@ impl Turn<'_> {
             return self.reply(Reply::Rejected(rejections));
         }
         let rules_before = self.world.state.rules;
+        let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
         let written = write.changes.into_iter().map(|change| self.perform(change, &write.actor, write.dry_run)).collect();
         if self.world.state.rules != rules_before {
             self.rejudge();
+            self.drain_stopped();
+        }
+        for class in classes {
+            self.reprioritize(&class);
         }
         self.reply(Reply::Written(written));
+    }
+
+    /// A priority class has another value: whoever names it takes its new place, waiting or running.
+    fn reprioritize(&mut self, class: &str) {
+        let Some(priority) = self.world.state.catalog.priority(Some(class), None) else { return };
+        let named = |w: &crate::Workload| self.world.queues.class(w.class).labels.get(meridian_objects::job::PRIORITY_LABEL).is_some_and(|c| c == class);
+        let moved: Vec<Uid> =
+            self.world.state.workloads.iter().filter(|(_, w)| w.phase != Phase::Finished && w.priority != priority && named(w)).map(|(uid, _)| *uid).collect();
+        for uid in moved {
+            self.record(Record::Reprioritized { uid, priority });
+        }
+        self.stir();
+    }
+
+    /// Queues that are to be drained: what they charged is taken back.
+    fn drain_stopped(&mut self) {
+        let catalog = &self.world.state.catalog;
+        let drained = |uid: &Uid, w: &crate::Workload| {
+            let class = self.world.queues.class(w.class);
+            let local = catalog.local_queue(&class.namespace, &class.queue).map(|q| q.stop_policy);
+            let cluster = self.world.queues.charged_to(*uid).and_then(|name| catalog.cluster_queue(name)).map(|q| q.stop_policy);
+            w.phase.charged() && w.phase != Phase::Stopping && [local, cluster].contains(&Some(StopPolicy::HoldAndDrain))
+        };
+        let drained: Vec<Uid> = self.world.state.workloads.iter().filter(|(uid, w)| drained(uid, w)).map(|(uid, _)| *uid).collect();
+        for uid in drained {
+            match self.workload(uid).and_then(World::right).and_then(|(_, leg)| leg.fence) {
+                Some(fence) => self.order_stop(uid, fence, StopReason::Evicted, &Actor::system()),
+                None => self.withdraw_open(uid),
+            }
+        }
     }
 
     fn judge_change(&self, catalog: &mut Cow<'_, Catalog>, change: &Change, by: &Actor, seen: &mut BTreeSet<Key>) -> Result<(), Rejection> {
@@ -364,6 +399,14 @@ impl Turn<'_> {
 }
 
 /// What an object refers to must exist, or be in the same request.
+/// The workload priority class that a change sets.
+fn changed_priority(change: &Change) -> Option<Arc<str>> {
+    match change {
+        Change::Put { object, .. } if object.kind == Kind::WorkloadPriorityClass => Some(Arc::from(object.name.as_str())),
+        _ => None,
+    }
+}
+
 fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection> {
     use meridian_objects::Spec;
     match &object.spec {
@@ -371,6 +414,15 @@ fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection>
             RejectionReason::Invalid,
             Some("spec.clusterQueue"),
             format!("there is no cluster queue `{}`: apply it before or together with the local queue", spec.cluster_queue),
+        ),
+        Spec::Cohort(spec) if catalog.cohort_is_its_ancestor(&object.name) => reject(
+            RejectionReason::Invalid,
+            Some("spec.parentName"),
+            format!(
+                "cohort `{}` would be its own ancestor through `{}`: name another parent, or none",
+                object.name,
+                spec.parent.as_deref().unwrap_or_default()
+            ),
         ),
         Spec::DispatchPolicy(spec) => {
             let _: &QuotaWhileWaiting = &spec.quota_while_waiting;

@@ -4,6 +4,8 @@
 
 #[path = "scenarios/copies.rs"]
 mod copies;
+#[path = "scenarios/queues.rs"]
+mod queues;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;
