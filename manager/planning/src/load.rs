@@ -123,3 +123,6 @@ impl Loaded {
         self.catalog.since(workload)
     }
 }
+
+#[cfg(test)]
+mod tests;
