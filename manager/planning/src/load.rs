@@ -50,6 +50,8 @@ pub struct Options {
     pub unready_keep_their_place: bool,
     /// Whether a namespace must be declared for its workloads to be admitted.
     pub namespaces_declared: bool,
+    /// Whether an admission check must say that it is active, as a server's do; otherwise only one that says it isn't is not.
+    pub checks_say_active: bool,
     /// What local queues used before, by namespace and name, where the objects don't say.
     pub local_usage: BTreeMap<String, Amounts>,
 }
@@ -66,6 +68,7 @@ impl Default for Options {
             pods_stay: true,
             unready_keep_their_place: false,
             namespaces_declared: false,
+            checks_say_active: false,
             local_usage: BTreeMap::new(),
         }
     }
@@ -90,6 +93,8 @@ pub fn load(objects: &[PlanObject], options: &Options) -> Loaded {
     let mut loaded = Loaded { brain, notes: Vec::new(), catalog: Catalog::new(objects, options), excluded: BTreeMap::new() };
     loaded.declare(objects);
     loaded.survey(objects);
+    loaded.note_inactive();
+    loaded.recall_usage(objects);
     loaded.enlist(objects);
     loaded
 }

@@ -12,8 +12,11 @@ use meridian_queueing::{Amount, Brain, NewWorkload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Amounts by resource.
+type Amounts<'a> = &'a [(&'a str, i64)];
+
 /// A queue with groups of flavors and quotas: per group the quotas of each flavor by resource.
-fn queue(brain: &mut Brain, name: &str, cohort: Option<&str>, groups: &[&[(&str, &[(&str, i64)])]]) -> QueueSetup {
+fn queue(brain: &mut Brain, name: &str, cohort: Option<&str>, groups: &[&[(&str, Amounts<'_>)]]) -> QueueSetup {
     let mut setup = QueueSetup { name: Arc::from(name), cohort: cohort.map(Arc::from), ..QueueSetup::default() };
     for flavors in groups {
         let mut group = Group::default();
@@ -34,19 +37,19 @@ fn queue(brain: &mut Brain, name: &str, cohort: Option<&str>, groups: &[&[(&str,
     setup
 }
 
-fn new(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: &[(&str, i64)]) -> NewWorkload {
+fn new(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: Amounts<'_>) -> NewWorkload {
     let asks: BTreeMap<String, i64> = asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
     let set = meridian_queueing::model::PodSet { name: Arc::from("main"), count: 1, per_pod: brain.requests(&asks), ..Default::default() };
     let shape = brain.intern(Shape { pod_sets: vec![set], priority, ..Shape::default() });
     NewWorkload { key: Arc::from(name), uid: Arc::from(name), queue, local_queue: Arc::from("n/q"), shape, since: 0, marks: None }
 }
 
-fn wait(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: &[(&str, i64)]) -> WorkloadId {
+fn wait(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: Amounts<'_>) -> WorkloadId {
     let new = new(brain, name, queue, priority, asks);
     brain.wait(new)
 }
 
-fn hold(brain: &mut Brain, name: &str, queue: QueueId, flavor: &str, asks: &[(&str, i64)]) -> WorkloadId {
+fn hold(brain: &mut Brain, name: &str, queue: QueueId, flavor: &str, asks: Amounts<'_>) -> WorkloadId {
     let new = new(brain, name, queue, 0, asks);
     let flavor = brain.flavor_id(flavor);
     let usage: BTreeMap<String, i64> = asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
@@ -134,7 +137,7 @@ fn who_could_not_be_told_to_stop_goes_on() {
 #[test]
 fn cycles_of_other_trees_do_not_age_a_scan() {
     let mut brain = world(Settings::default(), |brain| {
-        let both: &[(&str, &[(&str, i64)])] = &[("first", &[("cpu", 0)]), ("second", &[("cpu", 5)])];
+        let both: &[(&str, Amounts<'_>)] = &[("first", &[("cpu", 0)]), ("second", &[("cpu", 5)])];
         let here = queue(brain, "here", Some("c"), &[both]);
         let beside = queue(brain, "beside", Some("c"), &[&[("first", &[("cpu", 4)])]]);
         let elsewhere = queue(brain, "elsewhere", Some("a"), &[&[("third", &[("cpu", 9)])]]);

@@ -33,15 +33,31 @@ pub(crate) fn preempt(case: &Case<'_>) -> anyhow::Result<Verdict> {
     if expect["preempted"].is_array() {
         let fresh = targets.iter().filter(|t| brain.workload(t.workload).is_some_and(|w| !w.evicted()));
         let told = fresh.filter_map(|t| Some(preempted(case, brain, t.workload, &workload.meta.key(), into, t.right?)));
-        differences.decision("preempted", &by_workload(told), &by_workload(items(&expect["preempted"]).iter().cloned()));
+        compare_told(told, items(&expect["preempted"]), &mut differences);
         compare_conditions(case, &found, &mut differences)?;
     }
     Ok(differences.verdict())
 }
 
-/// By the workload, as text: the order of victims says nothing.
-pub(crate) fn by_workload(all: impl Iterator<Item = Value>) -> BTreeMap<String, String> {
-    all.map(|one| (text(&one["workload"]).to_owned(), one.to_string())).collect()
+/// Compares what is said about victims; their order says nothing. What isn't asserted isn't compared, and an unknown uid is
+/// the same as none.
+pub(crate) fn compare_told(mut told: impl Iterator<Item = Value>, expected: &[Value], differences: &mut Differences) {
+    let by_workload = |all: &mut dyn Iterator<Item = Value>| -> BTreeMap<String, Value> { all.map(|one| (text(&one["workload"]).to_owned(), one)).collect() };
+    let is = by_workload(&mut told);
+    let mut wanted = by_workload(&mut expected.iter().cloned());
+    for (key, one) in &mut wanted {
+        for field in ["uid", "jobUID"] {
+            if one["by"].is_object() && matches!(text(&one["by"][field]), "" | "UNKNOWN") {
+                one["by"][field] = json!("");
+            }
+        }
+        for field in ["by", "path"] {
+            if one[field].is_null() {
+                one[field] = is.get(key).map(|of| of[field].clone()).unwrap_or_default();
+            }
+        }
+    }
+    differences.decision("preempted", &is, &wanted);
 }
 
 /// What is said about a victim.

@@ -163,6 +163,13 @@ fn queues_say_why_they_admit_nothing() {
     assert_eq!(why("unchecked"), Some(Inactive::AdmissionCheck("nobody".into())));
     assert_eq!(loaded.brain.queue(loaded.brain.queue_id("circular").unwrap()).node, None);
     assert_eq!(loaded.notes.len(), 4, "{:?}", loaded.notes);
+    let check = kueue("AdmissionCheck", "silent", json!({"controllerName": "somebody"}));
+    let asks = cluster_queue("asks", json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "silent"}]}}));
+    let silent = |checks_say_active: bool| {
+        let loaded = read_with(vec![check.clone(), asks.clone()], &Options { checks_say_active, ..Options::default() });
+        loaded.brain.queue(loaded.brain.queue_id("asks").unwrap()).setup.inactive.clone()
+    };
+    assert_eq!((silent(false), silent(true)), (None, Some(Inactive::AdmissionCheck("silent".into()))));
 }
 
 #[test]
