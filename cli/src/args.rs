@@ -53,6 +53,8 @@ pub(crate) enum Format {
     Wide,
     /// Only kinds and names
     Name,
+    /// For people: as without this flag
+    Text,
 }
 
 /// What to do.
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Describe(DescribeArgs),
     /// Submit a job without writing YAML
     Submit(Box<SubmitArgs>),
+    /// Decide on the objects of files alone: who is admitted with which flavors, who gives way, who waits and why
+    Plan(Box<PlanArgs>),
     /// Say why a job runs where it does, or why it waits
     Why(WhyArgs),
     /// Show a job's output
@@ -298,6 +302,49 @@ pub(crate) struct SubmitArgs {
     /// What every pod runs
     #[arg(value_name = "CMD", last = true, required = true)]
     pub(crate) command: Vec<String>,
+}
+
+/// `plan`
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct PlanArgs {
+    /// File or directory (*.yaml, *.yml, *.json, recursive, sorted), or - for standard input; may be repeated
+    #[arg(short, long = "filename", value_name = "FILE", required = true, num_args = 1..)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Stop after this many cycles [default: when nothing changes any more]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cycles: Option<u32>,
+    /// How many workloads of each queue one cycle looks at
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) heads_per_queue: u16,
+    /// Fair sharing between cluster queues, with the rules of preemption in their order [default rules: both of Kueue's]
+    #[arg(long, value_name = "RULE,RULE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) fair_sharing: Option<String>,
+    /// Fair sharing between local queues by what they used before, such as half-life=168h,sampling=5m,weight.cpu=2
+    #[arg(long, value_name = "KEY=VALUE,..")]
+    pub(crate) admission_fair_sharing: Option<String>,
+    /// The moment of the decision, such as 2026-06-01T12:00:00Z [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) now: Option<String>,
+    /// Kueue's feature gates, such as PartialAdmission=false; may be repeated
+    #[arg(long, value_name = "NAME=BOOL,..", value_delimiter = ',')]
+    pub(crate) feature_gates: Vec<String>,
+    /// What becomes of a workload that asks for a resource which its queue doesn't declare
+    #[arg(long, value_enum, default_value_t = QuotaCheck::BlockUndeclared)]
+    pub(crate) quota_check_strategy: QuotaCheck,
+    /// Ask the manager what is there, and say what these files would change
+    #[arg(long)]
+    pub(crate) what_if: bool,
+}
+
+/// What becomes of a workload that asks for a resource which its queue doesn't declare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub(crate) enum QuotaCheck {
+    /// The resource doesn't count
+    IgnoreUndeclared,
+    /// It is not admitted
+    #[default]
+    BlockUndeclared,
 }
 
 /// `why`

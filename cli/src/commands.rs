@@ -13,6 +13,7 @@ mod get;
 mod journal;
 mod logs;
 mod orphan;
+mod plan;
 mod submit;
 mod targets;
 #[cfg(test)]
@@ -70,6 +71,7 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
         Command::Get(args) => get::run(session, args).await,
         Command::Describe(args) => describe::run(session, args).await,
         Command::Submit(args) => submit::run(session, *args).await,
+        Command::Plan(args) => plan::run(session, *args).await,
         Command::Why(args) => why::run(session, args).await,
         Command::Logs(args) => logs::run(session, args).await,
         Command::Cluster(command) => cluster::run(session, command).await,
@@ -92,7 +94,7 @@ fn version(session: &mut Session) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(&json!({"clientVersion": {"version": version}})),
         Some(Format::Yaml) => session.out.yaml(&json!({"clientVersion": {"version": version}})),
-        Some(Format::Wide | Format::Name) | None => session.out.line(format!("meridian {version}")),
+        Some(Format::Wide | Format::Name | Format::Text) | None => session.out.line(format!("meridian {version}")),
     }
 }
 
@@ -130,6 +132,6 @@ fn show_done(session: &mut Session, documents: &[Value], lines: &[(String, Strin
         Some(Format::Json) => session.out.json(&whole),
         Some(Format::Yaml) => session.out.yaml(&whole),
         Some(Format::Name) => lines.iter().try_for_each(|(reference, _)| session.out.line(reference)),
-        Some(Format::Wide) | None => lines.iter().try_for_each(|(reference, done)| session.out.line(format!("{reference} {done}"))),
+        Some(Format::Wide | Format::Text) | None => lines.iter().try_for_each(|(reference, done)| session.out.line(format!("{reference} {done}"))),
     }
 }

@@ -4,7 +4,7 @@
 //! the objects crate's business; what a path means is this module's.
 
 use crate::out::Out;
-use meridian_objects::{Parsed, parse_set};
+use meridian_objects::{Parsed, ParsedForPlan, parse_set, plan_set};
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -53,12 +53,14 @@ pub(crate) enum Error {
         what: String,
     },
     /// What is wrong with the objects; one line each.
-    #[error("{problems}\n{count} found; nothing was applied")]
+    #[error("{problems}\n{count} found; nothing was {undone}")]
     Problems {
         /// `file:line:column: field: message; remedy`, a line each.
         problems: String,
         /// `1 problem` or `7 problems`.
         count: String,
+        /// What would have been done.
+        undone: &'static str,
     },
     /// There is nothing in all the files.
     #[error("there is no object in the given files")]
@@ -67,16 +69,26 @@ pub(crate) enum Error {
 
 /// All objects of `paths` (files, directories, `-` for standard input), or every problem. Warnings are shown.
 pub(crate) fn objects(paths: &[PathBuf], stdin: &mut dyn Read, out: &mut Out) -> Result<Parsed, Error> {
-    let texts = texts(paths, stdin)?;
-    let borrowed: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-    let parsed = parse_set(&borrowed);
+    checked(parse_set(&borrowed(&texts(paths, stdin)?)), "applied", out)
+}
+
+/// The same of everything that a plan looks at.
+pub(crate) fn plan_objects(paths: &[PathBuf], stdin: &mut dyn Read, out: &mut Out) -> Result<ParsedForPlan, Error> {
+    checked(plan_set(&borrowed(&texts(paths, stdin)?)), "decided", out)
+}
+
+fn borrowed(texts: &[(String, String)]) -> Vec<(&str, &str)> {
+    texts.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect()
+}
+
+fn checked<T>(parsed: Parsed<T>, undone: &'static str, out: &mut Out) -> Result<Parsed<T>, Error> {
     for warning in &parsed.warnings {
         out.warn(warning.to_string());
     }
     if !parsed.errors.is_empty() {
         let problems = parsed.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         let count = if parsed.errors.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", parsed.errors.len()) };
-        return Err(Error::Problems { problems, count });
+        return Err(Error::Problems { problems, count, undone });
     }
     if parsed.objects.is_empty() {
         return Err(Error::Nothing);

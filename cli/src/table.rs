@@ -39,10 +39,10 @@ impl Tone {
     fn of_state(word: &str) -> Self {
         // a cluster's state may have a remark after a comma, and the remark is what wants a look
         match word.rsplit(',').next().unwrap_or(word) {
-            "Running" | "Finished" | "Succeeded" | "Complete" | "Connected" | "Active" | "True" | "running" | "starting" | "held" => Self::Good,
+            "Running" | "Finished" | "Succeeded" | "Complete" | "Connected" | "Active" | "True" | "Admitted" | "running" | "starting" | "held" => Self::Good,
             "Failed" | "Silent" | "NotConnected" | "False" | "Quarantined" | "silent" | "refused" | "forbidden" | "no-room" => Self::Bad,
-            "Pending" | "Reserved" | "Dispatching" | "Granted" | "Stopping" | "Cordoned" | "NeverJoined" | "Recovering" | "Unknown" | "waiting" | "offered"
-            | "stopping" | "unknown" | "cordoned" => Self::Waiting,
+            "Pending" | "Reserved" | "QuotaReserved" | "Dispatching" | "Granted" | "Stopping" | "Cordoned" | "NeverJoined" | "Recovering" | "Unknown"
+            | "waiting" | "offered" | "stopping" | "unknown" | "cordoned" => Self::Waiting,
             _ => Self::Plain,
         }
     }

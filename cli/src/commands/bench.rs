@@ -106,7 +106,7 @@ fn show(session: &mut Session, machine: &Machine, effort: &Effort, figures: &[Fi
             });
             if format == Format::Json { session.out.json(&all)? } else { session.out.yaml(&all)? }
         }
-        Some(Format::Wide | Format::Name) | None => {
+        Some(Format::Wide | Format::Name | Format::Text) | None => {
             machine.lines().iter().try_for_each(|line| session.out.line(line))?;
             let build = if cfg!(debug_assertions) { "not optimised: measure with a release build" } else { "optimised" };
             session.out.line(format!("program   meridian {}, {build}", env!("CARGO_PKG_VERSION")))?;

@@ -35,7 +35,7 @@ async fn join(session: &mut Session, name: &str, request: &JoinRequest) -> Resul
     match session.format() {
         Some(Format::Json) => session.out.json(&answer),
         Some(Format::Yaml) => session.out.yaml(&answer),
-        Some(Format::Wide | Format::Name) | None => {
+        Some(Format::Wide | Format::Name | Format::Text) | None => {
             session.out.note(format!("run this on the worker's side before {}; it works once:", answer.expires));
             session.out.line(crate::printable::line(&answer.command))
         }

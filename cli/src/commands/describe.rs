@@ -24,7 +24,7 @@ pub(super) async fn run(session: &mut Session, args: DescribeArgs) -> Result<(),
         match session.format() {
             Some(Format::Json) => session.out.json(&object)?,
             Some(Format::Yaml) => session.out.yaml(&object)?,
-            Some(Format::Wide | Format::Name) | None => {
+            Some(Format::Wide | Format::Name | Format::Text) | None => {
                 let explanation = match (kind, &namespace) {
                     // a finished or foreign job may have none; the object is worth showing all the same
                     (Kind::Job, Some(namespace)) => client.why(namespace, &name).await.ok().and_then(|answer| Explanation::read(answer).ok()),

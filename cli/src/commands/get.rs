@@ -68,7 +68,7 @@ async fn by_name(session: &mut Session, client: &Client, targets: Vec<Target>) -
         (Some(Format::Json), many) => session.out.json(&list_of(many.iter().map(|(_, object)| object), ""))?,
         (Some(Format::Yaml), many) => session.out.yaml(&list_of(many.iter().map(|(_, object)| object), ""))?,
         (Some(Format::Name), many) => many.iter().try_for_each(|(kind, object)| session.out.line(reference(*kind, name_of(object))))?,
-        (Some(Format::Wide) | None, many) => {
+        (Some(Format::Wide | Format::Text) | None, many) => {
             for (index, of_kind) in many.chunk_by(|a, b| a.0 == b.0).enumerate() {
                 if index > 0 {
                     session.out.line("")?;
@@ -89,7 +89,7 @@ fn show_list(session: &mut Session, selection: &Selection, items: &[Value], vers
         Some(Format::Json) => session.out.json(&list_of(items.iter(), version)),
         Some(Format::Yaml) => session.out.yaml(&list_of(items.iter(), version)),
         Some(Format::Name) => items.iter().try_for_each(|object| session.out.line(reference(selection.kind, name_of(object)))),
-        Some(Format::Wide) | None => {
+        Some(Format::Wide | Format::Text) | None => {
             if items.is_empty() {
                 let place = selection.namespace.as_ref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
                 session.out.note(format!("no {} found{place}", selection.kind.plural()));
@@ -117,7 +117,7 @@ async fn watch(session: &mut Session, client: &Client, selection: Selection, all
     if let Some(name) = name.filter(|_| items.is_empty()) {
         session.out.note(format!("{} is not there yet", reference(kind, &name)));
     }
-    let tabular = matches!(session.format(), Some(Format::Wide) | None);
+    let tabular = matches!(session.format(), Some(Format::Wide | Format::Text) | None);
     if tabular {
         items.iter().for_each(|object| table.push(columns.row(object, session.now())));
         let text = table.text(session.out.colour);
@@ -154,6 +154,6 @@ fn show_document(session: &mut Session, kind: Kind, object: &Value) -> Result<()
             session.out.line("---")?;
             session.out.yaml(object)
         }
-        Some(Format::Name | Format::Wide) | None => session.out.line(reference(kind, name_of(object))),
+        Some(Format::Name | Format::Wide | Format::Text) | None => session.out.line(reference(kind, name_of(object))),
     }
 }

@@ -143,7 +143,7 @@ fn inspect(path: &Path, records: bool) -> Result<Value, meridian_manager::journa
 fn show(session: &mut Session, answer: &Value) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(answer),
-        Some(Format::Yaml | Format::Wide | Format::Name) | None => {
+        Some(Format::Yaml | Format::Wide | Format::Name | Format::Text) | None => {
             let text = out::yaml(answer)?;
             session.out.raw(printable::lines(&text).as_bytes())
         }

@@ -39,11 +39,11 @@ async fn list(session: &mut Session) -> Result<(), Error> {
         Some(Format::Json) => session.out.json(&json!(orphans)),
         Some(Format::Yaml) => session.out.yaml(&json!(orphans)),
         Some(Format::Name) => orphans.iter().try_for_each(|orphan| session.out.line(crate::printable::line(text(orphan, "uid")))),
-        Some(Format::Wide) | None if orphans.is_empty() => {
+        Some(Format::Wide | Format::Text) | None if orphans.is_empty() => {
             session.out.note("there are no orphans");
             Ok(())
         }
-        Some(Format::Wide) | None => {
+        Some(Format::Wide | Format::Text) | None => {
             let mut table = Table::new(["UID", "FENCE", "CLUSTER"]);
             for orphan in &orphans {
                 table.push(["uid", "fence", "cluster"].map(|field| Cell::new(text(orphan, field))).into());
@@ -77,6 +77,6 @@ fn told(session: &mut Session, answer: &Value) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(answer),
         Some(Format::Yaml) => session.out.yaml(answer),
-        Some(Format::Wide | Format::Name) | None => session.out.line(crate::printable::line(text(answer, "message"))),
+        Some(Format::Wide | Format::Name | Format::Text) | None => session.out.line(crate::printable::line(text(answer, "message"))),
     }
 }

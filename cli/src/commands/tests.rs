@@ -15,23 +15,23 @@ const JOB: &str = "---\napiVersion: batch/v1\nkind: Job\nmetadata: {generateName
     spec: {parallelism: 3, completions: 3, suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: c, image: i, args: ['120s']}]}}}\n";
 
 /// What a command did.
-struct Ran {
-    result: Result<(), Error>,
-    answers: String,
-    notes: String,
+pub(super) struct Ran {
+    pub(super) result: Result<(), Error>,
+    pub(super) answers: String,
+    pub(super) notes: String,
 }
 
 impl Ran {
-    fn code(&self) -> u8 {
+    pub(super) fn code(&self) -> u8 {
         self.result.as_ref().map_or_else(Error::exit_code, |()| 0)
     }
 
-    fn error(&self) -> String {
+    pub(super) fn error(&self) -> String {
         self.result.as_ref().unwrap_err().to_string()
     }
 }
 
-async fn run(fake: &Fake, line: &[&str], stdin: &str) -> Ran {
+pub(super) async fn run(fake: &Fake, line: &[&str], stdin: &str) -> Ran {
     let cli = Cli::try_parse_from(std::iter::once("meridian").chain(line.iter().copied())).unwrap();
     let (mut session, answers, notes) = Session::for_test(fake.start().await, cli.globals.clone(), stdin);
     let result = dispatch(&mut session, cli.command).await;

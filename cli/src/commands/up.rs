@@ -42,7 +42,7 @@ fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) 
         Some(Format::Json | Format::Yaml) => {
             session.out.json(&json!({"server": running.server, "adminKubeconfig": admin, "submitterKubeconfig": submitter, "kubeconfig": default}))?;
         }
-        Some(Format::Wide | Format::Name) | None => {
+        Some(Format::Wide | Format::Name | Format::Text) | None => {
             session.out.line(format!("manager      {}", running.server))?;
             session.out.line(format!("administrator {}", admin.display()))?;
             session.out.line(format!("submitter    {}", submitter.display()))?;

@@ -11,7 +11,7 @@ pub(super) async fn run(session: &mut Session, args: WhyArgs) -> Result<(), Erro
     match session.format() {
         Some(Format::Json) => session.out.json(&answer),
         Some(Format::Yaml) => session.out.yaml(&answer),
-        Some(Format::Wide | Format::Name) | None => {
+        Some(Format::Wide | Format::Name | Format::Text) | None => {
             let explanation = Explanation::read(answer).map_err(|why| Error::Render("text", why))?;
             let text = explanation.text(session.now(), session.out.colour);
             session.out.raw(text.as_bytes())

@@ -171,6 +171,8 @@ impl World {
         self.state.offers = 0;
         self.state.grants = 0;
         self.state.ranges.push((leadership, number, number));
+        // Recovery holds back whom a leadership before looked at.
+        self.deciding.start_over();
         if recovery.is_some() {
             if self.state.recovery.is_none() {
                 self.state.recovery_since = number;

@@ -458,7 +458,10 @@ fn quota_is_never_exceeded_and_its_obstacle_is_named() {
     assert_eq!(f.phase(first), Some(Phase::Running));
     assert_eq!(f.phase(second), Some(Phase::Pending));
     assert!(f.world.over_quota().is_empty());
-    assert_eq!(f.why(second)["summary"], "waits: asks for 3 `nvidia.com/gpu`; the queue has 2 of 5 free in flavor `any`, and the queue may displace nobody for it");
+    assert_eq!(
+        f.why(second)["summary"],
+        "waits: asks for 3 `nvidia.com/gpu`; the queue has 2 of 5 free in flavor `any`, and the queue may displace nobody for it"
+    );
     f.end(first, EndResult::Succeeded);
     assert_eq!(f.phase(second), Some(Phase::Running));
 }

@@ -540,10 +540,9 @@ impl Brain {
     /// Room may have come free in a cluster: who waits only for that is looked at again.
     pub fn wake_placeless(&mut self) {
         for queue in std::mem::take(&mut self.placeless) {
-            if self.pending[queue.index()].wake_placeless() {
-                self.note_changed(queue);
-                self.note_active(queue);
-            }
+            self.pending[queue.index()].wake_placeless();
+            self.note_changed(queue);
+            self.note_active(queue);
         }
     }
 

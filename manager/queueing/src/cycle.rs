@@ -569,6 +569,9 @@ impl Brain {
             pending.preemptor = Some(id);
         }
         let awake = if strict { !mismatch } else { soon || unfinished };
+        if entry.outcome == Outcome::NoPlace {
+            self.placeless.insert(queue);
+        }
         let pending = &mut self.pending[queue.index()];
         if awake {
             pending.push(&class, place);
@@ -576,7 +579,6 @@ impl Brain {
             pending.park(&class, place, mismatch);
             if entry.outcome == Outcome::NoPlace {
                 pending.sleep_placeless(shape);
-                self.placeless.insert(queue);
             } else if self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates) {
                 pending.sleep(shape);
             }

@@ -28,7 +28,7 @@ pub mod pod;
 pub mod quantity;
 pub mod requests;
 pub mod spec;
-mod suggest;
+pub mod suggest;
 mod text;
 pub mod validate;
 

@@ -4,7 +4,7 @@
 const MAX_WORD_CHARS: usize = 64;
 
 /// The candidate nearest to `word`, if it is near enough to be a likely slip.
-pub(crate) fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let length = word.chars().count();
     if length > MAX_WORD_CHARS {
         return None;

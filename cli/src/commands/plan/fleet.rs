@@ -1,0 +1,269 @@
+//! What a running manager has, as the objects of a plan; and other objects laid over them.
+//!
+//! The manager shows a workload's pod sets by name and count only. What a pod asks for is in the job behind it, and so is
+//! filled in from there.
+
+use super::identity;
+use crate::client::{Client, Selection};
+use crate::error::Error;
+use meridian_objects::plan::{PlanObject, PlannedObject};
+use meridian_objects::spec::workload::WorkloadObject;
+use meridian_objects::{JobWorkload, Kind, Object, Spec, job_to_workload, quantity};
+use meridian_planning::what_if::{Change, Kind as ChangeKind};
+use meridian_shared::gang::{Amounts, add_scaled};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What decisions on queues look at, in an order in which others are referred to first.
+const KINDS: [Kind; 16] = [
+    Kind::Namespace,
+    Kind::PriorityClass,
+    Kind::RuntimeClass,
+    Kind::LimitRange,
+    Kind::WorkloadPriorityClass,
+    Kind::Topology,
+    Kind::ResourceFlavor,
+    Kind::MultiKueueCluster,
+    Kind::MultiKueueConfig,
+    Kind::ProvisioningRequestConfig,
+    Kind::AdmissionCheck,
+    Kind::Cohort,
+    Kind::ClusterQueue,
+    Kind::LocalQueue,
+    Kind::Job,
+    Kind::Workload,
+];
+/// The label of objects that are a worker cluster's own.
+const CLUSTER_LABEL: &str = "/metadata/labels/meridian.dev~1cluster";
+
+/// What is there.
+#[derive(Debug, Default)]
+pub(super) struct Fleet {
+    pub(super) objects: Vec<PlanObject>,
+    /// Jobs whose workloads are among the objects, and so are not.
+    jobs: Vec<PlanObject>,
+    /// What could not be taken as it is.
+    pub(super) notes: Vec<String>,
+}
+
+/// Asks the manager for everything that decisions look at.
+pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
+    let mut fleet = Fleet::default();
+    let mut jobs: BTreeMap<String, Value> = BTreeMap::new();
+    let mut owned: BTreeSet<String> = BTreeSet::new();
+    for kind in KINDS {
+        let selection = Selection { kind, namespace: None, labels: String::new(), name: None };
+        let items = match client.list(&selection).await {
+            Ok(list) => list.items,
+            Err(error) if error.is_not_found() => {
+                fleet.notes.push(format!("the manager knows no {}: none are looked at", kind.plural()));
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        for mut item in items.into_iter().filter(|item| item.pointer(CLUSTER_LABEL).is_none() && !is_over(item)) {
+            match kind {
+                Kind::Job => {
+                    jobs.insert(text(&item, "/metadata/uid").to_owned(), item);
+                    continue;
+                }
+                Kind::Workload => {
+                    let owner = text(&item, "/metadata/ownerReferences/0/uid").to_owned();
+                    if let Some(job) = jobs.get(&owner) {
+                        complete(&mut item, job);
+                        owned.insert(owner);
+                    }
+                }
+                _ => {}
+            }
+            fleet.take(&item);
+        }
+    }
+    for (uid, job) in &jobs {
+        if !owned.contains(uid) {
+            fleet.take(job);
+        } else if let Ok(job) = PlanObject::lenient(job) {
+            fleet.jobs.push(job);
+        }
+    }
+    Ok(fleet)
+}
+
+impl Fleet {
+    fn take(&mut self, item: &Value) {
+        match PlanObject::lenient(item) {
+            Ok(object) => self.objects.push(object),
+            Err(why) => {
+                let (kind, namespace, name) = (text(item, "/kind"), text(item, "/metadata/namespace"), text(item, "/metadata/name"));
+                self.notes.push(format!("{kind} {namespace}/{name} of the manager can't be read and is left out: {why}"));
+            }
+        }
+    }
+}
+
+fn text<'v>(value: &'v Value, path: &str) -> &'v str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Whether a job or workload has ended.
+fn is_over(item: &Value) -> bool {
+    let conditions = item.pointer("/status/conditions").and_then(Value::as_array);
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c["status"] == "True" && (c["type"] == "Finished" || ((c["type"] == "Complete" || c["type"] == "Failed") && item["kind"] == "Job")))
+}
+
+/// Fills in what a workload's pods ask for, and what its quota is, from the job behind it.
+fn complete(workload: &mut Value, job: &Value) {
+    let template = job.pointer("/spec/template").cloned().unwrap_or_default();
+    let sets = workload.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);
+    for set in sets.into_iter().flatten().filter(|set| set.get("template").is_none_or(Value::is_null)) {
+        set["template"] = template.clone();
+    }
+    let mut unstatused = job.clone();
+    if let Some(map) = unstatused.as_object_mut() {
+        map.remove("status");
+    }
+    let read = Object::from_value(unstatused).ok().and_then(|(object, _)| job_to_workload(&object).ok());
+    let gang = read.map(|job| job.gang).unwrap_or_default();
+    let given = workload.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
+    for (given, set) in given.into_iter().flatten().zip(&gang.pod_sets) {
+        if given.get("resourceUsage").is_some() {
+            continue;
+        }
+        let mut usage = Amounts::new();
+        add_scaled(&mut usage, &set.per_pod, i64::from(set.count));
+        let flavored = |resource: &str| given.pointer("/flavors").and_then(|f| f.get(resource)).is_some();
+        let texts: Map<String, Value> = usage
+            .iter()
+            .filter(|(resource, _)| flavored(resource))
+            .map(|(resource, amount)| (resource.clone(), json!(quantity::format(resource, *amount))))
+            .collect();
+        given["count"] = json!(set.count);
+        given["resourceUsage"] = Value::Object(texts);
+    }
+}
+
+/// Lays objects over those that are there: one of the same kind, namespace and name takes the other's place. A job takes the
+/// place of the workload that stands for the job of its name.
+pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>) -> (Vec<PlanObject>, Vec<Change>) {
+    let Fleet { mut objects, jobs, .. } = there;
+    let mut changes = Vec::with_capacity(given.len());
+    for object in given {
+        let at = objects.iter().position(|other| identity(other) == identity(&object) || stands_for(other, &object));
+        let change = match at {
+            None => ChangeKind::Added,
+            Some(at) if same(&objects[at], &object) => ChangeKind::Unchanged,
+            Some(_) if jobs.iter().any(|job| identity(job) == identity(&object) && same(job, &object)) => ChangeKind::Unchanged,
+            Some(_) => ChangeKind::Replaced,
+        };
+        changes.push(Change { object: object.title(), change });
+        match at {
+            None => objects.push(object),
+            Some(at) if change == ChangeKind::Replaced => objects[at] = object,
+            Some(_) => {}
+        }
+    }
+    (objects, changes)
+}
+
+/// Whether `workload` is what became of `job`.
+fn stands_for(workload: &PlanObject, job: &PlanObject) -> bool {
+    let (PlanObject::Workload(workload), PlanObject::Object(job)) = (workload, job) else { return false };
+    let WorkloadObject { meta, .. } = &**workload;
+    let PlannedObject { object, .. } = &**job;
+    let of = meta.controller().or(meta.owners.first());
+    object.kind == Kind::Job && Some(meta.namespace.as_str()) == object.namespace_or_default() && of.is_some_and(|o| o.kind == "Job" && o.name == object.name)
+}
+
+/// Whether two objects of one identity say the same.
+fn same(a: &PlanObject, b: &PlanObject) -> bool {
+    match (a, b) {
+        (PlanObject::Object(a), PlanObject::Object(b)) => {
+            let (a, b) = (&a.object, &b.object);
+            let specs = match (&a.spec, &b.spec) {
+                // The manager says by `suspend` whether the job runs.
+                (Spec::Job(a), Spec::Job(b)) => JobWorkload { suspend: b.suspend, ..(**a).clone() } == **b,
+                (a, b) => a == b,
+            };
+            specs && a.labels == b.labels && a.annotations == b.annotations
+        }
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> Value {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "train", "namespace": "ml", "uid": "j1", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+            "spec": {"parallelism": 2, "completions": 2, "template": {"spec": {"restartPolicy": "Never", "containers": [
+                {"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m", "nvidia.com/gpu": "4"}}}]}}},
+        })
+    }
+
+    fn workload() -> Value {
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+            "metadata": {"name": "job-train-00001", "namespace": "ml", "uid": "w1", "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j1", "controller": true}]},
+            "spec": {"queueName": "q", "priority": 0, "active": true, "podSets": [{"name": "main", "count": 2}]},
+            "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "flavors": {"nvidia.com/gpu": "spot"}}]}},
+        })
+    }
+
+    fn object(value: &Value) -> PlanObject {
+        PlanObject::lenient(value).unwrap()
+    }
+
+    #[test]
+    fn workloads_get_their_requests_and_use_from_their_jobs() {
+        let mut item = workload();
+        complete(&mut item, &job());
+        let PlanObject::Workload(read) = object(&item) else { panic!("not a workload") };
+        assert_eq!(read.spec.pod_sets[0].count, 2);
+        let given = &read.status.admission.unwrap().pod_sets[0];
+        assert_eq!(given.count, Some(2));
+        // What no flavor was given for isn't used.
+        assert_eq!(given.usage, Amounts::from([("nvidia.com/gpu".to_owned(), 8)]));
+    }
+
+    #[test]
+    fn what_is_over_takes_no_part() {
+        let done = |kind: &str, condition: &str| is_over(&json!({"kind": kind, "status": {"conditions": [{"type": condition, "status": "True"}]}}));
+        assert!(done("Workload", "Finished") && done("Job", "Complete") && done("Job", "Failed"));
+        assert!(!done("Workload", "Admitted") && !is_over(&json!({"kind": "Job"})));
+    }
+
+    #[test]
+    fn given_objects_take_the_place_of_those_that_are_there() {
+        let flavor = |name: &str, label: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"a": label}}});
+        let mut stands = workload();
+        complete(&mut stands, &job());
+        let there =
+            || Fleet { objects: vec![object(&flavor("x", "1")), object(&flavor("y", "1")), object(&stands)], jobs: vec![object(&job())], notes: Vec::new() };
+        let mut other = job();
+        other["spec"]["parallelism"] = json!(1);
+        let mut same = job();
+        same["spec"]["suspend"] = json!(true);
+        let given = vec![object(&flavor("x", "2")), object(&flavor("y", "1")), object(&flavor("z", "1"))];
+        let (objects, changes) = overlay(there(), given.into_iter().chain([object(&same)]).collect());
+        let words: Vec<(&str, ChangeKind)> = changes.iter().map(|c| (c.object.as_str(), c.change)).collect();
+        assert_eq!(
+            words,
+            [
+                ("resourceflavor/x", ChangeKind::Replaced),
+                ("resourceflavor/y", ChangeKind::Unchanged),
+                ("resourceflavor/z", ChangeKind::Added),
+                ("job/ml/train", ChangeKind::Unchanged),
+            ]
+        );
+        assert_eq!(objects.len(), 4);
+        let (objects, changes) = overlay(there(), vec![object(&other)]);
+        assert_eq!(changes[0].change, ChangeKind::Replaced);
+        assert!(!objects.iter().any(|o| matches!(o, PlanObject::Workload(_))), "the job is a new one, which waits");
+    }
+}

@@ -1,0 +1,165 @@
+//! The flags of `plan` as the settings of a decision.
+
+use crate::args::{PlanArgs, QuotaCheck};
+use crate::error::Error;
+use jiff::{SignedDuration, Timestamp};
+use meridian_objects::suggest;
+use meridian_planning::load::Options;
+use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, FairStrategy, Gates, Settings};
+
+/// How often use is sampled where it isn't said; Kueue's.
+const SAMPLING_USUAL: SignedDuration = SignedDuration::from_mins(5);
+const STRATEGIES: [(&str, FairStrategy); 2] =
+    [("LessThanOrEqualToFinalShare", FairStrategy::LessThanOrEqualToFinalShare), ("LessThanInitialShare", FairStrategy::LessThanInitialShare)];
+
+/// Reads the flags.
+pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> {
+    let mut options = Options::default();
+    let mut settings = Settings { ignore_undeclared: args.quota_check_strategy == QuotaCheck::IgnoreUndeclared, ..Settings::default() };
+    for gate in args.feature_gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
+        set_gate(&mut settings.gates, &mut options, gate)?;
+    }
+    settings.fair_sharing = args.fair_sharing.as_deref().map(fair_sharing).transpose()?;
+    settings.admission_fair_sharing = args.admission_fair_sharing.as_deref().map(admission_fair_sharing).transpose()?;
+    let now = match &args.now {
+        None => clock,
+        Some(text) => text.parse().map_err(|_| usage("--now", format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`")))?,
+    };
+    (options.settings, options.now) = (settings, now.as_millisecond());
+    Ok(options)
+}
+
+fn usage(flag: &str, what: impl std::fmt::Display) -> Error {
+    Error::Usage(format!("`{flag}`: {what}"))
+}
+
+/// The nearest of the known words, or all of them.
+fn remedy<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
+    let known: Vec<&str> = known.collect();
+    match suggest::nearest(word, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("the known ones are {}", known.join(", ")),
+    }
+}
+
+fn set_gate(gates: &mut Gates, options: &mut Options, text: &str) -> Result<(), Error> {
+    const FLAG: &str = "--feature-gates";
+    let Some((name, value)) = text.split_once('=') else {
+        return Err(usage(FLAG, format!("`{text}` doesn't say on or off; write `{text}=true` or `{text}=false`")));
+    };
+    let on = match value {
+        "true" => true,
+        "false" => false,
+        _ => return Err(usage(FLAG, format!("`{value}` of `{name}` is neither `true` nor `false`"))),
+    };
+    match name {
+        "PriorityBoost" => options.priority_boost = on,
+        "ReclaimablePods" => options.reclaimable_pods = on,
+        _ if gates.set(name, on) => {}
+        _ => {
+            let known = Gates::names().chain(["PriorityBoost", "ReclaimablePods"]);
+            return Err(usage(FLAG, format!("no decision depends on a gate `{name}`; {}", remedy(name, known))));
+        }
+    }
+    Ok(())
+}
+
+fn fair_sharing(text: &str) -> Result<FairSharing, Error> {
+    const FLAG: &str = "--fair-sharing";
+    if text.is_empty() {
+        return Ok(FairSharing::default());
+    }
+    let mut strategies = Vec::new();
+    for word in text.split(',').map(str::trim) {
+        let names = STRATEGIES.iter().map(|(name, _)| *name);
+        let Some((_, strategy)) = STRATEGIES.iter().find(|(name, _)| *name == word) else {
+            return Err(usage(FLAG, format!("`{word}` is not a rule; {}", remedy(word, names))));
+        };
+        if strategies.contains(strategy) {
+            return Err(usage(FLAG, format!("`{word}` is there twice; remove one of them")));
+        }
+        strategies.push(*strategy);
+    }
+    Ok(FairSharing { strategies })
+}
+
+fn admission_fair_sharing(text: &str) -> Result<AdmissionFairSharing, Error> {
+    const FLAG: &str = "--admission-fair-sharing";
+    let (mut half_life, mut sampling, mut resource_weights) = (None, SAMPLING_USUAL, Vec::new());
+    for pair in text.split(',').map(str::trim) {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(usage(FLAG, format!("`{pair}` is not KEY=VALUE; write `half-life=168h,sampling=5m`")));
+        };
+        let time = || {
+            let time = value.parse::<SignedDuration>().ok().filter(|time| !time.is_negative());
+            time.ok_or_else(|| usage(FLAG, format!("`{value}` of `{key}` is not a time; write it as `5m` or `168h`")))
+        };
+        match (key, key.strip_prefix("weight.")) {
+            ("half-life", _) => half_life = Some(time()?),
+            ("sampling", _) => sampling = time()?,
+            (_, Some(resource)) => {
+                let weight = value.parse::<f64>().ok().filter(|w| w.is_finite() && *w >= 0.0);
+                let weight = weight.ok_or_else(|| usage(FLAG, format!("`{value}` of `{key}` is not a weight; write a number such as `2` or `0.5`")))?;
+                resource_weights.push((resource.to_owned(), weight));
+            }
+            _ => return Err(usage(FLAG, format!("`{key}` is not a key; {}", remedy(key, ["half-life", "sampling", "weight.RESOURCE"].into_iter())))),
+        }
+    }
+    let Some(half_life) = half_life else { return Err(usage(FLAG, "`half-life` is missing; write `half-life=168h`")) };
+    let millis = |time: SignedDuration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    Ok(AdmissionFairSharing { half_life_ms: millis(half_life), sampling_ms: millis(sampling), resource_weights })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_line(change: impl FnOnce(&mut PlanArgs)) -> Result<Options, String> {
+        let mut args = PlanArgs::default();
+        change(&mut args);
+        read(&args, Timestamp::UNIX_EPOCH).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn flags_become_settings() {
+        let options = read_line(|args| {
+            args.feature_gates = vec!["PartialAdmission=false".into(), "TASBalancedPlacement=true".into(), "PriorityBoost=true".into()];
+            args.fair_sharing = Some("LessThanInitialShare".into());
+            args.admission_fair_sharing = Some("half-life=168h,sampling=90s,weight.nvidia.com/gpu=2.5".into());
+            args.now = Some("1970-01-01T00:00:01Z".into());
+            args.quota_check_strategy = QuotaCheck::IgnoreUndeclared;
+        })
+        .unwrap();
+        let Options { settings, now, priority_boost, reclaimable_pods, .. } = options;
+        assert!(priority_boost && reclaimable_pods);
+        assert!(!settings.gates.partial_admission && settings.gates.topology_balanced && settings.ignore_undeclared);
+        assert_eq!(settings.fair_sharing.unwrap().strategies, [FairStrategy::LessThanInitialShare]);
+        let afs = settings.admission_fair_sharing.unwrap();
+        assert_eq!((afs.half_life_ms, afs.sampling_ms), (604_800_000, 90_000));
+        assert_eq!(afs.resource_weights, [("nvidia.com/gpu".to_owned(), 2.5)]);
+        assert_eq!(now, 1_000);
+        let usual = read_line(|args| args.fair_sharing = Some(String::new())).unwrap();
+        assert_eq!(usual.settings.fair_sharing, Some(FairSharing::default()));
+    }
+
+    #[test]
+    fn slips_say_what_to_write() {
+        let gate = |text: &str| read_line(|args| args.feature_gates = vec![text.to_owned()]).unwrap_err();
+        assert_eq!(gate("PartialAdmision=true"), "`--feature-gates`: no decision depends on a gate `PartialAdmision`; did you mean `PartialAdmission`?");
+        assert!(gate("Nonsense=true").contains("the known ones are PrioritySortingWithinCohort, FlavorFungibility,"), "{}", gate("Nonsense=true"));
+        assert_eq!(
+            gate("PartialAdmission"),
+            "`--feature-gates`: `PartialAdmission` doesn't say on or off; write `PartialAdmission=true` or `PartialAdmission=false`"
+        );
+        assert_eq!(gate("PartialAdmission=on"), "`--feature-gates`: `on` of `PartialAdmission` is neither `true` nor `false`");
+        let fair = |text: &str| read_line(|args| args.fair_sharing = Some(text.to_owned())).unwrap_err();
+        assert_eq!(fair("LessThanInitalShare"), "`--fair-sharing`: `LessThanInitalShare` is not a rule; did you mean `LessThanInitialShare`?");
+        assert!(fair("LessThanInitialShare,LessThanInitialShare").ends_with("is there twice; remove one of them"));
+        let history = |text: &str| read_line(|args| args.admission_fair_sharing = Some(text.to_owned())).unwrap_err();
+        assert_eq!(history("sampling=5m"), "`--admission-fair-sharing`: `half-life` is missing; write `half-life=168h`");
+        assert!(history("half-life=soon").contains("`soon` of `half-life` is not a time"));
+        assert!(history("half-live=1h").ends_with("did you mean `half-life`?"));
+        assert!(history("half-life=1h,weight.cpu=much").contains("is not a weight"));
+        assert_eq!(read_line(|args| args.now = Some("noon".into())).unwrap_err(), "`--now`: `noon` is not a moment; write it as `2026-06-01T12:00:00Z`");
+    }
+}

@@ -1,0 +1,88 @@
+//! The command itself: files, flags and a scripted manager in, a plan or one clear error out.
+
+use crate::client::fake::{Answer, Fake};
+use crate::commands::tests::run;
+use serde_json::{Value, json};
+
+const QUEUE: &str = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {name: cq}\nspec: {namespaceSelector: {}, resourceGroups: \
+    [{coveredResources: [cpu], flavors: [{name: f, resources: [{name: cpu, nominalQuota: 10}]}]}]}\n";
+const NODE: &str = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n}\n";
+
+#[tokio::test]
+async fn a_plan_asks_no_manager() {
+    let fake = Fake::new([]);
+    let ran = run(&fake, &["plan", "-f", "-"], &format!("{QUEUE}{NODE}")).await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    assert!(ran.answers.starts_with("1 cycle: nothing changes any more\n0 workloads: 0 admitted\nthere is no job and no workload"), "{}", ran.answers);
+    assert_eq!(run(&fake, &["plan", "-f", "-", "-o", "text"], QUEUE).await.answers.lines().next(), ran.answers.lines().next());
+    let json = run(&fake, &["plan", "-f", "-", "-o", "json", "--heads-per-queue", "3"], QUEUE).await;
+    let report: Value = serde_json::from_str(&json.answers).unwrap();
+    assert_eq!((&report["apiVersion"], &report["kind"], &report["run"]["headsPerQueue"]), (&json!("meridian.dev/plan/v1"), &json!("Plan"), &json!(3)));
+    let yaml = run(&fake, &["plan", "-f", "-", "-o", "yaml"], QUEUE).await.answers;
+    assert!(yaml.contains("apiVersion: meridian.dev/plan/v1"), "{yaml}");
+    assert!(fake.asked().is_empty());
+}
+
+#[tokio::test]
+async fn bad_input_is_one_clear_error() {
+    let fake = Fake::new([]);
+    let broken = run(&fake, &["plan", "-f", "-"], &QUEUE.replace("nominalQuota: 10", "nominalQuota: ten")).await;
+    assert_eq!(broken.code(), 1);
+    assert!(broken.error().starts_with("<stdin>:4:") && broken.error().contains("nominalQuota: `ten` is not a quantity"), "{}", broken.error());
+    assert!(broken.error().ends_with("1 problem found; nothing was decided"), "{}", broken.error());
+    assert_eq!(run(&fake, &["plan", "-f", "-"], "---\n").await.error(), "there is no object in the given files");
+    let gate = run(&fake, &["plan", "-f", "-", "--feature-gates", "PartialAdmission=true,PartialAdmision=true"], QUEUE).await;
+    assert_eq!((gate.code(), gate.answers.as_str()), (2, ""));
+    assert!(gate.error().ends_with("did you mean `PartialAdmission`?"), "{}", gate.error());
+    let elsewhere = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {name: q, namespace: a}\nspec: {clusterQueue: cq}\n";
+    let ran = run(&fake, &["plan", "-f", "-", "-n", "b"], elsewhere).await;
+    assert!(ran.error().contains("`localqueue/a/q` is of namespace `a`, not `b`"), "{}", ran.error());
+}
+
+#[tokio::test]
+async fn what_if_asks_the_manager_for_everything_that_decisions_look_at() {
+    let empty = || Answer::Json(200, json!({"metadata": {"resourceVersion": "1"}, "items": []}));
+    let queue = json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+        {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": 10}]}]}]}});
+    let workers = json!({"metadata": {"name": "cq", "labels": {"meridian.dev/cluster": "eu"}}, "spec": {}});
+    let fake = Fake::new([
+        ("GET /api/v1/namespaces?", empty()),
+        ("GET /apis/scheduling.k8s.io/v1/priorityclasses?", empty()),
+        ("GET /apis/node.k8s.io/v1/runtimeclasses?", Answer::Json(404, json!({"reason": "NotFound", "message": "no such kind"}))),
+        ("GET /api/v1/limitranges?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/topologies?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/resourceflavors?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/multikueueclusters?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/multikueueconfigs?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/provisioningrequestconfigs?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/admissionchecks?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/cohorts?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/clusterqueues?", Answer::Json(200, json!({"metadata": {}, "items": [queue, workers]}))),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/localqueues?", empty()),
+        ("GET /apis/batch/v1/jobs?", empty()),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/workloads?", empty()),
+    ]);
+    let files = format!("{QUEUE}---\n{}", QUEUE.replace("name: cq", "name: other"));
+    let ran = run(&fake, &["plan", "--what-if", "-f", "-"], &files).await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    assert_eq!(fake.asked().len(), 16);
+    let lines: Vec<&str> = ran.answers.lines().collect();
+    assert_eq!(lines[..2], ["clusterqueue/cq is there as it is", "clusterqueue/other would be added"]);
+    assert!(lines.contains(&"no workload gains or loses by it"), "{}", ran.answers);
+    assert!(lines.contains(&"  the manager knows no runtimeclasses: none are looked at"), "{}", ran.answers);
+}
+
+#[tokio::test]
+async fn the_examples_decide_as_documented() {
+    let fake = Fake::new([]);
+    let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests/examples/plan");
+    let ran = run(&fake, &["plan", "-f", files, "--now", "2026-06-01T10:00:00Z"], "").await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    let documented = include_str!("../../../../docs/plan.md").split("```").find(|block| block.contains("--now 2026-06-01T10:00:00Z\n6 cycles")).unwrap();
+    let documented = documented.split_once("10:00:00Z\n").unwrap().1;
+    assert_eq!(ran.answers, documented);
+    let shrunk = run(&fake, &["plan", "-f", files, "-o", "json", "--feature-gates", "PartialAdmission=false"], "").await;
+    let report: Value = serde_json::from_str(&shrunk.answers).unwrap();
+    assert!(!report["admitted"].as_array().unwrap().iter().any(|h| h["workload"] == "default/sweep"), "{report}");
+}

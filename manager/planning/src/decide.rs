@@ -1,0 +1,177 @@
+//! Cycles over a brain, one after the other, until nothing changes.
+//!
+//! Between two cycles everybody who was told to stop has stopped: he gives his quota back and waits again, behind those who
+//! waited before. So the first cycle is exactly what a scheduler would do now, and the last one is where things come to rest.
+
+use meridian_queueing::Brain;
+use meridian_queueing::cycle::{Entry, Eviction, Outcome as Came, Report, Requeued};
+use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::places::Places;
+use meridian_queueing::preempt::Right;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Most cycles for every workload there is, where no number is asked for. Being admitted, displaced and admitted again takes
+/// three; more is two workloads that displace each other forever.
+pub const CYCLES_PER_WORKLOAD_MAX: u32 = 8;
+
+/// How long to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most cycles; `None` goes on until nothing changes.
+    pub cycles: Option<u32>,
+    /// How many workloads of each queue one cycle looks at.
+    pub heads_per_queue: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { cycles: None, heads_per_queue: 1 }
+    }
+}
+
+/// Why no further cycle was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    /// Another cycle would change nothing.
+    Settled,
+    /// As many were run as were asked for.
+    Asked,
+    /// [`CYCLES_PER_WORKLOAD_MAX`] is reached, and things still change.
+    Bound,
+}
+
+/// Somebody was told to stop for another's sake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preemption {
+    /// The cycle, from 1.
+    pub cycle: u32,
+    /// Who stops.
+    pub victim: WorkloadId,
+    /// For whom.
+    pub by: WorkloadId,
+    /// By which right.
+    pub right: Right,
+}
+
+/// The last look at a workload.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The cycle, from 1.
+    pub cycle: u32,
+    /// What was seen.
+    pub entry: Entry,
+    /// The look before, where this one only went on with the flavors that it had left.
+    pub before: Option<Box<Look>>,
+}
+
+/// What all cycles came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Cycles that were run.
+    pub cycles: u32,
+    /// Why there were no more.
+    pub end: End,
+    /// How many workloads of each queue a cycle looked at.
+    pub heads_per_queue: usize,
+    /// Every workload at the beginning, with its name and queue.
+    pub workloads: BTreeMap<WorkloadId, (Arc<str>, QueueId)>,
+    /// Who held quota at the beginning.
+    pub held: BTreeSet<WorkloadId>,
+    /// Who was admitted and wasn't displaced later: the cycle, and from how far away quota came.
+    pub admitted: BTreeMap<WorkloadId, (u32, u32)>,
+    /// The last look at everybody who was looked at.
+    pub looks: BTreeMap<WorkloadId, Look>,
+    /// Who was told to stop for another's sake, in order.
+    pub preempted: Vec<Preemption>,
+    /// Who was told to stop for another reason: cycle, workload, reason.
+    pub evicted: Vec<(u32, WorkloadId, Eviction)>,
+    /// Slices that were replaced: cycle, old, new.
+    pub replaced: Vec<(u32, WorkloadId, WorkloadId)>,
+}
+
+impl Outcome {
+    fn new(brain: &Brain, heads_per_queue: usize) -> Self {
+        Self {
+            cycles: 0,
+            end: End::Settled,
+            heads_per_queue,
+            workloads: brain.workloads().map(|(id, w)| (id, (w.key.clone(), w.queue))).collect(),
+            held: brain.workloads().filter(|(_, w)| w.holding.is_some()).map(|(id, _)| id).collect(),
+            admitted: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            preempted: Vec::new(),
+            evicted: Vec::new(),
+            replaced: Vec::new(),
+        }
+    }
+
+    fn record(&mut self, report: Report) {
+        let cycle = self.cycles;
+        self.preempted.extend(report.preempted.iter().map(|(victim, by, right)| Preemption { cycle, victim: *victim, by: *by, right: *right }));
+        self.evicted.extend(report.evicted.iter().map(|(workload, why)| (cycle, *workload, *why)));
+        for (old, new) in &report.replaced {
+            self.replaced.push((cycle, *old, *new));
+            self.admitted.remove(old);
+            self.looks.remove(old);
+        }
+        for entry in report.entries {
+            if entry.outcome == Came::Admitted {
+                self.admitted.insert(entry.workload, (cycle, entry.assignment.borrowing));
+            }
+            let before = self.looks.remove(&entry.workload).filter(|look| goes_on(look, cycle)).map(Box::new);
+            self.looks.insert(entry.workload, Look { cycle, entry, before });
+        }
+    }
+}
+
+/// Whether a look in this cycle begins with the flavors that the last one had left.
+fn goes_on(look: &Look, cycle: u32) -> bool {
+    look.cycle + 1 == cycle && look.entry.outcome != Came::Admitted && look.entry.assignment.scan.pending()
+}
+
+/// Decides. The brain is left as it is after the last cycle.
+pub fn decide(brain: &mut Brain, places: &mut dyn Places, limits: &Limits) -> Outcome {
+    let mut outcome = Outcome::new(brain, limits.heads_per_queue);
+    let workloads = u32::try_from(outcome.workloads.len()).unwrap_or(u32::MAX);
+    let bound = limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
+    let patience = longest_scan(brain);
+    let mut idle = 0;
+    while outcome.cycles < bound {
+        outcome.cycles += 1;
+        let report = brain.cycle_with_heads(places, limits.heads_per_queue, true);
+        let nobody = report.entries.is_empty();
+        let unfinished = report.entries.iter().any(|e| e.requeued == Some(Requeued::Awake) && e.assignment.scan.pending());
+        let changed = report.progress() || !report.replaced.is_empty() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
+        outcome.record(report);
+        idle = if changed { 0 } else { idle + 1 };
+        let stopping = brain.workloads().any(|(_, w)| w.evicted());
+        if !stopping && (nobody || (idle > 0 && !unfinished) || idle > patience) {
+            return outcome;
+        }
+        if outcome.cycles < bound && stopping {
+            let_stop(brain, &mut outcome);
+            idle = 0;
+        }
+    }
+    outcome.end = if limits.cycles.is_some() { End::Asked } else { End::Bound };
+    outcome
+}
+
+/// Cycles without a change after which there will be none: a scan of flavors may go on from cycle to cycle.
+fn longest_scan(brain: &Brain) -> usize {
+    let groups = brain.queue_list().flat_map(|(_, id)| &brain.queue(id).setup.groups);
+    groups.map(|group| group.flavors.len()).max().unwrap_or(0)
+}
+
+/// Everybody who was told to stop has stopped.
+fn let_stop(brain: &mut Brain, outcome: &mut Outcome) {
+    // Who stopped waits behind all who came before, by the least difference in time there is.
+    brain.now = brain.now.saturating_add(1);
+    let stopping: Vec<WorkloadId> = brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, _)| id).collect();
+    for id in stopping {
+        brain.requeue(id, brain.now);
+        outcome.admitted.remove(&id);
+        outcome.looks.remove(&id);
+    }
+}

@@ -1,0 +1,217 @@
+//! Who waits, in which place, and why.
+
+use super::reasons::{self, Why};
+use crate::decide::{Look, Outcome};
+use meridian_queueing::Brain;
+use meridian_queueing::cycle::{Entry, Outcome as Came};
+use meridian_queueing::model::{Inactive, Queue, QueueId, ShapeId, Workload, WorkloadId};
+use meridian_queueing::pending::Place;
+use meridian_queueing::reason::Obstacle;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A workload that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    /// Namespace and name.
+    pub workload: String,
+    /// Its cluster queue.
+    pub cluster_queue: String,
+    /// Its local queue: namespace and name.
+    pub local_queue: String,
+    /// Its priority.
+    pub priority: i64,
+    /// Its place among those who wait in its cluster queue, from 1.
+    pub position: usize,
+    /// How many wait there.
+    pub of: usize,
+    /// What stands in the way, in Kueue's word; none where nobody looked at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
+    /// Waiting doesn't help: only other declarations do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub blocked_for_good: bool,
+    /// Why it waits, as a sentence.
+    pub message: String,
+    /// Why each flavor doesn't serve, or not yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<Why>,
+    /// Who has to stop first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<String>,
+    /// The workload that was looked at in its stead: alike in everything that decisions depend on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alike: Option<String>,
+    /// The cycle of the last look, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycle: Option<u32>,
+}
+
+/// What is said about why a workload waits.
+#[derive(Default)]
+struct Words {
+    obstacle: Option<Obstacle>,
+    message: String,
+    reasons: Vec<Why>,
+    waits_for: Vec<String>,
+}
+
+/// Everybody who waits, by queue and position.
+pub(super) fn list(brain: &Brain, outcome: &Outcome) -> Vec<Waiting> {
+    brain.queue_list().flat_map(|(_, queue)| in_queue(brain, outcome, queue)).collect()
+}
+
+/// Everybody who waits in a queue, in the order in which they would be looked at.
+pub(super) fn order(brain: &Brain, queue: QueueId) -> Vec<WorkloadId> {
+    let pending = brain.pending(queue);
+    let mut places: Vec<&Place> = pending.awake().chain(pending.asleep()).collect();
+    places.sort();
+    let settings = &brain.settings;
+    if brain.queue(queue).setup.usage_based && settings.gates.admission_fair_sharing && settings.admission_fair_sharing.is_some() {
+        let used = |place: &Place| brain.workload(place.workload).map_or(0.0, |w| brain.local_usage_value(&w.local_queue));
+        places.sort_by(|a, b| used(a).total_cmp(&used(b)));
+    }
+    places.into_iter().map(|place| place.workload).collect()
+}
+
+fn in_queue(brain: &Brain, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
+    let queue = brain.queue(id);
+    let order = order(brain, id);
+    // The last look at each class tells for all who are alike.
+    let mut of_class: BTreeMap<ShapeId, (WorkloadId, &Look)> = BTreeMap::new();
+    for waits in &order {
+        if let (Some(workload), Some(look)) = (brain.workload(*waits), outcome.looks.get(waits)) {
+            of_class.entry(workload.shape).or_insert((*waits, look));
+        }
+    }
+    let first = order.first().and_then(|w| brain.workload(*w)).map(|w| w.key.to_string()).unwrap_or_default();
+    let mut all = Vec::with_capacity(order.len());
+    for (at, waits) in order.iter().enumerate() {
+        let Some(workload) = brain.workload(*waits) else { continue };
+        let own = outcome.looks.get(waits);
+        let instead = own.is_none().then(|| of_class.get(&workload.shape)).flatten();
+        let look = own.or(instead.map(|(_, look)| *look));
+        let words = match look {
+            Some(look) => of_look(brain, workload, look),
+            None => of_nobody(queue, workload, outcome, *waits, (at > 0).then_some(first.as_str())),
+        };
+        all.push(Waiting {
+            workload: workload.key.to_string(),
+            cluster_queue: queue.setup.name.to_string(),
+            local_queue: workload.local_queue.to_string(),
+            priority: brain.shape_of(workload.shape).priority,
+            position: at + 1,
+            of: order.len(),
+            obstacle: words.obstacle.map(|o| o.word().to_owned()),
+            blocked_for_good: reasons::for_good(words.obstacle),
+            message: words.message,
+            reasons: words.reasons,
+            waits_for: words.waits_for,
+            alike: instead.and_then(|(other, _)| brain.workload(*other)).map(|other| other.key.to_string()),
+            cycle: look.map(|look| look.cycle),
+        });
+    }
+    all
+}
+
+/// Why the one who was looked at waits. A look that only went on with the flavors left says nothing about those before.
+fn of_look(brain: &Brain, workload: &Workload, look: &Look) -> Words {
+    let mut words = of_entry(brain, workload, &look.entry);
+    let mut at = look;
+    while let Some(before) = &at.before {
+        let earlier = of_entry(brain, workload, &before.entry);
+        if reasons::for_good(words.obstacle) && !reasons::for_good(earlier.obstacle) {
+            (words.obstacle, words.message) = (earlier.obstacle, earlier.message);
+        }
+        let mut found = earlier.reasons;
+        if before.entry.outcome == Came::Skipped {
+            found.extend(reasons::taken(brain, &before.entry));
+        }
+        found.retain(|why| !words.reasons.contains(why));
+        words.reasons.splice(0..0, found);
+        at = before;
+    }
+    words
+}
+
+fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
+    let shape = brain.shape_of(workload.shape);
+    let names = || entry.targets.iter().filter_map(|t| brain.workload(t.workload)).map(|w| w.key.to_string()).collect();
+    let waits_for: Vec<String> = if entry.outcome == Came::Preempting { names() } else { Vec::new() };
+    let message = match entry.outcome {
+        Came::Rejected | Came::Skipped => entry.note.as_deref().unwrap_or("it can't be admitted as it is").to_owned(),
+        Came::NoFit => of_obstacle(entry.obstacle).to_owned(),
+        Came::NoCandidates => "quota is used, and nobody may be displaced for it".to_owned(),
+        Came::NoPlace => "quota is there, and no cluster has the room".to_owned(),
+        Came::Preempting => format!("it starts when {} stopped", some_of(&waits_for)),
+        Came::Deferred => "it starts when others, told to stop for another's sake, have stopped".to_owned(),
+        Came::Gated => "others would have to stop for it, and a gate of its own holds that back".to_owned(),
+        Came::Migrating => "it takes over when the variant with a worse flavor has stopped".to_owned(),
+        Came::Nominated | Came::Admitted | Came::Evicted => "it is looked at again in the next cycle".to_owned(),
+    };
+    Words { obstacle: entry.obstacle, message, reasons: reasons::of_assignment(brain, shape, &entry.assignment), waits_for }
+}
+
+/// Names for a sentence: all of a few, else the first and how many more.
+fn some_of(names: &[String]) -> String {
+    match names {
+        [] => "others have".to_owned(),
+        [one] => format!("`{one}` has"),
+        [one, other] => format!("`{one}` and `{other}` have"),
+        [one, rest @ ..] => format!("`{one}` and {} others have", rest.len()),
+    }
+}
+
+fn of_obstacle(obstacle: Option<Obstacle>) -> &'static str {
+    match obstacle {
+        Some(Obstacle::ExceedsMaxQuota) => "it asks for more than its queue could ever have",
+        Some(Obstacle::NoMatchingFlavor) => "no flavor of its queue serves it",
+        Some(Obstacle::WaitingForQuota) => "quota is used",
+        Some(Obstacle::TopologyPlacementFailed) => "its pods have no place in the topology",
+        Some(Obstacle::WaitingForPreemptedWorkloads) => "others have to stop first",
+        Some(Obstacle::Misconfigured) => "something about it or its queue is wrong",
+        Some(Obstacle::Suspended) => "its queue is stopped",
+        Some(Obstacle::AdmissionGated) => "a gate of its own holds it back",
+        Some(Obstacle::PendingEvaluation) | None => "it is looked at again when something changes",
+    }
+}
+
+/// Why one waits whom nobody looked at.
+fn of_nobody(queue: &Queue, workload: &Workload, outcome: &Outcome, id: WorkloadId, first: Option<&str>) -> Words {
+    let marks = workload.marks();
+    let name = &queue.setup.name;
+    let displaced = outcome.preempted.iter().rfind(|p| p.victim == id);
+    let (obstacle, message) = if let Some(why) = &queue.setup.inactive {
+        (Some(Obstacle::Suspended), format!("cluster queue `{name}` admits nothing: {}", inactive(why)))
+    } else if queue.node.is_none() {
+        (Some(Obstacle::Suspended), format!("cluster queue `{name}` admits nothing: {}", inactive(&Inactive::CohortCycle)))
+    } else if let Some(why) = &marks.unfit {
+        (Some(Obstacle::Misconfigured), why.to_string())
+    } else if marks.wrong_namespace {
+        (
+            Some(Obstacle::Misconfigured),
+            format!("namespace `{}` may not use cluster queue `{name}`: its `namespaceSelector` doesn't match", workload.namespace()),
+        )
+    } else if marks.checks_failed {
+        (Some(Obstacle::PendingEvaluation), "its admission checks have failed".to_owned())
+    } else if let Some(preemption) = displaced {
+        (Some(Obstacle::PendingEvaluation), format!("it was displaced in cycle {} and waits again", preemption.cycle))
+    } else if let (true, Some(first)) = (queue.setup.strict, first) {
+        (None, format!("cluster queue `{name}` is StrictFIFO, and `{first}` is before it"))
+    } else {
+        (None, "nobody looked at it in these cycles".to_owned())
+    };
+    Words { obstacle, message, ..Words::default() }
+}
+
+/// Why a queue admits nothing.
+pub(super) fn inactive(why: &Inactive) -> String {
+    match why {
+        Inactive::Stopped => "it is stopped".to_owned(),
+        Inactive::CohortCycle => "its cohort is its own ancestor".to_owned(),
+        Inactive::FlavorNotFound(name) => format!("there is no ResourceFlavor `{name}`"),
+        Inactive::AdmissionCheck(name) => format!("admission check `{name}` isn't there or isn't active"),
+        Inactive::TopologyNotFound(name) => format!("there is no Topology `{name}`"),
+    }
+}

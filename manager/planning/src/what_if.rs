@@ -1,0 +1,157 @@
+//! What a change of the objects would change: two plans by the same brain, before and after, compared.
+
+use crate::report::{API_VERSION, Holder, PodSet, Preempted, Report, State, Summary, Waiting};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The kind of a comparison.
+pub const KIND: &str = "WhatIf";
+
+/// What a change would change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIf {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// [`KIND`].
+    pub kind: String,
+    /// What the given objects are to those that are there, in their order.
+    pub changes: Vec<Change>,
+    /// How many of what before the change.
+    pub before: Summary,
+    /// How many of what after it.
+    pub after: Summary,
+    /// Who would hold quota only after the change.
+    pub admitted: Vec<Holder>,
+    /// Who would be told to stop only after the change.
+    pub preempted: Vec<Preempted>,
+    /// Who would wait only after the change, or would then wait in vain.
+    pub starved: Vec<Starved>,
+    /// Who would hold quota of another flavor, for other counts of pods, or elsewhere.
+    pub moved: Vec<Moved>,
+    /// Workloads that take part only before the change: notes say why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost: Vec<String>,
+    /// What the objects leave open, before the change or after it.
+    pub notes: Vec<String>,
+}
+
+/// What one given object is to those that are there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// `kind/name` or `kind/namespace/name`.
+    pub object: String,
+    /// What becomes of it.
+    pub change: Kind,
+}
+
+/// What becomes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    /// It is new.
+    Added,
+    /// It takes another's place.
+    Replaced,
+    /// It is there as it is.
+    Unchanged,
+}
+
+/// Somebody who would wait only after the change, or would then wait in vain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Starved {
+    /// What it would lose.
+    pub loss: Loss,
+    /// How it would wait.
+    #[serde(rename = "waits")]
+    pub waiting: Waiting,
+}
+
+/// What a change would take from a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Loss {
+    /// It would be told to stop.
+    Preempted,
+    /// It would not be admitted, and would be without the change.
+    NotAdmitted,
+    /// It would wait for what can't come, and doesn't without the change.
+    BlockedForGood,
+}
+
+/// Somebody who would hold other quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Moved {
+    /// Who.
+    pub workload: String,
+    /// Its cluster queue before.
+    pub from_cluster_queue: String,
+    /// What it holds without the change.
+    pub from: Vec<PodSet>,
+    /// Its cluster queue after.
+    pub to_cluster_queue: String,
+    /// What it would hold.
+    pub to: Vec<PodSet>,
+}
+
+impl WhatIf {
+    /// Compares the plan without the change and the plan with it.
+    pub fn new(changes: Vec<Change>, before: &Report, after: &Report) -> Self {
+        let held: BTreeMap<&str, &Holder> = holders(before).collect();
+        let holds: BTreeMap<&str, &Holder> = holders(after).collect();
+        let waited: BTreeMap<&str, &Waiting> = before.waiting.iter().map(|w| (w.workload.as_str(), w)).collect();
+        let waits: BTreeSet<&str> = after.waiting.iter().map(|w| w.workload.as_str()).collect();
+        let known: BTreeSet<(&str, &str)> = before.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
+        let stopped: BTreeSet<&str> = after.preempted.iter().map(|p| p.workload.as_str()).collect();
+        let stopping: BTreeSet<&str> = after.admitted.iter().filter(|h| h.state == State::Stopping).map(|h| h.workload.as_str()).collect();
+        let loss = |w: &Waiting| {
+            let before = waited.get(w.workload.as_str());
+            if held.contains_key(w.workload.as_str()) {
+                Some(if stopped.contains(w.workload.as_str()) { Loss::Preempted } else { Loss::NotAdmitted })
+            } else {
+                (w.blocked_for_good && before.is_none_or(|b| !b.blocked_for_good)).then_some(Loss::BlockedForGood)
+            }
+        };
+        let all_before = held.keys().chain(waited.keys());
+        let mut notes: Vec<String> = before.notes.clone();
+        notes.extend(after.notes.iter().filter(|note| !before.notes.contains(note)).cloned());
+        Self {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            changes,
+            before: before.summary.clone(),
+            after: after.summary.clone(),
+            admitted: holds.values().filter(|h| !held.contains_key(h.workload.as_str())).map(|h| (*h).clone()).collect(),
+            preempted: after.preempted.iter().filter(|p| !known.contains(&(p.workload.as_str(), p.by.as_str()))).cloned().collect(),
+            starved: after.waiting.iter().filter_map(|w| Some(Starved { loss: loss(w)?, waiting: w.clone() })).collect(),
+            moved: holds.values().filter_map(|h| moved(held.get(h.workload.as_str())?, h)).collect(),
+            lost: all_before
+                .filter(|name| !holds.contains_key(**name) && !waits.contains(**name) && !stopping.contains(**name))
+                .map(|name| (*name).to_owned())
+                .collect(),
+            notes,
+        }
+    }
+
+    /// Whether the change changes nothing for any workload.
+    pub fn is_empty(&self) -> bool {
+        self.admitted.is_empty() && self.preempted.is_empty() && self.starved.is_empty() && self.moved.is_empty() && self.lost.is_empty()
+    }
+}
+
+/// Who holds quota and wasn't told to stop.
+fn holders(report: &Report) -> impl Iterator<Item = (&str, &Holder)> {
+    report.admitted.iter().filter(|h| h.state != State::Stopping).map(|h| (h.workload.as_str(), h))
+}
+
+fn moved(before: &Holder, after: &Holder) -> Option<Moved> {
+    let stays = before.cluster_queue == after.cluster_queue && before.pod_sets == after.pod_sets;
+    (!stays).then(|| Moved {
+        workload: after.workload.clone(),
+        from_cluster_queue: before.cluster_queue.clone(),
+        from: before.pod_sets.clone(),
+        to_cluster_queue: after.cluster_queue.clone(),
+        to: after.pod_sets.clone(),
+    })
+}
