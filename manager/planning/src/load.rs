@@ -106,10 +106,10 @@ impl Loaded {
         self.brain.wait(new)
     }
 
-    /// A workload holds in a queue what its status says was given to it, whatever its conditions say. `None` where it says
-    /// nothing.
-    pub fn hold_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> Option<WorkloadId> {
-        workload.status.admission.as_ref().map(|admission| self.hold(workload, admission, queue))
+    /// A workload holds in a queue what its status says was given to it, whatever its conditions say.
+    pub fn hold_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
+        let admission = workload.status.admission.clone().unwrap_or_default();
+        self.hold(workload, &admission, queue)
     }
 
     /// Queues, cohorts, flavors and nodes are declared anew; who waits or holds quota keeps its place.
