@@ -200,3 +200,14 @@ fn requests_are_what_quota_sees() {
     assert_eq!(named, [("credits", 2)]);
     assert_eq!(shape.pod_sets[0].on_node["cpu"], 1_000, "nodes give what is really asked for");
 }
+
+#[test]
+fn what_is_declared_anew_keeps_who_waits() {
+    let mut loaded = read(vec![workload("w", "l", json!({}))]);
+    let flavorless: Vec<PlanObject> = [cluster_queue("q", json!({"stopPolicy": "Hold"}))].iter().map(|object| PlanObject::lenient(object).unwrap()).collect();
+    loaded.redeclare(&flavorless);
+    let queue = loaded.brain.queue_id("q").unwrap();
+    let flavor = loaded.brain.flavor_id("f");
+    assert_eq!((loaded.brain.queue(queue).setup.inactive.clone(), loaded.brain.flavor(flavor)), (Some(Inactive::Stopped), None));
+    assert_eq!(loaded.brain.pending(queue).len(), 1);
+}
