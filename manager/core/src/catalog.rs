@@ -6,7 +6,8 @@
 use crate::input::{Actor, Key};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
-    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy,
+    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec,
+    RuntimeClassSpec, StopPolicy,
 };
 use meridian_objects::{Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
@@ -158,6 +159,21 @@ impl Catalog {
             Spec::ClusterQueue(spec) => Some((&key.name, &**spec)),
             _ => None,
         })
+    }
+
+    /// Limit ranges of a namespace, by name.
+    pub fn limit_ranges(&self, namespace: &str) -> Vec<LimitRangeSpec> {
+        let within = |key: &&Key| key.namespace.as_deref() == Some(namespace);
+        let ranges = self.all(Kind::LimitRange).filter(|(key, _)| within(key));
+        ranges.filter_map(|(_, stored)| if let Spec::LimitRange(spec) = &stored.object.spec { Some(spec.clone()) } else { None }).collect()
+    }
+
+    /// A runtime class.
+    pub fn runtime_class(&self, name: &str) -> Option<&RuntimeClassSpec> {
+        match self.spec(Kind::RuntimeClass, None, name)?.1 {
+            Spec::RuntimeClass(spec) => Some(spec),
+            _ => None,
+        }
     }
 
     /// Whether a cohort is above itself.

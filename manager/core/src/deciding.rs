@@ -11,6 +11,7 @@ use crate::queues::ClassId;
 use crate::record::Class;
 use crate::workload::Phase;
 use meridian_objects::spec::ResourceFlavorSpec;
+use meridian_objects::without_prefixes;
 use meridian_queueing::model::{Given, PodSet, QueueId, Shape, WorkloadId};
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{Brain, NewWorkload, declare};
@@ -301,7 +302,9 @@ impl World {
         let workload = &self.state.workloads[&uid];
         let (class, priority, since) = (workload.class, workload.priority, since(workload));
         let of = self.queues.class(class).clone();
-        let brain = self.deciding.brain_mut();
+        let name = self.deciding.brain.queue(queue).setup.name.clone();
+        let excluded = self.state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
+        let brain = Arc::make_mut(&mut self.deciding.brain);
         let pod_sets = of
             .gang
             .pod_sets
@@ -309,7 +312,7 @@ impl World {
             .map(|set| PodSet {
                 name: Arc::from(set.name.as_str()),
                 count: set.count,
-                per_pod: brain.requests(&set.per_pod),
+                per_pod: brain.requests(&without_prefixes(set.per_pod.clone(), &excluded)),
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),
                 tolerations: set.tolerations.clone(),

@@ -7,8 +7,10 @@ use crate::record::{Class, Record, Submission};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{World, residency};
+use meridian_objects::requests::filled_in;
 use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting, StopPolicy};
-use meridian_objects::{Kind, Object, job_to_workload};
+use meridian_objects::{Kind, Object, PodTemplate, job_to_workload};
+use meridian_objects::{limit_range_violations, limit_violations};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::{OnLoss, Run, StopReason};
@@ -218,7 +220,14 @@ impl Turn<'_> {
                 ),
             );
         }
-        self.judge_place(catalog, &class_of(object, &job, &namespace, queue))
+        let filled = filled_template(catalog, object, &namespace);
+        let own = limit_violations(&filled);
+        let broken = if own.is_empty() { limit_range_violations(&filled, &catalog.limit_ranges(&namespace)) } else { own };
+        if !broken.is_empty() {
+            let all: Vec<String> = broken.iter().map(ToString::to_string).collect();
+            return invalid("spec.template.spec", all.join("; "));
+        }
+        self.judge_place(catalog, &class_of(catalog, object, &job, &namespace, queue))
     }
 
     /// Refuses a job that no declared cluster may ever run by policy, and what may not be stored where this manager is.
@@ -325,7 +334,7 @@ impl Turn<'_> {
         let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
         let queue = job.queue.clone();
         let (term, on_loss) = lease.unwrap_or_else(|| self.lease_of(&self.world.state.catalog, &namespace, &queue));
-        let class = class_of(object, &job, &namespace, &queue);
+        let class = class_of(&self.world.state.catalog, object, &job, &namespace, &queue);
         let priority = self.world.state.catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).unwrap_or(0);
         let body: Arc<str> = Arc::from(body_text(object, uid));
         let hash = ContentHash::of(body.as_bytes());
@@ -459,7 +468,19 @@ fn body_hash(object: &Object, uid: Uid) -> ContentHash {
     ContentHash::of(body_text(object, uid).as_bytes())
 }
 
-fn class_of(object: &Object, job: &meridian_objects::JobWorkload, namespace: &Arc<str>, queue: &str) -> Class {
+/// A job's template with what its namespace's limit ranges and its runtime class add.
+fn filled_template(catalog: &Catalog, object: &Object, namespace: &str) -> PodTemplate {
+    let template = PodTemplate::of_job(object).unwrap_or_default();
+    filled_in(&template, &catalog.limit_ranges(namespace), template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name)))
+}
+
+fn class_of(catalog: &Catalog, object: &Object, job: &meridian_objects::JobWorkload, namespace: &Arc<str>, queue: &str) -> Class {
+    let mut gang = job.gang.clone();
+    let mut per_pod = filled_template(catalog, object, namespace).requests();
+    per_pod.retain(|_, amount| *amount > 0);
+    for set in &mut gang.pod_sets {
+        set.per_pod.clone_from(&per_pod);
+    }
     let mut labels = object.labels.clone();
     for label in NAMING_LABELS {
         labels.remove(label);
@@ -470,6 +491,6 @@ fn class_of(object: &Object, job: &meridian_objects::JobWorkload, namespace: &Ar
         kind: Arc::from("Job"),
         labels,
         regions: job.regions.iter().cloned().collect(),
-        gang: Arc::new(job.gang.clone()),
+        gang: Arc::new(gang),
     }
 }

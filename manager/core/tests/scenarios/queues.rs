@@ -143,6 +143,71 @@ fn shares_decide_where_fair_sharing_is_on() {
     assert!(f.world.over_quota().is_empty());
 }
 
+/// Random numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: i64) -> i64 {
+        self.0 = meridian_shared::backoff::splitmix(self.0);
+        i64::try_from(self.0 % 1_000_000).unwrap() % sides
+    }
+}
+
+/// The quota that `why` says would let a workload start does, and one unit less doesn't.
+#[test]
+fn what_why_says_would_help_does() {
+    let mut helped = 0;
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let limits = [json!(null), json!(0), json!(2)];
+        let (own, other) = (dice.roll(5), 2 + dice.roll(4));
+        let (borrow, lend) = (limits[usize::try_from(dice.roll(3)).unwrap()].clone(), limits[usize::try_from(dice.roll(3)).unwrap()].clone());
+        let queue = |name: &str, nominal: i64, borrow: &Value, lend: &Value| {
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+                "cohortName": "all", "namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": [
+                    {"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal, "borrowingLimit": borrow, "lendingLimit": lend}]}]}]}})
+        };
+        let build = |own: i64| {
+            let mut f = Fleet::regions();
+            teams(&mut f, [1, 1], &json!({}));
+            f.apply(vec![queue("team-a", own, &borrow, &json!(null)), queue("team-b", other, &json!(null), &lend)]);
+            f
+        };
+        let (first, second, asks) = (dice.roll(4), dice.roll(4), 1 + u32::try_from(dice.roll(4)).unwrap());
+        let story = |f: &mut Fleet| {
+            for (queue, pods) in [("a", first), ("b", second)] {
+                if pods > 0 {
+                    f.submit_to(queue, &format!("there-{queue}"), u32::try_from(pods).unwrap(), None);
+                }
+            }
+            f.settle();
+            let uid = f.submit_to("a", "asks", asks, None);
+            f.settle();
+            uid
+        };
+        let mut f = build(own);
+        let uid = story(&mut f);
+        // Who is older and waits too would take what is raised.
+        let others_run = ["there-a", "there-b"].iter().all(|name| f.world.uid_of("default", name).is_none_or(|uid| f.phase(uid) == Some(Phase::Running)));
+        if f.phase(uid) == Some(Phase::Running) || !others_run {
+            continue;
+        }
+        let helps = f.why(uid)["wouldHelp"].as_str().unwrap().to_owned();
+        let to: i64 = helps
+            .split("to ")
+            .nth(1)
+            .and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
+            .unwrap_or_else(|| panic!("seed {seed}: {helps}"));
+        for (nominal, starts) in [(to - 1, false), (to, true)] {
+            f.apply(vec![queue("team-a", nominal, &borrow, &json!(null))]);
+            f.settle();
+            assert_eq!(f.phase(uid) == Some(Phase::Running), starts, "seed {seed}: {nominal} of {to}: {helps}: {}", f.why(uid)["summary"]);
+        }
+        helped += 1;
+    }
+    assert!(helped > 10, "{helped}");
+}
+
 #[test]
 fn a_drained_queue_gives_everything_back_and_goes_on_later() {
     let mut f = Fleet::regions();
@@ -192,4 +257,31 @@ fn a_restart_forgets_nothing_that_queues_depend_on() {
     f.settle();
     assert_eq!(f.phase(owner), Some(Phase::Running));
     assert!(f.world.over_quota().is_empty());
+}
+
+#[test]
+fn what_a_namespace_and_a_runtime_add_is_counted_and_what_it_forbids_is_refused() {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "most", "namespace": "default"}, "spec": {"limits": [
+            {"type": "Container", "max": {GPU: 2}, "defaultRequest": {"cpu": "500m"}, "default": {"cpu": 1}}]}}),
+        json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "boxed"}, "handler": "boxed", "overhead": {"podFixed": {"cpu": "250m"}}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
+            "namespaceSelector": {}, "excludeResourcePrefixes": ["example.com/"], "resourceGroups": [
+            {"coveredResources": [GPU, "cpu"], "flavors": [{"name": "any", "resources": [
+                {"name": GPU, "nominalQuota": 4}, {"name": "cpu", "nominalQuota": 1}]}]}]}}),
+    ]);
+    let mut boxed = job("default", "boxed", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    boxed["spec"]["template"]["spec"]["runtimeClassName"] = json!("boxed");
+    boxed["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/license"] = json!(1);
+    let Reply::Written(written) = f.apply(vec![boxed]) else { panic!("not submitted") };
+    let class = f.world.queues.class(f.world.state.workloads[&written[0].uid].class).clone();
+    assert_eq!(class.gang.pod_sets[0].per_pod, Amounts::from([("cpu".into(), 750), (GPU.into(), 1), ("example.com/license".into(), 1)]));
+    let second = f.submit("second", 1);
+    let class = f.world.queues.class(f.world.state.workloads[&second].class).clone();
+    assert_eq!(class.gang.pod_sets[0].per_pod["cpu"], 500, "cpu that it never wrote");
+    let mut greedy = job("default", "greedy", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    greedy["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 3}, "limits": {GPU: 3}});
+    let Reply::Rejected(why) = f.apply(vec![greedy]) else { panic!("taken") };
+    assert_eq!(why[0].message, "containers[0] asks for more than the limit range allows; `nvidia.com/gpu` is `3`, the most is `2`");
 }
