@@ -199,6 +199,17 @@ impl Catalog {
         }
     }
 
+    /// Cohorts above a cluster queue, the nearest first; of those that are their own ancestors each once.
+    pub fn cohorts_above(&self, cluster_queue: &str) -> Vec<&str> {
+        let mut above: Vec<&str> = Vec::new();
+        let mut at = self.cluster_queue(cluster_queue).and_then(|spec| spec.cohort.as_deref());
+        while let Some(name) = at.filter(|name| !above.contains(name)) {
+            above.push(name);
+            at = self.cohort(name).and_then(|spec| spec.parent.as_deref());
+        }
+        above
+    }
+
     /// Every local queue, with namespace and name.
     pub fn local_queues(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &LocalQueueSpec)> {
         self.all(Kind::LocalQueue).filter_map(|(key, stored)| match &stored.object.spec {
@@ -327,7 +338,7 @@ impl Catalog {
     }
 
     /// Whether an object of this kind says who may have how much, or which way leads to a queue.
-    pub(crate) fn is_declaration(kind: Kind) -> bool {
+    pub fn is_declaration(kind: Kind) -> bool {
         matches!(kind, Kind::ClusterQueue | Kind::Cohort | Kind::LocalQueue | Kind::ResourceFlavor | Kind::AdmissionCheck | Kind::Namespace)
     }
 

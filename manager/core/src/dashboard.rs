@@ -2,12 +2,12 @@
 //!
 //! Everything is derived from the [tally](crate::tally), the declarations and the brain; the words are Kueue's.
 
+use crate::World;
 use crate::catalog::NoRoute;
 use crate::explain::Why;
 use crate::queues::{ClassId, NoQuota};
 use crate::tally::Standing;
 use crate::workload::Phase;
-use crate::World;
 use meridian_queueing::tree::NodeId;
 use std::collections::BTreeMap;
 use std::sync::Arc;

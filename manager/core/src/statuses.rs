@@ -1,11 +1,11 @@
 //! Statuses of cluster queues, local queues and cohorts, as Kueue has them. What they count is kept by the [tally](crate::tally).
 
+use crate::World;
 use crate::deciding::Declared;
 use crate::input::Key;
 use crate::queues::Usage;
 use crate::tally::Standing;
 use crate::view::condition;
-use crate::World;
 use meridian_objects::quantity;
 use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare;
@@ -61,9 +61,7 @@ impl World {
         }
         match self.state.catalog.cluster_queue(&spec.cluster_queue) {
             None => Activity::not("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
-            Some(queue) if !self.cluster_queue_activity(queue).active => {
-                Activity::not("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
-            }
+            Some(queue) if !self.cluster_queue_activity(queue).active => Activity::not("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"),
             Some(_) => Activity { active: true, reason: "Ready", message: "Can submit new workloads to localQueue".to_owned() },
         }
     }

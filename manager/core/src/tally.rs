@@ -5,12 +5,12 @@
 //! charged, and everybody else where their local queue leads today; when that changes, they move. What counts nobody is
 //! forgotten, so a recount gives the same.
 
+use crate::World;
 use crate::catalog::Catalog;
 use crate::leg;
 use crate::queues::Usage;
 use crate::record::Class;
 use crate::workload::Phase;
-use crate::World;
 use meridian_shared::gang::{Amounts, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use std::collections::BTreeMap;

@@ -53,15 +53,20 @@ impl World {
                 self.render_job(uid, &self.state.workloads[&uid], bodies)
             }
             Kind::Workload => {
-                let namespace = key.namespace.as_deref()?;
-                // Its name is made from its job's, so that nothing has to be searched.
-                let job = key.name.strip_prefix("job-")?.rsplit_once('-')?.0;
-                let uid = self.uid_of(namespace, job)?;
-                let w = &self.state.workloads[&uid];
-                (workload_name(&w.name, w.submitted) == key.name).then(|| self.render_workload(uid, w))
+                let (uid, w) = self.workload_at(key)?;
+                Some(self.render_workload(uid, w))
             }
             _ => self.state.catalog.get(key).map(|stored| self.render_stored(key, stored, now)),
         }
+    }
+
+    /// The workload behind the name of Kueue's object.
+    pub fn workload_at(&self, key: &Key) -> Option<(Uid, &Workload)> {
+        // Its name is made from its job's, so that nothing has to be searched.
+        let job = key.name.strip_prefix("job-")?.rsplit_once('-')?.0;
+        let uid = self.uid_of(key.namespace.as_deref()?, job)?;
+        let workload = &self.state.workloads[&uid];
+        (workload_name(&workload.name, workload.submitted) == key.name).then_some((uid, workload))
     }
 
     fn render_stored(&self, key: &Key, stored: &Stored, now: Now) -> Value {
