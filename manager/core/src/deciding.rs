@@ -58,7 +58,8 @@ enum Wanted {
     Holding { queue: QueueId, evicted: bool },
 }
 
-struct Declared<'a>(&'a Catalog);
+/// The catalog, as declarations of queues are judged by it.
+pub(crate) struct Declared<'a>(pub(crate) &'a Catalog);
 
 impl declare::Beside for Declared<'_> {
     fn flavor(&self, name: &str) -> Option<&ResourceFlavorSpec> {

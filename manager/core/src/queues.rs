@@ -174,6 +174,11 @@ impl Queues {
         self.waiting.get(&class).into_iter().flatten()
     }
 
+    /// How many of a class wait.
+    pub fn waiting_count(&self, class: ClassId) -> usize {
+        self.waiting.get(&class).map_or(0, BTreeSet::len)
+    }
+
     /// Classes with someone waiting.
     pub fn waiting_classes(&self) -> impl Iterator<Item = ClassId> + '_ {
         self.waiting.keys().copied()

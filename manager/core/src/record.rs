@@ -118,11 +118,20 @@ pub enum Record {
         uid: Uid,
         /// Flavor per resource.
         flavors: BTreeMap<String, Arc<str>>,
+        /// When, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Wall>,
     },
     /// Quota goes back; the workload waits in the queue.
     Released {
         /// The workload.
         uid: Uid,
+        /// For whose sake, where it is displaced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preempted: Option<Preempted>,
+        /// When, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Wall>,
     },
     /// A cluster is asked.
     Offered {
@@ -221,6 +230,9 @@ pub enum Record {
         /// For whose sake, where it is displaced.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         preempted: Option<Preempted>,
+        /// When, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Wall>,
     },
     /// The attempt is over: confirmed by the ledger that had the grant.
     Ended {

@@ -117,7 +117,8 @@ impl Turn<'_> {
                 match (mode, exists) {
                     (PutMode::Create, true) => return reject(RejectionReason::AlreadyExists, None, format!("{key} already exists")),
                     (PutMode::Replace(_), false) => return reject(RejectionReason::NotFound, None, format!("{key} doesn't exist")),
-                    (PutMode::Replace(Some(version)), true) if changed != Some(*version) => {
+                    // A status that moved is no change of what people write.
+                    (PutMode::Replace(Some(version)), true) if *version > self.world.state.last || changed.is_none_or(|at| at > *version) => {
                         return reject(RejectionReason::Conflict, None, format!("{key} changed since version {version}: read it again and repeat the change"));
                     }
                     _ => {}

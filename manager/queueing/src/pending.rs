@@ -201,6 +201,15 @@ impl Pending {
         self.classes.values().filter(|c| !c.asleep).flat_map(|c| &c.awake)
     }
 
+    /// How many may be looked at, by local queue.
+    pub fn awake_counts(&self) -> BTreeMap<&Arc<str>, usize> {
+        let mut counts = BTreeMap::new();
+        for ((local_queue, _), class) in self.classes.iter().filter(|(_, class)| !class.asleep) {
+            *counts.entry(local_queue).or_default() += class.awake.len();
+        }
+        counts
+    }
+
     /// Who waits for a change.
     pub fn asleep(&self) -> impl Iterator<Item = &Place> {
         self.classes.values().flat_map(|c| c.parked.iter().chain(c.awake.iter().filter(|_| c.asleep)))
