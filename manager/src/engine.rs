@@ -20,7 +20,7 @@
 //! | `bodies` | big bodies: the journal's, behind a bounded cache |
 //! | `clock` | boot time and wall time, and the claim's one-sided rule |
 //! | `wakes` | who is parked |
-//! | `seen` | metrics and traces, from committed facts |
+//! | `seen`, `dashboards` | metrics and traces, from committed facts |
 //!
 //! Invariants: nothing that a batch says leaves this thread before its commit returned; a reader sees committed state only;
 //! after a commit failed the world in memory is thrown away and read again from what is durable; an answer to a sync leaves
@@ -29,6 +29,7 @@
 pub mod clock;
 
 mod bodies;
+mod dashboards;
 mod leading;
 mod pending;
 mod publish;

@@ -1,20 +1,21 @@
-//! Every metric of the manager, in one file: names, help and labels, and the only use of the `prometheus` crate.
+//! Every metric of the manager: names, help and labels, and the only use of the `prometheus` crate.
 //!
 //! Conventions: the prefix `meridian_`; seconds and bytes, never their parts; counters end in `_total` and nothing else
-//! does. Where a meaning is that of a Kueue metric, the rest of the name is Kueue's, so that dashboards carry over
-//! (`kueue_pending_workloads` is `meridian_pending_workloads`). Labels hold names of clusters, queues, policies and words
-//! from closed lists; never workloads, users or text from outside, so that the number of series stays bounded.
+//! does. Where a meaning is that of a Kueue metric, it is served under Kueue's own name and labels, by [`kueue`], so that
+//! dashboards keep working. Labels hold names of clusters, queues, policies and words from closed lists; never workloads,
+//! users or text from outside, so that the number of series stays bounded.
 
-use prometheus::core::Collector;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
-use std::sync::Arc;
+pub mod kueue;
+
+use kueue::Kueue;
+use prometheus::core::{Collector, Desc};
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const PREFIX: &str = "meridian_";
 /// Durations of requests and commits: 0.1 ms doubling to 13 s.
 const FINE_SECONDS: Buckets = Buckets { first: 0.000_1, factor: 2.0, count: 18 };
-/// Waits in a queue, as Kueue has them: 1 s doubling to 4.5 h.
-const WAIT_SECONDS: Buckets = Buckets { first: 1.0, factor: 2.0, count: 15 };
 /// Records in one commit: 1 to 32768.
 const BATCH: Buckets = Buckets { first: 1.0, factor: 2.0, count: 16 };
 
@@ -23,6 +24,24 @@ struct Buckets {
     first: f64,
     factor: f64,
     count: usize,
+}
+
+impl Buckets {
+    fn bounds(self) -> Vec<f64> {
+        prometheus::exponential_buckets(self.first, self.factor, self.count).expect("the bounds are sound")
+    }
+}
+
+/// Label values of every series whose labels match all of `wanted`, in the order of the labels.
+fn series_of(made: &impl Collector, wanted: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let names: Vec<String> = made.desc().into_iter().next().map(|desc: &Desc| desc.variable_labels.clone()).unwrap_or_default();
+    let families = made.collect();
+    let series = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric).filter_map(|metric| {
+        let value = |name: &str| metric.get_label().iter().find(|pair| pair.name() == name).map(|pair| pair.value().to_owned());
+        let matches = wanted.iter().all(|(name, is)| value(name).as_deref() == Some(is));
+        matches.then(|| names.iter().map(|name| value(name).unwrap_or_default()).collect())
+    });
+    series.collect()
 }
 
 /// Counters that differ in `N` labels; the labels' order is that of the field's documentation.
@@ -38,6 +57,14 @@ impl<const N: usize> Counters<N> {
     /// `by` more.
     pub fn add(&self, labels: [&str; N], by: u64) {
         self.0.with_label_values(&labels).inc_by(by);
+    }
+
+    /// Forgets the series of what is gone.
+    pub fn forget(&self, wanted: &[(&str, &str)]) {
+        for series in series_of(&self.0, wanted) {
+            // It was there a moment ago; who else forgets it is welcome to.
+            let _ = self.0.remove_label_values(&series);
+        }
     }
 }
 
@@ -55,6 +82,18 @@ impl<const N: usize> Gauges<N> {
     pub fn replace<'a>(&self, values: impl IntoIterator<Item = ([&'a str; N], i64)>) {
         self.0.reset();
         values.into_iter().for_each(|(labels, value)| self.set(labels, value));
+    }
+}
+
+/// Gauges of amounts, shares and limits, which need not be whole.
+#[derive(Clone, Debug)]
+pub struct Amounts<const N: usize>(GaugeVec);
+
+impl<const N: usize> Amounts<N> {
+    /// Forgets every series and takes these, so that what is gone is not shown for ever.
+    pub fn replace<'a>(&self, values: impl IntoIterator<Item = ([&'a str; N], f64)>) {
+        self.0.reset();
+        values.into_iter().for_each(|(labels, value)| self.0.with_label_values(&labels).set(value));
     }
 }
 
@@ -99,12 +138,21 @@ impl<const N: usize> Histograms<N> {
     pub fn took(&self, labels: [&str; N], duration: Duration) {
         self.observe(labels, duration.as_secs_f64());
     }
+
+    /// Forgets the series of what is gone.
+    pub fn forget(&self, wanted: &[(&str, &str)]) {
+        for series in series_of(&self.0, wanted) {
+            let _ = self.0.remove_label_values(&series);
+        }
+    }
 }
 
 /// Handles of all metrics. Clones share the same numbers.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Held while gauges are replaced and while all are gathered, so that nobody sees half of them.
+    together: Arc<Mutex<()>>,
     catalog: Arc<[Entry]>,
     /// Time of one journal commit, flush included.
     pub journal_commit_seconds: Histograms<0>,
@@ -154,18 +202,8 @@ pub struct Metrics {
     pub watchers: Level,
     /// Cross-references that the periodic check found broken.
     pub invariant_violations: Counters<0>,
-    /// Waiting workloads by `cluster_queue`, `status`: `active`, `inadmissible` (as in Kueue).
-    pub pending_workloads: Gauges<2>,
-    /// Quota reserved, by `cluster_queue` (as in Kueue).
-    pub quota_reserved_workloads: Counters<1>,
-    /// Admitted, by `cluster_queue` (as in Kueue).
-    pub admitted_workloads: Counters<1>,
-    /// Admitted and not finished, by `cluster_queue` (as in Kueue).
-    pub admitted_active_workloads: Gauges<1>,
-    /// Evicted, by `cluster_queue`, `reason` (as in Kueue).
-    pub evicted_workloads: Counters<2>,
-    /// From creation to admission by `cluster_queue` (as in Kueue).
-    pub admission_wait_time_seconds: Histograms<1>,
+    /// What Kueue has too.
+    pub kueue: Kueue,
 }
 
 /// One metric, as it is documented.
@@ -188,8 +226,8 @@ impl Metrics {
         let build: Gauges<1> = m.gauges("meridian_build_info", "constant 1, labelled with the version", &["version"]);
         build.set([version], 1);
         Self {
-            journal_commit_seconds: m.histograms("meridian_journal_commit_seconds", "time of one journal commit, flush included", &[], FINE_SECONDS),
-            journal_commit_records: m.histograms("meridian_journal_commit_records", "records in one journal commit", &[], BATCH),
+            journal_commit_seconds: m.histograms("meridian_journal_commit_seconds", "time of one journal commit, flush included", &[], FINE_SECONDS.bounds()),
+            journal_commit_records: m.histograms("meridian_journal_commit_records", "records in one journal commit", &[], BATCH.bounds()),
             journal_records: m.counters("meridian_journal_records_total", "records committed to the journal", &[]),
             submissions: m.counters("meridian_submissions_total", "submissions by result", &["result"]),
             workloads: m.gauges("meridian_workloads", "workloads by state", &["state"]),
@@ -200,7 +238,7 @@ impl Metrics {
             lapses: m.counters("meridian_lapses_total", "leases that provably lapsed", &[]),
             refusals: m.counters("meridian_refusals_total", "offers and grants that an agent refused", &["reason"]),
             sync_requests: m.counters("meridian_sync_requests_total", "sync requests of agents", &["cluster", "lane"]),
-            sync_seconds: m.histograms("meridian_sync_seconds", "time of one sync; a poll's is mostly waiting", &["lane"], FINE_SECONDS),
+            sync_seconds: m.histograms("meridian_sync_seconds", "time of one sync; a poll's is mostly waiting", &["lane"], FINE_SECONDS.bounds()),
             agents_connected: m.gauges("meridian_agents_connected", "1 while the agent has a live session", &["cluster", "region"]),
             agent_last_sync_age_seconds: m.gauges("meridian_agent_last_sync_age_seconds", "seconds since the agent's last sync", &["cluster"]),
             certificates_issued: m.counters("meridian_certificates_issued_total", "agents' certificates issued", &["kind"]),
@@ -209,28 +247,33 @@ impl Metrics {
             residency_denials: m.counters("meridian_residency_denials_total", "verdicts that kept a workload from a cluster", &["policy"]),
             audit_lines: m.counters("meridian_audit_lines_total", "lines written to the audit log", &[]),
             api_requests: m.counters("meridian_api_requests_total", "requests to the API", &["verb", "resource", "code"]),
-            api_request_seconds: m.histograms("meridian_api_request_seconds", "time of one request to the API, watches aside", &["verb"], FINE_SECONDS),
+            api_request_seconds: m.histograms(
+                "meridian_api_request_seconds",
+                "time of one request to the API, watches aside",
+                &["verb"],
+                FINE_SECONDS.bounds(),
+            ),
             watchers: m.level("meridian_watchers", "open watches"),
             invariant_violations: m.counters("meridian_invariant_violations_total", "broken cross-references that the periodic check found", &[]),
-            pending_workloads: m.gauges("meridian_pending_workloads", "workloads that wait for quota", &["cluster_queue", "status"]),
-            quota_reserved_workloads: m.counters("meridian_quota_reserved_workloads_total", "workloads that got quota", &["cluster_queue"]),
-            admitted_workloads: m.counters("meridian_admitted_workloads_total", "workloads admitted", &["cluster_queue"]),
-            admitted_active_workloads: m.gauges("meridian_admitted_active_workloads", "workloads admitted and not finished", &["cluster_queue"]),
-            evicted_workloads: m.counters("meridian_evicted_workloads_total", "workloads evicted", &["cluster_queue", "reason"]),
-            admission_wait_time_seconds: m.histograms(
-                "meridian_admission_wait_time_seconds",
-                "time from creation to admission",
-                &["cluster_queue"],
-                WAIT_SECONDS,
-            ),
+            kueue: Kueue::new(&mut m),
             catalog: m.catalog.into(),
             registry: m.registry,
+            together: Arc::default(),
         }
+    }
+
+    /// Until the guard is dropped nothing is rendered.
+    pub fn together(&self) -> MutexGuard<'_, ()> {
+        self.together.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The text format of Prometheus, for `/metrics`.
     pub fn render(&self) -> String {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).expect("families gathered from a registry have names and samples")
+        let gathered = {
+            let _whole = self.together();
+            self.registry.gather()
+        };
+        TextEncoder::new().encode_to_string(&gathered).expect("families gathered from a registry have names and samples")
     }
 
     /// Every metric, in the order in which it is made; for documentation and tests.
@@ -247,7 +290,7 @@ struct Maker {
 
 impl Maker {
     fn counters<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Counters<N> {
-        let made = IntCounterVec::new(Opts::new(name, help), labels).expect("the name and the labels are sound");
+        let made = IntCounterVec::new(opts(name, help), labels).expect("the name and the labels are sound");
         if N == 0 {
             made.with_label_values::<&str>(&[]); // so that it shows as 0 before the first event
         }
@@ -255,8 +298,13 @@ impl Maker {
     }
 
     fn gauges<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Gauges<N> {
-        let made = IntGaugeVec::new(Opts::new(name, help), labels).expect("the name and the labels are sound");
+        let made = IntGaugeVec::new(opts(name, help), labels).expect("the name and the labels are sound");
         Gauges(self.registered(Entry { name, help, kind: "gauge", labels }, made))
+    }
+
+    fn amounts<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Amounts<N> {
+        let made = GaugeVec::new(opts(name, help), labels).expect("the name and the labels are sound");
+        Amounts(self.registered(Entry { name, help, kind: "gauge", labels }, made))
     }
 
     fn level(&mut self, name: &'static str, help: &'static str) -> Level {
@@ -264,9 +312,9 @@ impl Maker {
         Level(self.registered(Entry { name, help, kind: "gauge", labels: &[] }, made))
     }
 
-    fn histograms<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N], buckets: Buckets) -> Histograms<N> {
-        let bounds = prometheus::exponential_buckets(buckets.first, buckets.factor, buckets.count).expect("the bounds are sound");
-        let made = HistogramVec::new(HistogramOpts::new(name, help).buckets(bounds), labels).expect("the name and the labels are sound");
+    fn histograms<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N], bounds: Vec<f64>) -> Histograms<N> {
+        let opts = HistogramOpts { common_opts: opts(name, help), buckets: bounds };
+        let made = HistogramVec::new(opts, labels).expect("the name and the labels are sound");
         if N == 0 {
             made.with_label_values::<&str>(&[]);
         }
@@ -274,11 +322,17 @@ impl Maker {
     }
 
     fn registered<C: Collector + Clone + 'static>(&mut self, entry: Entry, made: C) -> C {
-        assert!(entry.name.starts_with(PREFIX), "`{}` lacks the prefix", entry.name);
+        assert!(entry.name.starts_with(PREFIX) || entry.name.starts_with(kueue::PREFIX), "`{}` lacks the prefix", entry.name);
         self.registry.register(Box::new(made.clone())).expect("no two metrics have one name");
         self.catalog.push(entry);
         made
     }
+}
+
+/// Every metric of Kueue's says which replica speaks. Only a manager that leads counts.
+fn opts(name: &str, help: &str) -> Opts {
+    let opts = Opts::new(name, help);
+    if name.starts_with(kueue::PREFIX) { opts.const_label("replica_role", "leader") } else { opts }
 }
 
 #[cfg(test)]
@@ -294,7 +348,7 @@ mod tests {
         let metrics = Metrics::new("1");
         for entry in metrics.catalog() {
             let Entry { name, help, kind, labels } = *entry;
-            assert!(name.starts_with(PREFIX) && is_snake(name), "{name}");
+            assert!((name.starts_with(PREFIX) || name.starts_with(kueue::PREFIX)) && is_snake(name), "{name}");
             assert!(help.len() > 10 && !help.ends_with('.') && help.starts_with(|c: char| c.is_lowercase() || c.is_ascii_digit()), "{name}: {help}");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
             for other in ["_milliseconds", "_ms", "_minutes", "_kib", "_mb", "_count", "_sum", "_bucket"] {
@@ -310,8 +364,8 @@ mod tests {
         metrics.submissions.inc(["accepted"]);
         metrics.api_requests.add(["create", "jobs", "201"], 2);
         metrics.journal_commit_seconds.took([], Duration::from_millis(3));
-        metrics.pending_workloads.replace([(["team-a", "active"], 4)]);
-        metrics.pending_workloads.replace([(["team-b", "active"], 5)]);
+        metrics.kueue.pending_workloads.replace([(["team-a", "active"], 4)]);
+        metrics.kueue.pending_workloads.replace([(["team-b", "active"], 5)]);
         let watching = metrics.clone().watchers.enter();
         let text = metrics.render();
         for line in [
@@ -319,7 +373,7 @@ mod tests {
             r#"meridian_submissions_total{result="accepted"} 1"#,
             r#"meridian_api_requests_total{code="201",resource="jobs",verb="create"} 2"#,
             "meridian_journal_commit_seconds_count 1",
-            r#"meridian_pending_workloads{cluster_queue="team-b",status="active"} 5"#,
+            r#"kueue_pending_workloads{cluster_queue="team-b",replica_role="leader",status="active"} 5"#,
             "meridian_grants_total 0",
             "meridian_watchers 1",
             "# TYPE meridian_grants_total counter",

@@ -5,19 +5,41 @@
 
 use crate::audit::Head;
 use crate::catalog::Catalog;
+use crate::input::Key;
 use crate::leg::State as LegState;
-use crate::queues::Place;
+use crate::queues::{ClassId, Place};
 use crate::record::{Record, Submission};
+use crate::tally::One;
 use crate::workload::{Happening, Phase, next};
-use crate::{Config, Finish, Leg, Live, Member, Orphan, State, Stay, Token, Workload, World};
+use crate::{Config, Evicted, Finish, Leg, Live, Member, Orphan, State, Stay, Token, Workload, World};
+use meridian_objects::Kind;
 use meridian_shared::ids::{ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::planted::Bug;
+use meridian_shared::protocol::{EndResult, StopReason};
 use meridian_shared::time::Wall;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How a stay ended whose cluster was not heard.
 pub(crate) const LAPSED: &str = "the lease lapsed";
+
+/// Kueue's word for losing what a check had given: there, the check of a worker cluster takes part in every admission.
+const ADMISSION_CHECK: &str = "AdmissionCheck";
+const PREEMPTED: (&str, &str) = ("Preempted", "");
+const CLUSTER_LOST: (&str, &str) = (ADMISSION_CHECK, "ClusterLost");
+
+/// Which eviction an ordered stop is: Kueue's word, and our own where that says less.
+const fn eviction_of(reason: StopReason) -> Option<(&'static str, &'static str)> {
+    match reason {
+        // It was deleted.
+        StopReason::Cancelled => None,
+        StopReason::Evicted => Some(PREEMPTED),
+        StopReason::StartTimeout => Some(("PodsReadyTimeout", "WaitForStart")),
+        StopReason::Residency => Some((ADMISSION_CHECK, "Residency")),
+        StopReason::Drained => Some((ADMISSION_CHECK, "Drained")),
+        StopReason::Superseded => Some((ADMISSION_CHECK, "Superseded")),
+    }
+}
 
 impl World {
     /// The world of an empty journal.
@@ -49,6 +71,7 @@ impl World {
             queues: crate::queues::Queues::default(),
             names: BTreeMap::new(),
             loads: BTreeMap::new(),
+            tally: crate::tally::Tally::default(),
             deciding: crate::deciding::Deciding::default(),
         }
     }
@@ -79,6 +102,7 @@ impl World {
                     self.deciding.declare_again();
                 }
                 self.state.catalog.put(key.clone(), (**object).clone(), *uid, *at, number, by.clone());
+                self.lead_local_queue(key);
             }
             Record::Removed { key, .. } => {
                 if Catalog::is_rule(key.kind) {
@@ -88,6 +112,7 @@ impl World {
                     self.deciding.declare_again();
                 }
                 self.state.catalog.remove(key);
+                self.lead_local_queue(key);
             }
             Record::TokenMinted { hash, cluster, region, jurisdiction, expires, replace, .. } => {
                 let token =
@@ -148,6 +173,7 @@ impl World {
             | Record::Adopted { .. }
             | Record::EndLearned { .. }
             | Record::DeletionAsked { .. }
+            | Record::Reprioritized { .. }
             | Record::Finished { .. } => self.absorb_workload(number, record),
         }
         orphaned
@@ -188,11 +214,16 @@ impl World {
         self.names.insert((submission.namespace.clone(), submission.name.clone()), submission.uid);
         self.queues.wait(class, Place::new(workload.priority, workload.submitted, submission.uid));
         self.state.workloads.insert(submission.uid, workload);
+        self.tally_workload(submission.uid, true);
+        self.touch_queues(class, None);
         self.deciding.touch(submission.uid);
     }
 
     fn absorb_forgotten(&mut self, uid: Uid) -> Option<ContentHash> {
         self.settle(uid, |_, _| {});
+        let class = self.state.workloads.get(&uid)?.class;
+        self.touch_queues(class, self.queues.charged_to(uid).cloned());
+        self.tally_workload(uid, false);
         let workload = self.state.workloads.remove(&uid)?;
         self.deciding.touch(uid);
         self.queues.leave(workload.class, Place::new(workload.priority, workload.submitted, uid));
@@ -220,11 +251,18 @@ impl World {
 
     fn absorb_workload(&mut self, number: RecordNumber, record: &Record) {
         match record {
-            Record::Reserved { uid, flavors } => self.settle(*uid, |w, _| {
+            Record::Reserved { uid, flavors, at } => self.settle(*uid, |w, _| {
                 w.flavors = flavors.clone();
+                w.reserved = *at;
                 w.happen(Happening::Reserve, number);
             }),
-            Record::Released { uid } => self.settle(*uid, |w, _| w.happen(Happening::Release, number)),
+            Record::Released { uid, preempted, at } => self.settle(*uid, |w, _| {
+                if preempted.is_some() {
+                    w.preempted.clone_from(preempted);
+                    w.evict(PREEMPTED, *at);
+                }
+                w.happen(Happening::Release, number);
+            }),
             Record::Offered { uid, offer, cluster, ledger, choice } => {
                 self.state.offers = self.state.offers.max(offer.counter);
                 self.settle(*uid, |w, _| {
@@ -272,8 +310,11 @@ impl World {
                     w.since = *at;
                 }
             }),
-            Record::StopOrdered { uid, reason, preempted, .. } => self.settle(*uid, |w, _| {
+            Record::StopOrdered { uid, reason, preempted, at, .. } => self.settle(*uid, |w, _| {
                 w.stopping = Some(*reason);
+                if let Some(why) = eviction_of(*reason) {
+                    w.evict(why, *at);
+                }
                 if preempted.is_some() {
                     w.preempted.clone_from(preempted);
                 }
@@ -281,7 +322,13 @@ impl World {
             }),
             Record::Ended { uid, fence, result, pod_failures, ran, at } => {
                 let words = crate::explain::end_in_words(result);
-                self.free(number, *uid, *fence, *at, &words);
+                let why = match result {
+                    EndResult::NodeLost { .. } => Some(("NodeFailures", "")),
+                    EndResult::LeaseLapsed => Some(CLUSTER_LOST),
+                    EndResult::Stopped => Some((ADMISSION_CHECK, "Stopped")),
+                    EndResult::Succeeded | EndResult::Failed { .. } => None,
+                };
+                self.free(number, *uid, *fence, *at, &words, why);
                 if let Some(w) = self.state.workloads.get_mut(uid) {
                     w.pod_failures = w.pod_failures.max(*pod_failures);
                     w.ran = w.ran + *ran;
@@ -289,9 +336,9 @@ impl World {
             }
             Record::GrantRefused { uid, fence, why } => {
                 let at = self.state.workloads.get(uid).map_or(Wall(0), |w| w.since);
-                self.free(number, *uid, *fence, at, &format!("the cluster refused the grant: {why}"));
+                self.free(number, *uid, *fence, at, &format!("the cluster refused the grant: {why}"), Some((ADMISSION_CHECK, "GrantRefused")));
             }
-            Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, LAPSED),
+            Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, LAPSED, Some(CLUSTER_LOST)),
             Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
             Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w, _| {
                 let end = Some(crate::explain::end_in_words(result));
@@ -309,6 +356,17 @@ impl World {
                 w.deletion = Some(*at);
                 w.changed = number;
             }),
+            Record::Reprioritized { uid, priority } => {
+                let Some(w) = self.state.workloads.get_mut(uid) else { return };
+                let (class, old, waits) = (w.class, Place::new(w.priority, w.submitted, *uid), w.phase == Phase::Pending);
+                (w.priority, w.changed) = (*priority, number);
+                let new = Place::new(w.priority, w.submitted, *uid);
+                if waits {
+                    self.queues.leave(class, old);
+                    self.queues.wait(class, new);
+                }
+                self.deciding.touch(*uid);
+            }
             Record::Finished { uid, succeeded, reason, message, at } => {
                 self.settle(*uid, |w, _| {
                     w.happen(Happening::Finish, number);
@@ -342,7 +400,7 @@ impl World {
             w.happen(Happening::Grant, number);
             w.fence = Some(w.fence.map_or(fence, |f| f.max(fence)));
             w.attempts += 1;
-            w.preempted = None;
+            (w.preempted, w.evicted) = (None, None);
             w.since = at;
             w.refusals.clear();
             if let Some(leg) = w.legs.get_mut(&offer) {
@@ -372,6 +430,8 @@ impl World {
             if w.flavors.is_empty() {
                 w.flavors = flavors.clone();
             }
+            w.reserved.get_or_insert(at);
+            w.evicted = None;
             let state = LegState::Granted;
             w.legs.insert(run.offer, Leg { fence: Some(run.fence), accepted: true, ..Leg::new(cluster.clone(), ledger, state) });
             w.history.push(Stay { cluster: cluster.clone(), fence: run.fence, granted: at, over: None, end: None });
@@ -379,9 +439,13 @@ impl World {
     }
 
     /// The right to run under this fence is over.
-    fn free(&mut self, number: RecordNumber, uid: Uid, fence: Fence, at: Wall, how: &str) {
+    fn free(&mut self, number: RecordNumber, uid: Uid, fence: Fence, at: Wall, how: &str, evicted: Option<(&str, &str)>) {
         self.settle(uid, |w, _| {
             let Some(offer) = w.legs.iter().find(|(_, l)| l.fence == Some(fence)).map(|(o, _)| *o) else { return };
+            // An ordered stop said why already.
+            if let (Some(why), true) = (evicted, w.phase != Phase::Stopping) {
+                w.evict(why, Some(at));
+            }
             w.legs.remove(&offer);
             w.stopping = None;
             w.happen(Happening::Free, number);
@@ -400,20 +464,30 @@ impl World {
         let shape = self.queues.class(class).clone();
         let total = shape.gang.total();
         let place = Place::new(workload.priority, workload.submitted, uid);
-        let was = workload.phase;
-        let clusters_before: Vec<_> = workload.legs.values().map(|l| l.cluster.clone()).collect();
+        let (was, flavors_before) = (workload.phase, workload.flavors.clone());
+        let charged_before = self.queues.charged_to(uid).cloned();
+        let legs_before: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
         change(workload, &total);
         let is = workload.phase;
         self.deciding.touch(uid);
         let flavors = workload.flavors.clone();
-        let clusters_after: Vec<_> = workload.legs.values().map(|l| l.cluster.clone()).collect();
+        let legs_after: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
         if was.charged() && !is.charged() {
             workload.flavors.clear();
+            workload.reserved = None;
             self.queues.refund(uid, &flavors, &total);
         }
         if !was.charged() && is.charged() && !self.config.planted.has(Bug::QuotaNotCharged) {
             let queue = self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
             self.queues.charge(uid, queue, &flavors, &total);
+        }
+        if was != is || flavors_before != flavors {
+            let charged_after = self.queues.charged_to(uid).cloned();
+            let before = One { phase: was, flavors: &flavors_before, total: &total, charged_to: charged_before.as_ref() };
+            self.tally.count(&self.state.catalog, &shape, &before, false);
+            let after = One { phase: is, flavors: &flavors, total: &total, charged_to: charged_after.as_ref() };
+            self.tally.count(&self.state.catalog, &shape, &after, true);
+            self.touch_queues(class, charged_before.or(charged_after));
         }
         if was == Phase::Pending && is != Phase::Pending {
             self.queues.leave(class, place);
@@ -421,13 +495,35 @@ impl World {
         if was != Phase::Pending && is == Phase::Pending {
             self.queues.wait(class, place);
         }
-        for cluster in clusters_before {
+        for (cluster, state) in legs_before {
             if let Some(load) = self.loads.get_mut(&cluster) {
                 load.remove(&uid);
             }
+            self.tally.leg(cluster, state, false);
         }
-        for cluster in clusters_after {
-            self.loads.entry(cluster).or_default().insert(uid, class);
+        for (cluster, state) in legs_after {
+            self.loads.entry(cluster.clone()).or_default().insert(uid, class);
+            self.tally.leg(cluster, state, true);
+        }
+    }
+
+    /// A local queue may lead elsewhere now, or nowhere.
+    fn lead_local_queue(&mut self, key: &Key) {
+        let (Kind::LocalQueue, None, Some(namespace)) = (key.kind, &key.scope, &key.namespace) else { return };
+        let leads_to = self.state.catalog.local_queue(namespace, &key.name).map(|queue| queue.cluster_queue.clone());
+        let before = self.tally.lead(namespace, &key.name, leads_to.as_deref());
+        for queue in before.iter().map(|queue| &**queue).chain(leads_to.as_deref()) {
+            self.state.catalog.touch_cluster_queue(queue, self.state.last);
+        }
+    }
+
+    /// What the statuses of these queues say has changed with the newest record.
+    fn touch_queues(&mut self, class: ClassId, charged: Option<Arc<str>>) {
+        let number = self.state.last;
+        let class = self.queues.class(class);
+        let leads_to = self.state.catalog.touch_local_queue(&class.namespace, &class.queue, number);
+        for queue in leads_to.iter().chain(charged.as_ref().filter(|queue| leads_to.as_ref() != Some(queue))) {
+            self.state.catalog.touch_cluster_queue(queue, number);
         }
     }
 
@@ -457,6 +553,7 @@ impl World {
                 self.live.finished.insert((finish.at, uid));
             }
         }
+        self.tally = self.tally_anew();
     }
 }
 
@@ -467,6 +564,11 @@ impl Workload {
             self.phase = to;
         }
         self.changed = number;
+    }
+
+    fn evict(&mut self, (reason, cause): (&str, &str), at: Option<Wall>) {
+        let evicted = Evicted { reason: reason.to_owned(), cause: cause.to_owned(), at: at.unwrap_or(self.since), was: self.phase };
+        self.evicted = Some(Box::new(evicted));
     }
 
     fn leg_of_mut(&mut self, fence: Fence) -> Option<&mut Leg> {

@@ -6,8 +6,8 @@
 use crate::input::{Actor, Key};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
-    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy,
-    TopologySpec,
+    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec,
+    RuntimeClassSpec, StopPolicy, TopologySpec,
 };
 use meridian_objects::{Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
@@ -15,6 +15,9 @@ use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Cohorts above a queue whose statuses follow at once; also what ends the walk where they are their own ancestors.
+const COHORTS_DEEP_MAX: usize = 32;
 
 /// One stored object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,6 +30,9 @@ pub struct Stored {
     pub created: Wall,
     /// Its newest record: the resourceVersion.
     pub changed: RecordNumber,
+    /// The newest record that changed what its status counts.
+    #[serde(default)]
+    pub touched: RecordNumber,
     /// Grows with every change.
     pub generation: u64,
     /// Who changed it last.
@@ -95,8 +101,33 @@ impl Catalog {
     }
 
     pub(crate) fn put(&mut self, key: Key, object: Object, uid: Uid, at: Wall, number: RecordNumber, by: Actor) {
-        let (uid, created, generation) = self.objects.get(&key).map_or((uid, at, 1), |s| (s.uid, s.created, s.generation + 1));
-        self.objects.insert(key, Stored { object: Arc::new(object), uid, created, changed: number, generation, by });
+        let (uid, created, generation, touched) = self.objects.get(&key).map_or((uid, at, 1, number), |s| (s.uid, s.created, s.generation + 1, s.touched));
+        self.objects.insert(key, Stored { object: Arc::new(object), uid, created, changed: number, touched, generation, by });
+    }
+
+    fn touch(&mut self, kind: Kind, namespace: Option<&Arc<str>>, name: &str, number: RecordNumber) -> Option<&Spec> {
+        let stored = self.objects.get_mut(&Key { scope: None, kind, namespace: namespace.cloned(), name: Arc::from(name) })?;
+        stored.touched = number;
+        Some(&stored.object.spec)
+    }
+
+    /// What a local queue counts has changed; returns where it leads.
+    pub(crate) fn touch_local_queue(&mut self, namespace: &Arc<str>, name: &str, number: RecordNumber) -> Option<Arc<str>> {
+        match self.touch(Kind::LocalQueue, Some(namespace), name, number)? {
+            Spec::LocalQueue(spec) => Some(Arc::from(spec.cluster_queue.as_str())),
+            _ => None,
+        }
+    }
+
+    /// What a cluster queue counts has changed, and with it the share of every cohort above.
+    pub(crate) fn touch_cluster_queue(&mut self, name: &str, number: RecordNumber) {
+        let Some(Spec::ClusterQueue(spec)) = self.touch(Kind::ClusterQueue, None, name, number) else { return };
+        let mut above = spec.cohort.clone();
+        for _ in 0..COHORTS_DEEP_MAX {
+            let Some(name) = above else { return };
+            let Some(Spec::Cohort(spec)) = self.touch(Kind::Cohort, None, &name, number) else { return };
+            above = spec.parent.clone();
+        }
     }
 
     pub(crate) fn remove(&mut self, key: &Key) {
@@ -157,6 +188,54 @@ impl Catalog {
     pub fn cluster_queues(&self) -> impl Iterator<Item = (&Arc<str>, &ClusterQueueSpec)> {
         self.all(Kind::ClusterQueue).filter_map(|(key, stored)| match &stored.object.spec {
             Spec::ClusterQueue(spec) => Some((&key.name, &**spec)),
+            _ => None,
+        })
+    }
+
+    /// Limit ranges of a namespace, by name.
+    pub fn limit_ranges(&self, namespace: &str) -> Vec<LimitRangeSpec> {
+        let within = |key: &&Key| key.namespace.as_deref() == Some(namespace);
+        let ranges = self.all(Kind::LimitRange).filter(|(key, _)| within(key));
+        ranges.filter_map(|(_, stored)| if let Spec::LimitRange(spec) = &stored.object.spec { Some(spec.clone()) } else { None }).collect()
+    }
+
+    /// A runtime class.
+    pub fn runtime_class(&self, name: &str) -> Option<&RuntimeClassSpec> {
+        match self.spec(Kind::RuntimeClass, None, name)?.1 {
+            Spec::RuntimeClass(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// A cohort that is declared.
+    pub fn cohort(&self, name: &str) -> Option<&CohortSpec> {
+        match self.spec(Kind::Cohort, None, name)?.1 {
+            Spec::Cohort(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// Whether a cohort is above itself.
+    pub fn cohort_is_its_ancestor(&self, name: &str) -> bool {
+        let parents = self.cohorts().map(|(name, spec)| (name.clone(), spec.parent.as_deref().map(Arc::from))).collect();
+        meridian_queueing::tree::cyclic(&parents).contains(name)
+    }
+
+    /// Cohorts above a cluster queue, the nearest first; of those that are their own ancestors each once.
+    pub fn cohorts_above(&self, cluster_queue: &str) -> Vec<&str> {
+        let mut above: Vec<&str> = Vec::new();
+        let mut at = self.cluster_queue(cluster_queue).and_then(|spec| spec.cohort.as_deref());
+        while let Some(name) = at.filter(|name| !above.contains(name)) {
+            above.push(name);
+            at = self.cohort(name).and_then(|spec| spec.parent.as_deref());
+        }
+        above
+    }
+
+    /// Every local queue, with namespace and name.
+    pub fn local_queues(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>, &LocalQueueSpec)> {
+        self.all(Kind::LocalQueue).filter_map(|(key, stored)| match &stored.object.spec {
+            Spec::LocalQueue(spec) => Some((key.namespace.as_ref()?, &key.name, spec)),
             _ => None,
         })
     }
@@ -289,7 +368,7 @@ impl Catalog {
     }
 
     /// Whether an object of this kind says who may have how much, or which way leads to a queue.
-    pub(crate) fn is_declaration(kind: Kind) -> bool {
+    pub fn is_declaration(kind: Kind) -> bool {
         matches!(kind, Kind::ClusterQueue | Kind::Cohort | Kind::LocalQueue | Kind::ResourceFlavor | Kind::AdmissionCheck | Kind::Namespace)
     }
 

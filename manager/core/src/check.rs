@@ -35,6 +35,7 @@ impl World {
                 return Err(format!("the load of `{cluster}` is miscounted"));
             }
         }
+        self.check_tally()?;
         self.check_quota(&recount)?;
         for (fence, lease) in &self.live.leases {
             let held = self.state.workloads.get(&lease.uid).and_then(|w| w.leg_of(*fence)).is_some();
@@ -69,6 +70,11 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn check_tally(&self) -> Result<(), String> {
+        let real = self.tally_anew();
+        if real == self.tally { Ok(()) } else { Err(format!("who stands where is counted as {:?} and is {real:?}", self.tally)) }
     }
 
     fn check_quota(&self, recount: &Queues) -> Result<(), String> {

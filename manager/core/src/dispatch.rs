@@ -81,6 +81,8 @@ impl Turn<'_> {
                 true
             });
             self.world.deciding.put(brain);
+            self.world.live.counts.attempts_fruitful += seen.fruitful;
+            self.world.live.counts.attempts_fruitless += seen.fruitless;
             self.act_on(seen);
             self.world.align(self.now.mono);
         }
@@ -150,7 +152,7 @@ impl Turn<'_> {
                     detail: Some(format!("for {}", preempted.by)),
                 };
                 self.audit(Actor::system(), entry);
-                self.withdraw_open(victim);
+                self.withdraw_open_for(victim, Some(preempted));
             }
         }
     }
@@ -175,7 +177,7 @@ impl Turn<'_> {
             let first = chosen[0].cluster.clone();
             self.note(class, &passed.cluster, Why::NotChosen { chosen: first });
         }
-        self.record(Record::Reserved { uid, flavors });
+        self.record(Record::Reserved { uid, flavors, at: Some(self.now.wall) });
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let choice = Choice { able: count(able), asked: count(chosen.len()) };
         for score in chosen {
@@ -408,18 +410,26 @@ impl Turn<'_> {
 
     /// Takes every open question of a workload back, and its quota with them.
     pub(crate) fn withdraw_open(&mut self, uid: Uid) {
+        self.withdraw_open_for(uid, None);
+    }
+
+    fn withdraw_open_for(&mut self, uid: Uid, preempted: Option<Preempted>) {
         let open: Vec<OfferId> = self.workload(uid).map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect()).unwrap_or_default();
         for offer in open {
             self.withdraw(uid, offer);
         }
-        self.after_leg(uid);
+        self.after_leg_for(uid, preempted);
     }
 
     /// Quota returns when no leg is left that could hold.
     pub(crate) fn after_leg(&mut self, uid: Uid) {
+        self.after_leg_for(uid, None);
+    }
+
+    fn after_leg_for(&mut self, uid: Uid, preempted: Option<Preempted>) {
         let idle = self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Dispatching | Phase::Reserved) && !w.legs.values().any(|l| l.state.open()));
         if idle {
-            self.record(Record::Released { uid });
+            self.record(Record::Released { uid, preempted, at: Some(self.now.wall) });
             self.stir();
         }
     }
@@ -437,7 +447,7 @@ impl Turn<'_> {
                 Some(Preempted { by, right }) => format!("{reason:?}: {right}, for {by}"),
                 None => format!("{reason:?}"),
             };
-            self.record(Record::StopOrdered { uid, fence, reason, by: by.clone(), preempted });
+            self.record(Record::StopOrdered { uid, fence, reason, by: by.clone(), preempted, at: Some(self.now.wall) });
             let entry =
                 Entry { action: "stop".into(), subject: uid.to_string(), cluster: Some(cluster.to_string()), verdict: None, rule: None, detail: Some(detail) };
             self.audit(by.clone(), entry);
@@ -550,6 +560,10 @@ fn cap_of(spec: &ClusterQueueSpec, resource: &str) -> Option<i64> {
 /// What cycles came to, kept until their brain is back in the world.
 #[derive(Default)]
 struct Seen {
+    /// Cycles in which somebody was admitted.
+    fruitful: u64,
+    /// Cycles in which somebody was looked at in vain.
+    fruitless: u64,
     waits: Vec<(WorkloadId, Option<Why>)>,
     victims: Vec<(WorkloadId, WorkloadId, Right)>,
     strict_and_blocked: BTreeSet<QueueId>,
@@ -557,6 +571,9 @@ struct Seen {
 
 impl Seen {
     fn note(&mut self, brain: &Brain, report: &Report) {
+        let admitted = report.entries.iter().any(|entry| entry.outcome == Outcome::Admitted);
+        self.fruitful += u64::from(admitted);
+        self.fruitless += u64::from(!admitted && !report.entries.is_empty());
         self.victims.extend(&report.preempted);
         for entry in &report.entries {
             let waits = !matches!(entry.outcome, Outcome::Admitted | Outcome::NoPlace);
@@ -586,6 +603,11 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
         let asks = entry.assignment.pod_sets.iter().flat_map(|set| &set.requests).filter(|(r, _)| *r == resource).map(|(_, a)| *a).sum::<i64>();
         let nominal = setup.quota((flavor, resource)).nominal.0;
         let used = brain.used(entry.queue, (flavor, resource));
+        let also = reasons().filter_map(|reason| match reason {
+            Reason::Short { resource: other, .. } | Reason::ExceedsMax { resource: other, .. } if *other != resource => Some(resource_name(*other)),
+            _ => None,
+        });
+        let also: BTreeSet<String> = also.collect();
         return Why::Quota(NoQuota::Used {
             flavor: brain.flavor_name(flavor).to_string(),
             resource: resource_name(resource),
@@ -594,13 +616,19 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
             nominal,
             own: nominal.saturating_sub(used).max(0),
             cohort: setup.cohort.as_ref().map(ToString::to_string),
-            no_victims: entry.outcome == Outcome::NoCandidates,
+            no_victims: !matches!(entry.outcome, Outcome::Preempting),
+            raise_to: brain.nominal_for(entry.queue, (flavor, resource), asks),
+            also: also.into_iter().collect(),
         });
     }
     let exceeds = reasons().find_map(|reason| match reason {
-        Reason::ExceedsMax { flavor, resource, asks, most, .. } => {
-            Some(NoQuota::ExceedsQuota { flavor: brain.flavor_name(*flavor).to_string(), resource: resource_name(*resource), asks: *asks, nominal: most.0 })
-        }
+        Reason::ExceedsMax { flavor, resource, asks, most, .. } => Some(NoQuota::ExceedsQuota {
+            flavor: brain.flavor_name(*flavor).to_string(),
+            resource: resource_name(*resource),
+            asks: *asks,
+            nominal: most.0,
+            raise_to: brain.nominal_for(entry.queue, (*flavor, *resource), *asks),
+        }),
         _ => None,
     });
     let uncovered = reasons().find_map(|reason| match reason {

@@ -25,7 +25,7 @@ impl World {
     /// Feeds the essence of this world at `now` to `into`. Only the order of a cluster's transmissions matters, so `number`
     /// may tell their numbers from others.
     pub fn hash_essence(&self, now: Mono, number: &dyn Fn(&ClusterName, u64) -> u64, into: &mut impl Hasher) {
-        let Self { state, live, config: _, queues: _, names: _, loads: _, deciding } = self;
+        let Self { state, live, config: _, queues: _, names: _, loads: _, tally: _, deciding } = self;
         hash_state(state, into);
         hash_live(live, now, self.longest_memory(), number, into);
         deciding.hash_essence(into);
@@ -88,6 +88,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         since: _,
         changed: _,
         flavors: _,
+        reserved: _,
         legs,
         fence,
         attempts,
@@ -96,6 +97,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         started: _,
         stopping,
         preempted: _,
+        evicted: _,
         deletion,
         learned,
         finished,

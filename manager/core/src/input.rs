@@ -1,5 +1,6 @@
 //! What goes into the core and what comes out. Closed enums: a new kind of input is a new line here.
 
+use crate::milestone::Milestone;
 use crate::record::Record;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid};
@@ -312,6 +313,8 @@ pub struct Outcome {
     pub changed: BTreeSet<Key>,
     /// Ends and deletions: may use the journal's reserved space.
     pub urgent: bool,
+    /// What happened to workloads that dashboards count, in order.
+    pub milestones: Vec<Milestone>,
 }
 
 impl Default for Outcome {
@@ -324,6 +327,7 @@ impl Default for Outcome {
             wake: BTreeSet::new(),
             changed: BTreeSet::new(),
             urgent: false,
+            milestones: Vec::new(),
         }
     }
 }

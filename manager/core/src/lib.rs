@@ -12,12 +12,15 @@
 //! | [`catalog`] | objects as people wrote them, and the questions asked of them |
 //! | `writes` | people's changes: all or nothing |
 //! | [`queues`] | classes, who waits in them, what is charged |
+//! | [`tally`] | how many stand where, per queue |
+//! | [`milestone`], [`dashboard`] | what happened to workloads, and what a scrape shows |
 //! | `deciding` | the brain beside the world: quota, order, preemption and shares, by the crate `meridian-queueing` |
 //! | [`residency`] | where a workload may be known at all |
 //! | `dispatch` | one scheduling pass: who gets quota, which clusters are asked, who is granted |
 //! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
 //! | [`explain`], [`view`] | the reasons in words, and objects as readers see them |
+//! | `statuses`, `admission` | statuses of queues and cohorts, and Kueue's view of a job |
 //! | [`audit`] | the hash chain |
 //! | `essence` | what later behaviour depends on, for a model checker |
 //! | `check` | recounts and cross-references, after every step of a simulation |
@@ -25,9 +28,11 @@
 #![warn(missing_docs)]
 
 mod absorb;
+mod admission;
 pub mod audit;
 pub mod catalog;
 mod check;
+pub mod dashboard;
 mod deciding;
 mod dispatch;
 mod essence;
@@ -35,6 +40,7 @@ pub mod explain;
 pub mod input;
 mod inventory;
 pub mod leg;
+pub mod milestone;
 mod operator;
 pub mod outbox;
 pub mod queues;
@@ -42,7 +48,9 @@ pub mod record;
 mod recovery;
 pub mod residency;
 mod rooms;
+mod statuses;
 mod sync;
+pub mod tally;
 mod timers;
 mod turn;
 pub mod view;
@@ -251,6 +259,9 @@ pub struct Workload {
     pub changed: RecordNumber,
     /// Flavor per resource, while quota is charged.
     pub flavors: BTreeMap<String, Arc<str>>,
+    /// When quota was charged, while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Wall>,
     /// Legs that are not over.
     pub legs: BTreeMap<OfferId, Leg>,
     /// Its largest fence.
@@ -268,6 +279,9 @@ pub struct Workload {
     /// For whose sake it was last displaced, until it is granted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempted: Option<record::Preempted>,
+    /// Why it last lost its right to run or its quota, until it is granted again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<Box<Evicted>>,
     /// Deletion was asked for.
     pub deletion: Option<Wall>,
     /// How the job ended by its own doing in an attempt that had no leg here; it finishes so once nothing of an older attempt
@@ -280,6 +294,19 @@ pub struct Workload {
     pub refusals: BTreeMap<ClusterName, (RefuseReason, String)>,
     /// Where it ran or runs, newest last.
     pub history: Vec<Stay>,
+}
+
+/// Why a workload lost its right to run or its quota without having ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Evicted {
+    /// Kueue's word.
+    pub reason: String,
+    /// Ours, where Kueue's says less.
+    pub cause: String,
+    /// When.
+    pub at: Wall,
+    /// How far it had come.
+    pub was: workload::Phase,
 }
 
 /// How a workload ended.
@@ -397,6 +424,10 @@ pub struct Counts {
     pub denials: u64,
     /// Messages that no honest agent sends.
     pub illegal: u64,
+    /// Rounds of decisions in which a workload was admitted.
+    pub attempts_fruitful: u64,
+    /// Rounds in which none was.
+    pub attempts_fruitless: u64,
 }
 
 /// One lease at the manager.
@@ -467,6 +498,8 @@ pub struct World {
     pub(crate) names: BTreeMap<(Arc<str>, Arc<str>), Uid>,
     /// Amounts that open and granted legs may use, per cluster.
     pub(crate) loads: BTreeMap<ClusterName, BTreeMap<Uid, ClassId>>,
+    /// Who stands where, per queue.
+    pub tally: tally::Tally,
     /// The brain: who waits and who holds quota, as decisions see them.
     pub(crate) deciding: deciding::Deciding,
 }
@@ -592,6 +625,7 @@ impl Workload {
             since: s.at,
             changed: number,
             flavors: BTreeMap::new(),
+            reserved: None,
             legs: BTreeMap::new(),
             fence: None,
             attempts: 0,
@@ -600,6 +634,7 @@ impl Workload {
             started: None,
             stopping: None,
             preempted: None,
+            evicted: None,
             deletion: None,
             learned: None,
             finished: None,

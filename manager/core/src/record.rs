@@ -118,11 +118,20 @@ pub enum Record {
         uid: Uid,
         /// Flavor per resource.
         flavors: BTreeMap<String, Arc<str>>,
+        /// When, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Wall>,
     },
     /// Quota goes back; the workload waits in the queue.
     Released {
         /// The workload.
         uid: Uid,
+        /// For whose sake, where it is displaced.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preempted: Option<Preempted>,
+        /// When, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Wall>,
     },
     /// A cluster is asked.
     Offered {
@@ -221,6 +230,9 @@ pub enum Record {
         /// For whose sake, where it is displaced.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         preempted: Option<Preempted>,
+        /// When, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<Wall>,
     },
     /// The attempt is over: confirmed by the ledger that had the grant.
     Ended {
@@ -321,6 +333,13 @@ pub enum Record {
         /// Who.
         by: Actor,
     },
+    /// Its priority class has another value.
+    Reprioritized {
+        /// The workload.
+        uid: Uid,
+        /// Higher goes first.
+        priority: i64,
+    },
     /// The workload ended for good.
     Finished {
         /// The workload.
@@ -414,7 +433,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 35] = [
+    const NAMES: [&str; 36] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -447,6 +466,7 @@ mod tests {
         "OrphanSeen",
         "OrphanGone",
         "DeletionAsked",
+        "Reprioritized",
         "Finished",
         "Forgotten",
         "Audited",
@@ -486,6 +506,7 @@ mod tests {
             Record::OrphanSeen { .. } => "OrphanSeen",
             Record::OrphanGone { .. } => "OrphanGone",
             Record::DeletionAsked { .. } => "DeletionAsked",
+            Record::Reprioritized { .. } => "Reprioritized",
             Record::Finished { .. } => "Finished",
             Record::Forgotten { .. } => "Forgotten",
             Record::Audited(_) => "Audited",

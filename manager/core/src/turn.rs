@@ -47,12 +47,16 @@ impl<'a> Turn<'a> {
         let number = self.world.state.last.next();
         let (uid, urgent) = subject(&record);
         let before = uid.and_then(|u| self.world.state.workloads.get(&u)).map(|w| self.keys(w));
+        let stood = uid.and_then(|u| self.world.before(u, &record));
         self.out.dropped_bodies.extend(self.world.absorb(number, &record));
         if let Record::Applied { key, .. } | Record::Removed { key, .. } = &record {
             self.out.changed.insert(key.clone());
         }
         let after = uid.and_then(|u| self.world.state.workloads.get(&u)).map(|w| self.keys(w));
         self.out.changed.extend(before.into_iter().chain(after).flatten());
+        if let Some(stood) = stood {
+            self.out.milestones.extend(self.world.milestones(stood, &record, self.now));
+        }
         self.out.urgent |= urgent;
         self.out.records.push((number, record));
     }
@@ -131,7 +135,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::Granted { uid, .. }
         | Record::Accepted { uid, .. }
         | Record::Running { uid, .. } => (Some(*uid), false),
-        Record::Released { uid }
+        Record::Released { uid, .. }
         | Record::Refused { uid, .. }
         | Record::Expired { uid, .. }
         | Record::Withdrawn { uid, .. }
@@ -141,6 +145,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::EndLearned { uid, .. }
         | Record::Lapsed { uid, .. }
         | Record::DeletionAsked { uid, .. }
+        | Record::Reprioritized { uid, .. }
         | Record::Finished { uid, .. }
         | Record::Forgotten { uid } => (Some(*uid), true),
         Record::Adopted { run, .. } => (Some(run.uid), false),

@@ -2,7 +2,6 @@
 
 use crate::catalog::Stored;
 use crate::input::{Bodies, Key};
-use crate::queues::Place;
 use crate::workload::Phase;
 use crate::{Workload, World};
 use meridian_objects::{Kind, Spec};
@@ -54,30 +53,38 @@ impl World {
                 self.render_job(uid, &self.state.workloads[&uid], bodies)
             }
             Kind::Workload => {
-                let namespace = key.namespace.as_deref()?;
-                // Its name is made from its job's, so that nothing has to be searched.
-                let job = key.name.strip_prefix("job-")?.rsplit_once('-')?.0;
-                let uid = self.uid_of(namespace, job)?;
-                let w = &self.state.workloads[&uid];
-                (workload_name(&w.name, w.submitted) == key.name).then(|| self.render_workload(uid, w))
+                let (uid, w) = self.workload_at(key)?;
+                Some(self.render_workload(uid, w))
             }
             _ => self.state.catalog.get(key).map(|stored| self.render_stored(key, stored, now)),
         }
+    }
+
+    /// The workload behind the name of Kueue's object.
+    pub fn workload_at(&self, key: &Key) -> Option<(Uid, &Workload)> {
+        // Its name is made from its job's, so that nothing has to be searched.
+        let job = key.name.strip_prefix("job-")?.rsplit_once('-')?.0;
+        let uid = self.uid_of(key.namespace.as_deref()?, job)?;
+        let workload = &self.state.workloads[&uid];
+        (workload_name(&workload.name, workload.submitted) == key.name).then_some((uid, workload))
     }
 
     fn render_stored(&self, key: &Key, stored: &Stored, now: Now) -> Value {
         let mut value = stored.object.stored.clone();
         let metadata = metadata(&mut value);
         metadata.insert("uid".into(), json!(stored.uid.to_string()));
-        metadata.insert("resourceVersion".into(), json!(stored.changed.to_string()));
+        let counts = matches!(key.kind, Kind::ClusterQueue | Kind::LocalQueue | Kind::Cohort) && key.scope.is_none();
+        let version = self.status_version(key).filter(|_| counts).unwrap_or(stored.changed);
+        metadata.insert("resourceVersion".into(), json!(version.to_string()));
         metadata.insert("generation".into(), json!(stored.generation));
         metadata.insert("creationTimestamp".into(), json!(timestamp(stored.created)));
         if let Some(scope) = &key.scope {
             metadata.entry("labels").or_insert_with(|| json!({}))["meridian.dev/cluster"] = json!(scope.as_str());
         }
         let status = match &stored.object.spec {
-            Spec::ClusterQueue(_) if key.scope.is_none() => Some(self.queue_status(&key.name, stored.created)),
-            Spec::LocalQueue(_) => Some(self.local_queue_status(key, stored.created)),
+            Spec::ClusterQueue(spec) if key.scope.is_none() => Some(self.cluster_queue_status(&key.name, spec, stored.created)),
+            Spec::LocalQueue(spec) => Some(self.local_queue_status(key, spec, stored.created)),
+            Spec::Cohort(_) => self.cohort_status(&key.name),
             Spec::Cluster(_) => Some(self.cluster_status(&ClusterName::new(&key.name), now)),
             Spec::MultiKueueCluster(_) => {
                 let live = self.live.clusters.contains_key(&ClusterName::new(&key.name));
@@ -96,39 +103,6 @@ impl World {
             value["status"] = status;
         }
         value
-    }
-
-    fn queue_status(&self, name: &str, created: Wall) -> Value {
-        let of_queue = |w: &&Workload| {
-            let class = self.queues.class(w.class);
-            self.state.catalog.local_queue(&class.namespace, &class.queue).is_some_and(|l| l.cluster_queue == name)
-        };
-        let count = |wanted: fn(Phase) -> bool| self.state.workloads.values().filter(|w| wanted(w.phase)).filter(of_queue).count();
-        let mut flavors: std::collections::BTreeMap<&str, Vec<Value>> = std::collections::BTreeMap::new();
-        for ((flavor, resource), used) in self.queues.usage(name).into_iter().flatten() {
-            flavors.entry(flavor).or_default().push(json!({"name": resource, "total": used.to_string(), "borrowed": "0"}));
-        }
-        let usage: Vec<Value> = flavors.into_iter().map(|(name, resources)| json!({"name": name, "resources": resources})).collect();
-        let mut status = condition("Active", true, "Ready", "Can admit new workloads", created);
-        status["pendingWorkloads"] = json!(count(|p| p == Phase::Pending));
-        status["reservingWorkloads"] = json!(count(Phase::charged));
-        status["admittedWorkloads"] = json!(count(Phase::granted));
-        status["flavorsReservation"] = json!(usage.clone());
-        status["flavorsUsage"] = json!(usage);
-        status
-    }
-
-    fn local_queue_status(&self, key: &Key, created: Wall) -> Value {
-        let of_queue = |w: &&Workload| {
-            let class = self.queues.class(w.class);
-            key.namespace.as_deref() == Some(&*class.namespace) && class.queue == key.name
-        };
-        let count = |wanted: fn(Phase) -> bool| self.state.workloads.values().filter(|w| wanted(w.phase)).filter(of_queue).count();
-        let mut status = condition("Active", true, "Ready", "Can submit new workloads to the cluster queue", created);
-        status["pendingWorkloads"] = json!(count(|p| p == Phase::Pending));
-        status["reservingWorkloads"] = json!(count(Phase::charged));
-        status["admittedWorkloads"] = json!(count(Phase::granted));
-        status
     }
 
     fn cluster_status(&self, name: &ClusterName, now: Now) -> Value {
@@ -209,51 +183,6 @@ impl World {
         value["status"] = status;
         Some(value)
     }
-
-    fn render_workload(&self, uid: Uid, w: &Workload) -> Value {
-        let class = self.queues.class(w.class);
-        let at = World::right(w).map(|(_, l)| l.cluster.clone());
-        let pod_sets: Vec<Value> = class.gang.pod_sets.iter().map(|s| json!({"name": s.name, "count": s.count})).collect();
-        let cluster_queue = self.queues.charged_to(uid).cloned();
-        let mut conditions = Vec::new();
-        let mut add = |kind: &str, is: bool, reason: &str, message: String| {
-            conditions.push(json!({"type": kind, "status": if is { "True" } else { "False" }, "reason": reason, "message": message, "lastTransitionTime": timestamp(w.since)}));
-        };
-        let (blocked, _) = self.reasons(w);
-        let waits = blocked.map_or_else(|| "no cluster can start it now".to_owned(), |why| why.words());
-        add(
-            "QuotaReserved",
-            w.phase.charged(),
-            if w.phase.charged() { "QuotaReserved" } else { "Pending" },
-            if w.phase.charged() { "quota reserved".into() } else { waits },
-        );
-        if let Some(cluster) = &at {
-            add("Admitted", true, "Admitted", format!("The workload was admitted on \"{cluster}\""));
-        }
-        if let Some(finish) = &w.finished {
-            add("Finished", true, if finish.succeeded { "Succeeded" } else { "Failed" }, finish.message.clone());
-        }
-        let place = self.queues.waiting(w.class).take(1_000).position(|p| *p == Place::new(w.priority, w.submitted, uid));
-        json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "Workload",
-            "metadata": {
-                "name": &*workload_name(&w.name, w.submitted), "namespace": &*w.namespace, "uid": format!("{}", Uid(uid.0 ^ 1)),
-                "resourceVersion": w.changed.to_string(), "creationTimestamp": timestamp(w.created),
-                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": &*w.name, "uid": uid.to_string(), "controller": true}],
-            },
-            "spec": {"queueName": &*class.queue, "priority": w.priority, "active": true, "podSets": pod_sets},
-            "status": {
-                "conditions": conditions,
-                "clusterName": at.as_ref().map(ClusterName::as_str),
-                "admission": cluster_queue.map(|q| json!({"clusterQueue": &*q, "podSetAssignments": [{"name": class.gang.pod_sets.first().map(|s| s.name.clone()), "flavors": w.flavors}]})),
-                "meridian": {
-                    "state": format!("{:?}", w.phase), "placeInClass": place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
-                    "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": timestamp(s.granted), "over": s.over.map(timestamp), "end": s.end})).collect::<Vec<_>>(),
-                },
-            },
-        })
-    }
 }
 
 fn metadata(value: &mut Value) -> &mut Map<String, Value> {
@@ -263,7 +192,7 @@ fn metadata(value: &mut Value) -> &mut Map<String, Value> {
     value["metadata"].as_object_mut().expect("made an object above")
 }
 
-fn condition(kind: &str, is: bool, reason: &str, message: &str, at: Wall) -> Value {
+pub(crate) fn condition(kind: &str, is: bool, reason: &str, message: &str, at: Wall) -> Value {
     json!({"conditions": [{"type": kind, "status": if is { "True" } else { "False" }, "reason": reason, "message": message, "lastTransitionTime": timestamp(at)}]})
 }
 

@@ -4,13 +4,18 @@
 
 #[path = "scenarios/copies.rs"]
 mod copies;
+#[path = "scenarios/counts.rs"]
+mod counts;
 #[path = "scenarios/nearness.rs"]
 mod nearness;
+#[path = "scenarios/queues.rs"]
+mod queues;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;
 use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
 use meridian_manager_core::input::{Actor, Bodies, Change, Input, Key, Operator, PutMode, Reply, Write};
+use meridian_manager_core::milestone::Milestone;
 use meridian_manager_core::record::RecoveryStart;
 use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Config, Start, World};
@@ -48,6 +53,8 @@ struct Fleet {
     next_uid: u128,
     /// Pods are ordered and don't start yet.
     hold_starts: bool,
+    /// What was told so far.
+    milestones: Vec<Milestone>,
 }
 
 fn object(value: Value) -> Box<Object> {
@@ -90,7 +97,17 @@ impl Fleet {
         let bodies = Store::default();
         world.lead(start(1, 1_000, None, true), &bodies);
         world.committed(Mono(1_000));
-        let mut fleet = Self { world, bodies, agents: BTreeMap::new(), cut: Vec::new(), running: Vec::new(), now: 1_000, next_uid: 100, hold_starts: false };
+        let mut fleet = Self {
+            world,
+            bodies,
+            agents: BTreeMap::new(),
+            cut: Vec::new(),
+            running: Vec::new(),
+            now: 1_000,
+            next_uid: 100,
+            hold_starts: false,
+            milestones: Vec::new(),
+        };
         let mut objects = vec![
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
@@ -119,6 +136,7 @@ impl Fleet {
     fn input(&mut self, input: Input) -> Reply {
         let out = self.world.apply(now(self.now), input, &self.bodies);
         self.bodies.0.extend(out.bodies);
+        self.milestones.extend(out.milestones);
         self.world.check().unwrap();
         out.reply
     }

@@ -207,7 +207,8 @@ impl Cycle<'_> {
         let workload = entry.workload;
         let of = &self.brain.workloads[&workload];
         let generation = self.brain.queue(entry.queue).generation;
-        let outdated = of.scan.as_ref().is_some_and(|scan| scan.outdated(generation, self.brain.queue(entry.queue).cycles, of.shape, &self.brain.settings.gates));
+        let outdated =
+            of.scan.as_ref().is_some_and(|scan| scan.outdated(generation, self.brain.queue(entry.queue).cycles, of.shape, &self.brain.settings.gates));
         if outdated && let Some(of) = self.brain.workloads.get_mut(workload) {
             of.scan = None;
         }

@@ -118,7 +118,7 @@ fn preemption(spec: &ClusterQueueSpec) -> Preemption {
 }
 
 /// Why a queue admits nothing, by itself; a cycle of cohorts shows in the forest.
-fn inactive(spec: &ClusterQueueSpec, elsewhere: bool, beside: &dyn Beside, topology: bool) -> Option<Inactive> {
+pub fn inactive(spec: &ClusterQueueSpec, elsewhere: bool, beside: &dyn Beside, topology: bool) -> Option<Inactive> {
     if spec.stop_policy != StopPolicy::None {
         return Some(Inactive::Stopped);
     }

@@ -3,6 +3,7 @@
 use super::Unavailable;
 use crate::journal::{Batch, Journal};
 use meridian_manager_core::input::{Key, Outcome, Reply};
+use meridian_manager_core::milestone::Milestone;
 use meridian_manager_core::record::Record;
 use meridian_shared::ids::{ClusterName, ContentHash, Leadership, RecordNumber};
 use std::collections::{BTreeSet, HashMap};
@@ -24,12 +25,13 @@ pub(super) struct Pending {
     pub(super) wake: BTreeSet<ClusterName>,
     pub(super) changed: BTreeSet<Key>,
     pub(super) replies: Vec<(Caller, Reply)>,
+    pub(super) milestones: Vec<Milestone>,
 }
 
 impl Pending {
     /// Takes what one input came to; returns its reply.
     pub(super) fn take(&mut self, outcome: Outcome) -> Reply {
-        let Outcome { records, bodies, dropped_bodies, reply, wake, changed, urgent } = outcome;
+        let Outcome { records, bodies, dropped_bodies, reply, wake, changed, urgent, milestones } = outcome;
         for (number, record) in records {
             let bytes = serde_json::to_vec(&record).expect("our own types serialise");
             self.bytes += bytes.len();
@@ -50,6 +52,7 @@ impl Pending {
         self.wake.extend(wake);
         self.changed.extend(changed);
         self.urgent |= urgent;
+        self.milestones.extend(milestones);
         reply
     }
 

@@ -70,8 +70,8 @@ pub(super) struct Entry {
 pub(super) enum Form {
     /// As it is.
     Whole(Arc<Value>),
-    /// As JSON.
-    Text(Arc<str>),
+    /// JSON laid over what all of a class have in common: a workload over its pod sets.
+    Joined { shared: Arc<str>, text: Arc<str> },
     /// JSON to be laid over a body: a job.
     Over { body: ContentHash, text: Arc<str> },
     /// The same of a job that is gone: its body as it was, if it could still be read.
@@ -82,7 +82,7 @@ impl Form {
     fn bytes(&self) -> usize {
         match self {
             Self::Whole(_) => VALUE_BYTES,
-            Self::Text(text) | Self::Over { text, .. } => text.len(),
+            Self::Joined { text, .. } | Self::Over { text, .. } => text.len(),
             Self::Last { body, text } => text.len() + body.as_ref().map_or(0, |b| b.len()),
         }
     }
@@ -246,7 +246,7 @@ impl Inner {
         let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
         let value = match &entry.form {
             Form::Whole(value) => Arc::clone(value),
-            Form::Text(text) => Arc::new(parsed(text)?),
+            Form::Joined { shared, text } => Arc::new(laid_over(parsed(shared)?, parsed(text)?)),
             Form::Over { body, text } => Arc::new(laid_over(parsed(&self.bodies.get(*body)?)?, parsed(text)?)),
             Form::Last { body: None, text } => Arc::new(parsed(text)?),
             Form::Last { body: Some(body), text } => Arc::new(laid_over(parsed(body)?, parsed(text)?)),

@@ -1,13 +1,15 @@
 //! What is seen from outside: metrics and spans, from facts that are committed.
 
+use super::dashboards::Dashboards;
 use crate::metrics::Metrics;
 use meridian_manager_core::input::{Reply, WriteResult};
+use meridian_manager_core::milestone::Milestone;
 use meridian_manager_core::record::Record;
 use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Workload, World};
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
-use meridian_shared::protocol::{EndResult, StopReason};
+use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Mono, Now, Wall};
 use meridian_telemetry::trace::{self, Interval, Leg, Outcome};
 use std::collections::BTreeMap;
@@ -21,7 +23,10 @@ pub(super) struct Seen {
     metrics: Metrics,
     /// Granted legs by fence, kept only where spans are exported.
     legs: Option<BTreeMap<Fence, OpenLeg>>,
+    dashboards: Dashboards,
     renewals: u64,
+    /// Rounds of decisions told so far: those in which somebody was admitted, and the others.
+    attempts: (u64, u64),
 }
 
 #[derive(Debug)]
@@ -34,12 +39,14 @@ struct OpenLeg {
 
 impl Seen {
     pub(super) fn new(metrics: Metrics, traces: bool) -> Self {
-        Self { metrics, legs: traces.then(BTreeMap::new), renewals: 0 }
+        let dashboards = Dashboards::new(metrics.kueue.clone());
+        Self { metrics, legs: traces.then(BTreeMap::new), dashboards, renewals: 0, attempts: (0, 0) }
     }
 
     /// After the world was read anew.
     pub(super) fn reset(&mut self, world: &World) {
-        self.renewals = world.live.counts.renewals;
+        let counts = &world.live.counts;
+        (self.renewals, self.attempts) = (counts.renewals, (counts.attempts_fruitful, counts.attempts_fruitless));
         let Some(legs) = &mut self.legs else { return };
         legs.clear();
         for (uid, workload) in &world.state.workloads {
@@ -86,7 +93,8 @@ impl Seen {
                     m.residency_denials.inc([policy]);
                 }
             }
-            Record::Reserved { uid, .. } => m.quota_reserved_workloads.inc([&queue_of(world, *uid)]),
+            Record::Removed { key, .. } => self.dashboards.removed(key),
+            Record::Offered { uid, cluster, .. } => self.dashboards.dispatched(&queue_of(world, *uid), cluster.as_str()),
             Record::Refused { reason, .. } => m.refusals.inc([&format!("{reason:?}")]),
             Record::GrantRefused { fence, .. } => {
                 m.refusals.inc(["Grant"]);
@@ -96,9 +104,6 @@ impl Seen {
             Record::Lapsed { fence, at, .. } => {
                 m.lapses.inc([]);
                 self.leg_over(*fence, Some(*at), Outcome::Bad("lapsed"));
-            }
-            Record::StopOrdered { uid, reason, .. } if *reason != StopReason::Cancelled => {
-                m.evicted_workloads.inc([&queue_of(world, *uid), &format!("{reason:?}")]);
             }
             Record::Ended { fence, result, at, .. } => {
                 let outcome = match result {
@@ -120,15 +125,17 @@ impl Seen {
         }
     }
 
+    /// Takes one milestone of what was committed.
+    pub(super) fn reached(&mut self, world: &World, milestone: &Milestone) {
+        self.dashboards.reached(world, milestone);
+    }
+
     fn granted(&mut self, world: &World, uid: Uid, offer: OfferId, fence: Fence, at: Wall) {
         self.metrics.grants.inc([]);
         let Some(workload) = world.state.workloads.get(&uid) else { return };
         let Some(stay) = workload.history.iter().rev().find(|s| s.fence == fence) else { return };
         let queue = queue_of(world, uid);
         self.metrics.workloads_dispatched.inc([&queue, stay.cluster.as_str()]);
-        self.metrics.admitted_workloads.inc([&queue]);
-        let waited = std::time::Duration::from_millis(at.since(workload.created).0);
-        self.metrics.admission_wait_time_seconds.took([&queue], waited);
         if let Some(legs) = &mut self.legs {
             legs.insert(fence, OpenLeg { uid, offer, cluster: stay.cluster.clone(), granted: at });
             if legs.len() > LEGS_MAX {
@@ -143,36 +150,22 @@ impl Seen {
         trace::record_leg(&Leg { uid: leg.uid, offer: leg.offer, cluster: &leg.cluster, fence: Some(fence) }, interval, outcome);
     }
 
-    /// Gauges, and counters that the core keeps: one pass over all workloads.
+    /// Gauges, and counters that the core keeps.
     pub(super) fn gauge(&mut self, world: &World, now: Now) {
         let m = &self.metrics;
-        let renewals = world.live.counts.renewals;
-        m.lease_renewals.add([], renewals.saturating_sub(self.renewals));
-        self.renewals = renewals;
+        let _whole = m.together();
+        let counts = &world.live.counts;
+        m.lease_renewals.add([], counts.renewals.saturating_sub(self.renewals));
+        let (fruitful, fruitless) = self.attempts;
+        self.dashboards.attempted(counts.attempts_fruitful.saturating_sub(fruitful), counts.attempts_fruitless.saturating_sub(fruitless));
+        (self.renewals, self.attempts) = (counts.renewals, (counts.attempts_fruitful, counts.attempts_fruitless));
         m.orphans.set(i64::try_from(world.state.orphans.len()).unwrap_or(i64::MAX));
-        let mut phases: BTreeMap<Phase, i64> = Phase::ALL.iter().map(|p| (*p, 0)).collect();
-        let mut pending: BTreeMap<&str, i64> = BTreeMap::new();
-        let mut active: BTreeMap<&str, i64> = BTreeMap::new();
-        let mut legs: BTreeMap<(String, &str), i64> = BTreeMap::new();
-        for workload in world.state.workloads.values() {
-            *phases.entry(workload.phase).or_default() += 1;
-            let class = world.queues.class(workload.class);
-            let queue = world.state.catalog.local_queue(&class.namespace, &class.queue).map_or("", |q| q.cluster_queue.as_str());
-            if workload.phase == Phase::Pending {
-                *pending.entry(queue).or_default() += 1;
-            }
-            if workload.phase.granted() {
-                *active.entry(queue).or_default() += 1;
-            }
-            for leg in workload.legs.values() {
-                *legs.entry((format!("{:?}", leg.state), leg.cluster.as_str())).or_default() += 1;
-            }
-        }
-        let names: Vec<(String, i64)> = phases.into_iter().map(|(phase, n)| (format!("{phase:?}"), n)).collect();
-        m.workloads.replace(names.iter().map(|(phase, n)| ([phase.as_str()], *n)));
-        m.pending_workloads.replace(pending.into_iter().map(|(queue, n)| ([queue, "active"], n)));
-        m.admitted_active_workloads.replace(active.into_iter().map(|(queue, n)| ([queue], n)));
-        m.legs.replace(legs.iter().map(|((state, cluster), n)| ([state.as_str(), *cluster], *n)));
+        let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let phases = Phase::ALL.map(|phase| (format!("{phase:?}"), world.tally.phase(phase)));
+        m.workloads.replace(phases.iter().map(|(phase, n)| ([phase.as_str()], whole(*n))));
+        let legs: Vec<_> = world.tally.legs().map(|(cluster, state, n)| (format!("{state:?}"), cluster, n)).collect();
+        m.legs.replace(legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], whole(*n))));
+        self.dashboards.show(world);
         self.gauge_agents(world, now);
     }
 

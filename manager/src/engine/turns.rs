@@ -371,12 +371,15 @@ impl Engine {
 
     /// What follows a commit: readers, callers, parked polls.
     pub(super) fn settle(&mut self, pending: Pending, dropped: &HashMap<ContentHash, Arc<str>>) {
-        let Pending { records, bodies, changed, replies, wake, .. } = pending;
+        let Pending { records, bodies, changed, replies, wake, milestones, .. } = pending;
         for (hash, body) in bodies {
             self.shared.bodies.keep(hash, body);
         }
         for (_, record) in &records {
             self.seen.note(&self.world, record);
+        }
+        for milestone in &milestones {
+            self.seen.reached(&self.world, milestone);
         }
         let now = self.look();
         if !records.is_empty() || !changed.is_empty() {

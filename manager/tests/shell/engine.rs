@@ -33,8 +33,26 @@ async fn a_gang_goes_through_to_its_end() {
     // Statuses that count follow soon after.
     let queue = Key::namespaced(Kind::LocalQueue, "default", "lq");
     until("the queue's status", async || rig.handle.reads().get(&queue).unwrap().value["status"]["admittedWorkloads"] == 0).await;
+    // Gauges follow as soon.
+    let finished = r#"kueue_finished_workloads{cluster_queue="cq",replica_role="leader"} 1"#;
+    until("the gauges", async || rig.handle.metrics().render().contains(finished)).await;
     let text = rig.handle.metrics().render();
     for line in [
+        finished,
+        r#"kueue_pending_workloads{cluster_queue="cq",replica_role="leader",status="active"} 0"#,
+        r#"kueue_local_queue_admitted_active_workloads{name="lq",namespace="default",replica_role="leader"} 0"#,
+        r#"kueue_quota_reserved_workloads_total{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
+        r#"kueue_local_queue_admitted_workloads_total{name="lq",namespace="default",priority_class="",replica_role="leader"} 1"#,
+        r#"kueue_admission_wait_time_seconds_count{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
+        r#"kueue_execution_time_seconds_count{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
+        r#"kueue_finished_workloads_total{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
+        r#"kueue_multikueue_workloads_dispatched_total{cluster="eu",cluster_queue="cq",replica_role="leader"} 1"#,
+        r#"kueue_multikueue_workloads_admitted_total{cluster="eu",cluster_queue="cq",replica_role="leader"} 1"#,
+        r#"kueue_cluster_queue_status{cluster_queue="cq",replica_role="leader",status="active"} 1"#,
+        r#"kueue_cluster_queue_nominal_quota{cluster_queue="cq",cohort="",flavor="any",replica_role="leader",resource="nvidia.com/gpu"} 1000"#,
+        r#"kueue_cluster_queue_borrowing_limit{cluster_queue="cq",cohort="",flavor="any",replica_role="leader",resource="nvidia.com/gpu"} +Inf"#,
+        r#"kueue_admission_attempts_total{replica_role="leader",result="success"} 1"#,
+        r#"meridian_workloads{state="Finished"} 1"#,
         r#"meridian_submissions_total{result="accepted"} 1"#,
         r#"meridian_workloads_dispatched_total{cluster="eu",cluster_queue="cq"} 1"#,
         "meridian_grants_total 1",

@@ -1,0 +1,163 @@
+//! Statuses of cluster queues, local queues and cohorts, as Kueue has them. What they count is kept by the [tally](crate::tally).
+
+use crate::World;
+use crate::deciding::Declared;
+use crate::input::Key;
+use crate::queues::Usage;
+use crate::tally::Standing;
+use crate::view::condition;
+use meridian_objects::quantity;
+use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
+use meridian_queueing::declare;
+use meridian_queueing::model::Inactive;
+use meridian_queueing::share::Share;
+use meridian_queueing::tree::NodeId;
+use meridian_shared::ids::RecordNumber;
+use meridian_shared::time::Wall;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whether a queue takes part: Kueue's reason, and words for people.
+pub(crate) struct Activity {
+    pub(crate) active: bool,
+    pub(crate) reason: &'static str,
+    message: String,
+}
+
+impl Activity {
+    fn not(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { active: false, reason, message: message.into() }
+    }
+
+    fn condition(&self, since: Wall) -> Value {
+        condition("Active", self.active, self.reason, &self.message, since)
+    }
+}
+
+impl World {
+    /// Whether a cluster queue can admit.
+    pub(crate) fn cluster_queue_activity(&self, spec: &ClusterQueueSpec) -> Activity {
+        let no = |reason, why: &str| Activity::not(reason, format!("Can't admit new workloads: {why}"));
+        if spec.cohort.as_deref().is_some_and(|cohort| self.is_own_ancestor(cohort)) {
+            return no("CohortCycle", "its cohort is its own ancestor");
+        }
+        // Worker clusters place the pods, as `World::align` declares it to the brain.
+        match declare::inactive(spec, true, &Declared(&self.state.catalog), false) {
+            None => Activity { active: true, reason: "Ready", message: "Can admit new workloads".to_owned() },
+            Some(Inactive::Stopped) => no("Stopped", "is stopped"),
+            Some(Inactive::CohortCycle) => no("CohortCycle", "its cohort is its own ancestor"),
+            Some(Inactive::FlavorNotFound(flavor)) => no("FlavorNotFound", &format!("references missing ResourceFlavor(s): {flavor}")),
+            Some(Inactive::TopologyNotFound(topology)) => no("TopologyNotFound", &format!("references missing Topology: {topology}")),
+            Some(Inactive::AdmissionCheck(check)) if self.state.catalog.admission_check(&check).is_none() => {
+                no("AdmissionCheckNotFound", &format!("references missing AdmissionCheck(s): {check}"))
+            }
+            Some(Inactive::AdmissionCheck(check)) => no("AdmissionCheckInactive", &format!("AdmissionCheck(s) that can't serve the whole queue: {check}")),
+        }
+    }
+
+    pub(crate) fn local_queue_activity(&self, spec: &meridian_objects::spec::LocalQueueSpec) -> Activity {
+        if spec.stop_policy != StopPolicy::None {
+            return Activity::not("Stopped", "LocalQueue is stopped");
+        }
+        match self.state.catalog.cluster_queue(&spec.cluster_queue) {
+            None => Activity::not("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
+            Some(queue) if !self.cluster_queue_activity(queue).active => Activity::not("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"),
+            Some(_) => Activity { active: true, reason: "Ready", message: "Can submit new workloads to localQueue".to_owned() },
+        }
+    }
+
+    fn is_own_ancestor(&self, cohort: &str) -> bool {
+        let (mut seen, mut at) = (BTreeSet::new(), Some(cohort));
+        while let Some(name) = at {
+            if !seen.insert(name) {
+                return true;
+            }
+            at = self.state.catalog.cohort(name).and_then(|spec| spec.parent.as_deref());
+        }
+        false
+    }
+
+    /// The share of a node of the brain's forest, where fair sharing is on.
+    pub(crate) fn share(&self, node: Option<NodeId>) -> Option<Share> {
+        self.config.fair_sharing.as_ref()?;
+        node.map(|node| self.deciding.brain().forest.share(node))
+    }
+
+    /// The newest record that changed a status, as far as it follows from records about the queue itself or from rules.
+    pub(crate) fn status_version(&self, key: &Key) -> Option<RecordNumber> {
+        let stored = self.state.catalog.get(key)?;
+        Some(stored.changed.max(stored.touched).max(self.state.rules))
+    }
+
+    pub(crate) fn cluster_queue_status(&self, name: &str, spec: &ClusterQueueSpec, created: Wall) -> Value {
+        let standing = self.tally.cluster_queue(name);
+        let mut status = self.cluster_queue_activity(spec).condition(created);
+        count(&mut status, standing);
+        for (field, usage) in [("flavorsReservation", &standing.reserved), ("flavorsUsage", &standing.used)] {
+            status[field] = by_flavor(Some(spec), usage);
+        }
+        let brain = self.deciding.brain();
+        if let Some(share) = self.share(brain.queue_id(name).and_then(|id| brain.queue(id).node)) {
+            status["fairSharing"] = json!({"weightedShare": share.rounded()});
+        }
+        status
+    }
+
+    pub(crate) fn local_queue_status(&self, key: &Key, spec: &meridian_objects::spec::LocalQueueSpec, created: Wall) -> Value {
+        let mut status = self.local_queue_activity(spec).condition(created);
+        let Some(namespace) = &key.namespace else { return status };
+        let standing = self.tally.local_queue(namespace, &key.name);
+        count(&mut status, standing);
+        let queue = self.state.catalog.cluster_queue(&spec.cluster_queue);
+        for (field, usage) in [("flavorsReservation", &standing.reserved), ("flavorsUsage", &standing.used)] {
+            let mut flavors = by_flavor(queue, usage);
+            for resource in flavors.as_array_mut().into_iter().flatten().filter_map(|f| f["resources"].as_array_mut()).flatten() {
+                // Only cluster queues borrow.
+                resource.as_object_mut().expect("made as objects").remove("borrowed");
+            }
+            status[field] = flavors;
+        }
+        status
+    }
+
+    /// `None` where fair sharing is off: Kueue's cohorts have no other status.
+    pub(crate) fn cohort_status(&self, name: &str) -> Option<Value> {
+        let share = self.share(self.deciding.brain().forest.cohort(name))?;
+        Some(json!({"fairSharing": {"weightedShare": share.rounded()}}))
+    }
+}
+
+fn count(status: &mut Value, standing: &Standing) {
+    status["pendingWorkloads"] = json!(standing.waiting());
+    status["reservingWorkloads"] = json!(standing.reserving());
+    status["admittedWorkloads"] = json!(standing.admitted());
+}
+
+/// What is used of every flavor and resource that is declared, and of what no longer is while it is used.
+fn by_flavor(spec: Option<&ClusterQueueSpec>, usage: &Usage) -> Value {
+    let declared = spec.into_iter().flat_map(|spec| &spec.resource_groups).flat_map(|group| &group.flavors);
+    let mut nominal: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for flavor in declared {
+        order.push(&flavor.name);
+        nominal.extend(flavor.resources.iter().map(|(resource, quota)| ((flavor.name.as_str(), resource.as_str()), quota.nominal)));
+    }
+    let mut amounts: BTreeMap<&str, BTreeMap<&str, i64>> = BTreeMap::new();
+    for (flavor, resource) in nominal.keys() {
+        amounts.entry(flavor).or_default().insert(resource, 0);
+    }
+    for ((flavor, resource), amount) in usage {
+        amounts.entry(flavor).or_default().insert(resource, *amount);
+        if !order.contains(&&**flavor) {
+            order.push(flavor);
+        }
+    }
+    let lends = spec.is_some_and(|spec| spec.cohort.is_some());
+    let row = |flavor: &str, (resource, amount): (&&str, &i64)| {
+        let own = nominal.get(&(flavor, *resource)).copied().unwrap_or(0);
+        let borrowed = if lends { (amount - own).max(0) } else { 0 };
+        json!({"name": resource, "total": quantity::format(resource, *amount), "borrowed": quantity::format(resource, borrowed)})
+    };
+    let rows = |flavor: &str| amounts.get(flavor).into_iter().flatten().map(|one| row(flavor, one)).collect::<Vec<_>>();
+    order.into_iter().map(|flavor| json!({"name": flavor, "resources": rows(flavor)})).collect()
+}

@@ -1,0 +1,265 @@
+//! What is counted and shown of queues and workloads: standings, milestones, statuses, and that a restart changes none of it.
+
+use super::*;
+use meridian_manager_core::milestone::{Event as Reached, Milestone};
+use meridian_manager_core::view::workload_name;
+use meridian_objects::PlanObject;
+use meridian_queueing::settings::FairSharing;
+
+/// Three kinds of priority and a queue that displaces lower ones, with six devices of its own.
+fn strict_about_priority(f: &mut Fleet) {
+    let class =
+        |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    f.apply(vec![class("high", 100), class("low", 1), queue("cq", 6, None)]);
+}
+
+fn queue(name: &str, nominal: u32, cohort: Option<&str>) -> Value {
+    let mut queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+        "namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"}, "resourceGroups": [
+            {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal}]}]}]}});
+    if let Some(cohort) = cohort {
+        queue["spec"]["cohortName"] = json!(cohort);
+    }
+    queue
+}
+
+fn local(name: &str, leads_to: &str) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": leads_to}})
+}
+
+fn labelled(class: &str) -> Value {
+    json!({"kueue.x-k8s.io/priority-class": class})
+}
+
+impl Fleet {
+    fn shown(&self, key: &Key) -> Value {
+        self.world.render(key, &self.bodies, now(self.now)).unwrap_or_else(|| panic!("there is no {key}"))
+    }
+
+    fn cluster_queue(&self, name: &str) -> Value {
+        self.shown(&Key::global(Kind::ClusterQueue, name))
+    }
+
+    fn kueue(&self, uid: Uid) -> Value {
+        let workload = &self.world.state.workloads[&uid];
+        let key = Key::namespaced(Kind::Workload, &workload.namespace, &workload_name(&workload.name, workload.submitted));
+        self.shown(&key)
+    }
+
+    /// Its conditions as `Type=Status Reason`.
+    fn conditions(&self, uid: Uid) -> Vec<String> {
+        let shown = self.kueue(uid);
+        let text = |c: &Value, field: &str| c[field].as_str().unwrap().to_owned();
+        shown["status"]["conditions"].as_array().unwrap().iter().map(|c| format!("{}={} {}", text(c, "type"), text(c, "status"), text(c, "reason"))).collect()
+    }
+}
+
+fn counts(queue: &Value) -> [u64; 3] {
+    ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"].map(|field| queue["status"][field].as_u64().unwrap())
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_queue_shows_who_stands_where_and_a_restart_shows_the_same() {
+    let mut f = Fleet::regions();
+    f.apply(vec![queue("cq", 6, None)]);
+    let empty = f.cluster_queue("cq");
+    assert_eq!(counts(&empty), [0, 0, 0]);
+    assert_eq!(empty["status"]["flavorsUsage"], json!([{"name": "any", "resources": [{"name": GPU, "total": "0", "borrowed": "0"}]}]));
+    let uids: Vec<Uid> = (0..3).map(|i| f.submit(&format!("job-{i}"), 3)).collect();
+    f.settle();
+    let full = f.cluster_queue("cq");
+    assert_eq!(counts(&full), [1, 2, 2], "{full:#}");
+    assert_eq!(full["status"]["flavorsReservation"][0]["resources"][0]["total"], "6");
+    assert_eq!(full["status"]["conditions"][0]["reason"], "Ready");
+    assert!(version(&full) > version(&empty), "its status has another version");
+    let mine = f.shown(&Key::namespaced(Kind::LocalQueue, "default", "lq"));
+    assert_eq!(counts(&mine), [1, 2, 2]);
+    assert_eq!(mine["status"]["flavorsUsage"], json!([{"name": "any", "resources": [{"name": GPU, "total": "6"}]}]));
+
+    let jobs: Vec<Value> = uids.iter().map(|uid| f.kueue(*uid)).collect();
+    let tally = f.world.tally.clone();
+    let mut rebuilt = World::restore(&f.world.snapshot(), config()).unwrap();
+    assert_eq!(rebuilt.tally, tally);
+    let again = rebuilt.render(&Key::global(Kind::ClusterQueue, "cq"), &f.bodies, now(f.now)).unwrap();
+    assert_eq!(again, full);
+    rebuilt.live = f.world.live.clone();
+    f.world = rebuilt;
+    assert_eq!(uids.iter().map(|uid| f.kueue(*uid)).collect::<Vec<_>>(), jobs);
+
+    // Nothing is left of who is gone.
+    for uid in uids {
+        let name = f.world.state.workloads[&uid].name.clone();
+        f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &name), uid: None }]);
+    }
+    f.settle();
+    f.settle();
+    assert_eq!(counts(&f.cluster_queue("cq")), [0, 0, 0]);
+    assert_eq!(f.world.tally, meridian_manager_core::tally::Tally::default());
+}
+
+#[test]
+fn who_waits_counts_where_the_local_queue_leads_today() {
+    let mut f = Fleet::regions();
+    f.apply(vec![queue("cq", 0, None), queue("other", 0, None)]);
+    f.submit("waits", 2);
+    assert_eq!(counts(&f.cluster_queue("cq")), [1, 0, 0]);
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::LocalQueue, "default", "lq"), uid: None }]);
+    assert_eq!(counts(&f.cluster_queue("cq")), [0, 0, 0]);
+    let before = version(&f.cluster_queue("other"));
+    f.apply(vec![local("lq", "other")]);
+    let other = f.cluster_queue("other");
+    assert_eq!(counts(&other), [1, 0, 0]);
+    assert!(version(&other) > before);
+    let rows = f.world.cluster_queue_rows();
+    let asked: Vec<_> = rows.iter().map(|row| (row.name.to_string(), row.standing.asked.get(GPU).copied())).collect();
+    assert_eq!(asked, [("cq".to_owned(), None), ("other".to_owned(), Some(2))]);
+    assert_eq!(rows[1].awake, 0, "it was looked at, and there is no quota");
+}
+
+#[test]
+fn a_queue_says_why_it_is_not_active() {
+    let mut f = Fleet::regions();
+    let reason = |f: &Fleet| f.cluster_queue("cq")["status"]["conditions"][0]["reason"].as_str().unwrap().to_owned();
+    let with = |field: &str, value: Value| {
+        let mut queue = queue("cq", 1, None);
+        queue["spec"][field] = value;
+        queue
+    };
+    f.apply(vec![with("stopPolicy", json!("Hold"))]);
+    assert_eq!(reason(&f), "Stopped");
+    assert_eq!(f.shown(&Key::namespaced(Kind::LocalQueue, "default", "lq"))["status"]["conditions"][0]["reason"], "ClusterQueueIsInactive");
+    f.apply(vec![with("admissionChecksStrategy", json!({"admissionChecks": [{"name": "absent"}]}))]);
+    assert_eq!(reason(&f), "AdmissionCheckNotFound");
+    f.apply(vec![queue("cq", 1, Some("a"))]);
+    assert_eq!(reason(&f), "Ready");
+    f.apply(vec![queue("cq", 1, None)]);
+    f.write(vec![Change::Delete { key: Key::global(Kind::ResourceFlavor, "any"), uid: None }]);
+    assert_eq!(reason(&f), "FlavorNotFound");
+    assert!(!f.world.cluster_queue_rows()[0].active);
+}
+
+#[test]
+fn an_admission_and_an_end_are_milestones_with_their_times() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("one", 2);
+    f.settle();
+    f.end(uid, EndResult::Succeeded);
+    let mine: Vec<&Milestone> = f.milestones.iter().collect();
+    assert!(mine.iter().all(|m| (&*m.whose.cluster_queue, &*m.whose.namespace, &*m.whose.local_queue) == ("cq", "default", "lq")));
+    let [reserved, admitted, ready, finished] = mine.iter().map(|m| &m.event).collect::<Vec<_>>()[..] else { panic!("{mine:#?}") };
+    assert_eq!(*reserved, Reached::QuotaReserved { waited: Millis(0) });
+    let Reached::Admitted { waited, checked, .. } = admitted else { panic!("{admitted:?}") };
+    assert!(*waited > Millis(0) && *checked == Some(*waited), "quota came at once: {admitted:?}");
+    let Reached::Ready { waited: until_ready, started } = ready else { panic!("{ready:?}") };
+    assert_eq!(*until_ready, *waited + *started);
+    assert_eq!(*finished, Reached::Finished { ran: Millis(10) });
+    assert_eq!(f.world.live.counts.attempts_fruitful, 1);
+}
+
+#[test]
+fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
+    let mut f = Fleet::regions();
+    strict_about_priority(&mut f);
+    let low: Vec<Uid> = (0..2).map(|i| f.submit_in("default", &format!("low-{i}"), 3, labelled("low"))).collect();
+    f.settle();
+    assert!(low.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
+    let granted = f.kueue(low[0]);
+    assert_eq!(
+        granted["status"]["admission"]["podSetAssignments"],
+        json!([{"name": "main", "flavors": {GPU: "any"}, "resourceUsage": {GPU: "3"}, "count": 3}])
+    );
+    assert_eq!(f.conditions(low[0]), ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]);
+    f.milestones.clear();
+    let high = f.submit_in("default", "secret-name", 3, labelled("high"));
+    let victim = *low.iter().find(|uid| f.phase(**uid) == Some(Phase::Stopping)).expect("one has to go");
+    let told = f.conditions(victim);
+    assert_eq!(told[2..], ["Evicted=True Preempted", "Preempted=True InClusterQueue"], "{told:?}");
+    let shown = f.kueue(victim).to_string();
+    assert!(!shown.contains("secret-name") && shown.contains(&high.to_string()), "{shown}");
+    f.settle();
+    assert_eq!(f.phase(high), Some(Phase::Running));
+    assert_eq!(
+        f.conditions(victim),
+        ["QuotaReserved=False Pending", "Admitted=False NoReservation", "Evicted=True Preempted", "Preempted=True InClusterQueue", "Requeued=True Preempted"]
+    );
+    let evictions: Vec<_> = f.milestones.iter().filter(|m| matches!(m.event, Reached::Evicted { .. })).collect();
+    let [Milestone { whose, event: Reached::Evicted { reason, cause, ran, cluster, displaced } }] = evictions[..] else { panic!("{evictions:#?}") };
+    assert_eq!((&*whose.priority_class, reason.as_str(), cause.as_str()), ("low", "Preempted", ""));
+    assert!(ran.is_some() && cluster.is_some());
+    assert_eq!(*displaced, Some(("cq".into(), "InClusterQueue".to_owned())));
+    assert!(f.milestones.iter().any(|m| matches!(&m.event, Reached::Stopped { reason, .. } if reason == "Preempted")));
+    let why: Vec<_> = f.world.unadmitted().into_iter().map(|(row, n)| (row.reason, row.cause, n)).collect();
+    assert_eq!(why, [("WaitingForQuota", "", 1)]);
+
+    // Where it gets its quota back, nothing is left of it.
+    f.end(high, EndResult::Succeeded);
+    f.settle();
+    assert_eq!(f.conditions(victim), ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]);
+}
+
+#[test]
+fn a_lost_cluster_evicts_for_its_check() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("one", 3);
+    f.settle();
+    let home: ClusterName = f.at(uid).unwrap().as_str().into();
+    f.milestones.clear();
+    f.cut.push(home.clone());
+    f.running.retain(|(cluster, _)| *cluster != home);
+    f.pass(Millis(TERM.0 * 2));
+    let lost = f.milestones.iter().find_map(|m| match &m.event {
+        Reached::Evicted { reason, cause, cluster, .. } => Some((reason.clone(), cause.clone(), cluster.clone())),
+        _ => None,
+    });
+    assert_eq!(lost, Some(("AdmissionCheck".to_owned(), "ClusterLost".to_owned(), Some(home))));
+}
+
+#[test]
+fn a_plan_reads_a_workload_back() {
+    let mut f = Fleet::regions();
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100})]);
+    let mut written = job("default", "rich", 2, &json!({"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/priority-class": "high"}), "");
+    let pod = &mut written["spec"]["template"]["spec"];
+    pod["containers"][0]["resources"]["requests"]["cpu"] = json!("1500m");
+    pod["containers"][0]["resources"]["requests"]["memory"] = json!("3Gi");
+    pod["nodeSelector"] = json!({"zone": "a"});
+    pod["tolerations"] = json!([{"operator": "Exists"}, {"key": "k", "value": "v", "effect": "NoSchedule"}]);
+    pod["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "gen", "operator": "In", "values": ["4", "5"]}, {"key": "cores", "operator": "Gt", "values": ["8"]}]}]}}});
+    let Reply::Written(all) = f.apply(vec![written]) else { panic!("refused") };
+    let shown = f.kueue(all[0].uid);
+    let (read, _) = PlanObject::from_value(shown.clone()).unwrap_or_else(|errors| panic!("{errors:#?} in {shown:#}"));
+    let PlanObject::Workload(read) = read else { panic!("{read:?}") };
+    assert_eq!((read.spec.queue_name.as_str(), read.priority()), ("lq", 100));
+    assert_eq!(read.spec.priority_class.unwrap().name, "high");
+    let asked = &f.world.queues.class(f.world.state.workloads[&all[0].uid].class).gang.pod_sets[0];
+    let set = &read.spec.pod_sets[0];
+    assert_eq!((set.name.as_str(), set.count), (asked.name.as_str(), asked.count));
+    let template = &set.template;
+    assert_eq!((&template.node_selector, &template.affinity, &template.tolerations), (&asked.node_selector, &asked.affinity, &asked.tolerations));
+    assert_eq!(template.requests(), asked.per_pod);
+}
+
+#[test]
+fn shares_are_shown_where_sharing_is_fair() {
+    let mut f = Fleet::regions();
+    assert_eq!(f.cluster_queue("cq")["status"].get("fairSharing"), None);
+    f.world.config.fair_sharing = Some(FairSharing::default());
+    let all = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "all"}, "spec": {}});
+    f.apply(vec![all, queue("cq", 2, Some("all")), queue("lends", 6, Some("all"))]);
+    f.submit("borrows", 4);
+    f.settle();
+    let queue = f.cluster_queue("cq");
+    assert_eq!(queue["status"]["fairSharing"]["weightedShare"], 250, "2 of 8 are borrowed");
+    assert_eq!(queue["status"]["flavorsReservation"][0]["resources"][0], json!({"name": GPU, "total": "4", "borrowed": "2"}));
+    let cohort = f.shown(&Key::global(Kind::Cohort, "all"));
+    assert_eq!(cohort["status"]["fairSharing"]["weightedShare"], 0);
+    assert!(version(&cohort) >= version(&queue), "its share follows");
+    let rows = f.world.cohort_rows();
+    assert_eq!((rows.len(), rows[0].admitted, rows[0].cells[0].2, rows[0].cells[0].3), (1, 1, 8, 4));
+    assert_eq!(f.world.cluster_queue_rows()[0].share, Some(250.0));
+}
