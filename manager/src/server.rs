@@ -168,6 +168,7 @@ fn config(settings: &Settings, authorities: &Authorities) -> Config {
         hold: settings.hold,
         start_timeout: settings.start_timeout,
         residency_required: settings.residency_required,
+        fair_sharing: settings.fair_sharing.clone(),
         jurisdiction: settings.jurisdiction.clone(),
         ..Config::new(authorities.receipt_key().clone())
     }

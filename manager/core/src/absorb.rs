@@ -173,6 +173,7 @@ impl World {
             | Record::Adopted { .. }
             | Record::EndLearned { .. }
             | Record::DeletionAsked { .. }
+            | Record::Reprioritized { .. }
             | Record::Finished { .. } => self.absorb_workload(number, record),
         }
         orphaned
@@ -355,6 +356,17 @@ impl World {
                 w.deletion = Some(*at);
                 w.changed = number;
             }),
+            Record::Reprioritized { uid, priority } => {
+                let Some(w) = self.state.workloads.get_mut(uid) else { return };
+                let (class, old, waits) = (w.class, Place::new(w.priority, w.submitted, *uid), w.phase == Phase::Pending);
+                (w.priority, w.changed) = (*priority, number);
+                let new = Place::new(w.priority, w.submitted, *uid);
+                if waits {
+                    self.queues.leave(class, old);
+                    self.queues.wait(class, new);
+                }
+                self.deciding.touch(*uid);
+            }
             Record::Finished { uid, succeeded, reason, message, at } => {
                 self.settle(*uid, |w, _| {
                     w.happen(Happening::Finish, number);

@@ -6,7 +6,8 @@
 use crate::input::{Actor, Key};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
-    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec, StopPolicy,
+    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec,
+    RuntimeClassSpec, StopPolicy,
 };
 use meridian_objects::{Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
@@ -191,12 +192,33 @@ impl Catalog {
         })
     }
 
+    /// Limit ranges of a namespace, by name.
+    pub fn limit_ranges(&self, namespace: &str) -> Vec<LimitRangeSpec> {
+        let within = |key: &&Key| key.namespace.as_deref() == Some(namespace);
+        let ranges = self.all(Kind::LimitRange).filter(|(key, _)| within(key));
+        ranges.filter_map(|(_, stored)| if let Spec::LimitRange(spec) = &stored.object.spec { Some(spec.clone()) } else { None }).collect()
+    }
+
+    /// A runtime class.
+    pub fn runtime_class(&self, name: &str) -> Option<&RuntimeClassSpec> {
+        match self.spec(Kind::RuntimeClass, None, name)?.1 {
+            Spec::RuntimeClass(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
     /// A cohort that is declared.
     pub fn cohort(&self, name: &str) -> Option<&CohortSpec> {
         match self.spec(Kind::Cohort, None, name)?.1 {
             Spec::Cohort(spec) => Some(spec),
             _ => None,
         }
+    }
+
+    /// Whether a cohort is above itself.
+    pub fn cohort_is_its_ancestor(&self, name: &str) -> bool {
+        let parents = self.cohorts().map(|(name, spec)| (name.clone(), spec.parent.as_deref().map(Arc::from))).collect();
+        meridian_queueing::tree::cyclic(&parents).contains(name)
     }
 
     /// Cohorts above a cluster queue, the nearest first; of those that are their own ancestors each once.

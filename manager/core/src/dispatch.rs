@@ -590,6 +590,11 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
         let asks = entry.assignment.pod_sets.iter().flat_map(|set| &set.requests).filter(|(r, _)| *r == resource).map(|(_, a)| *a).sum::<i64>();
         let nominal = setup.quota((flavor, resource)).nominal.0;
         let used = brain.used(entry.queue, (flavor, resource));
+        let also = reasons().filter_map(|reason| match reason {
+            Reason::Short { resource: other, .. } | Reason::ExceedsMax { resource: other, .. } if *other != resource => Some(resource_name(*other)),
+            _ => None,
+        });
+        let also: BTreeSet<String> = also.collect();
         return Why::Quota(NoQuota::Used {
             flavor: brain.flavor_name(flavor).to_string(),
             resource: resource_name(resource),
@@ -598,13 +603,19 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
             nominal,
             own: nominal.saturating_sub(used).max(0),
             cohort: setup.cohort.as_ref().map(ToString::to_string),
-            no_victims: entry.outcome == Outcome::NoCandidates,
+            no_victims: !matches!(entry.outcome, Outcome::Preempting),
+            raise_to: brain.nominal_for(entry.queue, (flavor, resource), asks),
+            also: also.into_iter().collect(),
         });
     }
     let exceeds = reasons().find_map(|reason| match reason {
-        Reason::ExceedsMax { flavor, resource, asks, most, .. } => {
-            Some(NoQuota::ExceedsQuota { flavor: brain.flavor_name(*flavor).to_string(), resource: resource_name(*resource), asks: *asks, nominal: most.0 })
-        }
+        Reason::ExceedsMax { flavor, resource, asks, most, .. } => Some(NoQuota::ExceedsQuota {
+            flavor: brain.flavor_name(*flavor).to_string(),
+            resource: resource_name(*resource),
+            asks: *asks,
+            nominal: most.0,
+            raise_to: brain.nominal_for(entry.queue, (*flavor, *resource), *asks),
+        }),
         _ => None,
     });
     let uncovered = reasons().find_map(|reason| match reason {

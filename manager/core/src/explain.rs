@@ -130,10 +130,10 @@ impl Why {
             Self::Route(NoRoute::Stopped { what }) => format!("{what} is stopped"),
             Self::Quota(NoQuota::NotCovered { resource }) => format!("no resource group of the queue covers `{resource}`"),
             Self::Quota(NoQuota::NoMatchingFlavor { why }) => format!("no flavor of the queue serves the pods: {why}"),
-            Self::Quota(NoQuota::ExceedsQuota { flavor, resource, asks, nominal }) => {
+            Self::Quota(NoQuota::ExceedsQuota { flavor, resource, asks, nominal, .. }) => {
                 format!("asks for {asks} `{resource}`, the queue could never use more than {nominal} of flavor `{flavor}`, even borrowed")
             }
-            Self::Quota(NoQuota::Used { flavor, resource, asks, free, nominal, own, cohort, no_victims }) => {
+            Self::Quota(NoQuota::Used { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. }) => {
                 let lends = match cohort {
                     Some(cohort) => format!(", cohort `{cohort}` lends {}", (free - own).max(0)),
                     None => String::new(),
@@ -175,9 +175,15 @@ impl Why {
             Self::Route(NoRoute::Stopped { .. }) => "set its stopPolicy to `None`".into(),
             Self::Quota(NoQuota::NotCovered { resource }) => format!("add `{resource}` to a resource group, or don't ask for it"),
             Self::Quota(NoQuota::NoMatchingFlavor { .. }) => "add a flavor whose labels and taints fit, or change the pods' selectors".into(),
-            Self::Quota(NoQuota::ExceedsQuota { asks, .. }) => format!("raise the nominal quota to {asks} or more, or ask for less"),
-            Self::Quota(NoQuota::Used { asks, free, .. }) => {
-                format!("{} more free quota: the end of another workload of the queue, or a higher nominal quota", asks - free)
+            Self::Quota(NoQuota::ExceedsQuota { flavor, resource, raise_to, .. }) => {
+                format!("raise the queue's nominal quota of `{resource}` in flavor `{flavor}` to {raise_to}, or ask for less")
+            }
+            Self::Quota(NoQuota::Used { flavor, resource, asks, free, raise_to, also, .. }) => {
+                let also = if also.is_empty() { String::new() } else { format!(", and that of `{}` too", also.join("`, `")) };
+                format!(
+                    "the end of workloads with {} `{resource}`, or raise the queue's nominal quota of it in flavor `{flavor}` to {raise_to}{also}",
+                    asks - free
+                )
             }
             Self::Forbidden(Denied::NotWished) => "a submission that doesn't narrow its regions, or names this one".into(),
             Self::Forbidden(Denied::UnknownPlace) => "a `Cluster` object that declares its region and jurisdiction".into(),

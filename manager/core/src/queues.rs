@@ -69,6 +69,8 @@ pub enum NoQuota {
         asks: i64,
         /// The most that it could use.
         nominal: i64,
+        /// The nominal quota that would do.
+        raise_to: i64,
     },
     /// Not enough of it is free now.
     Used {
@@ -88,6 +90,10 @@ pub enum NoQuota {
         cohort: Option<String>,
         /// Others use it, and may not be displaced.
         no_victims: bool,
+        /// The nominal quota that would do.
+        raise_to: i64,
+        /// Other resources are short too.
+        also: Vec<String>,
     },
 }
 

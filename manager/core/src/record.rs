@@ -333,6 +333,13 @@ pub enum Record {
         /// Who.
         by: Actor,
     },
+    /// Its priority class has another value.
+    Reprioritized {
+        /// The workload.
+        uid: Uid,
+        /// Higher goes first.
+        priority: i64,
+    },
     /// The workload ended for good.
     Finished {
         /// The workload.
@@ -426,7 +433,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 35] = [
+    const NAMES: [&str; 36] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -459,6 +466,7 @@ mod tests {
         "OrphanSeen",
         "OrphanGone",
         "DeletionAsked",
+        "Reprioritized",
         "Finished",
         "Forgotten",
         "Audited",
@@ -498,6 +506,7 @@ mod tests {
             Record::OrphanSeen { .. } => "OrphanSeen",
             Record::OrphanGone { .. } => "OrphanGone",
             Record::DeletionAsked { .. } => "DeletionAsked",
+            Record::Reprioritized { .. } => "Reprioritized",
             Record::Finished { .. } => "Finished",
             Record::Forgotten { .. } => "Forgotten",
             Record::Audited(_) => "Audited",

@@ -145,6 +145,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::EndLearned { uid, .. }
         | Record::Lapsed { uid, .. }
         | Record::DeletionAsked { uid, .. }
+        | Record::Reprioritized { uid, .. }
         | Record::Finished { uid, .. }
         | Record::Forgotten { uid } => (Some(*uid), true),
         Record::Adopted { run, .. } => (Some(run.uid), false),

@@ -7,8 +7,10 @@ use crate::record::{Class, Record, Submission};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{World, residency};
-use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting};
-use meridian_objects::{Kind, Object, job_to_workload};
+use meridian_objects::requests::filled_in;
+use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting, StopPolicy};
+use meridian_objects::{Kind, Object, PodTemplate, job_to_workload};
+use meridian_objects::{limit_range_violations, limit_violations};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::{OnLoss, Run, StopReason};
@@ -53,11 +55,46 @@ impl Turn<'_> {
             return self.reply(Reply::Rejected(rejections));
         }
         let rules_before = self.world.state.rules;
+        let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
         let written = write.changes.into_iter().map(|change| self.perform(change, &write.actor, write.dry_run)).collect();
         if self.world.state.rules != rules_before {
             self.rejudge();
+            self.drain_stopped();
+        }
+        for class in classes {
+            self.reprioritize(&class);
         }
         self.reply(Reply::Written(written));
+    }
+
+    /// A priority class has another value: whoever names it takes its new place, waiting or running.
+    fn reprioritize(&mut self, class: &str) {
+        let Some(priority) = self.world.state.catalog.priority(Some(class), None) else { return };
+        let named = |w: &crate::Workload| self.world.queues.class(w.class).labels.get(meridian_objects::job::PRIORITY_LABEL).is_some_and(|c| c == class);
+        let moved: Vec<Uid> =
+            self.world.state.workloads.iter().filter(|(_, w)| w.phase != Phase::Finished && w.priority != priority && named(w)).map(|(uid, _)| *uid).collect();
+        for uid in moved {
+            self.record(Record::Reprioritized { uid, priority });
+        }
+        self.stir();
+    }
+
+    /// Queues that are to be drained: what they charged is taken back.
+    fn drain_stopped(&mut self) {
+        let catalog = &self.world.state.catalog;
+        let drained = |uid: &Uid, w: &crate::Workload| {
+            let class = self.world.queues.class(w.class);
+            let local = catalog.local_queue(&class.namespace, &class.queue).map(|q| q.stop_policy);
+            let cluster = self.world.queues.charged_to(*uid).and_then(|name| catalog.cluster_queue(name)).map(|q| q.stop_policy);
+            w.phase.charged() && w.phase != Phase::Stopping && [local, cluster].contains(&Some(StopPolicy::HoldAndDrain))
+        };
+        let drained: Vec<Uid> = self.world.state.workloads.iter().filter(|(uid, w)| drained(uid, w)).map(|(uid, _)| *uid).collect();
+        for uid in drained {
+            match self.workload(uid).and_then(World::right).and_then(|(_, leg)| leg.fence) {
+                Some(fence) => self.order_stop(uid, fence, StopReason::Evicted, &Actor::system()),
+                None => self.withdraw_open(uid),
+            }
+        }
     }
 
     fn judge_change(&self, catalog: &mut Cow<'_, Catalog>, change: &Change, by: &Actor, seen: &mut BTreeSet<Key>) -> Result<(), Rejection> {
@@ -184,7 +221,14 @@ impl Turn<'_> {
                 ),
             );
         }
-        self.judge_place(catalog, &class_of(object, &job, &namespace, queue))
+        let filled = filled_template(catalog, object, &namespace);
+        let own = limit_violations(&filled);
+        let broken = if own.is_empty() { limit_range_violations(&filled, &catalog.limit_ranges(&namespace)) } else { own };
+        if !broken.is_empty() {
+            let all: Vec<String> = broken.iter().map(ToString::to_string).collect();
+            return invalid("spec.template.spec", all.join("; "));
+        }
+        self.judge_place(catalog, &class_of(catalog, object, &job, &namespace, queue))
     }
 
     /// Refuses a job that no declared cluster may ever run by policy, and what may not be stored where this manager is.
@@ -291,7 +335,7 @@ impl Turn<'_> {
         let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
         let queue = job.queue.clone();
         let (term, on_loss) = lease.unwrap_or_else(|| self.lease_of(&self.world.state.catalog, &namespace, &queue));
-        let class = class_of(object, &job, &namespace, &queue);
+        let class = class_of(&self.world.state.catalog, object, &job, &namespace, &queue);
         let priority = self.world.state.catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).unwrap_or(0);
         let body: Arc<str> = Arc::from(body_text(object, uid));
         let hash = ContentHash::of(body.as_bytes());
@@ -365,6 +409,14 @@ impl Turn<'_> {
 }
 
 /// What an object refers to must exist, or be in the same request.
+/// The workload priority class that a change sets.
+fn changed_priority(change: &Change) -> Option<Arc<str>> {
+    match change {
+        Change::Put { object, .. } if object.kind == Kind::WorkloadPriorityClass => Some(Arc::from(object.name.as_str())),
+        _ => None,
+    }
+}
+
 fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection> {
     use meridian_objects::Spec;
     match &object.spec {
@@ -372,6 +424,15 @@ fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection>
             RejectionReason::Invalid,
             Some("spec.clusterQueue"),
             format!("there is no cluster queue `{}`: apply it before or together with the local queue", spec.cluster_queue),
+        ),
+        Spec::Cohort(spec) if catalog.cohort_is_its_ancestor(&object.name) => reject(
+            RejectionReason::Invalid,
+            Some("spec.parentName"),
+            format!(
+                "cohort `{}` would be its own ancestor through `{}`: name another parent, or none",
+                object.name,
+                spec.parent.as_deref().unwrap_or_default()
+            ),
         ),
         Spec::DispatchPolicy(spec) => {
             let _: &QuotaWhileWaiting = &spec.quota_while_waiting;
@@ -408,7 +469,19 @@ fn body_hash(object: &Object, uid: Uid) -> ContentHash {
     ContentHash::of(body_text(object, uid).as_bytes())
 }
 
-fn class_of(object: &Object, job: &meridian_objects::JobWorkload, namespace: &Arc<str>, queue: &str) -> Class {
+/// A job's template with what its namespace's limit ranges and its runtime class add.
+fn filled_template(catalog: &Catalog, object: &Object, namespace: &str) -> PodTemplate {
+    let template = PodTemplate::of_job(object).unwrap_or_default();
+    filled_in(&template, &catalog.limit_ranges(namespace), template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name)))
+}
+
+fn class_of(catalog: &Catalog, object: &Object, job: &meridian_objects::JobWorkload, namespace: &Arc<str>, queue: &str) -> Class {
+    let mut gang = job.gang.clone();
+    let mut per_pod = filled_template(catalog, object, namespace).requests();
+    per_pod.retain(|_, amount| *amount > 0);
+    for set in &mut gang.pod_sets {
+        set.per_pod.clone_from(&per_pod);
+    }
     let mut labels = object.labels.clone();
     for label in NAMING_LABELS {
         labels.remove(label);
@@ -419,6 +492,6 @@ fn class_of(object: &Object, job: &meridian_objects::JobWorkload, namespace: &Ar
         kind: Arc::from("Job"),
         labels,
         regions: job.regions.iter().cloned().collect(),
-        gang: Arc::new(job.gang.clone()),
+        gang: Arc::new(gang),
     }
 }

@@ -6,6 +6,8 @@
 mod copies;
 #[path = "scenarios/counts.rs"]
 mod counts;
+#[path = "scenarios/queues.rs"]
+mod queues;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;

@@ -50,6 +50,8 @@ pub struct Options {
     pub unready_keep_their_place: bool,
     /// Whether a namespace must be declared for its workloads to be admitted.
     pub namespaces_declared: bool,
+    /// Whether an admission check must say that it is active, as a server's do; otherwise only one that says it isn't is not.
+    pub checks_say_active: bool,
     /// What local queues used before, by namespace and name, where the objects don't say.
     pub local_usage: BTreeMap<String, Amounts>,
 }
@@ -66,6 +68,7 @@ impl Default for Options {
             pods_stay: true,
             unready_keep_their_place: false,
             namespaces_declared: false,
+            checks_say_active: false,
             local_usage: BTreeMap::new(),
         }
     }
@@ -90,6 +93,8 @@ pub fn load(objects: &[PlanObject], options: &Options) -> Loaded {
     let mut loaded = Loaded { brain, notes: Vec::new(), catalog: Catalog::new(objects, options), excluded: BTreeMap::new() };
     loaded.declare(objects);
     loaded.survey(objects);
+    loaded.note_inactive();
+    loaded.recall_usage(objects);
     loaded.enlist(objects);
     loaded
 }
@@ -101,10 +106,10 @@ impl Loaded {
         self.brain.wait(new)
     }
 
-    /// A workload holds in a queue what its status says was given to it, whatever its conditions say. `None` where it says
-    /// nothing.
-    pub fn hold_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> Option<WorkloadId> {
-        workload.status.admission.as_ref().map(|admission| self.hold(workload, admission, queue))
+    /// A workload holds in a queue what its status says was given to it, whatever its conditions say.
+    pub fn hold_in(&mut self, workload: &WorkloadObject, queue: QueueId) -> WorkloadId {
+        let admission = workload.status.admission.clone().unwrap_or_default();
+        self.hold(workload, &admission, queue)
     }
 
     /// Queues, cohorts, flavors and nodes are declared anew; who waits or holds quota keeps its place.
@@ -123,3 +128,6 @@ impl Loaded {
         self.catalog.since(workload)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -588,6 +588,20 @@ impl Brain {
         charge
     }
 
+    /// The nominal quota with which a queue would have `asks` free of a flavor and resource, now and as a maximum, everybody
+    /// else's quota and use being what they are.
+    pub fn nominal_for(&self, queue: QueueId, key: (FlavorId, ResourceId), asks: i64) -> i64 {
+        let of = self.queue(queue);
+        let nominal = of.setup.quota(key).nominal;
+        let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        let Some((node, cell)) = cell else { return nominal.0.saturating_add(asks) };
+        // Every further unit of nominal quota is one unit more at the queue, and one more in its cohort where it lends it.
+        let asks = Amount(asks);
+        let free = asks - self.forest.balance(node, cell);
+        let most = asks - self.forest.cell(node, cell).potential;
+        (nominal + free.max(most).floor()).0
+    }
+
     /// How much a queue uses of a flavor and resource.
     pub fn used(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
         let queue = self.queue(queue);

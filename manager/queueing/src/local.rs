@@ -18,6 +18,9 @@ pub fn alpha(elapsed_ms: i64, half_life_ms: i64) -> f64 {
     if half_life_ms == 0 { 0.0 } else { 1.0 - 0.5_f64.powf(elapsed_ms as f64 / half_life_ms as f64) }
 }
 
+/// Parts of a unit that past use is counted in.
+const PARTS: f64 = 1e9;
+
 impl Brain {
     /// States what a local queue used, and its weight.
     pub fn set_local_usage(&mut self, local_queue: Arc<str>, usage: LocalUsage) {
@@ -41,7 +44,9 @@ impl Brain {
             *names.entry(&**self.resource_name(*resource)).or_default() += amount;
         }
         let weight = |name: &str| weights.iter().find(|(of, _)| of == name).map_or(1.0, |(_, w)| *w);
-        names.iter().map(|(name, amount)| weight(name) * amount).sum::<f64>() / of.weight
+        let sum = names.iter().map(|(name, amount)| weight(name) * amount).sum::<f64>();
+        // In whole parts, so that the order of additions makes no difference between equals.
+        (sum * PARTS).round() / PARTS / of.weight
     }
 
     /// The same for a holder, where its queue is ordered by use.
@@ -68,13 +73,13 @@ impl Brain {
         for total in crate::flavors::totals(self.shape_of(of.shape), of) {
             for (resource, amount) in total.requests {
                 if setup.group_of(resource).is_some() || !self.settings.ignores_undeclared() {
-                    *sum.entry(resource).or_default() += units(self.resource_name(resource), amount) * alpha;
+                    *sum.entry(resource).or_default() += units(self.resource_name(resource), amount);
                 }
             }
         }
         let usage = self.local_usage.entry(of.local_queue.clone()).or_insert_with(|| LocalUsage { weight: 1.0, ..LocalUsage::default() });
         for (resource, amount) in sum {
-            *usage.penalty.entry(resource).or_default() += amount;
+            *usage.penalty.entry(resource).or_default() += (amount * alpha * PARTS).floor() / PARTS;
         }
     }
 
@@ -105,5 +110,24 @@ impl Brain {
             let consumed = used.into_iter().map(|(resource, amount)| (resource, alpha * amount)).collect();
             self.local_usage.insert(local_queue, LocalUsage { consumed, weight: 1.0, ..LocalUsage::default() });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_additions_makes_no_difference() {
+        let mut brain = Brain::default();
+        let cpu = brain.resource("cpu");
+        for (name, parts) in [("a", [0.1, 0.2, 0.3]), ("b", [0.3, 0.2, 0.1])] {
+            let penalty = parts.into_iter().fold(0.0, |sum, part| sum + part);
+            brain.set_local_usage(Arc::from(name), LocalUsage { penalty: BTreeMap::from([(cpu, penalty)]), weight: 1.0, ..LocalUsage::default() });
+        }
+        assert_ne!(brain.local_usage["a"].penalty, brain.local_usage["b"].penalty);
+        assert!(brain.local_usage_value("a").total_cmp(&brain.local_usage_value("b")).is_eq());
+        brain.set_local_usage(Arc::from("c"), LocalUsage::default());
+        assert!(brain.local_usage_value("c").is_infinite(), "without weight every use is too much");
     }
 }

@@ -79,13 +79,14 @@ impl Pending {
                 self.heads.insert((place, key.clone()));
             }
         }
-        if class.asleep || !class.parked.is_empty() {
+        if class.awake.is_empty() && class.parked.is_empty() {
+            // Its shape may end with its last workload, and the number with it go to another one: nothing of it may stay.
+            self.resting.remove(key);
+            self.classes.remove(key);
+        } else if class.asleep || !class.parked.is_empty() {
             self.resting.insert(key.clone());
         } else {
             self.resting.remove(key);
-            if class.awake.is_empty() {
-                self.classes.remove(key);
-            }
         }
     }
 
@@ -227,5 +228,55 @@ impl Pending {
     /// How many classes there are.
     pub fn classes(&self) -> usize {
         self.classes.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(at: u32) -> Place {
+        Place::new(0, i64::from(at), Arc::from(at.to_string()), WorkloadId(at))
+    }
+
+    #[test]
+    fn nothing_of_an_empty_class_stays_asleep() {
+        let mut pending = Pending::default();
+        let key: ClassKey = (Arc::from("ns/q"), ShapeId(3));
+        pending.push(&key, place(1));
+        pending.sleep(ShapeId(3));
+        assert!(!pending.has_head());
+        pending.remove(&key, &place(1));
+        pending.push(&key, place(2));
+        assert_eq!(pending.head(None, true).map(|(p, _)| p.workload), Some(WorkloadId(2)));
+        assert_eq!(pending.len(), 1);
+    }
+
+    #[test]
+    fn who_is_alike_to_a_misfit_sleeps_and_wakes_with_it() {
+        let mut pending = Pending::default();
+        let (key, other): (ClassKey, ClassKey) = ((Arc::from("ns/q"), ShapeId(1)), (Arc::from("ns/q"), ShapeId(2)));
+        for at in 1..=3 {
+            pending.push(&key, place(at));
+        }
+        pending.push(&other, place(9));
+        pending.sleep(ShapeId(1));
+        assert_eq!(pending.head(None, true).map(|(p, _)| p.workload), Some(WorkloadId(9)));
+        assert_eq!(pending.asleep().count(), 3);
+        assert!(pending.wake());
+        assert_eq!(pending.head(None, true).map(|(p, _)| p.workload), Some(WorkloadId(1)));
+    }
+
+    #[test]
+    fn who_preempts_is_first_while_it_does() {
+        let mut pending = Pending::default();
+        let key: ClassKey = (Arc::from("ns/q"), ShapeId(1));
+        pending.push(&key, place(1));
+        pending.push(&key, place(2));
+        pending.preemptor = Some(WorkloadId(2));
+        assert_eq!(pending.head(None, true).map(|(p, _)| p.workload), Some(WorkloadId(2)));
+        assert_eq!(pending.head(None, false).map(|(p, _)| p.workload), Some(WorkloadId(1)));
+        pending.remove(&key, &place(2));
+        assert_eq!(pending.preemptor, None);
     }
 }

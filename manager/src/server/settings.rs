@@ -4,6 +4,7 @@
 
 use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
+use meridian_queueing::settings::{FairSharing, FairStrategy};
 use meridian_shared::ids::Jurisdiction;
 use meridian_shared::lease;
 use meridian_shared::time::Millis;
@@ -99,6 +100,18 @@ pub struct ManagerArgs {
     /// Whether a workload that no residency policy matches is refused [default: optional]
     #[arg(long, value_enum, env = "MERIDIAN_MANAGER_RESIDENCY")]
     pub residency: Option<Residency>,
+    /// Fair sharing between cluster queues and cohorts: the rules by which a smaller share may displace, in order, or `off`
+    /// [default: off; without rules: LessThanOrEqualToFinalShare,LessThanInitialShare]
+    #[arg(
+        long,
+        value_name = "RULES",
+        env = "MERIDIAN_MANAGER_FAIR_SHARING",
+        value_delimiter = ',',
+        num_args = 0..,
+        require_equals = true,
+        default_missing_value = "LessThanOrEqualToFinalShare,LessThanInitialShare"
+    )]
+    pub fair_sharing: Vec<String>,
     /// The legal area in which this manager stores what it is given, such as `EU`
     #[arg(long, value_name = "AREA", env = "MERIDIAN_MANAGER_JURISDICTION")]
     pub jurisdiction: Option<String>,
@@ -131,6 +144,7 @@ struct File {
     hold: Option<String>,
     start_timeout: Option<String>,
     residency: Option<Residency>,
+    fair_sharing: Vec<String>,
     jurisdiction: Option<String>,
     agent_certificate_lifetime: Option<String>,
     log_format: Option<String>,
@@ -148,6 +162,7 @@ pub(super) struct Settings {
     pub(super) hold: Millis,
     pub(super) start_timeout: Millis,
     pub(super) residency_required: bool,
+    pub(super) fair_sharing: Option<FairSharing>,
     pub(super) jurisdiction: Option<Jurisdiction>,
     pub(super) agent_certificate_lifetime: Millis,
     pub(super) log_format: Format,
@@ -168,6 +183,7 @@ impl Settings {
             hold,
             start_timeout,
             residency,
+            fair_sharing,
             jurisdiction,
             agent_certificate_lifetime,
             log_format,
@@ -195,6 +211,7 @@ impl Settings {
             hold: pick("hold", hold, file.hold, Millis::secs(60))?,
             start_timeout: pick("start-timeout", start_timeout, file.start_timeout, Millis::mins(10))?,
             residency_required: residency.or(file.residency) == Some(Residency::Required),
+            fair_sharing: sharing(if fair_sharing.is_empty() { &file.fair_sharing } else { &fair_sharing })?,
             jurisdiction: jurisdiction.or(file.jurisdiction).map(Jurisdiction::new),
             agent_certificate_lifetime: lifetime,
             log_format,
@@ -234,6 +251,23 @@ impl Settings {
             Ok(IpAddr::V6(address)) => format!("https://[{address}]:{port}"),
             _ => format!("https://{name}:{port}"),
         }
+    }
+}
+
+/// The rules of fair sharing; none where it is off.
+fn sharing(rules: &[String]) -> Result<Option<FairSharing>, Error> {
+    let rule = |text: &String| match text.as_str() {
+        "LessThanOrEqualToFinalShare" => Ok(FairStrategy::LessThanOrEqualToFinalShare),
+        "LessThanInitialShare" => Ok(FairStrategy::LessThanInitialShare),
+        other => Err(Error::Invalid {
+            flag: "fair-sharing",
+            what: format!("`{other}` is no rule: the rules are `LessThanOrEqualToFinalShare` and `LessThanInitialShare`, or `off`"),
+        }),
+    };
+    match rules {
+        [] => Ok(None),
+        [off] if off == "off" => Ok(None),
+        rules => Ok(Some(FairSharing { strategies: rules.iter().map(rule).collect::<Result<_, _>>()? })),
     }
 }
 

@@ -8,8 +8,8 @@ use crate::object::Object;
 use crate::spec::kueue::{self, MAX_IN_ALL_GROUPS};
 use crate::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
 use crate::spec::{
-    BorrowWithinCohort, ClusterQueueSpec, CohortSpec, DispatchMode, FlavorFungibility, Fungibility, Preemption, PreemptionPolicy, QuotaWhileWaiting,
-    ResidencyPolicySpec, ResourceGroup, Spec,
+    BorrowWithinCohort, ClusterQueueSpec, DispatchMode, FlavorFungibility, Fungibility, Preemption, PreemptionPolicy, QuotaWhileWaiting, ResidencyPolicySpec,
+    ResourceGroup, Spec,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -137,7 +137,6 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
     let mut all = Ignored::default();
     match &object.spec {
         Spec::ClusterQueue(queue) => ignored_in_queue(queue, &mut all),
-        Spec::Cohort(cohort) => ignored_in_cohort(cohort, &mut all),
         Spec::LocalQueue(queue) => all.when(queue.fair_sharing.is_some(), "spec.fairSharing", NO_SHARES),
         Spec::ResourceFlavor(flavor) => all.when(flavor.topology_name.is_some(), "spec.topologyName", NO_TOPOLOGY),
         Spec::AdmissionCheck(check) if check.controller_name == PROVISIONING_CONTROLLER => {
@@ -150,7 +149,9 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
             all.when(config.automated_quota, "spec.quotaManagement", "quota is not taken from the workers; it is as the queue says");
         }
         Spec::ProvisioningRequestConfig(_) => all.add("spec", "a manager asks no provider", FOR_CLUSTER),
-        Spec::PriorityClass(class) => all.when(!class.preempts, "preemptionPolicy", NO_PREEMPTION),
+        Spec::PriorityClass(class) => {
+            all.when(!class.preempts, "preemptionPolicy", "whom a workload may displace is said by its cluster queue, as in Kueue");
+        }
         Spec::DispatchPolicy(policy) => {
             all.when(policy.mode == DispatchMode::Staged, "spec.mode", "`Staged` is not built yet; it is dispatched as `Direct`");
             all.when(!policy.capacity_classes.is_empty(), "spec.capacityClasses", "capacity classes are not tried in order yet");
@@ -158,8 +159,7 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
         }
         Spec::Job(_) => ignored_in_job(object, &mut all),
         Spec::Topology(_) => all.add("spec", NO_TOPOLOGY, ""),
-        Spec::LimitRange(_) => all.add("spec.limits", "pods ask for what they say themselves; a namespace adds and forbids nothing yet", ""),
-        Spec::RuntimeClass(class) => all.when(!class.overhead.is_empty(), "overhead", "what a runtime class costs is not counted yet"),
+        Spec::Cohort(_) | Spec::LimitRange(_) | Spec::RuntimeClass(_) => {}
         Spec::MultiKueueCluster(_) | Spec::WorkloadPriorityClass(_) | Spec::Namespace(_) | Spec::Cluster(_) | Spec::ResidencyPolicy(_) => {}
     }
     all.warnings
@@ -172,7 +172,7 @@ pub fn not_honoured_by_cluster(object: &Object) -> Vec<Warning> {
         Kind::ResourceFlavor | Kind::LocalQueue | Kind::Namespace => {}
         Kind::ClusterQueue => {
             if let Spec::ClusterQueue(queue) = &object.spec {
-                ignored_sharing(queue, &mut all);
+                ignored_by_worker(queue, &mut all);
             }
         }
         Kind::AdmissionCheck => {
@@ -202,9 +202,8 @@ pub fn not_honoured_by_cluster(object: &Object) -> Vec<Warning> {
     all.warnings
 }
 
-const NO_SHARES: &str = "fair sharing has no effect yet";
-const NO_COHORTS: &str = "cohorts have no effect yet; quota is neither borrowed nor lent";
-const NO_PREEMPTION: &str = "preemption has no effect yet; nothing is displaced";
+const NO_SHARES: &str = "past use of local queues has no effect in the manager yet; `meridian plan` heeds it";
+const AT_MANAGER: &str = "a worker's queue is a cap; sharing is said at the manager";
 const NO_TOPOLOGY: &str = "topology is not looked at yet";
 const FOR_CLUSTER: &str = "apply it to the worker with `apply --cluster NAME -f FILE`";
 
@@ -230,36 +229,29 @@ impl Ignored {
 }
 
 fn ignored_in_queue(queue: &ClusterQueueSpec, all: &mut Ignored) {
-    ignored_sharing(queue, all);
     for (index, rule) in queue.admission_checks.iter().enumerate().filter(|(_, rule)| !rule.on_flavors.is_empty()) {
         let at = FieldPath::of("spec.admissionChecksStrategy.admissionChecks").index(index).key("onFlavors");
         all.at(at, &format!("the check `{}` is asked for every flavor", rule.name), "");
     }
     all.when(queue.concurrent_admission.is_some(), "spec.concurrentAdmissionPolicy", "flavors are not tried at the same time");
-    all.when(!queue.exclude_resource_prefixes.is_empty(), "spec.excludeResourcePrefixes", "every resource is counted");
-}
-
-/// What cluster queues of managers and of workers have in common.
-fn ignored_sharing(queue: &ClusterQueueSpec, all: &mut Ignored) {
-    all.when(queue.cohort.is_some(), "spec.cohortName", NO_COHORTS);
-    ignored_limits(&queue.resource_groups, all);
-    let Preemption { reclaim_within_cohort, borrow_within_cohort, within_cluster_queue, reclaim_is_unset: _ } = &queue.preemption;
-    all.when(*reclaim_within_cohort != PreemptionPolicy::Never, "spec.preemption.reclaimWithinCohort", NO_PREEMPTION);
-    all.when(borrow_within_cohort.policy != PreemptionPolicy::Never, "spec.preemption.borrowWithinCohort.policy", NO_PREEMPTION);
-    all.when(*within_cluster_queue != PreemptionPolicy::Never, "spec.preemption.withinClusterQueue", NO_PREEMPTION);
-    let FlavorFungibility { when_can_borrow, when_can_preempt, prefers_preemption } = &queue.flavor_fungibility;
-    let (usual, text) = (FlavorFungibility::default(), "a workload takes the first flavor that fits; nothing else is tried yet");
-    all.when(*when_can_borrow != usual.when_can_borrow, "spec.flavorFungibility.whenCanBorrow", text);
-    all.when(*when_can_preempt != usual.when_can_preempt, "spec.flavorFungibility.whenCanPreempt", text);
-    all.when(prefers_preemption.is_some(), "spec.flavorFungibility.preference", text);
-    all.when(queue.fair_sharing.is_some(), "spec.fairSharing", NO_SHARES);
     all.when(queue.usage_based_admission, "spec.admissionScope.admissionMode", NO_SHARES);
 }
 
-fn ignored_in_cohort(cohort: &CohortSpec, all: &mut Ignored) {
-    all.add("spec", NO_COHORTS, "");
-    ignored_limits(&cohort.resource_groups, all);
-    all.when(cohort.fair_sharing.is_some(), "spec.fairSharing", NO_SHARES);
+/// A worker's queue is a cap: who shares with whom is said at the manager.
+fn ignored_by_worker(queue: &ClusterQueueSpec, all: &mut Ignored) {
+    all.when(queue.cohort.is_some(), "spec.cohortName", AT_MANAGER);
+    ignored_limits(&queue.resource_groups, all);
+    let Preemption { reclaim_within_cohort, borrow_within_cohort, within_cluster_queue, reclaim_is_unset: _ } = &queue.preemption;
+    all.when(*reclaim_within_cohort != PreemptionPolicy::Never, "spec.preemption.reclaimWithinCohort", AT_MANAGER);
+    all.when(borrow_within_cohort.policy != PreemptionPolicy::Never, "spec.preemption.borrowWithinCohort.policy", AT_MANAGER);
+    all.when(*within_cluster_queue != PreemptionPolicy::Never, "spec.preemption.withinClusterQueue", AT_MANAGER);
+    let FlavorFungibility { when_can_borrow, when_can_preempt, prefers_preemption } = &queue.flavor_fungibility;
+    let (usual, text) = (FlavorFungibility::default(), AT_MANAGER);
+    all.when(*when_can_borrow != usual.when_can_borrow, "spec.flavorFungibility.whenCanBorrow", text);
+    all.when(*when_can_preempt != usual.when_can_preempt, "spec.flavorFungibility.whenCanPreempt", text);
+    all.when(prefers_preemption.is_some(), "spec.flavorFungibility.preference", text);
+    all.when(queue.fair_sharing.is_some(), "spec.fairSharing", AT_MANAGER);
+    all.when(queue.usage_based_admission, "spec.admissionScope.admissionMode", AT_MANAGER);
 }
 
 fn ignored_limits(groups: &[ResourceGroup], all: &mut Ignored) {
@@ -269,7 +261,7 @@ fn ignored_limits(groups: &[ResourceGroup], all: &mut Ignored) {
                 for (limit, name) in [(quota.borrowing_limit, "borrowingLimit"), (quota.lending_limit, "lendingLimit")] {
                     if limit.is_some() {
                         let at = FieldPath::of("spec.resourceGroups").index(g).key("flavors").index(f).key("resources");
-                        all.at(at, &format!("`{name}` of `{resource}` has no effect yet"), "");
+                        all.at(at, &format!("`{name}` of `{resource}`: {AT_MANAGER}"), "");
                     }
                 }
             }

@@ -78,7 +78,7 @@ pub(crate) fn object(value: &Value) -> anyhow::Result<PlanObject> {
 
 fn options(case: &Value) -> anyhow::Result<Options> {
     let config = &case["config"];
-    let mut options = Options { now: moment(&config["now"])?, namespaces_declared: true, ..Options::default() };
+    let mut options = Options { now: moment(&config["now"])?, namespaces_declared: true, checks_say_active: true, ..Options::default() };
     for gates in [&config["featureGates"], &config["featureGatesSet"]] {
         for (name, on) in gates.as_object().into_iter().flatten() {
             let on = on.as_bool().unwrap_or(false);

@@ -86,7 +86,7 @@ pub(crate) fn assign(case: &Case<'_>) -> anyhow::Result<Verdict> {
 fn holder(loaded: &mut Loaded, workload: &WorkloadObject, queue: QueueId) -> Option<WorkloadId> {
     let known = loaded.brain.find(&workload.meta.key());
     let holds = |id: &WorkloadId| loaded.brain.workload(*id).is_some_and(|w| w.holding.is_some());
-    known.filter(holds).or_else(|| loaded.hold_in(workload, queue))
+    known.filter(holds).or_else(|| workload.status.admission.is_some().then(|| loaded.hold_in(workload, queue)))
 }
 
 /// What one resource was given: flavor, mode, and the place of the last flavor that was looked at, where they are asserted.

@@ -1,13 +1,13 @@
 //! Orders: in which entries are processed, candidates considered, and queues visited for victims.
 
-use crate::case::{Case, found, items, node, queue, text};
+use crate::case::{Case, items, node, queue, text};
 use crate::quota::bare_queue;
 use crate::verdict::{Differences, Verdict};
 use meridian_queueing::brain::LocalUsage;
 use meridian_queueing::cycle::{Rank, classical_order};
 use meridian_queueing::preempt::{FairOrder, candidate_order};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 fn names(value: &Value) -> Vec<&str> {
     items(value).iter().map(text).collect()
@@ -38,18 +38,31 @@ pub(crate) fn candidates(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let settings = &case.options.settings;
     let by_usage = settings.admission_fair_sharing.is_some() && settings.gates.admission_fair_sharing;
     let own = text(&act["preemptorClusterQueue"]);
-    let queues: BTreeSet<&str> = items(&act["candidates"]).iter().map(|candidate| text(&candidate["clusterQueue"])).chain([own]).collect();
-    let queues = queues.into_iter().map(|name| bare_queue(name, by_usage)).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut brain = case.load_with(&queues).brain;
+    // A queue is ordered by use where its candidates say what their local queues used.
+    let mut queues: BTreeMap<&str, bool> = BTreeMap::from([(own, false)]);
+    for candidate in items(&act["candidates"]) {
+        *queues.entry(text(&candidate["clusterQueue"])).or_default() |= by_usage && !candidate["localQueueUsage"].is_null();
+    }
+    let queues = queues.into_iter().map(|(name, by_usage)| bare_queue(name, by_usage)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut loaded = case.load_with(&queues);
     let mut order = Vec::new();
     for candidate in items(&act["candidates"]) {
-        let id = found(&brain, text(&candidate["workload"]))?;
+        // All candidates hold quota, whatever is written down about it.
+        let id = match loaded.brain.find(text(&candidate["workload"])) {
+            Some(id) => id,
+            None => {
+                let queue = queue(&loaded.brain, text(&candidate["clusterQueue"]))?;
+                loaded.hold_in(case.workload(&candidate["workload"])?, queue)
+            }
+        };
+        let brain = &mut loaded.brain;
         if let (Some(usage), Some(workload)) = (candidate["localQueueUsage"].as_f64(), brain.workload(id)) {
             let (local_queue, cpu) = (workload.local_queue.clone(), brain.resource("cpu"));
             brain.set_local_usage(local_queue, LocalUsage { consumed: BTreeMap::from([(cpu, usage)]), weight: 1.0, ..LocalUsage::default() });
         }
         order.push(id);
     }
+    let brain = loaded.brain;
     let own = queue(&brain, own)?;
     order.sort_by(|a, b| candidate_order(&brain, by_usage, own, *a, *b));
     let order: Vec<String> = order.into_iter().filter_map(|id| brain.workload(id)).map(|w| w.key.to_string()).collect();

@@ -1,8 +1,8 @@
 //! Group 5: placing pod sets in a topology.
 
+use crate::case::{amounts, items, text};
 use crate::verdict::Verdict;
 use anyhow::{Context, bail};
-use meridian_objects::quantity;
 use meridian_shared::gang::{Amounts, Operator, Requirement, Taint, TaintEffect, Toleration};
 use meridian_topology::compressed::Compressed;
 use meridian_topology::{
@@ -17,7 +17,7 @@ const NAME_FIELD: &str = "metadata.name";
 pub(crate) fn replay(case: &Value) -> Verdict {
     match judged(case) {
         Ok(verdict) => verdict,
-        Err(error) => Verdict::Skipped(format!("{error:#}")),
+        Err(error) => Verdict::Differs(format!("{error:#}")),
     }
 }
 
@@ -281,24 +281,12 @@ fn assignment(assignment: &Value) -> anyhow::Result<Assignment> {
     serde_json::from_value(assignment).context("an assignment")
 }
 
-fn amounts(amounts: &Value) -> anyhow::Result<Amounts> {
-    amounts.as_object().into_iter().flatten().map(|(resource, amount)| Ok((resource.clone(), quantity::from_json(resource, amount)?))).collect()
-}
-
 fn objects<'a>(case: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
     items(&case["objects"]).iter().filter(move |object| text(&object["kind"]) == kind)
 }
 
 fn key(object: &Value) -> String {
     format!("{}/{}", text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]))
-}
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 fn texts(value: &Value) -> BTreeMap<String, String> {

@@ -3,11 +3,13 @@
 use crate::case::{Case, items, path, queue, text};
 use crate::quota::mode;
 use crate::verdict::{Differences, Verdict};
+use meridian_objects::spec::WorkloadObject;
 use meridian_queueing::Brain;
 use meridian_queueing::flavors::{Assignment, Choice, PodSetAssignment};
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::places::Anywhere;
 use meridian_queueing::preempt::Right;
+use meridian_shared::gang::Amounts;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +19,7 @@ pub(crate) fn preempt(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let mut loaded = case.load_without(&workload.meta.key());
     let into = queue(&loaded.brain, text(&act["clusterQueue"]))?;
     let id = loaded.await_in(workload, into);
-    let assignment = assignment(&mut loaded.brain, id, &act["assignment"])?;
+    let assignment = assignment(&mut loaded.brain, id, workload, &act["assignment"])?;
     let before = loaded.brain.forest.clone();
     let targets = loaded.brain.victims(&mut Anywhere, id, &assignment);
     let (brain, expect) = (&loaded.brain, case.expect());
@@ -33,15 +35,31 @@ pub(crate) fn preempt(case: &Case<'_>) -> anyhow::Result<Verdict> {
     if expect["preempted"].is_array() {
         let fresh = targets.iter().filter(|t| brain.workload(t.workload).is_some_and(|w| !w.evicted()));
         let told = fresh.filter_map(|t| Some(preempted(case, brain, t.workload, &workload.meta.key(), into, t.right?)));
-        differences.decision("preempted", &by_workload(told), &by_workload(items(&expect["preempted"]).iter().cloned()));
+        compare_told(told, items(&expect["preempted"]), &mut differences);
         compare_conditions(case, &found, &mut differences)?;
     }
     Ok(differences.verdict())
 }
 
-/// By the workload, as text: the order of victims says nothing.
-pub(crate) fn by_workload(all: impl Iterator<Item = Value>) -> BTreeMap<String, String> {
-    all.map(|one| (text(&one["workload"]).to_owned(), one.to_string())).collect()
+/// Compares what is said about victims; their order says nothing. What isn't asserted isn't compared, and an unknown uid is
+/// the same as none.
+pub(crate) fn compare_told(mut told: impl Iterator<Item = Value>, expected: &[Value], differences: &mut Differences) {
+    let by_workload = |all: &mut dyn Iterator<Item = Value>| -> BTreeMap<String, Value> { all.map(|one| (text(&one["workload"]).to_owned(), one)).collect() };
+    let is = by_workload(&mut told);
+    let mut wanted = by_workload(&mut expected.iter().cloned());
+    for (key, one) in &mut wanted {
+        for field in ["uid", "jobUID"] {
+            if one["by"].is_object() && matches!(text(&one["by"][field]), "" | "UNKNOWN") {
+                one["by"][field] = json!("");
+            }
+        }
+        for field in ["by", "path"] {
+            if one[field].is_null() {
+                one[field] = is.get(key).map(|of| of[field].clone()).unwrap_or_default();
+            }
+        }
+    }
+    differences.decision("preempted", &is, &wanted);
 }
 
 /// What is said about a victim.
@@ -74,13 +92,21 @@ fn compare_conditions(case: &Case<'_>, targets: &BTreeSet<(String, String)>, dif
     Ok(())
 }
 
-/// The assignment that a case starts from.
-fn assignment(brain: &mut Brain, id: WorkloadId, written: &Value) -> anyhow::Result<Assignment> {
+/// The assignment that a case starts from. Who was admitted asks for what it was given.
+fn assignment(brain: &mut Brain, id: WorkloadId, workload: &WorkloadObject, written: &Value) -> anyhow::Result<Assignment> {
     let mut assignment = Assignment::default();
     let shape = brain.workload(id).map(|workload| brain.shape_of(workload.shape).clone()).unwrap_or_default();
+    let given: &[meridian_objects::spec::PodSetAssignment] = workload.status.admission.as_ref().map_or(&[], |admission| &admission.pod_sets);
     for (at, set) in items(written).iter().enumerate() {
         let count = u32::try_from(set["count"].as_u64().unwrap_or(0))?;
-        let per_pod = shape.pod_sets.get(at).map(|set| set.per_pod.clone()).unwrap_or_default();
+        let per_pod = match given.iter().find(|given| given.name == text(&set["name"])) {
+            Some(given) => {
+                let pods = i64::from(given.count.unwrap_or(1)).max(1);
+                let each: Amounts = given.usage.iter().map(|(resource, amount)| (resource.clone(), amount / pods)).collect();
+                brain.requests(&each)
+            }
+            None => shape.pod_sets.get(at).map(|set| set.per_pod.clone()).unwrap_or_default(),
+        };
         let mut made = PodSetAssignment {
             count,
             requests: per_pod.into_iter().map(|(resource, amount)| (resource, amount.saturating_mul(i64::from(count)))).collect(),

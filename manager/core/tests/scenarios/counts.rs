@@ -136,9 +136,6 @@ fn a_queue_says_why_it_is_not_active() {
     assert_eq!(reason(&f), "AdmissionCheckNotFound");
     f.apply(vec![queue("cq", 1, Some("a"))]);
     assert_eq!(reason(&f), "Ready");
-    let cohort = |name: &str, parent: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": name}, "spec": {"parentName": parent}});
-    f.apply(vec![cohort("a", "b"), cohort("b", "a")]);
-    assert_eq!(reason(&f), "CohortCycle");
     f.apply(vec![queue("cq", 1, None)]);
     f.write(vec![Change::Delete { key: Key::global(Kind::ResourceFlavor, "any"), uid: None }]);
     assert_eq!(reason(&f), "FlavorNotFound");

@@ -1,14 +1,14 @@
 //! Flavors, cohorts and cluster queues, and why a queue admits nothing; what local queues used before.
 
-use super::{Loaded, catalog};
+use super::Loaded;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::quantity;
-use meridian_objects::spec::{LocalQueueSpec, ResourceFlavorSpec, ResourceGroup, Spec};
+use meridian_objects::spec::{ConditionStatus, LocalQueueSpec, ResourceFlavorSpec, ResourceGroup, Spec};
 use meridian_queueing::Brain;
 use meridian_queueing::brain::LocalUsage;
 use meridian_queueing::declare;
 use meridian_queueing::model::Inactive;
-use meridian_queueing::names::ResourceId;
+use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::tree::WEIGHT_ONE;
 use meridian_shared::gang::Amounts;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +59,9 @@ impl Loaded {
                     beside.topologies.insert(name);
                 }
                 Spec::AdmissionCheck(spec) => {
-                    beside.checks.insert(name, (&spec.controller_name, catalog::holds(&of.conditions, "Active").is_some()));
+                    let stated = of.conditions.iter().find(|condition| condition.kind == "Active").map(|condition| condition.status);
+                    let active = stated.map_or(!self.catalog.options.checks_say_active, |status| status == ConditionStatus::True);
+                    beside.checks.insert(name, (&spec.controller_name, active));
                 }
                 _ => {}
             }
@@ -68,6 +70,11 @@ impl Loaded {
         let resources: BTreeSet<&String> = planned(objects).flat_map(covered).collect();
         for resource in resources {
             self.brain.resource(resource);
+        }
+        let gone: Vec<FlavorId> =
+            self.brain.flavor_list().map(|(id, _)| id).filter(|id| !beside.flavors.contains_key(&**self.brain.flavor_name(*id))).collect();
+        for id in gone {
+            self.brain.set_flavor(id, None);
         }
         for (name, spec) in &beside.flavors {
             let id = self.brain.flavor_id(name);
@@ -85,9 +92,7 @@ impl Loaded {
             }
         }
         self.brain.configure(&cohorts, queues);
-        self.note_inactive();
         self.note_excluded(objects);
-        self.recall_usage(objects);
     }
 
     fn note_excluded(&mut self, objects: &[PlanObject]) {
@@ -101,7 +106,7 @@ impl Loaded {
     }
 
     /// Says which queues admit nothing; those below a cohort that is its own ancestor have no place in the forest.
-    fn note_inactive(&mut self) {
+    pub(super) fn note_inactive(&mut self) {
         let all: Vec<_> = self.brain.queue_list().map(|(name, id)| (name.clone(), id)).collect();
         for (name, id) in all {
             let queue = self.brain.queue(id);
@@ -115,7 +120,7 @@ impl Loaded {
 
     /// What local queues used before: as the caller says, else as their status does. One that isn't there any more has the
     /// usual weight.
-    fn recall_usage(&mut self, objects: &[PlanObject]) {
+    pub(super) fn recall_usage(&mut self, objects: &[PlanObject]) {
         for (key, stated) in self.catalog.options.local_usage.clone() {
             let usage = LocalUsage { consumed: consumed(&mut self.brain, stated), penalty: BTreeMap::new(), weight: 1.0 };
             self.brain.set_local_usage(Arc::from(key), usage);

@@ -106,7 +106,8 @@ impl Loaded {
             .map(|set| admission.pod_sets.iter().find(|assigned| assigned.name == set.name).map_or_else(Given::default, |a| self.given(a, set.count)))
             .collect();
         let status = &workload.status;
-        let since = holds(&status.conditions, "QuotaReserved").and_then(|c| c.since).unwrap_or(NO_MOMENT);
+        // What isn't written down yet happens now.
+        let since = holds(&status.conditions, "QuotaReserved").map_or(self.brain.now, |c| c.since.unwrap_or(NO_MOMENT));
         self.brain.hold(new, given, since, status.is("Evicted"), status.is("Admitted"))
     }
 

@@ -97,7 +97,8 @@ impl Loaded {
         let no_longer = |set: &PodSet| workload.status.reclaimable_pods.iter().find(|r| *r.name == *set.name).map_or(0, |r| r.count);
         let reclaims = self.catalog.options.reclaimable_pods && pod_sets.iter().any(|set| no_longer(set) > 0);
         let counts = reclaims.then(|| pod_sets.iter().map(|set| set.count.saturating_sub(no_longer(set))).collect());
-        let allowed = workload.meta.annotations.get(ALLOWED_FLAVORS_ANNOTATION);
+        // Without variants nobody heeds it, and it tells nobody apart.
+        let allowed = workload.meta.annotations.get(ALLOWED_FLAVORS_ANNOTATION).filter(|_| self.brain.settings.gates.concurrent_admission);
         let allowed_flavors = allowed.map(|list| listed(list).map(|flavor| self.brain.flavor_id(flavor)).collect());
         Shape { pod_sets, counts, allowed_flavors, priority: self.catalog.priority(workload), tag: 0 }
     }

@@ -144,7 +144,10 @@ impl Records {
                 .iter()
                 .map(|condition| (text(&condition["type"]).to_owned(), (text(&condition["status"]) == "True", text(&condition["reason"]).to_owned())))
                 .collect();
-            differences.record(&format!("conditions of `{key}`"), &status.now, &wanted);
+            // Conditions that somebody else's write drops are nobody's decision.
+            let dropped: BTreeSet<&str> = items(&changed["removedConditions"]).iter().map(|kind| kind["type"].as_str().unwrap_or(text(kind))).collect();
+            let now = status.now.iter().filter(|(kind, _)| !dropped.contains(kind.as_str())).map(|(kind, of)| (kind.clone(), of.clone())).collect();
+            differences.record(&format!("conditions of `{key}`"), &now, &wanted);
             let touched = items(&changed["conditions"]).iter().filter(|condition| condition["changed"] == true).map(|c| text(&c["type"]).to_owned());
             let idle: BTreeSet<String> = touched.filter(|kind| !status.written.contains(kind)).collect();
             differences.record(&format!("conditions of `{key}` that nobody wrote"), &idle, &BTreeSet::new());

@@ -1,0 +1,287 @@
+//! Queues that share: borrowing, taking back, displacing, draining, changing priorities.
+
+use super::*;
+use meridian_queueing::settings::FairSharing;
+use meridian_shared::protocol::StopReason;
+
+/// Two teams in one cohort, each with its own quota of GPUs.
+fn teams(f: &mut Fleet, own: [i64; 2], preemption: &Value) {
+    let queue = |name: &str, nominal: i64| {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+            "cohortName": "all", "namespaceSelector": {}, "preemption": preemption, "resourceGroups": [
+                {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal}]}]}]}})
+    };
+    let local = |name: &str, queue: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": queue}});
+    f.apply(vec![queue("team-a", own[0]), queue("team-b", own[1]), local("a", "team-a"), local("b", "team-b")]);
+}
+
+fn priorities(f: &mut Fleet, high: i64) {
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": high}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "low"}, "value": 1}),
+    ]);
+}
+
+impl Fleet {
+    fn submit_to(&mut self, queue: &str, name: &str, pods: u32, class: Option<&str>) -> Uid {
+        let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
+        if let Some(class) = class {
+            labels["kueue.x-k8s.io/priority-class"] = json!(class);
+        }
+        match self.apply(vec![job("default", name, pods, &labels, "")]) {
+            Reply::Written(written) => written[0].uid,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    fn phases(&self, uids: &[Uid]) -> Vec<Option<Phase>> {
+        uids.iter().map(|uid| self.phase(*uid)).collect()
+    }
+}
+
+#[test]
+fn what_others_leave_is_borrowed_and_never_more() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [4, 4], &json!({}));
+    let borrower = f.submit_to("a", "borrower", 4, None);
+    let more = f.submit_to("a", "more", 4, None);
+    let late = f.submit_to("a", "late", 1, None);
+    f.settle();
+    assert_eq!(f.phases(&[borrower, more, late]), [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]);
+    assert!(f.world.over_quota().is_empty());
+    // The owner may displace nobody: it waits, and is told whose quota it is.
+    let owner = f.submit_to("b", "owner", 2, None);
+    f.settle();
+    assert_eq!(f.phase(owner), Some(Phase::Pending));
+    assert_eq!(
+        f.why(owner)["summary"],
+        "waits: asks for 2 `nvidia.com/gpu`; the queue has 4 of 4 free in flavor `any`, cohort `all` lends 0, and the queue may displace nobody for it"
+    );
+    f.end(more, EndResult::Succeeded);
+    assert_eq!(f.phase(owner), Some(Phase::Running));
+}
+
+#[test]
+fn a_lender_takes_back_whole_gangs_and_no_more_of_them_than_it_needs() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [4, 4], &json!({"reclaimWithinCohort": "Any"}));
+    let gangs: Vec<Uid> = (0..4).map(|i| f.submit_to("a", &format!("gang-{i}"), 2, None)).collect();
+    f.settle();
+    assert_eq!(f.phases(&gangs), [Some(Phase::Running); 4]);
+    let owner = f.submit_to("b", "owner", 2, None);
+    // Before the victim has stopped, its quota is still charged and the owner waits for it.
+    let stopping: Vec<&Uid> = gangs.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).collect();
+    assert_eq!(stopping.len(), 1, "one gang of two is enough");
+    let victim = *stopping[0];
+    assert_eq!(f.world.state.workloads[&victim].stopping, Some(StopReason::Evicted));
+    let preempted = f.world.state.workloads[&victim].preempted.clone().expect("it says for whom");
+    assert_eq!((preempted.by, preempted.right.as_str()), (owner, "InCohortReclamation"));
+    assert_eq!(f.phase(owner), Some(Phase::Pending));
+    assert!(f.world.over_quota().is_empty());
+    f.settle();
+    assert_eq!(f.phase(owner), Some(Phase::Running));
+    assert_eq!(f.phase(victim), Some(Phase::Pending), "it waits again, and nobody is displaced for it");
+    assert_eq!(gangs.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count(), 3);
+    f.settle();
+    assert_eq!(f.phase(owner), Some(Phase::Running), "nothing goes back and forth");
+}
+
+#[test]
+fn a_higher_priority_displaces_within_its_queue_and_a_raised_one_too() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [4, 0], &json!({"withinClusterQueue": "LowerPriority"}));
+    priorities(&mut f, 1);
+    let first = f.submit_to("a", "first", 4, Some("low"));
+    f.settle();
+    let second = f.submit_to("a", "second", 4, Some("high"));
+    f.settle();
+    assert_eq!(f.phases(&[first, second]), [Some(Phase::Running), Some(Phase::Pending)]);
+    priorities(&mut f, 50);
+    f.settle();
+    assert_eq!(f.phases(&[first, second]), [Some(Phase::Pending), Some(Phase::Running)]);
+    assert_eq!(f.world.state.workloads[&second].priority, 50);
+}
+
+#[test]
+fn victims_are_chosen_where_their_room_is_of_use() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [12, 0], &json!({"withinClusterQueue": "LowerPriority"}));
+    priorities(&mut f, 9);
+    // Three clusters of four GPUs, full of pairs: a gang of four needs two pairs in one of them.
+    let pairs: Vec<Uid> = (0..6).map(|i| f.submit_to("a", &format!("pair-{i}"), 2, Some("low"))).collect();
+    f.settle();
+    assert_eq!(f.phases(&pairs), [Some(Phase::Running); 6]);
+    let four = f.submit_to("a", "four", 4, Some("high"));
+    let victims: Vec<Uid> = pairs.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+    assert_eq!(victims.len(), 2);
+    assert_eq!(f.at(victims[0]), f.at(victims[1]), "both in one cluster");
+    f.settle();
+    assert_eq!(f.phase(four), Some(Phase::Running));
+}
+
+#[test]
+fn shares_decide_where_fair_sharing_is_on() {
+    let mut f = Fleet::regions();
+    f.world.config.fair_sharing = Some(FairSharing::default());
+    teams(&mut f, [0, 0], &json!({"reclaimWithinCohort": "Any"}));
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "all"}, "spec": {"resourceGroups": [
+        {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 8}]}]}]}})]);
+    let of_a: Vec<Uid> = (0..8).map(|i| f.submit_to("a", &format!("a-{i}"), 1, None)).collect();
+    f.settle();
+    assert_eq!(f.phases(&of_a), [Some(Phase::Running); 8]);
+    for i in 0..8 {
+        f.submit_to("b", &format!("b-{i}"), 1, None);
+    }
+    for _ in 0..12 {
+        f.settle();
+    }
+    let running = |queue: &str| {
+        let of = |w: &&meridian_manager_core::Workload| w.phase == Phase::Running && &*f.world.queues.class(w.class).queue == queue;
+        f.world.state.workloads.values().filter(of).count()
+    };
+    assert_eq!((running("a"), running("b")), (4, 4));
+    assert!(f.world.over_quota().is_empty());
+}
+
+/// Random numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: i64) -> i64 {
+        self.0 = meridian_shared::backoff::splitmix(self.0);
+        i64::try_from(self.0 % 1_000_000).unwrap() % sides
+    }
+}
+
+/// The quota that `why` says would let a workload start does, and one unit less doesn't.
+#[test]
+fn what_why_says_would_help_does() {
+    let mut helped = 0;
+    for seed in 0..60 {
+        let mut dice = Dice(seed);
+        let limits = [json!(null), json!(0), json!(2)];
+        let (own, other) = (dice.roll(5), 2 + dice.roll(4));
+        let (borrow, lend) = (limits[usize::try_from(dice.roll(3)).unwrap()].clone(), limits[usize::try_from(dice.roll(3)).unwrap()].clone());
+        let queue = |name: &str, nominal: i64, borrow: &Value, lend: &Value| {
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+                "cohortName": "all", "namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": [
+                    {"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal, "borrowingLimit": borrow, "lendingLimit": lend}]}]}]}})
+        };
+        let build = |own: i64| {
+            let mut f = Fleet::regions();
+            teams(&mut f, [1, 1], &json!({}));
+            f.apply(vec![queue("team-a", own, &borrow, &json!(null)), queue("team-b", other, &json!(null), &lend)]);
+            f
+        };
+        let (first, second, asks) = (dice.roll(4), dice.roll(4), 1 + u32::try_from(dice.roll(4)).unwrap());
+        let story = |f: &mut Fleet| {
+            for (queue, pods) in [("a", first), ("b", second)] {
+                if pods > 0 {
+                    f.submit_to(queue, &format!("there-{queue}"), u32::try_from(pods).unwrap(), None);
+                }
+            }
+            f.settle();
+            let uid = f.submit_to("a", "asks", asks, None);
+            f.settle();
+            uid
+        };
+        let mut f = build(own);
+        let uid = story(&mut f);
+        // Who is older and waits too would take what is raised.
+        let others_run = ["there-a", "there-b"].iter().all(|name| f.world.uid_of("default", name).is_none_or(|uid| f.phase(uid) == Some(Phase::Running)));
+        if f.phase(uid) == Some(Phase::Running) || !others_run {
+            continue;
+        }
+        let helps = f.why(uid)["wouldHelp"].as_str().unwrap().to_owned();
+        let to: i64 = helps
+            .split("to ")
+            .nth(1)
+            .and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok())
+            .unwrap_or_else(|| panic!("seed {seed}: {helps}"));
+        for (nominal, starts) in [(to - 1, false), (to, true)] {
+            f.apply(vec![queue("team-a", nominal, &borrow, &json!(null))]);
+            f.settle();
+            assert_eq!(f.phase(uid) == Some(Phase::Running), starts, "seed {seed}: {nominal} of {to}: {helps}: {}", f.why(uid)["summary"]);
+        }
+        helped += 1;
+    }
+    assert!(helped > 10, "{helped}");
+}
+
+#[test]
+fn a_drained_queue_gives_everything_back_and_goes_on_later() {
+    let mut f = Fleet::regions();
+    let running = f.submit("running", 3);
+    f.settle();
+    let stopped = |policy: &str| {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"stopPolicy": policy, "namespaceSelector": {}, "resourceGroups": [
+            {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 100}]}]}]}})
+    };
+    f.apply(vec![stopped("Hold")]);
+    let held = f.submit("held", 1);
+    f.settle();
+    assert_eq!(f.phases(&[running, held]), [Some(Phase::Running), Some(Phase::Pending)]);
+    assert_eq!(f.why(held)["summary"], "waits: cluster queue `cq` is stopped");
+    f.apply(vec![stopped("HoldAndDrain")]);
+    f.settle();
+    assert_eq!(f.phases(&[running, held]), [Some(Phase::Pending), Some(Phase::Pending)]);
+    f.apply(vec![stopped("None")]);
+    f.settle();
+    assert_eq!(f.phases(&[running, held]), [Some(Phase::Running), Some(Phase::Running)]);
+}
+
+#[test]
+fn a_cohort_above_itself_is_refused() {
+    let mut f = Fleet::regions();
+    let cohort = |name: &str, parent: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": name}, "spec": {"parentName": parent}});
+    assert!(matches!(f.apply(vec![cohort("a", "b"), cohort("b", "c")]), Reply::Written(_)));
+    let Reply::Rejected(why) = f.apply(vec![cohort("c", "a")]) else { panic!("taken") };
+    assert_eq!(why[0].message, "cohort `c` would be its own ancestor through `a`: name another parent, or none");
+    assert_eq!(why[0].field.as_deref(), Some("spec.parentName"));
+}
+
+#[test]
+fn a_restart_forgets_nothing_that_queues_depend_on() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [4, 4], &json!({"reclaimWithinCohort": "Any"}));
+    let gangs: Vec<Uid> = (0..4).map(|i| f.submit_to("a", &format!("gang-{i}"), 2, None)).collect();
+    f.settle();
+    let copy = f.world.snapshot();
+    f.world = World::restore(&copy, config()).expect("it was written just now");
+    f.world.lead(start(2, f.now, None, false), &f.bodies);
+    f.world.committed(Mono(f.now));
+    f.settle();
+    f.settle();
+    assert_eq!(f.phases(&gangs), [Some(Phase::Running); 4]);
+    let owner = f.submit_to("b", "owner", 4, None);
+    f.settle();
+    assert_eq!(f.phase(owner), Some(Phase::Running));
+    assert!(f.world.over_quota().is_empty());
+}
+
+#[test]
+fn what_a_namespace_and_a_runtime_add_is_counted_and_what_it_forbids_is_refused() {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "most", "namespace": "default"}, "spec": {"limits": [
+            {"type": "Container", "max": {GPU: 2}, "defaultRequest": {"cpu": "500m"}, "default": {"cpu": 1}}]}}),
+        json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "boxed"}, "handler": "boxed", "overhead": {"podFixed": {"cpu": "250m"}}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
+            "namespaceSelector": {}, "excludeResourcePrefixes": ["example.com/"], "resourceGroups": [
+            {"coveredResources": [GPU, "cpu"], "flavors": [{"name": "any", "resources": [
+                {"name": GPU, "nominalQuota": 4}, {"name": "cpu", "nominalQuota": 1}]}]}]}}),
+    ]);
+    let mut boxed = job("default", "boxed", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    boxed["spec"]["template"]["spec"]["runtimeClassName"] = json!("boxed");
+    boxed["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/license"] = json!(1);
+    let Reply::Written(written) = f.apply(vec![boxed]) else { panic!("not submitted") };
+    let class = f.world.queues.class(f.world.state.workloads[&written[0].uid].class).clone();
+    assert_eq!(class.gang.pod_sets[0].per_pod, Amounts::from([("cpu".into(), 750), (GPU.into(), 1), ("example.com/license".into(), 1)]));
+    let second = f.submit("second", 1);
+    let class = f.world.queues.class(f.world.state.workloads[&second].class).clone();
+    assert_eq!(class.gang.pod_sets[0].per_pod["cpu"], 500, "cpu that it never wrote");
+    let mut greedy = job("default", "greedy", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    greedy["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 3}, "limits": {GPU: 3}});
+    let Reply::Rejected(why) = f.apply(vec![greedy]) else { panic!("taken") };
+    assert_eq!(why[0].message, "containers[0] asks for more than the limit range allows; `nvidia.com/gpu` is `3`, the most is `2`");
+}

@@ -1,0 +1,213 @@
+//! Who holds, who waits, who waits nowhere; and what each asks for.
+
+use super::*;
+use meridian_queueing::model::{Inactive, Workload};
+use serde_json::{Value, json};
+
+const NOW: Moment = 1_780_315_200_000;
+
+fn kueue(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn cluster_queue(name: &str, more: Value) -> Value {
+    let mut spec = json!({
+        "namespaceSelector": {},
+        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "9"}]}]}],
+    });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    kueue("ClusterQueue", name, spec)
+}
+
+fn local_queue(name: &str, leads_to: &str) -> Value {
+    let mut queue = kueue("LocalQueue", name, json!({"clusterQueue": leads_to}));
+    queue["metadata"]["namespace"] = json!("n");
+    queue
+}
+
+fn workload(name: &str, queue: &str, status: Value) -> Value {
+    let template = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    let mut workload = kueue("Workload", name, json!({"queueName": queue, "podSets": [{"name": "main", "count": 3, "template": template}]}));
+    workload["metadata"]["namespace"] = json!("n");
+    workload["metadata"]["creationTimestamp"] = json!("2026-06-01T11:00:00Z");
+    workload["status"] = status;
+    workload
+}
+
+fn condition(kind: &str, status: &str, reason: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-06-01T11:30:00Z"})
+}
+
+fn base() -> Vec<Value> {
+    vec![kueue("ResourceFlavor", "f", json!({})), cluster_queue("q", json!({})), local_queue("l", "q")]
+}
+
+fn read_with(more: Vec<Value>, options: &Options) -> Loaded {
+    let objects: Vec<PlanObject> = base().iter().chain(&more).map(|object| PlanObject::lenient(object).unwrap()).collect();
+    load(&objects, &Options { now: NOW, ..options.clone() })
+}
+
+fn read(more: Vec<Value>) -> Loaded {
+    read_with(more, &Options::default())
+}
+
+fn found<'a>(loaded: &'a Loaded, key: &str) -> &'a Workload {
+    loaded.brain.workload(loaded.brain.find(key).expect("it is there")).expect("it is there")
+}
+
+#[test]
+fn who_holds_quota_keeps_what_it_was_given() {
+    let admission = json!({"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 2, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "2"}}]});
+    let conditions = [condition("QuotaReserved", "True", "R"), condition("Admitted", "True", "R"), condition("Evicted", "True", "R")];
+    let loaded = read(vec![workload("w", "l", json!({"admission": admission, "conditions": conditions, "reclaimablePods": [{"name": "main", "count": 2}]}))]);
+    let of = found(&loaded, "n/w");
+    let holding = of.holding.as_ref().unwrap();
+    assert_eq!((holding.since, holding.evicted, holding.admitted, holding.given[0].count), (NOW - 1_800_000, true, true, 2));
+    assert_eq!(loaded.brain.shape_of(of.shape).counts.as_deref(), Some([1].as_slice()), "two of three pods need nothing any more");
+}
+
+#[test]
+fn who_waits_nowhere_is_noted() {
+    let mut parked = workload("parked", "l", json!({}));
+    parked["spec"]["active"] = json!(false);
+    let more = vec![
+        parked,
+        workload("lost", "elsewhere", json!({})),
+        workload("over", "l", json!({"conditions": [condition("Finished", "True", "R")]})),
+        workload("gone", "l", json!({"conditions": [condition("QuotaReserved", "True", "R")]})),
+        local_queue("astray", "nothing"),
+        workload("strayed", "astray", json!({})),
+    ];
+    let loaded = read(more);
+    assert_eq!(loaded.brain.workloads().count(), 0);
+    for name in ["parked", "lost", "gone", "strayed"] {
+        assert!(loaded.notes.iter().any(|note| note.contains(&format!("`n/{name}`"))), "{name}: {:?}", loaded.notes);
+    }
+    assert!(!loaded.notes.iter().any(|note| note.contains("over")), "who has finished is no surprise");
+}
+
+#[test]
+fn an_eviction_that_was_not_its_own_doing_moves_a_workload_back() {
+    let evicted = |reason: &str| workload("w", "l", json!({"conditions": [condition("Evicted", "True", reason)]}));
+    let since = |reason: &str, options: &Options| found(&read_with(vec![evicted(reason)], options), "n/w").since;
+    let (created, moved) = (NOW - 3_600_000, NOW - 1_800_000);
+    let usual = Options::default();
+    assert_eq!(since("Preempted", &usual), created);
+    assert_eq!((since("PodsReadyTimeout", &usual), since("AdmissionCheck", &usual)), (moved, moved));
+    assert_eq!(since("PodsReadyTimeout", &Options { unready_keep_their_place: true, ..Options::default() }), created);
+    let mut by_age = Options::default();
+    by_age.settings.gates.priority_sorting_within_cohort = false;
+    let preempted = workload("w", "l", json!({"conditions": [condition("Preempted", "True", "InCohortReclaimWhileBorrowing")]}));
+    assert_eq!(found(&read_with(vec![preempted.clone()], &by_age), "n/w").since, moved + 1);
+    assert_eq!(found(&read(vec![preempted]), "n/w").since, created);
+}
+
+#[test]
+fn what_must_wait_is_set_aside() {
+    let later = workload("later", "l", json!({"requeueState": {"count": 1, "requeueAt": "2026-06-01T12:00:01Z"}}));
+    let sooner = workload("sooner", "l", json!({"requeueState": {"count": 1, "requeueAt": "2026-06-01T12:00:00Z"}}));
+    let mut stopped = local_queue("stopped", "q");
+    stopped["spec"]["stopPolicy"] = json!("Hold");
+    let loaded = read(vec![later, sooner, stopped, workload("held", "stopped", json!({}))]);
+    let pending = loaded.brain.pending(loaded.brain.queue_id("q").unwrap());
+    let names = |places: Vec<WorkloadId>| -> Vec<String> { places.iter().map(|id| loaded.brain.workload(*id).unwrap().key.to_string()).collect() };
+    assert_eq!(names(pending.awake().map(|place| place.workload).collect()), ["n/sooner"]);
+    let mut asleep = names(pending.asleep().map(|place| place.workload).collect());
+    asleep.sort();
+    assert_eq!(asleep, ["n/held", "n/later"]);
+}
+
+#[test]
+fn priorities_are_written_or_of_a_class_and_may_be_boosted() {
+    let class = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 50});
+    let mut of_class = workload("w", "l", json!({}));
+    of_class["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"});
+    of_class["metadata"]["annotations"] = json!({"kueue.x-k8s.io/priority-boost": "7"});
+    let priority = |options: &Options| {
+        let loaded = read_with(vec![class.clone(), of_class.clone()], options);
+        loaded.brain.shape_of(found(&loaded, "n/w").shape).priority
+    };
+    assert_eq!(priority(&Options::default()), 50);
+    assert_eq!(priority(&Options { priority_boost: true, ..Options::default() }), 57);
+}
+
+#[test]
+fn what_cannot_be_admitted_says_why() {
+    let mut greedy = workload("greedy", "l", json!({}));
+    greedy["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "500m"});
+    let narrow = vec![cluster_queue("narrow", json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})), local_queue("side", "narrow")];
+    let loaded = read([narrow, vec![greedy, workload("stranger", "side", json!({})), workload("fine", "l", json!({}))]].concat());
+    assert!(found(&loaded, "n/greedy").marks().unfit.is_some());
+    let stranger = found(&loaded, "n/stranger").marks();
+    assert!(stranger.wrong_namespace && stranger.unfit.is_some());
+    assert_eq!(found(&loaded, "n/fine").marks, None);
+    let strict = read_with(vec![workload("w", "l", json!({}))], &Options { namespaces_declared: true, ..Options::default() });
+    assert!(found(&strict, "n/w").marks().unfit.as_ref().is_some_and(|why| why.contains("isn't there")));
+}
+
+#[test]
+fn queues_say_why_they_admit_nothing() {
+    let group = |flavor: &str| json!([{"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": "1"}]}]}]);
+    let more = vec![
+        cluster_queue("stopped", json!({"stopPolicy": "Hold"})),
+        cluster_queue("bare", json!({"resourceGroups": group("missing")})),
+        cluster_queue("unchecked", json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "nobody"}]}})),
+        cluster_queue("circular", json!({"cohortName": "round"})),
+        kueue("Cohort", "round", json!({"parentName": "round"})),
+    ];
+    let loaded = read(more);
+    let why = |name: &str| loaded.brain.queue(loaded.brain.queue_id(name).unwrap()).setup.inactive.clone();
+    assert_eq!(why("q"), None);
+    assert_eq!(why("stopped"), Some(Inactive::Stopped));
+    assert_eq!(why("bare"), Some(Inactive::FlavorNotFound("missing".into())));
+    assert_eq!(why("unchecked"), Some(Inactive::AdmissionCheck("nobody".into())));
+    assert_eq!(loaded.brain.queue(loaded.brain.queue_id("circular").unwrap()).node, None);
+    assert_eq!(loaded.notes.len(), 4, "{:?}", loaded.notes);
+    let check = kueue("AdmissionCheck", "silent", json!({"controllerName": "somebody"}));
+    let asks = cluster_queue("asks", json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "silent"}]}}));
+    let silent = |checks_say_active: bool| {
+        let loaded = read_with(vec![check.clone(), asks.clone()], &Options { checks_say_active, ..Options::default() });
+        loaded.brain.queue(loaded.brain.queue_id("asks").unwrap()).setup.inactive.clone()
+    };
+    assert_eq!((silent(false), silent(true)), (None, Some(Inactive::AdmissionCheck("silent".into()))));
+}
+
+#[test]
+fn a_job_waits_until_a_workload_stands_for_it() {
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "j", "namespace": "n", "uid": "u", "labels": {"kueue.x-k8s.io/queue-name": "l"}, "annotations": {"kueue.x-k8s.io/job-min-parallelism": "2"}},
+        "spec": {"parallelism": 4, "completions": 4, "template": {
+            "metadata": {"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+        }},
+    });
+    let loaded = read(vec![job.clone()]);
+    let shape = loaded.brain.shape_of(found(&loaded, "n/j").shape);
+    assert_eq!((shape.pod_sets[0].count, shape.pod_sets[0].min_count, shape.pod_sets[0].wants_topology()), (4, Some(2), true));
+    let mut stands = workload("job-j", "l", json!({}));
+    stands["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true}]);
+    let loaded = read(vec![job, stands]);
+    assert_eq!((loaded.brain.find("n/j"), loaded.brain.workloads().count()), (None, 1));
+}
+
+#[test]
+fn requests_are_what_quota_sees() {
+    let rule = Transformation::from_json(&json!({"input": "cpu", "strategy": "Replace", "outputs": {"credits": "2"}})).unwrap();
+    let loaded = read_with(vec![workload("w", "l", json!({}))], &Options { transformations: vec![rule], ..Options::default() });
+    let shape = loaded.brain.shape_of(found(&loaded, "n/w").shape);
+    let named: Vec<(&str, i64)> = shape.pod_sets[0].per_pod.iter().map(|(resource, amount)| (&**loaded.brain.resource_name(*resource), *amount)).collect();
+    assert_eq!(named, [("credits", 2)]);
+    assert_eq!(shape.pod_sets[0].on_node["cpu"], 1_000, "nodes give what is really asked for");
+}
+
+#[test]
+fn what_is_declared_anew_keeps_who_waits() {
+    let mut loaded = read(vec![workload("w", "l", json!({}))]);
+    let flavorless: Vec<PlanObject> = [cluster_queue("q", json!({"stopPolicy": "Hold"}))].iter().map(|object| PlanObject::lenient(object).unwrap()).collect();
+    loaded.redeclare(&flavorless);
+    let queue = loaded.brain.queue_id("q").unwrap();
+    let flavor = loaded.brain.flavor_id("f");
+    assert_eq!((loaded.brain.queue(queue).setup.inactive.clone(), loaded.brain.flavor(flavor)), (Some(Inactive::Stopped), None));
+    assert_eq!(loaded.brain.pending(queue).len(), 1);
+}

@@ -1,0 +1,208 @@
+//! Small points of Kueue's semantics, each with the smallest world that shows it.
+
+use meridian_queueing::cycle::Outcome;
+use meridian_queueing::flavors::Mode;
+use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Preemption, QueueId, QueueSetup, Shape, WorkloadId};
+use meridian_queueing::places::Anywhere;
+use meridian_queueing::preempt::Right;
+use meridian_queueing::settings::Settings;
+use meridian_queueing::share::Share;
+use meridian_queueing::tree::{Forest, Leaf, Quota, Quotas, WEIGHT_ONE};
+use meridian_queueing::{Amount, Brain, NewWorkload};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Amounts by resource.
+type Amounts<'a> = &'a [(&'a str, i64)];
+
+/// A queue with groups of flavors and quotas: per group the quotas of each flavor by resource.
+fn queue(brain: &mut Brain, name: &str, cohort: Option<&str>, groups: &[&[(&str, Amounts<'_>)]]) -> QueueSetup {
+    let mut setup = QueueSetup { name: Arc::from(name), cohort: cohort.map(Arc::from), ..QueueSetup::default() };
+    for flavors in groups {
+        let mut group = Group::default();
+        for (flavor, quotas) in *flavors {
+            let flavor = brain.flavor_id(flavor);
+            brain.set_flavor(flavor, Some(Flavor::default()));
+            group.flavors.push(flavor);
+            for (resource, nominal) in *quotas {
+                let resource = brain.resource(resource);
+                if !group.resources.contains(&resource) {
+                    group.resources.push(resource);
+                }
+                setup.quotas.insert((flavor, resource), Quota { nominal: Amount(*nominal), ..Quota::default() });
+            }
+        }
+        setup.groups.push(group);
+    }
+    setup
+}
+
+fn new(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: Amounts<'_>) -> NewWorkload {
+    let asks: BTreeMap<String, i64> = asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
+    let set = meridian_queueing::model::PodSet { name: Arc::from("main"), count: 1, per_pod: brain.requests(&asks), ..Default::default() };
+    let shape = brain.intern(Shape { pod_sets: vec![set], priority, ..Shape::default() });
+    NewWorkload { key: Arc::from(name), uid: Arc::from(name), queue, local_queue: Arc::from("n/q"), shape, since: 0, marks: None }
+}
+
+fn wait(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: Amounts<'_>) -> WorkloadId {
+    let new = new(brain, name, queue, priority, asks);
+    brain.wait(new)
+}
+
+fn hold(brain: &mut Brain, name: &str, queue: QueueId, flavor: &str, asks: Amounts<'_>) -> WorkloadId {
+    let new = new(brain, name, queue, 0, asks);
+    let flavor = brain.flavor_id(flavor);
+    let usage: BTreeMap<String, i64> = asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
+    let usage = brain.requests(&usage);
+    let given = Given { flavors: usage.iter().map(|(resource, _)| (*resource, flavor)).collect(), usage, count: 1, ..Given::default() };
+    brain.hold(new, vec![given], 0, false, true)
+}
+
+fn world(settings: Settings, make: impl FnOnce(&mut Brain) -> Vec<QueueSetup>) -> Brain {
+    let mut brain = Brain::new(settings);
+    let queues = make(&mut brain);
+    brain.configure(&BTreeMap::new(), queues);
+    brain
+}
+
+fn id(brain: &Brain, name: &str) -> QueueId {
+    brain.queue_id(name).expect("the queue is declared")
+}
+
+#[test]
+fn where_groups_overlap_the_later_one_decides() {
+    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("small", &[("cpu", 9)])], &[("large", &[("cpu", 9), ("gpu", 9)])]])]);
+    let q = id(&brain, "q");
+    let w = wait(&mut brain, "w", q, 0, &[("cpu", 1), ("gpu", 1)]);
+    let report = brain.cycle(&mut Anywhere, false);
+    assert_eq!(report.entries[0].outcome, Outcome::Admitted);
+    let held = brain.workload(w).and_then(|w| w.holding.as_ref()).expect("it was admitted");
+    let flavors: Vec<&str> = held.given[0].flavors.values().map(|flavor| &**brain.flavor_name(*flavor)).collect();
+    assert_eq!(flavors, ["large", "large"], "what must come from one flavor does");
+}
+
+#[test]
+fn a_queue_that_admits_nothing_loses_nobody() {
+    for stopped in [false, true] {
+        let mut brain = world(Settings::default(), |brain| {
+            let mut lender = queue(brain, "lender", Some("c"), &[&[("f", &[("cpu", 4)])]]);
+            lender.preemption = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+            let mut borrower = queue(brain, "borrower", Some("c"), &[&[("f", &[("cpu", 0)])]]);
+            borrower.inactive = stopped.then_some(Inactive::Stopped);
+            vec![lender, borrower]
+        });
+        let (lender, borrower) = (id(&brain, "lender"), id(&brain, "borrower"));
+        let victim = hold(&mut brain, "victim", borrower, "f", &[("cpu", 4)]);
+        let asks = wait(&mut brain, "asks", lender, 0, &[("cpu", 4)]);
+        let report = brain.cycle(&mut Anywhere, false);
+        if stopped {
+            assert_eq!((report.preempted.as_slice(), report.entries[0].outcome), (&[][..], Outcome::NoCandidates));
+        } else {
+            assert_eq!(report.preempted, [(victim, asks, Right::InCohortReclamation)]);
+        }
+    }
+}
+
+#[test]
+fn a_holder_runs_once_every_check_is_stated_and_ready() {
+    let check = |marks: Marks| {
+        let mut brain = world(Settings::default(), |brain| {
+            let mut setup = queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]]);
+            setup.checks = vec![(Arc::from("ask"), Vec::new())];
+            vec![setup]
+        });
+        let q = id(&brain, "q");
+        let new = NewWorkload { marks: Some(Box::new(marks)), ..new(&mut brain, "w", q, 0, &[("cpu", 1)]) };
+        let w = brain.wait(new);
+        brain.cycle(&mut Anywhere, false);
+        brain.workload(w).and_then(|w| w.holding.as_ref()).is_some_and(|h| h.admitted)
+    };
+    let stated = |name: &str, ready: bool| Marks { checks: vec![Arc::from(name)], checks_ready: ready, ..Marks::default() };
+    assert!(check(stated("ask", true)));
+    assert!(!check(stated("ask", false)), "it says that it isn't ready");
+    assert!(!check(stated("other", true)), "the queue's own check says nothing");
+    assert!(!check(Marks::default()));
+}
+
+#[test]
+fn who_could_not_be_told_to_stop_goes_on() {
+    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]])]);
+    let q = id(&brain, "q");
+    let w = hold(&mut brain, "w", q, "f", &[("cpu", 1)]);
+    brain.evict(w);
+    brain.spare(w);
+    assert!(brain.workload(w).is_some_and(|w| w.holding.is_some() && !w.evicted()));
+}
+
+#[test]
+fn cycles_of_other_trees_do_not_age_a_scan() {
+    let mut brain = world(Settings::default(), |brain| {
+        let both: &[(&str, Amounts<'_>)] = &[("first", &[("cpu", 0)]), ("second", &[("cpu", 5)])];
+        let here = queue(brain, "here", Some("c"), &[both]);
+        let beside = queue(brain, "beside", Some("c"), &[&[("first", &[("cpu", 4)])]]);
+        let elsewhere = queue(brain, "elsewhere", Some("a"), &[&[("third", &[("cpu", 9)])]]);
+        vec![here, beside, elsewhere]
+    });
+    let (here, beside, elsewhere) = (id(&brain, "here"), id(&brain, "beside"), id(&brain, "elsewhere"));
+    let small = hold(&mut brain, "small", here, "second", &[("cpu", 1)]);
+    let asks = wait(&mut brain, "asks", here, 0, &[("cpu", 4)]);
+    let other = wait(&mut brain, "other", beside, 0, &[("cpu", 4)]);
+    let report = brain.cycle(&mut Anywhere, false);
+    let outcome = |w: WorkloadId| report.entries.iter().find(|entry| entry.workload == w).map(|entry| entry.outcome);
+    assert_eq!((outcome(asks), outcome(other)), (Some(Outcome::Skipped), Some(Outcome::Admitted)), "it would have borrowed the first flavor");
+    // The first flavor is free again, and a lot is decided elsewhere before it is its turn.
+    brain.remove(other);
+    brain.remove(small);
+    for round in 0..3 {
+        wait(&mut brain, &format!("passing-{round}"), elsewhere, 0, &[("cpu", 1)]);
+    }
+    brain.run(&mut Anywhere, |_, _| true);
+    let held = brain.workload(asks).and_then(|w| w.holding.as_ref()).expect("it was admitted");
+    let flavors: Vec<&str> = held.given[0].flavors.values().map(|flavor| &**brain.flavor_name(*flavor)).collect();
+    assert_eq!(flavors, ["second"], "the scan went on where it was");
+}
+
+#[test]
+fn of_equal_shares_the_resource_named_first_dominates() {
+    let mut brain = Brain::default();
+    let (cpu, memory, flavor) = (brain.resource("cpu"), brain.resource("memory"), brain.flavor_id("f"));
+    // The cells of the tree come in the order in which quotas are met: the borrower's own, memory alone, come first here.
+    let quotas = |of: &[(meridian_queueing::names::ResourceId, i64)]| -> Quotas {
+        of.iter().map(|(resource, nominal)| ((flavor, *resource), Quota { nominal: Amount(*nominal), ..Quota::default() })).collect()
+    };
+    let leaf = |name: &str, quotas: Quotas| Leaf { name: Arc::from(name), cohort: Some(Arc::from("c")), quotas, weight: WEIGHT_ONE };
+    let leaves = [leaf("borrower", quotas(&[(memory, 0)])), leaf("lender", quotas(&[(cpu, 8), (memory, 8)]))];
+    let (mut forest, places) = Forest::build(&BTreeMap::new(), &leaves);
+    let borrower = places[0].expect("it is in no cycle");
+    let lender = places[1].expect("it is in no cycle");
+    let tree = forest.node(lender).tree;
+    for resource in [memory, cpu] {
+        let cell = forest.cell_id(tree, (flavor, resource));
+        forest.add(lender, cell, Amount(10));
+    }
+    assert_eq!(forest.share(lender).dominant, Some(cpu));
+    assert_eq!(forest.share(borrower), Share::none(WEIGHT_ONE));
+}
+
+#[test]
+fn flavors_are_chosen_for_who_only_asks() {
+    struct Nobody;
+    impl meridian_queueing::flavors::Oracle for Nobody {
+        fn simulate(
+            &mut self,
+            _: &mut Brain,
+            _: WorkloadId,
+            _: (meridian_queueing::names::FlavorId, meridian_queueing::names::ResourceId),
+            _: Amount,
+        ) -> (meridian_queueing::flavors::Possibility, u32) {
+            (meridian_queueing::flavors::Possibility::NoCandidates, 0)
+        }
+    }
+    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 4)])]])]);
+    let q = id(&brain, "q");
+    hold(&mut brain, "holder", q, "f", &[("cpu", 3)]);
+    let w = wait(&mut brain, "w", q, 0, &[("cpu", 2)]);
+    let assignment = brain.assign_flavors(w, q, &mut Nobody, None);
+    assert_eq!(assignment.mode(), Mode::Preempt);
+    assert!(brain.victims(&mut Anywhere, w, &assignment).is_empty(), "its queue displaces nobody");
+}
