@@ -548,6 +548,16 @@ impl Brain {
         whole.into_iter().map(kept).collect()
     }
 
+    /// Whether others are stopping for an entry that can't be served now, as others took the room: until they are gone nobody
+    /// behind it takes what they give up.
+    fn is_awaiting_victims(&self, entry: &Entry) -> bool {
+        if !matches!(entry.outcome, Outcome::NoCandidates | Outcome::NoPlace) || !self.is_preemptor(entry.workload) {
+            return false;
+        }
+        let Some(node) = self.queue(entry.queue).node else { return false };
+        self.queues_below(node).iter().any(|queue| self.queue(*queue).holders.iter().any(|w| self.workloads[w].evicted()))
+    }
+
     /// Puts an entry that wasn't admitted back where it waits.
     fn put_back(&mut self, entry: &Entry) -> Option<Requeued> {
         if matches!(entry.outcome, Outcome::Admitted | Outcome::Evicted) || entry.second_pass {
@@ -558,7 +568,7 @@ impl Brain {
         let (queue, shape) = (entry.queue, self.workloads[&id].shape);
         let strict = self.queue(queue).setup.strict;
         let mismatch = entry.outcome == Outcome::Rejected && self.workloads[&id].marks().wrong_namespace;
-        let soon = matches!(entry.outcome, Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating);
+        let soon = matches!(entry.outcome, Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) || self.is_awaiting_victims(entry);
         let unfinished = self.workloads[&id].scan.as_ref().is_some_and(|s| s.pending());
         let pending = &mut self.pending[queue.index()];
         if matches!(entry.outcome, Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) {
