@@ -89,6 +89,11 @@ impl Deciding {
         *self = Self { stale: true, ..Self::default() };
     }
 
+    /// Whether the brain is in line with the state as it is.
+    pub(crate) fn in_line(&self) -> bool {
+        !self.stale && self.touched.is_empty()
+    }
+
     pub(crate) fn brain(&self) -> &Brain {
         &self.brain
     }

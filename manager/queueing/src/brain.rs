@@ -250,7 +250,8 @@ impl Brain {
         for id in holders {
             self.charge_anew(id);
         }
-        self.changed.extend((0..self.forest.trees()).map(|t| TreeId::new(u32::try_from(t).unwrap_or(u32::MAX))));
+        // Trees have other numbers now: what changed in the old ones is looked at with all.
+        self.changed = (0..self.forest.trees()).map(|t| TreeId::new(u32::try_from(t).unwrap_or(u32::MAX))).collect();
     }
 
     /// Whether the queue is among those whose heads are looked at.

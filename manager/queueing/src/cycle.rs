@@ -429,7 +429,9 @@ impl Cycle<'_> {
             return;
         }
         let Some(node) = self.brain.node_of(entry.workload) else { return };
+        // A queue that uses more than it may, since its quota was lowered, keeps nothing.
         for (cell, amount) in self.brain.room_to_keep(entry.workload, entry.queue, &entry.assignment) {
+            let amount = amount.floor();
             self.brain.forest.add(node, cell, amount);
             self.borrowed.charges.push((node, cell, amount));
         }

@@ -7,7 +7,7 @@ mod fleet;
 #[path = "properties/recount.rs"]
 mod recount;
 
-use fleet::{Fleet, Op, Plan, ops, plan};
+use fleet::{Fleet, Op, ops, plan};
 use meridian_queueing::Amount;
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::tree::{CohortSetup, Forest, Leaf, NodeId, Quota, Quotas, WEIGHT_ONE};

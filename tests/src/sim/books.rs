@@ -137,6 +137,14 @@ impl Forest {
         Self { nodes: self.nodes.clone(), used: BTreeMap::new() }.available(queue, flavor)
     }
 
+    fn words(&self) -> String {
+        let node = |(name, node): (&Name, &Node)| {
+            let quota = |(flavor, l): (&String, &Limits)| format!("{flavor} {}+{:?}-{:?} uses {}", l.nominal, l.borrowing, l.lending, self.usage(name, flavor));
+            format!("`{}` in {:?}: {}", name.1, node.parent, node.limits.iter().map(quota).collect::<Vec<_>>().join(", "))
+        };
+        self.nodes.iter().map(node).collect::<Vec<_>>().join("; ")
+    }
+
     fn add(&mut self, queue: &str, flavor: &str, amount: i64) {
         *self.used.entry((queue.to_owned(), flavor.to_owned())).or_insert(0) += amount;
     }
@@ -312,7 +320,8 @@ impl<'a> Recount<'a> {
         for flavor in flavors.values() {
             let free = self.forest().available(&job.queue, flavor);
             if free.is_none_or(|free| free < job.total()) {
-                let words = format!("{uid} takes {} of `{flavor}` in queue `{}`, and {free:?} is available", job.total(), job.queue);
+                let words =
+                    format!("{uid} takes {} of `{flavor}` in queue `{}`, and {free:?} is available: {}", job.total(), job.queue, self.forest().words());
                 return broken("P4", words);
             }
         }

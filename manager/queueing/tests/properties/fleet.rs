@@ -16,37 +16,37 @@ use std::sync::Arc;
 const FLAVORS: [&str; 2] = ["a", "b"];
 const RESOURCES: [&str; 2] = ["cpu", "gpu"];
 /// Nominal quota, borrowing limit, lending limit.
-pub type Limits = (i64, Option<i64>, Option<i64>);
+pub(crate) type Limits = (i64, Option<i64>, Option<i64>);
 
 #[derive(Clone, Debug)]
-pub struct Cohort {
-    pub parent: Option<usize>,
-    pub quotas: BTreeMap<Key, Limits>,
-    pub weight: i64,
+pub(crate) struct Cohort {
+    pub(crate) parent: Option<usize>,
+    pub(crate) quotas: BTreeMap<Key, Limits>,
+    pub(crate) weight: i64,
 }
 
 #[derive(Clone, Debug)]
-pub struct Queue {
-    pub cohort: Option<usize>,
-    pub quotas: BTreeMap<Key, Limits>,
-    pub strict: bool,
-    pub preemption: Preemption,
-    pub fungibility: Fungibility,
-    pub weight: i64,
+pub(crate) struct Queue {
+    pub(crate) cohort: Option<usize>,
+    pub(crate) quotas: BTreeMap<Key, Limits>,
+    pub(crate) strict: bool,
+    pub(crate) preemption: Preemption,
+    pub(crate) fungibility: Fungibility,
+    pub(crate) weight: i64,
 }
 
 #[derive(Clone, Debug)]
-pub struct Plan {
-    pub cohorts: Vec<Cohort>,
-    pub queues: Vec<Queue>,
-    pub fair: bool,
-    pub brief: bool,
-    pub sticky: bool,
+pub(crate) struct Plan {
+    pub(crate) cohorts: Vec<Cohort>,
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) fair: bool,
+    pub(crate) brief: bool,
+    pub(crate) sticky: bool,
 }
 
 /// What happens. Places are taken modulo how many there are.
 #[derive(Clone, Debug)]
-pub enum Op {
+pub(crate) enum Op {
     /// A workload comes: queue, accelerators of a pod, pods, priority.
     Wait(usize, i64, u32, i64),
     /// A holder ends.
@@ -94,7 +94,7 @@ fn preemption() -> impl Strategy<Value = Preemption> {
     })
 }
 
-pub fn plan() -> impl Strategy<Value = Plan> {
+pub(crate) fn plan() -> impl Strategy<Value = Plan> {
     let cohort = (any::<prop::sample::Index>(), quotas(), 0_i64..4);
     let fungibility = (any::<bool>(), any::<bool>()).prop_map(|(a, b)| Fungibility { next_rather_than_borrow: a, preempt_rather_than_next: b, prefers_preemption: false });
     let queue = (any::<prop::sample::Index>(), quotas(), prop::bool::weighted(0.3), preemption(), fungibility, 0_i64..4);
@@ -112,7 +112,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
     )
 }
 
-pub fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
+pub(crate) fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         6 => (0_usize..6, 1_i64..4, 1_u32..4, -1_i64..2).prop_map(|(queue, gpus, pods, priority)| Op::Wait(queue, gpus, pods, priority)),
         2 => any::<usize>().prop_map(Op::Finish),
@@ -135,7 +135,7 @@ struct Asked {
     since: i64,
 }
 
-pub struct Fleet {
+pub(crate) struct Fleet {
     brain: Brain,
     books: Books,
     asked: BTreeMap<String, Asked>,
@@ -181,7 +181,7 @@ fn uses_of(brain: &Brain, assignment: &Assignment) -> Vec<(Key, i64)> {
 
 impl Fleet {
     /// `reversed` declares queues in the opposite order, and gives flavors and resources other numbers.
-    pub fn new(plan: &Plan, reversed: bool) -> Self {
+    pub(crate) fn new(plan: &Plan, reversed: bool) -> Self {
         let settings = Settings { fair_sharing: plan.fair.then(FairSharing::default), brief: plan.brief, ..Settings::default() };
         let mut brain = Brain::new(settings);
         brain.settings.gates.prioritize_preemptors = plan.sticky;
@@ -204,7 +204,7 @@ impl Fleet {
     }
 
     /// One cohort (or one below another) with all the quota, queues with nothing but weights.
-    pub fn saturated(weights: &[i64], nested: bool) -> Self {
+    pub(crate) fn saturated(weights: &[i64], nested: bool) -> Self {
         let none = keyed(&[(0, None, None); 4]);
         let all = keyed(&[(60, None, None), (0, None, None), (1_000, None, None), (0, None, None)]);
         let root = Cohort { parent: None, quotas: all, weight: 1 };
@@ -278,11 +278,11 @@ impl Fleet {
         self.asked.keys().filter_map(|key| self.brain.find(key).map(|id| (key.clone(), id))).filter(|(_, id)| self.brain.workload(*id).unwrap().holding.is_none()).collect()
     }
 
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiters().len()
     }
 
-    pub fn step(&mut self, op: &Op) {
+    pub(crate) fn step(&mut self, op: &Op) {
         match op {
             Op::Wait(queue, gpus, pods, priority) => self.wait(*queue, *gpus, *pods, *priority),
             Op::Finish(at) => {
@@ -447,12 +447,12 @@ impl Fleet {
     }
 
     /// Who holds what and who is told to stop, without any number.
-    pub fn picture(&self) -> Vec<(String, Vec<(Key, i64)>, bool)> {
+    pub(crate) fn picture(&self) -> Vec<(String, Vec<(Key, i64)>, bool)> {
         self.holders().into_iter().map(|(key, id)| (key, self.holds(id), self.brain.workload(id).unwrap().evicted())).collect()
     }
 
     /// Takes away who could never be admitted.
-    pub fn cancel_infeasible(&mut self) {
+    pub(crate) fn cancel_infeasible(&mut self) {
         let feasible = |asked: &Asked| {
             let most = |flavor: &str, resource: &str| self.books.potential(asked.queue, &(flavor.to_owned(), resource.to_owned()));
             FLAVORS.iter().any(|f| most(f, "gpu") >= asked.gpus * i64::from(asked.pods) && most(f, "cpu") >= i64::from(asked.pods))
@@ -465,7 +465,7 @@ impl Fleet {
     }
 
     /// Who was displaced stops; where nobody was, the first holder ends.
-    pub fn end_one(&mut self) {
+    pub(crate) fn end_one(&mut self) {
         if self.confirm_stops() {
             return;
         }
@@ -477,7 +477,7 @@ impl Fleet {
     }
 
     /// Everybody who was told to stop does; false where nobody was.
-    pub fn confirm_stops(&mut self) -> bool {
+    pub(crate) fn confirm_stops(&mut self) -> bool {
         let stopping: Vec<(String, WorkloadId)> = self.holders().into_iter().filter(|(_, id)| self.brain.workload(*id).unwrap().evicted()).collect();
         for (key, id) in &stopping {
             self.brain.requeue(*id, self.asked[key].since);
@@ -487,18 +487,18 @@ impl Fleet {
     }
 
     /// More small workloads than fit, for one queue.
-    pub fn flood(&mut self, queue: usize) {
+    pub(crate) fn flood(&mut self, queue: usize) {
         for _ in 0..70 {
             self.wait(queue, 1, 1, 0);
         }
         self.run();
     }
 
-    pub fn used(&self, queue: usize) -> i64 {
+    pub(crate) fn used(&self, queue: usize) -> i64 {
         self.recounted().used.iter().filter(|((q, key), _)| *q == queue && key.1 == "gpu").map(|(_, a)| *a).sum()
     }
 
-    pub fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let waiters: Vec<String> = self.waiters().into_iter().map(|(key, _)| format!("{key} {:?}", self.asked[&key])).collect();
         let holders: Vec<String> = self.holders().into_iter().map(|(key, id)| format!("{key} {:?} {}", self.asked[&key], self.brain.workload(id).unwrap().evicted())).collect();
         format!("waiting {waiters:#?} holding {holders:#?} queues {:#?} cohorts {:#?}", self.books.queues, self.books.cohorts)
