@@ -73,6 +73,8 @@ pub struct Brain {
     pub(crate) active: BTreeSet<QueueId>,
     /// Queues in which somebody waits for room in a cluster.
     pub(crate) placeless: BTreeSet<QueueId>,
+    /// Whether a search for victims would have found some, had a cluster had the room.
+    pub(crate) roomless: bool,
     pub(crate) local_usage: BTreeMap<Arc<str>, LocalUsage>,
     pub(crate) topologies: crate::topology::Topologies,
 }
@@ -359,7 +361,7 @@ impl Brain {
     fn insert(&mut self, new: NewWorkload) -> WorkloadId {
         let NewWorkload { key, uid, queue, local_queue, shape, since, marks } = new;
         self.count_shape(shape, true);
-        let id = self.workloads.insert(Workload { key: key.clone(), uid, queue, local_queue, shape, since, marks, holding: None, scan: None });
+        let id = self.workloads.insert(Workload { key: key.clone(), uid, queue, local_queue, shape, since, marks, holding: None, scan: None, placeless: false, in_vain: false });
         self.keys.insert(key, id);
         id
     }
@@ -401,7 +403,7 @@ impl Brain {
     /// Gives a workload its quota. It no longer waits.
     pub(crate) fn reserve(&mut self, id: WorkloadId, given: Vec<Given>, since: Moment) {
         let Some(workload) = self.workloads.get_mut(id) else { return };
-        workload.scan = None;
+        (workload.scan, workload.placeless, workload.in_vain) = (None, false, false);
         workload.holding = Some(Box::new(Holding { given, since, ..Holding::default() }));
         let queue = workload.queue;
         let rank = self.rank_of(id);

@@ -103,7 +103,9 @@ impl Brain {
                     break;
                 }
                 let report = self.cycle_over(places, &queues, 1, false);
-                let go_on = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
+                // Who found no place for one flavor goes on with the next.
+                let next_flavor = |e: &Entry| e.outcome == Outcome::NoPlace && e.assignment.scan.pending();
+                let go_on = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked) || next_flavor(e));
                 if !each(self, &report) {
                     return;
                 }
@@ -209,11 +211,14 @@ impl Cycle<'_> {
         if outdated && let Some(of) = self.brain.workloads.get_mut(workload) {
             of.scan = None;
         }
+        self.brain.roomless = false;
         let (mut assignment, targets) = self.first_assignment(workload, entry.queue, nominated);
         self.brain.place_with_victims(workload, &mut assignment, &targets);
         let scan = assignment.scan.pending().then(|| Box::new(assignment.scan.clone()));
+        let roomless = self.brain.roomless && targets.is_empty();
         if let Some(of) = self.brain.workloads.get_mut(workload) {
             of.scan = scan;
+            of.placeless |= roomless;
         }
         (entry.assignment, entry.targets) = (assignment, targets);
     }
@@ -317,6 +322,12 @@ impl Cycle<'_> {
             if mode == Mode::Preempt {
                 *self.report.skipped_preemptions.entry(entry.queue).or_default() += 1;
             }
+            return;
+        }
+        if mode == Mode::Fit && !self.is_free_now(entry) {
+            (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
+            self.forget_scan(entry.workload);
+            self.take(entry);
             return;
         }
         self.victims.extend(entry.targets.iter().map(|t| t.workload));
@@ -493,6 +504,21 @@ impl Cycle<'_> {
         (quota, placed)
     }
 
+    /// Whether the quota is free while the victims of this cycle still hold theirs. What is only kept for others doesn't count
+    /// here: that it is left for them was checked before.
+    fn is_free_now(&mut self, entry: &Entry) -> bool {
+        let Some(node) = self.brain.node_of(entry.workload) else { return false };
+        let forest = &mut self.brain.forest;
+        for (node, cell, amount) in self.borrowed.charges.iter().rev() {
+            forest.remove(*node, *cell, *amount);
+        }
+        let free = self.net_charge(entry).iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell));
+        for (node, cell, amount) in &self.borrowed.charges {
+            self.brain.forest.add(*node, *cell, *amount);
+        }
+        free
+    }
+
     /// Gives back what was taken for the time of the cycle, marks victims, and puts back who wasn't admitted.
     fn finish(mut self, done: Vec<Entry>) -> Report {
         for (node, cell, amount) in std::mem::take(&mut self.borrowed.charges).into_iter().rev() {
@@ -578,7 +604,15 @@ impl Brain {
             pending.preemptor = Some(id);
         }
         let awake = if strict { !mismatch } else { soon || unfinished };
-        if entry.outcome == Outcome::NoPlace {
+        // Room that comes free wakes it, whichever flavor or victims it would be for. A scan that goes on remembers.
+        let mut placeless = entry.outcome == Outcome::NoPlace;
+        let in_vain = entry.outcome == Outcome::NoPlace && self.is_preemptor(id) && !self.is_awaiting_victims(entry);
+        if let Some(workload) = self.workloads.get_mut(id) {
+            workload.in_vain |= in_vain;
+            placeless |= workload.placeless;
+            workload.placeless = placeless && awake;
+        }
+        if placeless {
             self.placeless.insert(queue);
         }
         let pending = &mut self.pending[queue.index()];
@@ -586,9 +620,10 @@ impl Brain {
             pending.push(&class, place);
         } else {
             pending.park(&class, place, mismatch);
-            if entry.outcome == Outcome::NoPlace {
+            let alike = self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates);
+            if placeless {
                 pending.sleep_placeless(shape);
-            } else if self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates) {
+            } else if alike {
                 pending.sleep(shape);
             }
         }

@@ -212,6 +212,8 @@ pub(super) struct Recount<'a> {
     fair: bool,
     forest: Option<Forest>,
     displaced: Vec<Displaced>,
+    /// What those held who were displaced before any cluster had the right to run them: it is free at once.
+    withdrawn: Vec<Held>,
     /// Policies may have changed since they were decided by.
     pub(super) changed: bool,
 }
@@ -220,7 +222,7 @@ impl<'a> Recount<'a> {
     /// Begins with what was before.
     pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
         let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
-        let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), changed: false };
+        let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), withdrawn: Vec::new(), changed: false };
         for (uid, (flavors, fence, stopping)) in &before.held {
             all.hold(*uid, flavors, *fence);
             if let Some(held) = all.held.get_mut(uid) {
@@ -288,6 +290,14 @@ impl<'a> Recount<'a> {
                 }
                 if let Some(held) = self.held.get_mut(uid) {
                     held.stopping = true;
+                }
+            }
+            Record::Audited(line) if &*line.entry.action == "preempt" => {
+                let uid = |text: &str| self.jobs.keys().find(|uid| uid.to_string() == text).copied();
+                let by = line.entry.detail.as_deref().and_then(|text| text.strip_prefix("for ")).and_then(uid);
+                if let (Some(victim), Some(by), Some(right)) = (uid(&line.entry.subject), by, &line.entry.verdict) {
+                    self.withdrawn.extend(self.held.get(&victim).cloned());
+                    self.displaced.push(Displaced { victim, by, right: right.to_string() });
                 }
             }
             Record::Released { uid } => {
@@ -377,11 +387,17 @@ impl<'a> Recount<'a> {
         let fair = self.fair;
         let (asks, stopping) = (p.total(), self.stopping(&p.queue));
         let Some(flavor) = self.held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };
-        let forest = self.forest();
+        // As it was when it was decided.
+        let mut forest = self.forest().clone();
+        for held in &self.withdrawn {
+            held.amounts.iter().for_each(|(flavor, amount)| forest.add(&held.queue, flavor, *amount));
+        }
         if forest.root(&from).is_none() || forest.root(&from) != forest.root(&to) {
             return forbidden("they share no cohort");
         }
-        if forest.usage(&from, &flavor) <= forest.subtree(&from, &flavor) {
+        // What is kept for the queue's own head counts as used.
+        let waits = self.jobs.iter().filter(|(uid, job)| job.queue == v.queue && !self.held.contains_key(uid)).map(|(_, job)| job.total()).max();
+        if forest.usage(&from, &flavor) + waits.unwrap_or(0) <= forest.subtree(&from, &flavor) {
             return forbidden("its queue borrows nothing");
         }
         let flat = forest.parent(&from) == forest.parent(&to);
