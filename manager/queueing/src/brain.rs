@@ -361,7 +361,19 @@ impl Brain {
     fn insert(&mut self, new: NewWorkload) -> WorkloadId {
         let NewWorkload { key, uid, queue, local_queue, shape, since, marks } = new;
         self.count_shape(shape, true);
-        let id = self.workloads.insert(Workload { key: key.clone(), uid, queue, local_queue, shape, since, marks, holding: None, scan: None, placeless: false, in_vain: false });
+        let id = self.workloads.insert(Workload {
+            key: key.clone(),
+            uid,
+            queue,
+            local_queue,
+            shape,
+            since,
+            marks,
+            holding: None,
+            scan: None,
+            placeless: false,
+            in_vain: false,
+        });
         self.keys.insert(key, id);
         id
     }

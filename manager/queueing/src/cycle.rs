@@ -352,6 +352,9 @@ impl Cycle<'_> {
         }
         if !self.places.take(self.brain, entry.workload, &entry.assignment) {
             (entry.outcome, entry.obstacle) = (Outcome::NoPlace, Some(Obstacle::TopologyPlacementFailed));
+            if self.brain.is_awaiting_victims(entry) {
+                self.take(entry);
+            }
             return;
         }
         self.admit(entry, slice);

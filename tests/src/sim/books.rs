@@ -55,8 +55,11 @@ impl Forest {
             let mut limits = BTreeMap::new();
             for flavor in spec["resourceGroups"].as_array().into_iter().flatten().flat_map(|g| g["flavors"].as_array().into_iter().flatten()) {
                 let of = &flavor["resources"][0];
-                let quota =
-                    Limits { nominal: of["nominalQuota"].as_i64().unwrap_or(0), borrowing: of["borrowingLimit"].as_i64(), lending: of["lendingLimit"].as_i64() };
+                let quota = Limits {
+                    nominal: of["nominalQuota"].as_i64().unwrap_or(0),
+                    borrowing: of["borrowingLimit"].as_i64(),
+                    lending: of["lendingLimit"].as_i64(),
+                };
                 limits.insert(flavor["name"].as_str().unwrap_or_default().to_owned(), quota);
             }
             let weight = match spec["fairSharing"]["weight"].as_str().unwrap_or("1") {
@@ -330,8 +333,7 @@ impl<'a> Recount<'a> {
         for flavor in flavors.values() {
             let free = self.forest().available(&job.queue, flavor);
             if free.is_none_or(|free| free < job.total()) {
-                let words =
-                    format!("{uid} takes {} of `{flavor}` in queue `{}`, and {free:?} is available: {}", job.total(), job.queue, self.forest().words());
+                let words = format!("{uid} takes {} of `{flavor}` in queue `{}`, and {free:?} is available: {}", job.total(), job.queue, self.forest().words());
                 return broken("P4", words);
             }
         }
@@ -361,7 +363,9 @@ impl<'a> Recount<'a> {
         let Displaced { victim, by, right } = displaced;
         let (Some(v), Some(p)) = (self.jobs.get(victim), self.jobs.get(by)) else { return Ok(()) };
         let spec = self.spec(&p.queue);
-        let forbidden = |why: &str| broken("P7", format!("{victim} ({} in `{}`) is displaced for {by} ({} in `{}`) as {right}: {why}", v.priority, v.queue, p.priority, p.queue));
+        let forbidden = |why: &str| {
+            broken("P7", format!("{victim} ({} in `{}`) is displaced for {by} ({} in `{}`) as {right}: {why}", v.priority, v.queue, p.priority, p.queue))
+        };
         let policy = |name: &str| spec["preemption"][name].as_str().unwrap_or("Never").to_owned();
         let lower = v.priority < p.priority;
         if right == "InClusterQueue" {
@@ -442,7 +446,10 @@ impl<'a> Recount<'a> {
             let Some(job) = self.jobs.get(by) else { continue };
             let free = forest.available(&job.queue, flavor);
             if free.is_none_or(|free| free < job.total()) {
-                return broken("P7", format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue));
+                return broken(
+                    "P7",
+                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue),
+                );
             }
             forest.add(&job.queue, flavor, job.total());
         }

@@ -180,11 +180,8 @@ impl Declared {
 
     /// Cluster queues, cohorts, flavors and priority classes as objects.
     pub(super) fn manifests(&self) -> Vec<Value> {
-        let mut all: Vec<Value> = self
-            .flavors
-            .iter()
-            .map(|name| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}}))
-            .collect();
+        let mut all: Vec<Value> =
+            self.flavors.iter().map(|name| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}})).collect();
         if self.shared {
             all.extend(PRIORITIES.iter().map(
                 |(name, value)| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}),

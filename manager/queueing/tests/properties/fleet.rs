@@ -96,7 +96,8 @@ fn preemption() -> impl Strategy<Value = Preemption> {
 
 pub(crate) fn plan() -> impl Strategy<Value = Plan> {
     let cohort = (any::<prop::sample::Index>(), quotas(), 0_i64..4);
-    let fungibility = (any::<bool>(), any::<bool>()).prop_map(|(a, b)| Fungibility { next_rather_than_borrow: a, preempt_rather_than_next: b, prefers_preemption: false });
+    let fungibility =
+        (any::<bool>(), any::<bool>()).prop_map(|(a, b)| Fungibility { next_rather_than_borrow: a, preempt_rather_than_next: b, prefers_preemption: false });
     let queue = (any::<prop::sample::Index>(), quotas(), prop::bool::weighted(0.3), preemption(), fungibility, 0_i64..4);
     (prop::collection::vec(cohort, 0..4), prop::collection::vec(queue, 1..6), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(cohorts, queues, fair, brief, sticky)| {
@@ -105,7 +106,14 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
             let cohorts = cohorts.into_iter().enumerate().map(|(at, (index, quotas, weight))| Cohort { parent: below(at, index), quotas, weight }).collect();
             let queues = queues
                 .into_iter()
-                .map(|(index, quotas, strict, preemption, fungibility, weight)| Queue { cohort: below(count, index), quotas, strict, preemption, fungibility, weight })
+                .map(|(index, quotas, strict, preemption, fungibility, weight)| Queue {
+                    cohort: below(count, index),
+                    quotas,
+                    strict,
+                    preemption,
+                    fungibility,
+                    weight,
+                })
                 .collect();
             Plan { cohorts, queues, fair, brief, sticky }
         },
@@ -271,11 +279,19 @@ impl Fleet {
     }
 
     fn holders(&self) -> Vec<(String, WorkloadId)> {
-        self.asked.keys().filter_map(|key| self.brain.find(key).map(|id| (key.clone(), id))).filter(|(_, id)| self.brain.workload(*id).unwrap().holding.is_some()).collect()
+        self.asked
+            .keys()
+            .filter_map(|key| self.brain.find(key).map(|id| (key.clone(), id)))
+            .filter(|(_, id)| self.brain.workload(*id).unwrap().holding.is_some())
+            .collect()
     }
 
     fn waiters(&self) -> Vec<(String, WorkloadId)> {
-        self.asked.keys().filter_map(|key| self.brain.find(key).map(|id| (key.clone(), id))).filter(|(_, id)| self.brain.workload(*id).unwrap().holding.is_none()).collect()
+        self.asked
+            .keys()
+            .filter_map(|key| self.brain.find(key).map(|id| (key.clone(), id)))
+            .filter(|(_, id)| self.brain.workload(*id).unwrap().holding.is_none())
+            .collect()
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -457,7 +473,13 @@ impl Fleet {
             let most = |flavor: &str, resource: &str| self.books.potential(asked.queue, &(flavor.to_owned(), resource.to_owned()));
             FLAVORS.iter().any(|f| most(f, "gpu") >= asked.gpus * i64::from(asked.pods) && most(f, "cpu") >= i64::from(asked.pods))
         };
-        let gone: Vec<String> = self.waiters().into_iter().map(|(key, _)| key).chain(self.holders().into_iter().map(|(key, _)| key)).filter(|key| !feasible(&self.asked[key])).collect();
+        let gone: Vec<String> = self
+            .waiters()
+            .into_iter()
+            .map(|(key, _)| key)
+            .chain(self.holders().into_iter().map(|(key, _)| key))
+            .filter(|key| !feasible(&self.asked[key]))
+            .collect();
         for key in gone {
             self.brain.remove(self.brain.find(&key).unwrap());
             self.asked.remove(&key);
@@ -500,7 +522,8 @@ impl Fleet {
 
     pub(crate) fn words(&self) -> String {
         let waiters: Vec<String> = self.waiters().into_iter().map(|(key, _)| format!("{key} {:?}", self.asked[&key])).collect();
-        let holders: Vec<String> = self.holders().into_iter().map(|(key, id)| format!("{key} {:?} {}", self.asked[&key], self.brain.workload(id).unwrap().evicted())).collect();
+        let holders: Vec<String> =
+            self.holders().into_iter().map(|(key, id)| format!("{key} {:?} {}", self.asked[&key], self.brain.workload(id).unwrap().evicted())).collect();
         format!("waiting {waiters:#?} holding {holders:#?} queues {:#?} cohorts {:#?}", self.books.queues, self.books.cohorts)
     }
 }
