@@ -32,6 +32,12 @@ impl Buckets {
     }
 }
 
+/// Kueue's buckets: 1 s, then 2.5 s and on doubling, `count` in all.
+fn kueue_buckets(count: usize) -> Vec<f64> {
+    let doubling = prometheus::exponential_buckets(2.5, 2.0, count - 1).expect("the bounds are sound");
+    [1.0].into_iter().chain(doubling).collect()
+}
+
 /// Label values of every series whose labels match all of `wanted`, in the order of the labels.
 fn series_of(made: &impl Collector, wanted: &[(&str, &str)]) -> Vec<Vec<String>> {
     let names: Vec<String> = made.desc().into_iter().next().map(|desc: &Desc| desc.variable_labels.clone()).unwrap_or_default();
@@ -273,7 +279,9 @@ impl Metrics {
             let _whole = self.together();
             self.registry.gather()
         };
-        TextEncoder::new().encode_to_string(&gathered).expect("families gathered from a registry have names and samples")
+        let text = TextEncoder::new().encode_to_string(&gathered).expect("families gathered from a registry have names and samples");
+        // The format knows infinity by this name only, and the encoder another; a line ends nowhere else.
+        text.replace(" inf\n", " +Inf\n")
     }
 
     /// Every metric, in the order in which it is made; for documentation and tests.

@@ -68,6 +68,12 @@ bugs! {
     HalfGangHeld,
     /// Quota isn't charged when it is reserved (P4).
     QuotaNotCharged,
+    /// A victim's quota is given away before its stop is confirmed (P4).
+    VictimQuotaGivenAway,
+    /// Quota that isn't lent is given to others (P4).
+    LendingLimitIgnored,
+    /// Of several victims one isn't told to stop (P7).
+    VictimSpared,
     /// Residency is judged at the offer only (P5).
     ResidencyJudgedOnce,
 }

@@ -10,6 +10,7 @@
 //!  faults ──┘     journal on a faulty disk      oracle judges every step
 //! ```
 
+mod books;
 mod chance;
 mod clock;
 pub mod counters;
@@ -20,6 +21,7 @@ pub mod oracle;
 mod people;
 pub mod plan;
 pub mod planted;
+mod queues;
 mod residency;
 mod runner;
 pub mod trace;
@@ -171,6 +173,7 @@ pub fn run(plan: Plan, keep: Keep) -> Report {
 impl Sim {
     fn new(plan: Plan, keep: Keep) -> Self {
         let seed = plan.seed;
+        let (declared, fair) = (people::declared(&plan), plan.fair);
         let stream = |purpose| Chance::new(seed, purpose);
         let chance = Streams {
             net: stream("net"),
@@ -192,8 +195,8 @@ impl Sim {
             machines: Vec::new(),
             agents: Vec::new(),
             ways: Vec::new(),
-            people: People::default(),
-            oracle: Oracle::default(),
+            people: People::of(declared),
+            oracle: Oracle::new(fair),
             counters: Counters::default(),
             trace: Trace::new(keep),
             failure: None,

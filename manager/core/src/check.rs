@@ -37,6 +37,7 @@ impl World {
         }
         self.check_tally()?;
         self.check_quota(&recount)?;
+        self.check_brain()?;
         for (fence, lease) in &self.live.leases {
             let held = self.state.workloads.get(&lease.uid).and_then(|w| w.leg_of(*fence)).is_some();
             if !held {
@@ -91,6 +92,24 @@ impl World {
             let real = recount.usage(&queue).unwrap_or(&empty);
             if counted != real {
                 return Err(format!("usage of `{queue}` is counted as {counted:?} and is {real:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the brain is in line, its books say what is charged.
+    fn check_brain(&self) -> Result<(), String> {
+        let brain = self.deciding.brain();
+        for (name, queue) in brain.queue_list().filter(|_| self.deciding.in_line()) {
+            let of = brain.queue(queue);
+            let Some(node) = of.node else { continue };
+            let charged = self.queues.usage(name);
+            for ((flavor, resource), cell) in brain.forest.cells(node) {
+                let (flavor, resource) = (brain.flavor_name(flavor), brain.resource_name(resource));
+                let real = charged.and_then(|usage| usage.get(&(flavor.clone(), resource.to_string()))).copied().unwrap_or(0);
+                if cell.usage.0 != real {
+                    return Err(format!("the brain counts {} `{resource}` of flavor `{flavor}` in queue `{name}`, and {real} are charged", cell.usage));
+                }
             }
         }
         Ok(())

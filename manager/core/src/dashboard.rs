@@ -5,7 +5,7 @@
 use crate::World;
 use crate::catalog::NoRoute;
 use crate::explain::Why;
-use crate::queues::{ClassId, NoQuota};
+use crate::queues::{ClassId, NoQuota, Usage};
 use crate::tally::Standing;
 use crate::workload::Phase;
 use meridian_queueing::tree::NodeId;
@@ -114,7 +114,7 @@ impl World {
             let quotas = spec.resource_groups.iter().flat_map(|group| &group.flavors).flat_map(|f| f.resources.iter().map(move |(r, q)| (&f.name, r, q)));
             let cells = quotas.map(|(flavor, resource, quota)| {
                 let key = (Arc::from(flavor.as_str()), resource.clone());
-                let amount = |usage: &crate::queues::Usage| usage.get(&key).copied().unwrap_or(0);
+                let amount = |usage: &Usage| usage.get(&key).copied().unwrap_or(0);
                 Cell {
                     flavor: key.0.clone(),
                     resource: Arc::from(resource.as_str()),
@@ -165,7 +165,7 @@ impl World {
     pub fn cohort_rows(&self) -> Vec<CohortRow> {
         let brain = self.deciding.brain();
         let forest = &brain.forest;
-        let mut sums: BTreeMap<NodeId, (u64, BTreeMap<(Arc<str>, String), i64>)> = BTreeMap::new();
+        let mut sums: BTreeMap<NodeId, (u64, Usage)> = BTreeMap::new();
         for (name, _) in self.state.catalog.cluster_queues() {
             let Some(node) = brain.queue_id(name).and_then(|id| brain.queue(id).node) else { continue };
             let standing = self.tally.cluster_queue(name);

@@ -16,6 +16,7 @@ use meridian_queueing::model::{Given, PodSet, QueueId, Shape, WorkloadId};
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{Brain, NewWorkload, declare};
 use meridian_shared::ids::Uid;
+use meridian_shared::planted::Bug;
 use meridian_shared::time::Mono;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -89,6 +90,11 @@ impl Deciding {
     /// Everything is brought in line before the next decision.
     pub(crate) fn start_over(&mut self) {
         *self = Self { stale: true, ..Self::default() };
+    }
+
+    /// Whether the brain is in line with the state as it is.
+    pub(crate) fn in_line(&self) -> bool {
+        !self.stale && self.touched.is_empty()
     }
 
     pub(crate) fn brain(&self) -> &Brain {
@@ -169,8 +175,12 @@ impl World {
             let id = brain.flavor_id(name);
             brain.set_flavor(id, Some(declare::flavor(spec, false)));
         }
+        let ignores_lending = self.config.planted.has(Bug::LendingLimitIgnored);
         let cohorts = catalog.cohorts().map(|(name, spec)| (name.clone(), declare::cohort(brain, spec))).collect();
-        let queues = catalog.cluster_queues().map(|(name, spec)| declare::cluster_queue(brain, name, spec, &Declared(catalog))).collect();
+        let mut queues: Vec<_> = catalog.cluster_queues().map(|(name, spec)| declare::cluster_queue(brain, name, spec, &Declared(catalog))).collect();
+        for quota in queues.iter_mut().flat_map(|queue| queue.quotas.values_mut()).filter(|_| ignores_lending) {
+            quota.lending_limit = None;
+        }
         brain.configure(&cohorts, queues);
         // Everybody who was outside may have a way now, and classes whose way changed have another.
         self.deciding.touched.extend(std::mem::take(&mut self.deciding.outside));
@@ -199,6 +209,7 @@ impl World {
         }
         if workload.phase.charged() {
             let queue = self.queues.charged_to(uid).and_then(|name| self.deciding.brain.queue_id(name));
+            let queue = queue.filter(|_| workload.phase != Phase::Stopping || !self.config.planted.has(Bug::VictimQuotaGivenAway));
             return queue.map_or(Wanted::Outside(None), |queue| Wanted::Holding { queue, evicted: workload.phase == Phase::Stopping });
         }
         let rests = self.live.not_before.get(&uid).is_some_and(|until| *until > now);

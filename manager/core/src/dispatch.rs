@@ -113,7 +113,11 @@ impl Turn<'_> {
         for queue in seen.strict_and_blocked {
             self.note_behind(queue);
         }
-        for (victim, preemptor, right) in seen.victims {
+        let mut victims = seen.victims;
+        if victims.len() > 1 && self.world.config.planted.has(Bug::VictimSpared) {
+            victims.pop();
+        }
+        for (victim, preemptor, right) in victims {
             if let (Some(victim), Some(preemptor)) = (self.world.deciding.uid(victim), self.world.deciding.uid(preemptor)) {
                 self.preempt(victim, Preempted { by: preemptor, right: right.word().to_owned() });
             }

@@ -52,7 +52,7 @@ impl Turn<'_> {
             }
         }
         let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
-        let returned = now.since(live.heard) > lease::silence(self.world.config.term_min);
+        let returned = now.since(live.heard) >= lease::silence(self.world.config.term_min);
         live.heard = now;
         if request.answered > live.answered {
             live.answered = request.answered;

@@ -71,6 +71,8 @@ pub struct Brain {
     pub(crate) active: BTreeSet<QueueId>,
     /// Queues in which somebody waits for room in a cluster.
     pub(crate) placeless: BTreeSet<QueueId>,
+    /// Whether a search for victims would have found some, had a cluster had the room.
+    pub(crate) roomless: bool,
     pub(crate) local_usage: BTreeMap<Arc<str>, LocalUsage>,
     pub(crate) topologies: crate::topology::Topologies,
 }
@@ -249,7 +251,8 @@ impl Brain {
         for id in holders {
             self.charge_anew(id);
         }
-        self.changed.extend((0..self.forest.trees()).map(|t| TreeId::new(u32::try_from(t).unwrap_or(u32::MAX))));
+        // Trees have other numbers now: what changed in the old ones is looked at with all.
+        self.changed = (0..self.forest.trees()).map(|t| TreeId::new(u32::try_from(t).unwrap_or(u32::MAX))).collect();
     }
 
     /// Whether the queue is among those whose heads are looked at.
@@ -357,7 +360,19 @@ impl Brain {
     fn insert(&mut self, new: NewWorkload) -> WorkloadId {
         let NewWorkload { key, uid, queue, local_queue, shape, since, marks } = new;
         self.count_shape(shape, true);
-        let id = self.workloads.insert(Workload { key: key.clone(), uid, queue, local_queue, shape, since, marks, holding: None, scan: None });
+        let id = self.workloads.insert(Workload {
+            key: key.clone(),
+            uid,
+            queue,
+            local_queue,
+            shape,
+            since,
+            marks,
+            holding: None,
+            scan: None,
+            placeless: false,
+            in_vain: false,
+        });
         self.keys.insert(key, id);
         id
     }
@@ -399,7 +414,7 @@ impl Brain {
     /// Gives a workload its quota. It no longer waits.
     pub(crate) fn reserve(&mut self, id: WorkloadId, given: Vec<Given>, since: Moment) {
         let Some(workload) = self.workloads.get_mut(id) else { return };
-        workload.scan = None;
+        (workload.scan, workload.placeless, workload.in_vain) = (None, false, false);
         workload.holding = Some(Box::new(Holding { given, since, ..Holding::default() }));
         let queue = workload.queue;
         let rank = self.rank_of(id);

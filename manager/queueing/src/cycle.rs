@@ -103,7 +103,9 @@ impl Brain {
                     break;
                 }
                 let report = self.cycle_over(places, &queues, 1, false);
-                let go_on = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
+                // Who found no place for one flavor goes on with the next.
+                let next_flavor = |e: &Entry| e.outcome == Outcome::NoPlace && e.assignment.scan.pending();
+                let go_on = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked) || next_flavor(e));
                 if !each(self, &report) {
                     return;
                 }
@@ -212,11 +214,14 @@ impl Cycle<'_> {
         if outdated && let Some(of) = self.brain.workloads.get_mut(workload) {
             of.scan = None;
         }
+        self.brain.roomless = false;
         let (mut assignment, targets) = self.first_assignment(workload, entry.queue, nominated);
         self.brain.place_with_victims(workload, &mut assignment, &targets);
         let scan = assignment.scan.pending().then(|| Box::new(assignment.scan.clone()));
+        let roomless = self.brain.roomless && targets.is_empty();
         if let Some(of) = self.brain.workloads.get_mut(workload) {
             of.scan = scan;
+            of.placeless |= roomless;
         }
         (entry.assignment, entry.targets) = (assignment, targets);
     }
@@ -322,6 +327,12 @@ impl Cycle<'_> {
             }
             return;
         }
+        if mode == Mode::Fit && !self.is_free_now(entry) {
+            (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
+            self.forget_scan(entry.workload);
+            self.take(entry);
+            return;
+        }
         self.victims.extend(entry.targets.iter().map(|t| t.workload));
         let slice = entry.assignment.replaces;
         if mode == Mode::Preempt {
@@ -344,6 +355,9 @@ impl Cycle<'_> {
         }
         if !self.places.take(self.brain, entry.workload, &entry.assignment) {
             (entry.outcome, entry.obstacle) = (Outcome::NoPlace, Some(Obstacle::TopologyPlacementFailed));
+            if self.brain.is_awaiting_victims(entry) {
+                self.take(entry);
+            }
             return;
         }
         self.admit(entry, slice);
@@ -432,7 +446,9 @@ impl Cycle<'_> {
             return;
         }
         let Some(node) = self.brain.node_of(entry.workload) else { return };
+        // A queue that uses more than it may, since its quota was lowered, keeps nothing.
         for (cell, amount) in self.brain.room_to_keep(entry.workload, entry.queue, &entry.assignment) {
+            let amount = amount.floor();
             self.brain.forest.add(node, cell, amount);
             self.borrowed.charges.push((node, cell, amount));
         }
@@ -494,6 +510,21 @@ impl Cycle<'_> {
         (quota, placed)
     }
 
+    /// Whether the quota is free while the victims of this cycle still hold theirs. What is only kept for others doesn't count
+    /// here: that it is left for them was checked before.
+    fn is_free_now(&mut self, entry: &Entry) -> bool {
+        let Some(node) = self.brain.node_of(entry.workload) else { return false };
+        let forest = &mut self.brain.forest;
+        for (node, cell, amount) in self.borrowed.charges.iter().rev() {
+            forest.remove(*node, *cell, *amount);
+        }
+        let free = self.net_charge(entry).iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell));
+        for (node, cell, amount) in &self.borrowed.charges {
+            self.brain.forest.add(*node, *cell, *amount);
+        }
+        free
+    }
+
     /// Gives back what was taken for the time of the cycle, marks victims, and puts back who wasn't admitted.
     fn finish(mut self, done: Vec<Entry>) -> Report {
         for (node, cell, amount) in std::mem::take(&mut self.borrowed.charges).into_iter().rev() {
@@ -551,6 +582,16 @@ impl Brain {
         whole.into_iter().map(kept).collect()
     }
 
+    /// Whether others are stopping for an entry that can't be served now, as others took the room: until they are gone nobody
+    /// behind it takes what they give up.
+    fn is_awaiting_victims(&self, entry: &Entry) -> bool {
+        if !matches!(entry.outcome, Outcome::NoCandidates | Outcome::NoPlace) || !self.is_preemptor(entry.workload) {
+            return false;
+        }
+        let Some(node) = self.queue(entry.queue).node else { return false };
+        self.queues_below(node).iter().any(|queue| self.queue(*queue).holders.iter().any(|w| self.workloads[w].evicted()))
+    }
+
     /// Puts an entry that wasn't admitted back where it waits.
     fn put_back(&mut self, entry: &Entry) -> Option<Requeued> {
         if matches!(entry.outcome, Outcome::Admitted | Outcome::Evicted) || entry.second_pass {
@@ -561,7 +602,7 @@ impl Brain {
         let (queue, shape) = (entry.queue, self.workloads[&id].shape);
         let strict = self.queue(queue).setup.strict;
         let mismatch = entry.outcome == Outcome::Rejected && self.workloads[&id].marks().wrong_namespace;
-        let soon = matches!(entry.outcome, Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating);
+        let soon = matches!(entry.outcome, Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) || self.is_awaiting_victims(entry);
         let unfinished = self.workloads[&id].scan.as_ref().is_some_and(|s| s.pending());
         let pending = &mut self.pending[queue.index()];
         if matches!(entry.outcome, Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) {
@@ -569,7 +610,15 @@ impl Brain {
             pending.preemptor = Some(id);
         }
         let awake = if strict { !mismatch } else { soon || unfinished };
-        if entry.outcome == Outcome::NoPlace {
+        // Room that comes free wakes it, whichever flavor or victims it would be for. A scan that goes on remembers.
+        let mut placeless = entry.outcome == Outcome::NoPlace;
+        let in_vain = entry.outcome == Outcome::NoPlace && self.is_preemptor(id) && !self.is_awaiting_victims(entry);
+        if let Some(workload) = self.workloads.get_mut(id) {
+            workload.in_vain |= in_vain;
+            placeless |= workload.placeless;
+            workload.placeless = placeless && awake;
+        }
+        if placeless {
             self.placeless.insert(queue);
         }
         let pending = &mut self.pending[queue.index()];
@@ -577,9 +626,10 @@ impl Brain {
             pending.push(&class, place);
         } else {
             pending.park(&class, place, mismatch);
-            if entry.outcome == Outcome::NoPlace {
+            let alike = self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates);
+            if placeless {
                 pending.sleep_placeless(shape);
-            } else if self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates) {
+            } else if alike {
                 pending.sleep(shape);
             }
         }

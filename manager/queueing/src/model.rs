@@ -348,6 +348,11 @@ pub struct Workload {
     pub holding: Option<Box<Holding>>,
     /// Where the scan of flavors goes on.
     pub(crate) scan: Option<Box<crate::flavors::Scan>>,
+    /// For some flavor, or with some victims gone, quota was there and no cluster had the room.
+    pub(crate) placeless: bool,
+    /// All its victims stopped and there was no room for it all the same: where gangs lie is guessed, and guessed wrong again it
+    /// would displace the same ones for ever. From now on it waits for room.
+    pub(crate) in_vain: bool,
 }
 
 impl Workload {

@@ -131,7 +131,9 @@ impl Search<'_> {
             }
         }
         let placed = self.topology.as_ref().is_none_or(|requests| self.brain.find_places(requests, self.workload, false).is_ok());
-        placed && (!self.rooms || self.places.fits(self.brain, self.workload, targets))
+        let room = !placed || !self.rooms || self.places.fits(self.brain, self.workload, targets);
+        self.brain.roomless |= !room;
+        placed && room
     }
 
     /// Puts back, last taken first, whoever isn't needed.
@@ -180,6 +182,10 @@ impl Search<'_> {
 /// Victims for an assignment.
 pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
     let queue = brain.workloads[&workload].queue;
+    if brain.workloads[&workload].in_vain {
+        brain.roomless = true;
+        return Vec::new();
+    }
     let Some((node, tree)) = brain.queue(queue).node.zip(brain.queue(queue).tree) else { return Vec::new() };
     let contested: Vec<CellId> = assignment.contested().into_iter().filter_map(|key| brain.forest.find_cell(tree, key)).collect();
     let charge = brain.charge_of_request(workload, assignment);

@@ -3,19 +3,13 @@
 //! Those of local queues have Kueue's labels `name` and `namespace`; every one says `replica_role="leader"`. Amounts are in
 //! cores, bytes and devices, as Kueue has them. What `cluster_queue` or a local queue labels is forgotten with the queue.
 
-use super::{Amounts, Counters, Gauges, Histograms, Maker};
+use super::{Amounts, Counters, Gauges, Histograms, Maker, kueue_buckets};
 use meridian_manager_core::milestone::Whose;
 use meridian_shared::time::Millis;
 use std::time::Duration;
 
 /// What the names begin with.
 pub(super) const PREFIX: &str = "kueue_";
-
-/// Kueue's buckets: 1 s, then 2.5 s and on doubling, `count` in all.
-fn buckets(count: usize) -> Vec<f64> {
-    let doubling = prometheus::exponential_buckets(2.5, 2.0, count - 1).expect("the bounds are sound");
-    [1.0].into_iter().chain(doubling).collect()
-}
 
 /// One counter per cluster queue, and its twin per local queue; both by priority class.
 #[derive(Clone, Debug)]
@@ -162,12 +156,12 @@ macro_rules! counted {
 macro_rules! timed {
     ($m:ident, $name:literal, $what:literal, $buckets:expr) => {
         Timed {
-            queue: $m.histograms(concat!("kueue_", $name), concat!($what, " per cluster queue"), &["cluster_queue", "priority_class"], buckets($buckets)),
+            queue: $m.histograms(concat!("kueue_", $name), concat!($what, " per cluster queue"), &["cluster_queue", "priority_class"], kueue_buckets($buckets)),
             local: $m.histograms(
                 concat!("kueue_local_queue_", $name),
                 concat!($what, " per local queue"),
                 &["name", "namespace", "priority_class"],
-                buckets(14),
+                kueue_buckets(14),
             ),
         }
     };
@@ -204,13 +198,13 @@ impl Kueue {
                 "kueue_pods_ready_to_evicted_time_seconds",
                 "time from all pods running to the eviction",
                 &["cluster_queue", "reason", "underlying_cause"],
-                buckets(14),
+                kueue_buckets(14),
             ),
             eviction_latency: m.histograms(
                 "kueue_workload_eviction_latency_seconds",
                 "time from an ordered stop until quota is free",
                 &["cluster_queue", "reason"],
-                buckets(14),
+                kueue_buckets(14),
             ),
             cohort_admitted: m.counters("kueue_cohort_subtree_admitted_workloads_total", "admissions in the cohort's subtree", &["cohort", "priority_class"]),
             dispatched: m.counters("kueue_multikueue_workloads_dispatched_total", "workloads that a cluster was asked to run", &["cluster_queue", "cluster"]),

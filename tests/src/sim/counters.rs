@@ -35,6 +35,7 @@ impl Counters {
             Record::Withdrawn { .. } => "withdraws",
             Record::Granted { .. } => "grants",
             Record::Running { .. } => "runs",
+            Record::StopOrdered { preempted: Some(_), .. } => "displaced",
             Record::StopOrdered { .. } => "stops ordered",
             Record::Ended { .. } => "ends",
             Record::GrantRefused { .. } => "grants refused",

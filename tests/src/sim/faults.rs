@@ -340,7 +340,7 @@ impl Sim {
         let Some(m) = (0..self.managers.len()).find(|m| self.managers[*m].leading && !self.managers[*m].cut) else { return };
         if self.needs_fleet && !self.people.requests.values().any(|r| matches!(r.wish, Wish::Objects(_))) {
             self.needs_fleet = false;
-            let fleet = people::fleet(&self.places());
+            let fleet = people::fleet(&self.people.declared, &self.places());
             return self.ask(Wish::Objects(fleet));
         }
         let busy = |wanted: &Operator, sim: &Self| sim.people.requests.values().any(|r| matches!(&r.wish, Wish::Operate(o) if o == wanted));
@@ -379,8 +379,15 @@ impl Sim {
             let key = Key::global(Kind::ResidencyPolicy, "extra");
             extra = world.state.catalog.get(&key).is_some() && !self.people.requests.values().any(|r| matches!(r.wish, Wish::Remove(_)));
         }
+        let asked = |sim: &Self| sim.people.requests.values().any(|r| matches!(r.wish, Wish::Objects(_)));
+        let wrong: Vec<_> = if self.healed && !asked(self) { self.people.declared.changeable() } else { Vec::new() };
+        let catalog = &world.state.catalog;
+        let wrong: Vec<_> = wrong.into_iter().filter(|m| catalog.get(&people::key_of(m)).is_none_or(|s| s.object.stored != people::object(m).stored)).collect();
         if extra {
             self.ask(Wish::Remove(Key::global(Kind::ResidencyPolicy, "extra")));
+        }
+        if !wrong.is_empty() {
+            self.ask(Wish::Objects(wrong));
         }
         for action in actions {
             if !busy(&action, self) {

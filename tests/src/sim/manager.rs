@@ -12,6 +12,7 @@ use meridian_manager::journal::{Batch, Found, Journal, RedbJournal, Snapshot};
 use meridian_manager_core::input::{Bodies, Change, Input, Outcome, Reply};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{Config, Start, State, World};
+use meridian_queueing::settings::FairSharing;
 use meridian_shared::ids::{ClusterName, ContentHash, JournalId, RecordNumber, Session};
 use meridian_shared::lease;
 use meridian_shared::mac::ReceiptKey;
@@ -205,6 +206,7 @@ impl Sim {
             hold: Millis::secs(10),
             start_timeout: Millis::secs(15),
             planted,
+            fair_sharing: self.plan.fair.then(FairSharing::default),
             ..Config::new(ReceiptKey([42; 32]))
         }
     }

@@ -3,8 +3,8 @@
 //! It keeps its own books and never asks a core what is allowed: lease arithmetic, residency, quota and the rules of
 //! recovery are written here a second time, from the protocol's text.
 
+use super::books::{Books, Recount};
 use super::clock::HostClock;
-use super::people::GPU;
 use super::residency;
 use super::runner::Behaviour;
 use meridian_manager_core::input::{Key, Outcome};
@@ -16,6 +16,9 @@ use meridian_shared::protocol::{Command, End, EndResult, OnLoss, Run, SyncRespon
 use meridian_shared::time::{Millis, Mono};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// How often one workload may displace another while nothing comes from outside: a cluster may say no in between.
+const DISPLACED_MAX: u32 = 2;
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +55,15 @@ pub struct Job {
     pub term: Millis,
     /// What the loss of its cluster means.
     pub on_loss: OnLoss,
+    /// Its priority.
+    pub priority: i64,
+}
+
+impl Job {
+    /// Accelerators of all its pods.
+    pub fn total(&self) -> i64 {
+        i64::try_from(self.pods).unwrap_or(i64::MAX).saturating_mul(self.gpus)
+    }
 }
 
 /// What a submission was answered with.
@@ -78,6 +90,7 @@ pub struct Before {
     recovery: Option<RecoveryStart>,
     led_since: RecordNumber,
     ledgers: BTreeMap<ClusterName, LedgerId>,
+    books: Books,
 }
 
 impl Before {
@@ -89,6 +102,7 @@ impl Before {
             recovery: state.recovery.clone(),
             led_since: state.led_since,
             ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect(),
+            books: Books::of(world),
         }
     }
 }
@@ -130,11 +144,20 @@ pub struct Oracle {
     /// Workloads whose cluster a person declared lost: the one exception to P2.
     exempt: BTreeSet<Uid>,
     adopted: bool,
+    /// Fair sharing is on.
+    fair: bool,
+    /// How often one displaced another since anything came from outside.
+    displaced: BTreeMap<(Uid, Uid), u32>,
     /// Jobs that succeeded where an honest runner saw it.
     pub succeeded: BTreeSet<Uid>,
 }
 
 impl Oracle {
+    /// Empty books.
+    pub fn new(fair: bool) -> Self {
+        Self { fair, ..Self::default() }
+    }
+
     /// A submission was answered.
     pub fn acknowledged(&mut self, uid: Uid) {
         self.acknowledged.entry(uid).or_default();
@@ -210,7 +233,7 @@ impl Oracle {
     pub fn judge(&mut self, act: &Act<'_>, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
         act.world.check().or_else(|words| broken("World::check", words))?;
         let declared = act.outcome.records.iter().any(|(_, r)| matches!(r, Record::DeclaredLost { .. }));
-        let mut reserved = BTreeSet::new();
+        self.judge_quota(act)?;
         for (_, record) in &act.outcome.records {
             match record {
                 Record::Led { leadership, recovery, foreign, .. } => {
@@ -240,11 +263,34 @@ impl Oracle {
                 Record::GrantRefused { uid, fence, .. } => self.freed(*uid, *fence, "refused", alive)?,
                 Record::RecoveryClosed { by } if &*by.0 == "system" => self.judge_closing(act)?,
                 Record::Adopted { .. } => self.adopted = true,
-                Record::Reserved { uid, .. } => reserved.extend(self.jobs.get(uid).map(|j| j.queue.clone())),
                 _ => {}
             }
         }
-        if reserved.is_empty() { Ok(()) } else { judge_quota(act.world, &reserved) }
+        Ok(())
+    }
+
+    /// P3, P4 and P7: quota as the records move it, and who is displaced.
+    fn judge_quota(&mut self, act: &Act<'_>) -> Verdict {
+        let mut recount = Recount::new(&act.before.books, &self.jobs, self.fair);
+        for (_, record) in &act.outcome.records {
+            recount.record(record)?;
+        }
+        let (pairs, preemptors) = (recount.pairs(), recount.preemptors());
+        recount.judge_end(act.world)?;
+        if !recount.changed {
+            recount.judge_enough(&preemptors)?;
+        }
+        if act.outcome.records.iter().any(|(_, r)| from_outside(r)) {
+            self.displaced.clear();
+        }
+        for pair in pairs {
+            let often = self.displaced.entry(pair).or_insert(0);
+            *often += 1;
+            if *often > DISPLACED_MAX {
+                return broken("P7", format!("{} displaces {} for the {often}th time, and nothing else has happened", pair.0, pair.1));
+            }
+        }
+        Ok(())
     }
 
     fn judge_grant(&mut self, act: &Act<'_>, uid: Uid, fence: Fence) -> Verdict {
@@ -415,22 +461,28 @@ fn judge_place(world: &World, uid: Uid, cluster: &ClusterName, what: &str) -> Ve
     }
 }
 
-/// P4: right after quota was reserved no queue uses more than its nominal quota.
-fn judge_quota(world: &World, reserved: &BTreeSet<String>) -> Verdict {
-    let mut used: BTreeMap<String, i64> = BTreeMap::new();
-    for w in world.state.workloads.values().filter(|w| w.phase.charged()) {
-        let class = world.queues.class(w.class);
-        let pods: i64 = class.gang.pod_sets.iter().map(|s| i64::from(s.count) * s.per_pod.get(GPU).copied().unwrap_or(0)).sum();
-        *used.entry(class.queue.to_string()).or_insert(0) += pods;
+/// Whether a record brings something new, so that what was decided may be decided otherwise.
+fn from_outside(record: &Record) -> bool {
+    match record {
+        Record::Ended { result, .. } => !matches!(result, EndResult::Stopped),
+        Record::Led { .. }
+        | Record::RecoveryClosed { .. }
+        | Record::RulesDoubted { .. }
+        | Record::RulesConfirmed { .. }
+        | Record::Applied { .. }
+        | Record::Removed { .. }
+        | Record::SessionOpened { .. }
+        | Record::MemberAdmitted { .. }
+        | Record::Submitted(_)
+        | Record::Adopted { .. }
+        | Record::Lapsed { .. }
+        | Record::GrantRefused { .. }
+        | Record::DeclaredLost { .. }
+        | Record::DeletionAsked { .. }
+        | Record::Finished { .. }
+        | Record::Forgotten { .. } => true,
+        _ => false,
     }
-    for (queue, used) in used.into_iter().filter(|(queue, _)| reserved.contains(queue)) {
-        let stored = world.state.catalog.get(&Key::global(Kind::ClusterQueue, &queue)).map(|s| &s.object.stored);
-        let nominal = stored.and_then(|q| q["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"].as_i64());
-        if nominal.is_some_and(|n| used > n) {
-            return broken("P4", format!("queue `{queue}` uses {used} of {nominal:?} right after a reservation"));
-        }
-    }
-    Ok(())
 }
 
 /// The durable part of two worlds must agree.

@@ -4,6 +4,8 @@
 
 use super::Sim;
 use super::oracle::Job;
+use super::plan::Plan;
+use super::queues::{Declared, PRIORITIES};
 use super::runner::Behaviour;
 use meridian_manager_core::input::{Actor, Change, Input, Key, Operator, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult};
 use meridian_objects::{Kind, Object};
@@ -73,6 +75,15 @@ pub(super) struct People {
     pub(super) tightened: bool,
     /// Whether a quota was lowered.
     pub(super) lowered: bool,
+    /// Queues and cohorts as they should be.
+    pub(super) declared: Declared,
+}
+
+impl People {
+    /// Nobody has done anything yet.
+    pub(super) fn of(declared: Declared) -> Self {
+        Self { declared, ..Self::default() }
+    }
 }
 
 /// The object of a manifest.
@@ -80,16 +91,15 @@ pub(super) fn object(manifest: &Value) -> Box<Object> {
     Box::new(Object::from_value(manifest.clone()).expect("the simulation's own objects are right").0)
 }
 
-fn key_of(manifest: &Value) -> Key {
+pub(super) fn key_of(manifest: &Value) -> Key {
     let object = object(manifest);
     let namespace = object.namespace_or_default().map(std::sync::Arc::from);
     Key { scope: None, kind: object.kind, namespace, name: std::sync::Arc::from(object.name.as_str()) }
 }
 
-fn cluster_queue(name: &str, quota: i64, strategy: &str) -> Value {
-    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
-        "namespaceSelector": {}, "queueingStrategy": strategy,
-        "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": quota}]}]}]}})
+/// What a plan declares about queues.
+pub(super) fn declared(plan: &Plan) -> Declared {
+    Declared::of(plan, &QUEUES.map(|(name, quota, _, _, _, strategy)| (name, quota, strategy)))
 }
 
 fn cluster(place: usize) -> Value {
@@ -111,13 +121,10 @@ fn policies() -> Vec<Value> {
 }
 
 /// Everything that a fleet needs before its first job.
-pub(super) fn fleet(places: &[usize]) -> Vec<Value> {
-    let mut all = vec![
-        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "personal", "labels": {"data": "personal"}}}),
-    ];
-    for (name, quota, _, _, _, strategy) in QUEUES {
-        all.push(cluster_queue(name, quota, strategy));
+pub(super) fn fleet(declared: &Declared, places: &[usize]) -> Vec<Value> {
+    let mut all = declared.manifests();
+    all.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "personal", "labels": {"data": "personal"}}}));
+    for name in declared.names() {
         for namespace in ["open", "personal"] {
             all.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": name}}));
         }
@@ -129,10 +136,14 @@ pub(super) fn fleet(places: &[usize]) -> Vec<Value> {
 
 /// A job as its submitter wrote it.
 fn manifest(job: &Job) -> Value {
-    let Job { name, namespace, queue, pods, gpus, .. } = job;
+    let Job { name, namespace, queue, pods, gpus, priority, .. } = job;
+    let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
+    if let Some((class, _)) = PRIORITIES.iter().find(|(_, value)| value == priority) {
+        labels["kueue.x-k8s.io/priority-class"] = json!(class);
+    }
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
             {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
     })
@@ -152,6 +163,8 @@ impl Sim {
             62..76 => self.delete_one(),
             76..84 => self.change_residency(),
             84..89 => self.change_quota(),
+            // Where quota is shared it changes more often, and less is cordoned.
+            89..93 if self.people.declared.shared => self.change_quota(),
             89..95 => self.cordon_or_not(),
             95..97 => {
                 let place = self.some_place();
@@ -172,6 +185,8 @@ impl Sim {
         let chance = &mut self.chance.people;
         let uid = Uid(chance.wide());
         let (queue, _, _, loss, term, _) = *chance.pick(&QUEUES).expect("not empty");
+        let shared = self.people.declared.shared;
+        let priority = if shared && chance.of_1000(600) { chance.pick(&PRIORITIES).expect("not empty").1 } else { 0 };
         let namespace = if chance.of_1000(350) { "personal" } else { "open" };
         let pods = chance.between(1, 4);
         let gpus = if pods <= 3 { chance.between(1, 2) } else { 1 };
@@ -182,7 +197,7 @@ impl Sim {
         let on_loss = if loss == "Wait" { OnLoss::Wait } else { OnLoss::Fence };
         let pods = usize::try_from(pods).expect("few pods");
         let gpus = i64::try_from(gpus).expect("few accelerators");
-        let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, gpus, behaviour, term: Millis::secs(term), on_loss };
+        let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, gpus, behaviour, term: Millis::secs(term), on_loss, priority };
         let manifest = manifest(&job);
         self.oracle.jobs.insert(uid, job);
         self.ask(Wish::Submit { uid, manifest });
@@ -215,11 +230,17 @@ impl Sim {
     }
 
     fn change_quota(&mut self) {
-        let (name, usual, _, _, _, strategy) = *self.chance.people.pick(&QUEUES).expect("not empty");
+        if self.people.declared.shared {
+            let objects = self.people.declared.change(&mut self.chance.people, self.plan.fair);
+            self.counters.one("forest changes");
+            return self.ask(Wish::Objects(objects));
+        }
+        let (name, usual, ..) = *self.chance.people.pick(&QUEUES).expect("not empty");
         let quota = if self.people.lowered { usual } else { 6 };
         self.people.lowered = !self.people.lowered;
         self.counters.one("quota changes");
-        self.ask(Wish::Objects(vec![cluster_queue(name, quota, strategy)]));
+        let objects = self.people.declared.lower(name, quota);
+        self.ask(Wish::Objects(objects));
     }
 
     fn cordon_or_not(&mut self) {
@@ -240,7 +261,8 @@ impl Sim {
         for place in self.places() {
             self.ask(Wish::Operate(Operator::Uncordon(ClusterName::new(PLACES[place].0))));
         }
-        let quotas = QUEUES.iter().map(|(name, usual, _, _, _, strategy)| cluster_queue(name, *usual, strategy)).collect();
+        self.people.declared = declared(&self.plan);
+        let quotas = self.people.declared.changeable();
         self.ask(Wish::Objects(quotas));
         self.ask(Wish::Remove(Key::global(Kind::ResidencyPolicy, "extra")));
     }

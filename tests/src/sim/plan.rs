@@ -78,6 +78,17 @@ impl Fault {
     ];
 }
 
+/// How cluster queues share quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cohorts {
+    /// Every queue is alone.
+    None,
+    /// One cohort.
+    Flat,
+    /// Cohorts within a cohort, with quotas of their own.
+    Deep,
+}
+
 /// What one seed does.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -109,6 +120,10 @@ pub struct Plan {
     pub people_ms: u64,
     /// The manager writes its heartbeat after it has answered, so that only the claim keeps a cut-off one silent.
     pub late_beats: bool,
+    /// How queues share quota.
+    pub cohorts: Cohorts,
+    /// Fair sharing is on.
+    pub fair: bool,
     /// What is broken on purpose.
     pub planted: Option<Bug>,
 }
@@ -126,6 +141,9 @@ impl Plan {
             }
         }
         let rough = chance.of_1000(600);
+        let mut sharing = Chance::new(seed, "cohorts");
+        let cohorts = *sharing.pick(&[Cohorts::None, Cohorts::Flat, Cohorts::Deep]).expect("not empty");
+        let fair = cohorts != Cohorts::None && sharing.of_1000(350);
         Self {
             seed,
             clusters: 2 + chance.index(2),
@@ -141,6 +159,8 @@ impl Plan {
             commit_max: *chance.pick(&[0, 3, 30]).expect("not empty"),
             people_ms: *chance.pick(&[800, 1_500, 3_000]).expect("not empty"),
             late_beats: chance.of_1000(500),
+            cohorts,
+            fair,
             planted: None,
         }
     }
@@ -176,8 +196,14 @@ impl Plan {
                 &[(Fault::JournalRestore, 12_000), (Fault::ManagerKill, 10_000), (Fault::ManagerPower, 15_000), (Fault::NetCut, 8_000), (Fault::NetSlow, 8_000)]
             }
             Bug::ReplyBeforeCommit => &[(Fault::ManagerKill, 4_000), (Fault::ManagerPower, 8_000), (Fault::DiskFailSync, 8_000)],
-            Bug::HalfGangHeld | Bug::QuotaNotCharged | Bug::ResidencyJudgedOnce => &[],
+            Bug::HalfGangHeld | Bug::QuotaNotCharged | Bug::ResidencyJudgedOnce | Bug::VictimQuotaGivenAway | Bug::LendingLimitIgnored | Bug::VictimSpared => {
+                &[]
+            }
         };
+        let displaces = matches!(bug, Bug::VictimQuotaGivenAway | Bug::LendingLimitIgnored | Bug::VictimSpared);
+        if displaces && plan.cohorts == Cohorts::None {
+            plan.cohorts = Cohorts::Flat;
+        }
         plan.faults.extend(often.iter().copied());
         (plan.lose, plan.duplicate, plan.stray) = (plan.lose.max(20), plan.duplicate.max(60), plan.stray.max(30));
         plan.liar = false;

@@ -1,0 +1,138 @@
+//! Properties of decisions: random forests and workloads, random operations, and after every step a recount by plain arithmetic.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "properties/fleet.rs"]
+mod fleet;
+#[path = "properties/recount.rs"]
+mod recount;
+
+use fleet::{Fleet, Op, ops, plan};
+use meridian_queueing::Amount;
+use meridian_queueing::names::{FlavorId, ResourceId};
+use meridian_queueing::tree::{CohortSetup, Forest, Leaf, NodeId, Quota, Quotas, WEIGHT_ONE};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rounds in which everything that is feasible must end.
+const ROUNDS_MAX: usize = 400;
+
+fn cases() -> ProptestConfig {
+    ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// Books, admissions and victims are right after every step; see [`recount`].
+    #[test]
+    fn every_step_keeps_its_word(plan in plan(), ops in ops(40)) {
+        let mut fleet = Fleet::new(&plan, false);
+        for op in &ops {
+            fleet.step(op);
+        }
+    }
+
+    /// The order in which queues are declared, and the numbers of flavors and resources, decide nothing.
+    #[test]
+    fn numbers_and_order_of_declaration_decide_nothing(plan in plan(), ops in ops(30)) {
+        let (mut one, mut two) = (Fleet::new(&plan, false), Fleet::new(&plan, true));
+        for op in &ops {
+            one.step(op);
+            two.step(op);
+            prop_assert_eq!(one.picture(), two.picture(), "after {:?}", op);
+        }
+    }
+
+    /// Whatever happened before, what is feasible is admitted once others end.
+    #[test]
+    fn what_is_feasible_is_admitted_in_the_end(plan in plan(), ops in ops(40)) {
+        let mut fleet = Fleet::new(&plan, false);
+        for op in &ops {
+            fleet.step(op);
+        }
+        fleet.cancel_infeasible();
+        fleet.step(&Op::Run);
+        for _ in 0..ROUNDS_MAX {
+            if fleet.waiting() == 0 {
+                break;
+            }
+            fleet.end_one();
+        }
+        prop_assert_eq!(fleet.waiting(), 0, "{}", fleet.words());
+    }
+
+    /// While nothing comes from outside but that who was displaced stops, displacing comes to an end.
+    #[test]
+    fn displacing_ends(plan in plan(), ops in ops(40)) {
+        let mut fleet = Fleet::new(&plan, false);
+        for op in &ops {
+            fleet.step(op);
+        }
+        fleet.step(&Op::Run);
+        for _ in 0..ROUNDS_MAX {
+            if !fleet.confirm_stops() {
+                break;
+            }
+        }
+        prop_assert!(!fleet.confirm_stops(), "somebody is displaced for ever: {}", fleet.words());
+    }
+
+    /// With more demand than quota every queue's borrowing follows its weight.
+    #[test]
+    fn shares_converge_to_weights(weights in prop::collection::vec(1_i64..5, 2..5), first in 0_usize..4, nested in any::<bool>()) {
+        let mut fleet = Fleet::saturated(&weights, nested);
+        fleet.flood(first % weights.len());
+        for at in 0..weights.len() {
+            fleet.flood(at);
+        }
+        for _ in 0..ROUNDS_MAX {
+            if !fleet.confirm_stops() {
+                break;
+            }
+        }
+        let total: i64 = weights.iter().sum();
+        for (at, weight) in weights.iter().enumerate() {
+            let (used, fair) = (fleet.used(at), 60.0 * *weight as f64 / total as f64);
+            prop_assert!((used as f64 - fair).abs() <= 2.0, "queue {at} of weight {weight} uses {used}, fair is {fair}: {weights:?}");
+        }
+    }
+
+    /// Taking away in any order what was added leaves every cell as it was.
+    #[test]
+    fn what_is_added_and_taken_away_leaves_nothing(
+        parents in prop::collection::vec(0_usize..8, 8),
+        quotas in prop::collection::vec((0_i64..10, prop::option::of(0_i64..6), prop::option::of(0_i64..6)), 8),
+        uses in prop::collection::vec((0_usize..4, 0_i64..12), 1..20),
+        order in prop::collection::vec(any::<u32>(), 20),
+    ) {
+        let key = (FlavorId(0), ResourceId(0));
+        let name = |at: usize| -> Arc<str> { Arc::from(format!("n{at}")) };
+        let of = |at: usize| {
+            let (nominal, borrowing, lending) = quotas[at];
+            Quotas::from([(key, Quota { nominal: Amount(nominal), borrowing_limit: borrowing.map(Amount), lending_limit: lending.map(Amount) })])
+        };
+        // The first four are cohorts, each below an earlier one or none.
+        let parent = |at: usize| Some(parents[at] % 5).filter(|p| *p < at.min(4)).map(name);
+        let cohorts: BTreeMap<Arc<str>, CohortSetup> = (0..4).map(|at| (name(at), CohortSetup { parent: parent(at), quotas: of(at), weight: WEIGHT_ONE })).collect();
+        let leaves: Vec<Leaf> = (4..8).map(|at| Leaf { name: name(at), cohort: parent(at), quotas: of(at), weight: WEIGHT_ONE }).collect();
+        let (mut forest, places) = Forest::build(&cohorts, &leaves);
+        let before = forest.clone();
+        let mut added: Vec<(u32, NodeId, i64)> = Vec::new();
+        for ((queue, amount), order) in uses.iter().zip(&order) {
+            let node = places[*queue].unwrap();
+            let cell = forest.find_cell(forest.node(node).tree, key).unwrap();
+            let balance = forest.balance(node, cell);
+            forest.add(node, cell, Amount(*amount));
+            prop_assert!(forest.balance(node, cell) <= balance);
+            added.push((*order, node, *amount));
+        }
+        added.sort_by_key(|(order, ..)| *order);
+        for (_, node, amount) in added {
+            let cell = forest.find_cell(forest.node(node).tree, key).unwrap();
+            forest.remove(node, cell, Amount(amount));
+        }
+        prop_assert_eq!(forest, before);
+    }
+}

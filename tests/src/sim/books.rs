@@ -1,0 +1,488 @@
+//! Quota a second time: who holds what, what that leaves, and whom a policy lets displace whom.
+//!
+//! Written from the section on quota arithmetic of Kueue's decision cases and from Kueue's words on preemption, straight from
+//! manifests and records. It knows nothing of the manager's own forest.
+
+use super::oracle::{Job, Verdict, broken};
+use meridian_manager_core::World;
+use meridian_manager_core::input::Key;
+use meridian_manager_core::record::{Preempted, Record};
+use meridian_objects::{Kind, Object};
+use meridian_shared::ids::{Fence, RecordNumber, Uid};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Deepest hierarchy that isn't taken for a cycle.
+const DEPTH_MAX: usize = 16;
+
+/// A cohort or a cluster queue: whether it is a cohort, and its name.
+type Name = (bool, String);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    nominal: i64,
+    borrowing: Option<i64>,
+    lending: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    parent: Option<String>,
+    limits: BTreeMap<String, Limits>,
+    weight: f64,
+}
+
+/// Cohorts and cluster queues as they are declared, and what queues use by flavor.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Forest {
+    nodes: BTreeMap<Name, Node>,
+    used: BTreeMap<(String, String), i64>,
+}
+
+impl Forest {
+    /// The forest of these manifests.
+    pub(super) fn of(manifests: &[Value]) -> Self {
+        let mut forest = Self::default();
+        for manifest in manifests {
+            let cohort = match manifest["kind"].as_str() {
+                Some("ClusterQueue") => false,
+                Some("Cohort") => true,
+                _ => continue,
+            };
+            let spec = &manifest["spec"];
+            let parent = spec[if cohort { "parentName" } else { "cohortName" }].as_str().map(str::to_owned);
+            let mut limits = BTreeMap::new();
+            for flavor in spec["resourceGroups"].as_array().into_iter().flatten().flat_map(|g| g["flavors"].as_array().into_iter().flatten()) {
+                let of = &flavor["resources"][0];
+                let quota = Limits {
+                    nominal: of["nominalQuota"].as_i64().unwrap_or(0),
+                    borrowing: of["borrowingLimit"].as_i64(),
+                    lending: of["lendingLimit"].as_i64(),
+                };
+                limits.insert(flavor["name"].as_str().unwrap_or_default().to_owned(), quota);
+            }
+            let weight = match spec["fairSharing"]["weight"].as_str().unwrap_or("1") {
+                milli if milli.ends_with('m') => milli.trim_end_matches('m').parse().unwrap_or(0.0) / 1000.0,
+                whole => whole.parse().unwrap_or(1.0),
+            };
+            let name = manifest["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            forest.nodes.insert((cohort, name), Node { parent, limits, weight });
+        }
+        // A cohort that is only named exists.
+        let named: Vec<String> = forest.nodes.values().filter_map(|n| n.parent.clone()).collect();
+        for name in named {
+            forest.nodes.entry((true, name)).or_insert(Node { weight: 1.0, ..Node::default() });
+        }
+        forest
+    }
+
+    fn children(&self, name: &Name) -> Vec<Name> {
+        if !name.0 {
+            return Vec::new();
+        }
+        self.nodes.iter().filter(|(_, n)| n.parent.as_ref() == Some(&name.1)).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn parent(&self, name: &Name) -> Option<Name> {
+        self.nodes.get(name)?.parent.clone().map(|p| (true, p))
+    }
+
+    fn root(&self, name: &Name) -> Option<Name> {
+        let mut at = name.clone();
+        for _ in 0..DEPTH_MAX {
+            match self.parent(&at) {
+                Some(parent) => at = parent,
+                None => return Some(at),
+            }
+        }
+        None
+    }
+
+    fn limits(&self, name: &Name, flavor: &str) -> Limits {
+        self.nodes.get(name).and_then(|n| n.limits.get(flavor)).copied().unwrap_or_default()
+    }
+
+    fn subtree(&self, name: &Name, flavor: &str) -> i64 {
+        let lent: i64 = self.children(name).iter().map(|c| self.subtree(c, flavor) - self.local(c, flavor)).sum();
+        self.limits(name, flavor).nominal + lent
+    }
+
+    fn local(&self, name: &Name, flavor: &str) -> i64 {
+        self.limits(name, flavor).lending.map_or(0, |limit| (self.subtree(name, flavor) - limit).max(0))
+    }
+
+    fn usage(&self, name: &Name, flavor: &str) -> i64 {
+        if !name.0 {
+            return self.used.get(&(name.1.clone(), flavor.to_owned())).copied().unwrap_or(0);
+        }
+        self.children(name).iter().map(|c| (self.usage(c, flavor) - self.local(c, flavor)).max(0)).sum()
+    }
+
+    fn available_at(&self, name: &Name, flavor: &str) -> i64 {
+        let (subtree, local, usage) = (self.subtree(name, flavor), self.local(name, flavor), self.usage(name, flavor));
+        let Some(parent) = self.parent(name) else { return subtree - usage };
+        let above = self.available_at(&parent, flavor);
+        let most = self.limits(name, flavor).borrowing.map_or(i64::MAX, |limit| (subtree - local) - (usage - local).max(0) + limit);
+        (local - usage).max(0) + above.min(most)
+    }
+
+    /// What a queue could use more now; `None` where it isn't there or its cohorts are in a cycle.
+    pub(super) fn available(&self, queue: &str, flavor: &str) -> Option<i64> {
+        let name = (false, queue.to_owned());
+        self.root(&name)?;
+        self.nodes.get(&name)?.limits.get(flavor)?;
+        Some(self.available_at(&name, flavor).max(0))
+    }
+
+    /// What a queue could ever use.
+    pub(super) fn potential(&self, queue: &str, flavor: &str) -> Option<i64> {
+        Self { nodes: self.nodes.clone(), used: BTreeMap::new() }.available(queue, flavor)
+    }
+
+    fn words(&self) -> String {
+        let node = |(name, node): (&Name, &Node)| {
+            let quota = |(flavor, l): (&String, &Limits)| format!("{flavor} {}+{:?}-{:?} uses {}", l.nominal, l.borrowing, l.lending, self.usage(name, flavor));
+            format!("`{}` in {:?}: {}", name.1, node.parent, node.limits.iter().map(quota).collect::<Vec<_>>().join(", "))
+        };
+        self.nodes.iter().map(node).collect::<Vec<_>>().join("; ")
+    }
+
+    fn add(&mut self, queue: &str, flavor: &str, amount: i64) {
+        *self.used.entry((queue.to_owned(), flavor.to_owned())).or_insert(0) += amount;
+    }
+
+    /// What a queue uses beyond its nominal quota, over all flavors, by its weight.
+    fn share(&self, queue: &str) -> f64 {
+        let name = (false, queue.to_owned());
+        let Some(node) = self.nodes.get(&name) else { return 0.0 };
+        let borrowed: i64 = node.limits.keys().map(|flavor| (self.usage(&name, flavor) - self.subtree(&name, flavor)).max(0)).sum();
+        match borrowed {
+            0 => 0.0,
+            _ if node.weight == 0.0 => f64::INFINITY,
+            some => some as f64 / node.weight,
+        }
+    }
+}
+
+/// What one workload holds.
+#[derive(Clone, Debug)]
+struct Held {
+    queue: String,
+    amounts: Vec<(String, i64)>,
+    fence: Option<Fence>,
+    stopping: bool,
+}
+
+/// Quota as it is before an input.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Books {
+    declared: BTreeMap<Key, Arc<Object>>,
+    held: BTreeMap<Uid, (BTreeMap<String, Arc<str>>, Option<Fence>, bool)>,
+}
+
+impl Books {
+    /// Of this world.
+    pub(super) fn of(world: &World) -> Self {
+        let declared = world.state.catalog.iter().filter(|(k, _)| counts(k)).map(|(k, s)| (k.clone(), s.object.clone())).collect();
+        let charged = world.state.workloads.iter().filter(|(_, w)| w.phase.charged());
+        let held = charged.map(|(uid, w)| {
+            let fence = w.legs.values().find(|l| l.state.granted()).and_then(|l| l.fence);
+            (*uid, (w.flavors.clone(), fence, w.phase == meridian_manager_core::workload::Phase::Stopping))
+        });
+        Self { declared, held: held.collect() }
+    }
+}
+
+fn counts(key: &Key) -> bool {
+    matches!(key.kind, Kind::ClusterQueue | Kind::Cohort) && key.scope.is_none()
+}
+
+/// One displacement.
+#[derive(Clone, Debug)]
+struct Displaced {
+    victim: Uid,
+    by: Uid,
+    right: String,
+}
+
+/// The books while the records of one outcome are gone through.
+#[derive(Debug)]
+pub(super) struct Recount<'a> {
+    declared: BTreeMap<Key, Value>,
+    held: BTreeMap<Uid, Held>,
+    jobs: &'a BTreeMap<Uid, Job>,
+    fair: bool,
+    forest: Option<Forest>,
+    displaced: Vec<Displaced>,
+    /// What those held who were displaced before any cluster had the right to run them: it is free at once.
+    withdrawn: Vec<Held>,
+    /// Policies may have changed since they were decided by.
+    pub(super) changed: bool,
+}
+
+impl<'a> Recount<'a> {
+    /// Begins with what was before.
+    pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
+        let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
+        let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), withdrawn: Vec::new(), changed: false };
+        for (uid, (flavors, fence, stopping)) in &before.held {
+            all.hold(*uid, flavors, *fence);
+            if let Some(held) = all.held.get_mut(uid) {
+                held.stopping = *stopping;
+            }
+        }
+        all
+    }
+
+    fn hold(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, fence: Option<Fence>) {
+        let Some(job) = self.jobs.get(&uid) else { return };
+        let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total())).collect();
+        self.held.insert(uid, Held { queue: job.queue.clone(), amounts, fence, stopping: false });
+        self.forest = None;
+    }
+
+    fn free(&mut self, uid: Uid) {
+        self.held.remove(&uid);
+        self.forest = None;
+    }
+
+    fn forest(&mut self) -> &mut Forest {
+        let (declared, held) = (&self.declared, &self.held);
+        self.forest.get_or_insert_with(|| {
+            let manifests: Vec<Value> = declared.values().cloned().collect();
+            let mut forest = Forest::of(&manifests);
+            for held in held.values() {
+                held.amounts.iter().for_each(|(flavor, amount)| forest.add(&held.queue, flavor, *amount));
+            }
+            forest
+        })
+    }
+
+    fn spec(&self, queue: &str) -> Value {
+        self.declared.get(&Key::global(Kind::ClusterQueue, queue)).map_or(Value::Null, |object| object["spec"].clone())
+    }
+
+    /// One record.
+    pub(super) fn record(&mut self, record: &Record) -> Verdict {
+        match record {
+            Record::Applied { key, object, .. } if counts(key) => {
+                self.declared.insert(key.clone(), object.stored.clone());
+                (self.forest, self.changed) = (None, true);
+            }
+            Record::Removed { key, .. } if counts(key) => {
+                self.declared.remove(key);
+                (self.forest, self.changed) = (None, true);
+            }
+            Record::Reserved { uid, flavors } => {
+                self.judge_reserved(*uid, flavors)?;
+                self.hold(*uid, flavors, None);
+            }
+            Record::Adopted { run, flavors, .. } => match self.held.get_mut(&run.uid) {
+                Some(held) => (held.fence, held.stopping) = (Some(run.fence), false),
+                None => self.hold(run.uid, flavors, Some(run.fence)),
+            },
+            Record::Granted { uid, fence, .. } => {
+                if let Some(held) = self.held.get_mut(uid) {
+                    held.fence = Some(*fence);
+                }
+            }
+            Record::StopOrdered { uid, preempted, .. } => {
+                if let Some(Preempted { by, right }) = preempted {
+                    self.displaced.push(Displaced { victim: *uid, by: *by, right: right.clone() });
+                }
+                if let Some(held) = self.held.get_mut(uid) {
+                    held.stopping = true;
+                }
+            }
+            Record::Audited(line) if &*line.entry.action == "preempt" => {
+                let uid = |text: &str| self.jobs.keys().find(|uid| uid.to_string() == text).copied();
+                let by = line.entry.detail.as_deref().and_then(|text| text.strip_prefix("for ")).and_then(uid);
+                if let (Some(victim), Some(by), Some(right)) = (uid(&line.entry.subject), by, &line.entry.verdict) {
+                    self.withdrawn.extend(self.held.get(&victim).cloned());
+                    self.displaced.push(Displaced { victim, by, right: right.to_string() });
+                }
+            }
+            Record::Released { uid } => {
+                if let Some(fence) = self.held.get(uid).and_then(|h| h.fence) {
+                    return broken("P3", format!("{uid} gives its quota back, and {fence} isn't over"));
+                }
+                self.free(*uid);
+            }
+            Record::Ended { uid, fence, .. } | Record::GrantRefused { uid, fence, .. } | Record::Lapsed { uid, fence, .. } => {
+                if self.held.get(uid).is_some_and(|h| h.fence == Some(*fence)) {
+                    self.free(*uid);
+                }
+            }
+            Record::Finished { uid, .. } | Record::Forgotten { uid } => self.free(*uid),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// P4: what is reserved was available, whatever was lent and borrowed; a queue that is stopped admits nothing.
+    fn judge_reserved(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>) -> Verdict {
+        let Some(job) = self.jobs.get(&uid) else { return Ok(()) };
+        let stop = self.spec(&job.queue)["stopPolicy"].as_str().unwrap_or("None").to_owned();
+        if stop != "None" {
+            return broken("P4", format!("{uid} is admitted, and queue `{}` is stopped: {stop}", job.queue));
+        }
+        if self.held.contains_key(&uid) {
+            return broken("P4", format!("{uid} is admitted, and holds quota already"));
+        }
+        for flavor in flavors.values() {
+            let free = self.forest().available(&job.queue, flavor);
+            if free.is_none_or(|free| free < job.total()) {
+                let words = format!("{uid} takes {} of `{flavor}` in queue `{}`, and {free:?} is available: {}", job.total(), job.queue, self.forest().words());
+                return broken("P4", words);
+            }
+        }
+        Ok(())
+    }
+
+    /// After all records: the same workloads hold quota as the world says, and whoever was displaced was so by right and enough.
+    pub(super) fn judge_end(&mut self, world: &World) -> Verdict {
+        let charged: BTreeSet<Uid> = world.state.workloads.iter().filter(|(u, w)| w.phase.charged() && self.jobs.contains_key(u)).map(|(u, _)| *u).collect();
+        if let Some(uid) = self.held.keys().find(|u| !charged.contains(u)).or_else(|| charged.iter().find(|u| !self.held.contains_key(u))) {
+            return broken("P3", format!("{uid} holds {:?} by its records, and is {:?}", self.held.get(uid), world.state.workloads.get(uid).map(|w| w.phase)));
+        }
+        let age = |uid: &Uid| world.state.workloads.get(uid).map(|w| w.submitted);
+        for displaced in if self.changed { Vec::new() } else { self.displaced.clone() } {
+            self.judge_right(&displaced, age(&displaced.victim), age(&displaced.by))?;
+        }
+        Ok(())
+    }
+
+    /// Who displaced whom in this outcome.
+    pub(super) fn pairs(&self) -> Vec<(Uid, Uid)> {
+        self.displaced.iter().map(|d| (d.by, d.victim)).collect()
+    }
+
+    /// P7: by priority within a queue, or because the victim's queue borrows, as the preemptor's policies say.
+    fn judge_right(&mut self, displaced: &Displaced, victim_age: Option<RecordNumber>, by_age: Option<RecordNumber>) -> Verdict {
+        let Displaced { victim, by, right } = displaced;
+        let (Some(v), Some(p)) = (self.jobs.get(victim), self.jobs.get(by)) else { return Ok(()) };
+        let spec = self.spec(&p.queue);
+        let forbidden = |why: &str| {
+            broken("P7", format!("{victim} ({} in `{}`) is displaced for {by} ({} in `{}`) as {right}: {why}", v.priority, v.queue, p.priority, p.queue))
+        };
+        let policy = |name: &str| spec["preemption"][name].as_str().unwrap_or("Never").to_owned();
+        let lower = v.priority < p.priority;
+        if right == "InClusterQueue" {
+            let allowed = match policy("withinClusterQueue").as_str() {
+                "LowerPriority" => lower,
+                "LowerOrNewerEqualPriority" => lower || (v.priority == p.priority && victim_age > by_age),
+                _ => false,
+            };
+            return match v.queue == p.queue && allowed {
+                true => Ok(()),
+                false => forbidden("the queue's own policy doesn't allow it"),
+            };
+        }
+        let reclaims = match policy("reclaimWithinCohort").as_str() {
+            "LowerPriority" => lower,
+            "Any" => true,
+            _ => false,
+        };
+        if v.queue == p.queue || !reclaims {
+            return forbidden("`reclaimWithinCohort` doesn't allow it");
+        }
+        let (from, to) = ((false, v.queue.clone()), (false, p.queue.clone()));
+        let fair = self.fair;
+        let (asks, stopping) = (p.total(), self.stopping(&p.queue));
+        let Some(flavor) = self.held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };
+        // As it was when it was decided.
+        let mut forest = self.forest().clone();
+        for held in &self.withdrawn {
+            held.amounts.iter().for_each(|(flavor, amount)| forest.add(&held.queue, flavor, *amount));
+        }
+        if forest.root(&from).is_none() || forest.root(&from) != forest.root(&to) {
+            return forbidden("they share no cohort");
+        }
+        // What is kept for the queue's own head counts as used.
+        let waits = self.jobs.iter().filter(|(uid, job)| job.queue == v.queue && !self.held.contains_key(uid)).map(|(_, job)| job.total()).max();
+        if forest.usage(&from, &flavor) + waits.unwrap_or(0) <= forest.subtree(&from, &flavor) {
+            return forbidden("its queue borrows nothing");
+        }
+        let flat = forest.parent(&from) == forest.parent(&to);
+        let own = forest.usage(&to, &flavor) - stopping.iter().filter(|(f, _)| *f == flavor).map(|(_, a)| a).sum::<i64>();
+        match right.as_str() {
+            "InCohortReclaimWhileBorrowing" => {
+                let borrow = &spec["preemption"]["borrowWithinCohort"];
+                let most = borrow["maxPriorityThreshold"].as_i64().unwrap_or(i64::MAX);
+                if fair || borrow["policy"] != "LowerPriority" || !lower || v.priority > most {
+                    return forbidden("`borrowWithinCohort` doesn't allow it");
+                }
+            }
+            "InCohortFairSharing" => {
+                let mut with = forest.clone();
+                stopping.iter().for_each(|(f, a)| with.add(&p.queue, f, -a));
+                with.add(&p.queue, &flavor, asks);
+                if !fair || (flat && with.share(&p.queue) > forest.share(&v.queue)) {
+                    return forbidden("its queue's share isn't larger");
+                }
+            }
+            "InCohortReclamation" if flat && !fair && own + asks > forest.subtree(&to, &flavor) => {
+                return forbidden("the preemptor's queue would borrow");
+            }
+            "InCohortReclamation" => {}
+            _ => return forbidden("there is no such right"),
+        }
+        Ok(())
+    }
+
+    /// What those of a queue hold who are being stopped.
+    fn stopping(&self, queue: &str) -> Vec<(String, i64)> {
+        self.held.values().filter(|h| h.stopping && h.queue == queue).flat_map(|h| h.amounts.clone()).collect()
+    }
+
+    /// P7: once everybody who is being stopped is gone, whoever displaced others fits. In vain nobody is displaced.
+    pub(super) fn judge_enough(&mut self, preemptors: &BTreeMap<Uid, String>) -> Verdict {
+        let mut forest = self.forest().clone();
+        for held in self.held.values().filter(|h| h.stopping) {
+            held.amounts.iter().for_each(|(flavor, amount)| forest.add(&held.queue, flavor, -amount));
+        }
+        for (by, flavor) in preemptors.iter().filter(|(by, _)| !self.held.contains_key(by)) {
+            let Some(job) = self.jobs.get(by) else { continue };
+            let free = forest.available(&job.queue, flavor);
+            if free.is_none_or(|free| free < job.total()) {
+                return broken(
+                    "P7",
+                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue),
+                );
+            }
+            forest.add(&job.queue, flavor, job.total());
+        }
+        Ok(())
+    }
+
+    /// Flavors for which the preemptors of this outcome displace others.
+    pub(super) fn preemptors(&self) -> BTreeMap<Uid, String> {
+        let flavor = |victim: &Uid| self.held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone());
+        self.displaced.iter().filter_map(|d| Some((d.by, flavor(&d.victim)?))).collect()
+    }
+
+    /// Flavors that a queue could give this job right now.
+    pub(super) fn fits_now(&mut self, job: &Job) -> bool {
+        let flavors: Vec<String> = self.forest().nodes.get(&(false, job.queue.clone())).map(|n| n.limits.keys().cloned().collect()).unwrap_or_default();
+        let forest = self.forest();
+        flavors.iter().any(|flavor| forest.available(&job.queue, flavor).is_some_and(|free| free >= job.total()))
+    }
+
+    /// Whether two queues share quota.
+    pub(super) fn related(&mut self, a: &str, b: &str) -> bool {
+        let forest = self.forest();
+        let root = |queue: &str| forest.root(&(false, queue.to_owned()));
+        root(a).is_some() && root(a) == root(b)
+    }
+
+    /// Whether a queue has strict order.
+    pub(super) fn strict(&self, queue: &str) -> bool {
+        self.spec(queue)["queueingStrategy"] == "StrictFIFO"
+    }
+
+    /// Whether a queue admits anything.
+    pub(super) fn open(&self, queue: &str) -> bool {
+        self.spec(queue)["stopPolicy"].as_str().is_none_or(|stop| stop == "None")
+    }
+}
