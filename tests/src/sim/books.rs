@@ -11,6 +11,7 @@ use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{Fence, RecordNumber, Uid};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Deepest hierarchy that isn't taken for a cycle.
@@ -198,12 +199,13 @@ fn counts(key: &Key) -> bool {
     matches!(key.kind, Kind::ClusterQueue | Kind::Cohort) && key.scope.is_none()
 }
 
-/// One displacement.
+/// One displacement, and the books as they were when it was decided.
 #[derive(Clone, Debug)]
 struct Displaced {
     victim: Uid,
     by: Uid,
     right: String,
+    decided: Rc<(Forest, BTreeMap<Uid, Held>)>,
 }
 
 /// The books while the records of one outcome are gone through.
@@ -215,8 +217,8 @@ pub(super) struct Recount<'a> {
     fair: bool,
     forest: Option<Forest>,
     displaced: Vec<Displaced>,
-    /// What those held who were displaced before any cluster had the right to run them: it is free at once.
-    withdrawn: Vec<Held>,
+    /// The books before the first of those who are displaced together.
+    decided: Option<Rc<(Forest, BTreeMap<Uid, Held>)>>,
     /// Policies may have changed since they were decided by.
     pub(super) changed: bool,
 }
@@ -225,7 +227,7 @@ impl<'a> Recount<'a> {
     /// Begins with what was before.
     pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
         let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
-        let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), withdrawn: Vec::new(), changed: false };
+        let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
         for (uid, (flavors, fence, stopping)) in &before.held {
             all.hold(*uid, flavors, *fence);
             if let Some(held) = all.held.get_mut(uid) {
@@ -275,6 +277,8 @@ impl<'a> Recount<'a> {
                 (self.forest, self.changed) = (None, true);
             }
             Record::Reserved { uid, flavors } => {
+                // What follows is decided by books in which victims are marked.
+                self.judge_enough()?;
                 self.judge_reserved(*uid, flavors)?;
                 self.hold(*uid, flavors, None);
             }
@@ -289,7 +293,7 @@ impl<'a> Recount<'a> {
             }
             Record::StopOrdered { uid, preempted, .. } => {
                 if let Some(Preempted { by, right }) = preempted {
-                    self.displaced.push(Displaced { victim: *uid, by: *by, right: right.clone() });
+                    self.displace(*uid, *by, right);
                 }
                 if let Some(held) = self.held.get_mut(uid) {
                     held.stopping = true;
@@ -299,8 +303,7 @@ impl<'a> Recount<'a> {
                 let uid = |text: &str| self.jobs.keys().find(|uid| uid.to_string() == text).copied();
                 let by = line.entry.detail.as_deref().and_then(|text| text.strip_prefix("for ")).and_then(uid);
                 if let (Some(victim), Some(by), Some(right)) = (uid(&line.entry.subject), by, &line.entry.verdict) {
-                    self.withdrawn.extend(self.held.get(&victim).cloned());
-                    self.displaced.push(Displaced { victim, by, right: right.to_string() });
+                    self.displace(victim, by, right);
                 }
             }
             Record::Released { uid } => {
@@ -318,6 +321,15 @@ impl<'a> Recount<'a> {
             _ => {}
         }
         Ok(())
+    }
+
+    fn displace(&mut self, victim: Uid, by: Uid, right: &str) {
+        let decided = match &self.decided {
+            Some(decided) => decided.clone(),
+            None => Rc::new((self.forest().clone(), self.held.clone())),
+        };
+        self.decided = Some(decided.clone());
+        self.displaced.push(Displaced { victim, by, right: right.to_owned(), decided });
     }
 
     /// P4: what is reserved was available, whatever was lent and borrowed; a queue that is stopped admits nothing.
@@ -346,6 +358,7 @@ impl<'a> Recount<'a> {
         if let Some(uid) = self.held.keys().find(|u| !charged.contains(u)).or_else(|| charged.iter().find(|u| !self.held.contains_key(u))) {
             return broken("P3", format!("{uid} holds {:?} by its records, and is {:?}", self.held.get(uid), world.state.workloads.get(uid).map(|w| w.phase)));
         }
+        self.judge_enough()?;
         let age = |uid: &Uid| world.state.workloads.get(uid).map(|w| w.submitted);
         for displaced in if self.changed { Vec::new() } else { self.displaced.clone() } {
             self.judge_right(&displaced, age(&displaced.victim), age(&displaced.by))?;
@@ -360,7 +373,8 @@ impl<'a> Recount<'a> {
 
     /// P7: by priority within a queue, or because the victim's queue borrows, as the preemptor's policies say.
     fn judge_right(&mut self, displaced: &Displaced, victim_age: Option<RecordNumber>, by_age: Option<RecordNumber>) -> Verdict {
-        let Displaced { victim, by, right } = displaced;
+        let Displaced { victim, by, right, decided } = displaced;
+        let (forest, held) = &**decided;
         let (Some(v), Some(p)) = (self.jobs.get(victim), self.jobs.get(by)) else { return Ok(()) };
         let spec = self.spec(&p.queue);
         let forbidden = |why: &str| {
@@ -389,18 +403,16 @@ impl<'a> Recount<'a> {
         }
         let (from, to) = ((false, v.queue.clone()), (false, p.queue.clone()));
         let fair = self.fair;
-        let (asks, stopping) = (p.total(), self.stopping(&p.queue));
-        let Some(flavor) = self.held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };
-        // As it was when it was decided.
-        let mut forest = self.forest().clone();
-        for held in &self.withdrawn {
-            held.amounts.iter().for_each(|(flavor, amount)| forest.add(&held.queue, flavor, *amount));
-        }
+        let own_victims: BTreeSet<Uid> = self.displaced.iter().filter(|d| d.by == *by).map(|d| d.victim).collect();
+        let leaving = held.iter().filter(|(uid, h)| h.queue == p.queue && (h.stopping || own_victims.contains(uid)));
+        let stopping: Vec<(String, i64)> = leaving.flat_map(|(_, h)| h.amounts.clone()).collect();
+        let asks = p.total();
+        let Some(flavor) = held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };
         if forest.root(&from).is_none() || forest.root(&from) != forest.root(&to) {
             return forbidden("they share no cohort");
         }
         // What is kept for the queue's own head counts as used.
-        let waits = self.jobs.iter().filter(|(uid, job)| job.queue == v.queue && !self.held.contains_key(uid)).map(|(_, job)| job.total()).max();
+        let waits = self.jobs.iter().filter(|(uid, job)| job.queue == v.queue && !held.contains_key(uid)).map(|(_, job)| job.total()).max();
         if forest.usage(&from, &flavor) + waits.unwrap_or(0) <= forest.subtree(&from, &flavor) {
             return forbidden("its queue borrows nothing");
         }
@@ -431,13 +443,12 @@ impl<'a> Recount<'a> {
         Ok(())
     }
 
-    /// What those of a queue hold who are being stopped.
-    fn stopping(&self, queue: &str) -> Vec<(String, i64)> {
-        self.held.values().filter(|h| h.stopping && h.queue == queue).flat_map(|h| h.amounts.clone()).collect()
-    }
-
-    /// P7: once everybody who is being stopped is gone, whoever displaced others fits. In vain nobody is displaced.
-    pub(super) fn judge_enough(&mut self, preemptors: &BTreeMap<Uid, String>) -> Verdict {
+    /// P7: once everybody who is being stopped is gone, whoever displaced others just now fits. In vain nobody is displaced.
+    fn judge_enough(&mut self) -> Verdict {
+        let Some(decided) = self.decided.take() else { return Ok(()) };
+        let flavor = |victim: &Uid| decided.1.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone());
+        let together = self.displaced.iter().filter(|d| Rc::ptr_eq(&d.decided, &decided));
+        let preemptors: BTreeMap<Uid, String> = together.filter_map(|d| Some((d.by, flavor(&d.victim)?))).collect();
         let mut forest = self.forest().clone();
         for held in self.held.values().filter(|h| h.stopping) {
             held.amounts.iter().for_each(|(flavor, amount)| forest.add(&held.queue, flavor, -amount));
@@ -446,20 +457,11 @@ impl<'a> Recount<'a> {
             let Some(job) = self.jobs.get(by) else { continue };
             let free = forest.available(&job.queue, flavor);
             if free.is_none_or(|free| free < job.total()) {
-                return broken(
-                    "P7",
-                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue),
-                );
+                return broken("P7", format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue));
             }
             forest.add(&job.queue, flavor, job.total());
         }
         Ok(())
-    }
-
-    /// Flavors for which the preemptors of this outcome displace others.
-    pub(super) fn preemptors(&self) -> BTreeMap<Uid, String> {
-        let flavor = |victim: &Uid| self.held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone());
-        self.displaced.iter().filter_map(|d| Some((d.by, flavor(&d.victim)?))).collect()
     }
 
     /// Flavors that a queue could give this job right now.

@@ -275,11 +275,8 @@ impl Oracle {
         for (_, record) in &act.outcome.records {
             recount.record(record)?;
         }
-        let (pairs, preemptors) = (recount.pairs(), recount.preemptors());
         recount.judge_end(act.world)?;
-        if !recount.changed {
-            recount.judge_enough(&preemptors)?;
-        }
+        let pairs = recount.pairs();
         if act.outcome.records.iter().any(|(_, r)| from_outside(r)) {
             self.displaced.clear();
         }
