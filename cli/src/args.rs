@@ -162,8 +162,8 @@ impl UpRunner {
 /// `bench`
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure; may be repeated
-    #[arg(long, value_enum, default_values_t = [BenchWhat::All])]
+    /// What to measure
+    #[arg(value_name = "MEASURE", value_enum, default_values_t = [BenchWhat::All])]
     pub(crate) what: Vec<BenchWhat>,
     /// Below which directory journals are kept meanwhile, to choose the disk [default: the system's for temporary files]
     #[arg(long, value_name = "DIR")]
@@ -195,6 +195,10 @@ pub(crate) enum BenchWhat {
     Memory,
     /// Time until a killed manager is back
     Restart,
+    /// Kueue's scheduler benchmark "baseline", in real time: 15,000 workloads of 30 queues
+    KueueBaseline,
+    /// Kueue's scheduler benchmark "large-scale", in real time: 50,000 workloads of 1,000 queues
+    KueueLargeScale,
     /// All of them
     All,
 }

@@ -150,6 +150,11 @@ impl Fleet {
         self.manager.id()
     }
 
+    /// The agents' processes, those that run.
+    pub(crate) fn agent_pids(&self) -> Vec<u32> {
+        self.agents.values().filter_map(Child::id).collect()
+    }
+
     /// Waits until every cluster is connected and has reported its room.
     pub(crate) async fn ready(&mut self) -> Result<(), Error> {
         let until = Instant::now() + READY_WITHIN;

@@ -6,12 +6,14 @@
 //! | file | owns |
 //! |---|---|
 //! | `shapes` | what is submitted |
+//! | `kueue` | Kueue's scheduler benchmark: its facts, and how it is played in real time |
 //! | `load` | clients that send it, on a schedule or as fast as answers come |
 //! | `measures` | one function per measure |
 //! | `machine` | what this machine is, and how fast its disk flushes |
 //! | `figures` | numbers and their spread |
 
 mod figures;
+mod kueue;
 mod load;
 mod machine;
 mod measures;
@@ -91,6 +93,12 @@ async fn measure(session: &mut Session, what: &[BenchWhat], effort: &Effort, fig
         session.out.note("memory and restart …");
         let both = measures::full_queue(effort, wanted(BenchWhat::Restart)).await?;
         figures.extend(both.into_iter().filter(|f| wanted(if f.measure == "restart" { BenchWhat::Restart } else { BenchWhat::Memory })));
+    }
+    for (what, scenario) in [(BenchWhat::KueueBaseline, &kueue::BASELINE), (BenchWhat::KueueLargeScale, &kueue::LARGE_SCALE)] {
+        if wanted(what) {
+            session.out.note(format!("{} …", scenario.name));
+            figures.extend(kueue::play(scenario, effort).await?);
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use crate::fleet::{Fleet, Plan};
 use crate::kubeconfig::{Access, Lookup};
 use meridian_agent::capacity::fleet;
 use meridian_objects::Kind;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,19 +28,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// A manager, with its three agents where there are any.
-struct Bench {
-    fleet: Fleet,
-    client: Client,
-    access: Access,
+pub(super) struct Bench {
+    pub(super) fleet: Fleet,
+    pub(super) client: Client,
+    pub(super) access: Access,
 }
 
 impl Bench {
-    async fn start(effort: &Effort, name: &str, agents: bool, open: bool) -> Result<Self, Error> {
-        let clusters = if agents { fleet::parse(shapes::FLEET).map_err(|e| Error::Refused(e.to_string()))? } else { Vec::new() };
+    pub(super) async fn start(effort: &Effort, name: &str, fleet: Option<&str>, queues: &[Value]) -> Result<Self, Error> {
+        let clusters = fleet.map(fleet::parse).transpose().map_err(|e| Error::Refused(e.to_string()))?.unwrap_or_default();
         let plan = Plan {
             root: effort.scratch.join(name),
             clusters,
-            fleet_text: shapes::FLEET.to_owned(),
+            fleet_text: fleet.unwrap_or(shapes::FLEET).to_owned(),
             runner: "simulated",
             speed: 1.0,
             term: None,
@@ -58,14 +59,14 @@ impl Bench {
             }
         };
         let bench = Self { client: fleet.client.clone(), fleet, access };
-        match bench.client.apply(&shapes::queues(open), None, false).await {
+        match bench.client.apply(queues, None, false).await {
             Ok(_) => Ok(bench),
             Err(error) => Err(bench.fail(error.into()).await),
         }
     }
 
     /// Ends the fleet whichever way the measure went.
-    async fn end<T>(mut self, measured: Result<T, Error>) -> Result<T, Error> {
+    pub(super) async fn end<T>(mut self, measured: Result<T, Error>) -> Result<T, Error> {
         let alive = self.fleet.all_alive();
         self.fleet.discard().await;
         let measured = measured?;
@@ -97,7 +98,7 @@ impl Bench {
 }
 
 /// The sum of the samples of `name` whose labels contain `label`, from Prometheus' text.
-fn sum(text: &str, name: &str, label: &str) -> Result<u64, Error> {
+pub(super) fn sum(text: &str, name: &str, label: &str) -> Result<u64, Error> {
     let samples = text.lines().filter_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' '])));
     let values: Vec<u64> = samples.filter(|rest| rest.contains(label)).filter_map(|rest| rest.rsplit(' ').next()?.parse().ok()).collect();
     // A metric without a sample yet is a zero; the wrong name is found by the load that never ends.
@@ -109,7 +110,7 @@ pub(super) async fn submissions(effort: &Effort) -> Result<Vec<Figure>, Error> {
     let mut rates = Vec::new();
     let mut commits = 0.0;
     for run in 0..effort.runs {
-        let bench = Bench::start(effort, &format!("submissions-{run}"), false, true).await?;
+        let bench = Bench::start(effort, &format!("submissions-{run}"), None, &shapes::queues(true)).await?;
         let measured = one_submission_run(&bench, effort, run).await;
         let (rate, per_commit) = bench.end(measured).await?;
         rates.push(rate);
@@ -130,7 +131,7 @@ async fn one_submission_run(bench: &Bench, effort: &Effort, run: u32) -> Result<
 
 /// Dispatches per second: a steady backlog before three agents; gangs take a simulated second, and every one must end.
 pub(super) async fn dispatches(effort: &Effort) -> Result<Vec<Figure>, Error> {
-    let bench = Bench::start(effort, "dispatches", true, true).await?;
+    let bench = Bench::start(effort, "dispatches", Some(shapes::FLEET), &shapes::queues(true)).await?;
     let measured = dispatch_runs(&bench, effort).await;
     let (rates, gangs) = bench.end(measured).await?;
     let note = format!("submit to running with 3 agents, {CLIENTS} clients, backlog of {BACKLOG_MAX}, {gangs} gangs, all ended well");
@@ -179,7 +180,7 @@ async fn steady_rate(bench: &Bench, end: Instant, gate: &AtomicBool) -> Result<f
 
 /// From submit to running at a steady load: from when a submission was due to when a watch showed it running.
 pub(super) async fn latency(effort: &Effort) -> Result<Vec<Figure>, Error> {
-    let bench = Bench::start(effort, "latency", true, true).await?;
+    let bench = Bench::start(effort, "latency", Some(shapes::FLEET), &shapes::queues(true)).await?;
     let measured = latency_run(&bench, effort).await;
     let (mut millis, late) = bench.end(measured).await?;
     millis.sort_by(f64::total_cmp);
@@ -216,7 +217,7 @@ async fn latency_run(bench: &Bench, effort: &Effort) -> Result<(Vec<f64>, u64), 
 
 /// Memory per queued gang, and then how long a killed manager takes to be back with that queue.
 pub(super) async fn full_queue(effort: &Effort, restart: bool) -> Result<Vec<Figure>, Error> {
-    let mut bench = Bench::start(effort, "queue", true, false).await?;
+    let mut bench = Bench::start(effort, "queue", Some(shapes::FLEET), &shapes::queues(false)).await?;
     let measured = fill_and_restart(&mut bench, effort, restart).await;
     bench.end(measured).await
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 /// Tenants: a cluster queue and a local queue each.
 pub(super) const QUEUES: u64 = 4;
 /// The annotation that the simulated runner takes a run's length from.
-const DURATION: &str = "simulated.meridian.dev/duration";
+pub(super) const DURATION: &str = "simulated.meridian.dev/duration";
 const PRIORITIES: [(&str, i32); 3] = [("low", 10), ("normal", 100), ("high", 1_000)];
 const PODS: [u64; 8] = [1, 1, 1, 2, 2, 4, 4, 8];
 const GPUS: [u64; 6] = [0, 1, 1, 2, 4, 8];
