@@ -13,6 +13,7 @@ use crate::tally::One;
 use crate::workload::{Happening, Phase, next};
 use crate::{Config, Evicted, Finish, Leg, Live, Member, Orphan, State, Stay, Token, Workload, World};
 use meridian_objects::Kind;
+use meridian_objects::spec::StopPolicy;
 use meridian_shared::ids::{ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{EndResult, StopReason};
@@ -29,11 +30,11 @@ const PREEMPTED: (&str, &str) = ("Preempted", "");
 const CLUSTER_LOST: (&str, &str) = (ADMISSION_CHECK, "ClusterLost");
 
 /// Which eviction an ordered stop is: Kueue's word, and our own where that says less.
-const fn eviction_of(reason: StopReason) -> Option<(&'static str, &'static str)> {
+const fn eviction_of(reason: StopReason, by_queue: (&'static str, &'static str)) -> Option<(&'static str, &'static str)> {
     match reason {
         // It was deleted.
         StopReason::Cancelled => None,
-        StopReason::Evicted => Some(PREEMPTED),
+        StopReason::Evicted => Some(by_queue),
         StopReason::StartTimeout => Some(("PodsReadyTimeout", "WaitForStart")),
         StopReason::Residency => Some((ADMISSION_CHECK, "Residency")),
         StopReason::Drained => Some((ADMISSION_CHECK, "Drained")),
@@ -310,16 +311,19 @@ impl World {
                     w.since = *at;
                 }
             }),
-            Record::StopOrdered { uid, reason, preempted, at, .. } => self.settle(*uid, |w, _| {
-                w.stopping = Some(*reason);
-                if let Some(why) = eviction_of(*reason) {
-                    w.evict(why, *at);
-                }
-                if preempted.is_some() {
-                    w.preempted.clone_from(preempted);
-                }
-                w.happen(Happening::Stop, number);
-            }),
+            Record::StopOrdered { uid, reason, preempted, at, .. } => {
+                let queue = self.stopped_queue(*uid);
+                self.settle(*uid, |w, _| {
+                    w.stopping = Some(*reason);
+                    if let Some(why) = eviction_of(*reason, if preempted.is_some() { PREEMPTED } else { queue }) {
+                        w.evict(why, *at);
+                    }
+                    if preempted.is_some() {
+                        w.preempted.clone_from(preempted);
+                    }
+                    w.happen(Happening::Stop, number);
+                });
+            }
             Record::Ended { uid, fence, result, pod_failures, ran, at } => {
                 let words = crate::explain::end_in_words(result);
                 let why = match result {
@@ -505,6 +509,13 @@ impl World {
             self.loads.entry(cluster.clone()).or_default().insert(uid, class);
             self.tally.leg(cluster, state, true);
         }
+    }
+
+    /// Which of its queues takes back what it had given, where no other workload does.
+    fn stopped_queue(&self, uid: Uid) -> (&'static str, &'static str) {
+        let class = self.state.workloads.get(&uid).map(|w| self.queues.class(w.class));
+        let local = class.and_then(|class| self.state.catalog.local_queue(&class.namespace, &class.queue));
+        if local.is_some_and(|queue| queue.stop_policy == StopPolicy::HoldAndDrain) { ("LocalQueueStopped", "") } else { ("ClusterQueueStopped", "") }
     }
 
     /// A local queue may lead elsewhere now, or nowhere.

@@ -202,6 +202,18 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
 }
 
 #[test]
+fn a_drained_queue_evicts_in_its_own_name() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("one", 3);
+    f.settle();
+    let mut drained = local("lq", "cq");
+    drained["spec"]["stopPolicy"] = json!("HoldAndDrain");
+    f.apply(vec![drained]);
+    assert_eq!(f.phase(uid), Some(Phase::Stopping));
+    assert_eq!(f.conditions(uid).last().map(String::as_str), Some("Evicted=True LocalQueueStopped"));
+}
+
+#[test]
 fn a_lost_cluster_evicts_for_its_check() {
     let mut f = Fleet::regions();
     let uid = f.submit("one", 3);
