@@ -246,7 +246,7 @@ fn obstacle(why: &Why) -> (&'static str, &'static str) {
         Why::Quota(NoQuota::NotCovered { .. }) => ("NoMatchingFlavor", "ResourceNotCovered"),
         Why::Quota(NoQuota::NoMatchingFlavor { .. }) => ("NoMatchingFlavor", ""),
         Why::Quota(NoQuota::ExceedsQuota { .. }) => ("ExceedsMaxQuota", ""),
-        Why::Quota(NoQuota::Used { .. }) => ("WaitingForQuota", ""),
+        Why::Quota(NoQuota::Used(_)) => ("WaitingForQuota", ""),
         Why::Overtaken => ("WaitingForQuota", "Overtaken"),
         Why::Preempts { .. } => ("WaitingForPreemptedWorkloads", ""),
         Why::BehindHead => ("PendingEvaluation", "BehindHead"),

@@ -8,7 +8,7 @@ use crate::audit::Entry;
 use crate::explain::Why;
 use crate::input::Actor;
 use crate::outbox::Said;
-use crate::queues::{ClassId, NoQuota};
+use crate::queues::{ClassId, NoQuota, Shortage};
 use crate::record::{Choice, Class, Preempted, Record};
 use crate::turn::Turn;
 use crate::workload::Phase;
@@ -612,7 +612,7 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
             _ => None,
         });
         let also: BTreeSet<String> = also.collect();
-        return Why::Quota(NoQuota::Used {
+        return Why::Quota(NoQuota::Used(Box::new(Shortage {
             flavor: brain.flavor_name(flavor).to_string(),
             resource: resource_name(resource),
             asks,
@@ -623,7 +623,7 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
             no_victims: !matches!(entry.outcome, Outcome::Preempting),
             raise_to: brain.nominal_for(entry.queue, (flavor, resource), asks),
             also: also.into_iter().collect(),
-        });
+        })));
     }
     let exceeds = reasons().find_map(|reason| match reason {
         Reason::ExceedsMax { flavor, resource, asks, most, .. } => Some(NoQuota::ExceedsQuota {

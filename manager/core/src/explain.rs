@@ -5,7 +5,7 @@
 
 use crate::catalog::NoRoute;
 use crate::leg::State as LegState;
-use crate::queues::NoQuota;
+use crate::queues::{NoQuota, Shortage};
 use crate::record::Choice;
 use crate::residency::Denied;
 use crate::workload::Phase;
@@ -133,7 +133,8 @@ impl Why {
             Self::Quota(NoQuota::ExceedsQuota { flavor, resource, asks, nominal, .. }) => {
                 format!("asks for {asks} `{resource}`, the queue could never use more than {nominal} of flavor `{flavor}`, even borrowed")
             }
-            Self::Quota(NoQuota::Used { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. }) => {
+            Self::Quota(NoQuota::Used(short)) => {
+                let Shortage { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. } = &**short;
                 let lends = match cohort {
                     Some(cohort) => format!(", cohort `{cohort}` lends {}", (free - own).max(0)),
                     None => String::new(),
@@ -178,7 +179,8 @@ impl Why {
             Self::Quota(NoQuota::ExceedsQuota { flavor, resource, raise_to, .. }) => {
                 format!("raise the queue's nominal quota of `{resource}` in flavor `{flavor}` to {raise_to}, or ask for less")
             }
-            Self::Quota(NoQuota::Used { flavor, resource, asks, free, raise_to, also, .. }) => {
+            Self::Quota(NoQuota::Used(short)) => {
+                let Shortage { flavor, resource, asks, free, raise_to, also, .. } = &**short;
                 let also = if also.is_empty() { String::new() } else { format!(", and that of `{}` too", also.join("`, `")) };
                 format!(
                     "the end of workloads with {} `{resource}`, or raise the queue's nominal quota of it in flavor `{flavor}` to {raise_to}{also}",

@@ -46,6 +46,31 @@ pub struct Queues {
     charged: BTreeMap<Uid, Arc<str>>,
 }
 
+/// What is short of a flavor and resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Shortage {
+    /// Flavor.
+    pub flavor: String,
+    /// Resource.
+    pub resource: String,
+    /// Asked for.
+    pub asks: i64,
+    /// Free, borrowed or not.
+    pub free: i64,
+    /// Nominal quota.
+    pub nominal: i64,
+    /// Of which its own are free.
+    pub own: i64,
+    /// The cohort that lends the rest.
+    pub cohort: Option<String>,
+    /// Others use it, and may not be displaced.
+    pub no_victims: bool,
+    /// The nominal quota that would do.
+    pub raise_to: i64,
+    /// Other resources are short too.
+    pub also: Vec<String>,
+}
+
 /// Why quota isn't there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NoQuota {
@@ -73,28 +98,7 @@ pub enum NoQuota {
         raise_to: i64,
     },
     /// Not enough of it is free now.
-    Used {
-        /// Flavor.
-        flavor: String,
-        /// Resource.
-        resource: String,
-        /// Asked for.
-        asks: i64,
-        /// Free, borrowed or not.
-        free: i64,
-        /// Nominal quota.
-        nominal: i64,
-        /// Of which its own are free.
-        own: i64,
-        /// The cohort that lends the rest.
-        cohort: Option<String>,
-        /// Others use it, and may not be displaced.
-        no_victims: bool,
-        /// The nominal quota that would do.
-        raise_to: i64,
-        /// Other resources are short too.
-        also: Vec<String>,
-    },
+    Used(Box<Shortage>),
 }
 
 impl Queues {

@@ -276,7 +276,7 @@ impl<'a> Recount<'a> {
                 self.declared.remove(key);
                 (self.forest, self.changed) = (None, true);
             }
-            Record::Reserved { uid, flavors } => {
+            Record::Reserved { uid, flavors, .. } => {
                 // What follows is decided by books in which victims are marked.
                 self.judge_enough()?;
                 self.judge_reserved(*uid, flavors)?;
@@ -306,7 +306,7 @@ impl<'a> Recount<'a> {
                     self.displace(victim, by, right);
                 }
             }
-            Record::Released { uid } => {
+            Record::Released { uid, .. } => {
                 if let Some(fence) = self.held.get(uid).and_then(|h| h.fence) {
                     return broken("P3", format!("{uid} gives its quota back, and {fence} isn't over"));
                 }
@@ -457,7 +457,10 @@ impl<'a> Recount<'a> {
             let Some(job) = self.jobs.get(by) else { continue };
             let free = forest.available(&job.queue, flavor);
             if free.is_none_or(|free| free < job.total()) {
-                return broken("P7", format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue));
+                return broken(
+                    "P7",
+                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue),
+                );
             }
             forest.add(&job.queue, flavor, job.total());
         }
