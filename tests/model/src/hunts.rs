@@ -121,6 +121,9 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
         | Bug::ReplyBeforeCommit
         | Bug::HalfGangHeld
         | Bug::QuotaNotCharged
+        | Bug::VictimQuotaGivenAway
+        | Bug::LendingLimitIgnored
+        | Bug::VictimSpared
         | Bug::ResidencyJudgedOnce => return None,
     })
 }

@@ -175,11 +175,14 @@ struct Held {
     stopping: bool,
 }
 
+/// Flavors, fence, and whether it is being stopped.
+type Charged = (BTreeMap<String, Arc<str>>, Option<Fence>, bool);
+
 /// Quota as it is before an input.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books {
     declared: BTreeMap<Key, Arc<Object>>,
-    held: BTreeMap<Uid, (BTreeMap<String, Arc<str>>, Option<Fence>, bool)>,
+    held: BTreeMap<Uid, Charged>,
 }
 
 impl Books {
@@ -465,29 +468,5 @@ impl<'a> Recount<'a> {
             forest.add(&job.queue, flavor, job.total());
         }
         Ok(())
-    }
-
-    /// Flavors that a queue could give this job right now.
-    pub(super) fn fits_now(&mut self, job: &Job) -> bool {
-        let flavors: Vec<String> = self.forest().nodes.get(&(false, job.queue.clone())).map(|n| n.limits.keys().cloned().collect()).unwrap_or_default();
-        let forest = self.forest();
-        flavors.iter().any(|flavor| forest.available(&job.queue, flavor).is_some_and(|free| free >= job.total()))
-    }
-
-    /// Whether two queues share quota.
-    pub(super) fn related(&mut self, a: &str, b: &str) -> bool {
-        let forest = self.forest();
-        let root = |queue: &str| forest.root(&(false, queue.to_owned()));
-        root(a).is_some() && root(a) == root(b)
-    }
-
-    /// Whether a queue has strict order.
-    pub(super) fn strict(&self, queue: &str) -> bool {
-        self.spec(queue)["queueingStrategy"] == "StrictFIFO"
-    }
-
-    /// Whether a queue admits anything.
-    pub(super) fn open(&self, queue: &str) -> bool {
-        self.spec(queue)["stopPolicy"].as_str().is_none_or(|stop| stop == "None")
     }
 }

@@ -152,10 +152,16 @@ pub(crate) struct Fleet {
     made: u32,
 }
 
+/// What an assignment takes, by name.
+type Names = dyn Fn(&Brain, &Assignment) -> Vec<(Key, i64)>;
+
+/// A workload, what it holds, and whether it is stopping.
+type Pictured = (String, Vec<(Key, i64)>, bool);
+
 /// Judges every admission when it is about to be made.
 struct Judge<'a> {
     books: Books,
-    names: &'a dyn Fn(&Brain, &Assignment) -> Vec<(Key, i64)>,
+    names: &'a Names,
 }
 
 impl Places for Judge<'_> {
@@ -463,7 +469,7 @@ impl Fleet {
     }
 
     /// Who holds what and who is told to stop, without any number.
-    pub(crate) fn picture(&self) -> Vec<(String, Vec<(Key, i64)>, bool)> {
+    pub(crate) fn picture(&self) -> Vec<Pictured> {
         self.holders().into_iter().map(|(key, id)| (key, self.holds(id), self.brain.workload(id).unwrap().evicted())).collect()
     }
 
