@@ -457,7 +457,10 @@ impl<'a> Recount<'a> {
             let Some(job) = self.jobs.get(by) else { continue };
             let free = forest.available(&job.queue, flavor);
             if free.is_none_or(|free| free < job.total()) {
-                return broken("P7", format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue));
+                return broken(
+                    "P7",
+                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue),
+                );
             }
             forest.add(&job.queue, flavor, job.total());
         }
