@@ -372,6 +372,7 @@ impl Brain {
             scan: None,
             placeless: false,
             in_vain: false,
+            displaces_for: None,
         });
         self.keys.insert(key, id);
         id
@@ -414,7 +415,8 @@ impl Brain {
     /// Gives a workload its quota. It no longer waits.
     pub(crate) fn reserve(&mut self, id: WorkloadId, given: Vec<Given>, since: Moment) {
         let Some(workload) = self.workloads.get_mut(id) else { return };
-        (workload.scan, workload.placeless, workload.in_vain) = (None, false, false);
+        (workload.scan, workload.displaces_for) = (None, None);
+        (workload.placeless, workload.in_vain) = (false, false);
         workload.holding = Some(Box::new(Holding { given, since, ..Holding::default() }));
         let queue = workload.queue;
         let rank = self.rank_of(id);

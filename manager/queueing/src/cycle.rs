@@ -215,7 +215,10 @@ impl Cycle<'_> {
             of.scan = None;
         }
         self.brain.roomless = false;
-        let (mut assignment, targets) = self.first_assignment(workload, entry.queue, nominated);
+        // While others stop so that it gets one flavor, it doesn't go for another: those would have stopped in vain.
+        let stays = nominated.is_none() && self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(workload);
+        let begun = self.brain.workloads[&workload].displaces_for.clone().filter(|_| stays);
+        let (mut assignment, targets) = self.first_assignment(workload, entry.queue, begun.as_deref().map(Vec::as_slice).or(nominated));
         self.brain.place_with_victims(workload, &mut assignment, &targets);
         let scan = assignment.scan.pending().then(|| Box::new(assignment.scan.clone()));
         let roomless = self.brain.roomless && targets.is_empty();
@@ -416,6 +419,10 @@ impl Cycle<'_> {
             }
         }
         self.forget_scan(entry.workload);
+        let flavors = nomination(&entry.assignment);
+        if let Some(of) = self.brain.workloads.get_mut(entry.workload) {
+            of.displaces_for = Some(Box::new(flavors));
+        }
     }
 
     /// Takes what the entry needs, until the cycle ends.
@@ -471,8 +478,7 @@ impl Cycle<'_> {
             self.brain.hidden.insert(*victim);
         }
         self.forget_scan(entry.workload);
-        let nominated: Vec<Vec<(ResourceId, FlavorId)>> =
-            entry.assignment.pod_sets.iter().map(|set| set.flavors.iter().map(|(r, c)| (*r, c.flavor)).collect()).collect();
+        let nominated = nomination(&entry.assignment);
         self.assign(entry, Some(&nominated));
         for victim in &gone {
             self.brain.resume_usage(*victim);
@@ -552,6 +558,11 @@ impl Cycle<'_> {
     }
 }
 
+/// The flavors of an assignment, per pod set.
+fn nomination(assignment: &Assignment) -> Vec<Vec<(ResourceId, FlavorId)>> {
+    assignment.pod_sets.iter().map(|set| set.flavors.iter().map(|(r, c)| (*r, c.flavor)).collect()).collect()
+}
+
 impl Brain {
     /// Whether a workload is the one that makes others of its queue's tree give way.
     pub(crate) fn is_preemptor(&self, workload: WorkloadId) -> bool {
@@ -585,10 +596,15 @@ impl Brain {
     /// Whether others are stopping for an entry that can't be served now, as others took the room: until they are gone nobody
     /// behind it takes what they give up.
     fn is_awaiting_victims(&self, entry: &Entry) -> bool {
-        if !matches!(entry.outcome, Outcome::NoCandidates | Outcome::NoPlace) || !self.is_preemptor(entry.workload) {
+        matches!(entry.outcome, Outcome::NoCandidates | Outcome::NoPlace) && self.displaces(entry.workload)
+    }
+
+    /// Whether a workload is its queue's preemptor and somebody of its tree is still stopping.
+    fn displaces(&self, workload: WorkloadId) -> bool {
+        if !self.is_preemptor(workload) {
             return false;
         }
-        let Some(node) = self.queue(entry.queue).node else { return false };
+        let Some(node) = self.node_of(workload) else { return false };
         self.queues_below(node).iter().any(|queue| self.queue(*queue).holders.iter().any(|w| self.workloads[w].evicted()))
     }
 

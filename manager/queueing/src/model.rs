@@ -353,6 +353,9 @@ pub struct Workload {
     /// All its victims stopped and there was no room for it all the same: where gangs lie is guessed, and guessed wrong again it
     /// would displace the same ones for ever. From now on it waits for room.
     pub(crate) in_vain: bool,
+    /// Flavors, per pod set, for which it last told others to stop.
+    #[expect(clippy::box_collection, reason = "rarely there, and a workload is small")]
+    pub(crate) displaces_for: Option<Box<Vec<Vec<(ResourceId, FlavorId)>>>>,
 }
 
 impl Workload {
