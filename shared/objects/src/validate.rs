@@ -157,9 +157,12 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
             all.when(!policy.capacity_classes.is_empty(), "spec.capacityClasses", "capacity classes are not tried in order yet");
             all.when(policy.quota_while_waiting != QuotaWhileWaiting::Keep, "spec.quotaWhileWaiting", "quota is kept while a provider is waited for");
         }
+        Spec::LimitRange(range) => {
+            let ratio = range.limits.iter().any(|limit| !limit.max_limit_request_ratio_milli.is_empty());
+            all.when(ratio, "spec.limits", "the ratio of limit to request is left to the worker cluster");
+        }
         Spec::Job(_) => ignored_in_job(object, &mut all),
         Spec::Cohort(_)
-        | Spec::LimitRange(_)
         | Spec::RuntimeClass(_)
         | Spec::ResourceFlavor(_)
         | Spec::Topology(_)
