@@ -34,6 +34,8 @@ use std::sync::Arc;
 
 /// Decisions on what victims and refusals changed within one batch, at most.
 const ROUNDS_MAX: usize = 16;
+/// How long a workload rests that was displaced before it ran: as long as a usual stop takes.
+const DISPLACED_REST: Millis = Millis::secs(30);
 /// Clusters asked at once in a race.
 pub(crate) const RACE_MAX: usize = 20;
 
@@ -156,6 +158,9 @@ impl Turn<'_> {
                     detail: Some(format!("for {}", preempted.by)),
                 };
                 self.audit(Actor::system(), entry);
+                // Others may have to stop first: until then it must not take again what it gave up (simulation seed 212).
+                let until = self.now.mono + DISPLACED_REST;
+                self.world.live.not_before.insert(victim, until);
                 self.withdraw_open_for(victim, Some(preempted));
             }
         }
