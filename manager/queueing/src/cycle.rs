@@ -20,6 +20,9 @@ use order::Order;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// Flavors of one resource group at most, as Kueue has it.
+const FLAVORS_MAX: usize = 64;
+
 /// What came of a cycle.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -97,6 +100,7 @@ impl Brain {
     /// false to stop.
     pub fn run(&mut self, places: &mut dyn Places, mut each: impl FnMut(&mut Self, &Report) -> bool) {
         while let Some(tree) = self.changed.pop_first() {
+            let mut looks = 0;
             loop {
                 let queues: Vec<QueueId> = self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
                 if queues.is_empty() {
@@ -105,7 +109,10 @@ impl Brain {
                 let report = self.cycle_over(places, &queues, 1, false);
                 // Who found no place for one flavor goes on with the next.
                 let next_flavor = |e: &Entry| e.outcome == Outcome::NoPlace && e.assignment.scan.pending();
-                let go_on = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked) || next_flavor(e));
+                let settled = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
+                looks = if settled { 0 } else { looks + 1 };
+                // A list of flavors is looked through once, and then it waits for a change (simulation seed 1235).
+                let go_on = settled || (looks <= FLAVORS_MAX && report.entries.iter().any(next_flavor));
                 if !each(self, &report) {
                     return;
                 }
