@@ -327,6 +327,9 @@ pub struct Marks {
     pub unfit: Option<Arc<str>>,
 }
 
+/// Flavors per pod set and resource. Rarely there, and a workload is small.
+pub(crate) type Nominated = Vec<Vec<(ResourceId, FlavorId)>>;
+
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
@@ -354,8 +357,7 @@ pub struct Workload {
     /// would displace the same ones for ever. From now on it waits for room.
     pub(crate) in_vain: bool,
     /// Flavors, per pod set, for which it last told others to stop.
-    #[expect(clippy::box_collection, reason = "rarely there, and a workload is small")]
-    pub(crate) displaces_for: Option<Box<Vec<Vec<(ResourceId, FlavorId)>>>>,
+    pub(crate) displaces_for: Option<Box<Nominated>>,
 }
 
 impl Workload {
