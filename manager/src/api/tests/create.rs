@@ -61,11 +61,11 @@ async fn both_versions_write_one_object() {
 async fn what_is_not_honoured_is_said() {
     let rig = Rig::with_queue().await;
     let mut shared = queue("shared");
-    shared["spec"]["cohortName"] = json!("all");
+    shared["spec"]["admissionScope"] = json!({"admissionMode": "UsageBasedAdmissionFairSharing"});
     shared["spec"]["colour"] = json!("blue");
     let created = rig.post(QUEUES, &shared).await;
     let warnings = created.warnings().join("\n");
-    assert!(warnings.contains("299 - \"spec.cohortName: cohorts have no effect yet"), "{warnings}");
+    assert!(warnings.contains("299 - \"spec.admissionScope.admissionMode: past use of local queues has no effect"), "{warnings}");
     assert!(warnings.contains("colour"), "{warnings}");
 }
 
