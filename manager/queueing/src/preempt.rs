@@ -136,13 +136,13 @@ impl Search<'_> {
         placed && room
     }
 
-    /// Puts back, last taken first, whoever isn't needed.
-    fn fill_back(&mut self, mut targets: Vec<Target>, may_borrow: bool) -> Vec<Target> {
+    /// Puts back, last taken first, whoever isn't needed; `right` says whether the others may give way without the one.
+    fn fill_back(&mut self, mut targets: Vec<Target>, may_borrow: bool, right: impl Fn(&mut Self, Target, &[Target]) -> bool) -> Vec<Target> {
         for at in (0..targets.len().saturating_sub(1)).rev() {
             let spared = targets[at];
             self.brain.resume_usage(spared.workload);
             targets.swap_remove(at);
-            if !self.fits(may_borrow, &targets) {
+            if !self.fits(may_borrow, &targets) || !right(self, spared, &targets) {
                 self.brain.suspend_usage(spared.workload);
                 // Back to its place, and the last to the end.
                 targets.push(spared);

@@ -60,7 +60,7 @@ impl Search<'_> {
                 self.take_out(candidate.workload);
                 targets.push(Target { workload: candidate.workload, right: Some(candidate.variant.right()) });
                 if self.fits(*may_borrow, &targets) {
-                    let targets = self.fill_back(targets, *may_borrow);
+                    let targets = self.fill_back(targets, *may_borrow, |_, _, _| true);
                     self.put_back(&targets);
                     return targets;
                 }
