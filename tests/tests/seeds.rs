@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Fixed seeds of every CI run.
-const SEEDS: u64 = 1_300;
+const SEEDS: u64 = 2_000;
 const THREADS: usize = 2;
 /// Lines of a failing seed's trace that are shown.
 const TAIL_LINES: usize = 200;

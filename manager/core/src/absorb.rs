@@ -240,6 +240,7 @@ impl World {
             self.live.blocked.remove(&workload.class);
         }
         self.live.not_before.remove(&uid);
+        self.live.giving_way.forget(uid);
         if let Some(finish) = &workload.finished {
             self.live.finished.remove(&(finish.at, uid));
         }

@@ -265,6 +265,7 @@ fn obstacle(why: &Why) -> (&'static str, &'static str) {
         | Why::NotGuarded
         | Why::Capped { .. }
         | Why::NoRoom(_)
+        | Why::Kept { .. }
         | Why::Refused { .. }
         | Why::BackedOff
         | Why::NotChosen { .. } => ("UnsatisfiedAdmissionChecks", at_cluster(why).1),
@@ -275,6 +276,7 @@ fn obstacle(why: &Why) -> (&'static str, &'static str) {
 fn at_cluster(why: &Why) -> (u8, &'static str) {
     match why {
         Why::NoRoom(_) => (0, "NoRoom"),
+        Why::Kept { .. } => (0, "Kept"),
         Why::Capped { .. } => (1, "Capped"),
         Why::Refused { .. } => (2, "Refused"),
         Why::BackedOff => (3, "BackedOff"),

@@ -122,6 +122,13 @@ impl Deciding {
         self.ids.get(&uid).copied()
     }
 
+    /// A workload may get what it couldn't before: it and its neighbours are looked at again.
+    pub(crate) fn look_again(&mut self, uid: Uid) {
+        if let Some(queue) = self.id(uid).and_then(|id| self.brain.workload(id)).map(|w| w.queue) {
+            self.brain_mut().room_came_back(queue);
+        }
+    }
+
     fn forget(&mut self, uid: Uid) {
         if let Some(id) = self.ids.remove(&uid) {
             self.uids.remove(&id);

@@ -12,7 +12,7 @@ use crate::queues::{ClassId, NoQuota, Shortage};
 use crate::record::{Choice, Class, Preempted, Record};
 use crate::turn::Turn;
 use crate::workload::Phase;
-use crate::{Lease, World, residency};
+use crate::{Lease, LiveCluster, World, residency};
 use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, DispatchPolicySpec, Preference, ResourceFlavorSpec, Supervision};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry as Looked, Outcome, Report};
@@ -56,10 +56,14 @@ struct Score {
 impl Turn<'_> {
     pub(crate) fn end_of_batch(&mut self) {
         self.on_time();
-        self.world.live.clusters.values_mut().for_each(|live| live.rooms.refresh());
+        self.refresh_rooms();
         if std::mem::take(&mut self.world.live.dirty) {
             self.schedule();
         }
+    }
+
+    fn refresh_rooms(&mut self) {
+        self.world.live.clusters.values_mut().for_each(|live| live.rooms.refresh());
     }
 
     fn schedule(&mut self) {
@@ -68,7 +72,7 @@ impl Turn<'_> {
             return;
         }
         self.world.align(self.now.mono);
-        if std::mem::take(&mut self.world.live.stirred) {
+        if self.world.let_room_go() | std::mem::take(&mut self.world.live.stirred) {
             self.world.deciding.brain_mut().wake_placeless();
         }
         for _ in 0..ROUNDS_MAX {
@@ -86,6 +90,8 @@ impl Turn<'_> {
             self.world.live.counts.attempts_fruitful += seen.fruitful;
             self.world.live.counts.attempts_fruitless += seen.fruitless;
             self.act_on(seen);
+            // What questions that were taken back had room for is free.
+            self.refresh_rooms();
             self.world.align(self.now.mono);
         }
         // What is left is decided with the next batch.
@@ -145,8 +151,10 @@ impl Turn<'_> {
 
     /// Takes quota back for another workload: a run is told to stop and keeps its room until it has; a question is taken back.
     fn preempt(&mut self, victim: Uid, preempted: Preempted) {
-        let Some(workload) = self.workload(victim) else { return };
-        match World::right(workload).and_then(|(_, leg)| leg.fence) {
+        let Some(right) = self.workload(victim).map(World::right) else { return };
+        let fence = right.and_then(|(_, leg)| leg.fence);
+        self.world.live.giving_way.displaced(victim, preempted.by, self.now.mono);
+        match fence {
             Some(fence) => self.order_stop_for(victim, fence, StopReason::Evicted, &Actor::system(), Some(preempted)),
             None => {
                 let entry = Entry {
@@ -262,10 +270,26 @@ impl Turn<'_> {
         if let (Err(misfit), false) = (fits, grows) {
             return Err(Why::NoRoom(misfit));
         }
+        if !grows {
+            self.judge_kept(uid, gang, cluster, live)?;
+        }
         let emptiest = policy.prefer.is_empty() || policy.prefer.contains(&Preference::Emptiest);
         let scarce = gang.total().into_keys().max_by_key(|r| (r.contains('/'), r == "cpu"));
         let fullness = scarce.filter(|_| emptiest).map_or(0, |r| live.rooms.free(&r).saturating_mul(1_000) / live.rooms.capacity(&r).max(1));
         Ok(Score { failed_starts: live.failed_starts, must_grow: grows, fullness: Reverse(fullness), listed, cluster: cluster.clone() })
+    }
+
+    /// Whether what is kept for others is left for them.
+    fn judge_kept(&self, uid: Uid, gang: &Gang, cluster: &ClusterName, live: &LiveCluster) -> Result<(), Why> {
+        let world = &*self.world;
+        let kept = world.kept_room(cluster, uid);
+        let Some(first) = kept.uids.first() else { return Ok(()) };
+        let gone: Vec<Arc<Gang>> = kept.victims.iter().filter_map(|victim| world.gang_of(*victim)).collect();
+        if live.rooms.leaves(gang, &gone, &kept.gangs) {
+            return Ok(());
+        }
+        let for_whom = self.workload(*first).map_or_else(|| first.to_string(), |w| format!("{}/{}", w.namespace, w.name));
+        Err(Why::Kept { for_whom })
     }
 
     /// Everything but the room.
@@ -684,6 +708,29 @@ impl Clusters<'_, '_> {
         found
     }
 
+    /// The first cluster with room for the workload once its victims are gone and what is kept for others is taken.
+    fn room(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> Option<ClusterName> {
+        let candidates = self.of(brain, workload);
+        let world = &*self.turn.world;
+        let uid = world.deciding.uid(workload)?;
+        let wanted = world.gang_of(uid)?;
+        let victims: BTreeSet<Uid> = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
+        candidates.into_iter().find(|cluster| {
+            let Some(live) = world.live.clusters.get(cluster) else { return false };
+            if live.rooms.could_grow(&wanted) || (live.rooms.fits(&wanted).is_ok() && self.turn.judge_kept(uid, &wanted, cluster, live).is_ok()) {
+                return true;
+            }
+            let mut gone: BTreeSet<Uid> = victims.iter().copied().filter(|v| world.runs_in(*v, cluster)).collect();
+            if gone.is_empty() {
+                return false;
+            }
+            let kept = world.kept_room(cluster, uid);
+            gone.extend(kept.victims);
+            let gone: Vec<Arc<Gang>> = gone.into_iter().filter_map(|v| world.gang_of(v)).collect();
+            live.rooms.fits_without(&wanted, &gone, &kept.gangs)
+        })
+    }
+
     fn cluster(&self, holder: WorkloadId) -> Option<&ClusterName> {
         let uid = self.turn.world.deciding.uid(holder)?;
         World::right(self.turn.workload(uid)?).map(|(_, leg)| &leg.cluster)
@@ -692,18 +739,22 @@ impl Clusters<'_, '_> {
 
 impl Places for Clusters<'_, '_> {
     fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool {
-        let candidates = self.of(brain, workload);
-        let turn = &*self.turn;
-        let gang = |id: WorkloadId| turn.world.deciding.uid(id).and_then(|uid| turn.workload(uid)).map(|w| turn.world.queues.class(w.class).gang.clone());
-        let Some(wanted) = gang(workload) else { return false };
-        candidates.iter().any(|cluster| {
-            let Some(live) = turn.world.live.clusters.get(cluster) else { return false };
-            if live.rooms.fits(&wanted).is_ok() || live.rooms.could_grow(&wanted) {
-                return true;
-            }
-            let freed: Vec<Arc<Gang>> = victims.iter().filter(|v| self.cluster(v.workload) == Some(cluster)).filter_map(|v| gang(v.workload)).collect();
-            !freed.is_empty() && live.rooms.fits_without(&wanted, &freed)
-        })
+        self.room(brain, workload, victims).is_some()
+    }
+
+    fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {
+        let Some(cluster) = self.room(brain, workload, victims) else { return };
+        let world = &mut *self.turn.world;
+        let Some(uid) = world.deciding.uid(workload) else { return };
+        let Some(gang) = world.gang_of(uid) else { return };
+        let victims = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
+        world.live.giving_way.keep(uid, cluster, gang, victims);
+    }
+
+    fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
+        let world = &*self.turn.world;
+        let uids = world.deciding.uid(workload).zip(world.deciding.uid(holder));
+        uids.is_none_or(|(uid, other)| world.live.giving_way.may_displace(uid, other))
     }
 
     fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {
@@ -724,7 +775,11 @@ impl Places for Clusters<'_, '_> {
         for (resource, choice) in assignment.pod_sets.iter().flat_map(|set| &set.flavors) {
             flavors.insert(brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone());
         }
-        self.turn.dispatch(uid, &queue, flavors)
+        let asked = self.turn.dispatch(uid, &queue, flavors);
+        if asked {
+            self.turn.world.live.giving_way.let_go(uid);
+        }
+        asked
     }
 }
 

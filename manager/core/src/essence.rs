@@ -124,6 +124,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         refused,
         audited: _,
         not_before,
+        giving_way,
         stirred,
         dirty,
         finished: _,
@@ -142,6 +143,14 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     for (uid, until) in not_before {
         uid.hash(into);
         ahead(now, *until, into);
+    }
+    let (kept, safe) = giving_way.parts();
+    kept.for_each(|kept| kept.hash(into));
+    for (uid, others) in safe {
+        for (other, until) in others {
+            (uid, other).hash(into);
+            ahead(now, *until, into);
+        }
     }
     for (fence, Lease { uid, lease: ManagerLease { term, deadline }, composed, first, start_by }) in leases {
         (fence, uid, term, first.is_some()).hash(into);

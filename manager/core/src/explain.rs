@@ -60,6 +60,11 @@ pub enum Why {
     },
     /// No room by its report.
     NoRoom(Misfit),
+    /// There is room, and it is kept for another workload.
+    Kept {
+        /// Its namespace and name.
+        for_whom: String,
+    },
     /// The agent said no, and nothing that it named has changed since.
     Refused {
         /// From the closed list.
@@ -114,7 +119,7 @@ impl Why {
             Self::Cordoned => "cordoned",
             Self::NotConnected | Self::NoReport | Self::Recovering | Self::NotAdmitted => "unknown",
             Self::Quarantined { .. } | Self::NotGuarded | Self::Refused { .. } | Self::BackedOff => "refused",
-            Self::Capped { .. } | Self::NoRoom(_) => "no-room",
+            Self::Capped { .. } | Self::NoRoom(_) | Self::Kept { .. } => "no-room",
             Self::NotChosen { .. } => "not-chosen",
         }
     }
@@ -157,6 +162,7 @@ impl Why {
             Self::NotGuarded => "the dispatch policy requires guarded gangs, its runner only supervises".into(),
             Self::Capped { resource, asks, left, cap } => format!("asks for {asks} `{resource}`, {left} of the {cap} that it may have are left"),
             Self::NoRoom(misfit) => misfit.to_string(),
+            Self::Kept { for_whom } => format!("its room is kept for `{for_whom}`, for which others are stopping"),
             Self::Refused { text, .. } => text.clone(),
             Self::BackedOff => "holds there did not reach running; it is left out for a while".into(),
             Self::NotChosen { chosen } => format!("has room, `{chosen}` was preferred"),
@@ -199,6 +205,7 @@ impl Why {
             Self::NotGuarded => "a runner with guards there, or a policy that accepts supervised gangs".into(),
             Self::Capped { asks, left, .. } => format!("{} more under its cap: the end of a workload there, or a higher cap", asks - left),
             Self::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) => "the end of a workload there".into(),
+            Self::Kept { for_whom } => format!("the start of `{for_whom}`, and room beside it"),
             Self::NoRoom(_) => "other nodes there, or smaller pods".into(),
             Self::Refused { reason: RefuseReason::NoRoom | RefuseReason::StillRuns, .. } => "the end of a workload there".into(),
             Self::Refused { .. } | Self::BackedOff | Self::BackOff => "it is asked again after a while".into(),

@@ -37,6 +37,7 @@ mod deciding;
 mod dispatch;
 mod essence;
 pub mod explain;
+mod giving_way;
 pub mod input;
 mod inventory;
 pub mod leg;
@@ -62,6 +63,7 @@ pub use turn::Turn;
 use audit::Head;
 use catalog::Catalog;
 use explain::Why;
+use giving_way::GivingWay;
 use input::{Actor, Bodies, Input, Key, Outcome};
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
@@ -390,6 +392,8 @@ pub struct Live {
     audited: BTreeMap<(ClassId, ClusterName), RecordNumber>,
     /// Not dispatched again before then.
     not_before: BTreeMap<Uid, Mono>,
+    /// Who gave way for whom.
+    giving_way: GivingWay,
     /// Something changed that could let start who waits for room in a cluster.
     stirred: bool,
     /// A scheduling pass is due.
@@ -576,6 +580,7 @@ impl World {
             .values()
             .copied()
             .chain(self.live.refused.values().map(|(t, _, _)| *t))
+            .chain(self.live.giving_way.next_deadline())
             .chain(self.live.clusters.values().map(|c| c.backed_off).filter(|b| *b > now.mono))
             .min();
         let silent = self

@@ -106,16 +106,26 @@ impl Rooms {
         packing::fits(&self.estimate, gang)
     }
 
-    /// Whether the whole gang would fit if the gangs of `gone` weren't there. On which nodes they are isn't known: they are
-    /// taken from the fullest that could hold them.
-    pub fn fits_without(&self, gang: &Gang, gone: &[Arc<Gang>]) -> bool {
+    /// Whether the whole gang would fit if the gangs of `gone` weren't there and those of `kept` were.
+    pub fn fits_without(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
         let mut blocks = self.estimate.clone();
-        for set in gone.iter().flat_map(|g| &g.pod_sets) {
-            for _ in 0..set.count {
-                packing::release(&mut blocks, set);
-            }
-        }
+        release(&mut blocks, gone);
+        // What doesn't fit anyway can't be kept.
+        kept.iter().for_each(|other| drop(packing::place(&mut blocks, other)));
         packing::fits(&blocks, gang).is_ok()
+    }
+
+    /// Whether with the gang there as many of `kept` will fit, once the gangs of `gone` are, as without it.
+    pub fn leaves(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
+        let mut without = self.estimate.clone();
+        release(&mut without, gone);
+        let able: Vec<&Arc<Gang>> = kept.iter().filter(|other| packing::place(&mut without, other).is_ok()).collect();
+        let mut with = self.estimate.clone();
+        if packing::place(&mut with, gang).is_err() {
+            return false;
+        }
+        release(&mut with, gone);
+        able.into_iter().all(|other| packing::place(&mut with, other).is_ok())
     }
 
     /// Whether the gang would fit in what pools can still grow.
@@ -156,6 +166,15 @@ impl Rooms {
     /// How many units of a resource there are.
     pub fn capacity(&self, resource: &str) -> i64 {
         total(self.blocks(), |b| &b.capacity, resource)
+    }
+}
+
+/// Takes gangs away. On which nodes they are isn't known: it is the fullest that could hold them.
+fn release(blocks: &mut Vec<Block>, gone: &[Arc<Gang>]) {
+    for set in gone.iter().flat_map(|gang| &gang.pod_sets) {
+        for _ in 0..set.count {
+            packing::release(blocks, set);
+        }
     }
 }
 

@@ -35,6 +35,10 @@ impl Turn<'_> {
             });
             self.stir();
         }
+        for uid in self.world.live.giving_way.expire(now) {
+            self.world.deciding.look_again(uid);
+            self.stir();
+        }
         self.give_up_on_the_silent();
         self.recovery_by_time();
         if now >= self.world.live.retained {

@@ -225,8 +225,15 @@ impl Cycle<'_> {
         // While others stop so that it gets one flavor, it doesn't go for another: those would have stopped in vain.
         let stays = nominated.is_none() && self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(workload);
         let begun = self.brain.workloads[&workload].displaces_for.clone().filter(|_| stays);
+        if begun.is_some() {
+            self.forget_scan(workload);
+        }
         let (mut assignment, targets) = self.first_assignment(workload, entry.queue, begun.as_deref().map(Vec::as_slice).or(nominated));
         self.brain.place_with_victims(workload, &mut assignment, &targets);
+        if begun.is_some() {
+            // Nor does it go on with the next one when it has no place in this one yet (simulation seed 3266).
+            assignment.scan.tried.clear();
+        }
         let scan = assignment.scan.pending().then(|| Box::new(assignment.scan.clone()));
         let roomless = self.brain.roomless && targets.is_empty();
         if let Some(of) = self.brain.workloads.get_mut(workload) {
@@ -425,6 +432,7 @@ impl Cycle<'_> {
                 self.report.preempted.push((target.workload, entry.workload, right));
             }
         }
+        self.places.keep(self.brain, entry.workload, &entry.targets);
         self.forget_scan(entry.workload);
         let flavors = nomination(&entry.assignment);
         if let Some(of) = self.brain.workloads.get_mut(entry.workload) {

@@ -10,6 +10,17 @@ pub trait Places {
     /// Whether one cluster has room for the whole workload once the victims are gone.
     fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool;
 
+    /// Keeps the room that comes free once the victims are gone, until the workload is admitted or gives up.
+    fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {
+        let _ = (brain, workload, victims);
+    }
+
+    /// Whether a holder may be displaced for the workload, whatever policies say.
+    fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
+        let _ = (workload, holder);
+        true
+    }
+
     /// Clusters that the workload might run in once others give way: victims are looked for in one of them at a time, so that
     /// the room that comes free is in one place. None where it doesn't matter.
     fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {

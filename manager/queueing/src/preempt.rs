@@ -154,13 +154,14 @@ impl Search<'_> {
     }
 
     /// Whether displacing a workload would bring anything: it uses a cell that is contested, in a cluster that counts. Who is
-    /// stopping anyway counts wherever it is.
+    /// stopping anyway counts in any case.
     fn uses_contested(&self, workload: WorkloadId) -> bool {
-        if self.within.is_some() && self.places.cluster_of(workload) != self.within && !self.brain.workloads[&workload].evicted() {
+        let of = &self.brain.workloads[&workload];
+        let elsewhere = self.within.is_some() && self.places.cluster_of(workload) != self.within;
+        if !of.evicted() && (elsewhere || !self.places.may_displace(self.workload, workload)) {
             return false;
         }
-        let holding = self.brain.workloads[&workload].holding.as_ref();
-        holding.is_some_and(|h| h.charge.iter().any(|(cell, _)| self.contested.contains(cell)))
+        of.holding.as_ref().is_some_and(|h| h.charge.iter().any(|(cell, _)| self.contested.contains(cell)))
     }
 
     /// Whether a node uses no more than its own quota in every contested cell.

@@ -381,7 +381,14 @@ impl<'a> Recount<'a> {
         let (Some(v), Some(p)) = (self.jobs.get(victim), self.jobs.get(by)) else { return Ok(()) };
         let spec = self.spec(&p.queue);
         let forbidden = |why: &str| {
-            let words = format!("{victim} ({} in `{}`) is displaced for {by} ({} of {} in `{}`) as {right}: {why}", v.priority, v.queue, p.priority, p.total(), p.queue);
+            let words = format!(
+                "{victim} ({} in `{}`) is displaced for {by} ({} of {} in `{}`) as {right}: {why}",
+                v.priority,
+                v.queue,
+                p.priority,
+                p.total(),
+                p.queue
+            );
             broken("P7", format!("{words}: {}", forest.words()))
         };
         let policy = |name: &str| spec["preemption"][name].as_str().unwrap_or("Never").to_owned();

@@ -120,6 +120,62 @@ fn victims_are_chosen_where_their_room_is_of_use() {
 }
 
 #[test]
+fn room_that_comes_free_is_kept_for_whom_others_stop() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    teams(&mut f, [4, 0], &json!({"withinClusterQueue": "LowerPriority"}));
+    priorities(&mut f, 9);
+    // The cluster has four GPUs: two are free, and two will be.
+    let victim = f.submit_to("a", "victim", 2, Some("low"));
+    f.settle();
+    let four = f.submit_to("a", "four", 4, Some("high"));
+    let thief = f.submit_to("lq", "thief", 2, None);
+    assert_eq!(f.phases(&[victim, four, thief]), [Some(Phase::Stopping), Some(Phase::Pending), Some(Phase::Pending)]);
+    let eu = &f.why(thief)["clusters"][0];
+    assert_eq!(eu["reason"], "its room is kept for `default/four`, for which others are stopping");
+    assert_eq!(eu["wouldHelp"], "the start of `default/four`, and room beside it");
+    f.settle();
+    assert_eq!(f.phases(&[victim, four, thief]), [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Pending)]);
+    // What isn't kept any more is for everybody.
+    f.end(four, EndResult::Succeeded);
+    assert_eq!(f.phases(&[victim, thief]), [Some(Phase::Running); 2]);
+}
+
+#[test]
+fn room_is_no_longer_kept_for_who_gave_up() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    teams(&mut f, [4, 0], &json!({"withinClusterQueue": "LowerPriority"}));
+    priorities(&mut f, 9);
+    let victim = f.submit_to("a", "victim", 2, Some("low"));
+    f.settle();
+    f.submit_to("a", "four", 4, Some("high"));
+    let thief = f.submit_to("lq", "thief", 2, None);
+    assert_eq!(f.phases(&[victim, thief]), [Some(Phase::Stopping), Some(Phase::Pending)]);
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "four"), uid: None }]);
+    assert_ne!(f.phase(thief), Some(Phase::Pending));
+}
+
+#[test]
+fn who_was_displaced_does_not_displace_in_turn() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [2, 4], &json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}));
+    priorities(&mut f, 9);
+    let own = f.submit_to("b", "own", 4, Some("low"));
+    let beside = f.submit_to("b", "beside", 2, None);
+    f.settle();
+    assert_eq!(f.phases(&[own, beside]), [Some(Phase::Running); 2]);
+    // By priority it displaces who borrows; who is displaced is entitled to the quota, by its own displacing others.
+    let high = f.submit_to("a", "high", 4, Some("high"));
+    for _ in 0..10 {
+        f.settle();
+        f.pass(Millis::secs(5));
+    }
+    assert_eq!(f.phases(&[own, beside, high]), [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Running)]);
+    assert_eq!(f.world.state.workloads[&own].attempts, 1);
+    f.end(high, EndResult::Succeeded);
+    assert_eq!(f.phase(own), Some(Phase::Running));
+}
+
+#[test]
 fn shares_decide_where_fair_sharing_is_on() {
     let mut f = Fleet::regions();
     f.world.config.fair_sharing = Some(FairSharing::default());
