@@ -10,6 +10,8 @@ mod counts;
 mod nearness;
 #[path = "scenarios/queues.rs"]
 mod queues;
+#[path = "scenarios/waking.rs"]
+mod waking;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;

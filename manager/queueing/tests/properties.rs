@@ -136,3 +136,20 @@ proptest! {
         prop_assert_eq!(forest, before);
     }
 }
+
+/// What victims still hold is given to nobody, though it may be more than their preemptor needs.
+#[test]
+fn a_victim_keeps_its_quota_until_it_has_stopped() {
+    let mut fleet = Fleet::flat(&[4, 0, 3, 3]);
+    fleet.step(&Op::Wait(1, 7, 1, 0));
+    fleet.step(&Op::Run);
+    assert_eq!(fleet.used(1), 7);
+    // The first displaces all seven for its four; three are free, for one of the two others.
+    for (queue, gpus) in [(0, 4), (2, 3), (3, 3)] {
+        fleet.step(&Op::Wait(queue, gpus, 1, 0));
+    }
+    fleet.step(&Op::Run);
+    assert_eq!((fleet.used(0), fleet.used(1), fleet.used(2), fleet.used(3)), (0, 7, 3, 0));
+    assert!(fleet.confirm_stops());
+    assert_eq!((fleet.used(0), fleet.used(1), fleet.used(2), fleet.used(3)), (4, 0, 3, 3));
+}

@@ -217,6 +217,21 @@ impl Fleet {
         fleet
     }
 
+    /// One cohort, and queues with these quotas that take back what is theirs.
+    pub(crate) fn flat(nominal: &[i64]) -> Self {
+        let none = (0, None, None);
+        let queue = |nominal: &i64| Queue {
+            cohort: Some(0),
+            quotas: keyed(&[(*nominal, None, None), none, (100, None, None), none]),
+            strict: false,
+            preemption: Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() },
+            fungibility: Fungibility::default(),
+            weight: 1,
+        };
+        let cohorts = vec![Cohort { parent: None, quotas: BTreeMap::new(), weight: 1 }];
+        Self::new(&Plan { cohorts, queues: nominal.iter().map(queue).collect(), fair: false, brief: true, sticky: true }, false)
+    }
+
     /// One cohort (or one below another) with all the quota, queues with nothing but weights.
     pub(crate) fn saturated(weights: &[i64], nested: bool) -> Self {
         let none = keyed(&[(0, None, None); 4]);

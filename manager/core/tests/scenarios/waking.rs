@@ -1,0 +1,69 @@
+//! What wakes whom: whoever waits is looked at again once what it waits for may be there.
+
+use super::*;
+
+fn queue(quotas: &[(&str, i64)], strategy: &str) -> Vec<Value> {
+    let of = |(name, quota): &(&str, i64)| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": quota}]});
+    let flavors: Vec<Value> = quotas.iter().map(of).collect();
+    let mut objects: Vec<Value> =
+        quotas.iter().map(|(name, _)| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}})).collect();
+    objects.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100}));
+    objects.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
+        "namespaceSelector": {}, "queueingStrategy": strategy, "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}]}}));
+    objects
+}
+
+#[test]
+fn a_cluster_that_comes_back_lets_priority_displace() {
+    for strategy in ["BestEffortFIFO", "StrictFIFO"] {
+        let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+        f.apply(queue(&[("any", 4)], strategy));
+        let low = f.submit("low", 4);
+        f.settle();
+        assert_eq!(f.phase(low), Some(Phase::Running));
+        // Nobody is displaced for the sake of room in a cluster that takes no work.
+        f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Cordon("eu".into()) });
+        let high = f.submit_in("default", "high", 4, json!({"kueue.x-k8s.io/priority-class": "high"}));
+        f.settle();
+        assert_eq!((f.phase(low), f.phase(high)), (Some(Phase::Running), Some(Phase::Pending)));
+        f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
+        f.settle();
+        assert_eq!((f.phase(low), f.phase(high)), (Some(Phase::Pending), Some(Phase::Running)), "{strategy}");
+    }
+}
+
+#[test]
+fn whoever_found_room_for_no_flavor_is_looked_at_when_there_is_room() {
+    for (strategy, second) in [("BestEffortFIFO", 0), ("StrictFIFO", 0), ("BestEffortFIFO", 8), ("StrictFIFO", 8)] {
+        let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+        f.apply(queue(&[("any", 8), ("other", second)], strategy));
+        let first = f.submit("first", 3);
+        f.settle();
+        let next = f.submit("next", 3);
+        f.settle();
+        assert_eq!((f.phase(first), f.phase(next)), (Some(Phase::Running), Some(Phase::Pending)));
+        // A second cluster joins: nothing of the queue's own has changed.
+        f.apply(vec![
+            json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "us"}, "spec": {"region": "us-east4", "jurisdiction": "US"}}),
+        ]);
+        f.settle();
+        assert_eq!(f.phase(next), Some(Phase::Pending));
+        f.add_agent("us", 2_000);
+        f.settle();
+        f.settle();
+        assert_eq!((f.phase(next), f.at(next).as_deref()), (Some(Phase::Running), Some("us")), "{strategy} {second}");
+    }
+}
+
+#[test]
+fn a_silent_cluster_that_is_heard_again_is_used() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    f.cut.push("eu".into());
+    f.pass(meridian_shared::lease::silence(TERM));
+    let waits = f.submit("waits", 1);
+    assert_eq!(f.phase(waits), Some(Phase::Pending));
+    f.cut.clear();
+    f.settle();
+    assert_eq!(f.phase(waits), Some(Phase::Running));
+}
