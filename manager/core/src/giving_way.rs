@@ -1,0 +1,130 @@
+//! What follows when workloads are told to stop for another: the room that they free is kept for it, and for a while it is safe
+//! from them.
+//!
+//! Both are memory, not state. After a restart room is given to whoever comes first, and nobody is safe.
+
+use crate::World;
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::time::{Millis, Mono};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How long a workload is safe from those whom it displaced, and from those whom they displaced before: one round is paid for
+/// by work that is thrown away, so rights that contradict each other must not go round and round (simulation seed 1983).
+const SAFE_FOR: Millis = Millis::mins(10);
+
+/// Room in one cluster that comes free for a workload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Kept {
+    cluster: ClusterName,
+    gang: Arc<Gang>,
+    victims: BTreeSet<Uid>,
+}
+
+/// Who gave way for whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct GivingWay {
+    kept: BTreeMap<Uid, Kept>,
+    /// Whom a workload may not displace, and until when.
+    safe: BTreeMap<Uid, BTreeMap<Uid, Mono>>,
+}
+
+impl GivingWay {
+    /// Keeps room for a workload for as long as any of the victims is there.
+    pub(crate) fn keep(&mut self, uid: Uid, cluster: ClusterName, gang: Arc<Gang>, victims: BTreeSet<Uid>) {
+        self.kept.insert(uid, Kept { cluster, gang, victims });
+    }
+
+    /// A workload no longer needs what was kept for it. True where anything was.
+    pub(crate) fn let_go(&mut self, uid: Uid) -> bool {
+        self.kept.remove(&uid).is_some()
+    }
+
+    /// A workload gives way for another.
+    pub(crate) fn displaced(&mut self, victim: Uid, by: Uid, now: Mono) {
+        let mut safe = self.safe.get(&by).cloned().unwrap_or_default();
+        safe.insert(by, now + SAFE_FOR);
+        safe.remove(&victim);
+        self.safe.entry(victim).or_default().extend(safe);
+    }
+
+    /// Whether a workload may displace another, as far as this goes.
+    pub(crate) fn may_displace(&self, uid: Uid, other: Uid) -> bool {
+        self.safe.get(&uid).is_none_or(|safe| !safe.contains_key(&other))
+    }
+
+    /// Forgets what was until now. Names who may displace somebody again.
+    pub(crate) fn expire(&mut self, now: Mono) -> Vec<Uid> {
+        let mut freed = Vec::new();
+        self.safe.retain(|uid, safe| {
+            let before = safe.len();
+            safe.retain(|_, until| *until > now);
+            if safe.len() < before {
+                freed.push(*uid);
+            }
+            !safe.is_empty()
+        });
+        freed
+    }
+
+    /// When there is something to forget.
+    pub(crate) fn next_deadline(&self) -> Option<Mono> {
+        self.safe.values().flat_map(BTreeMap::values).min().copied()
+    }
+
+    /// A workload is over.
+    pub(crate) fn forget(&mut self, uid: Uid) {
+        self.safe.remove(&uid);
+    }
+
+    /// For whom room is kept where, who is to free it, and who is safe from whom until when.
+    pub(crate) fn parts(&self) -> (impl Iterator<Item = (&Uid, &ClusterName, &BTreeSet<Uid>)>, impl Iterator<Item = (&Uid, &BTreeMap<Uid, Mono>)>) {
+        (self.kept.iter().map(|(uid, kept)| (uid, &kept.cluster, &kept.victims)), self.safe.iter())
+    }
+}
+
+/// What is kept in a cluster for others.
+#[derive(Default)]
+pub(crate) struct KeptRoom {
+    /// For whom.
+    pub(crate) uids: Vec<Uid>,
+    /// Their gangs.
+    pub(crate) gangs: Vec<Arc<Gang>>,
+    /// Who is there still, and frees the room.
+    pub(crate) victims: BTreeSet<Uid>,
+}
+
+impl World {
+    /// What is kept in a cluster for others than this workload.
+    pub(crate) fn kept_room(&self, cluster: &ClusterName, uid: Uid) -> KeptRoom {
+        let mut room = KeptRoom::default();
+        for (other, kept) in self.live.giving_way.kept.iter().filter(|(other, kept)| **other != uid && kept.cluster == *cluster) {
+            room.uids.push(*other);
+            room.gangs.push(kept.gang.clone());
+            room.victims.extend(kept.victims.iter().filter(|victim| self.runs_in(**victim, cluster)));
+        }
+        room
+    }
+
+    /// Whether a workload has the right to run in this cluster.
+    pub(crate) fn runs_in(&self, uid: Uid, cluster: &ClusterName) -> bool {
+        self.state.workloads.get(&uid).and_then(World::right).is_some_and(|(_, leg)| leg.cluster == *cluster)
+    }
+
+    /// The gang of a workload as it was submitted.
+    pub(crate) fn gang_of(&self, uid: Uid) -> Option<Arc<Gang>> {
+        self.state.workloads.get(&uid).map(|w| self.queues.class(w.class).gang.clone())
+    }
+
+    /// Room is kept only for who still waits, and as long as anybody is still to give way. True where some was let go.
+    pub(crate) fn let_room_go(&mut self) -> bool {
+        let over = |(uid, kept): (&Uid, &Kept)| {
+            let waits = self.deciding.id(*uid).is_some() && self.state.workloads.get(uid).is_some_and(|w| !w.phase.charged());
+            let freeing = kept.victims.iter().any(|victim| self.state.workloads.get(victim).is_some_and(|w| w.phase.charged()));
+            (!waits || !freeing).then_some(*uid)
+        };
+        let over: Vec<Uid> = self.live.giving_way.kept.iter().filter_map(over).collect();
+        over.into_iter().filter(|uid| self.live.giving_way.let_go(*uid)).count() > 0
+    }
+}
