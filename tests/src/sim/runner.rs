@@ -187,9 +187,10 @@ impl Runner {
         self.runs.values().filter(|r| r.alive()).map(moments).min()
     }
 
-    /// The guard's deadline of a gang, by boot time.
-    pub(super) fn deadline(&self, uid: Uid, fence: Fence) -> Option<Mono> {
-        self.runs.get(&(uid, fence)).filter(|r| r.alive()).and_then(|r| r.deadline).map(|d| d.lapses())
+    /// The guard's deadline of a gang, by boot time: what a pause took is no longer left (simulation seed 1358 of an older commit).
+    pub(super) fn deadline(&self, uid: Uid, fence: Fence, now: Now) -> Option<Mono> {
+        let run = self.runs.get(&(uid, fence)).filter(|r| r.alive())?;
+        run.deadline.map(|deadline| deadline.kill_at(now) + kill_margin(run.budget))
     }
 
     /// What a starting agent finds.

@@ -353,7 +353,7 @@ impl Sim {
     /// The agent's lease ends, in true time, before the manager may call it lapsed.
     fn judge_lease(&mut self, machine: usize, uid: Uid, fence: Fence) {
         let mac = &self.machines[machine];
-        let Some(deadline) = mac.runner.deadline(uid, fence).filter(|_| mac.honest) else { return };
+        let Some(deadline) = mac.runner.deadline(uid, fence, mac.clock.now(self.now)).filter(|_| mac.honest) else { return };
         let ends = mac.clock.when(deadline);
         let Some(lapses) = self.oracle.manager_lapse(fence) else { return };
         if ends > lapses {
