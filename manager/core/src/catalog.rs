@@ -139,8 +139,10 @@ impl Catalog {
         self.objects.get(&key).map(|s| (s, &s.object.spec))
     }
 
+    /// Global objects of a kind. Keys are ordered by scope and kind first, so no others are looked at.
     fn all(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Stored)> {
-        self.objects.iter().filter(move |(k, _)| k.kind == kind && k.scope.is_none())
+        let first = Key::global(kind, "");
+        self.objects.range(first..).take_while(move |(k, _)| k.kind == kind && k.scope.is_none())
     }
 
     /// A cluster queue.
@@ -194,8 +196,7 @@ impl Catalog {
 
     /// Limit ranges of a namespace, by name.
     pub fn limit_ranges(&self, namespace: &str) -> Vec<LimitRangeSpec> {
-        let within = |key: &&Key| key.namespace.as_deref() == Some(namespace);
-        let ranges = self.all(Kind::LimitRange).filter(|(key, _)| within(key));
+        let ranges = self.all(Kind::LimitRange).filter(|(key, _)| key.namespace.as_deref() == Some(namespace));
         ranges.filter_map(|(_, stored)| if let Spec::LimitRange(spec) = &stored.object.spec { Some(spec.clone()) } else { None }).collect()
     }
 

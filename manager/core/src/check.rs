@@ -38,6 +38,11 @@ impl World {
         self.check_tally()?;
         self.check_quota(&recount)?;
         self.check_brain()?;
+        for (uid, cluster, _) in self.live.giving_way.parts().0 {
+            if self.live.clusters.get(cluster).is_some_and(|live| !live.rooms.keeps(*uid)) {
+                return Err(format!("room in `{cluster}` is kept for {uid}, and the room doesn't know"));
+            }
+        }
         for (fence, lease) in &self.live.leases {
             let held = self.state.workloads.get(&lease.uid).and_then(|w| w.leg_of(*fence)).is_some();
             if !held {

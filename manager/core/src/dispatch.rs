@@ -281,6 +281,9 @@ impl Turn<'_> {
 
     /// Whether what is kept for others is left for them.
     fn judge_kept(&self, uid: Uid, gang: &Gang, cluster: &ClusterName, live: &LiveCluster) -> Result<(), Why> {
+        if live.rooms.spares(gang) {
+            return Ok(());
+        }
         let world = &*self.world;
         let kept = world.kept_room(cluster, uid);
         let Some(first) = kept.uids.first() else { return Ok(()) };
@@ -714,12 +717,16 @@ impl Clusters<'_, '_> {
         let world = &*self.turn.world;
         let uid = world.deciding.uid(workload)?;
         let wanted = world.gang_of(uid)?;
+        let has_room = |cluster: &&ClusterName| {
+            let Some(live) = world.live.clusters.get(*cluster) else { return false };
+            live.rooms.could_grow(&wanted) || (live.rooms.fits(&wanted).is_ok() && self.turn.judge_kept(uid, &wanted, cluster, live).is_ok())
+        };
+        if let Some(cluster) = candidates.iter().find(has_room) {
+            return Some(cluster.clone());
+        }
         let victims: BTreeSet<Uid> = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
         candidates.into_iter().find(|cluster| {
             let Some(live) = world.live.clusters.get(cluster) else { return false };
-            if live.rooms.could_grow(&wanted) || (live.rooms.fits(&wanted).is_ok() && self.turn.judge_kept(uid, &wanted, cluster, live).is_ok()) {
-                return true;
-            }
             let mut gone: BTreeSet<Uid> = victims.iter().copied().filter(|v| world.runs_in(*v, cluster)).collect();
             if gone.is_empty() {
                 return false;
@@ -748,16 +755,23 @@ impl Places for Clusters<'_, '_> {
         let Some(uid) = world.deciding.uid(workload) else { return };
         let Some(gang) = world.gang_of(uid) else { return };
         let victims = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
-        world.live.giving_way.keep(uid, cluster, gang, victims);
+        world.keep_room(uid, cluster, gang, victims);
     }
 
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         let world = &*self.turn.world;
+        if world.live.giving_way.all_may() {
+            return true;
+        }
         let uids = world.deciding.uid(workload).zip(world.deciding.uid(holder));
         uids.is_none_or(|(uid, other)| world.live.giving_way.may_displace(uid, other))
     }
 
     fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {
+        if self.room(brain, workload, &[]).is_some() {
+            // Only quota is short.
+            return Vec::new();
+        }
         let all: Vec<ClusterName> = self.turn.world.members();
         let candidates = self.of(brain, workload);
         candidates.iter().filter_map(|c| all.iter().position(|a| a == c)).filter_map(|at| u32::try_from(at).ok()).collect()
@@ -777,7 +791,7 @@ impl Places for Clusters<'_, '_> {
         }
         let asked = self.turn.dispatch(uid, &queue, flavors);
         if asked {
-            self.turn.world.live.giving_way.let_go(uid);
+            self.turn.world.let_room_of_go(uid);
         }
         asked
     }

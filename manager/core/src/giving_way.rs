@@ -31,16 +31,6 @@ pub(crate) struct GivingWay {
 }
 
 impl GivingWay {
-    /// Keeps room for a workload for as long as any of the victims is there.
-    pub(crate) fn keep(&mut self, uid: Uid, cluster: ClusterName, gang: Arc<Gang>, victims: BTreeSet<Uid>) {
-        self.kept.insert(uid, Kept { cluster, gang, victims });
-    }
-
-    /// A workload no longer needs what was kept for it. True where anything was.
-    pub(crate) fn let_go(&mut self, uid: Uid) -> bool {
-        self.kept.remove(&uid).is_some()
-    }
-
     /// A workload gives way for another.
     pub(crate) fn displaced(&mut self, victim: Uid, by: Uid, now: Mono) {
         let mut safe = self.safe.get(&by).cloned().unwrap_or_default();
@@ -52,6 +42,11 @@ impl GivingWay {
     /// Whether a workload may displace another, as far as this goes.
     pub(crate) fn may_displace(&self, uid: Uid, other: Uid) -> bool {
         self.safe.get(&uid).is_none_or(|safe| !safe.contains_key(&other))
+    }
+
+    /// Whether everybody may.
+    pub(crate) fn all_may(&self) -> bool {
+        self.safe.is_empty()
     }
 
     /// Forgets what was until now. Names who may displace somebody again.
@@ -107,6 +102,34 @@ impl World {
         room
     }
 
+    /// Keeps room in a cluster for a workload, as long as any of the victims is there.
+    pub(crate) fn keep_room(&mut self, uid: Uid, cluster: ClusterName, gang: Arc<Gang>, victims: BTreeSet<Uid>) {
+        if self.live.giving_way.kept.get(&uid).is_some_and(|kept| kept.cluster != cluster) {
+            self.let_room_of_go(uid);
+        }
+        if let Some(live) = self.live.clusters.get_mut(&cluster) {
+            live.rooms.keep(uid, gang.clone());
+            self.live.giving_way.kept.insert(uid, Kept { cluster, gang, victims });
+        }
+    }
+
+    /// What was kept in a cluster is kept in its new session.
+    pub(crate) fn keep_room_again(&mut self, cluster: &ClusterName) {
+        let Some(live) = self.live.clusters.get_mut(cluster) else { return };
+        for (uid, kept) in self.live.giving_way.kept.iter().filter(|(_, kept)| kept.cluster == *cluster) {
+            live.rooms.keep(*uid, kept.gang.clone());
+        }
+    }
+
+    /// A workload no longer needs what is kept for it. True where anything was.
+    pub(crate) fn let_room_of_go(&mut self, uid: Uid) -> bool {
+        let Some(kept) = self.live.giving_way.kept.remove(&uid) else { return false };
+        if let Some(live) = self.live.clusters.get_mut(&kept.cluster) {
+            live.rooms.let_go(uid);
+        }
+        true
+    }
+
     /// Whether a workload has the right to run in this cluster.
     pub(crate) fn runs_in(&self, uid: Uid, cluster: &ClusterName) -> bool {
         self.state.workloads.get(&uid).and_then(World::right).is_some_and(|(_, leg)| leg.cluster == *cluster)
@@ -125,6 +148,6 @@ impl World {
             (!waits || !freeing).then_some(*uid)
         };
         let over: Vec<Uid> = self.live.giving_way.kept.iter().filter_map(over).collect();
-        over.into_iter().filter(|uid| self.live.giving_way.let_go(*uid)).count() > 0
+        over.into_iter().filter(|uid| self.let_room_of_go(*uid)).count() > 0
     }
 }

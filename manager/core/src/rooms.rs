@@ -4,7 +4,7 @@
 //! here, so that one room isn't promised in the estimate twice. The agent alone decides; a wrong estimate costs a refusal.
 
 use meridian_shared::gang::Gang;
-use meridian_shared::ids::OfferId;
+use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::packing::{self, Block, Misfit};
 use meridian_shared::protocol::{Capacity, RunnerKind};
 use std::collections::BTreeMap;
@@ -29,6 +29,10 @@ pub struct Rooms {
     outstanding: BTreeMap<OfferId, (u64, Arc<Gang>)>,
     /// The estimate is from before the newest report or refusal.
     stale: bool,
+    /// Gangs for which room is kept.
+    kept: BTreeMap<Uid, Arc<Gang>>,
+    /// What all of them leave of the estimate, or less; none where they don't fit before others are gone.
+    spare: Option<Vec<Block>>,
 }
 
 impl Rooms {
@@ -68,12 +72,39 @@ impl Rooms {
     pub(crate) fn asked(&mut self, offer: OfferId, number: u64, gang: &Arc<Gang>) {
         // What doesn't fit is for the agent to refuse.
         let _ = packing::place(&mut self.estimate, gang);
+        self.spare = self.spare.take().and_then(|spare| after(spare, gang));
         self.outstanding.insert(offer, (number, gang.clone()));
     }
 
     /// An offer is over without having taken room.
     pub(crate) fn over(&mut self, offer: OfferId) {
         self.stale |= self.outstanding.remove(&offer).is_some();
+    }
+
+    /// Keeps room for a gang.
+    pub(crate) fn keep(&mut self, uid: Uid, gang: Arc<Gang>) {
+        if self.kept.insert(uid, gang.clone()).is_some_and(|old| old == gang) {
+            return;
+        }
+        if self.kept.len() == 1 {
+            self.spare = Some(self.estimate.clone());
+        }
+        self.spare = self.spare.take().and_then(|spare| after(spare, &gang));
+    }
+
+    /// Room is no longer kept for a gang.
+    pub(crate) fn let_go(&mut self, uid: Uid) {
+        self.stale |= self.kept.remove(&uid).is_some();
+    }
+
+    /// Whether room is kept for this one.
+    pub(crate) fn keeps(&self, uid: Uid) -> bool {
+        self.kept.contains_key(&uid)
+    }
+
+    /// Whether with the gang there all for whom room is kept will surely fit: who isn't sure asks [`Self::leaves`].
+    pub(crate) fn spares(&self, gang: &Gang) -> bool {
+        self.kept.is_empty() || self.spare.as_ref().is_some_and(|spare| packing::fits(spare, gang).is_ok())
     }
 
     /// Makes the estimate true again, before it is asked. Once for all that a batch brought: it costs as much as there is outstanding.
@@ -86,13 +117,16 @@ impl Rooms {
             // What no longer fits was refused, or will be.
             let _ = packing::place(&mut self.estimate, gang);
         }
+        let first = (!self.kept.is_empty()).then(|| self.estimate.clone());
+        self.spare = first.and_then(|spare| self.kept.values().try_fold(spare, |spare, gang| after(spare, gang)));
     }
 
     /// Feeds what later behaviour depends on to a hash: see [`crate::World::hash_essence`]. Only the order of versions matters,
     /// and only the two newest can still be the base of a delta.
     pub(crate) fn hash_essence(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
-        let Self { version, after_command, bases, provisionable, runner, guarded, estimate, outstanding, stale } = self;
+        let Self { version, after_command, bases, provisionable, runner, guarded, estimate, outstanding, stale, kept, spare: _ } = self;
         (number(VERSIONS + version), after_command, provisionable, runner, guarded, estimate, stale).hash(into);
+        kept.keys().for_each(|uid| uid.hash(into));
         for (version, blocks) in bases.iter().rev().take(2) {
             (number(VERSIONS + version), blocks).hash(into);
         }
@@ -167,6 +201,11 @@ impl Rooms {
     pub fn capacity(&self, resource: &str) -> i64 {
         total(self.blocks(), |b| &b.capacity, resource)
     }
+}
+
+/// What a gang leaves; none where it doesn't fit.
+fn after(mut blocks: Vec<Block>, gang: &Gang) -> Option<Vec<Block>> {
+    packing::place(&mut blocks, gang).ok().map(|_| blocks)
 }
 
 /// Takes gangs away. On which nodes they are isn't known: it is the fullest that could hold them.

@@ -204,6 +204,7 @@ impl Turn<'_> {
             located_elsewhere: None,
         };
         self.world.live.clusters.insert(cluster.clone(), live);
+        self.world.keep_room_again(cluster);
         self.withdraw_all(cluster);
         if self.world.config.planted.has(Bug::RecoveryResends) && self.world.state.recovery.is_some() {
             for (uid, fence, offer) in self.rights(cluster) {

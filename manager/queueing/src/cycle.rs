@@ -71,6 +71,8 @@ pub enum Recomputed {
 #[derive(Default)]
 struct Borrowed {
     charges: Vec<(NodeId, CellId, Amount)>,
+    /// What is only kept for who waits: nobody uses it, so nobody borrows by it (simulation seed 5720).
+    kept: Vec<(NodeId, CellId, Amount)>,
     places: Vec<(WorkloadId, Assignment)>,
 }
 
@@ -327,7 +329,7 @@ impl Cycle<'_> {
             Mode::DeferredFit => {
                 (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
                 self.forget_scan(entry.workload);
-                self.take(entry);
+                self.keep_all(entry);
                 return;
             }
             Mode::Fit => {}
@@ -347,7 +349,7 @@ impl Cycle<'_> {
         if mode == Mode::Fit && !self.is_free_now(entry) {
             (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
             self.forget_scan(entry.workload);
-            self.take(entry);
+            self.keep_all(entry);
             return;
         }
         self.victims.extend(entry.targets.iter().map(|t| t.workload));
@@ -442,13 +444,25 @@ impl Cycle<'_> {
 
     /// Takes what the entry needs, until the cycle ends.
     fn take(&mut self, entry: &Entry) {
-        let Some(node) = self.brain.node_of(entry.workload) else { return };
-        for (cell, amount) in self.net_charge(entry) {
-            self.brain.forest.add(node, cell, amount);
-            self.borrowed.charges.push((node, cell, amount));
+        let taken = self.charge(entry);
+        self.borrowed.charges.extend(taken);
+    }
+
+    /// Keeps what the entry needs, until the cycle ends: it comes free when the victims of others are gone.
+    fn keep_all(&mut self, entry: &Entry) {
+        let taken = self.charge(entry);
+        self.borrowed.kept.extend(taken);
+    }
+
+    fn charge(&mut self, entry: &Entry) -> Vec<(NodeId, CellId, Amount)> {
+        let Some(node) = self.brain.node_of(entry.workload) else { return Vec::new() };
+        let charges: Vec<_> = self.net_charge(entry).into_iter().map(|(cell, amount)| (node, cell, amount)).collect();
+        for (node, cell, amount) in &charges {
+            self.brain.forest.add(*node, *cell, *amount);
         }
         self.brain.place_assignment(entry.workload, &entry.assignment, true);
         self.borrowed.places.push((entry.workload, entry.assignment.clone()));
+        charges
     }
 
     /// What the entry adds to the use of quota: nothing where it holds quota already.
@@ -472,7 +486,7 @@ impl Cycle<'_> {
         for (cell, amount) in self.brain.room_to_keep(entry.workload, entry.queue, &entry.assignment) {
             let amount = amount.floor();
             self.brain.forest.add(node, cell, amount);
-            self.borrowed.charges.push((node, cell, amount));
+            self.borrowed.kept.push((node, cell, amount));
         }
         self.brain.place_assignment(entry.workload, &entry.assignment, true);
         self.borrowed.places.push((entry.workload, entry.assignment.clone()));
@@ -494,7 +508,9 @@ impl Cycle<'_> {
         }
         self.forget_scan(entry.workload);
         let nominated = nomination(&entry.assignment);
+        self.count_kept(false);
         self.assign(entry, Some(&nominated));
+        self.count_kept(true);
         for victim in &gone {
             self.brain.resume_usage(*victim);
             self.brain.hidden.remove(victim);
@@ -535,20 +551,33 @@ impl Cycle<'_> {
     /// here: that it is left for them was checked before.
     fn is_free_now(&mut self, entry: &Entry) -> bool {
         let Some(node) = self.brain.node_of(entry.workload) else { return false };
-        let forest = &mut self.brain.forest;
-        for (node, cell, amount) in self.borrowed.charges.iter().rev() {
-            forest.remove(*node, *cell, *amount);
+        self.count_kept(false);
+        for (node, cell, amount) in &self.borrowed.charges {
+            self.brain.forest.remove(*node, *cell, *amount);
         }
         let free = self.net_charge(entry).iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell));
         for (node, cell, amount) in &self.borrowed.charges {
             self.brain.forest.add(*node, *cell, *amount);
         }
+        self.count_kept(true);
         free
+    }
+
+    /// Counts what is only kept as used, or not.
+    fn count_kept(&mut self, used: bool) {
+        for (node, cell, amount) in &self.borrowed.kept {
+            if used {
+                self.brain.forest.add(*node, *cell, *amount);
+            } else {
+                self.brain.forest.remove(*node, *cell, *amount);
+            }
+        }
     }
 
     /// Gives back what was taken for the time of the cycle, marks victims, and puts back who wasn't admitted.
     fn finish(mut self, done: Vec<Entry>) -> Report {
-        for (node, cell, amount) in std::mem::take(&mut self.borrowed.charges).into_iter().rev() {
+        self.count_kept(false);
+        for (node, cell, amount) in std::mem::take(&mut self.borrowed.charges) {
             self.brain.forest.remove(node, cell, amount);
         }
         for (workload, assignment) in std::mem::take(&mut self.borrowed.places) {

@@ -158,10 +158,8 @@ impl Search<'_> {
     fn uses_contested(&self, workload: WorkloadId) -> bool {
         let of = &self.brain.workloads[&workload];
         let elsewhere = self.within.is_some() && self.places.cluster_of(workload) != self.within;
-        if !of.evicted() && (elsewhere || !self.places.may_displace(self.workload, workload)) {
-            return false;
-        }
-        of.holding.as_ref().is_some_and(|h| h.charge.iter().any(|(cell, _)| self.contested.contains(cell)))
+        let uses = of.holding.as_ref().is_some_and(|h| h.charge.iter().any(|(cell, _)| self.contested.contains(cell)));
+        uses && (of.evicted() || (!elsewhere && self.places.may_displace(self.workload, workload)))
     }
 
     /// Whether a node uses no more than its own quota in every contested cell.

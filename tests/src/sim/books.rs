@@ -173,10 +173,12 @@ struct Held {
     amounts: Vec<(String, i64)>,
     fence: Option<Fence>,
     stopping: bool,
+    /// Whom it stops for.
+    stops_for: Option<Uid>,
 }
 
-/// Flavors, fence, and whether it is being stopped.
-type Charged = (BTreeMap<String, Arc<str>>, Option<Fence>, bool);
+/// Flavors, fence, whether it is being stopped, and for whom.
+type Charged = (BTreeMap<String, Arc<str>>, Option<Fence>, bool, Option<Uid>);
 
 /// Quota as it is before an input.
 #[derive(Clone, Debug, Default)]
@@ -192,7 +194,8 @@ impl Books {
         let charged = world.state.workloads.iter().filter(|(_, w)| w.phase.charged());
         let held = charged.map(|(uid, w)| {
             let fence = w.legs.values().find(|l| l.state.granted()).and_then(|l| l.fence);
-            (*uid, (w.flavors.clone(), fence, w.phase == meridian_manager_core::workload::Phase::Stopping))
+            let stopping = w.phase == meridian_manager_core::workload::Phase::Stopping;
+            (*uid, (w.flavors.clone(), fence, stopping, w.preempted.as_ref().filter(|_| stopping).map(|p| p.by)))
         });
         Self { declared, held: held.collect() }
     }
@@ -231,10 +234,10 @@ impl<'a> Recount<'a> {
     pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
         let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
         let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
-        for (uid, (flavors, fence, stopping)) in &before.held {
+        for (uid, (flavors, fence, stopping, stops_for)) in &before.held {
             all.hold(*uid, flavors, *fence);
             if let Some(held) = all.held.get_mut(uid) {
-                held.stopping = *stopping;
+                (held.stopping, held.stops_for) = (*stopping, *stops_for);
             }
         }
         all
@@ -243,7 +246,7 @@ impl<'a> Recount<'a> {
     fn hold(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, fence: Option<Fence>) {
         let Some(job) = self.jobs.get(&uid) else { return };
         let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total())).collect();
-        self.held.insert(uid, Held { queue: job.queue.clone(), amounts, fence, stopping: false });
+        self.held.insert(uid, Held { queue: job.queue.clone(), amounts, fence, stopping: false, stops_for: None });
         self.forest = None;
     }
 
@@ -299,7 +302,7 @@ impl<'a> Recount<'a> {
                     self.displace(*uid, *by, right);
                 }
                 if let Some(held) = self.held.get_mut(uid) {
-                    held.stopping = true;
+                    (held.stopping, held.stops_for) = (true, preempted.as_ref().map(|p| p.by));
                 }
             }
             Record::Audited(line) if &*line.entry.action == "preempt" => {
@@ -422,9 +425,16 @@ impl<'a> Recount<'a> {
         if forest.root(&from).is_none() || forest.root(&from) != forest.root(&to) {
             return forbidden("they share no cohort");
         }
-        // What is kept for the queue's own head counts as used.
-        let waits = self.jobs.iter().filter(|(uid, job)| job.queue == v.queue && !held.contains_key(uid)).map(|(_, job)| job.total()).max();
-        if forest.usage(&from, &flavor) + waits.unwrap_or(0) <= forest.subtree(&from, &flavor) {
+        // Whoever others stop for counts as if it were there.
+        let mut theirs = forest.clone();
+        let together = self.displaced.iter().filter(|d| Rc::ptr_eq(&d.decided, decided)).map(|d| d.by);
+        let awaited: BTreeSet<Uid> = held.values().filter_map(|h| h.stops_for).chain(together).collect();
+        for other in awaited.into_iter().filter(|other| other != by && !held.contains_key(other)) {
+            if let Some(job) = self.jobs.get(&other).filter(|job| job.queue == v.queue) {
+                theirs.add(&v.queue, &flavor, job.total());
+            }
+        }
+        if theirs.usage(&from, &flavor) <= forest.subtree(&from, &flavor) {
             return forbidden("its queue borrows nothing");
         }
         let flat = forest.parent(&from) == forest.parent(&to);
@@ -441,7 +451,7 @@ impl<'a> Recount<'a> {
                 let mut with = forest.clone();
                 stopping.iter().for_each(|(f, a)| with.add(&p.queue, f, -a));
                 with.add(&p.queue, &flavor, asks);
-                if !fair || (flat && with.share(&p.queue) > forest.share(&v.queue)) {
+                if !fair || (flat && with.share(&p.queue) > theirs.share(&v.queue)) {
                     return forbidden("its queue's share isn't larger");
                 }
             }
