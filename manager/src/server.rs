@@ -250,5 +250,10 @@ async fn readyz(State(engine): State<Handle>) -> impl IntoResponse {
 }
 
 async fn metrics(State(engine): State<Handle>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], engine.metrics().render())
+    // A thousand queues make many megabytes: no sync waits behind them.
+    let metrics = engine.metrics().clone();
+    match tokio::task::spawn_blocking(move || metrics.render()).await {
+        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }

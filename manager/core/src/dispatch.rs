@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 /// Decisions on what victims and refusals changed within one batch, at most.
 const ROUNDS_MAX: usize = 16;
-/// How long a workload rests that was displaced before it ran: as long as a usual stop takes.
+/// How long a workload rests at most that was displaced before it ran: as long as a usual stop takes.
 const DISPLACED_REST: Millis = Millis::secs(30);
 /// Clusters asked at once in a race.
 pub(crate) const RACE_MAX: usize = 20;
@@ -71,6 +71,7 @@ impl Turn<'_> {
         if self.world.state.rules_doubted.is_some() {
             return;
         }
+        self.world.let_rests_end();
         self.world.align(self.now.mono);
         if self.world.let_room_go() | std::mem::take(&mut self.world.live.stirred) {
             self.world.deciding.brain_mut().wake_placeless();
@@ -92,6 +93,7 @@ impl Turn<'_> {
             self.act_on(seen);
             // What questions that were taken back had room for is free.
             self.refresh_rooms();
+            self.world.let_rests_end();
             self.world.align(self.now.mono);
         }
         // What is left is decided with the next batch.
@@ -169,6 +171,7 @@ impl Turn<'_> {
                 // Others may have to stop first: until then it must not take again what it gave up (simulation seed 212).
                 let until = self.now.mono + DISPLACED_REST;
                 self.world.live.not_before.insert(victim, until);
+                self.world.live.giving_way.rests(victim, preempted.by);
                 self.withdraw_open_for(victim, Some(preempted));
             }
         }

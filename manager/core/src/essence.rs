@@ -144,8 +144,9 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         uid.hash(into);
         ahead(now, *until, into);
     }
-    let (kept, safe) = giving_way.parts();
-    kept.for_each(|kept| kept.hash(into));
+    giving_way.kept().for_each(|kept| kept.hash(into));
+    let (safe, rests) = giving_way.pairs();
+    rests.hash(into);
     for (uid, others) in safe {
         for (other, until) in others {
             (uid, other).hash(into);
@@ -205,7 +206,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
 }
 
 fn hash_outbox(outbox: &Outbox, now: Mono, into: &mut impl Hasher) {
-    let (queue, first, sent_through, sent_at) = outbox.parts();
-    (queue, first, sent_through).hash(into);
+    let (queue, first, sent, sent_at) = outbox.parts();
+    (queue, first, sent).hash(into);
     age(now, sent_at, crate::outbox::RESEND, into);
 }

@@ -257,7 +257,7 @@ impl World {
         let workload = self.state.workloads.get(&uid)?;
         let class = self.queues.class(workload.class);
         let clusters: Vec<Value> = self.state.catalog.promised_clusters().iter().map(|c| self.explain_cluster(workload, c, now)).collect();
-        let (summary, helps) = self.summary(workload, now);
+        let (summary, helps) = self.summary(uid, workload, now);
         let ahead = self.ahead(workload, uid);
         Some(json!({
             "namespace": &*workload.namespace,
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    fn summary(&self, workload: &Workload, now: Now) -> (String, String) {
+    fn summary(&self, uid: Uid, workload: &Workload, now: Now) -> (String, String) {
         let at = World::right(workload).map(|(_, l)| l.cluster.as_str().to_owned()).unwrap_or_default();
         match workload.phase {
             Phase::Running | Phase::Granted | Phase::Stopping => {
@@ -346,6 +346,9 @@ impl World {
             Phase::Dispatching | Phase::Reserved => ("has quota; clusters are being asked".into(), String::new()),
             Phase::Pending if self.held_back(workload, now.mono) => (Why::RecoveryOpen.words(), Why::RecoveryOpen.would_help()),
             Phase::Pending if self.state.rules_doubted.is_some() => (format!("waits: {}", Why::RulesDoubted.words()), Why::RulesDoubted.would_help()),
+            Phase::Pending if self.live.not_before.get(&uid).is_some_and(|until| *until > now.mono) => {
+                (format!("waits: {}", Why::BackOff.words()), Why::BackOff.would_help())
+            }
             Phase::Pending => match self.live.blocked.get(&workload.class) {
                 Some(why) => (format!("waits: {}", why.words()), why.would_help()),
                 None => self.nearest(workload),

@@ -28,6 +28,8 @@ pub(crate) struct GivingWay {
     kept: BTreeMap<Uid, Kept>,
     /// Whom a workload may not displace, and until when.
     safe: BTreeMap<Uid, BTreeMap<Uid, Mono>>,
+    /// Who rests, and for whom it gave up what it had been given.
+    rests: BTreeMap<Uid, Uid>,
 }
 
 impl GivingWay {
@@ -37,6 +39,16 @@ impl GivingWay {
         safe.insert(by, now + SAFE_FOR);
         safe.remove(&victim);
         self.safe.entry(victim).or_default().extend(safe);
+    }
+
+    /// A workload rests, so that it doesn't take again what it gave up for another.
+    pub(crate) fn rests(&mut self, uid: Uid, by: Uid) {
+        self.rests.insert(uid, by);
+    }
+
+    /// A workload has rested.
+    pub(crate) fn rested(&mut self, uid: Uid) {
+        self.rests.remove(&uid);
     }
 
     /// Whether a workload may displace another, as far as this goes.
@@ -71,11 +83,17 @@ impl GivingWay {
     /// A workload is over.
     pub(crate) fn forget(&mut self, uid: Uid) {
         self.safe.remove(&uid);
+        self.rests.remove(&uid);
     }
 
-    /// For whom room is kept where, who is to free it, and who is safe from whom until when.
-    pub(crate) fn parts(&self) -> (impl Iterator<Item = (&Uid, &ClusterName, &BTreeSet<Uid>)>, impl Iterator<Item = (&Uid, &BTreeMap<Uid, Mono>)>) {
-        (self.kept.iter().map(|(uid, kept)| (uid, &kept.cluster, &kept.victims)), self.safe.iter())
+    /// For whom room is kept where, and who is to free it.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (&Uid, &ClusterName, &BTreeSet<Uid>)> {
+        self.kept.iter().map(|(uid, kept)| (uid, &kept.cluster, &kept.victims))
+    }
+
+    /// Who is safe from whom until when, and who rests for whom.
+    pub(crate) fn pairs(&self) -> (&BTreeMap<Uid, BTreeMap<Uid, Mono>>, &BTreeMap<Uid, Uid>) {
+        (&self.safe, &self.rests)
     }
 }
 
@@ -140,12 +158,26 @@ impl World {
         self.state.workloads.get(&uid).map(|w| self.queues.class(w.class).gang.clone())
     }
 
+    /// Nobody rests for who no longer waits.
+    pub(crate) fn let_rests_end(&mut self) {
+        let over: Vec<Uid> = self.live.giving_way.rests.iter().filter(|(_, by)| !self.waits(**by)).map(|(uid, _)| *uid).collect();
+        for uid in over {
+            self.live.giving_way.rested(uid);
+            if self.live.not_before.remove(&uid).is_some() {
+                self.deciding.touch(uid);
+            }
+        }
+    }
+
+    fn waits(&self, uid: Uid) -> bool {
+        self.deciding.id(uid).is_some() && self.state.workloads.get(&uid).is_some_and(|w| !w.phase.charged())
+    }
+
     /// Room is kept only for who still waits, and as long as anybody is still to give way. True where some was let go.
     pub(crate) fn let_room_go(&mut self) -> bool {
         let over = |(uid, kept): (&Uid, &Kept)| {
-            let waits = self.deciding.id(*uid).is_some() && self.state.workloads.get(uid).is_some_and(|w| !w.phase.charged());
             let freeing = kept.victims.iter().any(|victim| self.state.workloads.get(victim).is_some_and(|w| w.phase.charged()));
-            (!waits || !freeing).then_some(*uid)
+            (!self.waits(*uid) || !freeing).then_some(*uid)
         };
         let over: Vec<Uid> = self.live.giving_way.kept.iter().filter_map(over).collect();
         over.into_iter().filter(|uid| self.let_room_of_go(*uid)).count() > 0

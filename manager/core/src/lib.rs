@@ -590,7 +590,8 @@ impl World {
             .filter(|(name, _)| self.has_open_legs(name))
             .map(|(_, c)| c.heard + meridian_shared::lease::silence(self.config.term_min))
             .min();
-        [Some(self.live.due), soonest, silent].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
+        let again = self.live.clusters.values().filter_map(|c| c.outbox.resend_at(now.mono)).min();
+        [Some(self.live.due), soonest, silent, again].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
     }
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.

@@ -4,12 +4,14 @@
 //! when an answer is composed, first time or repeated.
 
 use meridian_shared::ids::{Fence, OfferId, Uid};
-use meridian_shared::protocol::StopReason;
+use meridian_shared::protocol::{COMMANDS_MAX, StopReason};
 use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, VecDeque};
 
 /// An unacknowledged command is sent again after this long.
 pub const RESEND: Millis = Millis::secs(2);
+/// Commands under way at the same time. An agent that missed one keeps no more of those after it.
+const WINDOW: u64 = 2 * COMMANDS_MAX as u64;
 
 /// What is to be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +33,10 @@ pub struct Outbox {
     /// The number of each.
     numbers: BTreeMap<Said, u64>,
     first: u64,
+    /// What follows is to be sent. Goes back when something is sent again, as the agent may have missed all that came after it.
     sent_through: u64,
+    /// The highest that was ever sent.
+    reached: u64,
     /// When the oldest that is under way was sent, or the agent last showed that it goes on. Newer commands don't put this
     /// off: an agent that missed one can use none of those after it, so under load it would wait for ever.
     sent_at: Mono,
@@ -39,7 +44,7 @@ pub struct Outbox {
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), numbers: BTreeMap::new(), first: 1, sent_through: 0, sent_at: Mono(0) }
+        Self { queue: VecDeque::new(), numbers: BTreeMap::new(), first: 1, sent_through: 0, reached: 0, sent_at: Mono(0) }
     }
 }
 
@@ -57,7 +62,7 @@ impl Outbox {
 
     /// The agent has taken everything up to this number.
     pub fn acknowledge(&mut self, through: u64, now: Mono) {
-        let through = through.min(self.sent_through);
+        let through = through.min(self.reached);
         while self.first <= through
             && let Some(taken) = self.queue.pop_front()
         {
@@ -65,6 +70,7 @@ impl Outbox {
             self.first += 1;
             self.sent_at = now;
         }
+        self.sent_through = self.sent_through.max(self.first - 1);
     }
 
     /// Everything up to this number was acknowledged.
@@ -74,25 +80,35 @@ impl Outbox {
 
     /// Whether there is something to send now.
     pub fn due(&self, now: Mono) -> bool {
-        self.last() > self.sent_through || (!self.queue.is_empty() && now >= self.sent_at + RESEND)
+        self.last().min(self.first + WINDOW - 1) > self.sent_through || self.is_late(now)
+    }
+
+    fn is_late(&self, now: Mono) -> bool {
+        self.sent_through >= self.first && now >= self.sent_at + RESEND
+    }
+
+    /// When the oldest that is under way is sent again, if that is still to come.
+    pub fn resend_at(&self, now: Mono) -> Option<Mono> {
+        let at = self.sent_at + RESEND;
+        (self.sent_through >= self.first && at > now).then_some(at)
     }
 
     /// What to send now, from which number on.
     pub fn next(&self, now: Mono, most: usize) -> (u64, Vec<Said>) {
-        let again = now >= self.sent_at + RESEND;
-        let from = if again { self.first } else { self.first.max(self.sent_through + 1) };
+        let from = if self.is_late(now) { self.first } else { self.first.max(self.sent_through + 1) };
         let skip = usize::try_from(from - self.first).unwrap_or(usize::MAX);
-        (from, self.queue.iter().skip(skip).take(most).copied().collect())
+        let room = usize::try_from((self.first + WINDOW).saturating_sub(from)).unwrap_or(usize::MAX);
+        (from, self.queue.iter().skip(skip).take(most.min(room)).copied().collect())
     }
 
     /// So many were sent, from this number on.
     pub fn sent(&mut self, now: Mono, from: u64, count: usize) {
         if count > 0 {
-            let (again, under_way) = (from == self.first, self.first <= self.sent_through);
-            if again || !under_way {
+            if from == self.first {
                 self.sent_at = now;
             }
-            self.sent_through = self.sent_through.max(from + count as u64 - 1);
+            self.sent_through = from + count as u64 - 1;
+            self.reached = self.reached.max(self.sent_through);
         }
     }
 
@@ -111,9 +127,9 @@ impl Outbox {
         self.queue.len()
     }
 
-    /// Everything: what waits, its first number, what was sent, and when.
-    pub(crate) fn parts(&self) -> (&VecDeque<Said>, u64, u64, Mono) {
-        (&self.queue, self.first, self.sent_through, self.sent_at)
+    /// Everything: what waits, its first number, what was sent last and furthest, and when.
+    pub(crate) fn parts(&self) -> (&VecDeque<Said>, u64, [u64; 2], Mono) {
+        (&self.queue, self.first, [self.sent_through, self.reached], self.sent_at)
     }
 
     /// Number of the newest command.
@@ -148,6 +164,41 @@ mod tests {
         assert_eq!(take(&mut outbox, Mono(9_100), 10), (2, vec![offer(2)]));
         outbox.acknowledge(99, Mono(9_200));
         assert!(outbox.quiet());
+    }
+
+    #[test]
+    fn what_follows_a_lost_answer_is_sent_again_without_waiting_each_time() {
+        let most = COMMANDS_MAX;
+        let mut outbox = Outbox::default();
+        for counter in 0..4 * most as u64 {
+            outbox.push(Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
+        }
+        let mut now = Mono(1_000);
+        assert_eq!([take(&mut outbox, now, most).1.len(), take(&mut outbox, now, most).1.len()], [most; 2]);
+        assert!(!outbox.due(now), "no more are under way than an agent keeps");
+        assert_eq!((take(&mut outbox, now, most).1.len(), outbox.resend_at(now)), (0, Some(now + RESEND)));
+        // Both answers were lost.
+        now = now + RESEND;
+        assert_eq!(take(&mut outbox, now, most).0, 1);
+        for answer in 1..4 {
+            outbox.acknowledge(answer * most as u64, now);
+            assert!(outbox.due(now));
+            assert_eq!(take(&mut outbox, now, most).0, answer * most as u64 + 1);
+        }
+        outbox.acknowledge(u64::MAX, now);
+        assert!(outbox.quiet());
+    }
+
+    #[test]
+    fn what_is_acknowledged_after_all_is_not_sent_again() {
+        let mut outbox = Outbox::default();
+        for counter in 0..10 {
+            outbox.push(Said::Offer(Uid(1), OfferId { epoch: 1, leadership: 1, counter }));
+        }
+        take(&mut outbox, Mono(1_000), 10);
+        assert_eq!(take(&mut outbox, Mono(3_000), 5).0, 1);
+        outbox.acknowledge(10, Mono(3_001));
+        assert!(outbox.quiet() && !outbox.due(Mono(9_000)));
     }
 
     #[test]

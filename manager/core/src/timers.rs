@@ -28,6 +28,7 @@ impl Turn<'_> {
         if !rested.is_empty() || !reopened.is_empty() || returned > 0 {
             rested.iter().for_each(|u| {
                 self.world.live.not_before.remove(u);
+                self.world.live.giving_way.rested(*u);
                 self.world.deciding.touch(*u);
             });
             reopened.iter().for_each(|k| {
@@ -39,6 +40,8 @@ impl Turn<'_> {
             self.world.deciding.look_again(uid);
             self.stir();
         }
+        let late = self.world.live.clusters.iter().filter(|(_, c)| c.outbox.due(now));
+        self.out.wake.extend(late.map(|(cluster, _)| cluster.clone()));
         self.give_up_on_the_silent();
         self.recovery_by_time();
         if now >= self.world.live.retained {

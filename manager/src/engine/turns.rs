@@ -16,7 +16,7 @@ use meridian_shared::lease;
 use meridian_shared::protocol::{SyncAnswer, SyncRefusal};
 use meridian_shared::time::{Millis, Mono, Now};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -25,6 +25,12 @@ use tokio::sync::oneshot;
 
 /// Inputs in one batch: bounds how long the first one waits for the commit that all share.
 const BATCH_INPUTS_MAX: usize = 512;
+/// How long a batch takes inputs: leases are renewed between batches, however much is submitted.
+const BATCH_TIME_MAX: Duration = Duration::from_millis(200);
+/// Of so many inputs one is not an agent's, while both wait.
+const OTHERS_SHARE: usize = 4;
+/// Inputs that are sorted while they wait; the rest stays in the queue.
+const WAITING_MAX: usize = 4_096;
 /// Bytes of records and bodies after which a batch takes no more inputs.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// Timers are looked at at least this often; also how late a jump of the wall clock is noticed.
@@ -88,6 +94,8 @@ pub(super) struct Engine {
     pub(super) journal: Box<dyn Journal>,
     pub(super) world: World,
     pub(super) inbox: Receiver<Message>,
+    /// What agents said, and everything else: a sync doesn't wait behind what is submitted.
+    waiting: [VecDeque<Message>; 2],
     pub(super) shared: Arc<Shared>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) start: StartMode,
@@ -134,6 +142,7 @@ impl Engine {
             journal,
             world,
             inbox,
+            waiting: Default::default(),
             shared,
             clock,
             start,
@@ -185,6 +194,9 @@ impl Engine {
 
     /// The only wait.
     fn select(&mut self) -> Option<Message> {
+        if let Some(message) = self.next_waiting(0) {
+            return Some(message);
+        }
         let now = self.look();
         self.receive(self.next_due(now).since(now.mono))
     }
@@ -199,6 +211,17 @@ impl Engine {
                 None
             }
         }
+    }
+
+    /// The next of those that wait already, by whose turn it is.
+    fn next_waiting(&mut self, taken: usize) -> Option<Message> {
+        while self.waiting.iter().map(VecDeque::len).sum::<usize>() < WAITING_MAX
+            && let Ok(message) = self.inbox.try_recv()
+        {
+            self.waiting[usize::from(!is_an_agents(&message))].push_back(message);
+        }
+        let first = usize::from(taken % OTHERS_SHARE == OTHERS_SHARE - 1);
+        self.waiting[first].pop_front().or_else(|| self.waiting[1 - first].pop_front())
     }
 
     fn next_due(&self, now: Now) -> Mono {
@@ -234,12 +257,12 @@ impl Engine {
         let now = self.look();
         let restricted = self.restricted(now.mono);
         let mut next = first;
-        let mut taken = 0;
+        let (mut taken, began) = (0, Instant::now());
         while let Some(message) = next.take() {
             self.take(message, restricted, &mut pending, &mut asides);
             taken += 1;
-            if taken < BATCH_INPUTS_MAX && pending.bytes < BATCH_BYTES_MAX && !self.stopping {
-                next = self.inbox.try_recv().ok();
+            if taken < BATCH_INPUTS_MAX && pending.bytes < BATCH_BYTES_MAX && began.elapsed() < BATCH_TIME_MAX && !self.stopping {
+                next = self.next_waiting(taken);
             }
         }
         // A scheduling pass makes offers, which must wait for space; ends that agents report are taken above.
@@ -479,6 +502,11 @@ impl Engine {
             Message::Explain { .. } | Message::Recovery { .. } => {}
         }
     }
+}
+
+/// Whether an agent waits for the answer.
+fn is_an_agents(message: &Message) -> bool {
+    matches!(message, Message::Ask { input, .. } if matches!(**input, Input::Sync { .. } | Input::Unpark { .. }))
 }
 
 /// Whether an input only adds to what the journal must hold.
