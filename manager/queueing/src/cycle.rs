@@ -511,6 +511,7 @@ impl Cycle<'_> {
         self.count_kept(false);
         self.assign(entry, Some(&nominated));
         self.count_kept(true);
+        self.spare_lenders(entry);
         for victim in &gone {
             self.brain.resume_usage(*victim);
             self.brain.hidden.remove(victim);
@@ -532,6 +533,24 @@ impl Cycle<'_> {
         quota && placed
     }
 
+    /// Takes nothing back from queues that borrow nothing yet: they would only once others have stopped for them (simulation
+    /// seed 3908).
+    fn spare_lenders(&mut self, entry: &mut Entry) {
+        let Some(tree) = self.brain.queue(entry.queue).tree else { return };
+        let contested: Vec<CellId> = entry.assignment.contested().into_iter().filter_map(|key| self.brain.forest.find_cell(tree, key)).collect();
+        self.count_borrowed(false);
+        let lends = |target: &Target| {
+            let of = &self.brain.workloads[&target.workload];
+            let node = self.brain.queue(of.queue).node.filter(|_| of.queue != entry.queue && target.right.is_some());
+            node.is_some_and(|node| !contested.iter().any(|cell| self.brain.forest.borrows(node, *cell)))
+        };
+        let unjust = entry.targets.iter().any(lends);
+        self.count_borrowed(true);
+        if unjust {
+            entry.targets.clear();
+        }
+    }
+
     /// Whether the entry fits in quota, and whether its places are free, once all victims so far and its own are gone.
     fn fits(&mut self, entry: &Entry) -> (bool, bool) {
         let Some(node) = self.brain.node_of(entry.workload) else { return (false, false) };
@@ -551,16 +570,22 @@ impl Cycle<'_> {
     /// here: that it is left for them was checked before.
     fn is_free_now(&mut self, entry: &Entry) -> bool {
         let Some(node) = self.brain.node_of(entry.workload) else { return false };
-        self.count_kept(false);
-        for (node, cell, amount) in &self.borrowed.charges {
-            self.brain.forest.remove(*node, *cell, *amount);
-        }
+        self.count_borrowed(false);
         let free = self.net_charge(entry).iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell));
-        for (node, cell, amount) in &self.borrowed.charges {
-            self.brain.forest.add(*node, *cell, *amount);
-        }
-        self.count_kept(true);
+        self.count_borrowed(true);
         free
+    }
+
+    /// Counts what entries of this cycle took and keep as used, or not.
+    fn count_borrowed(&mut self, used: bool) {
+        for (node, cell, amount) in &self.borrowed.charges {
+            if used {
+                self.brain.forest.add(*node, *cell, *amount);
+            } else {
+                self.brain.forest.remove(*node, *cell, *amount);
+            }
+        }
+        self.count_kept(used);
     }
 
     /// Counts what is only kept as used, or not.
@@ -576,10 +601,7 @@ impl Cycle<'_> {
 
     /// Gives back what was taken for the time of the cycle, marks victims, and puts back who wasn't admitted.
     fn finish(mut self, done: Vec<Entry>) -> Report {
-        self.count_kept(false);
-        for (node, cell, amount) in std::mem::take(&mut self.borrowed.charges) {
-            self.brain.forest.remove(node, cell, amount);
-        }
+        self.count_borrowed(false);
         for (workload, assignment) in std::mem::take(&mut self.borrowed.places) {
             self.brain.place_assignment(workload, &assignment, false);
         }

@@ -434,7 +434,7 @@ impl<'a> Recount<'a> {
                 theirs.add(&v.queue, &flavor, job.total());
             }
         }
-        if theirs.usage(&from, &flavor) <= forest.subtree(&from, &flavor) {
+        if forest.usage(&from, &flavor) <= forest.subtree(&from, &flavor) {
             return forbidden("its queue borrows nothing");
         }
         let flat = forest.parent(&from) == forest.parent(&to);
