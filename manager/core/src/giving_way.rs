@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// by work that is thrown away, so rights that contradict each other must not go round and round (simulation seed 1983).
 const SAFE_FOR: Millis = Millis::mins(10);
 
+/// Whom each may not displace, and until when.
+pub(crate) type Safe = BTreeMap<Uid, BTreeMap<Uid, Mono>>;
+
 /// Room in one cluster that comes free for a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Kept {
@@ -27,7 +30,7 @@ struct Kept {
 pub(crate) struct GivingWay {
     kept: BTreeMap<Uid, Kept>,
     /// Whom a workload may not displace, and until when.
-    safe: BTreeMap<Uid, BTreeMap<Uid, Mono>>,
+    safe: Safe,
     /// Who rests, and for whom it gave up what it had been given.
     rests: BTreeMap<Uid, Uid>,
 }
@@ -92,7 +95,7 @@ impl GivingWay {
     }
 
     /// Who is safe from whom until when, and who rests for whom.
-    pub(crate) fn pairs(&self) -> (&BTreeMap<Uid, BTreeMap<Uid, Mono>>, &BTreeMap<Uid, Uid>) {
+    pub(crate) fn pairs(&self) -> (&Safe, &BTreeMap<Uid, Uid>) {
         (&self.safe, &self.rests)
     }
 }

@@ -245,24 +245,26 @@ impl Search<'_> {
     /// Whether shares still allow the `rest` of those who were `taken`, in that order, once one is spared. With a victim of its
     /// own subtree the preemptor's share was smaller than it is without (simulation seeds 1321, 1638, 1990).
     fn is_fair_without(&mut self, spared: Target, rest: &[Target], taken: &[Target]) -> bool {
-        let node = |search: &Self, target: &Target| search.brain.node_of(target.workload);
-        let by_share = |target: &&Target| target.right == Some(Right::InCohortFairSharing);
-        let counts = |search: &Self, of: NodeId| std::iter::once(of).chain(search.brain.forest.ancestors(of)).collect::<Vec<_>>();
-        let above = node(self, &spared).map_or_else(Vec::new, |of| counts(self, of));
-        let theirs: BTreeSet<NodeId> = rest.iter().filter(by_share).filter_map(|t| node(self, t)).collect();
-        if !theirs.iter().any(|of| above.contains(&below_meeting(self.brain, self.node, *of).0)) {
+        let by_share = |target: &Target| target.right == Some(Right::InCohortFairSharing);
+        let Some(at) = self.brain.node_of(spared.workload) else { return true };
+        let above: BTreeSet<NodeId> = std::iter::once(at).chain(self.brain.forest.ancestors(at)).collect();
+        let theirs: BTreeSet<NodeId> = rest.iter().filter(|t| by_share(t)).filter_map(|t| self.brain.node_of(t.workload)).collect();
+        if !theirs.iter().any(|node| above.contains(&below_meeting(self.brain, self.node, *node).0)) {
             return true;
         }
         let strategies = self.brain.settings.fair_sharing.as_ref().map(|f| f.strategies.clone()).unwrap_or_default();
         let rest: BTreeSet<WorkloadId> = rest.iter().map(|t| t.workload).collect();
-        rest.iter().for_each(|w| self.brain.resume_usage(*w));
+        rest.iter().for_each(|workload| self.brain.resume_usage(*workload));
         self.charge_self(true);
         let mut fair = true;
         for target in taken.iter().filter(|t| rest.contains(&t.workload)) {
-            let nodes = node(self, target).filter(|_| by_share(&target)).map(|of| below_meeting(self.brain, self.node, of));
-            let shares = nodes.map(|(mine, theirs)| (self.brain.forest.share(mine), theirs, self.brain.forest.share(theirs)));
+            let node = self.brain.node_of(target.workload).filter(|_| by_share(target));
+            let before = node.map(|node| {
+                let (mine, theirs) = below_meeting(self.brain, self.node, node);
+                (self.brain.forest.share(mine), theirs, self.brain.forest.share(theirs))
+            });
             self.brain.suspend_usage(target.workload);
-            if let Some((new, theirs, old)) = shares {
+            if let Some((new, theirs, old)) = before {
                 let after = self.brain.forest.share(theirs);
                 fair &= strategies.iter().any(|strategy| strategy.allows(&new, &old, &after));
             }
