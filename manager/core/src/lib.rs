@@ -17,6 +17,8 @@
 //! | `deciding` | the brain beside the world: quota, order, preemption and shares, by the crate `meridian-queueing` |
 //! | [`residency`] | where a workload may be known at all |
 //! | `dispatch` | one scheduling pass: who gets quota, which clusters are asked, who is granted |
+//! | `rooms`, `places` | what clusters have free, and rooms as the brain asks for them |
+//! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
 //! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
 //! | [`explain`], [`view`] | the reasons in words, and objects as readers see them |
@@ -44,6 +46,7 @@ pub mod leg;
 pub mod milestone;
 mod operator;
 pub mod outbox;
+mod places;
 pub mod queues;
 pub mod record;
 mod recovery;

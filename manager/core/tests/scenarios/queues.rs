@@ -156,7 +156,7 @@ fn room_is_no_longer_kept_for_who_gave_up() {
 
 #[test]
 fn who_was_displaced_does_not_displace_in_turn() {
-    let mut f = Fleet::regions();
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
     teams(&mut f, [2, 4], &json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}));
     priorities(&mut f, 9);
     let own = f.submit_to("b", "own", 4, Some("low"));
