@@ -1,7 +1,7 @@
 //! Why a workload waits, per cluster and in words, and what would help.
 //!
-//! Reasons are stored per class as the scheduling pass finds them; nothing is recomputed for an asker, so what people read
-//! is what was decided.
+//! Reasons are stored per class as the scheduling pass finds them, so what people read is what was decided. Only the one
+//! workload that is in the way is looked for when somebody asks.
 
 use crate::catalog::NoRoute;
 use crate::leg::State as LegState;
@@ -10,6 +10,7 @@ use crate::record::Choice;
 use crate::residency::Denied;
 use crate::workload::Phase;
 use crate::{Workload, World};
+use meridian_queueing::preempt::may_displace;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
@@ -350,10 +351,35 @@ impl World {
                 (format!("waits: {}", Why::BackOff.words()), Why::BackOff.would_help())
             }
             Phase::Pending => match self.live.blocked.get(&workload.class) {
-                Some(why) => (format!("waits: {}", why.words()), why.would_help()),
+                Some(why) => {
+                    let one = if let Why::Quota(NoQuota::Used(short)) = why { self.one_in_the_way(uid, short) } else { None };
+                    let (also, alone) = one.unwrap_or_default();
+                    (format!("waits: {}{also}", why.words()), format!("{}{alone}", why.would_help()))
+                }
                 None => self.nearest(workload),
             },
         }
+    }
+
+    /// The one workload without which the quota would be there: what stands against displacing it, and that its end would do.
+    fn one_in_the_way(&self, uid: Uid, short: &Shortage) -> Option<(String, String)> {
+        let brain = self.deciding.brain();
+        let mine = self.deciding.id(uid).and_then(|id| brain.workload(id)).filter(|_| short.no_victims && short.also.is_empty())?;
+        let (flavor, _) = brain.flavor_list().find(|(id, _)| **brain.flavor_name(*id) == short.flavor)?;
+        let other = brain.in_the_way(mine.queue, (flavor, brain.resource_id(&short.resource)?), short.asks)?;
+        let theirs = brain.workload(other)?;
+        let (one, it) = (self.state.workloads.get(&uid)?, self.state.workloads.get(&self.deciding.uid(other)?)?);
+        let preemption = &brain.queue(mine.queue).setup.preemption;
+        let (name, policy) = match theirs.queue == mine.queue {
+            true => ("withinClusterQueue", preemption.within_queue),
+            false => ("reclaimWithinCohort", preemption.reclaim_within_cohort),
+        };
+        let against = match may_displace(policy, (one.priority, mine.since), (it.priority, theirs.since)) {
+            false => format!("which `{name}: {}` forbids", policy.word()),
+            true => format!("which its queue's use or share, or the rest after a displacement, forbids (`{name}: {}` doesn't)", policy.word()),
+        };
+        let whom = format!("`{}/{}`", it.namespace, it.name);
+        Some((format!("; it would fit if {whom} (priority {}) were preempted, {against}", it.priority), format!("; the end of {whom} alone would do")))
     }
 
     /// The obstacle that the least would remove.

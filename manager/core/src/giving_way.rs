@@ -31,6 +31,8 @@ pub(crate) struct GivingWay {
     kept: BTreeMap<Uid, Kept>,
     /// Whom a workload may not displace, and until when.
     safe: Safe,
+    /// Nothing of that is over before this moment.
+    due: Option<Mono>,
     /// Who rests, and for whom it gave up what it had been given.
     rests: BTreeMap<Uid, Uid>,
 }
@@ -41,6 +43,8 @@ impl GivingWay {
         let mut safe = self.safe.get(&by).cloned().unwrap_or_default();
         safe.insert(by, now + SAFE_FOR);
         safe.remove(&victim);
+        // What is taken over from the other was counted when it began.
+        self.due = Some(self.due.map_or(now + SAFE_FOR, |due| due.min(now + SAFE_FOR)));
         self.safe.entry(victim).or_default().extend(safe);
     }
 
@@ -67,6 +71,9 @@ impl GivingWay {
     /// Forgets what was until now. Names who may displace somebody again.
     pub(crate) fn expire(&mut self, now: Mono) -> Vec<Uid> {
         let mut freed = Vec::new();
+        if self.due.is_none_or(|due| due > now) {
+            return freed;
+        }
         self.safe.retain(|uid, safe| {
             let before = safe.len();
             safe.retain(|_, until| *until > now);
@@ -75,12 +82,13 @@ impl GivingWay {
             }
             !safe.is_empty()
         });
+        self.due = self.safe.values().flat_map(BTreeMap::values).min().copied();
         freed
     }
 
     /// When there is something to forget.
     pub(crate) fn next_deadline(&self) -> Option<Mono> {
-        self.safe.values().flat_map(BTreeMap::values).min().copied()
+        self.due
     }
 
     /// A workload is over.

@@ -25,6 +25,7 @@ pub mod places;
 pub mod preempt;
 pub mod reason;
 pub mod reduce;
+mod remedy;
 pub mod settings;
 pub mod share;
 mod topology;

@@ -60,6 +60,18 @@ pub enum Displaces {
     Any,
 }
 
+impl Displaces {
+    /// Kueue's word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Never | Self::Unset => "Never",
+            Self::LowerPriority => "LowerPriority",
+            Self::LowerOrNewerEqualPriority => "LowerOrNewerEqualPriority",
+            Self::Any => "Any",
+        }
+    }
+}
+
 /// A queue's preemption policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemption {

@@ -55,7 +55,8 @@ fn what_others_leave_is_borrowed_and_never_more() {
     assert_eq!(f.phase(owner), Some(Phase::Pending));
     assert_eq!(
         f.why(owner)["summary"],
-        "waits: asks for 2 `nvidia.com/gpu`; the queue has 4 of 4 free in flavor `any`, cohort `all` lends 0, and the queue may displace nobody for it"
+        "waits: asks for 2 `nvidia.com/gpu`; the queue has 4 of 4 free in flavor `any`, cohort `all` lends 0, and the queue may displace nobody for it; \
+         it would fit if `default/more` (priority 0) were preempted, which `reclaimWithinCohort: Never` forbids"
     );
     f.end(more, EndResult::Succeeded);
     assert_eq!(f.phase(owner), Some(Phase::Running));
@@ -212,7 +213,7 @@ impl Dice {
 /// The quota that `why` says would let a workload start does, and one unit less doesn't.
 #[test]
 fn what_why_says_would_help_does() {
-    let mut helped = 0;
+    let (mut helped, mut ended) = (0, 0);
     for seed in 0..60 {
         let mut dice = Dice(seed);
         let limits = [json!(null), json!(0), json!(2)];
@@ -259,9 +260,17 @@ fn what_why_says_would_help_does() {
             f.settle();
             assert_eq!(f.phase(uid) == Some(Phase::Running), starts, "seed {seed}: {nominal} of {to}: {helps}: {}", f.why(uid)["summary"]);
         }
+        if let Some((_, rest)) = helps.split_once("; the end of `default/") {
+            let (name, _) = rest.split_once("` alone would do").unwrap();
+            let mut f = build(own);
+            let uid = story(&mut f);
+            f.end(f.world.uid_of("default", name).unwrap(), EndResult::Succeeded);
+            assert_eq!(f.phase(uid), Some(Phase::Running), "seed {seed}: {helps}");
+            ended += 1;
+        }
         helped += 1;
     }
-    assert!(helped > 10, "{helped}");
+    assert!(helped > 10 && ended > 5, "{helped} {ended}");
 }
 
 #[test]

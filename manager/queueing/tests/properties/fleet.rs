@@ -449,6 +449,11 @@ impl Fleet {
         };
         assert!(without(None).fits(queue, &asks), "victims aren't enough: {}", self.words());
         for victim in &all {
+            // What the preemptor's side gives up lowers its share, by which others' victims were judged: without it they may be unfair.
+            let by_share = |t: &Target| t.workload != *victim && t.right == Some(Right::InCohortFairSharing);
+            if entry.targets.iter().any(by_share) {
+                continue;
+            }
             let books = without(Some(*victim));
             let needless = books.fits(queue, &asks) && (self.fair || books.within_nominal(queue, &asks));
             assert!(!needless, "{} could stay: {}", self.brain.workload(*victim).unwrap().key, self.words());

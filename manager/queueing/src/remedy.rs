@@ -1,0 +1,31 @@
+//! Which single change would do.
+
+use crate::amount::Amount;
+use crate::brain::Brain;
+use crate::model::{QueueId, WorkloadId};
+use crate::names::{FlavorId, ResourceId};
+
+impl Brain {
+    /// The holder that matters least without which a queue would have `asks` of a flavor and resource free, whatever policies
+    /// say of it. Who is stopping anyway doesn't count.
+    pub fn in_the_way(&self, queue: QueueId, key: (FlavorId, ResourceId), asks: i64) -> Option<WorkloadId> {
+        let (node, tree) = self.queue(queue).node.zip(self.queue(queue).tree)?;
+        let cell = self.forest.find_cell(tree, key)?;
+        let queues = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
+        let mut holders: Vec<_> = queues.flat_map(|queue| self.queue(queue).ranked.iter().copied()).collect();
+        holders.sort_unstable();
+        let mut forest = self.forest.clone();
+        holders.into_iter().map(|(_, _, id)| id).find(|id| {
+            let Some(holding) = self.workloads[id].holding.as_ref().filter(|h| !h.evicted) else { return false };
+            let Some(at) = self.node_of(*id) else { return false };
+            let held = holding.charge.iter().find(|(of, _)| *of == cell).map_or(Amount::ZERO, |(_, amount)| *amount);
+            if held == Amount::ZERO {
+                return false;
+            }
+            forest.remove(at, cell, held);
+            let fits = Amount(asks) <= forest.available(node, cell);
+            forest.add(at, cell, held);
+            fits
+        })
+    }
+}
