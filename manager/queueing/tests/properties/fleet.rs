@@ -150,7 +150,12 @@ pub(crate) struct Fleet {
     reversed: bool,
     fair: bool,
     made: u32,
+    /// Whom a workload may not displace, as it gave way for them; none while everybody may.
+    safe: Option<Safe>,
 }
+
+/// Whom each may not displace.
+type Safe = BTreeMap<WorkloadId, BTreeSet<WorkloadId>>;
 
 /// What an assignment takes, by name.
 type Names = dyn Fn(&Brain, &Assignment) -> Vec<(Key, i64)>;
@@ -162,6 +167,7 @@ type Pictured = (String, Vec<(Key, i64)>, bool);
 struct Judge<'a> {
     books: Books,
     names: &'a Names,
+    safe: Safe,
 }
 
 impl Places for Judge<'_> {
@@ -175,6 +181,10 @@ impl Places for Judge<'_> {
         assert!(self.books.fits(queue, &uses), "queue {queue} takes {uses:?} that isn't available: {:?}", self.books.used);
         self.books.add(queue, &uses, 1);
         true
+    }
+
+    fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
+        self.safe.get(&workload).is_none_or(|safe| !safe.contains(&holder))
     }
 }
 
@@ -212,7 +222,7 @@ impl Fleet {
             brain.set_flavor(id, Some(Flavor::default()));
         }
         let books = Books { queues: plan.queues.clone(), cohorts: plan.cohorts.clone(), used: BTreeMap::new() };
-        let mut fleet = Self { brain, books, asked: BTreeMap::new(), reversed, fair: plan.fair, made: 0 };
+        let mut fleet = Self { brain, books, asked: BTreeMap::new(), reversed, fair: plan.fair, made: 0, safe: None };
         fleet.configure();
         fleet
     }
@@ -393,9 +403,11 @@ impl Fleet {
 
     fn run(&mut self) {
         let books = self.recounted();
-        let mut judge = Judge { books, names: &uses_of };
+        let mut judge = Judge { books, names: &uses_of, safe: self.safe.clone().unwrap_or_default() };
         let mut brain = std::mem::take(&mut self.brain);
+        let mut displaced = Vec::new();
         brain.run(&mut judge, |brain, report| {
+            displaced.extend(report.preempted.iter().map(|(victim, by, _)| (*victim, *by)));
             std::mem::swap(&mut self.brain, brain);
             self.judge_books();
             self.judge_victims(report);
@@ -403,6 +415,18 @@ impl Fleet {
             true
         });
         self.brain = brain;
+        for (victim, by) in displaced {
+            let Some(all) = &mut self.safe else { return };
+            let mut safe = all.get(&by).cloned().unwrap_or_default();
+            safe.insert(by);
+            safe.remove(&victim);
+            all.entry(victim).or_default().extend(safe);
+        }
+    }
+
+    /// From now on nobody displaces in turn, as in the engine.
+    pub(crate) fn displace_once(&mut self) {
+        self.safe = Some(Safe::new());
     }
 
     /// Every cell of every node is what holders and declarations make of it; who holds, holds all that it asked for.
