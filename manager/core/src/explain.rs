@@ -376,7 +376,7 @@ impl World {
         };
         let against = match may_displace(policy, (one.priority, mine.since), (it.priority, theirs.since)) {
             false => format!("which `{name}: {}` forbids", policy.word()),
-            true => format!("which its queue's use or share, or the rest after a displacement, forbids (`{name}: {}` doesn't)", policy.word()),
+            true => format!("which `{name}: {}` would allow, and the use or share of its queue doesn't", policy.word()),
         };
         let whom = format!("`{}/{}`", it.namespace, it.name);
         Some((format!("; it would fit if {whom} (priority {}) were preempted, {against}", it.priority), format!("; the end of {whom} alone would do")))

@@ -120,17 +120,23 @@ fn victims_are_chosen_where_their_room_is_of_use() {
     assert_eq!(f.phase(four), Some(Phase::Running));
 }
 
-#[test]
-fn room_that_comes_free_is_kept_for_whom_others_stop() {
+/// A cluster with four GPUs, of which two are free and two will be: a victim stops for a gang of four, and a thief would have
+/// room now.
+fn one_stops_for_another() -> (Fleet, [Uid; 3]) {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     teams(&mut f, [4, 0], &json!({"withinClusterQueue": "LowerPriority"}));
     priorities(&mut f, 9);
-    // The cluster has four GPUs: two are free, and two will be.
     let victim = f.submit_to("a", "victim", 2, Some("low"));
     f.settle();
     let four = f.submit_to("a", "four", 4, Some("high"));
     let thief = f.submit_to("lq", "thief", 2, None);
     assert_eq!(f.phases(&[victim, four, thief]), [Some(Phase::Stopping), Some(Phase::Pending), Some(Phase::Pending)]);
+    (f, [victim, four, thief])
+}
+
+#[test]
+fn room_that_comes_free_is_kept_for_whom_others_stop() {
+    let (mut f, [victim, four, thief]) = one_stops_for_another();
     let eu = &f.why(thief)["clusters"][0];
     assert_eq!(eu["reason"], "its room is kept for `default/four`, for which others are stopping");
     assert_eq!(eu["wouldHelp"], "the start of `default/four`, and room beside it");
@@ -143,14 +149,7 @@ fn room_that_comes_free_is_kept_for_whom_others_stop() {
 
 #[test]
 fn room_is_no_longer_kept_for_who_gave_up() {
-    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    teams(&mut f, [4, 0], &json!({"withinClusterQueue": "LowerPriority"}));
-    priorities(&mut f, 9);
-    let victim = f.submit_to("a", "victim", 2, Some("low"));
-    f.settle();
-    f.submit_to("a", "four", 4, Some("high"));
-    let thief = f.submit_to("lq", "thief", 2, None);
-    assert_eq!(f.phases(&[victim, thief]), [Some(Phase::Stopping), Some(Phase::Pending)]);
+    let (mut f, [_, _, thief]) = one_stops_for_another();
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "four"), uid: None }]);
     assert_ne!(f.phase(thief), Some(Phase::Pending));
 }
