@@ -10,11 +10,11 @@ use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How long a workload is safe from those whom it displaced, and from those whom they displaced before: one round is paid for
-/// by work that is thrown away, so rights that contradict each other must not go round and round (simulation seed 1983).
+/// How long a workload is safe from those whom it displaced, and from those who gave way for them: one round is paid for by
+/// work that is thrown away, so rights that contradict each other must not go round and round (simulation seeds 1983, 102205).
 const SAFE_FOR: Millis = Millis::mins(10);
 
-/// Whom each may not displace, and until when.
+/// For whom each gave way, and until when that counts.
 pub(crate) type Safe = BTreeMap<Uid, BTreeMap<Uid, Mono>>;
 
 /// Room in one cluster that comes free for a workload.
@@ -29,7 +29,7 @@ struct Kept {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct GivingWay {
     kept: BTreeMap<Uid, Kept>,
-    /// Whom a workload may not displace, and until when.
+    /// For whom a workload gave way: neither they nor those for whom they gave way in turn may be displaced by it.
     safe: Safe,
     /// Nothing of that is over before this moment.
     due: Option<Mono>,
@@ -40,12 +40,8 @@ pub(crate) struct GivingWay {
 impl GivingWay {
     /// A workload gives way for another.
     pub(crate) fn displaced(&mut self, victim: Uid, by: Uid, now: Mono) {
-        let mut safe = self.safe.get(&by).cloned().unwrap_or_default();
-        safe.insert(by, now + SAFE_FOR);
-        safe.remove(&victim);
-        // What is taken over from the other was counted when it began.
         self.due = Some(self.due.map_or(now + SAFE_FOR, |due| due.min(now + SAFE_FOR)));
-        self.safe.entry(victim).or_default().extend(safe);
+        self.safe.entry(victim).or_default().insert(by, now + SAFE_FOR);
     }
 
     /// A workload rests, so that it doesn't take again what it gave up for another.
@@ -58,9 +54,30 @@ impl GivingWay {
         self.rests.remove(&uid);
     }
 
-    /// Whether a workload may displace another, as far as this goes.
+    /// Whether a workload may displace another, as far as this goes: not if it gave way for it, at however many removes.
     pub(crate) fn may_displace(&self, uid: Uid, other: Uid) -> bool {
-        self.safe.get(&uid).is_none_or(|safe| !safe.contains_key(&other))
+        self.safe.is_empty() || !self.gave_way(uid, &|for_whom| for_whom == other)
+    }
+
+    /// Whether a workload gave way for one of these, at however many removes.
+    fn gave_way(&self, uid: Uid, sought: &dyn Fn(Uid) -> bool) -> bool {
+        if !self.safe.contains_key(&uid) {
+            return false;
+        }
+        let mut seen = vec![uid];
+        let mut next = 0;
+        while let Some(at) = seen.get(next).copied() {
+            next += 1;
+            for by in self.safe.get(&at).into_iter().flat_map(BTreeMap::keys) {
+                if sought(*by) {
+                    return true;
+                }
+                if !seen.contains(by) {
+                    seen.push(*by);
+                }
+            }
+        }
+        false
     }
 
     /// Whether everybody may.
@@ -70,16 +87,13 @@ impl GivingWay {
 
     /// Forgets what was until now. Names who may displace somebody again.
     pub(crate) fn expire(&mut self, now: Mono) -> Vec<Uid> {
-        let mut freed = Vec::new();
         if self.due.is_none_or(|due| due > now) {
-            return freed;
+            return Vec::new();
         }
-        self.safe.retain(|uid, safe| {
-            let before = safe.len();
+        let over: BTreeSet<Uid> = self.safe.iter().filter(|(_, safe)| safe.values().any(|until| *until <= now)).map(|(uid, _)| *uid).collect();
+        let freed = self.safe.keys().copied().filter(|uid| over.contains(uid) || self.gave_way(*uid, &|by| over.contains(&by))).collect();
+        self.safe.retain(|_, safe| {
             safe.retain(|_, until| *until > now);
-            if safe.len() < before {
-                freed.push(*uid);
-            }
             !safe.is_empty()
         });
         self.due = self.safe.values().flat_map(BTreeMap::values).min().copied();
@@ -192,5 +206,39 @@ impl World {
         };
         let over: Vec<Uid> = self.live.giving_way.kept.iter().filter_map(over).collect();
         over.into_iter().filter(|uid| self.let_room_of_go(*uid)).count() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Uid = Uid(1);
+    const TWO: Uid = Uid(2);
+    const THREE: Uid = Uid(3);
+
+    #[test]
+    fn displacing_goes_round_in_no_circle_whatever_its_length() {
+        let mut ways = GivingWay::default();
+        ways.displaced(ONE, TWO, Mono(0));
+        assert!(!ways.may_displace(ONE, TWO) && ways.may_displace(TWO, ONE));
+        assert!(ways.may_displace(ONE, THREE));
+        ways.displaced(TWO, THREE, Mono(1_000));
+        assert!(!ways.may_displace(ONE, THREE), "it gave way for who gave way for it, later");
+        assert!(ways.may_displace(THREE, ONE));
+        assert_eq!(ways.expire(Mono(999) + SAFE_FOR), [ONE]);
+        assert!(ways.may_displace(ONE, THREE) && !ways.may_displace(TWO, THREE));
+        assert_eq!(ways.next_deadline(), Some(Mono(1_000) + SAFE_FOR));
+    }
+
+    #[test]
+    fn who_may_displace_again_is_named_at_every_remove() {
+        let mut ways = GivingWay::default();
+        ways.displaced(TWO, THREE, Mono(0));
+        ways.displaced(ONE, TWO, Mono(1_000));
+        assert_eq!(ways.expire(Mono(0) + SAFE_FOR), [ONE, TWO]);
+        assert!(ways.may_displace(ONE, THREE) && !ways.may_displace(ONE, TWO));
+        ways.forget(ONE);
+        assert!(ways.all_may());
     }
 }

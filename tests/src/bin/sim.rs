@@ -10,6 +10,7 @@ use meridian_tests::sim::planted::{SEEDS_MAX, hunt};
 use meridian_tests::sim::trace::Keep;
 use meridian_tests::sim::{Report, run};
 use std::io::Write;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const TAIL_LINES: usize = 150;
@@ -73,10 +74,11 @@ fn fresh() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_micros() as u64)
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let args = parse()?;
     let mut out = std::io::stdout().lock();
     if let Some(which) = &args.planted {
+        let mut missed = false;
         let bugs: Vec<Bug> = if which == "all" { Bug::ALL.to_vec() } else { vec![bug(which)?] };
         for bug in bugs {
             let begun = Instant::now();
@@ -85,11 +87,14 @@ fn main() -> anyhow::Result<()> {
                     let (_, broken) = report.broken.expect("a hunt ends with something broken");
                     writeln!(out, "{bug:?}: {} after {seeds} seeds, {:.1} s: {}", broken.invariant, begun.elapsed().as_secs_f32(), broken.words)?;
                 }
-                None => writeln!(out, "{bug:?}: NOT FOUND in {SEEDS_MAX} seeds, {:.1} s", begun.elapsed().as_secs_f32())?,
+                None => {
+                    missed = true;
+                    writeln!(out, "{bug:?}: NOT FOUND in {SEEDS_MAX} seeds, {:.1} s", begun.elapsed().as_secs_f32())?;
+                }
             }
             out.flush()?;
         }
-        return Ok(());
+        return Ok(ends_well(!missed));
     }
     if let Some(seed) = args.seed {
         let report = run(plan(&args, seed), if args.trace { Keep::All } else { Keep::Tail(TAIL_LINES) });
@@ -98,12 +103,12 @@ fn main() -> anyhow::Result<()> {
         }
         write!(out, "{}", report.counters)?;
         writeln!(out, "{} virtual ms; {:?}", report.virtual_ms, report.broken)?;
-        return Ok(());
+        return Ok(ends_well(report.broken.is_none()));
     }
     many(&args, &mut out)
 }
 
-fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
+fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let end = args.minutes.map(|m| begun + Duration::from_secs(60 * m));
     let (from, to) = match (args.seeds, args.random) {
@@ -116,7 +121,8 @@ fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         (None, None) => bail!("{USAGE}"),
     };
     let mut counters = Counters::default();
-    let (mut ran, mut failed) = (0_u64, 0_u64);
+    let mut ran = 0_u64;
+    let mut failed = Vec::new();
     let mut virtual_ms = 0;
     for seed in from..to {
         if end.is_some_and(|end| Instant::now() > end) {
@@ -127,16 +133,26 @@ fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<()> {
         virtual_ms += report.virtual_ms;
         counters.merge(&report.counters);
         if report.broken.is_some() {
-            failed += 1;
             tell(args, out, &report)?;
+            failed.push(report);
             if !args.keep_going {
                 break;
             }
         }
     }
     write!(out, "{counters}")?;
-    writeln!(out, "{ran} seeds from {from}, {failed} failed, {} s of virtual time in {:.1} s", virtual_ms / 1_000, begun.elapsed().as_secs_f32())?;
-    if failed > 0 { bail!("{failed} seeds failed") } else { Ok(()) }
+    let count = failed.len();
+    writeln!(out, "{ran} seeds from {from}, {count} failed, {} s of virtual time in {:.1} s", virtual_ms / 1_000, begun.elapsed().as_secs_f32())?;
+    // What failed is said once more as the last thing, so that a log of which only the end is kept says it too.
+    for report in &failed {
+        let (at, broken) = report.broken.as_ref().expect("only failures are told");
+        writeln!(out, "FAILED seed {}: {} at {at} ms: {}", report.seed, broken.invariant, broken.words)?;
+    }
+    Ok(ends_well(failed.is_empty()))
+}
+
+fn ends_well(well: bool) -> ExitCode {
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn tell(args: &Args, out: &mut impl Write, report: &Report) -> anyhow::Result<()> {
