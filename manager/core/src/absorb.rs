@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How a stay ended whose cluster was not heard.
-pub(crate) const LAPSED: &str = "the lease lapsed";
+const LAPSED: &str = "the lease lapsed";
 
 /// Kueue's word for losing what a check had given: there, the check of a worker cluster takes part in every admission.
 const ADMISSION_CHECK: &str = "AdmissionCheck";

@@ -474,16 +474,28 @@ impl<'a> Recount<'a> {
         for held in self.held.values().filter(|h| h.stopping) {
             held.amounts.iter().for_each(|(flavor, amount)| forest.add(&held.queue, flavor, -amount));
         }
-        for (by, flavor) in preemptors.iter().filter(|(by, _)| !self.held.contains_key(by)) {
+        // Who gave up what it had just been given, and is back, comes first again where order is strict: what was freed for who
+        // is behind it is then its own (seed 201895).
+        let back = |uid: &Uid| self.displaced.iter().any(|d| d.victim == *uid);
+        let strict = |queue: &str| self.spec(queue)["queueingStrategy"] == "StrictFIFO";
+        let (first, others): (Vec<_>, Vec<_>) = preemptors.iter().filter(|(by, _)| !self.held.contains_key(by)).partition(|(by, _)| back(by));
+        let mut served_first: BTreeSet<&str> = BTreeSet::new();
+        for (by, flavor) in first.into_iter().chain(others) {
             let Some(job) = self.jobs.get(by) else { continue };
             let free = forest.available(&job.queue, flavor);
             if free.is_none_or(|free| free < job.total()) {
+                if served_first.contains(&*job.queue) {
+                    continue;
+                }
                 return broken(
                     "P7",
                     format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue),
                 );
             }
             forest.add(&job.queue, flavor, job.total());
+            if back(by) && strict(&job.queue) {
+                served_first.insert(&*job.queue);
+            }
         }
         Ok(())
     }
