@@ -83,6 +83,7 @@ const MINIMA: &[(&str, u64)] = &[
     ("clones", 50),
     ("rivals", 20),
     ("lies", 1_000),
+    ("heads that starved", 1_000),
     ("snapshots", 500),
 ];
 

@@ -22,7 +22,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How a stay ended whose cluster was not heard.
-const LAPSED: &str = "the lease lapsed";
+pub(crate) const LAPSED: &str = "the lease lapsed";
+/// How an attempt ended for an agent that knew nothing of its grant.
+pub(crate) const UNKNOWN: &str = "its agent had no trace of it, and nothing runs";
 
 /// Kueue's word for losing what a check had given: there, the check of a worker cluster takes part in every admission.
 const ADMISSION_CHECK: &str = "AdmissionCheck";
@@ -325,8 +327,9 @@ impl World {
                     w.happen(Happening::Stop, number);
                 });
             }
-            Record::Ended { uid, fence, result, pod_failures, ran, at } => {
-                let words = crate::explain::end_in_words(result);
+            Record::Ended { uid, fence, result, pod_failures, ran, at, unknown } => {
+                let known = || crate::explain::end_in_words(result);
+                let words = if *unknown && *result == EndResult::Stopped { UNKNOWN.to_owned() } else { known() };
                 let why = match result {
                     EndResult::NodeLost { .. } => Some(("NodeFailures", "")),
                     EndResult::LeaseLapsed => Some(CLUSTER_LOST),

@@ -248,8 +248,9 @@ fn obstacle(why: &Why) -> (&'static str, &'static str) {
         Why::Quota(NoQuota::ExceedsQuota { .. }) => ("ExceedsMaxQuota", ""),
         Why::Quota(NoQuota::Used(_)) => ("WaitingForQuota", ""),
         Why::Overtaken => ("WaitingForQuota", "Overtaken"),
+        Why::GivesWay => ("WaitingForQuota", "Kept"),
         Why::Preempts { .. } => ("WaitingForPreemptedWorkloads", ""),
-        Why::BehindHead => ("PendingEvaluation", "BehindHead"),
+        Why::BehindHead | Why::BehindStarving => ("PendingEvaluation", "BehindHead"),
         Why::BackOff => ("PendingEvaluation", "BackOff"),
         Why::RecoveryOpen => ("PendingEvaluation", "RecoveryOpen"),
         Why::RulesDoubted => ("PendingEvaluation", "RulesDoubted"),
@@ -292,9 +293,11 @@ fn at_cluster(why: &Why) -> (u8, &'static str) {
         | Why::NotChosen { .. }
         | Why::Preempts { .. }
         | Why::Overtaken
+        | Why::GivesWay
         | Why::Inactive { .. }
         | Why::RulesDoubted
         | Why::BehindHead
+        | Why::BehindStarving
         | Why::BackOff => (10, ""),
     }
 }

@@ -72,6 +72,7 @@ impl Turn<'_> {
         }
         self.world.let_rests_end();
         self.world.align(self.now.mono);
+        self.mind_the_starving();
         if self.world.let_room_go() | std::mem::take(&mut self.world.live.stirred) {
             self.world.deciding.brain_mut().wake_placeless();
         }
@@ -133,9 +134,10 @@ impl Turn<'_> {
         }
     }
 
-    /// Behind the head of a queue with strict order nobody is looked at.
+    /// Behind the head of a queue with strict order nobody is looked at, nor behind one that waits too long.
     fn note_behind(&mut self, queue: QueueId) {
         let brain = self.world.deciding.brain();
+        let why = if brain.queue(queue).setup.strict { Why::BehindHead } else { Why::BehindStarving };
         let head = brain.pending(queue).awake().min().map(|place| place.workload);
         let waiting: BTreeSet<ClassId> = brain
             .pending(queue)
@@ -146,7 +148,7 @@ impl Turn<'_> {
             .collect();
         let first = head.and_then(|id| self.world.deciding.uid(id)).and_then(|uid| self.workload(uid)).map(|w| w.class);
         for class in waiting.into_iter().filter(|class| Some(*class) != first) {
-            self.world.live.blocked.insert(class, Why::BehindHead);
+            self.world.live.blocked.insert(class, why.clone());
         }
     }
 
@@ -289,12 +291,12 @@ impl Turn<'_> {
         let world = &*self.world;
         let kept = world.kept_room(cluster, uid);
         let Some(first) = kept.uids.first() else { return Ok(()) };
-        let gone: Vec<Arc<Gang>> = kept.victims.iter().filter_map(|victim| world.gang_of(*victim)).collect();
-        if live.rooms.leaves(gang, &gone, &kept.gangs) {
+        let gone: Vec<Arc<Gang>> = kept.all_victims().iter().filter_map(|victim| world.gang_of(*victim)).collect();
+        if live.rooms.leaves(gang, &gone, &kept.all_gangs()) {
             return Ok(());
         }
         let for_whom = self.workload(*first).map_or_else(|| first.to_string(), |w| format!("{}/{}", w.namespace, w.name));
-        Err(Why::Kept { for_whom })
+        Err(Why::Kept { for_whom, starves: kept.gangs.is_empty() })
     }
 
     /// Everything but the room.
@@ -616,7 +618,8 @@ impl Seen {
         for entry in &report.entries {
             let waits = !matches!(entry.outcome, Outcome::Admitted | Outcome::NoPlace);
             self.waits.push((entry.workload, waits.then(|| why_not(brain, entry))));
-            if waits && brain.queue(entry.queue).setup.strict {
+            let passed_by = !(waits && brain.queue(entry.queue).setup.strict || brain.starves(entry.workload));
+            if !passed_by {
                 self.strict_and_blocked.insert(entry.queue);
             }
         }
@@ -628,6 +631,7 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
     match entry.outcome {
         Outcome::Preempting | Outcome::Deferred | Outcome::Migrating => return Why::Preempts { victims: entry.targets.len() },
         Outcome::Skipped => return Why::Overtaken,
+        Outcome::GivesWay => return Why::GivesWay,
         _ => {}
     }
     let resource_name = |r| brain.resource_name(r).to_string();

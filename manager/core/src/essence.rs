@@ -125,6 +125,8 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         audited: _,
         not_before,
         giving_way,
+        starving_due,
+        look_for_starving,
         stirred,
         dirty,
         finished: _,
@@ -135,7 +137,8 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     age(now, *led_at, memory, into);
     ahead(now, *claim_until, into);
     ahead(now, *released_at, into);
-    (awaited, stirred, dirty).hash(into);
+    ahead(now, *starving_due, into);
+    (awaited, look_for_starving, stirred, dirty).hash(into);
     for (key, (until, reason, _)) in refused {
         (key, reason).hash(into);
         ahead(now, *until, into);

@@ -65,7 +65,11 @@ pub enum Why {
     Kept {
         /// Its namespace and name.
         for_whom: String,
+        /// It waits too long; otherwise others stop for it.
+        starves: bool,
     },
+    /// Quota is there, and it is kept for a workload that waits too long.
+    GivesWay,
     /// The agent said no, and nothing that it named has changed since.
     Refused {
         /// From the closed list.
@@ -98,6 +102,8 @@ pub enum Why {
     },
     /// A queue with strict order waits for its head.
     BehindHead,
+    /// The queue's head waits too long: it is passed by nobody.
+    BehindStarving,
     /// It waits a moment before the next attempt.
     BackOff,
 }
@@ -112,9 +118,11 @@ impl Why {
             | Self::RecoveryOpen
             | Self::RulesDoubted
             | Self::BehindHead
+            | Self::BehindStarving
             | Self::BackOff
             | Self::Preempts { .. }
             | Self::Overtaken
+            | Self::GivesWay
             | Self::Inactive { .. } => "waiting",
             Self::Forbidden(_) | Self::NotInQueue => "forbidden",
             Self::Cordoned => "cordoned",
@@ -163,13 +171,16 @@ impl Why {
             Self::NotGuarded => "the dispatch policy requires guarded gangs, its runner only supervises".into(),
             Self::Capped { resource, asks, left, cap } => format!("asks for {asks} `{resource}`, {left} of the {cap} that it may have are left"),
             Self::NoRoom(misfit) => misfit.to_string(),
-            Self::Kept { for_whom } => format!("its room is kept for `{for_whom}`, for which others are stopping"),
+            Self::Kept { for_whom, starves: false } => format!("its room is kept for `{for_whom}`, for which others are stopping"),
+            Self::Kept { for_whom, starves: true } => format!("its room is kept for `{for_whom}`, which waits too long"),
+            Self::GivesWay => "quota that is free is kept for a workload of its cohort that waits too long".into(),
             Self::Refused { text, .. } => text.clone(),
             Self::BackedOff => "holds there did not reach running; it is left out for a while".into(),
             Self::NotChosen { chosen } => format!("has room, `{chosen}` was preferred"),
             Self::RecoveryOpen => "the manager recovers: until every cluster has reported, what may still run isn't known".into(),
             Self::RulesDoubted => "rules newer than this journal's were seen; an operator must confirm policies and quotas".into(),
             Self::BehindHead => "the queue keeps strict order and its head can't start".into(),
+            Self::BehindStarving => "the queue's head has waited so long that nobody passes it by".into(),
             Self::BackOff => "waits a moment before the next attempt".into(),
         }
     }
@@ -206,13 +217,14 @@ impl Why {
             Self::NotGuarded => "a runner with guards there, or a policy that accepts supervised gangs".into(),
             Self::Capped { asks, left, .. } => format!("{} more under its cap: the end of a workload there, or a higher cap", asks - left),
             Self::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) => "the end of a workload there".into(),
-            Self::Kept { for_whom } => format!("the start of `{for_whom}`, and room beside it"),
+            Self::GivesWay => "the start of that workload, and quota beside it".into(),
+            Self::Kept { for_whom, .. } => format!("the start of `{for_whom}`, and room beside it"),
             Self::NoRoom(_) => "other nodes there, or smaller pods".into(),
             Self::Refused { reason: RefuseReason::NoRoom | RefuseReason::StillRuns, .. } => "the end of a workload there".into(),
             Self::Refused { .. } | Self::BackedOff | Self::BackOff => "it is asked again after a while".into(),
             Self::NotChosen { .. } => "nothing: it isn't needed".into(),
             Self::RulesDoubted => "`meridian journal confirm` after a look at policies and quotas".into(),
-            Self::BehindHead => "the start or deletion of the queue's head".into(),
+            Self::BehindHead | Self::BehindStarving => "the start or deletion of the queue's head".into(),
             Self::Preempts { .. } => "nothing: it is next".into(),
             Self::Overtaken => "the next round, or a higher priority".into(),
             Self::Inactive { .. } => "what the cluster queue lacks".into(),
@@ -350,15 +362,34 @@ impl World {
             Phase::Pending if self.live.not_before.get(&uid).is_some_and(|until| *until > now.mono) => {
                 (format!("waits: {}", Why::BackOff.words()), Why::BackOff.would_help())
             }
-            Phase::Pending => match self.live.blocked.get(&workload.class) {
-                Some(why) => {
-                    let one = if let Why::Quota(NoQuota::Used(short)) = why { self.one_in_the_way(uid, short) } else { None };
-                    let (also, alone) = one.unwrap_or_default();
-                    (format!("waits: {}{also}", why.words()), format!("{}{alone}", why.would_help()))
-                }
-                None => self.nearest(workload),
-            },
+            Phase::Pending => {
+                let (words, helps) = self.obstacle_in_words(uid, workload);
+                (format!("{words}{}", self.kept_in_words(uid)), helps)
+            }
         }
+    }
+
+    /// What was found to be in the way of who waits, and what would help.
+    fn obstacle_in_words(&self, uid: Uid, workload: &Workload) -> (String, String) {
+        match self.live.blocked.get(&workload.class) {
+            Some(why) => {
+                let one = if let Why::Quota(NoQuota::Used(short)) = why { self.one_in_the_way(uid, short) } else { None };
+                let (also, alone) = one.unwrap_or_default();
+                (format!("waits: {}{also}", why.words()), format!("{}{alone}", why.would_help()))
+            }
+            None => self.nearest(workload),
+        }
+    }
+
+    /// What is kept for a workload that waits too long.
+    fn kept_in_words(&self, uid: Uid) -> String {
+        let Some((cluster, expected)) = self.expected_for(uid) else { return String::new() };
+        let ends = match expected.len() {
+            0 => String::new(),
+            1 => ", and one workload has to end there first".to_owned(),
+            many => format!(", and {many} workloads have to end there first"),
+        };
+        format!("; it has waited so long that nobody passes it by: room is kept for it in `{cluster}`{ends}")
     }
 
     /// The one workload without which the quota would be there: what stands against displacing it, and that its end would do.

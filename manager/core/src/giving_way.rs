@@ -2,11 +2,13 @@
 //! from them.
 //!
 //! Both are memory, not state. After a restart room is given to whoever comes first, and nobody is safe.
+//!
+//! What is kept for who waits too long is kept in the same way: only that nobody was told to stop for it.
 
 use crate::World;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
-use meridian_shared::time::{Millis, Mono};
+use meridian_shared::time::{Millis, Mono, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -22,7 +24,10 @@ pub(crate) type Safe = BTreeMap<Uid, BTreeMap<Uid, Mono>>;
 struct Kept {
     cluster: ClusterName,
     gang: Arc<Gang>,
+    /// Who frees it. They were told to stop, or are expected to end before others where it is kept for who waits too long.
     victims: BTreeSet<Uid>,
+    /// Since when it waits, where it waits too long.
+    starving: Option<Wall>,
 }
 
 /// Who gave way for whom.
@@ -111,9 +116,9 @@ impl GivingWay {
         self.rests.remove(&uid);
     }
 
-    /// For whom room is kept where, and who is to free it.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = (&Uid, &ClusterName, &BTreeSet<Uid>)> {
-        self.kept.iter().map(|(uid, kept)| (uid, &kept.cluster, &kept.victims))
+    /// For whom room is kept where, who is to free it, and since when it waits too long, if so.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (&Uid, &ClusterName, &BTreeSet<Uid>, Option<Wall>)> {
+        self.kept.iter().map(|(uid, kept)| (uid, &kept.cluster, &kept.victims, kept.starving))
     }
 
     /// Who is safe from whom until when, and who rests for whom.
@@ -127,32 +132,85 @@ impl GivingWay {
 pub(crate) struct KeptRoom {
     /// For whom.
     pub(crate) uids: Vec<Uid>,
-    /// Their gangs.
+    /// Gangs of those for whom others stop.
     pub(crate) gangs: Vec<Arc<Gang>>,
-    /// Who is there still, and frees the room.
+    /// Who is there still, stops, and frees the room.
     pub(crate) victims: BTreeSet<Uid>,
+    /// Gangs of those who wait too long.
+    pub(crate) starving: Vec<Arc<Gang>>,
+    /// Who is there still, and is expected to end for them.
+    pub(crate) expected: BTreeSet<Uid>,
+}
+
+impl KeptRoom {
+    /// Everybody who frees room.
+    pub(crate) fn all_victims(&self) -> BTreeSet<Uid> {
+        self.victims.union(&self.expected).copied().collect()
+    }
+
+    /// Every gang that room is kept for.
+    pub(crate) fn all_gangs(&self) -> Vec<Arc<Gang>> {
+        self.gangs.iter().chain(&self.starving).cloned().collect()
+    }
 }
 
 impl World {
-    /// What is kept in a cluster for others than this workload.
+    /// What is kept in a cluster for others than this workload. Of two that wait too long, the longer one comes first.
     pub(crate) fn kept_room(&self, cluster: &ClusterName, uid: Uid) -> KeptRoom {
+        let starving = self.live.giving_way.kept.get(&uid).and_then(|kept| kept.starving);
+        self.kept_room_before(cluster, uid, starving.map(|since| (since, uid)))
+    }
+
+    /// The same for one that waits too long, if it does, since the given moment.
+    pub(crate) fn kept_room_before(&self, cluster: &ClusterName, uid: Uid, rank: Option<(Wall, Uid)>) -> KeptRoom {
         let mut room = KeptRoom::default();
         for (other, kept) in self.live.giving_way.kept.iter().filter(|(other, kept)| **other != uid && kept.cluster == *cluster) {
+            let there = kept.victims.iter().filter(|victim| self.runs_in(**victim, cluster));
+            match kept.starving {
+                Some(since) if rank.is_some_and(|rank| rank < (since, *other)) => continue,
+                Some(_) => {
+                    room.starving.push(kept.gang.clone());
+                    room.expected.extend(there);
+                }
+                None => {
+                    room.gangs.push(kept.gang.clone());
+                    room.victims.extend(there);
+                }
+            }
             room.uids.push(*other);
-            room.gangs.push(kept.gang.clone());
-            room.victims.extend(kept.victims.iter().filter(|victim| self.runs_in(**victim, cluster)));
         }
         room
     }
 
+    /// Where room is kept for a workload, and whether because it waits too long.
+    pub(crate) fn kept_for(&self, uid: Uid) -> Option<(&ClusterName, bool)> {
+        self.live.giving_way.kept.get(&uid).map(|kept| (&kept.cluster, kept.starving.is_some()))
+    }
+
+    /// Where room is kept for a workload that waits too long, and who is expected to end there for it.
+    pub(crate) fn expected_for(&self, uid: Uid) -> Option<(&ClusterName, Vec<Uid>)> {
+        let kept = self.live.giving_way.kept.get(&uid).filter(|kept| kept.starving.is_some())?;
+        Some((&kept.cluster, kept.victims.iter().copied().filter(|victim| self.runs_in(*victim, &kept.cluster)).collect()))
+    }
+
     /// Keeps room in a cluster for a workload, as long as any of the victims is there.
     pub(crate) fn keep_room(&mut self, uid: Uid, cluster: ClusterName, gang: Arc<Gang>, victims: BTreeSet<Uid>) {
-        if self.live.giving_way.kept.get(&uid).is_some_and(|kept| kept.cluster != cluster) {
+        self.keep(uid, Kept { cluster, gang, victims, starving: None });
+    }
+
+    /// Keeps room in a cluster for a workload, as long as it waits too long.
+    pub(crate) fn keep_room_for_the_starving(&mut self, uid: Uid, since: Wall, cluster: ClusterName, gang: Arc<Gang>, expected: BTreeSet<Uid>) {
+        self.keep(uid, Kept { cluster, gang, victims: expected, starving: Some(since) });
+    }
+
+    fn keep(&mut self, uid: Uid, kept: Kept) {
+        let Kept { cluster, gang, .. } = &kept;
+        if self.live.giving_way.kept.get(&uid).is_some_and(|before| before.cluster != *cluster) {
             self.let_room_of_go(uid);
         }
-        if let Some(live) = self.live.clusters.get_mut(&cluster) {
+        if let Some(live) = self.live.clusters.get_mut(cluster) {
             live.rooms.keep(uid, gang.clone());
-            self.live.giving_way.kept.insert(uid, Kept { cluster, gang, victims });
+            self.live.giving_way.kept.insert(uid, kept);
         }
     }
 
@@ -198,11 +256,14 @@ impl World {
         self.deciding.id(uid).is_some() && self.state.workloads.get(&uid).is_some_and(|w| !w.phase.charged())
     }
 
-    /// Room is kept only for who still waits, and as long as anybody is still to give way. True where some was let go.
+    /// Room is kept only for who still waits, and as long as anybody is still to give way or it waits too long. True where some
+    /// was let go.
     pub(crate) fn let_room_go(&mut self) -> bool {
         let over = |(uid, kept): (&Uid, &Kept)| {
             let freeing = kept.victims.iter().any(|victim| self.state.workloads.get(victim).is_some_and(|w| w.phase.charged()));
-            (!self.waits(*uid) || !freeing).then_some(*uid)
+            let starves = self.deciding.id(*uid).is_some_and(|id| self.deciding.brain().starves(id));
+            let goes_on = if kept.starving.is_some() { starves } else { freeing };
+            (!self.waits(*uid) || !goes_on).then_some(*uid)
         };
         let over: Vec<Uid> = self.live.giving_way.kept.iter().filter_map(over).collect();
         over.into_iter().filter(|uid| self.let_room_of_go(*uid)).count() > 0

@@ -52,6 +52,7 @@ pub mod record;
 mod recovery;
 pub mod residency;
 mod rooms;
+mod starving;
 mod statuses;
 mod sync;
 pub mod tally;
@@ -86,6 +87,9 @@ use std::sync::Arc;
 /// Version of the snapshot's form.
 pub const SNAPSHOT_VERSION: u32 = 1;
 
+/// Heads of queues wait this long before room is kept for them, unless the manager is set otherwise.
+pub const STARVATION_GUARD_DEFAULT: Millis = Millis::mins(60);
+
 /// What a manager is started with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -109,6 +113,8 @@ pub struct Config {
     pub finished_kept: Millis,
     /// Fair sharing between cluster queues and cohorts, where it is on.
     pub fair_sharing: Option<meridian_queueing::settings::FairSharing>,
+    /// After this long the head of a queue is passed by nobody any more, and room is kept for it; `None` never does.
+    pub starvation_guard: Option<Millis>,
     /// A bug planted by a test.
     pub planted: Planted,
 }
@@ -127,6 +133,7 @@ impl Config {
             finished_kept_max: 100_000,
             finished_kept: Millis::mins(24 * 60),
             fair_sharing: None,
+            starvation_guard: Some(STARVATION_GUARD_DEFAULT),
             planted: Planted::NONE,
         }
     }
@@ -397,6 +404,10 @@ pub struct Live {
     not_before: BTreeMap<Uid, Mono>,
     /// Who gave way for whom.
     giving_way: GivingWay,
+    /// It isn't looked for who waits too long before this moment.
+    starving_due: Mono,
+    /// It is time to look for them.
+    look_for_starving: bool,
     /// Something changed that could let start who waits for room in a cluster.
     stirred: bool,
     /// A scheduling pass is due.
@@ -419,6 +430,8 @@ pub struct Counts {
     pub late_holds: u64,
     /// Grants that a residency rule stopped at a later send.
     pub residency_stops: u64,
+    /// Heads of queues for which room was kept, as they had waited too long.
+    pub starved: u64,
     /// Adoptions.
     pub adoptions: u64,
     /// Orphans seen.
@@ -594,7 +607,8 @@ impl World {
             .map(|(_, c)| c.heard + meridian_shared::lease::silence(self.config.term_min))
             .min();
         let again = self.live.clusters.values().filter_map(|c| c.outbox.resend_at(now.mono)).min();
-        [Some(self.live.due), soonest, silent, again].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
+        let starving = self.config.starvation_guard.filter(|_| self.queues.waiting_classes().next().is_some()).map(|_| self.live.starving_due);
+        [Some(self.live.due), soonest, silent, again, starving].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
     }
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.

@@ -1,5 +1,6 @@
 //! The rooms of the clusters, as the brain asks for them.
 
+use crate::explain::Why;
 use crate::turn::Turn;
 use crate::{World, residency};
 use meridian_queueing::Brain;
@@ -7,10 +8,45 @@ use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::places::{ClusterIndex, Places};
 use meridian_queueing::preempt::Target;
-use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Which clusters may run a workload once there is room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Candidates {
+    /// Those that can be asked now.
+    Ready,
+    /// And those that said no a moment ago.
+    WhoeverRefused,
+}
+
+impl Turn<'_> {
+    /// Clusters that may run a workload of this queue once there is room.
+    fn candidates_of(&self, uid: Uid, queue: &str, which: Candidates) -> Vec<ClusterName> {
+        let Some(class) = self.workload(uid).map(|w| w.class) else { return Vec::new() };
+        let shape = self.world.queues.class(class);
+        let catalog = &self.world.state.catalog;
+        let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
+        let listed = catalog.clusters_of(queue);
+        let may = |cluster: &ClusterName| {
+            listed.as_ref().is_none_or(|names| names.contains(cluster))
+                && residency::judge(catalog, shape, cluster, self.world.config.residency_required).is_ok()
+                && match self.judge_readiness(uid, queue, &shape.gang, &policy, cluster) {
+                    Err(Why::Refused { .. }) => which == Candidates::WhoeverRefused,
+                    judged => judged.is_ok(),
+                }
+        };
+        catalog.promised_clusters().into_iter().filter(may).collect()
+    }
+
+    /// The same for one that waits.
+    pub(crate) fn candidates_for(&self, uid: Uid, which: Candidates) -> Vec<ClusterName> {
+        let brain = self.world.deciding.brain();
+        let queue = self.world.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue).setup.name.clone());
+        queue.map_or_else(Vec::new, |queue| self.candidates_of(uid, &queue, which))
+    }
+}
 
 /// The rooms of the clusters, for the brain.
 pub(crate) struct Clusters<'a, 'w> {
@@ -25,20 +61,9 @@ impl Clusters<'_, '_> {
         if let Some(known) = self.candidates.get(&id) {
             return known.clone();
         }
-        let turn = &*self.turn;
-        let found = turn.world.deciding.uid(id).and_then(|uid| Some((uid, turn.workload(uid)?.class))).map_or_else(Vec::new, |(uid, class)| {
-            let shape = turn.world.queues.class(class);
-            let catalog = &turn.world.state.catalog;
-            let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.clone()).unwrap_or_else(|| Arc::from(""));
-            let policy = catalog.dispatch_policy(&queue).cloned().unwrap_or_default();
-            let listed = catalog.clusters_of(&queue);
-            let may = |cluster: &ClusterName| {
-                listed.as_ref().is_none_or(|names| names.contains(cluster))
-                    && residency::judge(catalog, shape, cluster, turn.world.config.residency_required).is_ok()
-                    && turn.judge_readiness(uid, &queue, &shape.gang, &policy, cluster).is_ok()
-            };
-            catalog.promised_clusters().into_iter().filter(may).collect()
-        });
+        let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.clone());
+        let uid = self.turn.world.deciding.uid(id);
+        let found = uid.zip(queue).map_or_else(Vec::new, |(uid, queue)| self.turn.candidates_of(uid, &queue, Candidates::Ready));
         self.candidates.insert(id, found.clone());
         found
     }
@@ -64,9 +89,12 @@ impl Clusters<'_, '_> {
                 return false;
             }
             let kept = world.kept_room(cluster, uid);
-            gone.extend(kept.victims);
-            let gone: Vec<Arc<Gang>> = gone.into_iter().filter_map(|v| world.gang_of(v)).collect();
+            gone.extend(&kept.victims);
+            let gangs = |uids: &BTreeSet<Uid>| uids.iter().filter_map(|v| world.gang_of(*v)).collect::<Vec<_>>();
+            let gone = gangs(&gone);
+            // What is expected to end isn't gone for this one, only for who waits too long.
             live.rooms.fits_without(&wanted, &gone, &kept.gangs)
+                && (kept.starving.is_empty() || live.rooms.without(&gone, &kept.gangs).leaves(&wanted, &gangs(&kept.expected), &kept.starving))
         })
     }
 

@@ -248,6 +248,9 @@ pub enum Record {
         ran: Millis,
         /// When, for people.
         at: Wall,
+        /// The ledger knew nothing of the grant: nothing runs, and how the job ended isn't said.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unknown: bool,
     },
     /// The agent durably refused the grant.
     GrantRefused {

@@ -142,24 +142,21 @@ impl Rooms {
 
     /// Whether the whole gang would fit if the gangs of `gone` weren't there and those of `kept` were.
     pub fn fits_without(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
+        packing::fits(&self.without(gone, kept).0, gang).is_ok()
+    }
+
+    /// What would be free if the gangs of `gone` weren't there and those of `kept` were.
+    pub(crate) fn without(&self, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> Free {
         let mut blocks = self.estimate.clone();
         release(&mut blocks, gone);
         // What doesn't fit anyway can't be kept.
         kept.iter().for_each(|other| drop(packing::place(&mut blocks, other)));
-        packing::fits(&blocks, gang).is_ok()
+        Free(blocks)
     }
 
     /// Whether with the gang there as many of `kept` will fit, once the gangs of `gone` are, as without it.
     pub fn leaves(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
-        let mut without = self.estimate.clone();
-        release(&mut without, gone);
-        let able: Vec<&Arc<Gang>> = kept.iter().filter(|other| packing::place(&mut without, other).is_ok()).collect();
-        let mut with = self.estimate.clone();
-        if packing::place(&mut with, gang).is_err() {
-            return false;
-        }
-        release(&mut with, gone);
-        able.into_iter().all(|other| packing::place(&mut with, other).is_ok())
+        leaves(&self.estimate, gang, gone, kept)
     }
 
     /// Whether the gang would fit in what pools can still grow.
@@ -201,6 +198,28 @@ impl Rooms {
     pub fn capacity(&self, resource: &str) -> i64 {
         total(self.blocks(), |b| &b.capacity, resource)
     }
+}
+
+/// What would be free in other circumstances.
+pub(crate) struct Free(Vec<Block>);
+
+impl Free {
+    /// As [`Rooms::leaves`].
+    pub(crate) fn leaves(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
+        leaves(&self.0, gang, gone, kept)
+    }
+}
+
+fn leaves(free: &[Block], gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
+    let mut without = free.to_vec();
+    release(&mut without, gone);
+    let able: Vec<&Arc<Gang>> = kept.iter().filter(|other| packing::place(&mut without, other).is_ok()).collect();
+    let mut with = free.to_vec();
+    if packing::place(&mut with, gang).is_err() {
+        return false;
+    }
+    release(&mut with, gone);
+    able.into_iter().all(|other| packing::place(&mut with, other).is_ok())
 }
 
 /// What a gang leaves; none where it doesn't fit.

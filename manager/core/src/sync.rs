@@ -3,6 +3,7 @@
 //! Composing answers and deciding lapses happen in one turn of one loop, so that no lease is renewed after it was called
 //! lapsed. Every rule about a send is judged here, first time or repeated.
 
+use crate::absorb::{LAPSED, UNKNOWN};
 use crate::input::Reply;
 use crate::leg::{Answer, Event as LegEvent, State as LegState, step};
 use crate::outbox::{Outbox, Said};
@@ -407,7 +408,8 @@ impl Turn<'_> {
         let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return self.learn_end(cluster, end) };
         let uid = end.uid;
         let result = end.result.clone();
-        self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall });
+        let unknown = end.proof.is_none();
+        self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall, unknown });
         let deleted = self.workload(uid).is_some_and(|w| w.deletion.is_some());
         match result {
             _ if deleted => {}
@@ -428,9 +430,11 @@ impl Turn<'_> {
     fn learn_end(&mut self, cluster: &ClusterName, end: End) {
         let End { uid, fence, result, pod_failures, ran, proof } = end;
         let own_doing = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
-        // That the attempt is over may be known already, from a lapse or from an agent that runs on a copy of the ledger from
-        // before the grant (simulation seed 107846). What the job itself did outweighs both.
-        let news = |w: &crate::Workload| w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known);
+        // An attempt whose end was written down has no other one: only a lapse says nothing of it, and an agent that knew nothing
+        // of the grant, as on a copy of its ledger from before (simulation seed 107846).
+        let says_nothing = |end: Option<&str>| matches!(end, Some(LAPSED | UNKNOWN));
+        let open = |w: &crate::Workload| w.history.iter().rev().find(|s| s.fence == fence).is_none_or(|s| says_nothing(s.end.as_deref()));
+        let news = |w: &crate::Workload| w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known) && open(w);
         if !own_doing || !self.workload(uid).is_some_and(news) || !proof.is_some_and(|proof| self.proves(cluster, uid, fence, &proof)) {
             return;
         }

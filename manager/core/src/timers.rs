@@ -40,6 +40,7 @@ impl Turn<'_> {
             self.world.deciding.look_again(uid);
             self.stir();
         }
+        self.look_for_the_starving();
         let late = self.world.live.clusters.iter().filter(|(_, c)| c.outbox.due(now));
         self.out.wake.extend(late.map(|(cluster, _)| cluster.clone()));
         self.give_up_on_the_silent();

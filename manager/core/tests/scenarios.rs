@@ -10,6 +10,8 @@ mod counts;
 mod nearness;
 #[path = "scenarios/queues.rs"]
 mod queues;
+#[path = "scenarios/starving.rs"]
+mod starving;
 #[path = "scenarios/waking.rs"]
 mod waking;
 
@@ -675,6 +677,34 @@ fn an_attempt_whose_end_is_written_down_has_no_other_end() {
     let request = Box::new(SyncRequest { events_from: composed.events_last + 1, events: vec![Event::Ended(lie)], ..composed });
     f.input(Input::Sync { cluster: eu, request, may_park: false });
     assert_eq!(f.phase(uid), Some(Phase::Pending), "it was taken from there, and waits for another place");
+}
+
+#[test]
+fn an_agent_that_knew_nothing_of_an_attempt_doesnt_say_how_it_ended() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let uid = f.submit("job", 3);
+    f.settle();
+    let eu = ClusterName::new("eu");
+    f.cut.push(eu.clone());
+    f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "no-eu"}, "spec": {
+        "applies": {"namespaces": ["default"]}, "deny": {"clusters": ["eu"]}}})]);
+    let mut said = 0;
+    let mut say = |f: &mut Fleet, end: End| {
+        said += 1;
+        let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
+        let request = Box::new(SyncRequest { events_from: composed.events_last + said, events: vec![Event::Ended(end)], ..composed });
+        f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
+    };
+    // On a copy of its ledger from before the grant it finds nothing that runs.
+    let fence = f.world.state.workloads[&uid].fence.unwrap();
+    say(&mut f, End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None });
+    assert_eq!(f.phase(uid), Some(Phase::Pending));
+    // The ledger that had the grant comes back, and proves what became of it.
+    f.end_unheard(uid, EndResult::Succeeded);
+    let end = f.agents[&eu].durable().tombstones.values().next().unwrap().end.clone();
+    assert!(end.proof.is_some() && end.result == EndResult::Succeeded);
+    say(&mut f, end);
+    assert_eq!(f.phase(uid), Some(Phase::Finished), "it isn't run again");
 }
 
 #[test]

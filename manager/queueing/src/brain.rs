@@ -71,6 +71,8 @@ pub struct Brain {
     pub(crate) active: BTreeSet<QueueId>,
     /// Queues in which somebody waits for room in a cluster.
     pub(crate) placeless: BTreeSet<QueueId>,
+    /// For whom room is kept, as it waits too long.
+    pub(crate) starving: BTreeMap<QueueId, WorkloadId>,
     /// Whether a search for victims would have found some, had a cluster had the room.
     pub(crate) roomless: bool,
     pub(crate) local_usage: BTreeMap<Arc<str>, LocalUsage>,
@@ -414,6 +416,10 @@ impl Brain {
 
     /// Gives a workload its quota. It no longer waits.
     pub(crate) fn reserve(&mut self, id: WorkloadId, given: Vec<Given>, since: Moment) {
+        if self.workloads.get(&id).is_none() {
+            return;
+        }
+        self.starves_no_more(id);
         let Some(workload) = self.workloads.get_mut(id) else { return };
         (workload.scan, workload.displaces_for) = (None, None);
         (workload.placeless, workload.in_vain) = (false, false);
@@ -469,6 +475,7 @@ impl Brain {
     /// A workload is gone: finished, deleted, or to come back as a new one.
     pub fn remove(&mut self, id: WorkloadId) -> Option<Workload> {
         let queue = self.workloads.get(&id)?.queue;
+        self.starves_no_more(id);
         if self.workloads[&id].holding.is_some() {
             self.apply_charge(id, false);
             let rank = self.rank_of(id);

@@ -73,6 +73,8 @@ struct Borrowed {
     charges: Vec<(NodeId, CellId, Amount)>,
     /// What is only kept for who waits: nobody uses it, so nobody borrows by it (simulation seed 5720).
     kept: Vec<(NodeId, CellId, Amount)>,
+    /// How many of those are for who starves: they come first.
+    for_starving: usize,
     places: Vec<(WorkloadId, Assignment)>,
 }
 
@@ -149,8 +151,14 @@ impl Brain {
         let mut cycle = Cycle { brain: self, places, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
         let entries = cycle.nominate(&chosen);
         let mut order = Order::new(cycle.brain, &entries);
+        let starving = cycle.brain.starving_among(&entries);
         let mut entries: Vec<Option<Entry>> = entries.into_iter().map(Some).collect();
         let mut done = Vec::with_capacity(entries.len());
+        for mut entry in starving.into_iter().filter_map(|at| entries[at].take()) {
+            cycle.process(&mut entry);
+            done.push(entry);
+        }
+        cycle.borrowed.for_starving = cycle.borrowed.kept.len();
         while let Some(at) = order.pop(cycle.brain, &entries) {
             let Some(mut entry) = entries[at].take() else { continue };
             cycle.process(&mut entry);
@@ -340,6 +348,11 @@ impl Cycle<'_> {
             return;
         }
         if !fits {
+            if self.fits_but_for_the_starving(entry) {
+                (entry.outcome, entry.obstacle) = (Outcome::GivesWay, Some(Obstacle::WaitingForQuota));
+                self.forget_scan(entry.workload);
+                return;
+            }
             self.skip(entry, "it no longer fits after another workload of this cycle");
             if mode == Mode::Preempt {
                 *self.report.skipped_preemptions.entry(entry.queue).or_default() += 1;
@@ -376,6 +389,8 @@ impl Cycle<'_> {
             (entry.outcome, entry.obstacle) = (Outcome::NoPlace, Some(Obstacle::TopologyPlacementFailed));
             if self.brain.is_awaiting_victims(entry) {
                 self.take(entry);
+            } else if self.brain.starves(entry.workload) {
+                self.keep_all(entry);
             }
             return;
         }
@@ -478,6 +493,7 @@ impl Cycle<'_> {
         use crate::model::Displaces;
         let setup = self.brain.queue(entry.queue).setup.clone();
         let preempts = self.brain.settings.gates.prioritize_preemptors && self.brain.is_preemptor(entry.workload);
+        let preempts = preempts || self.brain.starves(entry.workload);
         if setup.preemption.reclaim_within_cohort == Displaces::Any && !preempts {
             return;
         }
@@ -564,6 +580,22 @@ impl Cycle<'_> {
             self.brain.resume_usage(*victim);
         }
         (quota, placed)
+    }
+
+    /// Whether only what is kept for who starves stands in the entry's way.
+    fn fits_but_for_the_starving(&mut self, entry: &Entry) -> bool {
+        let kept = self.borrowed.kept[..self.borrowed.for_starving].to_vec();
+        if kept.is_empty() {
+            return false;
+        }
+        for (node, cell, amount) in &kept {
+            self.brain.forest.remove(*node, *cell, *amount);
+        }
+        let (quota, placed) = self.fits(entry);
+        for (node, cell, amount) in &kept {
+            self.brain.forest.add(*node, *cell, *amount);
+        }
+        quota && placed
     }
 
     /// Whether the quota is free while the victims of this cycle still hold theirs. What is only kept for others doesn't count
@@ -686,12 +718,16 @@ impl Brain {
         let mismatch = entry.outcome == Outcome::Rejected && self.workloads[&id].marks().wrong_namespace;
         let soon = matches!(entry.outcome, Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) || self.is_awaiting_victims(entry);
         let unfinished = self.workloads[&id].scan.as_ref().is_some_and(|s| s.pending());
+        if Self::is_hopeless(entry) {
+            self.starves_no_more(id);
+        }
+        let starves = self.starves(id);
         let pending = &mut self.pending[queue.index()];
         if matches!(entry.outcome, Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) {
             // It stays first until it is admitted or gone.
             pending.preemptor = Some(id);
         }
-        let awake = if strict { !mismatch } else { soon || unfinished };
+        let awake = if strict { !mismatch } else { soon || unfinished || starves };
         // Room that comes free wakes it, whichever flavor or victims it would be for. A scan that goes on remembers.
         let mut placeless = entry.outcome == Outcome::NoPlace;
         let in_vain = entry.outcome == Outcome::NoPlace && self.is_preemptor(id) && !self.is_awaiting_victims(entry);
@@ -708,7 +744,8 @@ impl Brain {
             pending.push(&class, place);
         } else {
             pending.park(&class, place, mismatch);
-            let alike = self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates);
+            let alike =
+                self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates | Outcome::GivesWay);
             if placeless {
                 pending.sleep_placeless(shape);
             } else if alike {

@@ -28,6 +28,7 @@ pub mod reduce;
 mod remedy;
 pub mod settings;
 pub mod share;
+mod starving;
 mod topology;
 pub mod tree;
 mod variants;

@@ -191,6 +191,13 @@ impl Pending {
         awake.flat_map(|(key, class)| class.awake.iter().map(move |p| (p, key))).find(|(p, _)| p.workload == workload).map(|(p, k)| (p.clone(), k.clone()))
     }
 
+    /// Who comes first, looked at or not, but for who is stuck.
+    pub fn first(&self) -> Option<WorkloadId> {
+        let free = |class: &Class| class.parked.iter().find(|place| !self.stuck.contains(&place.workload)).cloned();
+        let firsts = self.classes.values().flat_map(|class| [class.awake.first().cloned(), free(class)]);
+        firsts.flatten().min().map(|place| place.workload)
+    }
+
     /// Whether anybody may be looked at.
     pub fn has_head(&self) -> bool {
         !self.heads.is_empty()

@@ -206,3 +206,63 @@ fn flavors_are_chosen_for_who_only_asks() {
     assert_eq!(assignment.mode(), Mode::Preempt);
     assert!(brain.victims(&mut Anywhere, w, &assignment).is_empty(), "its queue displaces nobody");
 }
+
+/// Ends a holder and decides until nothing changes. Says who holds quota then.
+fn after_the_end_of(brain: &mut Brain, holder: WorkloadId) -> Vec<String> {
+    brain.remove(holder);
+    brain.run(&mut Anywhere, |_, _| true);
+    let mut held: Vec<String> = brain.workloads().filter(|(_, w)| w.holding.is_some()).map(|(_, w)| w.key.to_string()).collect();
+    held.sort();
+    held
+}
+
+#[test]
+fn who_starves_is_not_passed_by_in_its_queue() {
+    for guarded in [false, true] {
+        let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("any", &[("gpu", 4)])]])]);
+        let q = id(&brain, "q");
+        let holders: Vec<_> = ["a", "b"].iter().map(|name| hold(&mut brain, name, q, "any", &[("gpu", 2)])).collect();
+        let gang = wait(&mut brain, "gang", q, 0, &[("gpu", 4)]);
+        brain.run(&mut Anywhere, |_, _| true);
+        wait(&mut brain, "small", q, 0, &[("gpu", 2)]);
+        assert_eq!(brain.first_waiting(q), Some(gang), "asleep or not");
+        brain.set_starving(q, guarded.then_some(gang));
+        let first = after_the_end_of(&mut brain, holders[0]);
+        assert_eq!(first, if guarded { vec!["b"] } else { vec!["b", "small"] });
+        if guarded {
+            assert_eq!(after_the_end_of(&mut brain, holders[1]), ["gang"]);
+            assert_eq!(brain.starving(q), None, "it got what it waited for");
+            assert_eq!(after_the_end_of(&mut brain, gang), ["small"]);
+        }
+    }
+}
+
+#[test]
+fn what_who_starves_asks_for_is_lent_to_nobody() {
+    let mut brain = world(Settings::default(), |brain| {
+        let quota: &[(&str, Amounts<'_>)] = &[("any", &[("gpu", 4)])];
+        vec![queue(brain, "mine", Some("all"), &[quota]), queue(brain, "theirs", Some("all"), &[quota])]
+    });
+    let (mine, theirs) = (id(&brain, "mine"), id(&brain, "theirs"));
+    let holders: Vec<_> = (0..4).map(|n| hold(&mut brain, &format!("held-{n}"), theirs, "any", &[("gpu", 2)])).collect();
+    let gang = wait(&mut brain, "gang", mine, 0, &[("gpu", 4)]);
+    brain.set_starving(mine, Some(gang));
+    for n in 0..4 {
+        wait(&mut brain, &format!("next-{n}"), theirs, 0, &[("gpu", 2)]);
+    }
+    assert_eq!(after_the_end_of(&mut brain, holders[0]), ["held-1", "held-2", "held-3"], "it would be borrowed");
+    assert_eq!(after_the_end_of(&mut brain, holders[1]), ["gang", "held-2", "held-3"]);
+    assert_eq!(after_the_end_of(&mut brain, holders[2]), ["gang", "held-3", "next-0"], "their own is theirs");
+}
+
+#[test]
+fn nothing_is_kept_for_who_can_never_be_admitted() {
+    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("any", &[("gpu", 4)])]])]);
+    let q = id(&brain, "q");
+    let holder = hold(&mut brain, "a", q, "any", &[("gpu", 4)]);
+    let huge = wait(&mut brain, "huge", q, 9, &[("gpu", 5)]);
+    wait(&mut brain, "small", q, 0, &[("gpu", 2)]);
+    brain.set_starving(q, Some(huge));
+    assert_eq!(after_the_end_of(&mut brain, holder), ["small"]);
+    assert_eq!(brain.starving(q), None);
+}

@@ -4,6 +4,7 @@
 
 use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
+use meridian_manager_core::STARVATION_GUARD_DEFAULT;
 use meridian_queueing::settings::{FairSharing, FairStrategy};
 use meridian_shared::ids::Jurisdiction;
 use meridian_shared::lease;
@@ -112,6 +113,9 @@ pub struct ManagerArgs {
         default_missing_value = "LessThanOrEqualToFinalShare,LessThanInitialShare"
     )]
     pub fair_sharing: Vec<String>,
+    /// How long the head of a queue waits before nobody passes it by any more and room is kept for it, or `off` [default: 1h]
+    #[arg(long, value_name = "DURATION", env = "MERIDIAN_MANAGER_STARVATION_GUARD")]
+    pub starvation_guard: Option<String>,
     /// The legal area in which this manager stores what it is given, such as `EU`
     #[arg(long, value_name = "AREA", env = "MERIDIAN_MANAGER_JURISDICTION")]
     pub jurisdiction: Option<String>,
@@ -145,6 +149,7 @@ struct File {
     start_timeout: Option<String>,
     residency: Option<Residency>,
     fair_sharing: Vec<String>,
+    starvation_guard: Option<String>,
     jurisdiction: Option<String>,
     agent_certificate_lifetime: Option<String>,
     log_format: Option<String>,
@@ -163,6 +168,7 @@ pub(super) struct Settings {
     pub(super) start_timeout: Millis,
     pub(super) residency_required: bool,
     pub(super) fair_sharing: Option<FairSharing>,
+    pub(super) starvation_guard: Option<Millis>,
     pub(super) jurisdiction: Option<Jurisdiction>,
     pub(super) agent_certificate_lifetime: Millis,
     pub(super) log_format: Format,
@@ -184,6 +190,7 @@ impl Settings {
             start_timeout,
             residency,
             fair_sharing,
+            starvation_guard,
             jurisdiction,
             agent_certificate_lifetime,
             log_format,
@@ -212,6 +219,7 @@ impl Settings {
             start_timeout: pick("start-timeout", start_timeout, file.start_timeout, Millis::mins(10))?,
             residency_required: residency.or(file.residency) == Some(Residency::Required),
             fair_sharing: sharing(if fair_sharing.is_empty() { &file.fair_sharing } else { &fair_sharing })?,
+            starvation_guard: guard(starvation_guard.or(file.starvation_guard).as_deref())?,
             jurisdiction: jurisdiction.or(file.jurisdiction).map(Jurisdiction::new),
             agent_certificate_lifetime: lifetime,
             log_format,
@@ -285,6 +293,15 @@ fn names(listen: IpAddr, advertise: Vec<String>) -> Vec<String> {
     names
 }
 
+/// After how long room is kept for who waits.
+fn guard(text: Option<&str>) -> Result<Option<Millis>, Error> {
+    match text {
+        None => Ok(Some(STARVATION_GUARD_DEFAULT)),
+        Some("off") => Ok(None),
+        Some(text) => duration("starvation-guard", text).map(Some),
+    }
+}
+
 fn duration(flag: &'static str, text: &str) -> Result<Millis, Error> {
     let parsed = text.trim().parse::<jiff::SignedDuration>().ok().and_then(|d| u64::try_from(d.as_millis()).ok()).map(Millis);
     match parsed {
@@ -339,6 +356,10 @@ mod tests {
         assert!(error(ManagerArgs { term_min: Some("4s".into()), ..args() }).contains("too short"));
         assert!(error(ManagerArgs { agent_certificate_lifetime: Some("1s".into()), ..args() }).contains("shorter"));
         assert!(error(ManagerArgs { recover: true, ..args() }).contains("--init"));
+        let guard = |text: &str| ManagerArgs { starvation_guard: Some(text.into()), ..args() };
+        assert!(error(guard("0s")).contains("--starvation-guard") && error(guard("of")).contains("`of` is not a duration"));
+        assert_eq!(Settings::resolve(guard("off")).unwrap().starvation_guard, None);
+        assert_eq!(Settings::resolve(args()).unwrap().starvation_guard, Some(Millis::mins(60)));
         let demo = ManagerArgs { term: Some("8s".into()), term_min: Some("8s".into()), ..args() };
         assert_eq!(Settings::resolve(demo).unwrap().term, Millis::secs(8));
     }

@@ -95,7 +95,8 @@ impl Bodies for OneBody {
 
 /// A manager that leads a fresh journal with its objects applied.
 pub fn world(race: bool, planted: Planted) -> World {
-    let config = ManagerConfig { term_min: TERM, term: TERM, hold: Millis::secs(8), planted, ..ManagerConfig::new(ReceiptKey([7; 32])) };
+    let config =
+        ManagerConfig { term_min: TERM, term: TERM, hold: Millis::secs(8), starvation_guard: None, planted, ..ManagerConfig::new(ReceiptKey([7; 32])) };
     let mut world = World::empty(JournalId(1), config);
     world.state.last = RecordNumber(RECORDS);
     let now = manager_now(0);

@@ -417,8 +417,11 @@ impl<'a> Recount<'a> {
         }
         let (from, to) = ((false, v.queue.clone()), (false, p.queue.clone()));
         let fair = self.fair;
-        let own_victims: BTreeSet<Uid> = self.displaced.iter().filter(|d| d.by == *by).map(|d| d.victim).collect();
-        let leaving = held.iter().filter(|(uid, h)| h.queue == p.queue && (h.stopping || own_victims.contains(uid)));
+        // Its own victims leave its queue, and so do those whom others displaced in this decision before it (seed 302374).
+        let own = self.displaced.iter().filter(|d| d.by == *by);
+        let before = self.displaced.iter().filter(|d| Rc::ptr_eq(&d.decided, decided)).take_while(|d| d.by != *by);
+        let victims: BTreeSet<Uid> = own.chain(before).map(|d| d.victim).collect();
+        let leaving = held.iter().filter(|(uid, h)| h.queue == p.queue && (h.stopping || victims.contains(uid)));
         let stopping: Vec<(String, i64)> = leaving.flat_map(|(_, h)| h.amounts.clone()).collect();
         let asks = p.total();
         let Some(flavor) = held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };

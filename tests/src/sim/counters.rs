@@ -56,6 +56,7 @@ impl Counters {
     /// What a manager counted between two moments.
     pub fn differences(&mut self, before: &Counts, after: &Counts) {
         let pairs = [
+            ("heads that starved", before.starved, after.starved),
             ("late holds", before.late_holds, after.late_holds),
             ("residency stops", before.residency_stops, after.residency_stops),
             ("digests differing", before.digest_mismatches, after.digest_mismatches),

@@ -206,6 +206,7 @@ impl Sim {
             hold: Millis::secs(10),
             start_timeout: Millis::secs(15),
             planted,
+            starvation_guard: self.plan.starvation_guard,
             fair_sharing: self.plan.fair.then(FairSharing::default),
             ..Config::new(ReceiptKey([42; 32]))
         }

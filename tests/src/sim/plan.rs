@@ -124,6 +124,8 @@ pub struct Plan {
     pub cohorts: Cohorts,
     /// Fair sharing is on.
     pub fair: bool,
+    /// After how long room is kept for the head of a queue, if ever.
+    pub starvation_guard: Option<Millis>,
     /// What is broken on purpose.
     pub planted: Option<Bug>,
 }
@@ -161,6 +163,7 @@ impl Plan {
             late_beats: chance.of_1000(500),
             cohorts,
             fair,
+            starvation_guard: Chance::new(seed, "guard").pick(&[None, Some(Millis::secs(3)), Some(Millis::secs(12))]).copied().flatten(),
             planted: None,
         }
     }

@@ -142,6 +142,7 @@ fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
     let message = match entry.outcome {
         Came::Rejected | Came::Skipped => entry.note.as_deref().unwrap_or("it can't be admitted as it is").to_owned(),
         Came::NoFit => of_obstacle(entry.obstacle).to_owned(),
+        Came::GivesWay => "its quota is kept for a workload that waits too long".to_owned(),
         Came::NoCandidates => "quota is used, and nobody may be displaced for it".to_owned(),
         Came::NoPlace => "quota is there, and no cluster has the room".to_owned(),
         Came::Preempting => format!("it starts when {} stopped", some_of(&waits_for)),

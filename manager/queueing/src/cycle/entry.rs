@@ -21,6 +21,8 @@ pub enum Outcome {
     Deferred,
     /// Entries before it took what it needs.
     Skipped,
+    /// It fits, and what it needs is kept for who waits too long.
+    GivesWay,
     /// It would fit if others gave way, and nobody may be made to.
     NoCandidates,
     /// It doesn't fit.

@@ -1,0 +1,161 @@
+//! Who waits too long, and the room that is kept for it: a large gang that smaller ones always pass by would never start.
+//!
+//! The head of a queue that has waited as long as the guard says is passed by nobody any more: the queue brain gives the quota
+//! that it asks for to nobody else, and one cluster keeps the room that comes free for it. Which workloads have to end there
+//! first is foreseen, so that others may still use what it won't need. Who can't be started whatever ends is no such head.
+//!
+//! All of it is memory: after a restart it is found anew.
+
+use crate::World;
+use crate::explain::Why;
+use crate::places::Candidates;
+use crate::queues::NoQuota;
+use crate::turn::Turn;
+use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::time::{Millis, Wall};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// It is looked for who waits too long so many times in that time.
+const LOOKS: u64 = 60;
+/// And no more often than this: it costs as much as there are classes that wait.
+const LOOK_EVERY_MIN: Millis = Millis::secs(1);
+/// Workloads that room is kept for at once: each costs a look at its cluster in every scheduling pass.
+const STARVING_MAX: usize = 16;
+
+/// How often it is looked for who waits too long.
+fn look_every(guard: Millis) -> Millis {
+    Millis(guard.0 / LOOKS).max(LOOK_EVERY_MIN)
+}
+
+impl Turn<'_> {
+    /// Time alone makes a wait too long.
+    pub(crate) fn look_for_the_starving(&mut self) {
+        let live = &mut self.world.live;
+        if let Some(guard) = self.world.config.starvation_guard
+            && self.now.mono >= live.starving_due
+        {
+            live.starving_due = self.now.mono + look_every(guard);
+            (live.look_for_starving, live.dirty) = (true, true);
+        }
+    }
+
+    /// Finds who waits too long, when it is time to, and brings what is kept for them in line with what runs.
+    pub(crate) fn mind_the_starving(&mut self) {
+        let Some(guard) = self.world.config.starvation_guard else { return };
+        if std::mem::take(&mut self.world.live.look_for_starving) {
+            self.find_the_starving(guard);
+            return;
+        }
+        let starving: Vec<WorkloadId> = self.world.deciding.brain().all_starving().collect();
+        let mut starving: Vec<(Wall, Uid)> = starving.into_iter().filter_map(|id| self.world.waits_since(self.world.deciding.uid(id)?)).collect();
+        starving.sort_unstable();
+        for (since, uid) in starving {
+            self.keep_for_the_starving(uid, since);
+        }
+    }
+
+    fn find_the_starving(&mut self, guard: Millis) {
+        let brain = self.world.deciding.brain();
+        let queues: Vec<QueueId> = brain.queue_list().map(|(_, id)| id).collect();
+        let too_long = |queue: &QueueId| {
+            let id = brain.first_waiting(*queue)?;
+            let (since, uid) = self.world.waits_since(self.world.deciding.uid(id)?)?;
+            (self.now.wall.since(since) >= guard && !self.world.is_hopeless(uid)).then_some((since, uid, *queue, id))
+        };
+        let mut found: Vec<(Wall, Uid, QueueId, WorkloadId)> = queues.iter().filter_map(too_long).collect();
+        found.sort_unstable();
+        let mut chosen: BTreeMap<QueueId, WorkloadId> = BTreeMap::new();
+        for (since, uid, queue, id) in found {
+            if chosen.len() < STARVING_MAX && self.keep_for_the_starving(uid, since) {
+                chosen.insert(queue, id);
+            }
+        }
+        for queue in queues {
+            let starving = chosen.get(&queue).copied();
+            if self.world.deciding.brain().starving(queue) != starving {
+                self.world.live.counts.starved += u64::from(starving.is_some());
+                self.world.deciding.brain_mut().set_starving(queue, starving);
+            }
+        }
+    }
+
+    /// Keeps room in one cluster, where the gang would fit once enough has ended. False where there is no such cluster.
+    fn keep_for_the_starving(&mut self, uid: Uid, since: Wall) -> bool {
+        let world = &*self.world;
+        let before = world.kept_for(uid);
+        if before.is_some_and(|(_, starving)| !starving) {
+            // Others stop for it, and what they free is kept for it.
+            return true;
+        }
+        let Some(gang) = world.gang_of(uid) else { return false };
+        let home = before.map(|(cluster, _)| cluster);
+        let scarce = gang.total().into_keys().max_by_key(|r| (r.contains('/'), r == "cpu")).unwrap_or_default();
+        let weight = |gone: &BTreeSet<Uid>| gone.iter().filter_map(|u| world.gang_of(*u)?.total().get(&scarce).copied()).fold(0, i64::saturating_add);
+        let best = self
+            .candidates_for(uid, Candidates::WhoeverRefused)
+            .into_iter()
+            .filter_map(|cluster| self.in_its_way((since, uid), &gang, &cluster).map(|gone| (home != Some(&cluster), weight(&gone), cluster, gone)))
+            .min_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        let Some((_, _, cluster, gone)) = best else { return false };
+        self.world.keep_room_for_the_starving(uid, since, cluster, gang, gone);
+        true
+    }
+
+    /// Who has to end in a cluster before the gang fits there, beside what is kept for those who come first: those that will
+    /// end first, by what is known. `None` where it never fits.
+    fn in_its_way(&self, (since, uid): (Wall, Uid), gang: &Arc<Gang>, cluster: &ClusterName) -> Option<BTreeSet<Uid>> {
+        let world = &*self.world;
+        let rooms = &world.live.clusters.get(cluster)?.rooms;
+        let kept = world.kept_room_before(cluster, uid, Some((since, uid)));
+        let ends = |uid: &Uid| {
+            let workload = world.state.workloads.get(uid)?;
+            let begun = workload.history.last().map_or(workload.since, |stay| stay.granted);
+            let most = world.queues.class(workload.class).gang.max_run.map(|most| most.saturating_sub(workload.ran));
+            Some((most.is_none(), most.map_or(begun, |most| begun + most), *uid))
+        };
+        let sooner = kept.all_victims();
+        let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid);
+        let mut there: Vec<_> = here.filter(|uid| world.runs_in(**uid, cluster) && !sooner.contains(uid)).filter_map(ends).collect();
+        there.sort_unstable();
+        let gangs: Vec<Arc<Gang>> = there.iter().filter_map(|(_, _, uid)| world.gang_of(*uid)).collect();
+        let kept_gangs = kept.all_gangs();
+        let fits = |n: usize| {
+            let gone: Vec<Arc<Gang>> = sooner.iter().filter_map(|v| world.gang_of(*v)).chain(gangs[..n].iter().cloned()).collect();
+            rooms.fits_without(gang, &gone, &kept_gangs)
+        };
+        // Where gangs really lie is guessed, so more that end may fit worse: the whole is asked before the parts.
+        if !fits(gangs.len()) {
+            return None;
+        }
+        let (mut low, mut high) = (0, gangs.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if fits(middle) { high = middle } else { low = middle + 1 }
+        }
+        Some(there[..high].iter().map(|(_, _, uid)| *uid).collect())
+    }
+}
+
+impl World {
+    /// Since when a workload waits, and who it is: since it was submitted, or since it last ran.
+    fn waits_since(&self, uid: Uid) -> Option<(Wall, Uid)> {
+        let workload = self.state.workloads.get(&uid)?;
+        let ran = workload.history.last().and_then(|stay| stay.over);
+        Some((ran.map_or(workload.created, |over| over.max(workload.created)), uid))
+    }
+
+    /// Whether the end of others can't help a workload, as far as is known.
+    fn is_hopeless(&self, uid: Uid) -> bool {
+        let class = self.state.workloads.get(&uid).map(|w| w.class);
+        let why = class.and_then(|class| self.live.blocked.get(&class));
+        matches!(
+            why,
+            Some(
+                Why::Route(_) | Why::Inactive { .. } | Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. } | NoQuota::ExceedsQuota { .. })
+            )
+        )
+    }
+}

@@ -1,0 +1,122 @@
+//! A head that smaller ones always pass by: after a while it is passed by nobody, and room is kept for it.
+
+use super::*;
+
+/// One cluster of four GPUs that two jobs share, and a gang that needs them all, which has waited for a minute.
+fn passed_by(clusters: &[(&str, &str, &str)], guard: Option<Millis>) -> (Fleet, Uid, [Uid; 2]) {
+    let mut f = Fleet::new(clusters);
+    f.world.config.starvation_guard = guard;
+    let (a, b) = (f.submit("a", 2), f.submit("b", 2));
+    f.settle();
+    let gang = f.submit("gang", 4);
+    f.pass(Millis::secs(62));
+    (f, gang, [a, b])
+}
+
+/// Submits to a queue that shares nothing with the first one but the clusters.
+fn submit_to_other(f: &mut Fleet, name: &str, pods: u32) -> Uid {
+    let written = f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "other"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+            {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 100}]}]}]}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "other", "namespace": "default"}, "spec": {"clusterQueue": "other"}}),
+        job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "other"}), ""),
+    ]);
+    match written {
+        Reply::Written(written) => written[2].uid,
+        other => panic!("not submitted: {other:?}"),
+    }
+}
+
+const GUARD: Option<Millis> = Some(Millis::secs(30));
+const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
+
+#[test]
+fn a_gang_is_passed_by_as_long_as_the_guard_says() {
+    for guard in [None, Some(Millis::mins(60)), GUARD] {
+        let (mut f, gang, [a, b]) = passed_by(EU, guard);
+        let small = f.submit("small", 2);
+        f.end(a, EndResult::Succeeded);
+        assert_eq!(f.phase(small), Some(if guard == GUARD { Phase::Pending } else { Phase::Running }), "{guard:?}");
+        assert_eq!(f.phase(gang), Some(Phase::Pending));
+        if guard == GUARD {
+            assert_eq!(
+                f.why(gang)["summary"],
+                "waits: none of 1 clusters can start it now; nearest is `eu`: room for 2 of 4 pods of `main` now; it has waited so long that nobody \
+                 passes it by: room is kept for it in `eu`, and one workload has to end there first"
+            );
+            f.end(b, EndResult::Succeeded);
+            assert_eq!((f.phase(gang), f.phase(small)), (Some(Phase::Running), Some(Phase::Pending)));
+            f.end(gang, EndResult::Succeeded);
+            assert_eq!(f.phase(small), Some(Phase::Running));
+        }
+    }
+}
+
+#[test]
+fn room_is_kept_in_one_cluster_and_other_queues_dont_take_it() {
+    let (mut f, gang, [a, b]) = passed_by(EU, GUARD);
+    f.apply(vec![
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "us"}, "spec": {"region": "us-east4", "jurisdiction": "US"}}),
+    ]);
+    let elsewhere = submit_to_other(&mut f, "elsewhere", 2);
+    f.end(a, EndResult::Succeeded);
+    assert_eq!(f.phase(elsewhere), Some(Phase::Pending));
+    let words = f.why(elsewhere)["clusters"][0]["reason"].clone();
+    assert_eq!(words, "its room is kept for `default/gang`, which waits too long");
+    // Another cluster serves both: the gang is first there, and what was kept for it is free.
+    f.add_agent("us", 2_000);
+    f.settle();
+    f.settle();
+    assert_eq!((f.at(gang).as_deref(), f.at(elsewhere).as_deref()), (Some("us"), Some("eu")));
+    assert_eq!(f.phase(b), Some(Phase::Running));
+}
+
+#[test]
+fn what_it_wont_need_is_used_meanwhile() {
+    let mut f = Fleet::new(EU);
+    f.world.config.starvation_guard = GUARD;
+    // The first two are expected to end first: the gang waits for their room, and the third one's isn't needed.
+    let [a, b, c] = ["a", "b", "c"].map(|name| {
+        let uid = f.submit(name, if name == "c" { 2 } else { 1 });
+        f.settle();
+        uid
+    });
+    let gang = f.submit("gang", 2);
+    f.pass(Millis::secs(62));
+    let small = f.submit("small", 1);
+    f.end(a, EndResult::Succeeded);
+    assert_eq!((f.phase(gang), f.phase(small)), (Some(Phase::Pending), Some(Phase::Pending)), "what came free is the gang's");
+    f.end(c, EndResult::Succeeded);
+    assert_eq!((f.phase(gang), f.phase(small)), (Some(Phase::Running), Some(Phase::Running)));
+    assert_eq!(f.phase(b), Some(Phase::Running));
+}
+
+#[test]
+fn who_could_never_start_holds_nobody_up() {
+    let (mut f, _, [a, b]) = passed_by(EU, GUARD);
+    for uid in [a, b] {
+        f.end(uid, EndResult::Succeeded);
+    }
+    // No cluster is large enough for this one, whoever ends; with a higher priority it is the queue's head.
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100})]);
+    let huge = f.submit_in("default", "huge", 5, json!({"kueue.x-k8s.io/priority-class": "high"}));
+    f.pass(Millis::secs(40));
+    let small = f.submit("small", 1);
+    f.end(f.running[0].1, EndResult::Succeeded);
+    assert_eq!((f.phase(huge), f.phase(small)), (Some(Phase::Pending), Some(Phase::Running)));
+}
+
+#[test]
+fn of_two_the_one_that_waits_longer_comes_first() {
+    let (mut f, first, [a, b]) = passed_by(EU, GUARD);
+    let second = submit_to_other(&mut f, "second", 4);
+    f.pass(Millis::secs(32));
+    f.end(a, EndResult::Succeeded);
+    f.end(b, EndResult::Succeeded);
+    assert_eq!((f.phase(first), f.phase(second)), (Some(Phase::Running), Some(Phase::Pending)));
+    f.restart(2, Some(RecoveryStart { restored: false, members_unknown: false }));
+    f.settle();
+    f.settle();
+    f.end(first, EndResult::Succeeded);
+    assert_eq!(f.phase(second), Some(Phase::Running));
+}
