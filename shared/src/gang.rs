@@ -143,6 +143,9 @@ pub struct PodSet {
     pub name: String,
     /// Pods.
     pub count: u32,
+    /// Fewest pods that do, where fewer do. Who is asked for room is told how many it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_count: Option<u32>,
     /// What one pod asks for (its effective requests).
     pub per_pod: Amounts,
     /// Labels that a node must have.
@@ -196,6 +199,21 @@ impl Gang {
     /// Whether any of its pods ask for a place in a topology.
     pub fn wants_topology(&self) -> bool {
         self.pod_sets.iter().any(|set| set.topology.is_some())
+    }
+
+    /// Whether fewer pods would do.
+    pub fn may_shrink(&self) -> bool {
+        self.pod_sets.iter().any(|set| set.min_count.is_some())
+    }
+
+    /// The gang with so many pods in each set, no more and no fewer.
+    #[must_use]
+    pub fn of_counts(&self, counts: &[u32]) -> Self {
+        let mut gang = self.clone();
+        for (set, count) in gang.pod_sets.iter_mut().zip(counts) {
+            (set.count, set.min_count) = (*count, None);
+        }
+        gang
     }
 
     /// What the whole gang asks for.

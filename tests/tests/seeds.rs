@@ -84,6 +84,7 @@ const MINIMA: &[(&str, u64)] = &[
     ("rivals", 20),
     ("lies", 1_000),
     ("heads that starved", 1_000),
+    ("shrunk", 300),
     ("snapshots", 500),
 ];
 

@@ -223,14 +223,14 @@ impl World {
     }
 
     fn absorb_forgotten(&mut self, uid: Uid) -> Option<ContentHash> {
-        self.settle(uid, |_, _| {});
+        self.settle(uid, |_| {});
         let class = self.state.workloads.get(&uid)?.class;
         self.touch_queues(class, self.queues.charged_to(uid).cloned());
         self.tally_workload(uid, false);
         let workload = self.state.workloads.remove(&uid)?;
         self.deciding.touch(uid);
         self.queues.leave(workload.class, Place::new(workload.priority, workload.submitted, uid));
-        let total = self.queues.class(workload.class).gang.total();
+        let total = workload.gang(self.queues.class(workload.class)).total();
         self.queues.refund(uid, &workload.flavors, &total);
         for leg in workload.legs.values() {
             if let Some(load) = self.loads.get_mut(&leg.cluster) {
@@ -255,12 +255,13 @@ impl World {
 
     fn absorb_workload(&mut self, number: RecordNumber, record: &Record) {
         match record {
-            Record::Reserved { uid, flavors, at } => self.settle(*uid, |w, _| {
+            Record::Reserved { uid, flavors, at, counts } => self.settle(*uid, |w| {
                 w.flavors = flavors.clone();
+                w.counts.clone_from(counts);
                 w.reserved = *at;
                 w.happen(Happening::Reserve, number);
             }),
-            Record::Released { uid, preempted, at } => self.settle(*uid, |w, _| {
+            Record::Released { uid, preempted, at } => self.settle(*uid, |w| {
                 if preempted.is_some() {
                     w.preempted.clone_from(preempted);
                     w.evict(PREEMPTED, *at);
@@ -269,12 +270,12 @@ impl World {
             }),
             Record::Offered { uid, offer, cluster, ledger, choice } => {
                 self.state.offers = self.state.offers.max(offer.counter);
-                self.settle(*uid, |w, _| {
+                self.settle(*uid, |w| {
                     w.happen(Happening::Offer, number);
                     w.legs.insert(*offer, Leg { choice: *choice, ..Leg::new(cluster.clone(), *ledger, LegState::Offered) });
                 });
             }
-            Record::Waited { uid, offer, reason, estimate } => self.settle(*uid, |w, _| {
+            Record::Waited { uid, offer, reason, estimate } => self.settle(*uid, |w| {
                 if let Some(leg) = w.legs.get_mut(offer) {
                     leg.state = LegState::Waiting;
                     leg.note = Some(reason.clone());
@@ -282,30 +283,30 @@ impl World {
                     w.changed = number;
                 }
             }),
-            Record::Held { uid, offer } => self.settle(*uid, |w, _| {
+            Record::Held { uid, offer } => self.settle(*uid, |w| {
                 if let Some(leg) = w.legs.get_mut(offer) {
                     leg.state = LegState::Held;
                     w.changed = number;
                 }
             }),
-            Record::Refused { uid, offer, reason, text } => self.settle(*uid, |w, _| {
+            Record::Refused { uid, offer, reason, text } => self.settle(*uid, |w| {
                 if let Some(leg) = w.legs.remove(offer) {
                     w.refusals.insert(leg.cluster, (*reason, text.clone()));
                     w.changed = number;
                 }
             }),
-            Record::Expired { uid, offer } | Record::Withdrawn { uid, offer } => self.settle(*uid, |w, _| {
+            Record::Expired { uid, offer } | Record::Withdrawn { uid, offer } => self.settle(*uid, |w| {
                 w.legs.remove(offer);
                 w.changed = number;
             }),
             Record::Granted { uid, offer, fence, at } => self.absorb_granted(number, *uid, *offer, *fence, *at),
-            Record::Accepted { uid, fence } => self.settle(*uid, |w, _| {
+            Record::Accepted { uid, fence } => self.settle(*uid, |w| {
                 if let Some(leg) = w.leg_of_mut(*fence) {
                     leg.accepted = true;
                     w.changed = number;
                 }
             }),
-            Record::Running { uid, fence, at } => self.settle(*uid, |w, _| {
+            Record::Running { uid, fence, at } => self.settle(*uid, |w| {
                 if let Some(leg) = w.leg_of_mut(*fence) {
                     leg.accepted = true;
                     leg.state = LegState::Running;
@@ -316,7 +317,7 @@ impl World {
             }),
             Record::StopOrdered { uid, reason, preempted, at, .. } => {
                 let queue = self.stopped_queue(*uid);
-                self.settle(*uid, |w, _| {
+                self.settle(*uid, |w| {
                     w.stopping = Some(*reason);
                     if let Some(why) = eviction_of(*reason, if preempted.is_some() { PREEMPTED } else { queue }) {
                         w.evict(why, *at);
@@ -348,7 +349,7 @@ impl World {
             }
             Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, LAPSED, Some(CLUSTER_LOST)),
             Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
-            Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w, _| {
+            Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w| {
                 let end = Some(crate::explain::end_in_words(result));
                 match w.history.iter_mut().rev().find(|stay| stay.fence == *fence) {
                     Some(stay) => stay.end = end,
@@ -360,7 +361,7 @@ impl World {
                 w.learned = Some(result.clone());
                 w.changed = number;
             }),
-            Record::DeletionAsked { uid, at, .. } => self.settle(*uid, |w, _| {
+            Record::DeletionAsked { uid, at, .. } => self.settle(*uid, |w| {
                 w.deletion = Some(*at);
                 w.changed = number;
             }),
@@ -376,7 +377,7 @@ impl World {
                 self.deciding.touch(*uid);
             }
             Record::Finished { uid, succeeded, reason, message, at } => {
-                self.settle(*uid, |w, _| {
+                self.settle(*uid, |w| {
                     w.happen(Happening::Finish, number);
                     w.since = *at;
                     w.finished = Some(Finish { succeeded: *succeeded, reason: reason.clone(), message: message.clone(), at: *at });
@@ -404,7 +405,7 @@ impl World {
 
     fn absorb_granted(&mut self, number: RecordNumber, uid: Uid, offer: OfferId, fence: Fence, at: Wall) {
         self.state.grants = self.state.grants.max(fence.counter);
-        self.settle(uid, |w, _| {
+        self.settle(uid, |w| {
             w.happen(Happening::Grant, number);
             w.fence = Some(w.fence.map_or(fence, |f| f.max(fence)));
             w.attempts += 1;
@@ -427,7 +428,7 @@ impl World {
         flavors: &BTreeMap<String, Arc<str>>,
         at: Wall,
     ) {
-        self.settle(run.uid, |w, _| {
+        self.settle(run.uid, |w| {
             w.happen(Happening::Adopt, number);
             w.legs.clear();
             w.fence = Some(w.fence.map_or(run.fence, |f| f.max(run.fence)));
@@ -448,7 +449,7 @@ impl World {
 
     /// The right to run under this fence is over.
     fn free(&mut self, number: RecordNumber, uid: Uid, fence: Fence, at: Wall, how: &str, evicted: Option<(&str, &str)>) {
-        self.settle(uid, |w, _| {
+        self.settle(uid, |w| {
             let Some(offer) = w.legs.iter().find(|(_, l)| l.fence == Some(fence)).map(|(o, _)| *o) else { return };
             // An ordered stop said why already.
             if let (Some(why), true) = (evicted, w.phase != Phase::Stopping) {
@@ -466,32 +467,33 @@ impl World {
     }
 
     /// Changes one workload and brings every cache over it in line: queue, quota, loads.
-    fn settle(&mut self, uid: Uid, change: impl FnOnce(&mut Workload, &meridian_shared::gang::Amounts)) {
+    fn settle(&mut self, uid: Uid, change: impl FnOnce(&mut Workload)) {
         let Some(workload) = self.state.workloads.get_mut(&uid) else { return };
         let class = workload.class;
         let shape = self.queues.class(class).clone();
-        let total = shape.gang.total();
+        let total_before = workload.gang(&shape).total();
         let place = Place::new(workload.priority, workload.submitted, uid);
         let (was, flavors_before) = (workload.phase, workload.flavors.clone());
         let charged_before = self.queues.charged_to(uid).cloned();
         let legs_before: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
-        change(workload, &total);
+        change(workload);
         let is = workload.phase;
         self.deciding.touch(uid);
         let flavors = workload.flavors.clone();
         let legs_after: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
         if was.charged() && !is.charged() {
             workload.flavors.clear();
-            workload.reserved = None;
-            self.queues.refund(uid, &flavors, &total);
+            (workload.reserved, workload.counts) = (None, None);
+            self.queues.refund(uid, &flavors, &total_before);
         }
+        let total = workload.gang(&shape).total();
         if !was.charged() && is.charged() && !self.config.planted.has(Bug::QuotaNotCharged) {
             let queue = self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
             self.queues.charge(uid, queue, &flavors, &total);
         }
         if was != is || flavors_before != flavors {
             let charged_after = self.queues.charged_to(uid).cloned();
-            let before = One { phase: was, flavors: &flavors_before, total: &total, charged_to: charged_before.as_ref() };
+            let before = One { phase: was, flavors: &flavors_before, total: &total_before, charged_to: charged_before.as_ref() };
             self.tally.count(&self.state.catalog, &shape, &before, false);
             let after = One { phase: is, flavors: &flavors, total: &total, charged_to: charged_after.as_ref() };
             self.tally.count(&self.state.catalog, &shape, &after, true);
@@ -559,7 +561,7 @@ impl World {
             if phase.charged() {
                 let queue =
                     self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
-                self.queues.charge(uid, queue, &w.flavors, &shape.gang.total());
+                self.queues.charge(uid, queue, &w.flavors, &w.gang(&shape).total());
             }
             for leg in w.legs.values() {
                 self.loads.entry(leg.cluster.clone()).or_default().insert(uid, class);

@@ -150,7 +150,7 @@ fn assignments(class: &Class, w: &Workload) -> Value {
         }
         json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count})
     };
-    class.gang.pod_sets.iter().map(one).collect()
+    w.gang(class).pod_sets.iter().map(one).collect()
 }
 
 /// One pod set with a template that asks for the same.
@@ -174,7 +174,11 @@ fn pod_set(set: &PodSet) -> Value {
         let terms: Vec<Value> = set.affinity.iter().map(|term| json!({"matchExpressions": term.iter().map(requirement).collect::<Vec<_>>()})).collect();
         spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
     }
-    json!({"name": set.name, "count": set.count, "template": {"spec": spec}})
+    let mut value = json!({"name": set.name, "count": set.count, "template": {"spec": spec}});
+    if let Some(least) = set.min_count {
+        value["minCount"] = json!(least);
+    }
+    value
 }
 
 fn toleration(of: &Toleration) -> Value {

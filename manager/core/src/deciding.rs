@@ -296,10 +296,10 @@ impl World {
     fn given(&mut self, uid: Uid) -> Vec<Given> {
         let workload = &self.state.workloads[&uid];
         let class = self.queues.class(workload.class).clone();
-        let flavors = workload.flavors.clone();
+        let (flavors, gang) = (workload.flavors.clone(), workload.gang(&class));
         let brain = self.deciding.brain_mut();
-        let mut all = Vec::with_capacity(class.gang.pod_sets.len());
-        for set in &class.gang.pod_sets {
+        let mut all = Vec::with_capacity(gang.pod_sets.len());
+        for set in &gang.pod_sets {
             let mut given = Given { count: set.count, ..Given::default() };
             let requests = brain.requests(&set.per_pod);
             for (resource, amount) in requests {
@@ -331,6 +331,7 @@ impl World {
             .map(|set| PodSet {
                 name: Arc::from(set.name.as_str()),
                 count: set.count,
+                min_count: set.min_count,
                 per_pod: brain.requests(&without_prefixes(set.per_pod.clone(), &excluded)),
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),

@@ -82,7 +82,7 @@ impl Turn<'_> {
             }
             let mut brain = self.world.deciding.take();
             let mut seen = Seen::default();
-            let mut clusters = Clusters { turn: self, candidates: BTreeMap::new() };
+            let mut clusters = Clusters { turn: self, candidates: BTreeMap::new(), shrunk: BTreeMap::new() };
             Arc::make_mut(&mut brain).run(&mut clusters, |brain, report| {
                 seen.note(brain, report);
                 true
@@ -179,11 +179,12 @@ impl Turn<'_> {
     }
 
     /// Records what the brain decided and asks clusters; false where none could be asked, with a reason for each.
-    pub(crate) fn dispatch(&mut self, uid: Uid, queue: &Arc<str>, flavors: BTreeMap<String, Arc<str>>) -> bool {
+    pub(crate) fn dispatch(&mut self, uid: Uid, queue: &Arc<str>, flavors: BTreeMap<String, Arc<str>>, counts: Option<Vec<u32>>) -> bool {
         let Some(class) = self.workload(uid).map(|w| w.class) else { return false };
         let shape = self.world.queues.class(class).clone();
         let policy = self.world.state.catalog.dispatch_policy(queue).cloned().unwrap_or_default();
-        let gang = with_flavors(&self.world.state.catalog, &shape.gang, &flavors);
+        let gang = counts.as_ref().map_or_else(|| shape.gang.clone(), |counts| Arc::new(shape.gang.of_counts(counts)));
+        let gang = with_flavors(&self.world.state.catalog, &gang, &flavors);
         let mut chosen = self.candidates(uid, class, &shape, queue, &gang, &policy);
         if chosen.is_empty() {
             return false;
@@ -198,7 +199,7 @@ impl Turn<'_> {
             let first = chosen[0].cluster.clone();
             self.note(class, &passed.cluster, Why::NotChosen { chosen: first });
         }
-        self.record(Record::Reserved { uid, flavors, at: Some(self.now.wall) });
+        self.record(Record::Reserved { uid, flavors, at: Some(self.now.wall), counts });
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let choice = Choice { able: count(able), asked: count(chosen.len()) };
         for score in chosen {
@@ -347,8 +348,8 @@ impl Turn<'_> {
         }
         let mut used = meridian_shared::gang::Amounts::new();
         let mut used_by_queue = meridian_shared::gang::Amounts::new();
-        for (uid, class) in world.loads.get(cluster).into_iter().flatten() {
-            let total = world.queues.class(*class).gang.total();
+        for uid in world.loads.get(cluster).into_iter().flat_map(BTreeMap::keys) {
+            let total = world.gang_of(*uid).map(|gang| gang.total()).unwrap_or_default();
             meridian_shared::gang::add_scaled(&mut used, &total, 1);
             if world.queues.charged_to(*uid).is_some_and(|q| **q == *queue) {
                 meridian_shared::gang::add_scaled(&mut used_by_queue, &total, 1);
@@ -690,6 +691,6 @@ impl World {
     /// The gang of an offer as it is sent.
     pub(crate) fn asked_gang(&self, uid: Uid) -> Option<Arc<Gang>> {
         let workload = self.state.workloads.get(&uid)?;
-        Some(with_flavors(&self.state.catalog, &self.queues.class(workload.class).gang, &workload.flavors))
+        Some(with_flavors(&self.state.catalog, &workload.gang(self.queues.class(workload.class)), &workload.flavors))
     }
 }

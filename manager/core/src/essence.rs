@@ -88,6 +88,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         since: _,
         changed: _,
         flavors: _,
+        counts,
         reserved: _,
         legs,
         fence,
@@ -105,7 +106,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         history: _,
     } = workload;
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
-    (deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
+    (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
     for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _ }) in legs {
         (offer, cluster, ledger, state, fence, accepted).hash(into);
     }

@@ -236,8 +236,8 @@ impl Why {
 fn choice_in_words(choice: Option<Choice>) -> String {
     match choice {
         None => String::new(),
-        Some(Choice { able: 1, .. }) => "; the only cluster that may and could start it whole".into(),
-        Some(Choice { able, asked: 1 }) => format!("; the first choice of {able} clusters that could start it whole"),
+        Some(Choice { able: 1, .. }) => "; the only cluster that may and could start them together".into(),
+        Some(Choice { able, asked: 1 }) => format!("; the first choice of {able} clusters that could start them together"),
         Some(Choice { asked, .. }) => format!("; the first of {asked} clusters that were asked to hold room for all of it"),
     }
 }
@@ -335,12 +335,23 @@ impl World {
         }
         match leg.state {
             LegState::Granted | LegState::Running if silent => ("silent", "runs there as far as known; its agent isn't heard".into(), waits),
-            LegState::Running => ("running", format!("all its pods run there{}", choice_in_words(leg.choice)), String::new()),
-            LegState::Granted => ("starting", format!("its pods are starting there{}", choice_in_words(leg.choice)), String::new()),
+            LegState::Running => ("running", format!("{} run there{}", self.pods_in_words(workload, "all its pods"), choice_in_words(leg.choice)), String::new()),
+            LegState::Granted => {
+                ("starting", format!("{} are starting there{}", self.pods_in_words(workload, "its pods"), choice_in_words(leg.choice)), String::new())
+            }
             LegState::Held => ("held", "holds room for the whole gang".into(), String::new()),
             LegState::Waiting => ("waiting", leg.note.clone().unwrap_or_default(), "the provider".into()),
             LegState::Offered => ("offered", "was asked just now".into(), String::new()),
             LegState::Ended | LegState::Refused | LegState::Withdrawn | LegState::Expired => ("over", "is over there".into(), String::new()),
+        }
+    }
+
+    /// How many of its pods a workload was given, where it makes do with fewer.
+    fn pods_in_words(&self, workload: &Workload, all: &str) -> String {
+        let wished: u32 = self.queues.class(workload.class).gang.pod_sets.iter().map(|set| set.count).sum();
+        match &workload.counts {
+            Some(counts) => format!("{} of its {wished} pods, with which it makes do,", counts.iter().sum::<u32>()),
+            None => all.to_owned(),
         }
     }
 

@@ -236,9 +236,9 @@ impl World {
         self.state.workloads.get(&uid).and_then(World::right).is_some_and(|(_, leg)| leg.cluster == *cluster)
     }
 
-    /// The gang of a workload as it was submitted.
+    /// The gang of a workload: as it was submitted, or as much of it as it was given.
     pub(crate) fn gang_of(&self, uid: Uid) -> Option<Arc<Gang>> {
-        self.state.workloads.get(&uid).map(|w| self.queues.class(w.class).gang.clone())
+        self.state.workloads.get(&uid).map(|w| w.gang(self.queues.class(w.class)))
     }
 
     /// Nobody rests for who no longer waits.

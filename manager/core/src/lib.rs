@@ -70,6 +70,7 @@ use explain::Why;
 use giving_way::GivingWay;
 use input::{Actor, Bodies, Input, Key, Outcome};
 use meridian_objects::Kind;
+use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::mac::ReceiptKey;
@@ -271,6 +272,9 @@ pub struct Workload {
     pub changed: RecordNumber,
     /// Flavor per resource, while quota is charged.
     pub flavors: BTreeMap<String, Arc<str>>,
+    /// Pods of each pod set that it was given, while quota is charged, where they are fewer than it would like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Vec<u32>>,
     /// When quota was charged, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Wall>,
@@ -632,6 +636,11 @@ impl World {
 }
 
 impl Workload {
+    /// Its gang: as it was submitted, or as much of it as it was given.
+    pub(crate) fn gang(&self, class: &record::Class) -> Arc<Gang> {
+        self.counts.as_ref().map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(counts)))
+    }
+
     pub(crate) fn new(s: &Submission, class: ClassId, number: RecordNumber) -> Self {
         Self {
             namespace: s.namespace.clone(),
@@ -648,6 +657,7 @@ impl Workload {
             since: s.at,
             changed: number,
             flavors: BTreeMap::new(),
+            counts: None,
             reserved: None,
             legs: BTreeMap::new(),
             fence: None,

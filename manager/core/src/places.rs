@@ -8,6 +8,7 @@ use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::places::{ClusterIndex, Places};
 use meridian_queueing::preempt::Target;
+use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub(crate) struct Clusters<'a, 'w> {
     pub(crate) turn: &'a mut Turn<'w>,
     /// Clusters that may run a workload, room or not.
     pub(crate) candidates: BTreeMap<WorkloadId, Vec<ClusterName>>,
+    /// Workloads that are meant with fewer pods.
+    pub(crate) shrunk: BTreeMap<WorkloadId, Arc<Gang>>,
 }
 
 impl Clusters<'_, '_> {
@@ -73,7 +76,7 @@ impl Clusters<'_, '_> {
         let candidates = self.of(brain, workload);
         let world = &*self.turn.world;
         let uid = world.deciding.uid(workload)?;
-        let wanted = world.gang_of(uid)?;
+        let wanted = self.gang(workload)?;
         let has_room = |cluster: &&ClusterName| {
             let Some(live) = world.live.clusters.get(*cluster) else { return false };
             live.rooms.could_grow(&wanted) || (live.rooms.fits(&wanted).is_ok() && self.turn.judge_kept(uid, &wanted, cluster, live).is_ok())
@@ -98,6 +101,12 @@ impl Clusters<'_, '_> {
         })
     }
 
+    /// The gang that is meant.
+    fn gang(&self, workload: WorkloadId) -> Option<Arc<Gang>> {
+        let world = &*self.turn.world;
+        self.shrunk.get(&workload).cloned().or_else(|| world.gang_of(world.deciding.uid(workload)?))
+    }
+
     fn cluster(&self, holder: WorkloadId) -> Option<&ClusterName> {
         let uid = self.turn.world.deciding.uid(holder)?;
         World::right(self.turn.workload(uid)?).map(|(_, leg)| &leg.cluster)
@@ -109,11 +118,21 @@ impl Places for Clusters<'_, '_> {
         self.room(brain, workload, victims).is_some()
     }
 
+    fn shrink(&mut self, workload: WorkloadId, counts: Option<&[u32]>) {
+        self.shrunk.remove(&workload);
+        if let Some((gang, counts)) = self.gang(workload).zip(counts) {
+            self.shrunk.insert(workload, Arc::new(gang.of_counts(counts)));
+        }
+    }
+
+    fn has_room(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
+        self.room(brain, workload, &[]).is_some()
+    }
+
     fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {
-        let Some(cluster) = self.room(brain, workload, victims) else { return };
+        let Some((cluster, gang)) = self.room(brain, workload, victims).zip(self.gang(workload)) else { return };
         let world = &mut *self.turn.world;
         let Some(uid) = world.deciding.uid(workload) else { return };
-        let Some(gang) = world.gang_of(uid) else { return };
         let victims = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
         world.keep_room(uid, cluster, gang, victims);
     }
@@ -149,7 +168,9 @@ impl Places for Clusters<'_, '_> {
         for (resource, choice) in assignment.pod_sets.iter().flat_map(|set| &set.flavors) {
             flavors.insert(brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone());
         }
-        let asked = self.turn.dispatch(uid, &queue, flavors);
+        let counts = assignment.counts();
+        let all = self.turn.world.gang_of(uid).is_some_and(|gang| gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()));
+        let asked = self.turn.dispatch(uid, &queue, flavors, (!all).then_some(counts));
         if asked {
             self.turn.world.let_room_of_go(uid);
         }

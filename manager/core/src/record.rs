@@ -121,6 +121,9 @@ pub enum Record {
         /// When, for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Wall>,
+        /// Pods of each pod set, where they are fewer than it would like.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        counts: Option<Vec<u32>>,
     },
     /// Quota goes back; the workload waits in the queue.
     Released {

@@ -199,7 +199,8 @@ impl World {
             tally.leg(leg.cluster.clone(), leg.state, more);
         }
         let class = self.queues.class(workload.class);
-        let one = One { phase: workload.phase, flavors: &workload.flavors, total: &class.gang.total(), charged_to: self.queues.charged_to(uid) };
+        let total = workload.gang(class).total();
+        let one = One { phase: workload.phase, flavors: &workload.flavors, total: &total, charged_to: self.queues.charged_to(uid) };
         tally.count(&self.state.catalog, class, &one, more);
     }
 

@@ -147,7 +147,7 @@ impl World {
             metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));
         }
         let class = self.queues.class(w.class);
-        let pods: u32 = class.gang.pod_sets.iter().map(|s| s.count).sum();
+        let pods: u32 = w.gang(class).pod_sets.iter().map(|s| s.count).sum();
         // Where it is, or where it ended.
         let at = World::right(w).map(|(_, l)| l.cluster.clone()).or_else(|| w.finished.as_ref().and(w.history.last()).map(|s| s.cluster.clone()));
         let mut status = json!({

@@ -10,6 +10,8 @@ mod counts;
 mod nearness;
 #[path = "scenarios/queues.rs"]
 mod queues;
+#[path = "scenarios/shrinking.rs"]
+mod shrinking;
 #[path = "scenarios/starving.rs"]
 mod starving;
 #[path = "scenarios/waking.rs"]

@@ -257,6 +257,7 @@ impl Cycle<'_> {
         let replaces = self.brain.replaced_slice(workload);
         let slice: Vec<Target> = replaces.iter().map(|w| Target { workload: *w, right: None }).collect();
         let full = self.assign_counts(workload, queue, replaces, nominated, None);
+        self.places.shrink(workload, None);
         match full.mode() {
             Mode::Fit => return (full, slice),
             Mode::Preempt => {
@@ -272,6 +273,7 @@ impl Cycle<'_> {
             let sets: Vec<(u32, u32)> = shape.pod_sets.iter().map(|s| (s.count, s.min_count.unwrap_or(s.count))).collect();
             let mut attempt = |counts: &[u32]| {
                 let assignment = self.assign_counts(workload, queue, replaces, nominated, Some(counts));
+                self.places.shrink(workload, Some(counts));
                 match assignment.mode() {
                     Mode::Fit => Some((assignment, Vec::new())),
                     Mode::Preempt => {
@@ -282,8 +284,10 @@ impl Cycle<'_> {
                 }
             };
             if let Some((assignment, found)) = crate::reduce::search(&sets, &mut attempt) {
+                self.places.shrink(workload, Some(&assignment.counts()));
                 return (assignment, slice.into_iter().chain(found).collect());
             }
+            self.places.shrink(workload, None);
         }
         (full, Vec::new())
     }
@@ -385,7 +389,7 @@ impl Cycle<'_> {
             self.forget_scan(entry.workload);
             return;
         }
-        if !self.places.take(self.brain, entry.workload, &entry.assignment) {
+        if !self.places.take(self.brain, entry.workload, &entry.assignment) && !self.take_smaller(entry) {
             (entry.outcome, entry.obstacle) = (Outcome::NoPlace, Some(Obstacle::TopologyPlacementFailed));
             if self.brain.is_awaiting_victims(entry) {
                 self.take(entry);
@@ -395,6 +399,31 @@ impl Cycle<'_> {
             return;
         }
         self.admit(entry, slice);
+    }
+
+    /// Takes the room for fewer pods, where fewer do and there is room for no more.
+    fn take_smaller(&mut self, entry: &mut Entry) -> bool {
+        let (workload, queue) = (entry.workload, entry.queue);
+        let shape = self.brain.shape_of(self.brain.workloads[&workload].shape).clone();
+        if !self.brain.settings.gates.partial_admission || !shape.may_shrink() || entry.assignment.replaces.is_some() {
+            return false;
+        }
+        let all = entry.assignment.counts();
+        let sets: Vec<(u32, u32)> = shape.pod_sets.iter().zip(&all).map(|(set, all)| (*all, set.min_count.map_or(*all, |least| least.min(*all)))).collect();
+        let found = crate::reduce::search(&sets, &mut |counts| {
+            self.places.shrink(workload, Some(counts));
+            if !self.places.has_room(self.brain, workload) {
+                return None;
+            }
+            let assignment = self.assign_counts(workload, queue, None, None, Some(counts));
+            (assignment.mode() == Mode::Fit).then_some(assignment)
+        });
+        let Some(assignment) = found.filter(|smaller| self.places.take(self.brain, workload, smaller)) else {
+            self.places.shrink(workload, None);
+            return false;
+        };
+        entry.assignment = assignment;
+        true
     }
 
     fn skip(&mut self, entry: &mut Entry, why: &str) {

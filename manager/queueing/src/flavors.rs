@@ -188,6 +188,11 @@ impl Assignment {
         self.fixed.unwrap_or_else(|| self.pod_sets.iter().map(PodSetAssignment::mode).min().unwrap_or(Mode::NoFit))
     }
 
+    /// Pods of each pod set.
+    pub fn counts(&self) -> Vec<u32> {
+        self.pod_sets.iter().map(|set| set.count).collect()
+    }
+
     /// Sets the mode of everything.
     pub fn set_mode(&mut self, mode: Mode) {
         self.fixed = Some(mode);

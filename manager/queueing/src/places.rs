@@ -10,6 +10,17 @@ pub trait Places {
     /// Whether one cluster has room for the whole workload once the victims are gone.
     fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool;
 
+    /// From now on the workload is meant with so many pods in each pod set, or as it is.
+    fn shrink(&mut self, workload: WorkloadId, counts: Option<&[u32]>) {
+        let _ = (workload, counts);
+    }
+
+    /// Whether one cluster has room for the workload now.
+    fn has_room(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
+        let _ = (brain, workload);
+        true
+    }
+
     /// Keeps the room that comes free once the victims are gone, until the workload is admitted or gives up.
     fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {
         let _ = (brain, workload, victims);

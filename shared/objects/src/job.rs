@@ -24,6 +24,8 @@ pub const PRIORITY_LABEL: &str = "kueue.x-k8s.io/priority-class";
 pub const MAX_EXEC_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";
 /// The annotation that bounds, in seconds, how long a provider gives the machines.
 pub const MAX_RUN_ANNOTATION: &str = "provreq.kueue.x-k8s.io/maxRunDurationSeconds";
+/// The annotation that says how few pods at a time will do.
+pub const MIN_PARALLELISM_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
 /// The annotation or label that narrows a job to regions, separated by commas.
 pub const REGION_KEY: &str = "meridian.dev/region";
 /// The name of a Job's pod set, as Kueue calls it.
@@ -101,6 +103,7 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
     let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return job };
 
     read_counts(&spec, &mut job);
+    let least = least_pods(annotations, job.parallelism, findings);
     job.ttl_after_finished = seconds(&spec, "ttlSecondsAfterFinished", 0);
     job.suspend = spec.flag("suspend");
     if let Some(manager) = spec.text("managedBy").filter(|manager| !MANAGERS.contains(manager)) {
@@ -120,11 +123,32 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
         }
         for set in &mut job.gang.pod_sets {
             (set.topology, set.group) = topology::read(&template, set.count);
+            set.min_count = least.filter(|least| *least < set.count);
+            if set.min_count.is_some() && set.topology.as_ref().is_some_and(|request| !request.slices.is_empty()) {
+                set.min_count = None;
+                let at = FieldPath::of("metadata.annotations").key(MIN_PARALLELISM_ANNOTATION);
+                findings.warn(at, "pods that lie in slices are not started in part", "remove it, or the slices");
+            }
         }
         template.finish();
     }
     spec.finish();
     job
+}
+
+/// Fewest pods that do, where the job says so.
+fn least_pods(annotations: &BTreeMap<String, String>, parallelism: u32, findings: &Findings) -> Option<u32> {
+    let text = annotations.get(MIN_PARALLELISM_ANNOTATION)?;
+    let least = text.trim().parse::<u32>().ok().filter(|least| (1..parallelism).contains(least));
+    if least.is_none() {
+        let at = FieldPath::of("metadata.annotations").key(MIN_PARALLELISM_ANNOTATION);
+        let remedy = match parallelism {
+            0 | 1 => "remove it: a job of one pod can't be started in part".to_owned(),
+            all => format!("write a whole number from 1 to {}, in quotes, or remove it", all - 1),
+        };
+        findings.error(at, format!("`{text}` is not a number of pods below `parallelism`"), remedy);
+    }
+    least
 }
 
 fn queue(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>, findings: &Findings) -> String {

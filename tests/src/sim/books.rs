@@ -177,8 +177,16 @@ struct Held {
     stops_for: Option<Uid>,
 }
 
-/// Flavors, fence, whether it is being stopped, and for whom.
-type Charged = (BTreeMap<String, Arc<str>>, Option<Fence>, bool, Option<Uid>);
+/// What one workload holds.
+#[derive(Clone, Debug)]
+struct Charged {
+    flavors: BTreeMap<String, Arc<str>>,
+    counts: Option<Vec<u32>>,
+    fence: Option<Fence>,
+    stopping: bool,
+    /// For whose sake it stops.
+    stops_for: Option<Uid>,
+}
 
 /// Quota as it is before an input.
 #[derive(Clone, Debug, Default)]
@@ -195,7 +203,16 @@ impl Books {
         let held = charged.map(|(uid, w)| {
             let fence = w.legs.values().find(|l| l.state.granted()).and_then(|l| l.fence);
             let stopping = w.phase == meridian_manager_core::workload::Phase::Stopping;
-            (*uid, (w.flavors.clone(), fence, stopping, w.preempted.as_ref().filter(|_| stopping).map(|p| p.by)))
+            (
+                *uid,
+                Charged {
+                    flavors: w.flavors.clone(),
+                    counts: w.counts.clone(),
+                    fence,
+                    stopping,
+                    stops_for: w.preempted.as_ref().filter(|_| stopping).map(|p| p.by),
+                },
+            )
         });
         Self { declared, held: held.collect() }
     }
@@ -234,8 +251,8 @@ impl<'a> Recount<'a> {
     pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
         let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
         let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
-        for (uid, (flavors, fence, stopping, stops_for)) in &before.held {
-            all.hold(*uid, flavors, *fence);
+        for (uid, Charged { flavors, counts, fence, stopping, stops_for }) in &before.held {
+            all.hold(*uid, flavors, counts.as_ref(), *fence);
             if let Some(held) = all.held.get_mut(uid) {
                 (held.stopping, held.stops_for) = (*stopping, *stops_for);
             }
@@ -243,9 +260,9 @@ impl<'a> Recount<'a> {
         all
     }
 
-    fn hold(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, fence: Option<Fence>) {
+    fn hold(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, counts: Option<&Vec<u32>>, fence: Option<Fence>) {
         let Some(job) = self.jobs.get(&uid) else { return };
-        let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total())).collect();
+        let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total_of(counts))).collect();
         self.held.insert(uid, Held { queue: job.queue.clone(), amounts, fence, stopping: false, stops_for: None });
         self.forest = None;
     }
@@ -282,15 +299,15 @@ impl<'a> Recount<'a> {
                 self.declared.remove(key);
                 (self.forest, self.changed) = (None, true);
             }
-            Record::Reserved { uid, flavors, .. } => {
+            Record::Reserved { uid, flavors, counts, .. } => {
                 // What follows is decided by books in which victims are marked.
                 self.judge_enough()?;
-                self.judge_reserved(*uid, flavors)?;
-                self.hold(*uid, flavors, None);
+                self.judge_reserved(*uid, flavors, counts.as_ref())?;
+                self.hold(*uid, flavors, counts.as_ref(), None);
             }
             Record::Adopted { run, flavors, .. } => match self.held.get_mut(&run.uid) {
                 Some(held) => (held.fence, held.stopping) = (Some(run.fence), false),
-                None => self.hold(run.uid, flavors, Some(run.fence)),
+                None => self.hold(run.uid, flavors, None, Some(run.fence)),
             },
             Record::Granted { uid, fence, .. } => {
                 if let Some(held) = self.held.get_mut(uid) {
@@ -339,7 +356,7 @@ impl<'a> Recount<'a> {
     }
 
     /// P4: what is reserved was available, whatever was lent and borrowed; a queue that is stopped admits nothing.
-    fn judge_reserved(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>) -> Verdict {
+    fn judge_reserved(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, counts: Option<&Vec<u32>>) -> Verdict {
         let Some(job) = self.jobs.get(&uid) else { return Ok(()) };
         let stop = self.spec(&job.queue)["stopPolicy"].as_str().unwrap_or("None").to_owned();
         if stop != "None" {
@@ -348,10 +365,14 @@ impl<'a> Recount<'a> {
         if self.held.contains_key(&uid) {
             return broken("P4", format!("{uid} is admitted, and holds quota already"));
         }
+        let asks = job.total_of(counts);
+        if asks < job.least_total() || asks > job.total() {
+            return broken("P3", format!("{uid} is admitted with {counts:?} of {} pods, and {:?} are the least", job.pods, job.least));
+        }
         for flavor in flavors.values() {
             let free = self.forest().available(&job.queue, flavor);
-            if free.is_none_or(|free| free < job.total()) {
-                let words = format!("{uid} takes {} of `{flavor}` in queue `{}`, and {free:?} is available: {}", job.total(), job.queue, self.forest().words());
+            if free.is_none_or(|free| free < asks) {
+                let words = format!("{uid} takes {asks} of `{flavor}` in queue `{}`, and {free:?} is available: {}", job.queue, self.forest().words());
                 return broken("P4", words);
             }
         }
@@ -423,7 +444,7 @@ impl<'a> Recount<'a> {
         let victims: BTreeSet<Uid> = own.chain(before).map(|d| d.victim).collect();
         let leaving = held.iter().filter(|(uid, h)| h.queue == p.queue && (h.stopping || victims.contains(uid)));
         let stopping: Vec<(String, i64)> = leaving.flat_map(|(_, h)| h.amounts.clone()).collect();
-        let asks = p.total();
+        let asks = p.least_total();
         let Some(flavor) = held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };
         if forest.root(&from).is_none() || forest.root(&from) != forest.root(&to) {
             return forbidden("they share no cohort");
@@ -486,16 +507,16 @@ impl<'a> Recount<'a> {
         for (by, flavor) in first.into_iter().chain(others) {
             let Some(job) = self.jobs.get(by) else { continue };
             let free = forest.available(&job.queue, flavor);
-            if free.is_none_or(|free| free < job.total()) {
+            if free.is_none_or(|free| free < job.least_total()) {
                 if served_first.contains(&*job.queue) {
                     continue;
                 }
                 return broken(
                     "P7",
-                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.total(), job.queue),
+                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.least_total(), job.queue),
                 );
             }
-            forest.add(&job.queue, flavor, job.total());
+            forest.add(&job.queue, flavor, job.least_total());
             if back(by) && strict(&job.queue) {
                 served_first.insert(&*job.queue);
             }

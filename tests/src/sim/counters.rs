@@ -27,6 +27,7 @@ impl Counters {
             Record::RecoveryClosed { .. } => "recoveries closed",
             Record::RulesDoubted { .. } => "rules doubted",
             Record::SessionOpened { .. } => "sessions",
+            Record::Reserved { counts: Some(_), .. } => "shrunk",
             Record::Offered { .. } => "offers",
             Record::Waited { .. } => "waits at a provider",
             Record::Held { .. } => "holds",

@@ -47,6 +47,8 @@ pub struct Job {
     pub queue: String,
     /// Pods.
     pub pods: usize,
+    /// Fewest pods that do, where fewer do.
+    pub least: Option<usize>,
     /// Accelerators of one pod.
     pub gpus: i64,
     /// What it does once it runs.
@@ -60,6 +62,16 @@ pub struct Job {
 }
 
 impl Job {
+    /// Accelerators of the fewest pods that do.
+    pub fn least_total(&self) -> i64 {
+        i64::try_from(self.least.unwrap_or(self.pods)).unwrap_or(i64::MAX).saturating_mul(self.gpus)
+    }
+
+    /// Accelerators of so many pods, or of all.
+    pub fn total_of(&self, counts: Option<&Vec<u32>>) -> i64 {
+        counts.map_or_else(|| self.total(), |counts| i64::from(counts.iter().sum::<u32>()).saturating_mul(self.gpus))
+    }
+
     /// Accelerators of all its pods.
     pub fn total(&self) -> i64 {
         i64::try_from(self.pods).unwrap_or(i64::MAX).saturating_mul(self.gpus)
@@ -418,7 +430,7 @@ impl Oracle {
             return broken("P2", format!("{fence} of {uid} starts after it {how}"));
         }
         if let Some(job) = self.jobs.get(&uid)
-            && job.pods != pods
+            && !(job.least.unwrap_or(job.pods)..=job.pods).contains(&pods)
         {
             return broken("P3", format!("{uid} starts with {pods} of {} pods", job.pods));
         }

@@ -3,6 +3,7 @@
 //! Every request is repeated until it is answered; what was answered must be remembered (P1).
 
 use super::Sim;
+use super::chance::Chance;
 use super::oracle::Job;
 use super::plan::Plan;
 use super::queues::{Declared, PRIORITIES};
@@ -136,14 +137,15 @@ pub(super) fn fleet(declared: &Declared, places: &[usize]) -> Vec<Value> {
 
 /// A job as its submitter wrote it.
 fn manifest(job: &Job) -> Value {
-    let Job { name, namespace, queue, pods, gpus, priority, .. } = job;
+    let Job { name, namespace, queue, pods, least, gpus, priority, .. } = job;
     let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
     if let Some((class, _)) = PRIORITIES.iter().find(|(_, value)| value == priority) {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
     }
+    let annotations = least.map_or_else(|| json!({}), |least| json!({"kueue.x-k8s.io/job-min-parallelism": least.to_string()}));
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations},
         "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
             {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
     })
@@ -197,7 +199,11 @@ impl Sim {
         let on_loss = if loss == "Wait" { OnLoss::Wait } else { OnLoss::Fence };
         let pods = usize::try_from(pods).expect("few pods");
         let gpus = i64::try_from(gpus).expect("few accelerators");
-        let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, gpus, behaviour, term: Millis::secs(term), on_loss, priority };
+        // Drawn beside everything else, so that seeds stay what they were.
+        let mut fewer = Chance::new(self.plan.seed, &format!("least {name}"));
+        let least = (pods > 1 && fewer.of_1000(200)).then(|| 1 + fewer.index(pods - 1));
+        self.counters.add("jobs that may shrink", u64::from(least.is_some()));
+        let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, least, gpus, behaviour, term: Millis::secs(term), on_loss, priority };
         let manifest = manifest(&job);
         self.oracle.jobs.insert(uid, job);
         self.ask(Wish::Submit { uid, manifest });

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 /// Kubernetes' default for `backoffLimit`.
 const BACKOFF_LIMIT_DEFAULT: u32 = 6;
+/// The annotation by which completions follow the pods at a time, as Kueue has it.
+const COMPLETIONS_FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
 
 /// How a container of a failed pod is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub struct JobSpec {
     pub env: Vec<EnvVar>,
     /// Its working directory.
     pub working_dir: Option<String>,
+    /// Fewer places than it would like are fewer completions too.
+    pub completions_follow: bool,
     refusal: Option<String>,
 }
 
@@ -74,6 +78,7 @@ impl JobSpec {
         let pod = template.spec;
         let container = pod.containers.into_iter().next().unwrap_or_default();
         Ok(Self {
+            completions_follow: annotations.get(COMPLETIONS_FOLLOW).is_some_and(|text| text == "true"),
             annotations,
             parallelism: spec.parallelism.unwrap_or(1),
             completions: match (spec.completions, spec.parallelism) {

@@ -60,7 +60,11 @@ impl Pods {
         let width = places.min(usize::try_from(job.width()).unwrap_or(usize::MAX));
         Self {
             slots: vec![Slot::Free; width],
-            completions: job.completions,
+            completions: if job.completions_follow && width < usize::try_from(job.width()).unwrap_or(usize::MAX) {
+                u32::try_from(width).ok()
+            } else {
+                job.completions
+            },
             next_index: 0,
             succeeded: 0,
             failures,
@@ -194,6 +198,24 @@ mod tests {
 
     fn pods(spec: &str, places: usize) -> Pods {
         Pods::new(&job(spec), places, 0, Millis(100))
+    }
+
+    #[test]
+    fn fewer_places_are_fewer_completions_only_where_the_job_says_so() {
+        for (follow, ends) in [("", 4), (r#""kueue.x-k8s.io/job-completions-equal-parallelism":"true""#, 2)] {
+            let text = format!(
+                r#"{{"metadata":{{"annotations":{{{follow}}}}},"spec":{{"parallelism":4,"completions":4,"template":{{"spec":{{"containers":[{{"command":["x"]}}]}}}}}}}}"#
+            );
+            let mut pods = Pods::new(&JobSpec::parse(&text).unwrap(), 2, 0, Millis(100));
+            let (mut running, mut ended) = (pods.due(Mono(0)), 0);
+            while pods.verdict().is_none() {
+                let done = running.remove(0);
+                assert!(!pods.ended(done, 0, None, Mono(0)));
+                ended += 1;
+                running.extend(pods.due(Mono(0)));
+            }
+            assert_eq!(ended, ends);
+        }
     }
 
     #[test]
