@@ -72,7 +72,8 @@ impl Brain {
             *names.entry(&**self.resource_name(*resource)).or_default() += amount;
         }
         let weight = |name: &str| weights.iter().find(|(of, _)| of == name).map_or(1.0, |(_, nano)| *nano as f64 / PARTS as f64);
-        let sum = names.iter().map(|(name, amount)| weight(name) * *amount as f64).sum::<f64>();
+        // The sum of no floats is less than zero to an order of all of them, and whoever used nothing is alike.
+        let sum = names.iter().fold(0.0, |sum, (name, amount)| sum + weight(name) * *amount as f64);
         sum.round() / PARTS as f64 / of.weight
     }
 
@@ -186,6 +187,8 @@ mod tests {
         assert_eq!(brain.local_usage_value("a"), 7.500_000_003 / 2.0);
         brain.recall(Arc::from("a"), Parts::new(), 1.0);
         assert_eq!(brain.local_usage_value("a"), 3e-9, "what is pending stays");
+        brain.recall(Arc::from("b"), Parts::new(), 1.0);
+        assert!(brain.local_usage_value("b").total_cmp(&brain.local_usage_value("nobody's")).is_eq());
         brain.set_local_usage(Arc::from("c"), LocalUsage::default());
         assert!(brain.local_usage_value("c").is_infinite(), "without weight every use is too much");
     }
