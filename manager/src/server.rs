@@ -170,6 +170,7 @@ fn config(settings: &Settings, authorities: &Authorities) -> Config {
         residency_required: settings.residency_required,
         fair_sharing: settings.fair_sharing.clone(),
         starvation_guard: settings.starvation_guard,
+        admission_fair_sharing: settings.admission_fair_sharing.clone(),
         jurisdiction: settings.jurisdiction.clone(),
         ..Config::new(authorities.receipt_key().clone())
     }

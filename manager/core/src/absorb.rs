@@ -68,6 +68,7 @@ impl World {
                 audit: Head::default(),
                 offers: 0,
                 grants: 0,
+                past_use: BTreeMap::new(),
             },
             live: Live::default(),
             config,
@@ -115,6 +116,7 @@ impl World {
                     self.deciding.declare_again();
                 }
                 self.state.catalog.remove(key);
+                self.forget_past_use(key);
                 self.lead_local_queue(key);
             }
             Record::TokenMinted { hash, cluster, region, jurisdiction, expires, replace, .. } => {
@@ -157,6 +159,7 @@ impl World {
                 self.state.orphans.remove(&(*uid, *fence));
             }
             Record::Audited(line) => self.state.audit = Head { lines: line.number, hash: line.hash.clone() },
+            Record::Sampled { at, queues, forgotten } => self.absorb_sampled(number, *at, queues, forgotten),
             Record::Forgotten { uid } => orphaned.extend(self.absorb_forgotten(*uid)),
             Record::Reserved { .. }
             | Record::Released { .. }
@@ -399,6 +402,7 @@ impl World {
             | Record::OrphanSeen { .. }
             | Record::OrphanGone { .. }
             | Record::Forgotten { .. }
+            | Record::Sampled { .. }
             | Record::Audited(_) => unreachable!("absorbed before"),
         }
     }

@@ -38,6 +38,7 @@ impl World {
         self.check_tally()?;
         self.check_quota(&recount)?;
         self.check_brain()?;
+        self.check_past_use()?;
         for (uid, cluster, ..) in self.live.giving_way.kept() {
             if self.live.clusters.get(cluster).is_some_and(|live| !live.rooms.keeps(*uid)) {
                 return Err(format!("room in `{cluster}` is kept for {uid}, and the room doesn't know"));

@@ -65,6 +65,10 @@ pub struct LocalRow<'a> {
     pub standing: &'a Standing,
     /// How many of those who wait may be looked at without anything having to change first.
     pub awake: u64,
+    /// The cluster queue that it leads to.
+    pub cluster_queue: &'a str,
+    /// What it used by its weight, where admissions are shared by that; infinite without weight.
+    pub weighted_use: Option<f64>,
 }
 
 /// One cohort.
@@ -156,6 +160,8 @@ impl World {
                 active: self.local_queue_activity(spec).active,
                 standing: self.tally.local_queue(namespace, name),
                 awake: awake.get(&key).copied().unwrap_or(0),
+                cluster_queue: &spec.cluster_queue,
+                weighted_use: self.weighted_use(&key),
             }
         });
         rows.collect()

@@ -167,7 +167,12 @@ impl World {
     }
 
     fn declare(&mut self, now: Mono) {
-        let settings = Settings { fair_sharing: self.config.fair_sharing.clone(), brief: true, ..Settings::default() };
+        let settings = Settings {
+            fair_sharing: self.config.fair_sharing.clone(),
+            admission_fair_sharing: self.config.admission_fair_sharing.clone(),
+            brief: true,
+            ..Settings::default()
+        };
         let catalog = &self.state.catalog;
         let brain = Arc::make_mut(&mut self.deciding.brain);
         brain.settings = settings;
@@ -189,6 +194,7 @@ impl World {
             quota.lending_limit = None;
         }
         brain.configure(&cohorts, queues);
+        self.recall_all();
         // Everybody who was outside may have a way now, and classes whose way changed have another.
         self.deciding.touched.extend(std::mem::take(&mut self.deciding.outside));
         if self.deciding.ids.is_empty() {

@@ -58,10 +58,13 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
         audit: _,
         offers,
         grants,
+        past_use,
     } = state;
     (journal, last, leadership, led_since, ranges, recovery).hash(into);
     (recovery_since, behind).hash(into);
     (rules, rules_doubted, members, offers, grants).hash(into);
+    // How long ago it was taken down is what it decays by.
+    past_use.hash(into);
     workloads.len().hash(into);
     for (uid, workload) in workloads {
         uid.hash(into);
@@ -133,11 +136,15 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         finished: _,
         retained: _,
         released_at,
+        sample_at,
+        entered,
         counts: _,
     } = live;
     age(now, *led_at, memory, into);
     ahead(now, *claim_until, into);
     ahead(now, *released_at, into);
+    ahead(now, *sample_at, into);
+    entered.hash(into);
     ahead(now, *starving_due, into);
     (awaited, look_for_starving, stirred, dirty).hash(into);
     for (key, (until, reason, _)) in refused {

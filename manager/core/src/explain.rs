@@ -335,7 +335,9 @@ impl World {
         }
         match leg.state {
             LegState::Granted | LegState::Running if silent => ("silent", "runs there as far as known; its agent isn't heard".into(), waits),
-            LegState::Running => ("running", format!("{} run there{}", self.pods_in_words(workload, "all its pods"), choice_in_words(leg.choice)), String::new()),
+            LegState::Running => {
+                ("running", format!("{} run there{}", self.pods_in_words(workload, "all its pods"), choice_in_words(leg.choice)), String::new())
+            }
             LegState::Granted => {
                 ("starting", format!("{} are starting there{}", self.pods_in_words(workload, "its pods"), choice_in_words(leg.choice)), String::new())
             }

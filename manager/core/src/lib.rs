@@ -18,6 +18,7 @@
 //! | [`residency`] | where a workload may be known at all |
 //! | `dispatch` | one scheduling pass: who gets quota, which clusters are asked, who is granted |
 //! | `rooms`, `places` | what clusters have free, and rooms as the brain asks for them |
+//! | `past_use` | what local queues used before, taken down and forgotten |
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
 //! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
@@ -46,6 +47,7 @@ pub mod leg;
 pub mod milestone;
 mod operator;
 pub mod outbox;
+mod past_use;
 mod places;
 pub mod queues;
 pub mod record;
@@ -62,6 +64,7 @@ pub mod view;
 pub mod workload;
 mod writes;
 
+pub use past_use::PastUse;
 pub use turn::Turn;
 
 use audit::Head;
@@ -79,7 +82,7 @@ use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use outbox::Outbox;
 use queues::{ClassId, Queues};
-use record::{RecoveryStart, Submission};
+use record::{Consumed, RecoveryStart, Submission};
 use rooms::Rooms;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +119,8 @@ pub struct Config {
     pub fair_sharing: Option<meridian_queueing::settings::FairSharing>,
     /// After this long the head of a queue is passed by nobody any more, and room is kept for it; `None` never does.
     pub starvation_guard: Option<Millis>,
+    /// Fair sharing of admissions between the local queues of one cluster queue, where it is on.
+    pub admission_fair_sharing: Option<meridian_queueing::settings::AdmissionFairSharing>,
     /// A bug planted by a test.
     pub planted: Planted,
 }
@@ -135,6 +140,7 @@ impl Config {
             finished_kept: Millis::mins(24 * 60),
             fair_sharing: None,
             starvation_guard: Some(STARVATION_GUARD_DEFAULT),
+            admission_fair_sharing: None,
             planted: Planted::NONE,
         }
     }
@@ -195,6 +201,9 @@ pub struct State {
     pub offers: u64,
     /// Grants of this leadership so far.
     pub grants: u64,
+    /// What local queues used before, by namespace and name, where anything is left of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub past_use: BTreeMap<Arc<str>, PastUse>,
 }
 
 /// A cluster that ever had a session.
@@ -419,6 +428,10 @@ pub struct Live {
     finished: BTreeSet<(Wall, Uid)>,
     retained: Mono,
     released_at: Mono,
+    /// Past use is taken down again at this moment.
+    sample_at: Mono,
+    /// What admissions cost that came about since the last end of a batch, by local queue.
+    entered: BTreeMap<Arc<str>, Consumed>,
     /// Counters for metrics.
     pub counts: Counts,
 }
@@ -601,6 +614,7 @@ impl World {
             .copied()
             .chain(self.live.refused.values().map(|(t, _, _)| *t))
             .chain(self.live.giving_way.next_deadline())
+            .chain(self.next_sample())
             .chain(self.live.clusters.values().map(|c| c.backed_off).filter(|b| *b > now.mono))
             .min();
         let silent = self

@@ -364,9 +364,22 @@ pub enum Record {
         /// The workload.
         uid: Uid,
     },
+    /// What local queues used before, as it counts at this moment.
+    Sampled {
+        /// When.
+        at: Wall,
+        /// What is left of it, by local queue: namespace and name.
+        queues: BTreeMap<Arc<str>, Consumed>,
+        /// Local queues of which nothing is left.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        forgotten: Vec<Arc<str>>,
+    },
     /// One line of the audit log.
     Audited(Box<Line>),
 }
+
+/// Use by resource, in billionths of one core, byte or device: with memory that is more than 64 bits hold.
+pub type Consumed = BTreeMap<Arc<str>, i128>;
 
 /// For whose sake a workload is displaced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -439,7 +452,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 36] = [
+    const NAMES: [&str; 37] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -475,6 +488,7 @@ mod tests {
         "Reprioritized",
         "Finished",
         "Forgotten",
+        "Sampled",
         "Audited",
     ];
 
@@ -515,6 +529,7 @@ mod tests {
             Record::Reprioritized { .. } => "Reprioritized",
             Record::Finished { .. } => "Finished",
             Record::Forgotten { .. } => "Forgotten",
+            Record::Sampled { .. } => "Sampled",
             Record::Audited(_) => "Audited",
         }
     }

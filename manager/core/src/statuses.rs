@@ -117,6 +117,9 @@ impl World {
             }
             status[field] = flavors;
         }
+        if let Some(past) = self.past_use_status(&format!("{namespace}/{}", key.name)) {
+            status["fairSharing"] = json!({"admissionFairSharingStatus": past});
+        }
         status
     }
 

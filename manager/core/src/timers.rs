@@ -1,4 +1,4 @@
-//! What time alone changes: lapses, start deadlines, recovery by time, back-off, retention.
+//! What time alone changes: lapses, start deadlines, recovery by time, back-off, retention, samples of past use.
 
 use crate::record::Record;
 use crate::turn::Turn;
@@ -45,6 +45,7 @@ impl Turn<'_> {
         self.out.wake.extend(late.map(|(cluster, _)| cluster.clone()));
         self.give_up_on_the_silent();
         self.recovery_by_time();
+        self.sample();
         if now >= self.world.live.retained {
             self.world.live.retained = now + RETAIN_EVERY;
             self.retain();

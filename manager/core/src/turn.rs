@@ -6,7 +6,7 @@ use crate::explain::Why;
 use crate::input::{Actor, Bodies, Key, Outcome, Reply};
 use crate::outbox::Said;
 use crate::record::Record;
-use crate::{Workload, World};
+use crate::{Workload, World, past_use};
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::time::Now;
@@ -49,8 +49,13 @@ impl<'a> Turn<'a> {
         let before = uid.and_then(|u| self.world.state.workloads.get(&u)).map(|w| self.keys(w));
         let stood = uid.and_then(|u| self.world.before(u, &record));
         self.out.dropped_bodies.extend(self.world.absorb(number, &record));
-        if let Record::Applied { key, .. } | Record::Removed { key, .. } = &record {
-            self.out.changed.insert(key.clone());
+        self.world.settle_penalty(&record);
+        match &record {
+            Record::Applied { key, .. } | Record::Removed { key, .. } => {
+                self.out.changed.insert(key.clone());
+            }
+            Record::Sampled { queues, forgotten, .. } => self.out.changed.extend(past_use::keys(queues.keys().chain(forgotten))),
+            _ => {}
         }
         let after = uid.and_then(|u| self.world.state.workloads.get(&u)).map(|w| self.keys(w));
         self.out.changed.extend(before.into_iter().chain(after).flatten());
@@ -162,6 +167,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::DeclaredLost { .. }
         | Record::OrphanSeen { .. }
         | Record::OrphanGone { .. }
+        | Record::Sampled { .. }
         | Record::Audited(_) => (None, false),
     }
 }

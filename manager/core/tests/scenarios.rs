@@ -8,6 +8,8 @@ mod copies;
 mod counts;
 #[path = "scenarios/nearness.rs"]
 mod nearness;
+#[path = "scenarios/past_use.rs"]
+mod past_use;
 #[path = "scenarios/queues.rs"]
 mod queues;
 #[path = "scenarios/shrinking.rs"]
@@ -22,12 +24,12 @@ use meridian_agent_core::ledger::NodeSpec;
 use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
 use meridian_manager_core::input::{Actor, Bodies, Change, Input, Key, Operator, PutMode, Reply, Write};
 use meridian_manager_core::milestone::Milestone;
-use meridian_manager_core::record::RecoveryStart;
+use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Config, Start, World};
 use meridian_objects::{Kind, Object};
 use meridian_shared::gang::Amounts;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, OfferId, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{BODY_BYTES_MAX, End, EndResult, Event, Inventory, Lane, RunnerKind, SyncAnswer, SyncRequest};
@@ -61,6 +63,8 @@ struct Fleet {
     hold_starts: bool,
     /// What was told so far.
     milestones: Vec<Milestone>,
+    /// What inputs came to so far.
+    records: Vec<(RecordNumber, Record)>,
 }
 
 fn object(value: Value) -> Box<Object> {
@@ -113,6 +117,7 @@ impl Fleet {
             next_uid: 100,
             hold_starts: false,
             milestones: Vec::new(),
+            records: Vec::new(),
         };
         let mut objects = vec![
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
@@ -143,6 +148,7 @@ impl Fleet {
         let out = self.world.apply(now(self.now), input, &self.bodies);
         self.bodies.0.extend(out.bodies);
         self.milestones.extend(out.milestones);
+        self.records.extend(out.records);
         self.world.check().unwrap();
         out.reply
     }
@@ -277,7 +283,7 @@ impl Fleet {
     /// The manager starts again from its records.
     fn restart(&mut self, id: u64, recovery: Option<RecoveryStart>) {
         let snapshot = self.world.snapshot();
-        let mut world = World::restore(&snapshot, config()).unwrap();
+        let mut world = World::restore(&snapshot, self.world.config.clone()).unwrap();
         assert_eq!(world.state, self.world.state, "a snapshot says everything");
         self.now += 3_000;
         world.lead(start(id, self.now, recovery, false), &self.bodies);

@@ -2,6 +2,7 @@
 
 use crate::amount::Amount;
 use crate::flavors::{Assignment, totals};
+use crate::local::Parts;
 use crate::model::{Charge, Flavor, Given, Holding, Marks, Moment, Queue, QueueId, QueueSetup, Requests, Shape, ShapeId, Usage, Workload, WorkloadId};
 use crate::names::{FlavorId, Id, Names, ResourceId};
 use crate::pending::{ClassKey, Pending, Place};
@@ -14,10 +15,10 @@ use std::sync::Arc;
 /// What a local queue used, for fair sharing of admissions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalUsage {
-    /// Past use that still counts, by resource, in units of one (cores, bytes, devices).
-    pub consumed: BTreeMap<ResourceId, f64>,
-    /// What admissions since the last sample cost, so that a burst is felt at once.
-    pub penalty: BTreeMap<ResourceId, f64>,
+    /// Past use that still counts.
+    pub consumed: Parts,
+    /// What admissions cost that haven't come about yet.
+    pub penalty: Parts,
     /// Weight; zero makes every use infinite.
     pub weight: f64,
 }
@@ -76,6 +77,8 @@ pub struct Brain {
     /// Whether a search for victims would have found some, had a cluster had the room.
     pub(crate) roomless: bool,
     pub(crate) local_usage: BTreeMap<Arc<str>, LocalUsage>,
+    /// What each admission cost of which it isn't known yet whether it comes about.
+    pub(crate) penalties: BTreeMap<WorkloadId, Parts>,
     pub(crate) topologies: crate::topology::Topologies,
 }
 
@@ -491,6 +494,7 @@ impl Brain {
             // Who waited behind it may come first now.
             self.note_changed(queue);
         }
+        self.take_back_penalty(id);
         let removed = self.workloads.remove(id)?;
         self.keys.remove(&removed.key);
         self.count_shape(removed.shape, false);

@@ -35,4 +35,4 @@ mod variants;
 
 pub use amount::Amount;
 pub use brain::{Brain, LocalUsage, NewWorkload};
-pub use local::{alpha, units};
+pub use local::{PARTS, Parts, alpha, decayed, parts};

@@ -1,6 +1,9 @@
 //! Switches and cluster-wide settings, with Kueue's defaults.
 
+use meridian_objects::{duration, suggest};
+use meridian_shared::time::Millis;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// Where a gate is kept.
 type Switch = fn(&mut Gates) -> &mut bool;
@@ -156,14 +159,71 @@ impl Default for FairSharing {
 }
 
 /// Fair sharing between the local queues of one cluster queue, by what they used before.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AdmissionFairSharing {
     /// Time after which past use counts half, in milliseconds; zero forgets at once.
     pub half_life_ms: i64,
     /// How often use is sampled, in milliseconds.
     pub sampling_ms: i64,
-    /// Weight of a resource; 1 where it isn't named.
-    pub resource_weights: Vec<(String, f64)>,
+    /// Weight of a resource in billionths; one where it isn't named.
+    pub resource_weights: Vec<(String, i64)>,
+}
+
+impl AdmissionFairSharing {
+    /// How often use is sampled where it isn't said, in milliseconds: five minutes, as in Kueue.
+    pub const SAMPLING_USUAL_MS: i64 = 300_000;
+    /// A half-life or an interval is a year at most; more is a slip.
+    const TIME_MAX: Millis = Millis::mins(366 * 24 * 60);
+    /// A larger weight is a slip, and products of it must not overflow anything.
+    const WEIGHT_MAX: f64 = 1e9;
+
+    /// A time as people write it: `key` says what for.
+    pub fn time(key: &str, text: &str) -> Result<i64, String> {
+        let time = duration::parse(text).filter(|time| *time <= Self::TIME_MAX).and_then(|time| i64::try_from(time.0).ok());
+        time.ok_or_else(|| format!("`{text}` of `{key}` is not a time of up to a year; write it as `5m` or `168h`"))
+    }
+
+    /// A time that passes: `key` says what for.
+    pub fn interval(key: &str, text: &str) -> Result<i64, String> {
+        let time = Self::time(key, text)?;
+        if time == 0 { Err(format!("`{text}` of `{key}` never passes; write it as `5m`")) } else { Ok(time) }
+    }
+
+    /// The weight of a resource: `key` says of which.
+    #[expect(clippy::cast_possible_truncation, reason = "weights are bounded")]
+    pub fn weight(key: &str, text: &str) -> Result<i64, String> {
+        let weight = text.parse::<f64>().ok().filter(|w| (0.0..=Self::WEIGHT_MAX).contains(w));
+        let nano = weight.map(|weight| (weight * 1e9).round() as i64);
+        nano.ok_or_else(|| format!("`{text}` of `{key}` is not a weight; write a number of up to a billion, such as `2` or `0.5`"))
+    }
+}
+
+/// As flags have it: `half-life=168h,sampling=5m,weight.RESOURCE=2`.
+impl FromStr for AdmissionFairSharing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (mut half_life, mut sampling_ms, mut resource_weights) = (None, Self::SAMPLING_USUAL_MS, Vec::new());
+        for pair in text.split(',').map(str::trim) {
+            let Some((key, value)) = pair.split_once('=') else {
+                return Err(format!("`{pair}` is not KEY=VALUE; write `half-life=168h,sampling=5m`"));
+            };
+            match (key, key.strip_prefix("weight.")) {
+                ("half-life", _) => half_life = Some(Self::time(key, value)?),
+                ("sampling", _) => sampling_ms = Self::interval(key, value)?,
+                (_, Some(resource)) => resource_weights.push((resource.to_owned(), Self::weight(key, value)?)),
+                _ => {
+                    let known = ["half-life", "sampling", "weight.RESOURCE"];
+                    return Err(match suggest::nearest(key, known) {
+                        Some(near) => format!("`{key}` is not a key; did you mean `{near}`?"),
+                        None => format!("`{key}` is not a key; the known ones are {}", known.join(", ")),
+                    });
+                }
+            }
+        }
+        let half_life_ms = half_life.ok_or_else(|| "`half-life` is missing; write `half-life=168h`".to_owned())?;
+        Ok(Self { half_life_ms, sampling_ms, resource_weights })
+    }
 }
 
 /// Cluster-wide settings.

@@ -150,6 +150,7 @@ impl Dashboards {
         k.local_finished_workloads.replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.phase(Phase::Finished)))));
         let status = |active: bool| [("True", i64::from(active)), ("False", i64::from(!active)), ("Unknown", 0)];
         k.local_queue_status.replace(each().flat_map(|(name, space, row)| status(row.active).map(|(status, is)| ([name, space, status], is))));
+        k.local_past_use.replace(each().filter_map(|(name, space, row)| Some(([name, space, row.cluster_queue], row.weighted_use?))));
         for (metric, reserved) in [(&k.local_reservation, true), (&k.local_usage, false)] {
             let usage = |row: &&LocalRow<'_>| if reserved { row.standing.reserved.clone() } else { row.standing.used.clone() };
             let cells: Vec<_> = rows.iter().flat_map(|row| usage(&row).into_iter().map(move |(key, amount)| (row, key, amount))).collect();

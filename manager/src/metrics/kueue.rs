@@ -130,6 +130,8 @@ pub struct Kueue {
     pub local_reservation: Amounts<4>,
     /// Charged by what is admitted.
     pub local_usage: Amounts<4>,
+    /// Past use by its weight, by `name`, `namespace`, `cluster_queue`.
+    pub local_past_use: Amounts<3>,
     /// Weighted share by `cluster_queue`, `cohort`.
     pub weighted_share: Amounts<2>,
     /// Weighted share by `cohort`.
@@ -239,6 +241,11 @@ impl Kueue {
             resource_pending: m.amounts("kueue_cluster_queue_resource_pending", "what waiting workloads ask for", &["cluster_queue", "resource"]),
             local_reservation: m.amounts("kueue_local_queue_resource_reservation", "quota that is charged", LOCAL_CELL),
             local_usage: m.amounts("kueue_local_queue_resource_usage", "quota that admitted workloads are charged", LOCAL_CELL),
+            local_past_use: m.amounts(
+                "kueue_local_queue_admission_fair_sharing_usage",
+                "past use of the local queue and what its admissions cost, by weight",
+                &["name", "namespace", "cluster_queue"],
+            ),
             weighted_share: m.amounts("kueue_cluster_queue_weighted_share", "dominant share of what is borrowed, by weight", &["cluster_queue", "cohort"]),
             cohort_weighted_share: m.amounts("kueue_cohort_weighted_share", "dominant share of what is borrowed, by weight", &["cohort"]),
             cohort_subtree_quota: m.amounts("kueue_cohort_subtree_quota", "quota of the cohort's subtree", &["cohort", "flavor", "resource"]),

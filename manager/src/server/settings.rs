@@ -5,12 +5,13 @@
 use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
 use meridian_manager_core::STARVATION_GUARD_DEFAULT;
-use meridian_queueing::settings::{FairSharing, FairStrategy};
+use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, FairStrategy};
 use meridian_shared::ids::Jurisdiction;
 use meridian_shared::lease;
 use meridian_shared::time::Millis;
 use meridian_telemetry::Format;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const DURATION_MAX: Millis = Millis::mins(366 * 24 * 60);
 /// Shortest lifetime of an agent's certificate: a renewal at two thirds must have time to be repeated.
 const LIFETIME_MIN: Millis = Millis::mins(1);
+/// Shortest time between two samples of past use, in milliseconds: each is a record.
+const SAMPLING_MIN_MS: i64 = 1_000;
 
 /// Why the settings don't do.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +119,10 @@ pub struct ManagerArgs {
     /// How long the head of a queue waits before nobody passes it by any more and room is kept for it, or `off` [default: 1h]
     #[arg(long, value_name = "DURATION", env = "MERIDIAN_MANAGER_STARVATION_GUARD")]
     pub starvation_guard: Option<String>,
+    /// Fair sharing of admissions between local queues by what they used before, such as half-life=168h,sampling=5m,weight.cpu=2,
+    /// or `off` [default: off]
+    #[arg(long, value_name = "KEY=VALUE,..", env = "MERIDIAN_MANAGER_ADMISSION_FAIR_SHARING")]
+    pub admission_fair_sharing: Option<String>,
     /// The legal area in which this manager stores what it is given, such as `EU`
     #[arg(long, value_name = "AREA", env = "MERIDIAN_MANAGER_JURISDICTION")]
     pub jurisdiction: Option<String>,
@@ -150,10 +157,22 @@ struct File {
     residency: Option<Residency>,
     fair_sharing: Vec<String>,
     starvation_guard: Option<String>,
+    #[serde(alias = "admissionFairSharing")]
+    admission_fair_sharing: Option<PastUse>,
     jurisdiction: Option<String>,
     agent_certificate_lifetime: Option<String>,
     log_format: Option<String>,
     otlp_endpoint: Option<String>,
+}
+
+/// How past use of local queues counts, in the words of Kueue's configuration.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct PastUse {
+    usage_half_life_time: String,
+    usage_sampling_interval: Option<String>,
+    #[serde(default)]
+    resource_weights: BTreeMap<String, f64>,
 }
 
 /// Everything decided.
@@ -169,6 +188,7 @@ pub(super) struct Settings {
     pub(super) residency_required: bool,
     pub(super) fair_sharing: Option<FairSharing>,
     pub(super) starvation_guard: Option<Millis>,
+    pub(super) admission_fair_sharing: Option<AdmissionFairSharing>,
     pub(super) jurisdiction: Option<Jurisdiction>,
     pub(super) agent_certificate_lifetime: Millis,
     pub(super) log_format: Format,
@@ -191,6 +211,7 @@ impl Settings {
             residency,
             fair_sharing,
             starvation_guard,
+            admission_fair_sharing,
             jurisdiction,
             agent_certificate_lifetime,
             log_format,
@@ -220,6 +241,7 @@ impl Settings {
             residency_required: residency.or(file.residency) == Some(Residency::Required),
             fair_sharing: sharing(if fair_sharing.is_empty() { &file.fair_sharing } else { &fair_sharing })?,
             starvation_guard: guard(starvation_guard.or(file.starvation_guard).as_deref())?,
+            admission_fair_sharing: past_use(admission_fair_sharing.as_deref(), file.admission_fair_sharing)?,
             jurisdiction: jurisdiction.or(file.jurisdiction).map(Jurisdiction::new),
             agent_certificate_lifetime: lifetime,
             log_format,
@@ -245,6 +267,9 @@ impl Settings {
         }
         if self.agent_certificate_lifetime < LIFETIME_MIN {
             return invalid("agent-certificate-lifetime", format!("`{}` is shorter than {LIFETIME_MIN}", self.agent_certificate_lifetime));
+        }
+        if let Some(sharing) = self.admission_fair_sharing.as_ref().filter(|sharing| sharing.sampling_ms < SAMPLING_MIN_MS) {
+            return invalid("admission-fair-sharing", format!("past use can't be sampled every {} ms; the least is {SAMPLING_MIN_MS} ms", sharing.sampling_ms));
         }
         if self.recover && !self.init {
             return invalid("recover", "it says what a new journal takes the place of: give `--init` with it".into());
@@ -276,6 +301,32 @@ fn sharing(rules: &[String]) -> Result<Option<FairSharing>, Error> {
         [] => Ok(None),
         [off] if off == "off" => Ok(None),
         rules => Ok(Some(FairSharing { strategies: rules.iter().map(rule).collect::<Result<_, _>>()? })),
+    }
+}
+
+/// How past use of local queues counts; none where it doesn't.
+fn past_use(said: Option<&str>, filed: Option<PastUse>) -> Result<Option<AdmissionFairSharing>, Error> {
+    let invalid = |what| Error::Invalid { flag: "admission-fair-sharing", what };
+    match (said, filed) {
+        (Some("off"), _) | (None, None) => Ok(None),
+        (Some(text), _) => text.parse().map(Some).map_err(invalid),
+        (None, Some(filed)) => filed.read().map(Some).map_err(invalid),
+    }
+}
+
+impl PastUse {
+    fn read(self) -> Result<AdmissionFairSharing, String> {
+        let Self { usage_half_life_time, usage_sampling_interval, resource_weights } = self;
+        let weight = |(resource, weight): (String, f64)| {
+            let nano = AdmissionFairSharing::weight(&format!("resourceWeights.{resource}"), &weight.to_string())?;
+            Ok((resource, nano))
+        };
+        Ok(AdmissionFairSharing {
+            half_life_ms: AdmissionFairSharing::time("usageHalfLifeTime", &usage_half_life_time)?,
+            sampling_ms: usage_sampling_interval
+                .map_or(Ok(AdmissionFairSharing::SAMPLING_USUAL_MS), |text| AdmissionFairSharing::interval("usageSamplingInterval", &text))?,
+            resource_weights: resource_weights.into_iter().map(weight).collect::<Result<_, String>>()?,
+        })
     }
 }
 
@@ -362,6 +413,33 @@ mod tests {
         assert_eq!(Settings::resolve(args()).unwrap().starvation_guard, Some(Millis::mins(60)));
         let demo = ManagerArgs { term: Some("8s".into()), term_min: Some("8s".into()), ..args() };
         assert_eq!(Settings::resolve(demo).unwrap().term, Millis::secs(8));
+    }
+
+    #[test]
+    fn past_use_is_said_as_a_flag_or_in_words_of_kueue() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("manager.yaml");
+        let read = |flag: Option<&str>, file: &str| {
+            std::fs::write(&path, file).unwrap();
+            let args = ManagerArgs { config: Some(path.clone()), admission_fair_sharing: flag.map(str::to_owned), ..args() };
+            Settings::resolve(args).map(|settings| settings.admission_fair_sharing).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(None, ""), Ok(None));
+        let filed = "admissionFairSharing: {usageHalfLifeTime: 168h, usageSamplingInterval: 90s, resourceWeights: {nvidia.com/gpu: 2.5, cpu: 0}}";
+        let weights = vec![("cpu".to_owned(), 0), ("nvidia.com/gpu".to_owned(), 2_500_000_000)];
+        let meant = AdmissionFairSharing { half_life_ms: 604_800_000, sampling_ms: 90_000, resource_weights: weights };
+        assert_eq!(read(None, filed), Ok(Some(meant.clone())));
+        assert_eq!(read(Some("half-life=168h,sampling=90s,weight.cpu=0,weight.nvidia.com/gpu=2.5"), ""), Ok(Some(meant)));
+        assert_eq!(read(Some("off"), filed), Ok(None));
+        let usual = read(None, "admission-fair-sharing: {usageHalfLifeTime: 0s}").unwrap().unwrap();
+        assert_eq!((usual.half_life_ms, usual.sampling_ms), (0, 300_000));
+        let refused = |flag: Option<&str>, file: &str| read(flag, file).unwrap_err();
+        assert!(refused(Some("sampling=5m"), "").contains("`half-life` is missing"));
+        assert!(refused(Some("half-life=1h,sampling=5ms"), "").contains("the least is 1000 ms"));
+        assert!(refused(None, "admissionFairSharing: {usageHalfLifeTime: -1h}").contains("`-1h` of `usageHalfLifeTime` is not a time"));
+        assert!(refused(None, "admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 0s}").contains("never passes"));
+        assert!(refused(None, "admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: -1}}").contains("`-1` of `resourceWeights.cpu`"));
+        assert!(refused(None, "admissionFairSharing: {usageSamplingInterval: 5m}").contains("usageHalfLifeTime"));
     }
 
     #[test]

@@ -41,6 +41,7 @@ async fn a_gang_goes_through_to_its_end() {
         finished,
         r#"kueue_pending_workloads{cluster_queue="cq",replica_role="leader",status="active"} 0"#,
         r#"kueue_local_queue_admitted_active_workloads{name="lq",namespace="default",replica_role="leader"} 0"#,
+        r#"kueue_local_queue_admission_fair_sharing_usage{cluster_queue="cq",name="lq",namespace="default",replica_role="leader"} 0"#,
         r#"kueue_quota_reserved_workloads_total{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,
         r#"kueue_local_queue_admitted_workloads_total{name="lq",namespace="default",priority_class="",replica_role="leader"} 1"#,
         r#"kueue_admission_wait_time_seconds_count{cluster_queue="cq",priority_class="",replica_role="leader"} 1"#,

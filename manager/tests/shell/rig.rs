@@ -12,6 +12,7 @@ use meridian_manager::metrics::Metrics;
 use meridian_manager_core::Config;
 use meridian_manager_core::input::{Actor, Change, Input, Key, PutMode, Reply, Write, Written};
 use meridian_objects::{Kind, Object};
+use meridian_queueing::settings::AdmissionFairSharing;
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{ClusterName, Fence, JournalId, LedgerId, Uid};
 use meridian_shared::mac::ReceiptKey;
@@ -83,8 +84,10 @@ impl Rig {
     }
 
     fn on(disk: FaultyDisk, journal: Box<dyn Journal>, start: StartMode, clock: Arc<dyn Clock>, marks: Arc<tempfile::TempDir>) -> Self {
+        // Past use is on, so that what is shown of it is; without a half-life nothing is remembered.
+        let past_use = AdmissionFairSharing { half_life_ms: 0, sampling_ms: AdmissionFairSharing::SAMPLING_USUAL_MS, resource_weights: Vec::new() };
         let options = Options {
-            config: Config { start_timeout: Millis::mins(5), ..Config::new(ReceiptKey([7; 32])) },
+            config: Config { start_timeout: Millis::mins(5), admission_fair_sharing: Some(past_use), ..Config::new(ReceiptKey([7; 32])) },
             start,
             clock: Arc::clone(&clock),
             marks: Some((PathBuf::from(marks.path()), BootId(7))),

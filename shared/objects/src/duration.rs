@@ -13,12 +13,12 @@ impl Fields<'_> {
         let item = self.get(name)?;
         let text = item.text()?;
         match parse(text) {
-            Some(millis) if millis <= MAX_DURATION => Some(millis),
-            Some(_) => {
+            Some(millis) if millis > Millis(0) && millis <= MAX_DURATION => Some(millis),
+            Some(millis) if millis > MAX_DURATION => {
                 item.error(format!("`{text}` is too long"), "the most is `8784h`, a year");
                 None
             }
-            None => {
+            _ => {
                 item.error(format!("`{text}` is not a duration"), "write a positive number with a unit, such as `90s`, `15m` or `2h`");
                 None
             }
@@ -26,10 +26,10 @@ impl Fields<'_> {
     }
 }
 
-fn parse(text: &str) -> Option<Millis> {
+/// A length of time that isn't negative.
+pub fn parse(text: &str) -> Option<Millis> {
     let duration: SignedDuration = text.parse().ok()?;
-    let millis = u64::try_from(duration.as_millis()).ok()?;
-    (millis > 0).then_some(Millis(millis))
+    u64::try_from(duration.as_millis()).ok().map(Millis)
 }
 
 #[cfg(test)]
@@ -44,7 +44,8 @@ mod tests {
         check("90s", Some(Millis::secs(90)));
         check("1h30m", Some(Millis::mins(90)));
         check("250ms", Some(Millis(250)));
-        for bad in ["", "15", "-5m", "0s", "m", "15 parsecs", "1e3s"] {
+        check("0s", Some(Millis(0)));
+        for bad in ["", "15", "-5m", "m", "15 parsecs", "1e3s"] {
             check(bad, None);
         }
     }

@@ -16,7 +16,7 @@
 #![warn(missing_docs)]
 
 pub mod conversion;
-mod duration;
+pub mod duration;
 pub mod field;
 pub mod job;
 pub mod kind;

@@ -118,7 +118,7 @@ pub fn parse(resource: &str, text: &str) -> Result<i64, Error> {
 }
 
 /// A JSON string or number in billionths.
-pub(crate) fn nano_from_json(value: &Value) -> Result<i128, Error> {
+pub fn nano_from_json(value: &Value) -> Result<i128, Error> {
     let text = text_of(value)?;
     Parts::of(&text)?.scaled(NANO).ok_or(Error::TooLarge(text))
 }
@@ -150,6 +150,13 @@ pub fn format(resource: &str, amount: i64) -> String {
         }
     }
     amount.to_string()
+}
+
+/// The usual way to write so many billionths of one; reading it back gives the same.
+pub fn format_nano(nano: i128) -> String {
+    let scales = [(1_000_000_000, ""), (1_000_000, "m"), (1_000, "u")];
+    let (unit, suffix) = scales.into_iter().find(|(unit, _)| nano % unit == 0).unwrap_or((1, "n"));
+    format!("{}{suffix}", nano / unit)
 }
 
 fn is_milli(resource: &str) -> bool {
@@ -208,6 +215,14 @@ fn scale(mantissa: i128, power: i32) -> Option<i128> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn billionths_are_written_as_they_are_read() {
+        for (nano, text) in [(0, "0"), (2_000_000_000, "2"), (1_500_000_000, "1500m"), (7_000, "7u"), (1_000_000_001, "1000000001n")] {
+            assert_eq!(format_nano(nano), text);
+            assert_eq!(nano_from_json(&json!(text)), Ok(nano));
+        }
+    }
 
     #[test]
     fn reads_what_kubernetes_reads() {

@@ -138,7 +138,6 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
     let mut all = Ignored::default();
     match &object.spec {
         Spec::ClusterQueue(queue) => ignored_in_queue(queue, &mut all),
-        Spec::LocalQueue(queue) => all.when(queue.fair_sharing.is_some(), "spec.fairSharing", NO_SHARES),
         Spec::AdmissionCheck(check) if check.controller_name == PROVISIONING_CONTROLLER => {
             all.add("spec.controllerName", "provisioning checks belong to a worker cluster; this one is not asked here", FOR_CLUSTER);
         }
@@ -163,6 +162,7 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
         }
         Spec::Job(_) => ignored_in_job(object, &mut all),
         Spec::Cohort(_)
+        | Spec::LocalQueue(_)
         | Spec::RuntimeClass(_)
         | Spec::ResourceFlavor(_)
         | Spec::Topology(_)
@@ -212,7 +212,6 @@ pub fn not_honoured_by_cluster(object: &Object) -> Vec<Warning> {
     all.warnings
 }
 
-const NO_SHARES: &str = "past use of local queues has no effect in the manager yet; `meridian plan` heeds it";
 const AT_MANAGER: &str = "a worker's queue is a cap; sharing is said at the manager";
 const FOR_CLUSTER: &str = "apply it to the worker with `apply --cluster NAME -f FILE`";
 
@@ -243,7 +242,6 @@ fn ignored_in_queue(queue: &ClusterQueueSpec, all: &mut Ignored) {
         all.at(at, &format!("the check `{}` is asked for every flavor", rule.name), "");
     }
     all.when(queue.concurrent_admission.is_some(), "spec.concurrentAdmissionPolicy", "flavors are not tried at the same time");
-    all.when(queue.usage_based_admission, "spec.admissionScope.admissionMode", NO_SHARES);
 }
 
 /// A worker's queue is a cap: who shares with whom is said at the manager.

@@ -155,11 +155,12 @@ fn what_a_queue_is_not_given_yet_is_named() {
             "flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}, "fairSharing": {"weight": "0.5"},
             "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"},
             "admissionChecksStrategy": {"admissionChecks": [{"name": "a", "onFlavors": ["f"]}]},
+            "concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}},
         }),
     );
     let Spec::ClusterQueue(spec) = &queue.spec else { panic!("not a queue") };
     assert_eq!(spec.fair_sharing.as_ref().unwrap().weight_milli, 500);
-    check_ignored(&queue, &["spec.admissionChecksStrategy.admissionChecks[0].onFlavors", "spec.admissionScope.admissionMode"]);
+    check_ignored(&queue, &["spec.admissionChecksStrategy.admissionChecks[0].onFlavors", "spec.concurrentAdmissionPolicy"]);
     let usual = json!({"preemption": {"withinClusterQueue": "Never"}, "flavorFungibility": {"whenCanPreempt": "TryNextFlavor"}, "stopPolicy": "None"});
     check_ignored(&good(Kind::ClusterQueue, usual), &[]);
 }
@@ -177,7 +178,7 @@ fn other_kueue_kinds() {
 
     check(Kind::LocalQueue, json!({}), "spec.clusterQueue: is missing");
     check(Kind::LocalQueue, json!({"clusterQueue": "A"}), "`A` is not a name");
-    check_ignored(&good(Kind::LocalQueue, json!({"clusterQueue": "a", "fairSharing": {}})), &["spec.fairSharing"]);
+    check_ignored(&good(Kind::LocalQueue, json!({"clusterQueue": "a", "fairSharing": {}})), &[]);
     check_ignored(&good(Kind::Cohort, json!({"parentName": "a"})), &[]);
 
     let clusters = |clusters: Value| json!({"clusters": clusters});

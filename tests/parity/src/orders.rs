@@ -6,6 +6,7 @@ use crate::verdict::{Differences, Verdict};
 use meridian_queueing::brain::LocalUsage;
 use meridian_queueing::cycle::{Rank, classical_order};
 use meridian_queueing::preempt::{FairOrder, candidate_order};
+use meridian_queueing::{PARTS, Parts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -58,7 +59,9 @@ pub(crate) fn candidates(case: &Case<'_>) -> anyhow::Result<Verdict> {
         let brain = &mut loaded.brain;
         if let (Some(usage), Some(workload)) = (candidate["localQueueUsage"].as_f64(), brain.workload(id)) {
             let (local_queue, cpu) = (workload.local_queue.clone(), brain.resource("cpu"));
-            brain.set_local_usage(local_queue, LocalUsage { consumed: BTreeMap::from([(cpu, usage)]), weight: 1.0, ..LocalUsage::default() });
+            #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "cases are small")]
+            let consumed = Parts::from([(cpu, (usage * PARTS as f64).round() as i128)]);
+            brain.set_local_usage(local_queue, LocalUsage { consumed, weight: 1.0, ..LocalUsage::default() });
         }
         order.push(id);
     }

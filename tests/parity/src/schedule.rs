@@ -160,9 +160,7 @@ impl Run<'_> {
             match entry.outcome {
                 Outcome::Admitted => {
                     let Some(workload) = before.workload(entry.workload) else { continue };
-                    if let Some(usage) = before.local_usage(&workload.local_queue) {
-                        self.loaded.brain.set_local_usage(workload.local_queue.clone(), usage.clone());
-                    }
+                    self.loaded.brain.take_back_penalty(entry.workload);
                     if gone {
                         self.loaded.brain.remove(entry.workload);
                     } else {

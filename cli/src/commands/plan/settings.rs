@@ -2,13 +2,11 @@
 
 use crate::args::{PlanArgs, QuotaCheck};
 use crate::error::Error;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use meridian_objects::suggest;
 use meridian_planning::load::Options;
-use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, FairStrategy, Gates, Settings};
+use meridian_queueing::settings::{FairSharing, FairStrategy, Gates, Settings};
 
-/// How often use is sampled where it isn't said; Kueue's.
-const SAMPLING_USUAL: SignedDuration = SignedDuration::from_mins(5);
 const STRATEGIES: [(&str, FairStrategy); 2] =
     [("LessThanOrEqualToFinalShare", FairStrategy::LessThanOrEqualToFinalShare), ("LessThanInitialShare", FairStrategy::LessThanInitialShare)];
 
@@ -20,7 +18,8 @@ pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> 
         set_gate(&mut settings.gates, &mut options, gate)?;
     }
     settings.fair_sharing = args.fair_sharing.as_deref().map(fair_sharing).transpose()?;
-    settings.admission_fair_sharing = args.admission_fair_sharing.as_deref().map(admission_fair_sharing).transpose()?;
+    let history = args.admission_fair_sharing.as_deref().map(str::parse).transpose();
+    settings.admission_fair_sharing = history.map_err(|what: String| usage("--admission-fair-sharing", what))?;
     let now = match &args.now {
         None => clock,
         Some(text) => text.parse().map_err(|_| usage("--now", format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`")))?,
@@ -83,33 +82,6 @@ fn fair_sharing(text: &str) -> Result<FairSharing, Error> {
     Ok(FairSharing { strategies })
 }
 
-fn admission_fair_sharing(text: &str) -> Result<AdmissionFairSharing, Error> {
-    const FLAG: &str = "--admission-fair-sharing";
-    let (mut half_life, mut sampling, mut resource_weights) = (None, SAMPLING_USUAL, Vec::new());
-    for pair in text.split(',').map(str::trim) {
-        let Some((key, value)) = pair.split_once('=') else {
-            return Err(usage(FLAG, format!("`{pair}` is not KEY=VALUE; write `half-life=168h,sampling=5m`")));
-        };
-        let time = || {
-            let time = value.parse::<SignedDuration>().ok().filter(|time| !time.is_negative());
-            time.ok_or_else(|| usage(FLAG, format!("`{value}` of `{key}` is not a time; write it as `5m` or `168h`")))
-        };
-        match (key, key.strip_prefix("weight.")) {
-            ("half-life", _) => half_life = Some(time()?),
-            ("sampling", _) => sampling = time()?,
-            (_, Some(resource)) => {
-                let weight = value.parse::<f64>().ok().filter(|w| w.is_finite() && *w >= 0.0);
-                let weight = weight.ok_or_else(|| usage(FLAG, format!("`{value}` of `{key}` is not a weight; write a number such as `2` or `0.5`")))?;
-                resource_weights.push((resource.to_owned(), weight));
-            }
-            _ => return Err(usage(FLAG, format!("`{key}` is not a key; {}", remedy(key, ["half-life", "sampling", "weight.RESOURCE"].into_iter())))),
-        }
-    }
-    let Some(half_life) = half_life else { return Err(usage(FLAG, "`half-life` is missing; write `half-life=168h`")) };
-    let millis = |time: SignedDuration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-    Ok(AdmissionFairSharing { half_life_ms: millis(half_life), sampling_ms: millis(sampling), resource_weights })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,7 +108,7 @@ mod tests {
         assert_eq!(settings.fair_sharing.unwrap().strategies, [FairStrategy::LessThanInitialShare]);
         let afs = settings.admission_fair_sharing.unwrap();
         assert_eq!((afs.half_life_ms, afs.sampling_ms), (604_800_000, 90_000));
-        assert_eq!(afs.resource_weights, [("nvidia.com/gpu".to_owned(), 2.5)]);
+        assert_eq!(afs.resource_weights, [("nvidia.com/gpu".to_owned(), 2_500_000_000)]);
         assert_eq!(now, 1_000);
         let usual = read_line(|args| args.fair_sharing = Some(String::new())).unwrap();
         assert_eq!(usual.settings.fair_sharing, Some(FairSharing::default()));
@@ -160,6 +132,7 @@ mod tests {
         assert!(history("half-life=soon").contains("`soon` of `half-life` is not a time"));
         assert!(history("half-live=1h").ends_with("did you mean `half-life`?"));
         assert!(history("half-life=1h,weight.cpu=much").contains("is not a weight"));
+        assert!(history("half-life=1h,sampling=0s").ends_with("`0s` of `sampling` never passes; write it as `5m`"));
         assert_eq!(read_line(|args| args.now = Some("noon".into())).unwrap_err(), "`--now`: `noon` is not a moment; write it as `2026-06-01T12:00:00Z`");
     }
 }

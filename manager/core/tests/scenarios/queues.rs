@@ -23,7 +23,7 @@ fn priorities(f: &mut Fleet, high: i64) {
 }
 
 impl Fleet {
-    fn submit_to(&mut self, queue: &str, name: &str, pods: u32, class: Option<&str>) -> Uid {
+    pub(super) fn submit_to(&mut self, queue: &str, name: &str, pods: u32, class: Option<&str>) -> Uid {
         let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
         if let Some(class) = class {
             labels["kueue.x-k8s.io/priority-class"] = json!(class);
@@ -34,7 +34,7 @@ impl Fleet {
         }
     }
 
-    fn phases(&self, uids: &[Uid]) -> Vec<Option<Phase>> {
+    pub(super) fn phases(&self, uids: &[Uid]) -> Vec<Option<Phase>> {
         uids.iter().map(|uid| self.phase(*uid)).collect()
     }
 }

@@ -4,12 +4,12 @@ use super::Loaded;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::quantity;
 use meridian_objects::spec::{ConditionStatus, LocalQueueSpec, ResourceFlavorSpec, ResourceGroup, Spec};
-use meridian_queueing::Brain;
 use meridian_queueing::brain::LocalUsage;
 use meridian_queueing::declare;
 use meridian_queueing::model::Inactive;
-use meridian_queueing::names::{FlavorId, ResourceId};
+use meridian_queueing::names::FlavorId;
 use meridian_queueing::tree::WEIGHT_ONE;
+use meridian_queueing::{Brain, Parts};
 use meridian_shared::gang::Amounts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Loaded {
     /// usual weight.
     pub(super) fn recall_usage(&mut self, objects: &[PlanObject]) {
         for (key, stated) in self.catalog.options.local_usage.clone() {
-            let usage = LocalUsage { consumed: consumed(&mut self.brain, stated), penalty: BTreeMap::new(), weight: 1.0 };
+            let usage = LocalUsage { consumed: consumed(&mut self.brain, stated), penalty: Parts::new(), weight: 1.0 };
             self.brain.set_local_usage(Arc::from(key), usage);
         }
         for of in planned(objects) {
@@ -154,15 +154,20 @@ fn words(why: &Inactive) -> String {
     }
 }
 
-fn consumed(brain: &mut Brain, amounts: Amounts) -> BTreeMap<ResourceId, f64> {
-    amounts.into_iter().map(|(resource, amount)| (brain.resource(&resource), meridian_queueing::units(&resource, amount))).collect()
+fn consumed(brain: &mut Brain, amounts: Amounts) -> Parts {
+    amounts.into_iter().map(|(resource, amount)| (brain.resource(&resource), meridian_queueing::parts(&resource, amount))).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "weights are only compared")]
 fn local_usage(brain: &mut Brain, spec: &LocalQueueSpec, stated: Option<&Amounts>, of: &PlannedObject) -> LocalUsage {
     let status = &of.status["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
-    let read = |(name, amount): (&String, &serde_json::Value)| Some((name.clone(), quantity::from_json(name, amount).ok()?));
-    let written = || status.as_object().into_iter().flatten().filter_map(read).collect();
+    let consumed = match stated {
+        Some(stated) => consumed(brain, stated.clone()),
+        // What decayed is seldom a whole number of base units.
+        None => {
+            status.as_object().into_iter().flatten().filter_map(|(name, part)| Some((brain.resource(name), quantity::nano_from_json(part).ok()?))).collect()
+        }
+    };
     let weight = declare::weight(spec.fair_sharing.as_ref()) as f64 / WEIGHT_ONE as f64;
-    LocalUsage { consumed: consumed(brain, stated.cloned().unwrap_or_else(written)), penalty: BTreeMap::new(), weight }
+    LocalUsage { consumed, penalty: Parts::new(), weight }
 }

@@ -61,11 +61,11 @@ async fn both_versions_write_one_object() {
 async fn what_is_not_honoured_is_said() {
     let rig = Rig::with_queue().await;
     let mut shared = queue("shared");
-    shared["spec"]["admissionScope"] = json!({"admissionMode": "UsageBasedAdmissionFairSharing"});
+    shared["spec"]["concurrentAdmissionPolicy"] = json!({"migration": {"mode": "TryPreferredFlavors"}});
     shared["spec"]["colour"] = json!("blue");
     let created = rig.post(QUEUES, &shared).await;
     let warnings = created.warnings().join("\n");
-    assert!(warnings.contains("299 - \"spec.admissionScope.admissionMode: past use of local queues has no effect"), "{warnings}");
+    assert!(warnings.contains("299 - \"spec.concurrentAdmissionPolicy: flavors are not tried at the same time"), "{warnings}");
     assert!(warnings.contains("colour"), "{warnings}");
 }
 

@@ -40,11 +40,11 @@ async fn apply_is_all_or_nothing_and_twice_is_once() {
 async fn apply_warns_for_each_object_and_takes_what_was_read_back() {
     let rig = Rig::with_queue().await;
     let mut shared = rig.get(&format!("{QUEUES}/q")).await.ok();
-    shared["spec"]["admissionScope"] = json!({"admissionMode": "UsageBasedAdmissionFairSharing"});
+    shared["spec"]["concurrentAdmissionPolicy"] = json!({"migration": {"mode": "TryPreferredFlavors"}});
     let applied = rig.apply(&[shared]).await.ok();
     assert_eq!(results(&applied), ["ClusterQueue q configured"]);
     let warnings = applied["warnings"].to_string();
-    assert!(warnings.contains("clusterqueue/q: spec.admissionScope.admissionMode: past use of local queues has no effect"), "{warnings}");
+    assert!(warnings.contains("clusterqueue/q: spec.concurrentAdmissionPolicy: flavors are not tried at the same time"), "{warnings}");
     let dry = rig.post("/meridian/v1/apply", &json!({"objects": [queue("dry")], "dryRun": true})).await.ok();
     assert_eq!(results(&dry), ["ClusterQueue dry created"]);
     assert_eq!(rig.names(QUEUES).await, ["q"]);
