@@ -85,6 +85,7 @@ const MINIMA: &[(&str, u64)] = &[
     ("lies", 1_000),
     ("heads that starved", 1_000),
     ("shrunk", 300),
+    ("samples of past use", 3_000),
     ("snapshots", 500),
 ];
 

@@ -27,6 +27,7 @@ impl Counters {
             Record::RecoveryClosed { .. } => "recoveries closed",
             Record::RulesDoubted { .. } => "rules doubted",
             Record::SessionOpened { .. } => "sessions",
+            Record::Sampled { .. } => "samples of past use",
             Record::Reserved { counts: Some(_), .. } => "shrunk",
             Record::Offered { .. } => "offers",
             Record::Waited { .. } => "waits at a provider",

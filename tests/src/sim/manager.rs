@@ -12,7 +12,7 @@ use meridian_manager::journal::{Batch, Found, Journal, RedbJournal, Snapshot};
 use meridian_manager_core::input::{Bodies, Change, Input, Outcome, Reply};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{Config, Start, State, World};
-use meridian_queueing::settings::FairSharing;
+use meridian_queueing::settings::{AdmissionFairSharing, FairSharing};
 use meridian_shared::ids::{ClusterName, ContentHash, JournalId, RecordNumber, Session};
 use meridian_shared::lease;
 use meridian_shared::mac::ReceiptKey;
@@ -206,6 +206,7 @@ impl Sim {
             hold: Millis::secs(10),
             start_timeout: Millis::secs(15),
             planted,
+            admission_fair_sharing: self.plan.by_usage.then(|| AdmissionFairSharing { half_life_ms: 20_000, sampling_ms: 2_000, resource_weights: Vec::new() }),
             starvation_guard: self.plan.starvation_guard,
             fair_sharing: self.plan.fair.then(FairSharing::default),
             ..Config::new(ReceiptKey([42; 32]))

@@ -126,6 +126,8 @@ pub struct Plan {
     pub fair: bool,
     /// After how long room is kept for the head of a queue, if ever.
     pub starvation_guard: Option<Millis>,
+    /// Fair sharing of admissions by past use is on.
+    pub by_usage: bool,
     /// What is broken on purpose.
     pub planted: Option<Bug>,
 }
@@ -164,6 +166,7 @@ impl Plan {
             cohorts,
             fair,
             starvation_guard: Chance::new(seed, "guard").pick(&[None, Some(Millis::secs(3)), Some(Millis::secs(12))]).copied().flatten(),
+            by_usage: Chance::new(seed, "usage").of_1000(250),
             planted: None,
         }
     }

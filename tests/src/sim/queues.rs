@@ -54,6 +54,8 @@ pub(super) struct Declared {
     pub(super) flavors: Vec<&'static str>,
     /// Whether quota is shared and contested.
     pub(super) shared: bool,
+    /// Local queues come in the order of what they used.
+    by_usage: bool,
 }
 
 impl Quota {
@@ -121,7 +123,7 @@ impl Declared {
                 weight: "1",
                 stop: "None",
             };
-            return Self { queues: usual.iter().map(queue).collect(), cohorts: Vec::new(), flavors: vec!["any"], shared };
+            return Self { queues: usual.iter().map(queue).collect(), cohorts: Vec::new(), flavors: vec!["any"], shared, by_usage: plan.by_usage };
         }
         let flavors = if chance.of_1000(350) { vec!["any", "other"] } else { vec!["any"] };
         let mut cohorts = Vec::new();
@@ -158,7 +160,7 @@ impl Declared {
                 stop: "None",
             });
         }
-        let mut declared = Self { queues, cohorts, flavors, shared };
+        let mut declared = Self { queues, cohorts, flavors, shared, by_usage: plan.by_usage };
         declared.make_feasible();
         declared
     }
@@ -202,6 +204,9 @@ impl Declared {
         if self.shared {
             spec["fairSharing"] = json!({"weight": queue.weight});
             spec["stopPolicy"] = json!(queue.stop);
+        }
+        if self.by_usage {
+            spec["admissionScope"] = json!({"admissionMode": "UsageBasedAdmissionFairSharing"});
         }
         if let Some(cohort) = queue.cohort {
             spec["cohortName"] = json!(cohort);
