@@ -12,6 +12,7 @@ use crate::brain::Brain;
 use crate::flavors::{Assigner, Assignment, Mode};
 use crate::model::{Delayed, Given, QueueId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
+use crate::pending::PreemptorsTurn;
 use crate::places::Places;
 use crate::preempt::{Books, Right, Target, targets};
 use crate::reason::Obstacle;
@@ -172,7 +173,13 @@ impl Brain {
     fn pop_head(&mut self, queue: QueueId) -> Option<WorkloadId> {
         let by_usage = self.queue(queue).setup.usage_based && self.settings.gates.admission_fair_sharing && self.settings.admission_fair_sharing.is_some();
         let usage = |local: &str| self.local_usage_value(local);
-        let (place, class) = self.pending[queue.index()].head(by_usage.then_some(&usage), !self.queue(queue).setup.strict)?;
+        let turn = match (self.settings.gates.prioritize_preemptors && by_usage, self.queue(queue).setup.strict) {
+            // Its victims used less, now that they are gone: by use they would take again what they gave up (simulation seed 900285).
+            (true, _) => PreemptorsTurn::First,
+            (false, false) => PreemptorsTurn::Sticky,
+            (false, true) => PreemptorsTurn::InOrder,
+        };
+        let (place, class) = self.pending[queue.index()].head(by_usage.then_some(&usage), turn)?;
         // Who preempts stays known as such.
         let preemptor = self.pending[queue.index()].preemptor;
         self.pending[queue.index()].remove(&class, &place);

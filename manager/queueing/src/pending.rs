@@ -25,6 +25,17 @@ impl Place {
     }
 }
 
+/// When who makes others give way is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreemptorsTurn {
+    /// When it would be anyway.
+    InOrder,
+    /// First, but for the order by use.
+    Sticky,
+    /// First.
+    First,
+}
+
 /// A local queue and a shape.
 pub type ClassKey = (Arc<str>, ShapeId);
 
@@ -164,9 +175,10 @@ impl Pending {
         any
     }
 
-    /// Who is next, by `usage` of local queues where that comes first. Who preempts is first where it is `sticky`.
-    pub fn head(&self, usage: Option<&dyn Fn(&str) -> f64>, sticky: bool) -> Option<(Place, ClassKey)> {
-        let preemptor = self.preemptor.filter(|_| sticky);
+    /// Who is next, by `usage` of local queues where that comes first.
+    pub fn head(&self, usage: Option<&dyn Fn(&str) -> f64>, turn: PreemptorsTurn) -> Option<(Place, ClassKey)> {
+        let preemptor = self.preemptor.filter(|_| turn != PreemptorsTurn::InOrder);
+        let usage = usage.filter(|_| turn != PreemptorsTurn::First || !preemptor.is_some_and(|preemptor| self.find_awake(preemptor).is_some()));
         let later = |place: &Place| preemptor != Some(place.workload);
         match usage {
             None => {
@@ -255,7 +267,7 @@ mod tests {
         assert!(!pending.has_head());
         pending.remove(&key, &place(1));
         pending.push(&key, place(2));
-        assert_eq!(pending.head(None, true).map(|(p, _)| p.workload), Some(WorkloadId(2)));
+        assert_eq!(pending.head(None, PreemptorsTurn::Sticky).map(|(p, _)| p.workload), Some(WorkloadId(2)));
         assert_eq!(pending.len(), 1);
     }
 
@@ -268,10 +280,25 @@ mod tests {
         }
         pending.push(&other, place(9));
         pending.sleep(ShapeId(1));
-        assert_eq!(pending.head(None, true).map(|(p, _)| p.workload), Some(WorkloadId(9)));
+        assert_eq!(pending.head(None, PreemptorsTurn::Sticky).map(|(p, _)| p.workload), Some(WorkloadId(9)));
         assert_eq!(pending.asleep().count(), 3);
         assert!(pending.wake());
-        assert_eq!(pending.head(None, true).map(|(p, _)| p.workload), Some(WorkloadId(1)));
+        assert_eq!(pending.head(None, PreemptorsTurn::Sticky).map(|(p, _)| p.workload), Some(WorkloadId(1)));
+    }
+
+    #[test]
+    fn order_by_use_passes_by_who_preempts_unless_it_is_first() {
+        let mut pending = Pending::default();
+        let (much, little): (ClassKey, ClassKey) = ((Arc::from("ns/much"), ShapeId(1)), (Arc::from("ns/little"), ShapeId(2)));
+        pending.push(&much, place(1));
+        pending.push(&little, place(2));
+        pending.preemptor = Some(WorkloadId(1));
+        let usage = |local: &str| if local == "ns/much" { 9.0 } else { 1.0 };
+        let head = |pending: &Pending, turn| pending.head(Some(&usage), turn).map(|(p, _)| p.workload);
+        assert_eq!(head(&pending, PreemptorsTurn::Sticky), Some(WorkloadId(2)));
+        assert_eq!(head(&pending, PreemptorsTurn::First), Some(WorkloadId(1)));
+        pending.sleep(ShapeId(1));
+        assert_eq!(head(&pending, PreemptorsTurn::First), Some(WorkloadId(2)), "who sleeps is nobody's head");
     }
 
     #[test]
@@ -281,8 +308,8 @@ mod tests {
         pending.push(&key, place(1));
         pending.push(&key, place(2));
         pending.preemptor = Some(WorkloadId(2));
-        assert_eq!(pending.head(None, true).map(|(p, _)| p.workload), Some(WorkloadId(2)));
-        assert_eq!(pending.head(None, false).map(|(p, _)| p.workload), Some(WorkloadId(1)));
+        assert_eq!(pending.head(None, PreemptorsTurn::Sticky).map(|(p, _)| p.workload), Some(WorkloadId(2)));
+        assert_eq!(pending.head(None, PreemptorsTurn::InOrder).map(|(p, _)| p.workload), Some(WorkloadId(1)));
         pending.remove(&key, &place(2));
         assert_eq!(pending.preemptor, None);
     }
