@@ -326,6 +326,9 @@ pub(crate) struct PlanArgs {
     /// Fair sharing between local queues by what they used before, such as half-life=168h,sampling=5m,weight.cpu=2
     #[arg(long, value_name = "KEY=VALUE,..")]
     pub(crate) admission_fair_sharing: Option<String>,
+    /// What quota sees of what pods ask for: a file with the `resources` of Kueue's configuration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resources: Option<PathBuf>,
     /// The moment of the decision, such as 2026-06-01T12:00:00Z [default: now]
     #[arg(long, value_name = "TIME")]
     pub(crate) now: Option<String>,

@@ -233,7 +233,7 @@ impl World {
         let workload = self.state.workloads.remove(&uid)?;
         self.deciding.touch(uid);
         self.queues.leave(workload.class, Place::new(workload.priority, workload.submitted, uid));
-        let total = workload.gang(self.queues.class(workload.class)).total();
+        let total = self.config.resources.total(&workload.gang(self.queues.class(workload.class)));
         self.queues.refund(uid, &workload.flavors, &total);
         for leg in workload.legs.values() {
             if let Some(load) = self.loads.get_mut(&leg.cluster) {
@@ -475,7 +475,7 @@ impl World {
         let Some(workload) = self.state.workloads.get_mut(&uid) else { return };
         let class = workload.class;
         let shape = self.queues.class(class).clone();
-        let total_before = workload.gang(&shape).total();
+        let total_before = self.config.resources.total(&workload.gang(&shape));
         let place = Place::new(workload.priority, workload.submitted, uid);
         let (was, flavors_before) = (workload.phase, workload.flavors.clone());
         let charged_before = self.queues.charged_to(uid).cloned();
@@ -490,7 +490,7 @@ impl World {
             (workload.reserved, workload.counts) = (None, None);
             self.queues.refund(uid, &flavors, &total_before);
         }
-        let total = workload.gang(&shape).total();
+        let total = self.config.resources.total(&workload.gang(&shape));
         if !was.charged() && is.charged() && !self.config.planted.has(Bug::QuotaNotCharged) {
             let queue = self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
             self.queues.charge(uid, queue, &flavors, &total);
@@ -565,7 +565,7 @@ impl World {
             if phase.charged() {
                 let queue =
                     self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
-                self.queues.charge(uid, queue, &w.flavors, &w.gang(&shape).total());
+                self.queues.charge(uid, queue, &w.flavors, &self.config.resources.total(&w.gang(&shape)));
             }
             for leg in w.legs.values() {
                 self.loads.entry(leg.cluster.clone()).or_default().insert(uid, class);

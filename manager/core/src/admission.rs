@@ -53,7 +53,7 @@ impl World {
             "status": {
                 "conditions": self.conditions(uid, w),
                 "clusterName": at.as_ref().map(ClusterName::as_str),
-                "admission": self.queues.charged_to(uid).map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": assignments(class, w)})),
+                "admission": self.queues.charged_to(uid).map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments(class, w)})),
                 "meridian": {
                     "state": format!("{:?}", w.phase), "placeInClass": place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
                     "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": timestamp(s.granted), "over": s.over.map(timestamp), "end": s.end})).collect::<Vec<_>>(),
@@ -67,6 +67,25 @@ impl World {
             value["spec"]["maximumExecutionTimeSeconds"] = json!((most.0 / 1_000).max(1));
         }
         value
+    }
+
+    /// What each pod set was given.
+    fn assignments(&self, class: &Class, w: &Workload) -> Value {
+        let one = |set: &PodSet| {
+            let seen = self.config.resources.seen(&set.per_pod);
+            let count = i64::from(set.count);
+            let mut usage: Map<String, Value> = Map::new();
+            let mut flavors: Map<String, Value> = Map::new();
+            for (resource, flavor) in &w.flavors {
+                // Pods count as themselves where a quota speaks of them.
+                let each = seen.get(resource).copied().or_else(|| (resource == "pods").then_some(1));
+                let Some(each) = each else { continue };
+                flavors.insert(resource.clone(), json!(&**flavor));
+                usage.insert(resource.clone(), json!(quantity::format(resource, each.saturating_mul(count))));
+            }
+            json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count})
+        };
+        w.gang(class).pod_sets.iter().map(one).collect()
     }
 
     fn conditions(&self, uid: Uid, w: &Workload) -> Vec<Value> {
@@ -133,24 +152,6 @@ fn for_whom(Preempted { by, right }: &Preempted) -> String {
         other => other,
     };
     format!("Preempted to accommodate a workload (UID: {}, JobUID: {by}) due to {words}", workload_uid(*by))
-}
-
-/// What each pod set was given.
-fn assignments(class: &Class, w: &Workload) -> Value {
-    let one = |set: &PodSet| {
-        let count = i64::from(set.count);
-        let mut usage: Map<String, Value> = Map::new();
-        let mut flavors: Map<String, Value> = Map::new();
-        for (resource, flavor) in &w.flavors {
-            // Pods count as themselves where a quota speaks of them.
-            let each = set.per_pod.get(resource).copied().or_else(|| (resource == "pods").then_some(1));
-            let Some(each) = each else { continue };
-            flavors.insert(resource.clone(), json!(&**flavor));
-            usage.insert(resource.clone(), json!(quantity::format(resource, each.saturating_mul(count))));
-        }
-        json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count})
-    };
-    w.gang(class).pod_sets.iter().map(one).collect()
 }
 
 /// One pod set with a template that asks for the same.

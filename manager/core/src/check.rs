@@ -23,7 +23,7 @@ impl World {
             recount.add_member(w.class);
             if w.phase.charged() {
                 let queue = self.queues.charged_to(*uid).cloned().ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase))?;
-                recount.charge(*uid, queue, &w.flavors, &w.gang(self.queues.class(w.class)).total());
+                recount.charge(*uid, queue, &w.flavors, &self.config.resources.total(&w.gang(self.queues.class(w.class))));
             }
             let waits = self.queues.waiting(w.class).any(|p| *p == Place::new(w.priority, w.submitted, *uid));
             if waits != (w.phase == Phase::Pending) {

@@ -303,11 +303,12 @@ impl World {
         let workload = &self.state.workloads[&uid];
         let class = self.queues.class(workload.class).clone();
         let (flavors, gang) = (workload.flavors.clone(), workload.gang(&class));
+        let seen: Vec<_> = gang.pod_sets.iter().map(|set| self.config.resources.seen(&set.per_pod)).collect();
         let brain = self.deciding.brain_mut();
         let mut all = Vec::with_capacity(gang.pod_sets.len());
-        for set in &gang.pod_sets {
+        for (set, seen) in gang.pod_sets.iter().zip(&seen) {
             let mut given = Given { count: set.count, ..Given::default() };
-            let requests = brain.requests(&set.per_pod);
+            let requests = brain.requests(seen);
             for (resource, amount) in requests {
                 let Some(flavor) = flavors.get(&**brain.resource_name(resource)).cloned() else { continue };
                 given.flavors.insert(resource, brain.flavor_id(&flavor));
@@ -338,7 +339,7 @@ impl World {
                 name: Arc::from(set.name.as_str()),
                 count: set.count,
                 min_count: set.min_count,
-                per_pod: brain.requests(&without_prefixes(set.per_pod.clone(), &excluded)),
+                per_pod: brain.requests(&without_prefixes(self.config.resources.seen(&set.per_pod), &excluded)),
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),
                 tolerations: set.tolerations.clone(),

@@ -184,7 +184,7 @@ impl Turn<'_> {
         let shape = self.world.queues.class(class).clone();
         let policy = self.world.state.catalog.dispatch_policy(queue).cloned().unwrap_or_default();
         let gang = counts.as_ref().map_or_else(|| shape.gang.clone(), |counts| Arc::new(shape.gang.of_counts(counts)));
-        let gang = with_flavors(&self.world.state.catalog, &gang, &flavors);
+        let gang = self.world.with_flavors(&gang, &flavors);
         let mut chosen = self.candidates(uid, class, &shape, queue, &gang, &policy);
         if chosen.is_empty() {
             return false;
@@ -560,32 +560,6 @@ pub(crate) fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gan
     })
 }
 
-/// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
-/// the topology of their nodes where it asks for a place in one.
-pub(crate) fn with_flavors(catalog: &crate::catalog::Catalog, gang: &Arc<Gang>, flavors: &BTreeMap<String, Arc<str>>) -> Arc<Gang> {
-    let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
-    let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
-    if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
-        return gang.clone();
-    }
-    let near = gang.wants_topology();
-    let mut gang = (**gang).clone();
-    for set in &mut gang.pod_sets {
-        let mut topologies = Vec::new();
-        for (flavor, spec) in &specs {
-            let uses = set.per_pod.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
-            if uses {
-                set.node_selector.extend(spec.node_labels.clone());
-                set.tolerations.extend(spec.tolerations.clone());
-                topologies.extend(flavor_topology(catalog, flavor, spec).filter(|_| near));
-            }
-        }
-        // Of two topologies none is the one that is meant, and the agent says so.
-        set.within = topologies.pop().filter(|_| topologies.is_empty());
-    }
-    Arc::new(gang)
-}
-
 fn flavor_topology(catalog: &crate::catalog::Catalog, flavor: &str, spec: &ResourceFlavorSpec) -> Option<FlavorTopology> {
     let name = spec.topology_name.as_ref()?;
     let levels = catalog.topology(name)?.levels.clone();
@@ -688,9 +662,37 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
 }
 
 impl World {
+    /// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
+    /// the topology of their nodes where it asks for a place in one.
+    fn with_flavors(&self, gang: &Arc<Gang>, flavors: &BTreeMap<String, Arc<str>>) -> Arc<Gang> {
+        let catalog = &self.state.catalog;
+        let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
+        let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
+        if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
+            return gang.clone();
+        }
+        let near = gang.wants_topology();
+        let mut gang = (**gang).clone();
+        for set in &mut gang.pod_sets {
+            let seen = self.config.resources.seen(&set.per_pod);
+            let mut topologies = Vec::new();
+            for (flavor, spec) in &specs {
+                let uses = seen.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
+                if uses {
+                    set.node_selector.extend(spec.node_labels.clone());
+                    set.tolerations.extend(spec.tolerations.clone());
+                    topologies.extend(flavor_topology(catalog, flavor, spec).filter(|_| near));
+                }
+            }
+            // Of two topologies none is the one that is meant, and the agent says so.
+            set.within = topologies.pop().filter(|_| topologies.is_empty());
+        }
+        Arc::new(gang)
+    }
+
     /// The gang of an offer as it is sent.
     pub(crate) fn asked_gang(&self, uid: Uid) -> Option<Arc<Gang>> {
         let workload = self.state.workloads.get(&uid)?;
-        Some(with_flavors(&self.state.catalog, &workload.gang(self.queues.class(workload.class)), &workload.flavors))
+        Some(self.with_flavors(&workload.gang(self.queues.class(workload.class)), &workload.flavors))
     }
 }

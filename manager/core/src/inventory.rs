@@ -148,7 +148,7 @@ impl Turn<'_> {
             let serving = group.flavors.iter().find(|f| crate::dispatch::serves(catalog, &f.name, &class.gang));
             serving.or(group.flavors.first()).map(|f| Arc::from(f.name.as_str()))
         };
-        class.gang.total().into_keys().filter_map(|resource| flavor(&resource).map(|f| (resource, f))).collect()
+        self.world.config.resources.total(&class.gang).into_keys().filter_map(|resource| flavor(&resource).map(|f| (resource, f))).collect()
     }
 
     /// Grants that this ledger should have and doesn't show, once no grant to it is under way.

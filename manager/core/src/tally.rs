@@ -199,7 +199,7 @@ impl World {
             tally.leg(leg.cluster.clone(), leg.state, more);
         }
         let class = self.queues.class(workload.class);
-        let total = workload.gang(class).total();
+        let total = self.config.resources.total(&workload.gang(class));
         let one = One { phase: workload.phase, flavors: &workload.flavors, total: &total, charged_to: self.queues.charged_to(uid) };
         tally.count(&self.state.catalog, class, &one, more);
     }

@@ -19,7 +19,7 @@ mod shapes;
 
 use catalog::Catalog;
 use meridian_objects::plan::PlanObject;
-use meridian_objects::requests::Transformation;
+use meridian_objects::requests::ResourceRules;
 use meridian_objects::spec::WorkloadObject;
 use meridian_queueing::Brain;
 use meridian_queueing::model::{Moment, NO_MOMENT, QueueId, WorkloadId};
@@ -35,10 +35,8 @@ pub struct Options {
     pub settings: Settings,
     /// Milliseconds since the Unix epoch.
     pub now: Moment,
-    /// Resources that quota ignores everywhere, by prefix.
-    pub excluded_prefixes: Vec<String>,
-    /// How requests are rewritten before quota sees them.
-    pub transformations: Vec<Transformation>,
+    /// What quota sees of what pods ask for.
+    pub resources: ResourceRules,
     /// Whether the annotation that boosts a priority counts (Kueue's gate `PriorityBoost`).
     pub priority_boost: bool,
     /// Whether pods that a job no longer needs give their quota back (Kueue's gate `ReclaimablePods`).
@@ -61,8 +59,7 @@ impl Default for Options {
         Self {
             settings: Settings::default(),
             now: NO_MOMENT,
-            excluded_prefixes: Vec::new(),
-            transformations: Vec::new(),
+            resources: ResourceRules::default(),
             priority_boost: false,
             reclaimable_pods: true,
             pods_stay: true,

@@ -178,7 +178,7 @@ impl Pending {
     /// Who is next, by `usage` of local queues where that comes first.
     pub fn head(&self, usage: Option<&dyn Fn(&str) -> f64>, turn: PreemptorsTurn) -> Option<(Place, ClassKey)> {
         let preemptor = self.preemptor.filter(|_| turn != PreemptorsTurn::InOrder);
-        let usage = usage.filter(|_| turn != PreemptorsTurn::First || !preemptor.is_some_and(|preemptor| self.find_awake(preemptor).is_some()));
+        let usage = usage.filter(|_| turn != PreemptorsTurn::First || preemptor.is_none_or(|preemptor| self.find_awake(preemptor).is_none()));
         let later = |place: &Place| preemptor != Some(place.workload);
         match usage {
             None => {

@@ -5,6 +5,7 @@
 use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
 use meridian_manager_core::STARVATION_GUARD_DEFAULT;
+use meridian_objects::ResourceRules;
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, FairStrategy};
 use meridian_shared::ids::Jurisdiction;
 use meridian_shared::lease;
@@ -157,6 +158,7 @@ struct File {
     residency: Option<Residency>,
     fair_sharing: Vec<String>,
     starvation_guard: Option<String>,
+    resources: Option<serde_json::Value>,
     #[serde(alias = "admissionFairSharing")]
     admission_fair_sharing: Option<PastUse>,
     jurisdiction: Option<String>,
@@ -188,6 +190,7 @@ pub(super) struct Settings {
     pub(super) residency_required: bool,
     pub(super) fair_sharing: Option<FairSharing>,
     pub(super) starvation_guard: Option<Millis>,
+    pub(super) resources: ResourceRules,
     pub(super) admission_fair_sharing: Option<AdmissionFairSharing>,
     pub(super) jurisdiction: Option<Jurisdiction>,
     pub(super) agent_certificate_lifetime: Millis,
@@ -240,6 +243,7 @@ impl Settings {
             start_timeout: pick("start-timeout", start_timeout, file.start_timeout, Millis::mins(10))?,
             residency_required: residency.or(file.residency) == Some(Residency::Required),
             fair_sharing: sharing(if fair_sharing.is_empty() { &file.fair_sharing } else { &fair_sharing })?,
+            resources: resources(file.resources.as_ref())?,
             starvation_guard: guard(starvation_guard.or(file.starvation_guard).as_deref())?,
             admission_fair_sharing: past_use(admission_fair_sharing.as_deref(), file.admission_fair_sharing)?,
             jurisdiction: jurisdiction.or(file.jurisdiction).map(Jurisdiction::new),
@@ -344,6 +348,12 @@ fn names(listen: IpAddr, advertise: Vec<String>) -> Vec<String> {
     names
 }
 
+/// What quota sees of what pods ask for.
+fn resources(filed: Option<&serde_json::Value>) -> Result<ResourceRules, Error> {
+    let invalid = |what| Error::Invalid { flag: "resources", what };
+    filed.map(ResourceRules::from_json).transpose().map(Option::unwrap_or_default).map_err(invalid)
+}
+
 /// After how long room is kept for who waits.
 fn guard(text: Option<&str>) -> Result<Option<Millis>, Error> {
     match text {
@@ -413,6 +423,30 @@ mod tests {
         assert_eq!(Settings::resolve(args()).unwrap().starvation_guard, Some(Millis::mins(60)));
         let demo = ManagerArgs { term: Some("8s".into()), term_min: Some("8s".into()), ..args() };
         assert_eq!(Settings::resolve(demo).unwrap().term, Millis::secs(8));
+    }
+
+    #[test]
+    fn what_quota_sees_is_said_in_words_of_kueue() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("manager.yaml");
+        let read = |file: &str| {
+            std::fs::write(&path, file).unwrap();
+            Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() }).map(|settings| settings.resources).map_err(|error| error.to_string())
+        };
+        assert!(read("").unwrap().is_empty());
+        let rules = read(
+            "resources:\n  excludeResourcePrefixes: [net.example/]\n  transformations:\n  - {input: gpu.example/mig, strategy: Replace, outputs: {gpu.example/memory: 5Gi}}\n",
+        );
+        let asked = [("net.example/card", 1), ("gpu.example/mig", 2), ("cpu", 500)].map(|(name, amount)| (name.to_owned(), amount)).into();
+        let seen = [("gpu.example/memory", 10 << 30), ("cpu", 500)].map(|(name, amount)| (name.to_owned(), amount)).into();
+        assert_eq!(rules.unwrap().seen(&asked), seen);
+        let refused = |file: &str| read(file).unwrap_err();
+        assert!(refused("resources: {transformations: [{strategy: Replace}]}").contains("transformations[0].input: is missing"));
+        assert!(refused("resources: {transformations: [{input: cpu, strategy: Drop}]}").contains("`Drop` is not a choice"));
+        assert!(refused("resources: {transformations: [{input: cpu}, {input: cpu}]}").contains("`cpu` is the input of two"));
+        assert!(refused("resources: {excludeResourcePrefixes: ['']}").contains("excludeResourcePrefixes[0]"));
+        assert!(refused("resources: {deviceClassMappings: []}").contains("`deviceClassMappings` is not known here"));
+        assert!(refused("resources: [cpu]").contains("must be a mapping"));
     }
 
     #[test]

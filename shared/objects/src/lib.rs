@@ -39,6 +39,6 @@ pub use object::Object;
 pub use parse::{Located, Parsed, Place, Problem, parse, parse_set};
 pub use plan::{ParsedForPlan, PlanObject, PlannedObject, plan_set};
 pub use pod::PodTemplate;
-pub use requests::{Transformation, effective_requests, limit_range_violations, limit_violations, transform, without_prefixes};
+pub use requests::{ResourceRules, Transformation, effective_requests, limit_range_violations, limit_violations, transform, without_prefixes};
 pub use spec::Spec;
 pub use validate::{not_honoured, not_honoured_by_cluster};

@@ -10,9 +10,9 @@
 use crate::pod::{Container, PodTemplate, Resources};
 use crate::quantity::{self, Decimal};
 use crate::spec::limits::{LimitRangeSpec, LimitType, RuntimeClassSpec};
-use meridian_shared::gang::Amounts;
+use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The template with everything filled in that its namespace and its runtime class fill in. `runtime_class` is the one
@@ -222,6 +222,67 @@ impl Transformation {
         }
         let input = text("input")?.ok_or("input: is missing; name a resource")?;
         Ok(Self { input, strategy, multiply_by: text("multiplyBy")?, outputs })
+    }
+}
+
+/// What quota sees of what pods ask for, as an operator says for everybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceRules {
+    /// Resources that quota ignores, by prefix.
+    pub excluded_prefixes: Vec<String>,
+    /// How requests are rewritten.
+    pub transformations: Vec<Transformation>,
+}
+
+impl ResourceRules {
+    /// Reads them as the `resources` of Kueue's configuration (`excludeResourcePrefixes`, `transformations`).
+    pub fn from_json(written: &Value) -> Result<Self, String> {
+        let all = written.as_object().ok_or("must be a mapping with `excludeResourcePrefixes` and `transformations`")?;
+        if let Some(other) = all.keys().find(|key| !["excludeResourcePrefixes", "transformations"].contains(&key.as_str())) {
+            return Err(format!("`{other}` is not known here; the known ones are `excludeResourcePrefixes` and `transformations`"));
+        }
+        let list = |name: &'static str| match written.get(name) {
+            None | Some(Value::Null) => Ok(&[][..]),
+            Some(Value::Array(items)) => Ok(items.as_slice()),
+            Some(_) => Err(format!("{name}: must be a list")),
+        };
+        let prefix = |(at, item): (usize, &Value)| {
+            let text = item.as_str().filter(|text| !text.is_empty());
+            text.map(str::to_owned)
+                .ok_or_else(|| format!("excludeResourcePrefixes[{at}]: must be the beginning of a resource's name, such as `networking.example/`"))
+        };
+        let rule = |(at, item): (usize, &Value)| Transformation::from_json(item).map_err(|error| format!("transformations[{at}].{error}"));
+        let transformations: Vec<Transformation> = list("transformations")?.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+        let mut inputs = BTreeSet::new();
+        if let Some(twice) = transformations.iter().find(|rule| !inputs.insert(&rule.input)) {
+            return Err(format!("transformations: `{}` is the input of two; write one with all its outputs", twice.input));
+        }
+        Ok(Self { excluded_prefixes: list("excludeResourcePrefixes")?.iter().enumerate().map(prefix).collect::<Result<_, _>>()?, transformations })
+    }
+
+    /// Whether they change nothing.
+    pub fn is_empty(&self) -> bool {
+        self.excluded_prefixes.is_empty() && self.transformations.is_empty()
+    }
+
+    /// What quota sees of what one pod asks for.
+    pub fn seen(&self, asked: &Amounts) -> Amounts {
+        if self.is_empty() {
+            return asked.clone();
+        }
+        transform(&without_prefixes(asked.clone(), &self.excluded_prefixes), &self.transformations)
+    }
+
+    /// What quota sees of a whole gang.
+    pub fn total(&self, gang: &Gang) -> Amounts {
+        if self.is_empty() {
+            return gang.total();
+        }
+        let mut total = Amounts::new();
+        for set in &gang.pod_sets {
+            add_scaled(&mut total, &self.seen(&set.per_pod), i64::from(set.count));
+        }
+        total
     }
 }
 

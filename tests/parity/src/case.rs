@@ -111,7 +111,7 @@ fn options(case: &Value) -> anyhow::Result<Options> {
         });
     }
     options.settings.ignore_undeclared = text(&config["quotaCheckStrategy"]) == "IgnoreUndeclared";
-    options.transformations = items(&config["resourceTransformations"])
+    options.resources.transformations = items(&config["resourceTransformations"])
         .iter()
         .map(|written| Transformation::from_json(written).map_err(|error| anyhow!("resourceTransformations: {error}")))
         .collect::<anyhow::Result<_>>()?;

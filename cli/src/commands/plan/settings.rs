@@ -3,9 +3,10 @@
 use crate::args::{PlanArgs, QuotaCheck};
 use crate::error::Error;
 use jiff::Timestamp;
-use meridian_objects::suggest;
+use meridian_objects::{ResourceRules, suggest};
 use meridian_planning::load::Options;
 use meridian_queueing::settings::{FairSharing, FairStrategy, Gates, Settings};
+use std::path::Path;
 
 const STRATEGIES: [(&str, FairStrategy); 2] =
     [("LessThanOrEqualToFinalShare", FairStrategy::LessThanOrEqualToFinalShare), ("LessThanInitialShare", FairStrategy::LessThanInitialShare)];
@@ -24,8 +25,19 @@ pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> 
         None => clock,
         Some(text) => text.parse().map_err(|_| usage("--now", format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`")))?,
     };
+    if let Some(path) = &args.resources {
+        options.resources = resources(path)?;
+    }
     (options.settings, options.now) = (settings, now.as_millisecond());
     Ok(options)
+}
+
+/// Reads what quota sees: the `resources` of a configuration, alone or in its place.
+fn resources(path: &Path) -> Result<ResourceRules, Error> {
+    let failed = |what: String| usage("--resources", format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let written: serde_json::Value = serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    ResourceRules::from_json(written.get("resources").unwrap_or(&written)).map_err(failed)
 }
 
 fn usage(flag: &str, what: impl std::fmt::Display) -> Error {

@@ -349,3 +349,36 @@ fn what_a_namespace_and_a_runtime_add_is_counted_and_what_it_forbids_is_refused(
     let Reply::Rejected(why) = f.apply(vec![greedy]) else { panic!("taken") };
     assert_eq!(why[0].message, "containers[0] asks for more than the limit range allows; `nvidia.com/gpu` is `3`, the most is `2`");
 }
+
+#[test]
+fn quota_sees_what_the_operator_makes_of_requests() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    f.world.config.resources = meridian_objects::ResourceRules::from_json(&json!({
+        "excludeResourcePrefixes": ["net.example/"],
+        "transformations": [{"input": GPU, "strategy": "Replace", "outputs": {"credits": "10"}}],
+    }))
+    .unwrap();
+    // Quota is in credits, and the flavor's label reaches the pods all the same.
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {"nodeLabels": {"pool": "none-has-it"}}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+            {"coveredResources": ["credits"], "flavors": [{"name": "any", "resources": [{"name": "credits", "nominalQuota": 25}]}]}]}}),
+    ]);
+    let labelled = f.submit("labelled", 1);
+    f.settle();
+    assert_eq!(f.phase(labelled), Some(Phase::Pending), "no node has the label of the flavor");
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}})]);
+    f.settle();
+    let (second, third) = (f.submit("second", 1), f.submit("third", 1));
+    f.settle();
+    assert_eq!(f.phases(&[labelled, second, third]), [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]);
+    assert!(f.why(third)["summary"].as_str().unwrap().starts_with("waits: asks for 10 `credits`; the queue has 5 of 25 free in flavor `any`"));
+    let key = Key { scope: None, kind: Kind::LocalQueue, namespace: Some("default".into()), name: "lq".into() };
+    let shown = f.world.render(&key, &f.bodies, now(f.now)).unwrap();
+    assert_eq!(shown["status"]["flavorsUsage"][0]["resources"][0], json!({"name": "credits", "total": "20"}));
+    f.restart(2, Some(RecoveryStart { restored: false, members_unknown: false }));
+    f.settle();
+    f.settle();
+    f.end(second, EndResult::Succeeded);
+    assert_eq!(f.phases(&[labelled, third]), [Some(Phase::Running), Some(Phase::Running)]);
+}

@@ -63,7 +63,7 @@ impl Loaded {
                 name: Arc::from(set.name.as_str()),
                 count: set.count,
                 min_count: least.filter(|least| set.name == POD_SET && *least < set.count),
-                per_pod: self.requests(set.per_pod.clone(), queue),
+                per_pod: self.requests(&set.per_pod, queue),
                 on_node: set.per_pod.clone(),
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),

@@ -2,7 +2,7 @@
 
 use super::Loaded;
 use meridian_objects::pod::PodTemplate;
-use meridian_objects::requests::{filled_in, limit_range_violations, limit_violations, transform, without_prefixes};
+use meridian_objects::requests::{filled_in, limit_range_violations, limit_violations, without_prefixes};
 use meridian_objects::spec::kueue::HOSTNAME_LABEL;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
 use meridian_objects::spec::{self, WorkloadObject, WorkloadPodSet};
@@ -58,10 +58,8 @@ pub(super) fn listed(text: &str) -> impl Iterator<Item = &str> {
 
 impl Loaded {
     /// What quota sees of what a pod asks for, in a queue.
-    pub(super) fn requests(&mut self, asked: Amounts, queue: QueueId) -> Requests {
-        let options = &self.catalog.options;
-        let left = without_prefixes(asked, &options.excluded_prefixes);
-        let rewritten = transform(&left, &options.transformations);
+    pub(super) fn requests(&mut self, asked: &Amounts, queue: QueueId) -> Requests {
+        let rewritten = self.catalog.options.resources.seen(asked);
         let prefixes = self.excluded.get(&queue).map(Vec::as_slice).unwrap_or_default();
         self.brain.requests(&without_prefixes(rewritten, prefixes))
     }
@@ -79,7 +77,7 @@ impl Loaded {
             count: set.count,
             min_count: set.min_count,
             on_node: asked.clone(),
-            per_pod: self.requests(asked, queue),
+            per_pod: self.requests(&asked, queue),
             node_selector: set.template.node_selector.clone(),
             affinity: set.template.affinity.clone(),
             tolerations: set.template.tolerations.clone(),

@@ -193,8 +193,11 @@ fn a_job_waits_until_a_workload_stands_for_it() {
 
 #[test]
 fn requests_are_what_quota_sees() {
-    let rule = Transformation::from_json(&json!({"input": "cpu", "strategy": "Replace", "outputs": {"credits": "2"}})).unwrap();
-    let loaded = read_with(vec![workload("w", "l", json!({}))], &Options { transformations: vec![rule], ..Options::default() });
+    let rule = meridian_objects::Transformation::from_json(&json!({"input": "cpu", "strategy": "Replace", "outputs": {"credits": "2"}})).unwrap();
+    let loaded = read_with(
+        vec![workload("w", "l", json!({}))],
+        &Options { resources: ResourceRules { transformations: vec![rule], ..ResourceRules::default() }, ..Options::default() },
+    );
     let shape = loaded.brain.shape_of(found(&loaded, "n/w").shape);
     let named: Vec<(&str, i64)> = shape.pod_sets[0].per_pod.iter().map(|(resource, amount)| (&**loaded.brain.resource_name(*resource), *amount)).collect();
     assert_eq!(named, [("credits", 2)]);
