@@ -370,6 +370,12 @@ impl Cycle<'_> {
             }
             return;
         }
+        // The room that was found for it may be taken, or kept, since (simulation seed 901250).
+        if mode == Mode::Preempt && !self.places.fits(self.brain, entry.workload, &entry.targets) {
+            self.skip(entry, "the room went to another workload of this cycle");
+            *self.report.skipped_preemptions.entry(entry.queue).or_default() += 1;
+            return;
+        }
         if mode == Mode::Fit && !self.is_free_now(entry) {
             (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
             self.forget_scan(entry.workload);
