@@ -1,6 +1,7 @@
 //! One cycle: every queue offers its head, each is judged against the same books, then they are processed in a fair order,
 //! each against what those before it took.
 
+mod concessions;
 mod entry;
 mod order;
 
@@ -179,7 +180,13 @@ impl Brain {
             (false, false) => PreemptorsTurn::Sticky,
             (false, true) => PreemptorsTurn::InOrder,
         };
-        let (place, class) = self.pending[queue.index()].head(by_usage.then_some(&usage), turn)?;
+        let starving = self.starving(queue);
+        let urgent = starving.filter(|_| by_usage).and_then(|id| self.pending[queue.index()].find_awake(id));
+        let (place, class) = urgent.or_else(|| self.pending[queue.index()].head(by_usage.then_some(&usage), turn))?;
+        if let Some(passed) = starving.filter(|id| *id != place.workload) {
+            // It is no longer the head: what was kept for it would be kept in some cycles and not in others (simulation seed 902380).
+            self.starves_no_more(passed);
+        }
         // Who preempts stays known as such.
         let preemptor = self.pending[queue.index()].preemptor;
         self.pending[queue.index()].remove(&class, &place);
@@ -414,31 +421,6 @@ impl Cycle<'_> {
         self.admit(entry, slice);
     }
 
-    /// Takes the room for fewer pods, where fewer do and there is room for no more.
-    fn take_smaller(&mut self, entry: &mut Entry) -> bool {
-        let (workload, queue) = (entry.workload, entry.queue);
-        let shape = self.brain.shape_of(self.brain.workloads[&workload].shape).clone();
-        if !self.brain.settings.gates.partial_admission || !shape.may_shrink() || entry.assignment.replaces.is_some() {
-            return false;
-        }
-        let all = entry.assignment.counts();
-        let sets: Vec<(u32, u32)> = shape.pod_sets.iter().zip(&all).map(|(set, all)| (*all, set.min_count.map_or(*all, |least| least.min(*all)))).collect();
-        let found = crate::reduce::search(&sets, &mut |counts| {
-            self.places.shrink(workload, Some(counts));
-            if !self.places.has_room(self.brain, workload) {
-                return None;
-            }
-            let assignment = self.assign_counts(workload, queue, None, None, Some(counts));
-            (assignment.mode() == Mode::Fit).then_some(assignment)
-        });
-        let Some(assignment) = found.filter(|smaller| self.places.take(self.brain, workload, smaller)) else {
-            self.places.shrink(workload, None);
-            return false;
-        };
-        entry.assignment = assignment;
-        true
-    }
-
     fn skip(&mut self, entry: &mut Entry, why: &str) {
         entry.skip(Obstacle::WaitingForQuota, why);
         if !self.brain.settings.gates.preserve_flavor_scan_progress {
@@ -622,22 +604,6 @@ impl Cycle<'_> {
             self.brain.resume_usage(*victim);
         }
         (quota, placed)
-    }
-
-    /// Whether only what is kept for who starves stands in the entry's way.
-    fn fits_but_for_the_starving(&mut self, entry: &Entry) -> bool {
-        let kept = self.borrowed.kept[..self.borrowed.for_starving].to_vec();
-        if kept.is_empty() {
-            return false;
-        }
-        for (node, cell, amount) in &kept {
-            self.brain.forest.remove(*node, *cell, *amount);
-        }
-        let (quota, placed) = self.fits(entry);
-        for (node, cell, amount) in &kept {
-            self.brain.forest.add(*node, *cell, *amount);
-        }
-        quota && placed
     }
 
     /// Whether the quota is free while the victims of this cycle still hold theirs. What is only kept for others doesn't count

@@ -198,7 +198,7 @@ impl Pending {
         }
     }
 
-    fn find_awake(&self, workload: WorkloadId) -> Option<(Place, ClassKey)> {
+    pub(crate) fn find_awake(&self, workload: WorkloadId) -> Option<(Place, ClassKey)> {
         let awake = self.classes.iter().filter(|(_, class)| !class.asleep);
         awake.flat_map(|(key, class)| class.awake.iter().map(move |p| (p, key))).find(|(p, _)| p.workload == workload).map(|(p, k)| (p.clone(), k.clone()))
     }
