@@ -414,7 +414,7 @@ impl Cycle<'_> {
             if self.brain.is_awaiting_victims(entry) {
                 self.take(entry);
             } else if self.brain.starves(entry.workload) {
-                self.keep_all(entry);
+                self.go_on_or_keep(entry);
             }
             return;
         }

@@ -1,7 +1,9 @@
 //! What an entry does without: pods, where fewer do, or its turn, where another has waited too long.
 
-use super::{Cycle, Entry};
+use super::{Cycle, Entry, FLAVORS_MAX};
+use crate::cycle::Outcome;
 use crate::flavors::Mode;
+use crate::reason::Obstacle;
 
 impl Cycle<'_> {
     /// Takes the room for fewer pods, where fewer do and there is room for no more.
@@ -27,6 +29,42 @@ impl Cycle<'_> {
         };
         entry.assignment = assignment;
         true
+    }
+
+    /// Goes on with the other flavors at once for who starves and has no place in this one; keeps the quota of this one where
+    /// no other helps. From cycle to cycle it would keep now one flavor and now another, and others would be displaced for
+    /// quota that is kept again when they have stopped (simulation seed 1004603).
+    pub(super) fn go_on_or_keep(&mut self, entry: &mut Entry) {
+        let workload = entry.workload;
+        let mut first = entry.assignment.clone();
+        for _ in 0..FLAVORS_MAX {
+            if !self.brain.workloads[&workload].scan.as_ref().is_some_and(|scan| scan.pending()) {
+                break;
+            }
+            self.assign(entry, None);
+            let fits = self.fits(entry) == (true, true);
+            match entry.assignment.mode() {
+                Mode::Fit if fits && self.is_free_now(entry) => {
+                    if self.places.take(self.brain, workload, &entry.assignment) || self.take_smaller(entry) {
+                        return self.admit(entry, None);
+                    }
+                }
+                Mode::Preempt if fits && !entry.targets.is_empty() => {
+                    let taken = entry.targets.iter().any(|target| self.victims.contains(&target.workload));
+                    if !taken && self.places.fits(self.brain, workload, &entry.targets) {
+                        self.victims.extend(entry.targets.iter().map(|target| target.workload));
+                        self.take(entry);
+                        return self.preempt(entry, None);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.forget_scan(workload);
+        first.scan.tried.clear();
+        (entry.assignment, entry.targets) = (first, Vec::new());
+        (entry.outcome, entry.obstacle) = (Outcome::NoPlace, Some(Obstacle::TopologyPlacementFailed));
+        self.keep_all(entry);
     }
 
     /// Whether only what is kept for who starves stands in the entry's way.
