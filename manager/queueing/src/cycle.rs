@@ -575,7 +575,7 @@ impl Cycle<'_> {
 
     /// Takes nothing back from queues that borrow nothing yet: they would only once others have stopped for them (simulation
     /// seed 3908).
-    fn spare_lenders(&mut self, entry: &mut Entry) {
+    pub(super) fn spare_lenders(&mut self, entry: &mut Entry) {
         let Some(tree) = self.brain.queue(entry.queue).tree else { return };
         let contested: Vec<CellId> = entry.assignment.contested().into_iter().filter_map(|key| self.brain.forest.find_cell(tree, key)).collect();
         self.count_borrowed(false);
@@ -629,7 +629,7 @@ impl Cycle<'_> {
     }
 
     /// Counts what is only kept as used, or not.
-    fn count_kept(&mut self, used: bool) {
+    pub(super) fn count_kept(&mut self, used: bool) {
         for (node, cell, amount) in &self.borrowed.kept {
             if used {
                 self.brain.forest.add(*node, *cell, *amount);

@@ -414,12 +414,16 @@ impl Engine {
         self.shared.wakes.wake(&wake);
     }
 
-    /// An answer to a sync leaves only while the claim is valid: a slow commit may have outlived it.
+    /// An answer leaves only while the claim is valid: a slow commit may have outlived it, and another may lead since. Nor is
+    /// what needed no commit said then, such as that nothing changes (simulation seed 1008166): it may be long out of date.
     fn reply(&mut self, caller: Caller, reply: Reply) {
-        let ok = matches!(&reply, Reply::Sync(answer) if matches!(**answer, SyncAnswer::Ok(_)));
-        let silent = ok && self.look().mono >= self.world.live.claim_until;
-        let reply = if silent { Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))) } else { reply };
-        let _ = caller.send(Ok(reply));
+        let claims = self.look().mono < self.world.live.claim_until;
+        let reply = match reply {
+            Reply::Sync(answer) if !claims && matches!(*answer, SyncAnswer::Ok(_)) => Ok(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading)))),
+            Reply::Written(_) | Reply::Rejected(_) | Reply::Done(_) if !claims => Err(Unavailable::NotLeading),
+            reply => Ok(reply),
+        };
+        let _ = caller.send(reply);
     }
 
     fn answer(&mut self, asides: Vec<Aside>) {

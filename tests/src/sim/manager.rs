@@ -591,7 +591,7 @@ impl Sim {
         self.kick(m, at);
     }
 
-    /// An answer to a sync leaves only while the claim is valid: a slow commit may have outlived it.
+    /// An answer leaves only while the claim is valid: a slow commit may have outlived it, and another may lead since.
     fn deliver(&mut self, m: usize, asker: Asker, reply: Reply) {
         let host = &mut self.managers[m];
         let now = host.look(self.now).mono;
@@ -608,6 +608,8 @@ impl Sim {
             (Asker::Agent { agent, life, transmission, .. }, _) => {
                 self.send_answer(m, agent, life, transmission, SyncAnswer::Refused(SyncRefusal::NotLeading));
             }
+            // What it answers without a commit may be as old as its claim (seed 1008166): people try again.
+            (Asker::Person(_), _) if !claims => self.counters.one("answers withheld"),
             (Asker::Person(id), reply) => {
                 let at = self.now + self.chance.people.between(1, 20);
                 self.at(at, Happening::Answered { id, history: self.history, reply: Box::new(reply) });

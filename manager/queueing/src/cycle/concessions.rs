@@ -41,7 +41,11 @@ impl Cycle<'_> {
             if !self.brain.workloads[&workload].scan.as_ref().is_some_and(|scan| scan.pending()) {
                 break;
             }
+            // By what is only kept for others who starve nobody borrows (simulation seed 860).
+            self.count_kept(false);
             self.assign(entry, None);
+            self.count_kept(true);
+            self.spare_lenders(entry);
             let fits = self.fits(entry) == (true, true);
             match entry.assignment.mode() {
                 Mode::Fit if fits && self.is_free_now(entry) => {
