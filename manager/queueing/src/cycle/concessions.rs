@@ -47,21 +47,19 @@ impl Cycle<'_> {
             self.count_kept(true);
             self.spare_lenders(entry);
             let fits = self.fits(entry) == (true, true);
-            match entry.assignment.mode() {
-                Mode::Fit if fits && self.is_free_now(entry) => {
-                    if self.places.take(self.brain, workload, &entry.assignment) || self.take_smaller(entry) {
-                        return self.admit(entry, None);
-                    }
-                }
-                Mode::Preempt if fits && !entry.targets.is_empty() => {
-                    let taken = entry.targets.iter().any(|target| self.victims.contains(&target.workload));
-                    if !taken && self.places.fits(self.brain, workload, &entry.targets) {
-                        self.victims.extend(entry.targets.iter().map(|target| target.workload));
-                        self.take(entry);
-                        return self.preempt(entry, None);
-                    }
-                }
-                _ => {}
+            if !fits {
+                continue;
+            }
+            let mode = entry.assignment.mode();
+            if mode == Mode::Fit && self.is_free_now(entry) && (self.places.take(self.brain, workload, &entry.assignment) || self.take_smaller(entry)) {
+                return self.admit(entry, None);
+            }
+            let taken = entry.targets.iter().any(|target| self.victims.contains(&target.workload));
+            let may_preempt = mode == Mode::Preempt && !entry.targets.is_empty() && !taken;
+            if may_preempt && self.places.fits(self.brain, workload, &entry.targets) {
+                self.victims.extend(entry.targets.iter().map(|target| target.workload));
+                self.take(entry);
+                return self.preempt(entry, None);
             }
         }
         self.forget_scan(workload);
