@@ -359,7 +359,10 @@ fn guard(text: Option<&str>) -> Result<Option<Millis>, Error> {
     match text {
         None => Ok(Some(STARVATION_GUARD_DEFAULT)),
         Some("off") => Ok(None),
-        Some(text) => duration("starvation-guard", text).map(Some),
+        Some(text) => duration("starvation-guard", text).map(Some).map_err(|error| match error {
+            Error::Invalid { flag, what } => Error::Invalid { flag, what: format!("{what}; or `off`") },
+            other => other,
+        }),
     }
 }
 
@@ -418,7 +421,7 @@ mod tests {
         assert!(error(ManagerArgs { agent_certificate_lifetime: Some("1s".into()), ..args() }).contains("shorter"));
         assert!(error(ManagerArgs { recover: true, ..args() }).contains("--init"));
         let guard = |text: &str| ManagerArgs { starvation_guard: Some(text.into()), ..args() };
-        assert!(error(guard("0s")).contains("--starvation-guard") && error(guard("of")).contains("`of` is not a duration"));
+        assert!(error(guard("0s")).contains("--starvation-guard") && error(guard("of")).ends_with("or `2h`; or `off`"));
         assert_eq!(Settings::resolve(guard("off")).unwrap().starvation_guard, None);
         assert_eq!(Settings::resolve(args()).unwrap().starvation_guard, Some(Millis::mins(60)));
         let demo = ManagerArgs { term: Some("8s".into()), term_min: Some("8s".into()), ..args() };
