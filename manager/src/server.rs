@@ -169,7 +169,7 @@ fn config(settings: &Settings, authorities: &Authorities) -> Config {
         start_timeout: settings.start_timeout,
         residency_required: settings.residency_required,
         fair_sharing: settings.fair_sharing.clone(),
-        resources: settings.resources.clone(),
+        resources: Arc::new(settings.resources.clone()),
         starvation_guard: settings.starvation_guard,
         admission_fair_sharing: settings.admission_fair_sharing.clone(),
         jurisdiction: settings.jurisdiction.clone(),

@@ -2,18 +2,23 @@
 //!
 //! Kueue's types, reasons and, where the meaning is the same, its words. A workload that another was displaced for is named by
 //! uid only: its namespace and name may be another tenant's business.
+//!
+//! What is shown is taken down as facts when something changes ([`Shown`]), and put into words when somebody looks.
 
+use crate::explain::Why;
+use crate::input::Key;
 use crate::queues::{ClassId, Place};
 use crate::record::{Class, Preempted};
-use crate::view::{timestamp, workload_name};
+use crate::view::{metadata, timestamp, workload_name};
 use crate::workload::Phase;
 use crate::{Workload, World};
 use meridian_objects::job::PRIORITY_LABEL;
-use meridian_objects::quantity;
+use meridian_objects::{Kind, ResourceRules, quantity};
 use meridian_shared::gang::{PodSet, Toleration};
-use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Region, Uid};
 use meridian_shared::time::Wall;
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// The uid of a job's workload.
 fn workload_uid(job: Uid) -> Uid {
@@ -23,23 +28,121 @@ fn workload_uid(job: Uid) -> Uid {
 /// Places within a class are told up to here; finding one takes as many steps.
 const PLACES_MAX: usize = 1_000;
 
+/// What is known of a workload at one moment: everything that its Job and its `Workload` are shown with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shown {
+    uid: Uid,
+    workload: Workload,
+    class: Arc<Class>,
+    resources: Arc<ResourceRules>,
+    /// The cluster queue whose quota it is charged to.
+    charged: Option<Arc<str>>,
+    /// Why it waits, while it isn't.
+    waits: Option<Why>,
+    /// It waits a moment before it is looked at again.
+    rests: bool,
+    /// How many of its class are before it.
+    place: Option<usize>,
+    /// Where it is, or where it ended.
+    cluster: Option<ClusterName>,
+    region: Option<Region>,
+}
+
 impl World {
-    /// `spec.podSets` of every workload of a class.
-    pub fn pod_sets(&self, class: ClassId) -> Value {
-        self.queues.class(class).gang.pod_sets.iter().map(pod_set).collect()
+    /// What is known of a workload now.
+    pub fn shown(&self, uid: Uid) -> Option<Shown> {
+        let workload = self.state.workloads.get(&uid)?;
+        let charged = self.queues.charged_to(uid).cloned();
+        let here = Place::new(workload.priority, workload.submitted, uid);
+        let cluster = Self::right(workload).map(|(_, l)| &l.cluster).or_else(|| workload.finished.as_ref().and(workload.history.last()).map(|s| &s.cluster));
+        Some(Shown {
+            uid,
+            class: self.queues.class(workload.class).clone(),
+            resources: self.config.resources.clone(),
+            waits: if charged.is_none() { self.reasons(workload).0.cloned() } else { None },
+            rests: self.live.not_before.contains_key(&uid),
+            place: self.queues.waiting(workload.class).take(PLACES_MAX).position(|place| *place == here),
+            region: cluster.and_then(|c| self.state.catalog.cluster(c)).map(|c| c.region.clone()),
+            cluster: cluster.cloned(),
+            charged,
+            workload: workload.clone(),
+        })
+    }
+}
+
+impl Shown {
+    /// Its job's key and its own.
+    pub fn keys(&self) -> [Key; 2] {
+        let key = |kind, name| Key { scope: None, kind, namespace: Some(self.workload.namespace.clone()), name };
+        [key(Kind::Job, self.workload.name.clone()), key(Kind::Workload, workload_name(&self.workload.name, self.workload.submitted))]
     }
 
-    pub(crate) fn render_workload(&self, uid: Uid, w: &Workload) -> Value {
-        let mut value = self.workload_without_pods(uid, w);
-        value["spec"]["podSets"] = self.pod_sets(w.class);
+    /// Its class.
+    pub fn class(&self) -> ClassId {
+        self.workload.class
+    }
+
+    /// The newest record about it.
+    pub fn version(&self) -> RecordNumber {
+        self.workload.changed
+    }
+
+    /// The whole job, by content.
+    pub fn body(&self) -> ContentHash {
+        self.workload.body
+    }
+
+    /// The Job, as it was submitted, with what became of it.
+    pub fn job(&self, mut value: Value) -> Value {
+        let (w, uid) = (&self.workload, self.uid);
+        let metadata = metadata(&mut value);
+        metadata.insert("uid".into(), json!(uid.to_string()));
+        metadata.insert("namespace".into(), json!(&*w.namespace));
+        metadata.insert("resourceVersion".into(), json!(w.changed.to_string()));
+        metadata.insert("generation".into(), json!(1));
+        metadata.insert("creationTimestamp".into(), json!(timestamp(w.created)));
+        if let Some(at) = w.deletion {
+            metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));
+        }
+        let pods: u32 = w.gang(&self.class).pod_sets.iter().map(|s| s.count).sum();
+        let mut status = json!({
+            "meridian": {
+                "state": format!("{:?}", w.phase),
+                "cluster": self.cluster.as_ref().map(ClusterName::as_str),
+                "region": self.region.as_ref().map(Region::as_str),
+                "attempts": w.attempts,
+                "pods": pods,
+                "queue": &*self.class.queue,
+                "fence": w.fence.map(|f| f.to_string()),
+            },
+            "failed": w.pod_failures,
+        });
+        if let Some(started) = w.started {
+            status["startTime"] = json!(timestamp(started));
+        }
+        if w.phase == Phase::Running {
+            status["active"] = json!(pods);
+            status["ready"] = json!(pods);
+        }
+        if let Some(finish) = &w.finished {
+            let kind = if finish.succeeded { "Complete" } else { "Failed" };
+            status["conditions"] = json!([{
+                "type": kind, "status": "True", "reason": finish.reason, "message": finish.message, "lastTransitionTime": timestamp(finish.at), "lastProbeTime": timestamp(finish.at),
+            }]);
+            if finish.succeeded {
+                status["completionTime"] = json!(timestamp(finish.at));
+                status["succeeded"] = json!(pods);
+            }
+        }
+        value["spec"]["suspend"] = json!(!matches!(w.phase, Phase::Granted | Phase::Running | Phase::Finished));
+        value["status"] = status;
         value
     }
 
-    /// The workload less its pod sets, which all of its class have in common.
-    pub fn workload_without_pods(&self, uid: Uid, w: &Workload) -> Value {
-        let class = self.queues.class(w.class);
-        let at = Self::right(w).map(|(_, l)| l.cluster.clone());
-        let place = self.queues.waiting(w.class).take(PLACES_MAX).position(|p| *p == Place::new(w.priority, w.submitted, uid));
+    /// The `Workload`.
+    pub fn workload(&self) -> Value {
+        let (w, uid) = (&self.workload, self.uid);
+        let at = World::right(w).map(|(_, l)| l.cluster.as_str());
         let mut value = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "Workload",
@@ -49,30 +152,34 @@ impl World {
                 "labels": {"kueue.x-k8s.io/job-uid": uid.to_string()},
                 "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": &*w.name, "uid": uid.to_string(), "controller": true}],
             },
-            "spec": {"queueName": &*class.queue, "priority": w.priority, "active": true},
+            "spec": {
+                "queueName": &*self.class.queue, "priority": w.priority, "active": true,
+                "podSets": self.class.gang.pod_sets.iter().map(pod_set).collect::<Vec<_>>(),
+            },
             "status": {
-                "conditions": self.conditions(uid, w),
-                "clusterName": at.as_ref().map(ClusterName::as_str),
-                "admission": self.queues.charged_to(uid).map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments(class, w)})),
+                "conditions": self.conditions(),
+                "clusterName": at,
+                "admission": self.charged.as_ref().map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments()})),
                 "meridian": {
-                    "state": format!("{:?}", w.phase), "placeInClass": place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
+                    "state": format!("{:?}", w.phase), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
                     "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": timestamp(s.granted), "over": s.over.map(timestamp), "end": s.end})).collect::<Vec<_>>(),
                 },
             },
         });
-        if let Some(name) = class.labels.get(PRIORITY_LABEL) {
+        if let Some(name) = self.class.labels.get(PRIORITY_LABEL) {
             value["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
         }
-        if let Some(most) = class.gang.max_run {
+        if let Some(most) = self.class.gang.max_run {
             value["spec"]["maximumExecutionTimeSeconds"] = json!((most.0 / 1_000).max(1));
         }
         value
     }
 
     /// What each pod set was given.
-    fn assignments(&self, class: &Class, w: &Workload) -> Value {
+    fn assignments(&self) -> Value {
+        let w = &self.workload;
         let one = |set: &PodSet| {
-            let seen = self.config.resources.seen(&set.per_pod);
+            let seen = self.resources.seen(&set.per_pod);
             let count = i64::from(set.count);
             let mut usage: Map<String, Value> = Map::new();
             let mut flavors: Map<String, Value> = Map::new();
@@ -85,26 +192,27 @@ impl World {
             }
             json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count})
         };
-        w.gang(class).pod_sets.iter().map(one).collect()
+        w.gang(&self.class).pod_sets.iter().map(one).collect()
     }
 
-    fn conditions(&self, uid: Uid, w: &Workload) -> Vec<Value> {
+    fn conditions(&self) -> Vec<Value> {
+        let w = &self.workload;
         let mut all = Vec::new();
         let mut add = |kind: &str, is: bool, reason: &str, message: String, at: Wall| {
             let status = if is { "True" } else { "False" };
             all.push(json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": timestamp(at)}));
         };
-        match self.queues.charged_to(uid) {
+        match &self.charged {
             Some(queue) => {
                 add("QuotaReserved", true, "QuotaReserved", format!("Quota reserved in ClusterQueue {queue}"), w.reserved.unwrap_or(w.since));
             }
             None => {
-                let waits = self.reasons(w).0.map_or_else(|| "no cluster can start it now".to_owned(), |why| why.words());
+                let waits = self.waits.as_ref().map_or_else(|| "no cluster can start it now".to_owned(), Why::words);
                 add("QuotaReserved", false, "Pending", waits, w.since);
             }
         }
         let evicted = w.evicted.as_deref();
-        if let Some((_, leg)) = Self::right(w) {
+        if let Some((_, leg)) = World::right(w) {
             let admitted = w.history.last().map_or(w.since, |stay| stay.granted);
             add("Admitted", true, "Admitted", format!("The workload was admitted on \"{}\"", leg.cluster), admitted);
         } else if let Some(evicted) = evicted.filter(|_| w.finished.is_none()) {
@@ -131,9 +239,8 @@ impl World {
                 add("Preempted", !w.phase.charged() || w.phase.granted(), &preempted.right, message, evicted.at);
             }
             if w.phase == Phase::Pending {
-                let rests = self.live.not_before.contains_key(&uid);
-                let words = if rests { "It waits a moment before it is looked at again" } else { "It waits in its queue again" };
-                add("Requeued", !rests, &evicted.reason, words.to_owned(), w.since);
+                let words = if self.rests { "It waits a moment before it is looked at again" } else { "It waits in its queue again" };
+                add("Requeued", !self.rests, &evicted.reason, words.to_owned(), w.since);
             }
         }
         if let Some(finish) = &w.finished {

@@ -13,6 +13,7 @@ use crate::workload::Phase;
 use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_objects::without_prefixes;
 use meridian_queueing::model::{Given, PodSet, QueueId, Shape, WorkloadId};
+use meridian_queueing::names::Id;
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{Brain, NewWorkload, declare};
 use meridian_shared::ids::Uid;
@@ -27,7 +28,8 @@ use std::sync::Arc;
 pub(crate) struct Deciding {
     brain: Arc<Brain>,
     ids: BTreeMap<Uid, WorkloadId>,
-    uids: BTreeMap<WorkloadId, Uid>,
+    /// By number.
+    uids: Vec<Option<Uid>>,
     /// Declarations changed.
     stale: bool,
     /// Workloads about which something was recorded.
@@ -115,7 +117,7 @@ impl Deciding {
     }
 
     pub(crate) fn uid(&self, id: WorkloadId) -> Option<Uid> {
-        self.uids.get(&id).copied()
+        self.uids.get(id.index()).copied().flatten()
     }
 
     pub(crate) fn id(&self, uid: Uid) -> Option<WorkloadId> {
@@ -131,14 +133,17 @@ impl Deciding {
 
     fn forget(&mut self, uid: Uid) {
         if let Some(id) = self.ids.remove(&uid) {
-            self.uids.remove(&id);
+            self.uids[id.index()] = None;
             self.brain_mut().remove(id);
         }
     }
 
     fn know(&mut self, uid: Uid, id: WorkloadId) {
         self.ids.insert(uid, id);
-        self.uids.insert(id, uid);
+        if self.uids.len() <= id.index() {
+            self.uids.resize(id.index() + 1, None);
+        }
+        self.uids[id.index()] = Some(uid);
     }
 
     /// Who is asleep: all that doesn't follow from the state.

@@ -102,10 +102,15 @@ impl Turn<'_> {
 
     /// Tells victims to stop, and stores why who waits does.
     fn act_on(&mut self, seen: Seen) {
-        for (workload, why) in seen.waits {
-            let Some(uid) = self.world.deciding.uid(workload) else { continue };
+        // Of each class what came last.
+        let mut told: BTreeSet<ClassId> = BTreeSet::new();
+        for entry in seen.entries.iter().rev() {
+            let Some(uid) = self.world.deciding.uid(entry.workload) else { continue };
             let Some(class) = self.workload(uid).map(|w| w.class) else { continue };
-            match why {
+            if !told.insert(class) {
+                continue;
+            }
+            match Seen::waits(entry).then(|| why_not(self.world.deciding.brain(), entry)) {
                 None => self.world.live.blocked.remove(&class),
                 Some(why) => {
                     // Each cluster keeps its own reason, so that quota isn't taken for the only obstacle.
@@ -579,25 +584,30 @@ struct Seen {
     fruitful: u64,
     /// Cycles in which somebody was looked at in vain.
     fruitless: u64,
-    waits: Vec<(WorkloadId, Option<Why>)>,
+    /// In the order in which they were looked at.
+    entries: Vec<Looked>,
     victims: Vec<(WorkloadId, WorkloadId, Right)>,
     strict_and_blocked: BTreeSet<QueueId>,
 }
 
 impl Seen {
-    fn note(&mut self, brain: &Brain, report: &Report) {
+    /// Whether an entry waits for what the brain decides on.
+    fn waits(entry: &Looked) -> bool {
+        !matches!(entry.outcome, Outcome::Admitted | Outcome::NoPlace)
+    }
+
+    fn note(&mut self, brain: &Brain, report: Report) {
         let admitted = report.entries.iter().any(|entry| entry.outcome == Outcome::Admitted);
         self.fruitful += u64::from(admitted);
         self.fruitless += u64::from(!admitted && !report.entries.is_empty());
         self.victims.extend(&report.preempted);
         for entry in &report.entries {
-            let waits = !matches!(entry.outcome, Outcome::Admitted | Outcome::NoPlace);
-            self.waits.push((entry.workload, waits.then(|| why_not(brain, entry))));
-            let passed_by = !(waits && brain.queue(entry.queue).setup.strict || brain.starves(entry.workload));
+            let passed_by = !(Self::waits(entry) && brain.queue(entry.queue).setup.strict || brain.starves(entry.workload));
             if !passed_by {
                 self.strict_and_blocked.insert(entry.queue);
             }
         }
+        self.entries.extend(report.entries);
     }
 }
 

@@ -61,7 +61,7 @@ impl GivingWay {
 
     /// Whether a workload may displace another, as far as this goes: not if it gave way for it, at however many removes.
     pub(crate) fn may_displace(&self, uid: Uid, other: Uid) -> bool {
-        self.safe.is_empty() || !self.gave_way(uid, &|for_whom| for_whom == other)
+        !self.gave_way(uid, &|for_whom| for_whom == other)
     }
 
     /// Whether a workload gave way for one of these, at however many removes.
@@ -85,9 +85,9 @@ impl GivingWay {
         false
     }
 
-    /// Whether everybody may.
-    pub(crate) fn all_may(&self) -> bool {
-        self.safe.is_empty()
+    /// Whether it may displace everybody: it gave way for nobody.
+    pub(crate) fn may_displace_all(&self, uid: Uid) -> bool {
+        !self.safe.contains_key(&uid)
     }
 
     /// Forgets what was until now. Names who may displace somebody again.
@@ -300,6 +300,6 @@ mod tests {
         assert_eq!(ways.expire(Mono(0) + SAFE_FOR), [ONE, TWO]);
         assert!(ways.may_displace(ONE, THREE) && !ways.may_displace(ONE, TWO));
         ways.forget(ONE);
-        assert!(ways.all_may());
+        assert!(ways.safe.is_empty());
     }
 }

@@ -309,8 +309,10 @@ pub struct Outcome {
     pub reply: Reply,
     /// Clusters whose parked polls have something to hear, after the commit.
     pub wake: BTreeSet<ClusterName>,
-    /// Objects whose view changed.
+    /// Objects whose view changed, but for those of workloads that are still there.
     pub changed: BTreeSet<Key>,
+    /// Workloads whose views changed: that of the job, its own, and those of its queues.
+    pub workloads: BTreeSet<Uid>,
     /// Ends and deletions: may use the journal's reserved space.
     pub urgent: bool,
     /// What happened to workloads that dashboards count, in order.
@@ -326,6 +328,7 @@ impl Default for Outcome {
             reply: Reply::None,
             wake: BTreeSet::new(),
             changed: BTreeSet::new(),
+            workloads: BTreeSet::new(),
             urgent: false,
             milestones: Vec::new(),
         }

@@ -31,7 +31,7 @@
 #![warn(missing_docs)]
 
 mod absorb;
-mod admission;
+pub mod admission;
 pub mod audit;
 pub mod catalog;
 mod check;
@@ -118,7 +118,7 @@ pub struct Config {
     /// Fair sharing between cluster queues and cohorts, where it is on.
     pub fair_sharing: Option<meridian_queueing::settings::FairSharing>,
     /// What quota sees of what pods ask for.
-    pub resources: meridian_objects::ResourceRules,
+    pub resources: Arc<meridian_objects::ResourceRules>,
     /// After this long the head of a queue is passed by nobody any more, and room is kept for it; `None` never does.
     pub starvation_guard: Option<Millis>,
     /// Fair sharing of admissions between the local queues of one cluster queue, where it is on.
@@ -141,7 +141,7 @@ impl Config {
             finished_kept_max: 100_000,
             finished_kept: Millis::mins(24 * 60),
             fair_sharing: None,
-            resources: meridian_objects::ResourceRules::default(),
+            resources: Arc::default(),
             starvation_guard: Some(STARVATION_GUARD_DEFAULT),
             admission_fair_sharing: None,
             planted: Planted::NONE,

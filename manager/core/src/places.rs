@@ -139,11 +139,8 @@ impl Places for Clusters<'_, '_> {
 
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         let world = &*self.turn.world;
-        if world.live.giving_way.all_may() {
-            return true;
-        }
-        let uids = world.deciding.uid(workload).zip(world.deciding.uid(holder));
-        uids.is_none_or(|(uid, other)| world.live.giving_way.may_displace(uid, other))
+        let Some(uid) = world.deciding.uid(workload).filter(|uid| !world.live.giving_way.may_displace_all(*uid)) else { return true };
+        world.deciding.uid(holder).is_none_or(|other| world.live.giving_way.may_displace(uid, other))
     }
 
     fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {

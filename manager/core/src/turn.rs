@@ -3,11 +3,10 @@
 
 use crate::audit::{Entry, Line};
 use crate::explain::Why;
-use crate::input::{Actor, Bodies, Key, Outcome, Reply};
+use crate::input::{Actor, Bodies, Outcome, Reply};
 use crate::outbox::Said;
 use crate::record::Record;
 use crate::{Workload, World, past_use};
-use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::time::Now;
 use std::collections::BTreeMap;
@@ -46,7 +45,9 @@ impl<'a> Turn<'a> {
     pub(crate) fn record(&mut self, record: Record) {
         let number = self.world.state.last.next();
         let (uid, urgent) = subject(&record);
-        let before = uid.and_then(|u| self.world.state.workloads.get(&u)).map(|w| self.keys(w));
+        if let Record::Forgotten { uid } = &record {
+            self.out.changed.extend(self.world.keys_of(*uid));
+        }
         let stood = uid.and_then(|u| self.world.before(u, &record));
         self.out.dropped_bodies.extend(self.world.absorb(number, &record));
         self.world.settle_penalty(&record);
@@ -57,31 +58,12 @@ impl<'a> Turn<'a> {
             Record::Sampled { queues, forgotten, .. } => self.out.changed.extend(past_use::keys(queues.keys().chain(forgotten))),
             _ => {}
         }
-        let after = uid.and_then(|u| self.world.state.workloads.get(&u)).map(|w| self.keys(w));
-        self.out.changed.extend(before.into_iter().chain(after).flatten());
+        self.out.workloads.extend(uid);
         if let Some(stood) = stood {
             self.out.milestones.extend(self.world.milestones(stood, &record, self.now));
         }
         self.out.urgent |= urgent;
         self.out.records.push((number, record));
-    }
-
-    fn keys(&self, workload: &Workload) -> Vec<Key> {
-        let class = self.world.queues.class(workload.class);
-        let mut keys = vec![
-            World::key_of(workload),
-            Key {
-                scope: None,
-                kind: Kind::Workload,
-                namespace: Some(workload.namespace.clone()),
-                name: crate::view::workload_name(&workload.name, workload.submitted),
-            },
-            Key { scope: None, kind: Kind::LocalQueue, namespace: Some(workload.namespace.clone()), name: class.queue.clone() },
-        ];
-        if let Some(queue) = self.world.state.catalog.local_queue(&class.namespace, &class.queue) {
-            keys.push(Key::global(Kind::ClusterQueue, &queue.cluster_queue));
-        }
-        keys
     }
 
     /// A line of the audit log, in the same transaction as what it is about.

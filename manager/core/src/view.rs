@@ -2,7 +2,7 @@
 
 use crate::catalog::Stored;
 use crate::input::{Bodies, Key};
-use crate::workload::Phase;
+use crate::queues::ClassId;
 use crate::{Workload, World};
 use meridian_objects::{Kind, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
@@ -41,6 +41,20 @@ impl World {
         self.state.catalog.iter().map(|(k, _)| k.clone()).chain(jobs).collect()
     }
 
+    /// The keys of what a workload is seen in: its job, itself, and its queues.
+    pub fn keys_of(&self, uid: Uid) -> Vec<Key> {
+        let Some(workload) = self.state.workloads.get(&uid) else { return Vec::new() };
+        [World::key_of(workload), Self::workload_key(workload)].into_iter().chain(self.queue_keys(workload.class)).collect()
+    }
+
+    /// The keys of the queues that a class waits in.
+    pub fn queue_keys(&self, class: ClassId) -> impl Iterator<Item = Key> {
+        let class = self.queues.class(class);
+        let local = Key { scope: None, kind: Kind::LocalQueue, namespace: Some(class.namespace.clone()), name: class.queue.clone() };
+        let queue = self.state.catalog.local_queue(&class.namespace, &class.queue);
+        std::iter::once(local).chain(queue.map(|queue| Key::global(Kind::ClusterQueue, &queue.cluster_queue)))
+    }
+
     fn workload_key(w: &Workload) -> Key {
         Key { scope: None, kind: Kind::Workload, namespace: Some(w.namespace.clone()), name: workload_name(&w.name, w.submitted) }
     }
@@ -50,11 +64,12 @@ impl World {
         match key.kind {
             Kind::Job => {
                 let uid = self.uid_of(key.namespace.as_deref()?, &key.name)?;
-                self.render_job(uid, &self.state.workloads[&uid], bodies)
+                let shown = self.shown(uid)?;
+                Some(shown.job(serde_json::from_str(&bodies.body(shown.body())?).ok()?))
             }
             Kind::Workload => {
-                let (uid, w) = self.workload_at(key)?;
-                Some(self.render_workload(uid, w))
+                let (uid, _) = self.workload_at(key)?;
+                Some(self.shown(uid)?.workload())
             }
             _ => self.state.catalog.get(key).map(|stored| self.render_stored(key, stored, now)),
         }
@@ -134,58 +149,9 @@ impl World {
             "silentForMs": live.map(|l| now.mono.since(l.heard).0),
         })
     }
-
-    fn render_job(&self, uid: Uid, w: &Workload, bodies: &dyn Bodies) -> Option<Value> {
-        let mut value: Value = serde_json::from_str(&bodies.body(w.body)?).ok()?;
-        let metadata = metadata(&mut value);
-        metadata.insert("uid".into(), json!(uid.to_string()));
-        metadata.insert("namespace".into(), json!(&*w.namespace));
-        metadata.insert("resourceVersion".into(), json!(w.changed.to_string()));
-        metadata.insert("generation".into(), json!(1));
-        metadata.insert("creationTimestamp".into(), json!(timestamp(w.created)));
-        if let Some(at) = w.deletion {
-            metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));
-        }
-        let class = self.queues.class(w.class);
-        let pods: u32 = w.gang(class).pod_sets.iter().map(|s| s.count).sum();
-        // Where it is, or where it ended.
-        let at = World::right(w).map(|(_, l)| l.cluster.clone()).or_else(|| w.finished.as_ref().and(w.history.last()).map(|s| s.cluster.clone()));
-        let mut status = json!({
-            "meridian": {
-                "state": format!("{:?}", w.phase),
-                "cluster": at.as_ref().map(ClusterName::as_str),
-                "region": at.as_ref().and_then(|c| self.state.catalog.cluster(c)).map(|c| c.region.as_str()),
-                "attempts": w.attempts,
-                "pods": pods,
-                "queue": &*class.queue,
-                "fence": w.fence.map(|f| f.to_string()),
-            },
-            "failed": w.pod_failures,
-        });
-        if let Some(started) = w.started {
-            status["startTime"] = json!(timestamp(started));
-        }
-        if w.phase == Phase::Running {
-            status["active"] = json!(pods);
-            status["ready"] = json!(pods);
-        }
-        if let Some(finish) = &w.finished {
-            let kind = if finish.succeeded { "Complete" } else { "Failed" };
-            status["conditions"] = json!([{
-                "type": kind, "status": "True", "reason": finish.reason, "message": finish.message, "lastTransitionTime": timestamp(finish.at), "lastProbeTime": timestamp(finish.at),
-            }]);
-            if finish.succeeded {
-                status["completionTime"] = json!(timestamp(finish.at));
-                status["succeeded"] = json!(pods);
-            }
-        }
-        value["spec"]["suspend"] = json!(!matches!(w.phase, Phase::Granted | Phase::Running | Phase::Finished));
-        value["status"] = status;
-        Some(value)
-    }
 }
 
-fn metadata(value: &mut Value) -> &mut Map<String, Value> {
+pub(crate) fn metadata(value: &mut Value) -> &mut Map<String, Value> {
     if !value["metadata"].is_object() {
         value["metadata"] = json!({});
     }

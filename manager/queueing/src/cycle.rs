@@ -104,7 +104,7 @@ impl Brain {
 
     /// Decides until nothing more changes, in the trees where something did. `each` sees the report of every cycle; it returns
     /// false to stop.
-    pub fn run(&mut self, places: &mut dyn Places, mut each: impl FnMut(&mut Self, &Report) -> bool) {
+    pub fn run(&mut self, places: &mut dyn Places, mut each: impl FnMut(&mut Self, Report) -> bool) {
         while let Some(tree) = self.changed.pop_first() {
             let mut looks = 0;
             loop {
@@ -119,7 +119,7 @@ impl Brain {
                 looks = if settled { 0 } else { looks + 1 };
                 // A list of flavors is looked through once, and then it waits for a change (simulation seed 1235).
                 let go_on = settled || (looks <= FLAVORS_MAX && report.entries.iter().any(next_flavor));
-                if !each(self, &report) {
+                if !each(self, report) {
                     return;
                 }
                 if !go_on {
@@ -534,6 +534,12 @@ impl Cycle<'_> {
 
     /// Looks again where entries before this one changed what its assignment was made from. True when it fits now.
     fn refresh(&mut self, entry: &mut Entry) -> bool {
+        let gates = &self.brain.settings.gates;
+        let (mode, places_matter) = (entry.assignment.mode(), gates.topology && gates.topology_recompute);
+        if entry.targets.is_empty() && !places_matter && matches!(mode, Mode::NoFit | Mode::Preempt) {
+            // Whether it fits doesn't matter then.
+            return false;
+        }
         let (quota, placed) = self.fits(entry);
         let gates = &self.brain.settings.gates;
         let displaced = quota && !placed && gates.topology_recompute;
@@ -594,11 +600,16 @@ impl Cycle<'_> {
     /// Whether the entry fits in quota, and whether its places are free, once all victims so far and its own are gone.
     fn fits(&mut self, entry: &Entry) -> (bool, bool) {
         let Some(node) = self.brain.node_of(entry.workload) else { return (false, false) };
+        let asks = self.net_charge(entry);
+        if !self.brain.settings.gates.topology && self.is_available(node, &asks) {
+            // What others give back makes it no less.
+            return (true, true);
+        }
         let gone: BTreeSet<WorkloadId> = self.victims.iter().copied().chain(entry.targets.iter().map(|t| t.workload)).collect();
         for victim in &gone {
             self.brain.suspend_usage(*victim);
         }
-        let quota = self.net_charge(entry).iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell));
+        let quota = self.is_available(node, &asks);
         let placed = quota && self.brain.still_free(entry.workload, &entry.assignment);
         for victim in &gone {
             self.brain.resume_usage(*victim);
@@ -606,12 +617,21 @@ impl Cycle<'_> {
         (quota, placed)
     }
 
+    fn is_available(&self, node: NodeId, asks: &[(CellId, Amount)]) -> bool {
+        asks.iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell))
+    }
+
     /// Whether the quota is free while the victims of this cycle still hold theirs. What is only kept for others doesn't count
     /// here: that it is left for them was checked before.
     fn is_free_now(&mut self, entry: &Entry) -> bool {
         let Some(node) = self.brain.node_of(entry.workload) else { return false };
+        let asks = self.net_charge(entry);
+        if self.is_available(node, &asks) {
+            // Nor without what others of this cycle took.
+            return true;
+        }
         self.count_borrowed(false);
-        let free = self.net_charge(entry).iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell));
+        let free = self.is_available(node, &asks);
         self.count_borrowed(true);
         free
     }

@@ -319,6 +319,7 @@ struct Found {
 impl Assigner<'_> {
     /// Chooses flavors for every pod set, with `counts` pods where they are given.
     pub(crate) fn assign(&mut self, counts: Option<&[u32]>) -> Assignment {
+        self.brain.nobody_found.clear();
         let setup = self.brain.queues[crate::names::Id::index(self.queue)].setup.clone();
         let workload = &self.brain.workloads[&self.workload];
         let shape = self.brain.shape_of(workload.shape).clone();

@@ -106,6 +106,23 @@ pub fn candidate_order(brain: &Brain, by_usage: bool, own: QueueId, a: WorkloadI
         .then_with(|| x.uid.cmp(&y.uid))
 }
 
+/// The same order where past use doesn't count, but for the last tie, which uids break.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct CandidateRank {
+    goes_on: bool,
+    own: bool,
+    priority: i64,
+    since: Reverse<i64>,
+}
+
+impl CandidateRank {
+    fn of(brain: &Brain, own: QueueId, id: WorkloadId) -> Self {
+        let of = &brain.workloads[&id];
+        let since = of.holding.as_ref().map_or(brain.now, |h| h.since);
+        Self { goes_on: !of.evicted(), own: of.queue == own, priority: brain.priority_of(of), since: Reverse(since) }
+    }
+}
+
 impl Search<'_> {
     /// The victims that make the assignment possible; none where there are none.
     pub(crate) fn run(mut self) -> Vec<Target> {
@@ -195,7 +212,11 @@ pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: Work
     };
     // Victims in one cluster free room where the gang can use it: of all answers the one with the fewest victims, in the
     // fewest clusters.
-    let whole = search(brain, places, None);
+    let in_vain = brain.searched_in_vain(workload, &charge, &contested);
+    let whole = if in_vain { Vec::new() } else { search(brain, places, None) };
+    if whole.len() == 1 {
+        return whole;
+    }
     let mut found: Vec<Vec<Target>> = vec![whole];
     for cluster in places.clusters(brain, workload) {
         found.push(search(brain, places, Some(cluster)));
@@ -217,6 +238,7 @@ impl Oracle for Books<'_> {
         let (charge, contested) = (vec![(cell, amount)], vec![cell]);
         let victims = Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false, within: None }.run();
         if victims.is_empty() {
+            brain.nobody_found.push((workload, cell, amount));
             return (Possibility::NoCandidates, brain.forest.lowest_fit(node, cell, amount).0);
         }
         for victim in &victims {
@@ -232,8 +254,17 @@ impl Oracle for Books<'_> {
 }
 
 impl Brain {
+    /// Whether the same books were searched for this workload already, for no more than this charge in the only contested cell,
+    /// and nobody was found.
+    fn searched_in_vain(&self, workload: WorkloadId, charge: &Charge, contested: &[CellId]) -> bool {
+        let &[cell] = contested else { return false };
+        let asked = charge.iter().find(|(of, _)| *of == cell).map(|(_, amount)| *amount);
+        self.nobody_found.iter().any(|(of, at, amount)| *of == workload && *at == cell && asked.is_some_and(|asked| asked >= *amount))
+    }
+
     /// Who would have to give way so that a workload gets what an assignment says.
     pub fn victims(&mut self, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
+        self.nobody_found.clear();
         targets(self, places, workload, assignment)
     }
 

@@ -5,7 +5,7 @@ use crate::journal::{Batch, Journal};
 use meridian_manager_core::input::{Key, Outcome, Reply};
 use meridian_manager_core::milestone::Milestone;
 use meridian_manager_core::record::Record;
-use meridian_shared::ids::{ClusterName, ContentHash, Leadership, RecordNumber};
+use meridian_shared::ids::{ClusterName, ContentHash, Leadership, RecordNumber, Uid};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -24,6 +24,7 @@ pub(super) struct Pending {
     pub(super) urgent: bool,
     pub(super) wake: BTreeSet<ClusterName>,
     pub(super) changed: BTreeSet<Key>,
+    pub(super) workloads: BTreeSet<Uid>,
     pub(super) replies: Vec<(Caller, Reply)>,
     pub(super) milestones: Vec<Milestone>,
 }
@@ -31,7 +32,7 @@ pub(super) struct Pending {
 impl Pending {
     /// Takes what one input came to; returns its reply.
     pub(super) fn take(&mut self, outcome: Outcome) -> Reply {
-        let Outcome { records, bodies, dropped_bodies, reply, wake, changed, urgent, milestones } = outcome;
+        let Outcome { records, bodies, dropped_bodies, reply, wake, changed, workloads, urgent, milestones } = outcome;
         for (number, record) in records {
             let bytes = serde_json::to_vec(&record).expect("our own types serialise");
             self.bytes += bytes.len();
@@ -51,6 +52,7 @@ impl Pending {
         }
         self.wake.extend(wake);
         self.changed.extend(changed);
+        self.workloads.extend(workloads);
         self.urgent |= urgent;
         self.milestones.extend(milestones);
         reply
@@ -91,7 +93,7 @@ mod tests {
     use super::*;
     use crate::journal::RedbJournal;
     use crate::journal::faulty::{Faults, FaultyDisk};
-    use meridian_shared::ids::{JournalId, Uid};
+    use meridian_shared::ids::JournalId;
     use meridian_shared::time::Wall;
 
     fn outcome(numbers: &[u64]) -> Outcome {

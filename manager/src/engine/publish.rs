@@ -1,6 +1,7 @@
-//! Which views changed with a commit, each rendered once and in the form in which readers keep it.
+//! Which views changed with a commit, in the form in which readers keep them: facts of jobs and workloads, and everything else
+//! as it is shown.
 //!
-//! Jobs and workloads are rendered with every change. The status of a queue or a cohort changes with every workload behind
+//! Jobs and workloads follow with every change. The status of a queue or a cohort changes with every workload behind
 //! it, so it follows on a timer, once for all that happened meanwhile. Its version is that of the newest record that it
 //! follows from; where such a record changed nothing that is shown, the older view stays.
 
@@ -8,35 +9,31 @@ use super::reads::{Entry, Form, Reads};
 use meridian_manager_core::World;
 use meridian_manager_core::catalog::Catalog;
 use meridian_manager_core::input::{Bodies, Key};
-use meridian_manager_core::queues::ClassId;
 use meridian_objects::Kind;
-use meridian_shared::ids::{ContentHash, RecordNumber};
+use meridian_shared::ids::{ContentHash, RecordNumber, Uid};
 use meridian_shared::time::Now;
-use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use serde_json::Value;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The fields of a cluster's status that change by themselves.
 const RUNNING_FIELDS: [&str; 1] = ["silentForMs"];
 
-/// Stands in for a job's body, so that only what Meridian says of it is rendered.
-struct Blank(Arc<str>);
+/// Objects other than jobs have no body.
+struct NoBodies;
 
-impl Bodies for Blank {
+impl Bodies for NoBodies {
     fn body(&self, _: ContentHash) -> Option<Arc<str>> {
-        Some(Arc::clone(&self.0))
+        None
     }
 }
 
-/// Renders for readers.
+/// Takes down what readers see.
 pub(super) struct Publisher {
-    blank: Blank,
     /// Queues and cohorts whose status may have changed.
     stale: BTreeSet<Key>,
     /// All of them may have.
     all_stale: bool,
-    /// Pod sets of classes that readers have workloads of, as JSON to lay a workload over.
-    pod_sets: BTreeMap<ClassId, Arc<str>>,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -47,13 +44,28 @@ impl std::fmt::Debug for Publisher {
 
 impl Publisher {
     pub(super) fn new() -> Self {
-        let blank = r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{},"spec":{}}"#;
-        Self { blank: Blank(Arc::from(blank)), stale: BTreeSet::new(), all_stale: false, pod_sets: BTreeMap::new() }
+        Self { stale: BTreeSet::new(), all_stale: false }
     }
 
     /// Publishes what one commit changed.
-    pub(super) fn publish(&mut self, reads: &Reads, world: &World, now: Now, changed: BTreeSet<Key>, dropped: &HashMap<ContentHash, Arc<str>>) {
-        let mut changes = Vec::with_capacity(changed.len());
+    pub(super) fn publish(
+        &mut self,
+        reads: &Reads,
+        world: &World,
+        now: Now,
+        (mut changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>),
+        dropped: &HashMap<ContentHash, Arc<str>>,
+    ) {
+        let mut changes = Vec::with_capacity(changed.len() + 2 * workloads.len());
+        let mut classes = BTreeSet::new();
+        for shown in workloads.into_iter().filter_map(|uid| world.shown(uid)) {
+            let [job, workload] = shown.keys();
+            let shown = Arc::new(shown);
+            classes.insert(shown.class());
+            changes.push((job, Some(Entry { version: shown.version(), form: Form::Job(Arc::clone(&shown)) })));
+            changes.push((workload, Some(Entry { version: shown.version(), form: Form::Workload(shown) })));
+        }
+        changed.extend(classes.into_iter().flat_map(|class| world.queue_keys(class)));
         for key in changed {
             // Whether a queue is active follows from other objects too.
             self.all_stale |= Catalog::is_declaration(key.kind) && !(counts_workloads(&key) && unchanged(reads, world, &key));
@@ -64,7 +76,7 @@ impl Publisher {
                 self.stale.insert(key);
                 continue;
             }
-            let entry = self.entry(world, &key, now);
+            let entry = Self::entry(world, &key, now);
             changes.push((key, entry));
         }
         reads.publish(changes, world.state.last, dropped);
@@ -73,10 +85,9 @@ impl Publisher {
     /// Publishes everything, as at the start: what differs from what readers have are changes.
     pub(super) fn publish_all(&mut self, reads: &Reads, world: &World, now: Now) {
         self.stale.clear();
-        self.pod_sets.clear();
         self.all_stale = false;
         let keys: BTreeSet<Key> = world.keys().into_iter().chain(reads.keys()).collect();
-        let changes = keys.into_iter().map(|key| (key.clone(), self.entry(world, &key, now))).collect();
+        let changes = keys.into_iter().map(|key| (key.clone(), Self::entry(world, &key, now))).collect();
         reads.publish(changes, world.state.last, &HashMap::new());
     }
 
@@ -87,11 +98,9 @@ impl Publisher {
         if std::mem::take(&mut self.all_stale) {
             keys.extend(world.state.catalog.iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned());
         }
-        // A class is forgotten with the last workload that readers had of it.
-        self.pod_sets.retain(|_, shared| Arc::strong_count(shared) > 1);
         let mut changes = Vec::new();
         for key in keys {
-            let Some(entry) = self.entry(world, &key, now) else { continue };
+            let Some(entry) = Self::entry(world, &key, now) else { continue };
             match reads.kept(&key) {
                 Some(kept) if *kept == entry || differs_in_version_only(&kept, &entry) => {}
                 Some(kept) if differs_in_passing_only(&kept, &entry) => reads.replace_quietly(&key, entry),
@@ -105,27 +114,19 @@ impl Publisher {
         }
     }
 
-    fn entry(&mut self, world: &World, key: &Key, now: Now) -> Option<Entry> {
-        if key.kind == Kind::Workload {
-            return self.workload(world, key);
-        }
-        let value = world.render(key, &self.blank, now)?;
-        let version = version_of(&value);
-        let form = match key.kind {
-            Kind::Job => {
-                let uid = world.uid_of(key.namespace.as_deref()?, &key.name)?;
-                Form::Over { body: world.state.workloads.get(&uid)?.body, text: Arc::from(value.to_string()) }
-            }
-            _ => Form::Whole(Arc::new(value)),
+    fn entry(world: &World, key: &Key, now: Now) -> Option<Entry> {
+        let uid = match key.kind {
+            Kind::Job => Some(world.uid_of(key.namespace.as_deref()?, &key.name)?),
+            Kind::Workload => Some(world.workload_at(key)?.0),
+            _ => None,
         };
-        Some(Entry { version, form })
-    }
-
-    fn workload(&mut self, world: &World, key: &Key) -> Option<Entry> {
-        let (uid, workload) = world.workload_at(key)?;
-        let value = world.workload_without_pods(uid, workload);
-        let shared = self.pod_sets.entry(workload.class).or_insert_with(|| Arc::from(json!({"spec": {"podSets": world.pod_sets(workload.class)}}).to_string()));
-        Some(Entry { version: workload.changed, form: Form::Joined { shared: Arc::clone(shared), text: Arc::from(value.to_string()) } })
+        if let Some(uid) = uid {
+            let shown = Arc::new(world.shown(uid)?);
+            let version = shown.version();
+            return Some(Entry { version, form: if key.kind == Kind::Job { Form::Job(shown) } else { Form::Workload(shown) } });
+        }
+        let value = world.render(key, &NoBodies, now)?;
+        Some(Entry { version: version_of(&value), form: Form::Whole(Arc::new(value)) })
     }
 }
 

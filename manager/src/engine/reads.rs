@@ -1,10 +1,12 @@
 //! Committed objects for readers and watchers, apart from the engine's thread.
 //!
-//! Objects are kept as they look, less the bodies of jobs: a job is kept as what Meridian adds to it (metadata, status) and
-//! joined with its body when somebody reads it, so that a queue of a million jobs doesn't hold a million specs. Changes go
-//! into one bounded ring in the order of their versions; a watcher that fell behind it must list again ([`Gone`], HTTP 410).
+//! Objects are kept as they look, but for jobs and workloads: of those the facts are kept that they are shown with, and put into
+//! words, over the job's body, when somebody reads them. Most are never read, and a queue of a million jobs doesn't hold a
+//! million specs. Changes go into one bounded ring in the order of their versions; a watcher that fell behind it must list again
+//! ([`Gone`], HTTP 410).
 
 use super::bodies::BodyStore;
+use meridian_manager_core::admission::Shown;
 use meridian_manager_core::input::Key;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber};
@@ -20,6 +22,11 @@ const RING_CHANGES_MAX: usize = 65_536;
 const RING_BYTES_MAX: usize = 64 << 20;
 /// What an object that is kept as a value is reckoned to weigh: rules and clusters are small.
 const VALUE_BYTES: usize = 4_096;
+/// What the facts about a workload are reckoned to weigh; its job and its `Workload` share them.
+const FACTS_BYTES: usize = 1_024;
+
+/// Stands in for the body of a job that is gone.
+const NO_BODY: &str = r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{},"spec":{}}"#;
 
 /// One object as a reader sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,20 +77,20 @@ pub(super) struct Entry {
 pub(super) enum Form {
     /// As it is.
     Whole(Arc<Value>),
-    /// JSON laid over what all of a class have in common: a workload over its pod sets.
-    Joined { shared: Arc<str>, text: Arc<str> },
-    /// JSON to be laid over a body: a job.
-    Over { body: ContentHash, text: Arc<str> },
-    /// The same of a job that is gone: its body as it was, if it could still be read.
-    Last { body: Option<Arc<str>>, text: Arc<str> },
+    /// A workload.
+    Workload(Arc<Shown>),
+    /// A job.
+    Job(Arc<Shown>),
+    /// A job that is gone, with its body as it was, if it could still be read.
+    Last { body: Option<Arc<str>>, shown: Arc<Shown> },
 }
 
 impl Form {
     fn bytes(&self) -> usize {
         match self {
             Self::Whole(_) => VALUE_BYTES,
-            Self::Joined { text, .. } | Self::Over { text, .. } => text.len(),
-            Self::Last { body, text } => text.len() + body.as_ref().map_or(0, |b| b.len()),
+            Self::Workload(_) | Self::Job(_) => FACTS_BYTES,
+            Self::Last { body, .. } => FACTS_BYTES + body.as_ref().map_or(0, |b| b.len()),
         }
     }
 }
@@ -234,7 +241,7 @@ impl Reads {
 
 fn last_of(entry: &Entry, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) -> Entry {
     let form = match &entry.form {
-        Form::Over { body, text } => Form::Last { body: dropped.get(body).cloned(), text: Arc::clone(text) },
+        Form::Job(shown) => Form::Last { body: dropped.get(&shown.body()).cloned(), shown: Arc::clone(shown) },
         other => other.clone(),
     };
     Entry { version: at, form }
@@ -246,10 +253,9 @@ impl Inner {
         let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
         let value = match &entry.form {
             Form::Whole(value) => Arc::clone(value),
-            Form::Joined { shared, text } => Arc::new(laid_over(parsed(shared)?, parsed(text)?)),
-            Form::Over { body, text } => Arc::new(laid_over(parsed(&self.bodies.get(*body)?)?, parsed(text)?)),
-            Form::Last { body: None, text } => Arc::new(parsed(text)?),
-            Form::Last { body: Some(body), text } => Arc::new(laid_over(parsed(body)?, parsed(text)?)),
+            Form::Workload(shown) => Arc::new(shown.workload()),
+            Form::Job(shown) => Arc::new(shown.job(parsed(&self.bodies.get(shown.body())?)?)),
+            Form::Last { body, shown } => Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?)),
         };
         Some(Arc::new(View { key: key.clone(), version: entry.version, value }))
     }
@@ -262,18 +268,6 @@ impl Inner {
         }
         Some(Change { event: happened.event, view, at: happened.at })
     }
-}
-
-/// A job's body with what Meridian says of it: every field of `metadata` and `spec` that is there, and the whole status.
-fn laid_over(mut body: Value, over: Value) -> Value {
-    let Value::Object(over) = over else { return body };
-    for (name, value) in over {
-        match (body.get_mut(&name), value) {
-            (Some(Value::Object(below)), Value::Object(above)) if name == "metadata" || name == "spec" => below.extend(above),
-            (_, value) => body[name] = value,
-        }
-    }
-    body
 }
 
 /// A watcher's place among the changes.
@@ -368,13 +362,5 @@ mod tests {
         assert_eq!(names(Kind::ClusterQueue, None, None), 1);
         assert_eq!(names(Kind::ClusterQueue, None, Some(&"eu".into())), 1);
         assert_eq!(names(Kind::ClusterQueue, None, Some(&"us".into())), 0);
-    }
-
-    #[test]
-    fn what_we_say_lies_over_what_was_submitted() {
-        let body = json!({"metadata": {"name": "n", "uid": "old"}, "spec": {"suspend": true, "template": {}}, "status": {"x": 1}});
-        let over = json!({"metadata": {"uid": "new"}, "spec": {"suspend": false}, "status": {"y": 2}});
-        let joined = json!({"metadata": {"name": "n", "uid": "new"}, "spec": {"suspend": false, "template": {}}, "status": {"y": 2}});
-        assert_eq!(laid_over(body, over), joined);
     }
 }

@@ -394,7 +394,7 @@ impl Engine {
 
     /// What follows a commit: readers, callers, parked polls.
     pub(super) fn settle(&mut self, pending: Pending, dropped: &HashMap<ContentHash, Arc<str>>) {
-        let Pending { records, bodies, changed, replies, wake, milestones, .. } = pending;
+        let Pending { records, bodies, changed, workloads, replies, wake, milestones, .. } = pending;
         for (hash, body) in bodies {
             self.shared.bodies.keep(hash, body);
         }
@@ -406,7 +406,7 @@ impl Engine {
         }
         let now = self.look();
         if !records.is_empty() || !changed.is_empty() {
-            self.publisher.publish(&self.shared.reads, &self.world, now, changed, dropped);
+            self.publisher.publish(&self.shared.reads, &self.world, now, (changed, workloads), dropped);
         }
         for (caller, reply) in replies {
             self.reply(caller, reply);

@@ -353,7 +353,7 @@ fn what_a_namespace_and_a_runtime_add_is_counted_and_what_it_forbids_is_refused(
 #[test]
 fn quota_sees_what_the_operator_makes_of_requests() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    f.world.config.resources = meridian_objects::ResourceRules::from_json(&json!({
+    f.world.config.resources = std::sync::Arc::new(meridian_objects::ResourceRules::from_json(&json!({
         "excludeResourcePrefixes": ["net.example/"],
         "transformations": [{"input": GPU, "strategy": "Replace", "outputs": {"credits": "10"}}],
     }))

@@ -3,7 +3,7 @@
 //! Three kinds of candidates: those whose room the preemptor's subtree could hold by its own quota (it has the advantage over
 //! them whatever their priority), those of the cohort whom it may displace by priority, and those of its own queue.
 
-use super::{Right, Search, Target, candidate_order};
+use super::{CandidateRank, Right, Search, Target, candidate_order};
 use crate::amount::Amount;
 use crate::brain::Brain;
 use crate::model::{Displaces, QueueId, WorkloadId};
@@ -32,6 +32,8 @@ impl Variant {
 #[derive(Clone, Copy)]
 struct Candidate {
     workload: WorkloadId,
+    /// Its place among the candidates of its kind, where past use doesn't count.
+    rank: CandidateRank,
     /// The lowest cohort that holds both queues.
     meets: Option<NodeId>,
     variant: Variant,
@@ -39,12 +41,13 @@ struct Candidate {
 
 impl Search<'_> {
     pub(super) fn classical(&mut self) -> Vec<Target> {
+        let forbidden = self.brain.queue(self.queue).setup.preemption.borrow_within_cohort.is_none();
+        let must_borrow = forbidden && !self.under_nominal();
         let own = self.own_candidates();
-        let (by_position, by_priority) = self.cohort_candidates();
+        let (by_position, by_priority) = self.cohort_candidates(must_borrow);
         let (no_others, no_position) = (by_position.is_empty() && by_priority.is_empty(), by_position.is_empty());
         let candidates = self.ordered([by_position, by_priority, own]);
-        let forbidden = self.brain.queue(self.queue).setup.preemption.borrow_within_cohort.is_none();
-        let tries: &[bool] = if no_others || (forbidden && !self.under_nominal()) {
+        let tries: &[bool] = if no_others || must_borrow {
             &[true]
         } else if forbidden && no_position {
             &[false, true]
@@ -76,7 +79,12 @@ impl Search<'_> {
         let mut stopping = Vec::new();
         let mut others = Vec::new();
         for mut kind in kinds {
-            kind.sort_by(|a, b| candidate_order(brain, by_usage, queue, a.workload, b.workload));
+            if by_usage {
+                kind.sort_by(|a, b| candidate_order(brain, true, queue, a.workload, b.workload));
+            } else {
+                let uid = |c: &Candidate| &brain.workloads[&c.workload].uid;
+                kind.sort_by(|a, b| a.rank.cmp(&b.rank).then_with(|| uid(a).cmp(uid(b))));
+            }
             let split = kind.partition_point(|c| brain.workloads[&c.workload].evicted());
             others.push(kind.split_off(split));
             stopping.extend(kind);
@@ -123,7 +131,8 @@ impl Search<'_> {
             if workload == self.workload || !self.uses_contested(workload) {
                 continue;
             }
-            let priority = self.rank(workload).0;
+            let rank_there = CandidateRank::of(self.brain, self.queue, workload);
+            let priority = rank_there.priority;
             let variant = if own {
                 Variant::WithinQueue
             } else if advantage {
@@ -134,12 +143,13 @@ impl Search<'_> {
                     _ => Variant::WithoutBorrowing,
                 }
             };
-            found.push(Candidate { workload, meets, variant });
+            found.push(Candidate { workload, rank: rank_there, meets, variant });
         }
     }
 
-    /// Candidates of other queues: by position, and by priority.
-    fn cohort_candidates(&self) -> (Vec<Candidate>, Vec<Candidate>) {
+    /// Candidates of other queues: by position, and by priority. Who has to borrow, and may displace nobody while it does, has
+    /// no use for the latter.
+    fn cohort_candidates(&self, must_borrow: bool) -> (Vec<Candidate>, Vec<Candidate>) {
         let (mut by_position, mut by_priority) = (Vec::new(), Vec::new());
         if self.brain.queue(self.queue).setup.preemption.reclaim_within_cohort == Displaces::Never {
             return (by_position, by_priority);
@@ -149,7 +159,9 @@ impl Search<'_> {
         let mut below = None;
         for at in self.brain.forest.ancestors(self.node) {
             let found = if advantage { &mut by_position } else { &mut by_priority };
-            self.of_subtree(at, at, below, advantage, found);
+            if advantage || !must_borrow {
+                self.of_subtree(at, at, below, advantage, found);
+            }
             // Once a subtree holds the request by its own quota, so does every larger one.
             advantage |= self.holds(at, &mut left);
             below = Some(at);

@@ -410,7 +410,7 @@ impl Fleet {
             displaced.extend(report.preempted.iter().map(|(victim, by, _)| (*victim, *by)));
             std::mem::swap(&mut self.brain, brain);
             self.judge_books();
-            self.judge_victims(report);
+            self.judge_victims(&report);
             std::mem::swap(&mut self.brain, brain);
             true
         });
