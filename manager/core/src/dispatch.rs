@@ -82,7 +82,7 @@ impl Turn<'_> {
             }
             let mut brain = self.world.deciding.take();
             let mut seen = Seen::default();
-            let mut clusters = Clusters { turn: self, candidates: BTreeMap::new(), shrunk: BTreeMap::new() };
+            let mut clusters = Clusters::new(self);
             Arc::make_mut(&mut brain).run(&mut clusters, |brain, report| {
                 seen.note(brain, report);
                 true

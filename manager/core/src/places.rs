@@ -1,6 +1,7 @@
 //! The rooms of the clusters, as the brain asks for them.
 
 use crate::explain::Why;
+use crate::queues::ClassId;
 use crate::turn::Turn;
 use crate::{World, residency};
 use meridian_queueing::Brain;
@@ -53,20 +54,28 @@ impl Turn<'_> {
 pub(crate) struct Clusters<'a, 'w> {
     pub(crate) turn: &'a mut Turn<'w>,
     /// Clusters that may run a workload, room or not.
-    pub(crate) candidates: BTreeMap<WorkloadId, Vec<ClusterName>>,
+    candidates: BTreeMap<WorkloadId, Arc<[ClusterName]>>,
     /// Workloads that are meant with fewer pods.
-    pub(crate) shrunk: BTreeMap<WorkloadId, Arc<Gang>>,
+    shrunk: BTreeMap<WorkloadId, Arc<Gang>>,
+    /// Whether a gang as its class has it fits a cluster, since room was last taken.
+    fitting: BTreeMap<(ClassId, ClusterName), bool>,
+    /// Whether it spares what is kept there, since room was last taken or kept.
+    sparing: BTreeMap<(ClassId, ClusterName), bool>,
 }
 
-impl Clusters<'_, '_> {
+impl<'a, 'w> Clusters<'a, 'w> {
+    pub(crate) fn new(turn: &'a mut Turn<'w>) -> Self {
+        Self { turn, candidates: BTreeMap::new(), shrunk: BTreeMap::new(), fitting: BTreeMap::new(), sparing: BTreeMap::new() }
+    }
+
     /// Clusters that may run the workload once there is room.
-    fn of(&mut self, brain: &Brain, id: WorkloadId) -> Vec<ClusterName> {
+    fn of(&mut self, brain: &Brain, id: WorkloadId) -> Arc<[ClusterName]> {
         if let Some(known) = self.candidates.get(&id) {
             return known.clone();
         }
         let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.clone());
         let uid = self.turn.world.deciding.uid(id);
-        let found = uid.zip(queue).map_or_else(Vec::new, |(uid, queue)| self.turn.candidates_of(uid, &queue, Candidates::Ready));
+        let found: Arc<[ClusterName]> = uid.zip(queue).map_or_else(Vec::new, |(uid, queue)| self.turn.candidates_of(uid, &queue, Candidates::Ready)).into();
         self.candidates.insert(id, found.clone());
         found
     }
@@ -74,18 +83,16 @@ impl Clusters<'_, '_> {
     /// The first cluster with room for the workload once its victims are gone and what is kept for others is taken.
     fn room(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> Option<ClusterName> {
         let candidates = self.of(brain, workload);
-        let world = &*self.turn.world;
-        let uid = world.deciding.uid(workload)?;
+        let uid = self.turn.world.deciding.uid(workload)?;
         let wanted = self.gang(workload)?;
-        let has_room = |cluster: &&ClusterName| {
-            let Some(live) = world.live.clusters.get(*cluster) else { return false };
-            live.rooms.could_grow(&wanted) || (live.rooms.fits(&wanted).is_ok() && self.turn.judge_kept(uid, &wanted, cluster, live).is_ok())
-        };
-        if let Some(cluster) = candidates.iter().find(has_room) {
+        let class = self.turn.workload(uid).map(|w| w.class).filter(|_| !self.shrunk.contains_key(&workload));
+        if let Some(cluster) = candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, class)) {
             return Some(cluster.clone());
         }
+        let world = &*self.turn.world;
         let victims: BTreeSet<Uid> = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
-        candidates.into_iter().find(|cluster| {
+        let frees = |cluster: &&ClusterName| {
+            let cluster = *cluster;
             let Some(live) = world.live.clusters.get(cluster) else { return false };
             let mut gone: BTreeSet<Uid> = victims.iter().copied().filter(|v| world.runs_in(*v, cluster)).collect();
             if gone.is_empty() {
@@ -98,7 +105,22 @@ impl Clusters<'_, '_> {
             // What is expected to end isn't gone for this one, only for who waits too long.
             live.rooms.fits_without(&wanted, &gone, &kept.gangs)
                 && (kept.starving.is_empty() || live.rooms.without(&gone, &kept.gangs).leaves(&wanted, &gangs(&kept.expected), &kept.starving))
-        })
+        };
+        candidates.iter().find(frees).cloned()
+    }
+
+    /// Whether one cluster has room for the gang now and what is kept for others. What is alike is asked once.
+    fn has_room_in(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Gang, class: Option<ClassId>) -> bool {
+        let Some(live) = self.turn.world.live.clusters.get(cluster) else { return false };
+        if live.rooms.could_grow(wanted) {
+            return true;
+        }
+        let once = |known: &mut BTreeMap<(ClassId, ClusterName), bool>, ask: &dyn Fn() -> bool| match class {
+            Some(class) => *known.entry((class, cluster.clone())).or_insert_with(ask),
+            None => ask(),
+        };
+        let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok());
+        fits && (once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.judge_kept(uid, wanted, cluster, live).is_ok())
     }
 
     /// The gang that is meant.
@@ -120,7 +142,8 @@ impl Places for Clusters<'_, '_> {
 
     fn shrink(&mut self, workload: WorkloadId, counts: Option<&[u32]>) {
         self.shrunk.remove(&workload);
-        if let Some((gang, counts)) = self.gang(workload).zip(counts) {
+        let Some(counts) = counts else { return };
+        if let Some(gang) = self.gang(workload) {
             self.shrunk.insert(workload, Arc::new(gang.of_counts(counts)));
         }
     }
@@ -135,6 +158,7 @@ impl Places for Clusters<'_, '_> {
         let Some(uid) = world.deciding.uid(workload) else { return };
         let victims = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
         world.keep_room(uid, cluster, gang, victims);
+        self.sparing.clear();
     }
 
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
@@ -170,6 +194,8 @@ impl Places for Clusters<'_, '_> {
         let asked = self.turn.dispatch(uid, &queue, flavors, (!all).then_some(counts));
         if asked {
             self.turn.world.let_room_of_go(uid);
+            self.fitting.clear();
+            self.sparing.clear();
         }
         asked
     }

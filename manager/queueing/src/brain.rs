@@ -3,7 +3,9 @@
 use crate::amount::Amount;
 use crate::flavors::{Assignment, totals};
 use crate::local::Parts;
-use crate::model::{Charge, Flavor, Given, Holding, Marks, Moment, Queue, QueueId, QueueSetup, Requests, Shape, ShapeId, Usage, Workload, WorkloadId};
+use crate::model::{
+    Charge, Displaceable, Flavor, Given, Holding, Marks, Moment, Queue, QueueId, QueueSetup, Requests, Shape, ShapeId, Usage, Workload, WorkloadId,
+};
 use crate::names::{FlavorId, Id, Names, ResourceId};
 use crate::pending::{ClassKey, Pending, Place};
 use crate::settings::Settings;
@@ -228,6 +230,7 @@ impl Brain {
                     cycles: 0,
                     holders: BTreeSet::new(),
                     ranked: BTreeSet::new(),
+                    easiest: BTreeSet::new(),
                     topology_only,
                 });
                 self.pending.push(Pending::default());
@@ -353,10 +356,35 @@ impl Brain {
         self.shape_of(workload.shape).priority
     }
 
-    /// How easily a holder is displaced.
-    fn rank_of(&self, id: WorkloadId) -> (i64, Reverse<Moment>, WorkloadId) {
+    /// Lists a holder among those of its queue, or no longer.
+    fn list(&mut self, id: WorkloadId, listed: bool) {
         let of = &self.workloads[&id];
-        (self.priority_of(of), Reverse(of.since), id)
+        let priority = self.priority_of(of);
+        let rank = (priority, Reverse(of.since), id);
+        let since = Reverse(of.holding.as_ref().map_or(0, |h| h.since));
+        let easiest = Displaceable { goes_on: !of.evicted(), priority, since, uid: of.uid.clone(), workload: id };
+        let queue = &mut self.queues[of.queue.index()];
+        if listed {
+            queue.holders.insert(id);
+            queue.ranked.insert(rank);
+            queue.easiest.insert(easiest);
+        } else {
+            queue.holders.remove(&id);
+            queue.ranked.remove(&rank);
+            queue.easiest.remove(&easiest);
+        }
+    }
+
+    /// Says of a holder whether it is stopping.
+    fn set_evicted(&mut self, id: WorkloadId, evicted: bool) {
+        if self.workloads.get(&id).and_then(|w| w.holding.as_ref()).is_none_or(|h| h.evicted == evicted) {
+            return;
+        }
+        self.list(id, false);
+        if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
+            holding.evicted = evicted;
+        }
+        self.list(id, true);
     }
 
     pub(crate) fn place_of(&self, id: WorkloadId) -> (ClassKey, Place) {
@@ -410,8 +438,9 @@ impl Brain {
         let id = self.insert(new);
         self.reserve(id, given, since);
         if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
-            (holding.evicted, holding.admitted) = (evicted, admitted);
+            holding.admitted = admitted;
         }
+        self.set_evicted(id, evicted);
         id
     }
 
@@ -425,15 +454,14 @@ impl Brain {
             return;
         }
         self.starves_no_more(id);
+        if self.workloads[&id].holding.is_some() {
+            self.list(id, false);
+        }
         let Some(workload) = self.workloads.get_mut(id) else { return };
         (workload.scan, workload.displaces_for) = (None, None);
         (workload.placeless, workload.in_vain) = (false, false);
         workload.holding = Some(Box::new(Holding { given, since, ..Holding::default() }));
-        let queue = workload.queue;
-        let rank = self.rank_of(id);
-        let of = &mut self.queues[queue.index()];
-        of.holders.insert(id);
-        of.ranked.insert(rank);
+        self.list(id, true);
         self.charge_anew(id);
     }
 
@@ -483,11 +511,8 @@ impl Brain {
         self.starves_no_more(id);
         if self.workloads[&id].holding.is_some() {
             self.apply_charge(id, false);
-            let rank = self.rank_of(id);
-            let of = &mut self.queues[queue.index()];
-            of.holders.remove(&id);
-            of.ranked.remove(&rank);
-            of.generation += 1;
+            self.list(id, false);
+            self.queues[queue.index()].generation += 1;
             self.room_came_back(queue);
         } else {
             let (class, place) = self.place_of(id);
@@ -507,11 +532,8 @@ impl Brain {
     pub fn requeue(&mut self, id: WorkloadId, since: Moment) {
         let Some(queue) = self.workloads.get(&id).filter(|w| w.holding.is_some()).map(|w| w.queue) else { return };
         self.apply_charge(id, false);
-        let rank = self.rank_of(id);
-        let of = &mut self.queues[queue.index()];
-        of.holders.remove(&id);
-        of.ranked.remove(&rank);
-        of.generation += 1;
+        self.list(id, false);
+        self.queues[queue.index()].generation += 1;
         if let Some(workload) = self.workloads.get_mut(id) {
             workload.holding = None;
             workload.since = since;
@@ -524,16 +546,12 @@ impl Brain {
 
     /// A holder was told to stop; its quota stays until it has.
     pub fn evict(&mut self, id: WorkloadId) {
-        if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
-            holding.evicted = true;
-        }
+        self.set_evicted(id, true);
     }
 
     /// A holder that was told to stop goes on: it couldn't be told, or needn't any more.
     pub fn spare(&mut self, id: WorkloadId) {
-        if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
-            holding.evicted = false;
-        }
+        self.set_evicted(id, false);
     }
 
     /// A holder may run: nothing is left to be checked.

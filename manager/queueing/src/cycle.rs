@@ -731,7 +731,10 @@ impl Brain {
             return false;
         }
         let Some(node) = self.node_of(workload) else { return false };
-        self.queues_below(node).iter().any(|queue| self.queue(*queue).holders.iter().any(|w| self.workloads[w].evicted()))
+        let tree = self.forest.node(node).tree;
+        let queues = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
+        // Who is stopping is listed first.
+        queues.into_iter().any(|queue| self.queue(queue).easiest.first().is_some_and(|first| !first.goes_on))
     }
 
     /// Puts an entry that wasn't admitted back where it waits.

@@ -403,6 +403,16 @@ impl Workload {
     }
 }
 
+/// A holder of quota as a search for victims meets it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Displaceable {
+    pub(crate) goes_on: bool,
+    pub(crate) priority: i64,
+    pub(crate) since: Reverse<Moment>,
+    pub(crate) uid: Arc<str>,
+    pub(crate) workload: WorkloadId,
+}
+
 /// A cluster queue as decisions see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queue {
@@ -420,6 +430,8 @@ pub struct Queue {
     pub holders: BTreeSet<WorkloadId>,
     /// The same, whom it is easiest to displace first: by priority, then the newest.
     pub(crate) ranked: BTreeSet<(i64, Reverse<Moment>, WorkloadId)>,
+    /// The same in the order in which victims are looked for: who is stopping anyway, the least important, who got quota last.
+    pub(crate) easiest: BTreeSet<Displaceable>,
     /// Whether every flavor has a topology.
     pub topology_only: bool,
 }

@@ -106,23 +106,6 @@ pub fn candidate_order(brain: &Brain, by_usage: bool, own: QueueId, a: WorkloadI
         .then_with(|| x.uid.cmp(&y.uid))
 }
 
-/// The same order where past use doesn't count, but for the last tie, which uids break.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct CandidateRank {
-    goes_on: bool,
-    own: bool,
-    priority: i64,
-    since: Reverse<i64>,
-}
-
-impl CandidateRank {
-    fn of(brain: &Brain, own: QueueId, id: WorkloadId) -> Self {
-        let of = &brain.workloads[&id];
-        let since = of.holding.as_ref().map_or(brain.now, |h| h.since);
-        Self { goes_on: !of.evicted(), own: of.queue == own, priority: brain.priority_of(of), since: Reverse(since) }
-    }
-}
-
 impl Search<'_> {
     /// The victims that make the assignment possible; none where there are none.
     pub(crate) fn run(mut self) -> Vec<Target> {

@@ -353,11 +353,13 @@ fn what_a_namespace_and_a_runtime_add_is_counted_and_what_it_forbids_is_refused(
 #[test]
 fn quota_sees_what_the_operator_makes_of_requests() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    f.world.config.resources = std::sync::Arc::new(meridian_objects::ResourceRules::from_json(&json!({
-        "excludeResourcePrefixes": ["net.example/"],
-        "transformations": [{"input": GPU, "strategy": "Replace", "outputs": {"credits": "10"}}],
-    }))
-    .unwrap();
+    f.world.config.resources = std::sync::Arc::new(
+        meridian_objects::ResourceRules::from_json(&json!({
+            "excludeResourcePrefixes": ["net.example/"],
+            "transformations": [{"input": GPU, "strategy": "Replace", "outputs": {"credits": "10"}}],
+        }))
+        .unwrap(),
+    );
     // Quota is in credits, and the flavor's label reaches the pods all the same.
     f.apply(vec![
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {"nodeLabels": {"pool": "none-has-it"}}}),

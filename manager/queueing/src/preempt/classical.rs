@@ -3,12 +3,16 @@
 //! Three kinds of candidates: those whose room the preemptor's subtree could hold by its own quota (it has the advantage over
 //! them whatever their priority), those of the cohort whom it may displace by priority, and those of its own queue.
 
-use super::{CandidateRank, Right, Search, Target, candidate_order};
+use super::{Right, Search, Target, candidate_order};
 use crate::amount::Amount;
 use crate::brain::Brain;
-use crate::model::{Displaces, QueueId, WorkloadId};
+use crate::model::{Displaceable, Displaces, QueueId, WorkloadId};
 use crate::names::Id;
 use crate::tree::NodeId;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ops::Bound;
+use std::rc::Rc;
 
 /// What displacing a candidate is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,11 +36,62 @@ impl Variant {
 #[derive(Clone, Copy)]
 struct Candidate {
     workload: WorkloadId,
-    /// Its place among the candidates of its kind, where past use doesn't count.
-    rank: CandidateRank,
+    /// It isn't stopping anyway.
+    goes_on: bool,
     /// The lowest cohort that holds both queues.
     meets: Option<NodeId>,
     variant: Variant,
+}
+
+/// A queue that may have to give something back.
+#[derive(Clone, Copy)]
+struct Source {
+    queue: QueueId,
+    meets: NodeId,
+    advantage: bool,
+}
+
+/// Candidates of one kind, in their order.
+#[derive(Clone)]
+enum Candidates {
+    /// Found and ordered one and all.
+    Listed { all: Rc<[Candidate]>, next: usize },
+    /// Of queues that have to give back whatever they have too much: the first of each is enough to know which comes next.
+    Merged { sources: Rc<[Source]>, heads: BinaryHeap<Reverse<(Displaceable, usize)>> },
+}
+
+impl Candidates {
+    /// The next one.
+    fn first(&mut self, search: &Search<'_>) -> Option<Candidate> {
+        loop {
+            match self {
+                Self::Listed { all, next } => return all.get(*next).copied(),
+                Self::Merged { sources, heads } => {
+                    let Reverse((head, of)) = heads.peek()?;
+                    if !search.brain.hidden.contains(&head.workload) && search.uses_contested(head.workload) {
+                        let Source { meets, advantage, .. } = sources[*of];
+                        let variant = search.variant(advantage, head.priority);
+                        return Some(Candidate { workload: head.workload, goes_on: head.goes_on, meets: Some(meets), variant });
+                    }
+                    self.pass(search.brain, true);
+                }
+            }
+        }
+    }
+
+    /// Goes on to the one after the next, of the same queue too or only of others.
+    fn pass(&mut self, brain: &Brain, same_queue: bool) {
+        match self {
+            Self::Listed { next, .. } => *next += 1,
+            Self::Merged { sources, heads } => {
+                let Some(Reverse((passed, of))) = heads.pop() else { return };
+                let after = (Bound::Excluded(passed), Bound::Unbounded);
+                if let Some(next) = brain.queue(sources[of].queue).easiest.range(after).next().filter(|_| same_queue) {
+                    heads.push(Reverse((next.clone(), of)));
+                }
+            }
+        }
+    }
 }
 
 impl Search<'_> {
@@ -44,9 +99,10 @@ impl Search<'_> {
         let forbidden = self.brain.queue(self.queue).setup.preemption.borrow_within_cohort.is_none();
         let must_borrow = forbidden && !self.under_nominal();
         let own = self.own_candidates();
-        let (by_position, by_priority) = self.cohort_candidates(must_borrow);
-        let (no_others, no_position) = (by_position.is_empty() && by_priority.is_empty(), by_position.is_empty());
-        let candidates = self.ordered([by_position, by_priority, own]);
+        let [mut by_position, mut by_priority] = self.cohort_candidates(must_borrow);
+        let no_position = by_position.first(self).is_none();
+        let no_others = no_position && by_priority.first(self).is_none();
+        let kinds = [by_position, by_priority, own];
         let tries: &[bool] = if no_others || must_borrow {
             &[true]
         } else if forbidden && no_position {
@@ -56,41 +112,55 @@ impl Search<'_> {
         };
         for may_borrow in tries {
             let mut targets = Vec::new();
-            for candidate in &candidates {
-                if !self.still_valid(candidate, *may_borrow) {
-                    continue;
-                }
-                self.take_out(candidate.workload);
-                targets.push(Target { workload: candidate.workload, right: Some(candidate.variant.right()) });
-                if self.fits(*may_borrow, &targets) {
-                    let targets = self.fill_back(targets, *may_borrow, |_, _, _| true);
-                    self.put_back(&targets);
-                    return targets;
-                }
+            if self.take_until_it_fits(kinds.clone(), *may_borrow, &mut targets) {
+                let targets = self.fill_back(targets, *may_borrow, |_, _, _| true);
+                self.put_back(&targets);
+                return targets;
             }
             self.put_back(&targets);
         }
         Vec::new()
     }
 
-    /// Who is stopping anyway comes first, then each kind in its order.
-    fn ordered(&self, kinds: [Vec<Candidate>; 3]) -> Vec<Candidate> {
-        let (brain, by_usage, queue) = (&*self.brain, self.by_usage(), self.queue);
-        let mut stopping = Vec::new();
-        let mut others = Vec::new();
-        for mut kind in kinds {
-            if by_usage {
-                kind.sort_by(|a, b| candidate_order(brain, true, queue, a.workload, b.workload));
-            } else {
-                let uid = |c: &Candidate| &brain.workloads[&c.workload].uid;
-                kind.sort_by(|a, b| a.rank.cmp(&b.rank).then_with(|| uid(a).cmp(uid(b))));
+    /// Takes out candidates, who is stopping anyway first, then each kind in its order. False when it doesn't fit without all of
+    /// them.
+    fn take_until_it_fits(&mut self, mut kinds: [Candidates; 3], may_borrow: bool, targets: &mut Vec<Target>) -> bool {
+        for stopping in [true, false] {
+            for kind in &mut kinds {
+                while let Some(candidate) = kind.first(self).filter(|candidate| !(stopping && candidate.goes_on)) {
+                    let without_borrowing = may_borrow && candidate.variant == Variant::WithoutBorrowing;
+                    let borrows = self.borrows(&candidate);
+                    // Who borrows no longer won't again while others are taken out.
+                    kind.pass(self.brain, borrows);
+                    if without_borrowing || !borrows {
+                        continue;
+                    }
+                    self.take_out(candidate.workload);
+                    targets.push(Target { workload: candidate.workload, right: Some(candidate.variant.right()) });
+                    if self.fits(may_borrow, targets) {
+                        return true;
+                    }
+                }
             }
-            let split = kind.partition_point(|c| brain.workloads[&c.workload].evicted());
-            others.push(kind.split_off(split));
-            stopping.extend(kind);
         }
-        stopping.extend(others.into_iter().flatten());
-        stopping
+        false
+    }
+
+    /// Candidates one and all, in their order.
+    fn listed(&self, mut all: Vec<WorkloadId>, candidate: impl Fn(WorkloadId) -> Candidate) -> Candidates {
+        let (brain, by_usage, queue) = (&*self.brain, self.by_usage(), self.queue);
+        all.sort_by(|a, b| candidate_order(brain, by_usage, queue, *a, *b));
+        Candidates::Listed { all: all.into_iter().map(candidate).collect(), next: 0 }
+    }
+
+    fn variant(&self, advantage: bool, priority: i64) -> Variant {
+        if advantage {
+            return Variant::ByPosition;
+        }
+        match self.brain.queue(self.queue).setup.preemption.borrow_within_cohort {
+            Some(most) if priority < self.rank(self.workload).0 && most.is_none_or(|most| priority <= i64::from(most)) => Variant::WhileBorrowing,
+            _ => Variant::WithoutBorrowing,
+        }
     }
 
     /// Whether the queue uses less than its nominal quota in every contested cell.
@@ -101,72 +171,66 @@ impl Search<'_> {
         })
     }
 
-    fn still_valid(&self, candidate: &Candidate, may_borrow: bool) -> bool {
+    /// Whether the candidate's queue, and every cohort up to where both meet, uses more than its own.
+    fn borrows(&self, candidate: &Candidate) -> bool {
         let queue = self.brain.workloads[&candidate.workload].queue;
         if queue == self.queue {
             return true;
-        }
-        if may_borrow && candidate.variant == Variant::WithoutBorrowing {
-            return false;
         }
         let Some(node) = self.brain.queue(queue).node else { return false };
         !self.within_nominal(node) && self.brain.forest.ancestors(node).take_while(|at| Some(*at) != candidate.meets).all(|at| !self.within_nominal(at))
     }
 
-    fn own_candidates(&self) -> Vec<Candidate> {
-        if self.brain.queue(self.queue).setup.preemption.within_queue == Displaces::Never {
-            return Vec::new();
-        }
-        let mut found = Vec::new();
-        self.of_queue(self.queue, None, false, &mut found);
-        found
+    fn own_candidates(&self) -> Candidates {
+        let policy = self.brain.queue(self.queue).setup.preemption.within_queue;
+        let own = |workload| Candidate { workload, goes_on: !self.brain.workloads[&workload].evicted(), meets: None, variant: Variant::WithinQueue };
+        self.listed(self.of_queue(self.queue, policy).collect(), own)
     }
 
-    fn of_queue(&self, queue: QueueId, meets: Option<NodeId>, advantage: bool, found: &mut Vec<Candidate>) {
-        let preemption = &self.brain.queue(self.queue).setup.preemption;
-        let own = queue == self.queue;
-        let policy = if own { preemption.within_queue } else { preemption.reclaim_within_cohort };
-        let rank = self.rank(self.workload);
-        for workload in self.brain.displaceable(queue, policy, rank) {
-            if workload == self.workload || !self.uses_contested(workload) {
-                continue;
-            }
-            let rank_there = CandidateRank::of(self.brain, self.queue, workload);
-            let priority = rank_there.priority;
-            let variant = if own {
-                Variant::WithinQueue
-            } else if advantage {
-                Variant::ByPosition
-            } else {
-                match preemption.borrow_within_cohort {
-                    Some(most) if priority < rank.0 && most.is_none_or(|most| priority <= i64::from(most)) => Variant::WhileBorrowing,
-                    _ => Variant::WithoutBorrowing,
-                }
-            };
-            found.push(Candidate { workload, rank: rank_there, meets, variant });
-        }
+    fn of_queue(&self, queue: QueueId, policy: Displaces) -> impl Iterator<Item = WorkloadId> + '_ {
+        self.brain.displaceable(queue, policy, self.rank(self.workload)).filter(|workload| *workload != self.workload && self.uses_contested(*workload))
     }
 
     /// Candidates of other queues: by position, and by priority. Who has to borrow, and may displace nobody while it does, has
     /// no use for the latter.
-    fn cohort_candidates(&self, must_borrow: bool) -> (Vec<Candidate>, Vec<Candidate>) {
+    fn cohort_candidates(&self, must_borrow: bool) -> [Candidates; 2] {
+        let policy = self.brain.queue(self.queue).setup.preemption.reclaim_within_cohort;
         let (mut by_position, mut by_priority) = (Vec::new(), Vec::new());
-        if self.brain.queue(self.queue).setup.preemption.reclaim_within_cohort == Displaces::Never {
-            return (by_position, by_priority);
-        }
-        let mut left: Vec<(crate::tree::CellId, Amount)> = self.charge.clone();
-        let mut advantage = self.holds(self.node, &mut left);
-        let mut below = None;
-        for at in self.brain.forest.ancestors(self.node) {
-            let found = if advantage { &mut by_position } else { &mut by_priority };
-            if advantage || !must_borrow {
-                self.of_subtree(at, at, below, advantage, found);
+        if policy != Displaces::Never {
+            let mut left: Vec<(crate::tree::CellId, Amount)> = self.charge.clone();
+            let mut advantage = self.holds(self.node, &mut left);
+            let mut below = None;
+            for at in self.brain.forest.ancestors(self.node) {
+                let found = if advantage { &mut by_position } else { &mut by_priority };
+                if advantage || !must_borrow {
+                    self.of_subtree(at, at, below, advantage, found);
+                }
+                // Once a subtree holds the request by its own quota, so does every larger one.
+                advantage |= self.holds(at, &mut left);
+                below = Some(at);
             }
-            // Once a subtree holds the request by its own quota, so does every larger one.
-            advantage |= self.holds(at, &mut left);
-            below = Some(at);
         }
-        (by_position, by_priority)
+        [by_position, by_priority]
+            .map(|sources| if policy == Displaces::Any && !self.by_usage() { self.merged(sources) } else { self.collected(&sources, policy) })
+    }
+
+    fn merged(&self, sources: Vec<Source>) -> Candidates {
+        let firsts = sources.iter().enumerate().filter_map(|(at, of)| Some(Reverse((self.brain.queue(of.queue).easiest.first()?.clone(), at))));
+        Candidates::Merged { heads: firsts.collect(), sources: sources.into() }
+    }
+
+    fn collected(&self, sources: &[Source], policy: Displaces) -> Candidates {
+        let mut all = Vec::new();
+        let mut from: BTreeMap<QueueId, Source> = BTreeMap::new();
+        for source in sources {
+            from.insert(source.queue, *source);
+            all.extend(self.of_queue(source.queue, policy));
+        }
+        self.listed(all, |workload| {
+            let of = &self.brain.workloads[&workload];
+            let Source { meets, advantage, .. } = from[&of.queue];
+            Candidate { workload, goes_on: !of.evicted(), meets: Some(meets), variant: self.variant(advantage, self.brain.priority_of(of)) }
+        })
     }
 
     /// Whether the node's subtree quota holds what is left of the request; what it keeps for itself is taken off.
@@ -180,7 +244,7 @@ impl Search<'_> {
         holds
     }
 
-    fn of_subtree(&self, at: NodeId, meets: NodeId, skip: Option<NodeId>, advantage: bool, found: &mut Vec<Candidate>) {
+    fn of_subtree(&self, at: NodeId, meets: NodeId, skip: Option<NodeId>, advantage: bool, found: &mut Vec<Source>) {
         let forest = &self.brain.forest;
         for child in &forest.node(at).cohorts {
             if Some(*child) != skip && !self.within_nominal(*child) {
@@ -192,7 +256,7 @@ impl Search<'_> {
                 && !self.within_nominal(*child)
                 && let Some(queue) = self.brain.active_queue_at(*child)
             {
-                self.of_queue(queue, Some(meets), advantage, found);
+                found.push(Source { queue, meets, advantage });
             }
         }
     }
