@@ -22,7 +22,11 @@ mod table;
 mod why;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     // Before any thread starts: this program is also the guard of its own gangs.

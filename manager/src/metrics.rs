@@ -9,7 +9,10 @@ pub mod kueue;
 
 use kueue::Kueue;
 use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -157,6 +160,7 @@ impl<const N: usize> Histograms<N> {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
+    families: Arc<Families>,
     /// Held while gauges are replaced and while all are gathered, so that nobody sees half of them.
     together: Arc<Mutex<()>>,
     catalog: Arc<[Entry]>,
@@ -228,7 +232,7 @@ pub struct Entry {
 impl Metrics {
     /// All metrics at nothing, and `build_info`.
     pub fn new(version: &str) -> Self {
-        let mut m = Maker { registry: Registry::new(), catalog: Vec::new() };
+        let mut m = Maker { registry: Registry::new(), families: Families::default(), catalog: Vec::new() };
         let build: Gauges<1> = m.gauges("meridian_build_info", "constant 1, labelled with the version", &["version"]);
         build.set([version], 1);
         Self {
@@ -264,6 +268,7 @@ impl Metrics {
             kueue: Kueue::new(&mut m),
             catalog: m.catalog.into(),
             registry: m.registry,
+            families: Arc::new(m.families),
             together: Arc::default(),
         }
     }
@@ -273,11 +278,11 @@ impl Metrics {
         self.together.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The text format of Prometheus, for `/metrics`.
-    pub fn render(&self) -> String {
+    /// The text format of Prometheus, for `/metrics`: of the metrics of these names, or of all where there are none.
+    pub fn render(&self, only: &[String]) -> String {
         let gathered = {
             let _whole = self.together();
-            self.registry.gather()
+            if only.is_empty() { self.registry.gather() } else { self.families.collect(only) }
         };
         let text = TextEncoder::new().encode_to_string(&gathered).expect("families gathered from a registry have names and samples");
         // The format knows infinity by this name only, and the encoder another; a line ends nowhere else.
@@ -293,7 +298,25 @@ impl Metrics {
 /// Makes and registers metrics; what fails here fails on the first start with fixed names, so it is our own bug.
 struct Maker {
     registry: Registry,
+    families: Families,
     catalog: Vec<Entry>,
+}
+
+/// Metrics by name, so that one of them costs no more than itself.
+#[derive(Default)]
+struct Families(BTreeMap<&'static str, Box<dyn Collector>>);
+
+impl Families {
+    fn collect(&self, only: &[String]) -> Vec<MetricFamily> {
+        let named: BTreeSet<&str> = only.iter().map(String::as_str).collect();
+        named.into_iter().filter_map(|name| self.0.get(name)).flat_map(|of| of.collect()).filter(|family| !family.get_metric().is_empty()).collect()
+    }
+}
+
+impl fmt::Debug for Families {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 impl Maker {
@@ -332,6 +355,7 @@ impl Maker {
     fn registered<C: Collector + Clone + 'static>(&mut self, entry: Entry, made: C) -> C {
         assert!(entry.name.starts_with(PREFIX) || entry.name.starts_with(kueue::PREFIX), "`{}` lacks the prefix", entry.name);
         self.registry.register(Box::new(made.clone())).expect("no two metrics have one name");
+        self.families.0.insert(entry.name, Box::new(made.clone()));
         self.catalog.push(entry);
         made
     }
@@ -375,7 +399,7 @@ mod tests {
         metrics.kueue.pending_workloads.replace([(["team-a", "active"], 4)]);
         metrics.kueue.pending_workloads.replace([(["team-b", "active"], 5)]);
         let watching = metrics.clone().watchers.enter();
-        let text = metrics.render();
+        let text = metrics.render(&[]);
         for line in [
             r#"meridian_build_info{version="1.2.3"} 1"#,
             r#"meridian_submissions_total{result="accepted"} 1"#,
@@ -390,6 +414,9 @@ mod tests {
         }
         assert!(!text.contains("team-a"));
         drop(watching);
-        assert!(metrics.render().contains("meridian_watchers 0"));
+        assert!(metrics.render(&[]).contains("meridian_watchers 0"));
+        let some = metrics.render(&["meridian_watchers", "kueue_pending_workloads", "no_such", "meridian_watchers"].map(str::to_owned));
+        let samples: Vec<&str> = some.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(samples, [r#"kueue_pending_workloads{cluster_queue="team-b",replica_role="leader",status="active"} 5"#, "meridian_watchers 0"]);
     }
 }

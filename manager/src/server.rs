@@ -25,7 +25,7 @@ use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
 use anyhow::Context as _;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -252,10 +252,12 @@ async fn readyz(State(engine): State<Handle>) -> impl IntoResponse {
     }
 }
 
-async fn metrics(State(engine): State<Handle>) -> impl IntoResponse {
+/// All metrics, or those that `name[]` asks for.
+async fn metrics(State(engine): State<Handle>, Query(query): Query<Vec<(String, String)>>) -> impl IntoResponse {
     // A thousand queues make many megabytes: no sync waits behind them.
     let metrics = engine.metrics().clone();
-    match tokio::task::spawn_blocking(move || metrics.render()).await {
+    let only: Vec<String> = query.into_iter().filter(|(key, _)| key == "name[]").map(|(_, name)| name).collect();
+    match tokio::task::spawn_blocking(move || metrics.render(&only)).await {
         Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

@@ -1,7 +1,7 @@
 //! Meridian's own endpoints beside the Kubernetes-shaped ones, below `/meridian/v1`.
 
 use super::{Client, EXCHANGE_TIMEOUT, Error, Lines};
-use reqwest::Method;
+use reqwest::{Method, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -123,8 +123,19 @@ impl Client {
         self.text("metrics").await
     }
 
+    /// One metric, in the same format: the others cost nothing.
+    pub(crate) async fn metric(&self, name: &str) -> Result<String, Error> {
+        let mut url = self.url(["metrics"]);
+        url.query_pairs_mut().append_pair("name[]", name);
+        self.text_at(url, "metrics").await
+    }
+
     async fn text(&self, path: &str) -> Result<String, Error> {
-        let request = self.request(Method::GET, self.url([path])).timeout(EXCHANGE_TIMEOUT);
+        self.text_at(self.url([path]), path).await
+    }
+
+    async fn text_at(&self, url: Url, path: &str) -> Result<String, Error> {
+        let request = self.request(Method::GET, url).timeout(EXCHANGE_TIMEOUT);
         let response = self.send(request).await?;
         let body = self.body(response).await?;
         String::from_utf8(body).map_err(|error| Error::Malformed { what: format!("/{path}"), why: error.to_string() })

@@ -267,7 +267,7 @@ async fn requests_are_counted_by_what_they_are() {
     rig.get("/apis/batch/v1/namespaces/default/jobs/absent").await;
     rig.get("/nothing/here").await;
     let watch = rig.watch(&format!("{JOBS}?watch=true")).await;
-    let text = rig.engine.metrics().render();
+    let text = rig.engine.metrics().render(&[]);
     for line in [
         r#"meridian_api_requests_total{code="200",resource="jobs",verb="list"} 1"#,
         r#"meridian_api_requests_total{code="404",resource="jobs",verb="get"} 1"#,
@@ -281,5 +281,5 @@ async fn requests_are_counted_by_what_they_are() {
     }
     assert!(!text.contains(r#"meridian_api_request_seconds_count{verb="watch"}"#));
     drop(watch);
-    assert!(rig.engine.metrics().render().contains("meridian_watchers 0"));
+    assert!(rig.engine.metrics().render(&[]).contains("meridian_watchers 0"));
 }

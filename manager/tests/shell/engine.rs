@@ -35,8 +35,8 @@ async fn a_gang_goes_through_to_its_end() {
     until("the queue's status", async || rig.handle.reads().get(&queue).unwrap().value["status"]["admittedWorkloads"] == 0).await;
     // Gauges follow as soon.
     let finished = r#"kueue_finished_workloads{cluster_queue="cq",replica_role="leader"} 1"#;
-    until("the gauges", async || rig.handle.metrics().render().contains(finished)).await;
-    let text = rig.handle.metrics().render();
+    until("the gauges", async || rig.handle.metrics().render(&[]).contains(finished)).await;
+    let text = rig.handle.metrics().render(&[]);
     for line in [
         finished,
         r#"kueue_pending_workloads{cluster_queue="cq",replica_role="leader",status="active"} 0"#,

@@ -109,7 +109,7 @@ async fn an_agent_joins_runs_a_gang_and_renews() {
     while port.rig.state_of("one").as_deref() != Some("Finished") {
         port.exchange(&mut worker, &client).await;
     }
-    let text = port.rig.handle.metrics().render();
+    let text = port.rig.handle.metrics().render(&[]);
     assert!(text.contains(r#"meridian_certificates_issued_total{kind="renew"} 1"#), "{text}");
     assert!(text.contains(r#"meridian_sync_requests_total{cluster="eu",lane="news"}"#), "{text}");
     port.close().await;

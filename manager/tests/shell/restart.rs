@@ -19,7 +19,7 @@ async fn a_restart_with_its_mark_takes_the_short_cut() {
     rig.led().await;
     let recovery = rig.handle.recovery().await;
     assert_eq!(recovery["open"], false, "{recovery}");
-    assert!(rig.handle.metrics().render().lines().any(|l| l == "meridian_recoveries_total 0"));
+    assert!(rig.handle.metrics().render(&[]).lines().any(|l| l == "meridian_recoveries_total 0"));
     assert_eq!(rig.state_of("runs").as_deref(), Some("Running"));
     submit(&rig.handle, "next").await.unwrap();
     worker.until(&rig.handle, "the next runs", |_| rig.state_of("next").as_deref() == Some("Running")).await;

@@ -28,8 +28,6 @@ use tokio::time::Instant;
 const REQUEST_JOBS: usize = 250;
 /// How often the manager is asked how many have ended: it counts them four times a second.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// At most one part of so many of a run goes by with looking.
-const LOOK_SHARE: u32 = 10;
 /// In which `/proc` counts processor time: `USER_HZ`, which is part of the kernel's interface.
 const TICKS_PER_SECOND: f64 = 100.0;
 const FLAVOR: &str = "rf";
@@ -273,13 +271,9 @@ async fn run(bench: &Bench, scenario: &Scenario) -> Result<Played, Error> {
     // Who isn't faster than Kueue needs no exact figure.
     let give_up = Duration::from_secs_f64(scenario.published.wall_s);
     let watching = async {
-        let mut pause = LOOK_EVERY;
         loop {
-            tokio::time::sleep(pause).await;
-            let looking = Instant::now();
-            let ended = sum(&bench.client.metrics().await?, "meridian_workloads", "state=\"Finished\"")?;
-            // A thousand queues have many metrics: looking must not be the load.
-            pause = LOOK_EVERY.max(looking.elapsed() * LOOK_SHARE);
+            tokio::time::sleep(LOOK_EVERY).await;
+            let ended = sum(&bench.client.metric("meridian_workloads").await?, "meridian_workloads", "state=\"Finished\"")?;
             if ended >= scenario.jobs() {
                 return Ok(began.elapsed());
             }
