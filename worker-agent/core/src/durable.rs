@@ -6,10 +6,12 @@
 use crate::{StopCause, leg::Phase};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::lease::AgentLease;
+use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{End, GrantRefusal, OnLoss, Receipt};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One write: a value to keep under a key, or a key to drop.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +43,8 @@ pub(crate) struct StoredRun {
     pub(crate) placement: Vec<crate::ledger::PodPlacement>,
     pub(crate) per_pod: BTreeMap<String, meridian_shared::gang::Amounts>,
     pub(crate) pod_failures: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) placed: Option<Arc<Placement>>,
 }
 
 /// An end, or a refusal, that stays.

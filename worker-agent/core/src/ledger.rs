@@ -198,6 +198,11 @@ impl Ledger {
         self.rooms.get(&offer).map(|r| r.placement.clone()).unwrap_or_default()
     }
 
+    /// Labels of a node that is there.
+    pub(crate) fn labels(&self, node: &str) -> Option<&BTreeMap<String, String>> {
+        self.nodes.get(node).map(|n| &n.spec.labels)
+    }
+
     pub(crate) fn per_pod(&self, offer: OfferId) -> BTreeMap<String, Amounts> {
         self.rooms.get(&offer).map(|r| r.per_pod.clone()).unwrap_or_default()
     }

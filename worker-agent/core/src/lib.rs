@@ -21,6 +21,7 @@ mod essence;
 pub mod ledger;
 pub mod leg;
 mod link;
+mod placed;
 pub mod placing;
 mod runs;
 
@@ -33,6 +34,7 @@ use meridian_shared::ids::{ClusterName, ContentHash, Fence, OfferId, Session, Ui
 use meridian_shared::lease::AgentLease;
 use meridian_shared::mac::Mac;
 use meridian_shared::packing::Block;
+use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{Command, End, EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -281,6 +283,8 @@ struct LiveRun {
     mac: Option<Mac>,
     stopped_by: Option<StopCause>,
     pod_failures: u32,
+    /// Where its pods are, as it is told; `None` for one that an older agent placed.
+    placed: Option<Arc<Placement>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]

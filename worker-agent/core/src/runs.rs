@@ -87,6 +87,7 @@ impl Agent {
                 mac: run.mac,
                 stopped_by: run.stopped_by,
                 pod_failures: run.pod_failures,
+                placed: run.placed,
             },
         );
     }
@@ -103,7 +104,7 @@ impl Agent {
                     let cause = run.stopped_by.unwrap_or(StopCause::Lapse);
                     self.order_stop(uid, cause, out);
                 } else if running {
-                    self.say(Event::Running { uid, fence });
+                    self.say_running(uid, fence);
                 }
             }
             (Some(run), FoundState::Ended { result, pod_failures, ran }) => {
@@ -129,7 +130,7 @@ impl Agent {
                 Step::Run => {
                     self.runs.get_mut(&uid).expect("a phase other than absent").phase = Phase::Running;
                     self.store_run(uid, out);
-                    self.say(Event::Running { uid, fence });
+                    self.say_running(uid, fence);
                 }
                 Step::Start | Step::Stop | Step::Bury | Step::Repeat | Step::Ignore => {}
             },
@@ -284,6 +285,7 @@ impl Agent {
             placement: self.ledger.placement(run.offer),
             per_pod: self.ledger.per_pod(run.offer),
             pod_failures: run.pod_failures,
+            placed: run.placed.clone(),
         };
         self.durable.put_run(uid, stored, &mut out.store);
     }
