@@ -224,6 +224,7 @@ impl Fleet {
                     }
                     RunnerEvent::Running { uid: s.uid, fence: s.fence }
                 }
+                Effect::Move { uid, fence, number, .. } => RunnerEvent::Moved { uid, fence, number },
                 Effect::Stop { uid, fence } => {
                     self.running.retain(|r| *r != (name.clone(), uid));
                     RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(1) }

@@ -80,7 +80,7 @@ pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
 /// One node of four accelerators.
 pub fn nodes() -> Vec<NodeSpec> {
     let capacity = Amounts::from([("cpu".into(), 64_000), ("nvidia.com/gpu".into(), 4)]);
-    vec![NodeSpec { name: "n".into(), labels: BTreeMap::new(), taints: Vec::new(), capacity }]
+    vec![NodeSpec { name: "n".into(), capacity, ..NodeSpec::default() }]
 }
 
 /// The job's body, whatever hash is asked for: there is one.

@@ -171,6 +171,9 @@ impl Agent {
             stopped_by: None,
             pod_failures: grant.pod_failures,
             placed: Some(Arc::new(placed::told(0, &asked.gang, &placement, &self.ledger))),
+            gang: Some(asked.gang),
+            moves: 0,
+            stranded: None,
         };
         self.runs.insert(uid, run);
         self.due = lease.map_or(self.due, |l| self.due.min(l.stop_at()));
@@ -257,7 +260,7 @@ impl Agent {
         }
     }
 
-    fn say_accepted(&mut self, uid: Uid, fence: Fence) {
+    pub(crate) fn say_accepted(&mut self, uid: Uid, fence: Fence) {
         let placement = self.runs.get(&uid).and_then(|run| run.placed.clone());
         self.say(Event::Accepted { uid, fence, placement });
     }

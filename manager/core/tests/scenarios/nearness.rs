@@ -11,14 +11,7 @@ const HOST: &str = "kubernetes.io/hostname";
 /// One cluster: two blocks with two racks each, in every rack two hosts with four accelerators. Its flavor names the topology.
 fn fleet() -> Fleet {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    let mut nodes = Vec::new();
-    for (block, rack, host) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
-        let name = format!("b{block}-r{rack}-h{host}");
-        let labels = [("pool", "a".to_owned()), (BLOCK, format!("b{block}")), (RACK, format!("r{rack}")), (HOST, name.clone())];
-        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        nodes.push(NodeSpec { name, labels, capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]), ..NodeSpec::default() });
-    }
-    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: hosts(), pools: Vec::new() });
     let levels: Vec<Value> = [BLOCK, RACK, HOST].iter().map(|label| json!({"nodeLabel": label})).collect();
     f.apply(vec![
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": levels}}),
@@ -26,6 +19,17 @@ fn fleet() -> Fleet {
     ]);
     f.settle();
     f
+}
+
+fn hosts() -> Vec<NodeSpec> {
+    let mut nodes = Vec::new();
+    for (block, rack, host) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
+        let name = format!("b{block}-r{rack}-h{host}");
+        let labels = [("pool", "a".to_owned()), (BLOCK, format!("b{block}")), (RACK, format!("r{rack}")), (HOST, name.clone())];
+        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        nodes.push(NodeSpec { name, labels, capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]), ..NodeSpec::default() });
+    }
+    nodes
 }
 
 fn submit(f: &mut Fleet, name: &str, pods: u32, annotations: &Value) -> Uid {
@@ -151,6 +155,39 @@ fn words_about_places_that_are_old_or_of_other_pods_change_nothing() {
     assert_eq!(placement(&f, uid), moved(2, 5));
     say(&mut f, moved(1, 5));
     assert_eq!(placement(&f, uid), moved(2, 5), "the older word came later");
+}
+
+#[test]
+fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
+    let mut f = fleet();
+    let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
+    assert_eq!(placement(&f, uid).to_string(), "main: b0-r0-h0 4, b0-r0-h1 1");
+    let fence = f.world.state.workloads[&uid].fence;
+    let lose = |f: &mut Fleet, lost: &[&str]| {
+        let name: ClusterName = "eu".into();
+        let nodes = hosts().into_iter().map(|node| NodeSpec { unready: lost.contains(&node.name.as_str()), ..node }).collect();
+        let out = f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+        f.perform(&name, out.effects);
+        f.settle();
+    };
+    lose(&mut f, &["b0-r0-h1"]);
+    let told = placement(&f, uid);
+    assert_eq!((told.revision, told.pod_sets[0].domains.len()), (1, 2));
+    assert!(!told.to_string().contains("b0-r0-h1") && told.to_string().contains("b0-r0-h0 4"), "{told}");
+    assert_eq!((f.phase(uid), f.world.state.workloads[&uid].fence), (Some(Phase::Running), fence), "it is the same attempt");
+    f.restart(5, None);
+    assert_eq!(placement(&f, uid), told);
+    // With both racks of its block half gone there is no place, and the attempt ends; the next one is elsewhere.
+    lose(&mut f, &["b0-r0-h0", "b0-r0-h1"]);
+    f.pass(Millis(5_000));
+    let workload = &f.world.state.workloads[&uid];
+    assert_eq!(workload.history.len(), 1, "there was a place: {:?}", workload.history);
+    lose(&mut f, &["b0-r0-h0", "b0-r0-h1", "b0-r1-h0"]);
+    f.pass(Millis(5_000));
+    let workload = &f.world.state.workloads[&uid];
+    assert!(workload.history[0].end.as_ref().unwrap().starts_with("lost: node"), "{:?}", workload.history);
+    assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
+    assert!(placement(&f, uid).to_string().contains("b1-r"), "{}", placement(&f, uid));
 }
 
 #[test]
