@@ -351,7 +351,7 @@ mod tests {
         let write = |nodes: &str| std::fs::write(&path, format!("cluster: eu\nregion: europe-west4\njurisdiction: EU\nnodes:\n{nodes}")).unwrap();
         write("- {name: a, cpu: 4, memory: 1Gi}\n- {name: b, cpu: 4, memory: 1Gi}\n");
         let args = AgentArgs { data_dir: Some(dir.path().into()), fleet: Some(path.clone()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
-        let settings = args.settings().unwrap();
+        let settings = args.resolve().unwrap();
         let mut tasks = JoinSet::new();
         let (first, _) = nodes(&settings, "eu").unwrap();
         let mut told = watch_nodes(&settings, ClusterName::new("eu"), first, &mut tasks);

@@ -19,7 +19,6 @@ use meridian_shared::planted::Planted;
 use meridian_shared::protocol::RunnerKind;
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One step of time.

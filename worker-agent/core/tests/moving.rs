@@ -215,7 +215,7 @@ impl Bench {
     /// A stop was ordered; the gang ends. How, as the manager hears it.
     fn ends(&mut self, number: u64) -> EndResult {
         let (uid, fence) = (Uid(u128::from(number)), fence(number));
-        assert!(self.effects.iter().any(|e| *e == Effect::Stop { uid, fence }), "{:?}", self.effects);
+        assert!(self.effects.contains(&Effect::Stop { uid, fence }), "{:?}", self.effects);
         self.apply(Input::Runner(RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(5) }));
         self.exchange(None);
         let end = |event: &Event| match event {
