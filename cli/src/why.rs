@@ -22,6 +22,8 @@ pub(crate) struct Explanation {
     position: Option<Position>,
     clusters: Vec<ClusterVerdict>,
     history: Vec<Stay>,
+    /// Where its pods are, a line per pod set.
+    placement: Option<Vec<String>>,
     summary: String,
     would_help: String,
 }
@@ -69,6 +71,9 @@ impl Explanation {
     pub(crate) fn text(&self, now: Timestamp, colour: bool) -> String {
         let mut text = self.headline(now);
         text.push('\n');
+        for pod_set in self.placement.iter().flatten() {
+            writeln!(text, "pods of {}", printable::line(pod_set)).expect("writing to a string can't fail");
+        }
         let clusters = self.clusters_text(now, colour);
         if !clusters.is_empty() {
             text.push('\n');

@@ -14,6 +14,7 @@ pub mod lease;
 pub mod logs;
 pub mod mac;
 pub mod packing;
+pub mod placement;
 pub mod planted;
 pub mod protocol;
 pub mod time;

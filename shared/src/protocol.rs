@@ -15,6 +15,7 @@ use crate::gang::Gang;
 use crate::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Session, Uid};
 use crate::mac::Mac;
 use crate::packing::Block;
+use crate::placement::Placement;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -23,6 +24,10 @@ use std::sync::Arc;
 pub const VERSION: u32 = 1;
 /// Most events in one request; a backlog goes in parts.
 pub const EVENTS_MAX: usize = 1_024;
+/// Most bytes of events in one request, though always one event; a backlog goes in parts.
+pub const EVENTS_BYTES_MAX: usize = 3 * 512 * 1024;
+/// Most bytes of placements in one inventory; of the runs beyond, nothing is said of where their pods are.
+pub const PLACEMENTS_BYTES_MAX: usize = 256 * 1024;
 /// Most commands in one answer; a backlog goes in parts.
 pub const COMMANDS_MAX: usize = 512;
 /// Most gangs that one cluster holds and runs: an inventory names each run. More are refused as overload, and declared as another
@@ -368,6 +373,9 @@ pub enum Event {
         uid: Uid,
         /// The grant.
         fence: Fence,
+        /// Where its pods go.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        placement: Option<Arc<Placement>>,
     },
     /// A durable refusal of exactly this grant.
     GrantRefused {
@@ -378,15 +386,39 @@ pub enum Event {
         /// Why.
         why: GrantRefusal,
     },
-    /// All pods of the gang have started.
+    /// All pods of the gang have started. Said again where its pods are elsewhere since.
     Running {
         /// The workload.
         uid: Uid,
         /// The attempt.
         fence: Fence,
+        /// Where its pods are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        placement: Option<Arc<Placement>>,
     },
     /// The attempt is over: everything of it was seen ended.
     Ended(End),
+}
+
+impl Event {
+    /// About how many bytes it takes in a request, never much less.
+    pub fn weight(&self) -> usize {
+        // Ids, numbers, field names.
+        const FRAME: usize = 512;
+        // A string within JSON: quotes and backslashes double.
+        let text = |text: &String| 2 * text.len();
+        match self {
+            Self::Accepted { placement, .. } | Self::Running { placement, .. } => FRAME + placement.as_ref().map_or(0, |p| p.weight()),
+            Self::Waiting { reason, .. } => FRAME + text(reason),
+            Self::Refused { text: words, .. } => FRAME + text(words),
+            Self::Ended(end) => match &end.result {
+                EndResult::Failed { reason, message } => FRAME + text(reason) + text(message),
+                EndResult::NodeLost { message } => FRAME + text(message),
+                EndResult::Succeeded | EndResult::Stopped | EndResult::LeaseLapsed => FRAME,
+            },
+            Self::Held { .. } | Self::Gone { .. } | Self::GrantRefused { .. } => FRAME,
+        }
+    }
 }
 
 /// Why an offer is refused: a closed list, so that the manager knows what reopens it.
@@ -535,6 +567,9 @@ pub struct Run {
     /// The code that its grant carried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
+    /// Where its pods are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Arc<Placement>>,
 }
 
 /// Digest of what is live: (offers held or waiting) and (grants), as a commutative sum so that it is kept incrementally.
@@ -619,13 +654,16 @@ mod tests {
             on_loss: OnLoss::Fence,
             spec: ContentHash::of(b""),
             mac: Some(mac.clone()),
+            placement: None,
         };
         // A quote is the longest that a cleaned character gets.
         let message = clean(&"\"".repeat(9_999));
         let proof = Proof { offer, attempt: u32::MAX, term: Millis(most), on_loss: OnLoss::Fence, mac };
         let result = EndResult::Failed { reason: "BackoffLimitExceeded".into(), message };
         let end = End { uid, fence, result, pod_failures: u32::MAX, ran: Millis(most), proof: Some(Box::new(proof)) };
-        let total = bytes(&run, RUNS_MAX) + bytes(&end, ENDS_MAX) + bytes(&Event::Ended(end.clone()), EVENTS_MAX) + bytes(&(offer, uid), RUNS_MAX);
+        let ended = Event::Ended(end.clone());
+        assert!(bytes(&ended, 1) <= ended.weight(), "{} bytes", bytes(&ended, 1));
+        let total = bytes(&run, RUNS_MAX) + bytes(&end, ENDS_MAX) + EVENTS_BYTES_MAX + PLACEMENTS_BYTES_MAX + bytes(&(offer, uid), RUNS_MAX);
         let room_for_capacity = 1 << 20;
         assert!(total + room_for_capacity < BODY_BYTES_MAX, "{total} bytes");
     }

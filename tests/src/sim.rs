@@ -17,6 +17,7 @@ pub mod counters;
 mod faults;
 mod liar;
 mod manager;
+mod nodes;
 pub mod oracle;
 mod people;
 pub mod plan;
@@ -74,6 +75,8 @@ enum Happening {
     Operators,
     Backup,
     Strike(Fault),
+    NodeLost,
+    NodeBack { machine: usize, node: u32 },
     Heal,
     Look,
 }
@@ -89,6 +92,7 @@ struct Streams {
     agents: Chance,
     manager: Chance,
     liar: Chance,
+    nodes: Chance,
 }
 
 /// The state of one agent's way to the manager.
@@ -184,6 +188,7 @@ impl Sim {
             agents: stream("agents"),
             manager: stream("manager"),
             liar: stream("liar"),
+            nodes: stream("nodes"),
         };
         let mut sim = Self {
             plan,
@@ -231,6 +236,9 @@ impl Sim {
         for (fault, mean) in self.plan.faults.clone() {
             let at = 3_000 + self.chance.faults.between(0, mean);
             self.at(at, Happening::Strike(fault));
+        }
+        if let Some(mean) = self.plan.node_losses {
+            self.at(2_000 + mean, Happening::NodeLost);
         }
         self.at(1_000, Happening::People);
         self.at(2_000, Happening::Operators);
@@ -364,6 +372,8 @@ impl Sim {
             }
             Happening::Backup => self.back_up(),
             Happening::Strike(fault) => self.strike(fault),
+            Happening::NodeLost => self.lose_node(),
+            Happening::NodeBack { machine, node } => self.bring_back(machine, node),
             Happening::Heal => self.heal(),
             Happening::Look => self.look(),
         }

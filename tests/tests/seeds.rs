@@ -87,6 +87,10 @@ const MINIMA: &[(&str, u64)] = &[
     ("shrunk", 300),
     ("samples of past use", 3_000),
     ("snapshots", 500),
+    ("nodes lost", 2_000),
+    ("gangs moved", 100),
+    ("new places told", 100),
+    ("ends for want of a place", 100),
 ];
 
 #[test]

@@ -21,6 +21,10 @@ pub struct NodeSpec {
     pub taints: Vec<Taint>,
     /// What it has in all, in base units.
     pub capacity: Amounts,
+    /// It works. Pods on one that doesn't need another place.
+    pub ready: bool,
+    /// Nothing new is placed on it.
+    pub unschedulable: bool,
 }
 
 /// A pool that can grow from zero.

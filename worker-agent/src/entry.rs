@@ -16,7 +16,7 @@ use crate::uplink::{Link, Uplink, renewal};
 use anyhow::Context as _;
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::{Config, ProviderEvent, ledger};
-use meridian_shared::ids::LedgerId;
+use meridian_shared::ids::{ClusterName, LedgerId};
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::RunnerKind;
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +36,8 @@ const EVENTS_WAITING: usize = 1_024;
 const QUERIES_WAITING: usize = 32;
 /// Between two tries on a full disk: well within a lease, so that gangs outlive a disk that was cleared in time.
 const FULL_PAUSE: Duration = Duration::from_secs(2);
+/// Between two looks at whether the fleet file was written.
+const FLEET_PAUSE: Duration = Duration::from_secs(2);
 /// The hidden first argument by which a guard is started.
 const GUARD: &str = "guard";
 
@@ -140,6 +142,7 @@ async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet
     // Before anything is adopted: of two agents over one directory only one may command the guards.
     let store = Store::open(&settings.data_dir)?;
     let (nodes, pools) = nodes(settings, cluster.as_str())?;
+    let nodes = watch_nodes(settings, cluster, nodes, tasks);
     let (runner_tells, runner_events) = mpsc::channel(EVENTS_WAITING);
     let (runner, kind) = runner(settings, &identity, runner_tells)?;
     let (provider_tells, provider_events) = mpsc::unbounded_channel();
@@ -244,14 +247,45 @@ fn nodes(settings: &Settings, cluster: &str) -> anyhow::Result<(Vec<ledger::Node
     Ok((found.nodes.into_iter().map(node_spec).collect(), pools))
 }
 
+/// The nodes, and what becomes of them: where there is a fleet file it is read again whenever it was written. One that can't be
+/// used changes nothing.
+fn watch_nodes(settings: &Settings, cluster: ClusterName, nodes: Vec<ledger::NodeSpec>, tasks: &mut JoinSet<()>) -> watch::Receiver<Vec<ledger::NodeSpec>> {
+    let (tells, told) = watch::channel(nodes);
+    let Some(path) = settings.fleet.clone() else { return told };
+    let settings = settings.clone();
+    // Of two writings in one tick of the file system's clock the second may only be known by its length.
+    let stamp = move || std::fs::metadata(&path).and_then(|m| Ok((m.modified()?, m.len()))).ok();
+    let mut seen = stamp();
+    tasks.spawn(async move {
+        while !tells.is_closed() {
+            tokio::time::sleep(FLEET_PAUSE).await;
+            let now = stamp();
+            if now == seen {
+                continue;
+            }
+            seen = now;
+            match self::nodes(&settings, cluster.as_str()) {
+                Ok((nodes, _)) => {
+                    let unready = nodes.iter().filter(|node| node.unready).count();
+                    tracing::info!(nodes = nodes.len(), unready, "the fleet file was read again");
+                    tells.send_if_modified(|known| std::mem::replace(known, nodes) != *known);
+                }
+                Err(error) => tracing::error!(error = %format!("{error:#}"), "the fleet file was changed and can't be used: the nodes stay as they were"),
+            }
+        }
+    });
+    told
+}
+
 fn node_spec(node: capacity::NodeSpec) -> ledger::NodeSpec {
-    let capacity::NodeSpec { name, labels, taints, capacity } = node;
-    ledger::NodeSpec { name, labels, taints, capacity }
+    let capacity::NodeSpec { name, labels, taints, capacity, ready, unschedulable } = node;
+    ledger::NodeSpec { name, labels, taints, capacity, unready: !ready, unschedulable }
 }
 
 fn pool(pool: capacity::ProvisionableSpec) -> Pool {
     let capacity::ProvisionableSpec { name, capacity_class: _, labels, taints, per_node, max_nodes } = pool;
-    Pool { shape: ledger::NodeSpec { name: name.clone(), labels, taints, capacity: per_node }, name, nodes_max: max_nodes }
+    let shape = ledger::NodeSpec { name: name.clone(), labels, taints, capacity: per_node, ..ledger::NodeSpec::default() };
+    Pool { shape, name, nodes_max: max_nodes }
 }
 
 fn runner(settings: &Settings, identity: &Identity, tells: mpsc::Sender<RunnerEvent>) -> anyhow::Result<(Box<dyn Runner>, RunnerKind)> {
@@ -308,6 +342,29 @@ mod tests {
         assert_eq!(again_while_full(&stop, async || Err(full_disk().into())).await.unwrap(), Exit::Asked);
         let other = again_while_full(&stop, async || Err(anyhow::anyhow!("another reason"))).await;
         assert_eq!(other.unwrap_err().to_string(), "another reason");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fleet_file_is_read_again_when_it_was_written_and_a_bad_one_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fleet.yaml");
+        let write = |nodes: &str| std::fs::write(&path, format!("cluster: eu\nregion: europe-west4\njurisdiction: EU\nnodes:\n{nodes}")).unwrap();
+        write("- {name: a, cpu: 4, memory: 1Gi}\n- {name: b, cpu: 4, memory: 1Gi}\n");
+        let args = AgentArgs { data_dir: Some(dir.path().into()), fleet: Some(path.clone()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
+        let settings = args.resolve().unwrap();
+        let mut tasks = JoinSet::new();
+        let (first, _) = nodes(&settings, "eu").unwrap();
+        let mut told = watch_nodes(&settings, ClusterName::new("eu"), first, &mut tasks);
+        write("- {name: a, cpu: 4, memory: 1Gi, ready: false}\n- {name: c, cpu: 4, memory: 1Gi, unschedulable: true}\n");
+        told.changed().await.unwrap();
+        let shown: Vec<_> = told.borrow_and_update().iter().map(|n| (n.name.clone(), n.unready, n.unschedulable)).collect();
+        assert_eq!(shown, [("a".into(), true, false), ("c".into(), false, true)]);
+        write("- {name: a, cpu: lots, memory: 1Gi}\n");
+        tokio::time::sleep(3 * FLEET_PAUSE).await;
+        assert!(!told.has_changed().unwrap());
+        write("- {name: a, cpu: 4, memory: 1Gi}\n");
+        told.changed().await.unwrap();
+        assert_eq!(told.borrow().len(), 1);
     }
 
     #[test]

@@ -185,6 +185,15 @@ pub enum RunnerEvent {
         /// The grant.
         fence: Fence,
     },
+    /// The pods that had to move were seen ended where they were, and start where they belong now.
+    Moved {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// Which move.
+        number: u32,
+    },
     /// A pod failed, and the job may go on.
     PodFailed {
         /// The workload.
@@ -244,6 +253,11 @@ pub trait Runner: Send {
     fn start(&mut self, start: Start);
     /// Moves a deadline. Never brings back what has begun to stop, and never moves a deadline back.
     fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono);
+    /// Gives pods of a run other places: those whose place differs are ended where they are and started anew in the new one, as
+    /// further tries that don't count as failures; the others go on. `placement` has as many places as the start had. `Moved`
+    /// follows when every one of them was seen ended; at most one process of a pod is alive at any time. Repeated, or of a
+    /// number that is behind, it moves nothing and says that it is done once it is. Ignored where nothing runs.
+    fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>);
     /// Stops a run, known or not; `Ended` follows when nothing of it is left.
     fn stop(&mut self, uid: Uid, fence: Fence);
     /// What is really there. Called once, before the first command.

@@ -28,7 +28,7 @@ use meridian_shared::protocol::{Lane, SyncAnswer};
 use meridian_shared::time::{Millis, Mono, Now};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -82,7 +82,7 @@ pub struct Parts {
     /// What the provider tells.
     pub provider_events: mpsc::UnboundedReceiver<ProviderEvent>,
     /// The nodes that there are.
-    pub nodes: Vec<NodeSpec>,
+    pub nodes: watch::Receiver<Vec<NodeSpec>>,
     /// The way to the manager.
     pub uplink: Uplink,
     /// Who wants to read logs.
@@ -144,12 +144,12 @@ impl Server {
             session = %agent.session(),
             runner = parts.runner.name(),
             provider = parts.provider.name(),
-            nodes = parts.nodes.len(),
+            nodes = parts.nodes.borrow().len(),
             runs = agent.runs().count(),
             "the agent starts"
         );
         let pools = parts.provider.pools();
-        let nodes = Input::Nodes { nodes: parts.nodes.clone(), pools: pools.clone() };
+        let nodes = Input::Nodes { nodes: parts.nodes.borrow_and_update().clone(), pools: pools.clone() };
         let mut this = Self { parts, agent, pools, looked: now.mono, checked: now.mono };
         // A new session has nobody who could supersede it yet.
         let _ = this.finish(outcome)?;
@@ -195,7 +195,7 @@ impl Server {
         let due = self.agent.next_deadline().map_or(LOOK_EVERY, |at| at.since(now)).min(LOOK_EVERY);
         let due = due.min((self.looked + LOOK_EVERY).since(now));
         let pause = self.parts.uplink.pause();
-        let Parts { uplink, runner_events, provider_events, log_queries, stop, .. } = &mut self.parts;
+        let Parts { uplink, runner_events, provider_events, log_queries, nodes, stop, .. } = &mut self.parts;
         tokio::select! {
             biased;
             () = stop.cancelled() => Action::Stop,
@@ -203,6 +203,7 @@ impl Server {
             landed = uplink.landed() => Action::Landed(landed),
             Some(event) = runner_events.recv() => bridge::event(event).map_or(Action::Again, |e| Action::Apply(Input::Runner(e))),
             Some(event) = provider_events.recv() => Action::Apply(Input::Provider(event)),
+            Ok(()) = nodes.changed() => Action::Apply(Input::Nodes { nodes: nodes.borrow_and_update().clone(), pools: self.pools.clone() }),
             Some(query) = log_queries.recv() => Action::Logs(query),
             () = tokio::time::sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some_and(|p| p > Instant::now()) => Action::Again,
         }
@@ -242,7 +243,8 @@ impl Server {
         let pools = self.parts.provider.pools();
         if pools != self.pools {
             self.pools.clone_from(&pools);
-            let outcome = self.agent.apply((self.parts.clock)(), Input::Nodes { nodes: self.parts.nodes.clone(), pools });
+            let nodes = self.parts.nodes.borrow().clone();
+            let outcome = self.agent.apply((self.parts.clock)(), Input::Nodes { nodes, pools });
             exit = exit.or(self.finish(outcome)?);
         }
         self.look();
@@ -274,6 +276,10 @@ impl Server {
             Effect::Renew { uid, fence, deadline } => {
                 metrics.count_renewal();
                 runner.renew(uid, fence, deadline);
+            }
+            Effect::Move { uid, fence, number, placement } => {
+                tracing::warn!(%uid, %fence, number, nodes = ledger::in_words(&placement), "a node of a gang is lost: its pods get other places");
+                runner.move_pods(uid, fence, number, placement.into_iter().map(bridge::place).collect());
             }
             Effect::Stop { uid, fence } => {
                 tracing::info!(%uid, %fence, "stopping an attempt");

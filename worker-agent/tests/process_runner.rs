@@ -231,6 +231,75 @@ fn a_stop_ends_the_whole_tree_even_a_daemon_that_ignores_it() {
     });
 }
 
+/// Two pods that note where they are, and whether the pod before them is still alive. The second ignores that it is told to stop.
+fn movable(bench: &Bench) -> Start {
+    let script = r#"cd DATA; echo "$MERIDIAN_NODE $CUDA_VISIBLE_DEVICES" >> at-$MERIDIAN_POD_INDEX
+        test -f pid-$MERIDIAN_POD_INDEX && kill -0 $(cat pid-$MERIDIAN_POD_INDEX) 2>/dev/null && echo twice >> twice
+        echo $$ > pid-$MERIDIAN_POD_INDEX
+        test $MERIDIAN_POD_INDEX = 1 && trap '' TERM
+        while ! test -f done; do sleep 0.01; done"#;
+    let script = script.replace("DATA", bench.data.path().to_str().unwrap());
+    start(&job(&script, json!({"parallelism": 2, "completions": 2, "backoffLimit": 0})), 2, LONG)
+}
+
+fn wrote(bench: &Bench, name: &str, lines: usize) -> Vec<String> {
+    let path = bench.data.path().join(name);
+    within(|| {
+        let text = std::fs::read_to_string(&path).ok()?;
+        (text.lines().count() == lines && text.ends_with('\n')).then(|| text.lines().map(ToOwned::to_owned).collect())
+    })
+}
+
+#[test]
+fn only_pods_whose_place_differs_start_again_once_they_were_seen_ended() {
+    both(|mut bench| {
+        let run = movable(&bench);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        wrote(&bench, "at-0", 1);
+        wrote(&bench, "at-1", 1);
+        let mut placement = run.placement.clone();
+        placement[1] = PodPlacement { node: "m".into(), accelerators: vec![6, 7], ..placement[1].clone() };
+        bench.runner().move_pods(run.uid, run.fence, 1, placement.clone());
+        assert_eq!(bench.next(), RunnerEvent::Moved { uid: run.uid, fence: run.fence, number: 1 });
+        assert_eq!(wrote(&bench, "at-1", 2), ["n1 2,3", "m 6,7"]);
+        assert_eq!(wrote(&bench, "at-0", 1), ["n0 0,1"]);
+        assert!(!bench.data.path().join("twice").exists(), "the pod ran twice at once");
+        bench.runner().move_pods(run.uid, run.fence, 1, placement);
+        assert_eq!(bench.next(), RunnerEvent::Moved { uid: run.uid, fence: run.fence, number: 1 }, "a repetition is only answered");
+        std::fs::write(bench.data.path().join("done"), "").unwrap();
+        let end = bench.until_ended();
+        assert_eq!((end.result, end.failures), (RunResult::Succeeded, 0));
+        assert_eq!(wrote(&bench, "at-1", 2).len(), 2);
+        assert!(left(&run).is_empty());
+    });
+}
+
+#[test]
+fn a_move_outlives_the_agent_that_ordered_it() {
+    both(|mut bench| {
+        let run = movable(&bench);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        wrote(&bench, "at-1", 1);
+        let mut placement = run.placement.clone();
+        placement[1].node = "m".into();
+        bench.runner().move_pods(run.uid, run.fence, 1, placement.clone());
+        bench.restart();
+        let found = bench.runner().adopt();
+        assert!(found.iter().any(|f| f.uid == run.uid && matches!(f.state, FoundState::Running { .. })), "{found:?}");
+        bench.runner().move_pods(run.uid, run.fence, 1, placement);
+        assert_eq!(bench.next(), RunnerEvent::Moved { uid: run.uid, fence: run.fence, number: 1 });
+        assert_eq!(wrote(&bench, "at-1", 2), ["n1 2,3", "m 2,3"]);
+        assert!(!bench.data.path().join("twice").exists(), "the pod ran twice at once");
+        bench.restart();
+        assert_eq!(bench.runner().adopt()[0].nodes, ["n0", "m"], "where it is now is on disk");
+        bench.runner().stop(run.uid, run.fence);
+        assert_eq!(bench.until_ended().result, RunResult::Stopped);
+        assert!(left(&run).is_empty());
+    });
+}
+
 #[test]
 fn the_deadline_ends_a_gang_without_any_agent() {
     both(|mut bench| {

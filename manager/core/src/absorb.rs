@@ -171,6 +171,7 @@ impl World {
             | Record::Withdrawn { .. }
             | Record::Granted { .. }
             | Record::Accepted { .. }
+            | Record::Placed { .. }
             | Record::Running { .. }
             | Record::StopOrdered { .. }
             | Record::Ended { .. }
@@ -303,12 +304,22 @@ impl World {
                 w.changed = number;
             }),
             Record::Granted { uid, offer, fence, at } => self.absorb_granted(number, *uid, *offer, *fence, *at),
-            Record::Accepted { uid, fence } => self.settle(*uid, |w| {
+            Record::Accepted { uid, fence, placement } => self.settle(*uid, |w| {
                 if let Some(leg) = w.leg_of_mut(*fence) {
                     leg.accepted = true;
+                    leg.placement.clone_from(placement);
                     w.changed = number;
                 }
             }),
+            // Nothing that is counted depends on it.
+            Record::Placed { uid, fence, placement } => {
+                if let Some(w) = self.state.workloads.get_mut(uid)
+                    && let Some(leg) = w.leg_of_mut(*fence)
+                {
+                    leg.placement = Some(placement.clone());
+                    w.changed = number;
+                }
+            }
             Record::Running { uid, fence, at } => self.settle(*uid, |w| {
                 if let Some(leg) = w.leg_of_mut(*fence) {
                     leg.accepted = true;
@@ -446,7 +457,10 @@ impl World {
             w.reserved.get_or_insert(at);
             w.evicted = None;
             let state = LegState::Granted;
-            w.legs.insert(run.offer, Leg { fence: Some(run.fence), accepted: true, ..Leg::new(cluster.clone(), ledger, state) });
+            w.legs.insert(
+                run.offer,
+                Leg { fence: Some(run.fence), accepted: true, placement: run.placement.clone(), ..Leg::new(cluster.clone(), ledger, state) },
+            );
             w.history.push(Stay { cluster: cluster.clone(), fence: run.fence, granted: at, over: None, end: None });
         });
     }

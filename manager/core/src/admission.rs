@@ -114,6 +114,7 @@ impl Shown {
                 "pods": pods,
                 "queue": &*self.class.queue,
                 "fence": w.fence.map(|f| f.to_string()),
+                "placement": World::placement_lines(World::right(w).map(|(_, leg)| leg)),
             },
             "failed": w.pod_failures,
         });
@@ -142,7 +143,8 @@ impl Shown {
     /// The `Workload`.
     pub fn workload(&self) -> Value {
         let (w, uid) = (&self.workload, self.uid);
-        let at = World::right(w).map(|(_, l)| l.cluster.as_str());
+        let right = World::right(w).map(|(_, leg)| leg);
+        let at = right.map(|l| l.cluster.as_str());
         let mut value = json!({
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "Workload",
@@ -163,6 +165,7 @@ impl Shown {
                 "meridian": {
                     "state": format!("{:?}", w.phase), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
                     "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": timestamp(s.granted), "over": s.over.map(timestamp), "end": s.end})).collect::<Vec<_>>(),
+                    "placement": World::placement_status(right),
                 },
             },
         });
@@ -178,6 +181,7 @@ impl Shown {
     /// What each pod set was given.
     fn assignments(&self) -> Value {
         let w = &self.workload;
+        let right = World::right(w).map(|(_, leg)| leg);
         let one = |set: &PodSet| {
             let seen = self.resources.seen(&set.per_pod);
             let count = i64::from(set.count);
@@ -190,7 +194,11 @@ impl Shown {
                 flavors.insert(resource.clone(), json!(&**flavor));
                 usage.insert(resource.clone(), json!(quantity::format(resource, each.saturating_mul(count))));
             }
-            json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count})
+            let mut value = json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count});
+            if let Some(assignment) = World::topology_assignment(right, &set.name) {
+                value["topologyAssignment"] = assignment;
+            }
+            value
         };
         w.gang(&self.class).pod_sets.iter().map(one).collect()
     }

@@ -110,8 +110,8 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
     } = workload;
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
     (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
-    for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _ }) in legs {
-        (offer, cluster, ledger, state, fence, accepted).hash(into);
+    for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement }) in legs {
+        (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
     }
 }
 

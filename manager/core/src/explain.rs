@@ -282,6 +282,7 @@ impl World {
             "position": ahead.map(|(place, of)| json!({"queue": &*class.queue, "place": place, "of": of})),
             "clusters": clusters,
             "summary": summary,
+            "placement": Self::placement_lines(World::right(workload).map(|(_, leg)| leg)),
             "wouldHelp": helps,
             "history": workload.history.iter().map(|s| json!({
                 "cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": s.granted.0, "over": s.over.map(|w| w.0), "end": s.end,

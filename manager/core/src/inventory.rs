@@ -66,7 +66,10 @@ impl Turn<'_> {
                 self.world.live.counts.illegal += 1;
             } else if !self.world.state.orphans.contains_key(&(run.uid, run.fence)) {
                 self.world.live.counts.orphans += 1;
-                self.record(Record::OrphanSeen { cluster: cluster.clone(), ledger, run: Box::new(run.clone()) });
+                // Of which gang it is a placement isn't known yet.
+                let placement = run.placement.clone().filter(|placement| placement.is_bounded());
+                let run = Run { placement, ..run.clone() };
+                self.record(Record::OrphanSeen { cluster: cluster.clone(), ledger, run: Box::new(run) });
             }
             return;
         };
@@ -77,11 +80,12 @@ impl Turn<'_> {
             let (accepted, running) = (leg.accepted, leg.state == crate::leg::State::Running);
             let stopping = workload.phase == Phase::Stopping;
             if !accepted {
-                self.record(Record::Accepted { uid: run.uid, fence: run.fence });
+                self.accepted(run.uid, run.fence, run.placement.clone());
             }
             if run.running && !running && !stopping {
                 self.record(Record::Running { uid: run.uid, fence: run.fence, at: self.now.wall });
             }
+            self.take_placement(run.uid, run.fence, run.placement.clone());
             if stopping {
                 let reason = self.workload(run.uid).and_then(|w| w.stopping).unwrap_or(StopReason::Superseded);
                 self.say(cluster, Said::Stop(run.uid, run.fence, reason));
@@ -101,7 +105,8 @@ impl Turn<'_> {
                 self.world.deciding.touch(run.uid);
             }
         } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
-            self.adopt(cluster, ledger, run);
+            let placement = run.placement.clone().filter(|placement| self.placement_counts(run.uid, run.fence, placement));
+            self.adopt(cluster, ledger, &Run { placement, ..run.clone() });
         } else {
             self.object(cluster, Said::Stop(run.uid, run.fence, StopReason::Superseded));
         }

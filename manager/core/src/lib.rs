@@ -48,6 +48,7 @@ pub mod milestone;
 mod operator;
 pub mod outbox;
 mod past_use;
+mod placement;
 mod places;
 pub mod queues;
 pub mod record;
@@ -77,6 +78,7 @@ use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::mac::ReceiptKey;
+use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -385,11 +387,14 @@ pub struct Leg {
     /// Why this cluster was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<record::Choice>,
+    /// Where its pods are, as the agent said last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Arc<Placement>>,
 }
 
 impl Leg {
     fn new(cluster: ClusterName, ledger: LedgerId, state: leg::State) -> Self {
-        Self { cluster, ledger, state, fence: None, accepted: false, note: None, estimate: None, choice: None }
+        Self { cluster, ledger, state, fence: None, accepted: false, note: None, estimate: None, choice: None, placement: None }
     }
 }
 

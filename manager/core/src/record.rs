@@ -8,6 +8,7 @@ use crate::input::{Actor, Key};
 use meridian_objects::Object;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
+use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
@@ -210,6 +211,18 @@ pub enum Record {
         uid: Uid,
         /// The grant.
         fence: Fence,
+        /// Where its pods go, as the agent says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        placement: Option<Arc<Placement>>,
+    },
+    /// The pods of an attempt are where they weren't known to be.
+    Placed {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Where, as the agent says.
+        placement: Arc<Placement>,
     },
     /// All pods have started.
     Running {
@@ -452,7 +465,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 37] = [
+    const NAMES: [&str; 38] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -474,6 +487,7 @@ mod tests {
         "Withdrawn",
         "Granted",
         "Accepted",
+        "Placed",
         "Running",
         "StopOrdered",
         "Ended",
@@ -515,6 +529,7 @@ mod tests {
             Record::Withdrawn { .. } => "Withdrawn",
             Record::Granted { .. } => "Granted",
             Record::Accepted { .. } => "Accepted",
+            Record::Placed { .. } => "Placed",
             Record::Running { .. } => "Running",
             Record::StopOrdered { .. } => "StopOrdered",
             Record::Ended { .. } => "Ended",

@@ -285,24 +285,21 @@ impl Turn<'_> {
                     self.after_leg(uid);
                 }
             }
-            Event::Accepted { uid, fence } => {
-                if let Some(accepted) = self.own_leg(cluster, uid, fence).map(|l| l.accepted) {
-                    if !accepted {
-                        self.record(Record::Accepted { uid, fence });
-                    }
-                } else {
-                    self.stray(cluster, uid, fence);
-                }
-            }
+            Event::Accepted { uid, fence, placement } => match self.own_leg(cluster, uid, fence).map(|l| l.accepted) {
+                Some(false) => self.accepted(uid, fence, placement),
+                Some(true) => self.take_placement(uid, fence, placement),
+                None => self.stray(cluster, uid, fence),
+            },
             Event::GrantRefused { uid, fence, why } => self.on_grant_refused(cluster, uid, fence, &why),
-            Event::Running { uid, fence } => match self.own_leg(cluster, uid, fence).map(|l| step(l.state, LegEvent::Running)) {
+            Event::Running { uid, fence, placement } => match self.own_leg(cluster, uid, fence).map(|l| step(l.state, LegEvent::Running)) {
                 Some(Answer::To(LegState::Running)) => {
                     self.record(Record::Running { uid, fence, at: self.now.wall });
                     if let Some(live) = self.world.live.clusters.get_mut(cluster) {
                         live.failed_starts = 0;
                     }
+                    self.take_placement(uid, fence, placement);
                 }
-                Some(_) => {}
+                Some(_) => self.take_placement(uid, fence, placement),
                 None => self.stray(cluster, uid, fence),
             },
             Event::Ended(end) => self.on_ended(cluster, end),

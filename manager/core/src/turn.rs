@@ -121,6 +121,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::Held { uid, .. }
         | Record::Granted { uid, .. }
         | Record::Accepted { uid, .. }
+        | Record::Placed { uid, .. }
         | Record::Running { uid, .. } => (Some(*uid), false),
         Record::Released { uid, .. }
         | Record::Refused { uid, .. }

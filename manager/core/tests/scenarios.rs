@@ -224,6 +224,7 @@ impl Fleet {
                     }
                     RunnerEvent::Running { uid: s.uid, fence: s.fence }
                 }
+                Effect::Move { uid, fence, number, .. } => RunnerEvent::Moved { uid, fence, number },
                 Effect::Stop { uid, fence } => {
                     self.running.retain(|r| *r != (name.clone(), uid));
                     RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(1) }
@@ -598,6 +599,7 @@ fn a_run_without_the_managers_code_is_not_adopted() {
         on_loss: OnLoss::Fence,
         spec: ContentHash(1),
         mac: None,
+        placement: None,
     };
     let mut request: SyncRequest = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
     assert_eq!(request.session, Session { counter: 1, id: 1 });

@@ -4,12 +4,15 @@
 //! old words `Borrow` and `Preempt` of `flavorFungibility` become `MayStopSearch`, which both versions have. What
 //! v1beta2 has no place for (`AdmissionCheck.spec.retryDelayMinutes`) is kept in an annotation, as Kubernetes'
 //! conversions do, and returns in the v1beta1 view. A list of admission checks without `onFlavors` is shown in v1beta1
-//! as the plain list of names that most v1beta1 files use; both spellings mean the same.
+//! as the plain list of names that most v1beta1 files use; both spellings mean the same. Topology assignments of Workloads
+//! are lists of domains in v1beta1, and slices of what domains have in common in v1beta2.
 //!
 //! A field under the other version's name is an error, not an unknown field: kept silently, it would do nothing.
 
 use crate::field::{FieldPath, Findings};
 use crate::kind::{Kind, V1BETA1, V1BETA2};
+use meridian_topology::compressed::Compressed;
+use meridian_topology::{Assignment, DomainCount};
 use serde_json::{Map, Value, json};
 
 /// Where `AdmissionCheck.spec.retryDelayMinutes` is kept in v1beta2.
@@ -131,6 +134,15 @@ fn upgrade(kind: Kind, object: &mut Value, findings: &Findings) {
             }
         }
         Kind::Workload => {
+            each_topology(object, |written| {
+                let domain = |domain: &Value| {
+                    let values = domain["values"].as_array()?.iter().map(|value| value.as_str().map(ToOwned::to_owned)).collect::<Option<Vec<_>>>()?;
+                    Some(DomainCount { values, count: u32::try_from(domain["count"].as_u64()?).ok()? })
+                };
+                let levels: Vec<String> = serde_json::from_value(written["levels"].clone()).ok()?;
+                let domains = written["domains"].as_array()?.iter().map(domain).collect::<Option<Vec<_>>>()?;
+                serde_json::to_value(Compressed::from(&Assignment { levels, domains })).ok()
+            });
             let source = take(object, "spec.priorityClassSource");
             let name = take(object, "spec.priorityClassName");
             let row = PRIORITY_SOURCES.iter().find(|(known, ..)| source.as_ref().is_some_and(|source| source == known));
@@ -183,6 +195,11 @@ fn downgrade(kind: Kind, object: &mut Value) {
         }
         Kind::MultiKueueCluster => drop_if_empty(object, "spec.clusterSource"),
         Kind::Workload => {
+            each_topology(object, |stored| {
+                let assignment = Assignment::try_from(&serde_json::from_value::<Compressed>(stored.clone()).ok()?).ok()?;
+                let domains: Vec<Value> = assignment.domains.iter().map(|domain| json!({"values": domain.values, "count": domain.count})).collect();
+                Some(json!({"levels": assignment.levels, "domains": domains}))
+            });
             if let Some(class) = take(object, "spec.priorityClassRef") {
                 let row = PRIORITY_SOURCES.iter().find(|(_, group, kind)| class["group"] == *group && class["kind"] == *kind);
                 if let Some((source, ..)) = row {
@@ -192,6 +209,16 @@ fn downgrade(kind: Kind, object: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// Writes the topology assignment of every pod set in the other version's form, where it can be read.
+fn each_topology(object: &mut Value, form: impl Fn(&Value) -> Option<Value>) {
+    let assignments = object.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
+    for topology in assignments.into_iter().flatten().filter_map(|assignment| assignment.get_mut("topologyAssignment")) {
+        if let Some(formed) = form(topology) {
+            *topology = formed;
+        }
     }
 }
 
@@ -292,6 +319,23 @@ mod tests {
             json!({"priorityClassSource": "kueue.x-k8s.io/workloadpriorityclass", "priorityClassName": "high"}),
             json!({"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "high"}}),
         );
+    }
+
+    #[test]
+    fn topology_assignments_are_lists_in_one_version_and_slices_in_the_other() {
+        let workload = |version: &str, topology: Value| {
+            let mut workload = object(version, Kind::Workload, json!({}));
+            workload["status"] =
+                json!({"admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "topologyAssignment": topology}, {"name": "other"}]}});
+            workload
+        };
+        let old = workload(V1BETA1, json!({"levels": ["rack"], "domains": [{"values": ["r-1"], "count": 2}, {"values": ["r-2"], "count": 3}]}));
+        let slice = json!({"domainCount": 2, "valuesPerLevel": [{"individual": {"prefix": "r-", "roots": ["1", "2"]}}], "podCounts": {"individual": [2, 3]}});
+        let new = workload(V1BETA2, json!({"levels": ["rack"], "slices": [slice]}));
+        assert_eq!(upgraded(Kind::Workload, &old), Ok(new.clone()));
+        assert_eq!(to_version(Kind::Workload, &new, V1BETA1), old);
+        let broken = workload(V1BETA2, json!({"levels": ["rack"], "slices": [{"domainCount": 4_000_000_000_u32}]}));
+        assert_eq!(to_version(Kind::Workload, &broken, V1BETA1)["status"], broken["status"]);
     }
 
     #[test]

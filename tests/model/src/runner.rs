@@ -62,7 +62,8 @@ impl Runner {
                 self.gangs.remove(&(*uid, *fence));
                 None
             }
-            Effect::Provision { .. } | Effect::Deprovision { .. } | Effect::SendNews | Effect::Superseded => None,
+            // No node is ever lost here.
+            Effect::Move { .. } | Effect::Provision { .. } | Effect::Deprovision { .. } | Effect::SendNews | Effect::Superseded => None,
         }
     }
 

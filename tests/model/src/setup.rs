@@ -19,7 +19,6 @@ use meridian_shared::planted::Planted;
 use meridian_shared::protocol::RunnerKind;
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One step of time.
@@ -80,7 +79,7 @@ pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
 /// One node of four accelerators.
 pub fn nodes() -> Vec<NodeSpec> {
     let capacity = Amounts::from([("cpu".into(), 64_000), ("nvidia.com/gpu".into(), 4)]);
-    vec![NodeSpec { name: "n".into(), labels: BTreeMap::new(), taints: Vec::new(), capacity }]
+    vec![NodeSpec { name: "n".into(), capacity, ..NodeSpec::default() }]
 }
 
 /// The job's body, whatever hash is asked for: there is one.

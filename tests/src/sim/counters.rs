@@ -2,6 +2,7 @@
 
 use meridian_manager_core::Counts;
 use meridian_manager_core::record::Record;
+use meridian_shared::protocol::EndResult;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -39,6 +40,8 @@ impl Counters {
             Record::Running { .. } => "runs",
             Record::StopOrdered { preempted: Some(_), .. } => "displaced",
             Record::StopOrdered { .. } => "stops ordered",
+            Record::Placed { .. } => "new places told",
+            Record::Ended { result: EndResult::NodeLost { message }, .. } if message.contains("no other place") => "ends for want of a place",
             Record::Ended { .. } => "ends",
             Record::GrantRefused { .. } => "grants refused",
             Record::Lapsed { .. } => "lapses",

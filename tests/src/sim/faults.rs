@@ -440,6 +440,7 @@ impl Sim {
     pub(super) fn heal(&mut self) {
         self.trace.say(self.now, || "all faults are over".into());
         self.healed = true;
+        self.heal_nodes();
         for way in &mut self.ways {
             *way = super::Way::default();
         }

@@ -4,10 +4,13 @@
 //! ends what isn't its, follows leaderships that never were, sends absurd numbers, floods and stalls.
 
 use super::Sim;
+use super::chance::Chance;
 use meridian_shared::ids::{Fence, Leadership, OfferId, Uid};
 use meridian_shared::packing::Block;
+use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
 use meridian_shared::protocol::{Digest, End, EndResult, Event, Inventory, OnLoss, Run, SyncRequest};
 use meridian_shared::time::Millis;
+use std::sync::Arc;
 
 impl Sim {
     /// Bends one request.
@@ -28,8 +31,8 @@ impl Sim {
             }
             1 => request.events.push(Event::Ended(End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None })),
             2 => request.events.push(Event::Held { offer, uid }),
-            3 => request.events.push(Event::Running { uid, fence }),
-            4 => request.events.push(Event::Accepted { uid, fence }),
+            3 => request.events.push(Event::Running { uid, fence, placement: absurd_placement(chance) }),
+            4 => request.events.push(Event::Accepted { uid, fence, placement: absurd_placement(chance) }),
             5 => request.follows = Some(Leadership { epoch: u64::MAX, id: chance.bits() }),
             6 => {
                 let run = Run {
@@ -43,6 +46,7 @@ impl Sim {
                     on_loss: OnLoss::Wait,
                     spec: meridian_shared::ids::ContentHash(0),
                     mac: None,
+                    placement: absurd_placement(chance),
                 };
                 let inventory = request.inventory.get_or_insert_with(|| Inventory { for_leadership: request.follows, ..Inventory::default() });
                 inventory.runs.push(run);
@@ -70,4 +74,11 @@ impl Sim {
         request.events_last = request.events_last.max(last);
         let _ = a;
     }
+}
+
+/// Where no pod of any gang is.
+fn absurd_placement(chance: &mut Chance) -> Option<Arc<Placement>> {
+    let domain = PlacedDomain { values: vec!["\u{1b}[2Jelsewhere".into(); 40], pods: u32::MAX };
+    let pod_set = PlacedPodSet { name: "main".into(), domains: vec![domain; 3], more_domains: u32::MAX, more_pods: u32::MAX, ..PlacedPodSet::default() };
+    chance.of_1000(500).then(|| Arc::new(Placement { revision: u32::MAX, pod_sets: vec![pod_set; 50] }))
 }

@@ -128,6 +128,8 @@ pub struct Plan {
     pub starvation_guard: Option<Millis>,
     /// Fair sharing of admissions by past use is on.
     pub by_usage: bool,
+    /// Mean pause between losses of nodes, if any are lost.
+    pub node_losses: Option<u64>,
     /// What is broken on purpose.
     pub planted: Option<Bug>,
 }
@@ -167,13 +169,25 @@ impl Plan {
             fair,
             starvation_guard: Chance::new(seed, "guard").pick(&[None, Some(Millis::secs(3)), Some(Millis::secs(12))]).copied().flatten(),
             by_usage: Chance::new(seed, "usage").of_1000(250),
+            node_losses: Chance::new(seed, "node losses").pick(&[None, Some(4_000), Some(12_000)]).copied().flatten(),
             planted: None,
         }
     }
 
     /// A plan without any fault: what must simply work.
     pub fn calm(seed: u64) -> Self {
-        Self { faults: BTreeMap::new(), liar: false, late_joiner: false, lose: 0, duplicate: 0, stray: 0, delay_max: 10, commit_max: 3, ..Self::of(seed) }
+        Self {
+            faults: BTreeMap::new(),
+            node_losses: None,
+            liar: false,
+            late_joiner: false,
+            lose: 0,
+            duplicate: 0,
+            stray: 0,
+            delay_max: 10,
+            commit_max: 3,
+            ..Self::of(seed)
+        }
     }
 
     /// The plan of a seed that looks for one planted bug.

@@ -40,6 +40,9 @@ pub(super) struct Run {
     stops_at: Option<Mono>,
     pod_failures: u32,
     over: Option<(EndResult, u32, Millis)>,
+    /// Pods that end where they are, to start elsewhere at this moment.
+    movement: Option<(Mono, u32, Vec<PodPlacement>)>,
+    moved: u32,
 }
 
 impl Run {
@@ -94,6 +97,8 @@ impl Runner {
             stops_at: None,
             pod_failures: start.pod_failures,
             over: None,
+            movement: None,
+            moved: 0,
         };
         self.runs.insert((start.uid, start.fence), run);
         true
@@ -106,6 +111,20 @@ impl Runner {
         {
             known.renew(deadline, now, now);
         }
+    }
+
+    /// Moves pods; said at once where that is done already, else by [`Self::tick`].
+    pub(super) fn move_pods(&mut self, now: Now, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) -> Option<RunnerEvent> {
+        let run = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive())?;
+        if number <= run.moved {
+            return Some(RunnerEvent::Moved { uid, fence, number });
+        }
+        let at = now.mono + run.stop_takes;
+        if run.movement.is_none() {
+            run.movement = Some((at, number, placement));
+            run.ends_at = run.ends_at.max(at) + run.stop_takes;
+        }
+        None
     }
 
     /// Stops a gang, known or not; its end is reported by [`Self::tick`] or, for what is over, at once.
@@ -156,6 +175,13 @@ impl Runner {
             if run.stops_at.is_some_and(|at| now.mono >= at) {
                 result.get_or_insert(EndResult::Stopped);
             }
+            if result.is_none()
+                && run.stops_at.is_none()
+                && let Some((_, number, placement)) = run.movement.take_if(|(at, ..)| now.mono >= *at)
+            {
+                (run.moved, run.placement) = (number, placement);
+                events.push(RunnerEvent::Moved { uid: *uid, fence: *fence, number });
+            }
             if let Some(result) = result {
                 let failures = run.pod_failures + u32::from(matches!(result, EndResult::Failed { .. }));
                 let ran = now.mono.since(run.begun);
@@ -170,6 +196,10 @@ impl Runner {
     pub(super) fn due(&self, now: Now) -> Option<Mono> {
         let moments = |run: &Run| {
             let mut next = if run.running { run.ends_at } else { run.runs_from };
+            // A stop overtakes it.
+            if let Some((at, ..)) = run.movement.as_ref().filter(|_| run.stops_at.is_none()) {
+                next = next.min(*at);
+            }
             if let Some(at) = run.stops_at {
                 next = next.min(at);
                 if run.running {

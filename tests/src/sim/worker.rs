@@ -40,6 +40,8 @@ pub(super) struct Machine {
     pub(super) nodes: u32,
     pub(super) pools: u32,
     pub(super) paused_until: u64,
+    /// Nodes that don't work, and whether they are gone.
+    pub(super) failed: BTreeMap<u32, bool>,
     turn: u64,
     turn_at: u64,
 }
@@ -63,7 +65,7 @@ pub(super) struct AgentHost {
     synced: bool,
     failures: u32,
     pause_until: u64,
-    inbox: Vec<Input>,
+    pub(super) inbox: Vec<Input>,
     turn: u64,
     turn_at: u64,
     follows: Option<Leadership>,
@@ -72,7 +74,19 @@ pub(super) struct AgentHost {
 
 impl Machine {
     pub(super) fn new(clock: HostClock, boot: u128, guarded: bool, nodes: u32, pools: u32) -> Self {
-        Self { clock, boot, runner: Runner::new(guarded), guarded, honest: true, nodes, pools, paused_until: 0, turn: 0, turn_at: u64::MAX }
+        Self {
+            clock,
+            boot,
+            runner: Runner::new(guarded),
+            guarded,
+            honest: true,
+            nodes,
+            pools,
+            paused_until: 0,
+            failed: BTreeMap::new(),
+            turn: 0,
+            turn_at: u64::MAX,
+        }
     }
 
     /// Gangs end by themselves here.
@@ -82,7 +96,14 @@ impl Machine {
     }
 
     fn node_specs(&self) -> Vec<NodeSpec> {
-        (0..self.nodes).map(|i| node(format!("n{i}"))).collect()
+        let works = |i: &u32| self.failed.get(i) != Some(&true);
+        let spec = |i| NodeSpec { unready: self.failed.contains_key(&i), ..node(format!("n{i}")) };
+        (0..self.nodes).filter(works).map(spec).collect()
+    }
+
+    /// What its agents are told of its nodes.
+    pub(super) fn nodes_input(&self) -> Input {
+        Input::Nodes { nodes: self.node_specs(), pools: self.pool_blocks() }
     }
 
     fn pool_blocks(&self) -> Vec<Block> {
@@ -182,7 +203,7 @@ impl Sim {
         let (agent, outcome) = Agent::start(config, durable, found, self.chance.agents.bits(), now);
         self.trace.say(self.now, || format!("agent {a} of {} starts session {}", self.agents[a].cluster, agent.session()));
         let machine = &self.machines[self.agents[a].machine];
-        let nodes = Input::Nodes { nodes: machine.node_specs(), pools: machine.pool_blocks() };
+        let nodes = machine.nodes_input();
         let host = &mut self.agents[a];
         host.agent = Some(agent);
         host.lanes.clear();
@@ -273,6 +294,7 @@ impl Sim {
                     self.machines[machine].runner.renew(now, uid, fence, deadline);
                     self.judge_lease(machine, uid, fence);
                 }
+                Effect::Move { uid, fence, number, placement } => self.move_pods(a, machine, (uid, fence), number, placement),
                 Effect::Stop { uid, fence } => {
                     self.trace.say(self.now, || format!("agent {a} stops {fence} of {uid}"));
                     if let Some(event) = self.machines[machine].runner.stop(now, uid, fence) {
@@ -336,7 +358,7 @@ impl Sim {
         }
     }
 
-    fn judge_nodes(&mut self, machine: usize) {
+    pub(super) fn judge_nodes(&mut self, machine: usize) {
         let mut used: BTreeMap<&str, i64> = BTreeMap::new();
         for ((uid, _), run) in self.machines[machine].runner.runs().filter(|(_, r)| r.alive()) {
             let gpus = self.oracle.jobs.get(uid).map_or(0, |j| j.gpus);
@@ -388,6 +410,7 @@ impl Sim {
         let events = mac.runner.tick(now);
         for event in events {
             self.trace.say(self.now, || format!("machine {machine}: {event:?}"));
+            self.note_moved(machine, &event);
             if let RunnerEvent::Ended { uid, result: meridian_shared::protocol::EndResult::Succeeded, .. } = &event {
                 self.oracle.succeeded.insert(*uid);
             }

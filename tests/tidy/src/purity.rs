@@ -21,7 +21,7 @@ pub const CORES: [Core; 7] = [
     // uuid only parses and prints here: its random and timed constructors are banned by clippy.toml and below.
     Core { directory: "shared", dependencies: &["serde", "serde_json", "uuid", "thiserror", "sha2"] },
     // jiff only parses durations and moments here; serde-saphyr reads YAML from text.
-    Core { directory: "shared/objects", dependencies: &["meridian-shared", "serde", "serde_json", "serde-saphyr", "jiff", "thiserror"] },
+    Core { directory: "shared/objects", dependencies: &["meridian-shared", "meridian-topology", "serde", "serde_json", "serde-saphyr", "jiff", "thiserror"] },
     Core { directory: "shared/topology", dependencies: &["meridian-shared", "serde"] },
     Core { directory: "manager/queueing", dependencies: &["meridian-shared", "meridian-objects", "meridian-topology", "serde"] },
     Core {

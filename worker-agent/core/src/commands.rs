@@ -2,6 +2,7 @@
 
 use crate::durable::Tombstone;
 use crate::leg::{Happening, Phase, Step, step};
+use crate::placed;
 use crate::placing::Misfit;
 use crate::{Agent, Effect, LiveRun, OFFERS_MAX, OfferState, OpenOffer, Outcome, Start, StopCause, TOMBSTONES_MAX, WITHDRAWN_MAX};
 use meridian_shared::ids::{ContentHash, Fence, OfferId, Uid};
@@ -9,6 +10,7 @@ use meridian_shared::lease::{AgentLease, stop_budget};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{Command, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, RUNS_MAX, RefuseReason, StopReason, clean};
 use meridian_shared::time::{Millis, Mono};
+use std::sync::Arc;
 
 impl Agent {
     /// Does one command. `sent` is when the transmission was sent that its answer echoes.
@@ -154,7 +156,7 @@ impl Agent {
 
     fn accept(&mut self, grant: Grant, lease: Option<AgentLease>, out: &mut Outcome) {
         let (uid, fence) = (grant.uid, grant.fence);
-        self.offers.remove(&grant.offer);
+        let asked = self.offers.remove(&grant.offer).expect("a grant without its hold was refused");
         let placement = self.ledger.placement(grant.offer);
         let run = LiveRun {
             fence,
@@ -168,6 +170,10 @@ impl Agent {
             mac: grant.mac.clone(),
             stopped_by: None,
             pod_failures: grant.pod_failures,
+            placed: Some(Arc::new(placed::told(0, &asked.gang, &placement, &self.ledger))),
+            gang: Some(asked.gang),
+            moves: 0,
+            stranded: None,
         };
         self.runs.insert(uid, run);
         self.due = lease.map_or(self.due, |l| self.due.min(l.stop_at()));
@@ -191,7 +197,7 @@ impl Agent {
             run_left: grant.run_left,
             pod_failures: grant.pod_failures,
         })));
-        self.say(Event::Accepted { uid, fence });
+        self.say_accepted(uid, fence);
     }
 
     fn refuse_grant(&mut self, grant: &Grant, why: GrantRefusal, out: &mut Outcome) {
@@ -248,10 +254,20 @@ impl Agent {
             return self.say(event);
         }
         match self.phase(uid, fence) {
-            Phase::Starting | Phase::Stopping => self.say(Event::Accepted { uid, fence }),
-            Phase::Running => self.say(Event::Running { uid, fence }),
+            Phase::Starting | Phase::Stopping => self.say_accepted(uid, fence),
+            Phase::Running => self.say_running(uid, fence),
             Phase::Absent | Phase::Buried => {}
         }
+    }
+
+    pub(crate) fn say_accepted(&mut self, uid: Uid, fence: Fence) {
+        let placement = self.runs.get(&uid).and_then(|run| run.placed.clone());
+        self.say(Event::Accepted { uid, fence, placement });
+    }
+
+    pub(crate) fn say_running(&mut self, uid: Uid, fence: Fence) {
+        let placement = self.runs.get(&uid).and_then(|run| run.placed.clone());
+        self.say(Event::Running { uid, fence, placement });
     }
 
     pub(crate) fn phase(&self, uid: Uid, fence: Fence) -> Phase {

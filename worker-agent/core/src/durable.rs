@@ -3,13 +3,17 @@
 //! Kept as keyed values, so that the shell needs one table and knows nothing of their meaning. Holds and offers are not
 //! here: they die with the session, and a grant that names one is then refused.
 
+use crate::ledger::{NodeSpec, PodPlacement};
 use crate::{StopCause, leg::Phase};
+use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::lease::AgentLease;
+use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{End, GrantRefusal, OnLoss, Receipt};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One write: a value to keep under a key, or a key to drop.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,9 +42,28 @@ pub(crate) struct StoredRun {
     pub(crate) lead: i64,
     pub(crate) boot: u128,
     pub(crate) stopped_by: Option<StopCause>,
-    pub(crate) placement: Vec<crate::ledger::PodPlacement>,
-    pub(crate) per_pod: BTreeMap<String, meridian_shared::gang::Amounts>,
+    pub(crate) placement: Vec<PodPlacement>,
+    pub(crate) per_pod: BTreeMap<String, Amounts>,
     pub(crate) pod_failures: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) placed: Option<Arc<Placement>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gang: Option<Arc<Gang>>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) moves: u32,
+    /// Where pods were that have to move, while they aren't seen ended there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) leaving: Vec<PodPlacement>,
+    /// Nodes that were provided for it alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) provided: Vec<NodeSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stranded: Option<Arc<str>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// An end, or a refusal, that stays.

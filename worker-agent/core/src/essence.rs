@@ -66,9 +66,11 @@ impl Agent {
             (offer, uid, left).hash(into);
         }
         for (uid, run) in runs {
-            let LiveRun { fence, offer, attempt, phase, lease, term: _, on_loss, spec: _, mac: _, stopped_by, pod_failures } = run;
+            let LiveRun { fence, offer, attempt, phase, lease, term: _, on_loss, spec: _, mac: _, stopped_by, pod_failures, placed, gang: _, moves, stranded } =
+                run;
             (uid, fence, offer, attempt, phase).hash(into);
-            (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures).hash(into);
+            (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures, placed).hash(into);
+            (moves, stranded).hash(into);
         }
     }
 }
@@ -96,9 +98,16 @@ impl Durable {
                 placement: _,
                 per_pod: _,
                 pod_failures,
+                placed,
+                gang: _,
+                moves,
+                leaving,
+                provided,
+                stranded,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
-            (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures).hash(into);
+            (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures, placed).hash(into);
+            (moves, leaving, provided, stranded).hash(into);
         }
         for Tombstone { end, refused, acknowledged } in tombstones.values() {
             (end, refused, acknowledged.map(|(by, record, _)| (by, record))).hash(into);

@@ -11,6 +11,8 @@ use meridian_topology::PODS;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
+mod losses;
+
 /// Most nodes of a placement that a log names.
 const NODES_NAMED_MAX: usize = 16;
 
@@ -25,6 +27,12 @@ pub struct NodeSpec {
     pub taints: Vec<Taint>,
     /// What it has for pods.
     pub capacity: Amounts,
+    /// It has failed: nothing is placed on it, and what is there needs another place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unready: bool,
+    /// Nothing new is placed on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unschedulable: bool,
 }
 
 /// Where one pod of a gang goes.
@@ -68,6 +76,8 @@ struct Node {
 struct Room {
     placement: Vec<PodPlacement>,
     per_pod: BTreeMap<String, Amounts>,
+    /// Where pods were that have another place now, while they aren't seen ended there.
+    leaving: Vec<PodPlacement>,
 }
 
 /// Nodes, rooms, and pools that could grow.
@@ -78,6 +88,8 @@ pub struct Ledger {
     /// Nodes on which gangs stand that nobody remembers; none named means that it can't be told which.
     closed: BTreeMap<(Uid, Fence), BTreeSet<String>>,
     pools: Vec<Block>,
+    /// Whether anybody has said yet which nodes there are.
+    told: bool,
     revision: u64,
 }
 
@@ -90,7 +102,7 @@ impl Ledger {
             .map(|spec| (spec.name.clone(), node(spec, None)))
             .chain(provided.into_iter().map(|n| (n.spec.name.clone(), node(n.spec, n.only_for))))
             .collect();
-        self.pools = pools;
+        (self.pools, self.told) = (pools, true);
         let rooms = std::mem::take(&mut self.rooms);
         for (offer, room) in rooms {
             self.charge(offer, room);
@@ -111,7 +123,7 @@ impl Ledger {
         if self.rooms.contains_key(&offer) {
             return Ok(());
         }
-        let open: Vec<(&String, &Node)> = self.nodes.iter().filter(|(_, n)| n.only_for.is_none_or(|o| o == offer)).collect();
+        let open: Vec<(&String, &Node)> = self.open(offer).filter(|(_, n)| !n.spec.unschedulable).collect();
         let nothing = Amounts::new();
         let sites: Vec<Site<'_>> = open.iter().map(|(name, n)| n.site(name, self.is_closed(name).then_some(&nothing))).collect();
         let shares = placing::place(&sites, gang)?;
@@ -127,14 +139,19 @@ impl Ledger {
         }
         let per_pod: BTreeMap<String, Amounts> = gang.pod_sets.iter().map(|s| (s.name.clone(), s.per_pod.clone())).collect();
         self.assign_accelerators(&mut placement, &per_pod);
-        self.charge(offer, Room { placement, per_pod });
+        self.charge(offer, Room { placement, per_pod, leaving: Vec::new() });
         self.revision += 1;
         Ok(())
     }
 
+    /// Nodes that a gang of this offer may stand on.
+    fn open(&self, offer: OfferId) -> impl Iterator<Item = (&String, &Node)> {
+        self.nodes.iter().filter(move |(_, n)| !n.spec.unready && n.only_for.is_none_or(|o| o == offer))
+    }
+
     /// Takes back a room that an earlier session placed.
-    pub(crate) fn adopt(&mut self, offer: OfferId, placement: Vec<PodPlacement>, per_pod: BTreeMap<String, Amounts>) {
-        self.charge(offer, Room { placement, per_pod });
+    pub(crate) fn adopt(&mut self, offer: OfferId, placement: Vec<PodPlacement>, per_pod: BTreeMap<String, Amounts>, leaving: Vec<PodPlacement>) {
+        self.charge(offer, Room { placement, per_pod, leaving });
         self.revision += 1;
     }
 
@@ -158,22 +175,8 @@ impl Ledger {
     /// Gives a room back, and forgets nodes that were provided for it.
     pub fn release(&mut self, offer: OfferId) {
         if let Some(room) = self.rooms.remove(&offer) {
-            for pod in &room.placement {
-                if let Some(node) = self.nodes.get_mut(&pod.node) {
-                    node.pods -= 1;
-                    for (resource, amount) in &room.per_pod[&pod.pod_set] {
-                        if let Some(free) = node.free.get_mut(resource) {
-                            *free += amount;
-                        }
-                    }
-                    for (resource, indexes) in &pod.accelerators {
-                        if let Some(taken) = node.taken.get_mut(resource) {
-                            indexes.iter().for_each(|i| {
-                                taken.remove(i);
-                            });
-                        }
-                    }
-                }
+            for pod in room.placement.iter().chain(&room.leaving) {
+                discharge(&mut self.nodes, pod, &room.per_pod);
             }
             self.revision += 1;
         }
@@ -198,6 +201,11 @@ impl Ledger {
         self.rooms.get(&offer).map(|r| r.placement.clone()).unwrap_or_default()
     }
 
+    /// Labels of a node that is there.
+    pub(crate) fn labels(&self, node: &str) -> Option<&BTreeMap<String, String>> {
+        self.nodes.get(node).map(|n| &n.spec.labels)
+    }
+
     pub(crate) fn per_pod(&self, offer: OfferId) -> BTreeMap<String, Amounts> {
         self.rooms.get(&offer).map(|r| r.per_pod.clone()).unwrap_or_default()
     }
@@ -216,7 +224,7 @@ impl Ledger {
     /// for one gang are not offered to others.
     pub fn blocks(&self) -> Vec<Block> {
         let mut counted: BTreeMap<Block, u32> = BTreeMap::new();
-        for (name, n) in self.nodes.iter().filter(|(_, n)| n.only_for.is_none()) {
+        for (name, n) in self.nodes.iter().filter(|(_, n)| n.only_for.is_none() && !n.spec.unready && !n.spec.unschedulable) {
             let closed = self.is_closed(name);
             let free = n.free.iter().map(|(r, f)| (r.clone(), if closed { 0 } else { (*f).max(0) })).collect();
             let mut labels = n.spec.labels.clone();
@@ -238,7 +246,7 @@ impl Ledger {
         let mut pods: BTreeMap<&str, i64> = BTreeMap::new();
         let mut seen: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
         for (offer, room) in &self.rooms {
-            for pod in &room.placement {
+            for pod in room.placement.iter().chain(&room.leaving) {
                 *pods.entry(&pod.node).or_default() += 1;
                 meridian_shared::gang::add_scaled(used.entry(&pod.node).or_default(), &room.per_pod[&pod.pod_set], 1);
                 for (resource, indexes) in &pod.accelerators {
@@ -272,18 +280,8 @@ impl Ledger {
     }
 
     fn charge(&mut self, offer: OfferId, room: Room) {
-        for pod in &room.placement {
-            if let Some(node) = self.nodes.get_mut(&pod.node) {
-                node.pods += 1;
-                for (resource, amount) in &room.per_pod[&pod.pod_set] {
-                    if let Some(free) = node.free.get_mut(resource) {
-                        *free -= amount;
-                    }
-                }
-                for (resource, indexes) in &pod.accelerators {
-                    node.taken.entry(resource.clone()).or_default().extend(indexes);
-                }
-            }
+        for pod in room.placement.iter().chain(&room.leaving) {
+            charge(&mut self.nodes, pod, &room.per_pod);
         }
         self.rooms.insert(offer, room);
     }
@@ -306,9 +304,41 @@ impl Ledger {
 impl Node {
     /// As the placing looks at it; `closed` is what a node has free on which nothing may be held.
     fn site<'a>(&'a self, name: &'a str, closed: Option<&'a Amounts>) -> Site<'a> {
-        let NodeSpec { name: _, labels, taints, capacity } = &self.spec;
+        let NodeSpec { name: _, labels, taints, capacity, unready: _, unschedulable: _ } = &self.spec;
         let pods_free = if closed.is_some() { 0 } else { self.free.get(PODS).copied().unwrap_or(PODS_UNSTATED) - self.pods };
         Site { name, labels, taints, capacity, free: closed.unwrap_or(&self.free), pods_free }
+    }
+}
+
+/// Takes of its node what a pod takes.
+fn charge(nodes: &mut BTreeMap<String, Node>, pod: &PodPlacement, per_pod: &BTreeMap<String, Amounts>) {
+    let Some(node) = nodes.get_mut(&pod.node) else { return };
+    node.pods += 1;
+    for (resource, amount) in &per_pod[&pod.pod_set] {
+        if let Some(free) = node.free.get_mut(resource) {
+            *free -= amount;
+        }
+    }
+    for (resource, indexes) in &pod.accelerators {
+        node.taken.entry(resource.clone()).or_default().extend(indexes);
+    }
+}
+
+/// Gives it back.
+fn discharge(nodes: &mut BTreeMap<String, Node>, pod: &PodPlacement, per_pod: &BTreeMap<String, Amounts>) {
+    let Some(node) = nodes.get_mut(&pod.node) else { return };
+    node.pods -= 1;
+    for (resource, amount) in &per_pod[&pod.pod_set] {
+        if let Some(free) = node.free.get_mut(resource) {
+            *free += amount;
+        }
+    }
+    for (resource, indexes) in &pod.accelerators {
+        if let Some(taken) = node.taken.get_mut(resource) {
+            indexes.iter().for_each(|i| {
+                taken.remove(i);
+            });
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! The agent's machine for one attempt: which message or event moves it where.
 //!
-//! | phase \ event | Grant | Started | Over | Stop | Lapse |
-//! |---|---|---|---|---|---|
-//! | Absent   | start   | ignore  | ignore | bury    | ignore  |
-//! | Starting | repeat  | Running | bury   | Stopping | Stopping |
-//! | Running  | repeat  | repeat  | bury   | Stopping | Stopping |
-//! | Stopping | repeat  | ignore  | bury   | ignore  | ignore  |
-//! | Buried   | repeat  | ignore  | ignore | repeat  | ignore  |
+//! | phase \ event | Grant | Started | Over | Stop | Lapse | Stranded |
+//! |---|---|---|---|---|---|---|
+//! | Absent   | start   | ignore  | ignore | bury    | ignore  | ignore |
+//! | Starting | repeat  | Running | bury   | Stopping | Stopping | Stopping |
+//! | Running  | repeat  | repeat  | bury   | Stopping | Stopping | Stopping |
+//! | Stopping | repeat  | ignore  | bury   | ignore  | ignore  | ignore |
+//! | Buried   | repeat  | ignore  | ignore | repeat  | ignore  | ignore |
 //!
 //! *Bury* writes the tombstone; *repeat* answers with the attempt's own state, so that a message that arrives twice is
 //! answered and never refused. An attempt is named by (uid, fence); the checks that make a grant valid come before.
@@ -41,6 +41,8 @@ pub enum Happening {
     Stop,
     /// Its lease reached the moment where the stop must begin.
     Lapse,
+    /// A node on which its pods are is lost, and there is no other place for them.
+    Stranded,
 }
 
 /// What the agent does about it.
@@ -62,28 +64,28 @@ pub enum Step {
 
 /// The whole machine.
 pub fn step(phase: Phase, happening: Happening) -> Step {
-    use Happening::{Grant, Lapse, Over, Started, Stop};
+    use Happening::{Grant, Lapse, Over, Started, Stop, Stranded};
     use Phase::{Absent, Buried, Running, Starting, Stopping};
     match (phase, happening) {
         (Absent, Grant) => Step::Start,
         (Absent, Stop) => Step::Bury,
-        (Absent, Started | Over | Lapse) => Step::Ignore,
+        (Absent, Started | Over | Lapse | Stranded) => Step::Ignore,
 
         (Starting, Started) => Step::Run,
         (Starting, Grant) => Step::Repeat,
         (Starting, Over) => Step::Bury,
-        (Starting, Stop | Lapse) => Step::Stop,
+        (Starting, Stop | Lapse | Stranded) => Step::Stop,
 
         (Running, Grant | Started) => Step::Repeat,
         (Running, Over) => Step::Bury,
-        (Running, Stop | Lapse) => Step::Stop,
+        (Running, Stop | Lapse | Stranded) => Step::Stop,
 
         (Stopping, Grant) => Step::Repeat,
         (Stopping, Over) => Step::Bury,
-        (Stopping, Started | Stop | Lapse) => Step::Ignore,
+        (Stopping, Started | Stop | Lapse | Stranded) => Step::Ignore,
 
         (Buried, Grant | Stop) => Step::Repeat,
-        (Buried, Started | Over | Lapse) => Step::Ignore,
+        (Buried, Started | Over | Lapse | Stranded) => Step::Ignore,
     }
 }
 
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     const PHASES: [Phase; 5] = [Phase::Absent, Phase::Starting, Phase::Running, Phase::Stopping, Phase::Buried];
-    const HAPPENINGS: [Happening; 5] = [Happening::Grant, Happening::Started, Happening::Over, Happening::Stop, Happening::Lapse];
+    const HAPPENINGS: [Happening; 6] = [Happening::Grant, Happening::Started, Happening::Over, Happening::Stop, Happening::Lapse, Happening::Stranded];
 
     /// The table of the module's documentation is the machine, cell by cell.
     #[test]

@@ -21,10 +21,13 @@ mod essence;
 pub mod ledger;
 pub mod leg;
 mod link;
+mod moving;
+mod placed;
 pub mod placing;
 mod runs;
 
 pub use essence::VERSIONS;
+pub use moving::MOVES_MAX;
 
 use durable::{Durable, StoreOp};
 use ledger::{Ledger, NodeSpec, PodPlacement};
@@ -33,6 +36,7 @@ use meridian_shared::ids::{ClusterName, ContentHash, Fence, OfferId, Session, Ui
 use meridian_shared::lease::AgentLease;
 use meridian_shared::mac::Mac;
 use meridian_shared::packing::Block;
+use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{Command, End, EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -127,6 +131,15 @@ pub enum RunnerEvent {
         /// The attempt.
         fence: Fence,
     },
+    /// The pods that had to move were seen ended where they were, and start where they belong now. The answer to [`Effect::Move`].
+    Moved {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Which move.
+        number: u32,
+    },
     /// The attempt is over and everything of it was seen ended.
     Ended {
         /// The workload.
@@ -183,6 +196,18 @@ pub enum Effect {
         fence: Fence,
         /// Nothing may run at or after this moment.
         deadline: Mono,
+    },
+    /// Move the pods whose places differ, and leave all others alone: end each where it is, and start it in its new place only
+    /// once it was seen ended. The attempt, its fence and its lease stay the same. Idempotent by (uid, fence, number).
+    Move {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Counts the moves of this attempt, from 1.
+        number: u32,
+        /// Where every pod belongs from now on, in the order of the start.
+        placement: Vec<PodPlacement>,
     },
     /// Stop an attempt, known or not: the runner occupies its name, then reports `Ended`.
     Stop {
@@ -281,12 +306,21 @@ struct LiveRun {
     mac: Option<Mac>,
     stopped_by: Option<StopCause>,
     pod_failures: u32,
+    /// Where its pods are, as it is told; `None` for one that an older agent placed.
+    placed: Option<Arc<Placement>>,
+    /// Its shape; `None` for one that an older agent placed: its pods stay where they are.
+    gang: Option<Arc<Gang>>,
+    /// How often pods of it were moved.
+    moves: u32,
+    /// Why it had to end, where a node was lost and there was no other place.
+    stranded: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 enum StopCause {
     Asked(StopReason),
     Lapse,
+    Stranded,
 }
 
 /// One agent. All decisions; no I/O.
@@ -340,7 +374,10 @@ impl Agent {
             Input::Answer(answer) => self.on_answer(at, now, *answer, &mut out),
             Input::Runner(event) => self.on_runner(event, &mut out),
             Input::Provider(event) => self.on_provider(at, event, &mut out),
-            Input::Nodes { nodes, pools } => self.ledger.set_nodes(nodes, pools),
+            Input::Nodes { nodes, pools } => {
+                self.ledger.set_nodes(nodes, pools);
+                self.look_after_nodes(&mut out);
+            }
             Input::Tick => {}
         }
         self.on_time(at, now, &mut out);
@@ -413,6 +450,7 @@ impl Agent {
             if !self.ledger.has_room(run.offer) {
                 return Err(format!("run {uid} has no room for its gang"));
             }
+            self.check_nodes(*uid, run)?;
         }
         for (id, offer) in &self.offers {
             if matches!(offer.state, OfferState::Held { .. }) {
@@ -423,6 +461,7 @@ impl Agent {
                 }
             }
         }
+        self.check_holds()?;
         if self.durable.tombstones.len() > TOMBSTONES_MAX + OFFERS_MAX {
             return Err("too many tombstones".into());
         }

@@ -3,13 +3,15 @@
 use crate::{Agent, Effect, OfferState, Outcome, StopCause};
 use meridian_shared::ids::Leadership;
 use meridian_shared::packing::Block;
+use meridian_shared::placement::Placement;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_MAX, Inventory, Lane, Run, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse,
-    VERSION,
+    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_BYTES_MAX, EVENTS_MAX, Event, Inventory, Lane, PLACEMENTS_BYTES_MAX, Run, StopReason, SyncAnswer,
+    SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::time::{Mono, Now};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Transmissions whose sending time is remembered; an answer to an older one is ignored.
 const SENT_MAX: usize = 64;
@@ -46,7 +48,7 @@ impl Agent {
             follows: self.durable.follows,
             answered: self.answered,
             commands_through: self.commands_through,
-            events: self.events.iter().take(EVENTS_MAX).cloned().collect(),
+            events: self.news(),
             events_from: self.events_from,
             events_last: self.events_last(),
             digest: self.digest(),
@@ -61,7 +63,23 @@ impl Agent {
         self.runs.iter().fold(offers, |d, (uid, run)| d.with_grant(*uid, run.fence))
     }
 
+    /// As many events as one request carries, and always one.
+    fn news(&self) -> Vec<Event> {
+        let mut bytes = 0;
+        let fits = |(at, event): &(usize, &Event)| {
+            bytes += event.weight();
+            *at == 0 || bytes <= EVENTS_BYTES_MAX
+        };
+        self.events.iter().take(EVENTS_MAX).enumerate().take_while(fits).map(|(_, event)| event.clone()).collect()
+    }
+
     fn inventory(&self) -> Inventory {
+        let mut left = PLACEMENTS_BYTES_MAX;
+        let mut told = |placed: &Arc<Placement>| {
+            let fits = placed.weight() <= left;
+            left -= if fits { placed.weight() } else { 0 };
+            fits
+        };
         let runs = self
             .runs
             .iter()
@@ -76,6 +94,7 @@ impl Agent {
                 on_loss: r.on_loss,
                 spec: r.spec,
                 mac: r.mac.clone(),
+                placement: r.placed.clone().filter(&mut told),
             })
             .collect();
         let known = |leadership: Leadership, record| self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record));

@@ -19,6 +19,10 @@ use meridian_topology::{Assumed, DomainCount, Flavor, Node, Options, PODS, PodSe
 use std::collections::BTreeMap;
 use std::fmt;
 
+mod replacing;
+
+pub use replacing::{Standing, replace};
+
 /// Pods that a node takes which doesn't say how many.
 pub(crate) const PODS_UNSTATED: i64 = i32::MAX as i64;
 
@@ -122,21 +126,28 @@ pub enum Why {
     },
 }
 
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packing(misfit) => misfit.fmt(f),
+            Self::NoTopology { pod_set } => {
+                write!(f, "pod set `{pod_set}` asks for a place in a topology, and not exactly one of its flavors names a Topology that exists")
+            }
+            Self::GroupTooLarge { pod_set } => write!(f, "pod set `{pod_set}` is the third of its group; a group is a leader and workers"),
+            Self::Incomplete { pod_set, placed, count } => {
+                write!(f, "only {placed} of {count} pods of `{pod_set}` would have a place; a leader is one pod, and slices must divide the pods")
+            }
+            Self::Topology { pod_set, misfit } => write!(f, "pod set `{pod_set}`: {misfit}"),
+            Self::Undivided { domain, misfit } => write!(f, "domain `{domain}` has room in sum, and not on its nodes: {misfit}"),
+        }
+    }
+}
+
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.why {
-            Why::Packing(misfit) => return misfit.fmt(f),
-            Why::NoTopology { pod_set } => {
-                return write!(f, "pod set `{pod_set}` asks for a place in a topology, and not exactly one of its flavors names a Topology that exists");
-            }
-            Why::GroupTooLarge { pod_set } => return write!(f, "pod set `{pod_set}` is the third of its group; a group is a leader and workers"),
-            Why::Incomplete { pod_set, placed, count } => {
-                return write!(f, "only {placed} of {count} pods of `{pod_set}` would have a place; a leader is one pod, and slices must divide the pods");
-            }
-            Why::Topology { pod_set, misfit } => write!(f, "pod set `{pod_set}`: {misfit}")?,
-            Why::Undivided { domain, misfit } => write!(f, "domain `{domain}` has room in sum, and not on its nodes: {misfit}")?,
-        }
-        if self.fits_empty { Ok(()) } else { f.write_str(", even with nothing else running") }
+        self.why.fmt(f)?;
+        let says_nothing = !self.fits_empty && matches!(self.why, Why::Topology { .. } | Why::Undivided { .. });
+        if says_nothing { f.write_str(", even with nothing else running") } else { Ok(()) }
     }
 }
 

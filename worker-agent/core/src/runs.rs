@@ -72,7 +72,8 @@ impl Agent {
         let same_boot = run.boot == self.config.boot;
         let skipped = Millis(u64::try_from(lead.saturating_sub(run.lead)).unwrap_or(0));
         let lease = run.lease.filter(|_| same_boot).map(|l| lease::AgentLease { lapses: l.lapses - skipped, ..l });
-        self.ledger.adopt(run.offer, run.placement.clone(), run.per_pod.clone());
+        self.ledger.add_provided(run.offer, run.provided);
+        self.ledger.adopt(run.offer, run.placement, run.per_pod, run.leaving);
         self.runs.insert(
             uid,
             LiveRun {
@@ -87,6 +88,10 @@ impl Agent {
                 mac: run.mac,
                 stopped_by: run.stopped_by,
                 pod_failures: run.pod_failures,
+                placed: run.placed,
+                gang: run.gang,
+                moves: run.moves,
+                stranded: run.stranded,
             },
         );
     }
@@ -102,9 +107,12 @@ impl Agent {
                 if unleased || run.stopped_by.is_some() {
                     let cause = run.stopped_by.unwrap_or(StopCause::Lapse);
                     self.order_stop(uid, cause, out);
-                } else if running {
-                    self.say(Event::Running { uid, fence });
+                    return;
                 }
+                if running {
+                    self.say_running(uid, fence);
+                }
+                self.move_again(uid, out);
             }
             (Some(run), FoundState::Ended { result, pod_failures, ran }) => {
                 run.phase = Phase::Running;
@@ -129,10 +137,11 @@ impl Agent {
                 Step::Run => {
                     self.runs.get_mut(&uid).expect("a phase other than absent").phase = Phase::Running;
                     self.store_run(uid, out);
-                    self.say(Event::Running { uid, fence });
+                    self.say_running(uid, fence);
                 }
                 Step::Start | Step::Stop | Step::Bury | Step::Repeat | Step::Ignore => {}
             },
+            RunnerEvent::Moved { uid, fence, number } => self.on_moved(uid, fence, number, out),
             RunnerEvent::Ended { uid, fence, .. } if self.strangers.contains_key(&(uid, fence)) => {
                 let end = self.strangers.remove(&(uid, fence)).expect("seen just now");
                 self.ledger.reopen(uid, fence);
@@ -153,6 +162,7 @@ impl Agent {
         let run = self.runs.remove(&uid).expect("the caller found this run");
         let result = match (result, run.stopped_by) {
             (EndResult::Stopped, Some(StopCause::Lapse)) => EndResult::LeaseLapsed,
+            (EndResult::Stopped, Some(StopCause::Stranded)) => EndResult::NodeLost { message: run.stranded.map_or_else(String::new, |why| (*why).to_owned()) },
             (EndResult::Stopped, None) => EndResult::NodeLost { message: "the run was not found after a restart of the agent".into() },
             (other, _) => other,
         };
@@ -284,6 +294,12 @@ impl Agent {
             placement: self.ledger.placement(run.offer),
             per_pod: self.ledger.per_pod(run.offer),
             pod_failures: run.pod_failures,
+            placed: run.placed.clone(),
+            gang: run.gang.clone(),
+            moves: run.moves,
+            leaving: self.ledger.leaving(run.offer).to_vec(),
+            provided: self.ledger.provided(run.offer),
+            stranded: run.stranded.clone(),
         };
         self.durable.put_run(uid, stored, &mut out.store);
     }

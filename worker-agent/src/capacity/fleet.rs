@@ -13,6 +13,8 @@
 //!     memory: 15Gi
 //!     labels: {cloud.google.com/gke-accelerator: nvidia-tesla-t4}
 //!     taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
+//!     ready: true                  # false: it failed, and its pods need another place
+//!     unschedulable: false         # true: nothing new is placed on it
 //!   provisionable:
 //!   - {name: t4-flex, capacityClass: flex-start, perNode: {cpu: 4, memory: 15Gi, nvidia.com/gpu: 1}, maxNodes: 4}
 //! ```
@@ -155,6 +157,14 @@ struct RawNodes {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     taints: Vec<Taint>,
+    #[serde(default = "yes")]
+    ready: bool,
+    #[serde(default)]
+    unschedulable: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -231,7 +241,8 @@ impl RawNodes {
             let mut labels = self.labels.clone();
             labels.entry(HOSTNAME_LABEL.into()).or_insert_with(|| name.clone());
             labels.entry(REGION_LABEL.into()).or_insert_with(|| region.to_owned());
-            nodes.push(NodeSpec { name, labels, taints: self.taints.clone(), capacity: capacity.clone() });
+            let (ready, unschedulable) = (self.ready, self.unschedulable);
+            nodes.push(NodeSpec { name, labels, taints: self.taints.clone(), capacity: capacity.clone(), ready, unschedulable });
         }
         Ok(())
     }
@@ -262,7 +273,7 @@ nodes:
   memory: 15Gi
   labels: {pool: a}
   taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
-- {name: big, cpu: 96, memory: 1.5Ti, resources: {ephemeral-storage: 1e3}}
+- {name: big, cpu: 96, memory: 1.5Ti, resources: {ephemeral-storage: 1e3}, ready: false, unschedulable: true}
 provisionable:
 - {name: t4-flex, capacityClass: flex-start, perNode: {cpu: \"4\", memory: 15Gi, nvidia.com/gpu: \"1\"}, maxNodes: 4}
 ";
@@ -279,6 +290,7 @@ provisionable:
         assert_eq!(nodes[0].taints[0].effect, TaintEffect::NoSchedule);
         assert_eq!((nodes[0].labels["pool"].as_str(), nodes[0].labels[HOSTNAME_LABEL].as_str()), ("a", "t4-0"));
         assert_eq!(nodes[2].capacity["ephemeral-storage"], 1_000);
+        assert_eq!(nodes.iter().map(|n| (n.ready, n.unschedulable)).collect::<Vec<_>>(), [(true, false), (true, false), (false, true)]);
         assert_eq!((provisionable[0].per_node["cpu"], provisionable[0].max_nodes), (4_000, 4));
     }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! runs/<uid>/<fence>/start.json   what to run (agent, before the guard starts)
+//!                   /move.json    the latest places of its pods (agent); the guard writes them into start.json once they count
 //!                   /stop         tombstone: nothing may start here any more (agent)
 //!                   /guard.lock   held by whoever may write the end: the living guard, or an agent that clears up
 //!                   /guard.json   who the guard is (guard, before the first pod)
@@ -13,7 +14,7 @@
 //! Invariants: the directory is created exclusively, and that occupies the run's name; files appear whole or not at all
 //! (written aside, synced, renamed, directory synced); `state.json` is written only under `guard.lock`.
 
-use crate::runner::{End, Error, Start};
+use crate::runner::{End, Error, PodPlacement, Start};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
 use meridian_shared::time::{Millis, Now, Wall};
 use serde::de::DeserializeOwned;
@@ -48,6 +49,17 @@ pub struct Plan {
     pub retry_delay_first: Millis,
     /// The grant.
     pub start: Start,
+}
+
+/// Other places for pods of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Movement {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Counts the moves of this run, from 1.
+    pub number: u32,
+    /// All places, in the order of the start.
+    pub placement: Vec<PodPlacement>,
 }
 
 /// Who a guard is, for finding out whether it still lives.
@@ -166,6 +178,16 @@ impl RunDir {
     /// Writes what to run.
     pub fn write_plan(&self, plan: &Plan) -> Result<(), Error> {
         self.write("start.json", plan)
+    }
+
+    /// Where its pods belong, where that changed since the start.
+    pub fn movement(&self) -> Result<Option<Movement>, Error> {
+        self.read("move.json")
+    }
+
+    /// Writes where its pods belong.
+    pub fn write_movement(&self, movement: &Movement) -> Result<(), Error> {
+        self.write("move.json", movement)
     }
 
     /// Who the guard is.

@@ -4,6 +4,7 @@
 //!  Starting ──every first pod started──▶ Running ──▶ Ending(cause, kill at) ──nothing left, on disk──▶ ended
 //!                                         (stop · lapse · run time used up · verdict)
 //! ```
+//! Pods whose node is lost end and start again in another place while the rest goes on: that changes no phase.
 //! Invariants: once Ending, no pod starts and the cause never changes; the result is the cause's, whatever the pods' exit
 //! codes then are (a pod that saves its work and exits 0 when told to stop has not completed the job).
 
@@ -11,7 +12,7 @@ use super::clock;
 use super::lease::{Deadline, kill_margin};
 use super::pod::{self, Live};
 use super::processes::{self, Children};
-use super::rundir::{Plan, RunDir, State, VERSION};
+use super::rundir::{Movement, Plan, RunDir, State, VERSION};
 use super::wake::Wake;
 use super::wire::{Line, Order, Phase, Status};
 use crate::runner::pods::{Pods, Try};
@@ -42,6 +43,8 @@ struct Running {
     /// When this pod alone has run too long.
     until: Option<Mono>,
     timed_out: bool,
+    /// It ends here to start again elsewhere.
+    moving: bool,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,11 @@ pub(super) struct Watch {
     phase: Phase,
     started: Option<Wall>,
     ending: Option<Ending>,
+    /// Pods that are to be elsewhere: nothing starts before all of them were seen ended.
+    movement: Option<Movement>,
+    /// Tries that ended for its sake.
+    moving_out: Vec<Try>,
+    moved: u32,
     listener: UnixListener,
     links: Vec<Line>,
     wake: Wake,
@@ -91,6 +99,9 @@ impl Watch {
             phase: Phase::Starting,
             started: None,
             ending: None,
+            movement: None,
+            moving_out: Vec::new(),
+            moved: 0,
             listener,
             links: Vec::new(),
             wake,
@@ -104,6 +115,7 @@ impl Watch {
             let now = clock::now();
             self.reap(now);
             self.take_orders(now);
+            self.finish_move();
             self.look_at_clocks(now);
             self.start_due(now);
             if let Some(ending) = &self.ending
@@ -140,8 +152,13 @@ impl Watch {
     }
 
     fn pod_ended(&mut self, running: Running, code: i32, now: Now) {
-        let Running { this, live, timed_out, .. } = running;
+        let Running { this, live, timed_out, moving, .. } = running;
         live.output.finish();
+        if moving && self.ending.is_none() {
+            // Whatever it says: it was told to end, and goes on elsewhere.
+            self.moving_out.push(this);
+            return self.pods.again(this, now.mono);
+        }
         let message = timed_out.then(|| "the pod was active longer than its `activeDeadlineSeconds`".to_owned());
         // A pod that ran too long has failed, whatever it says.
         let code = if timed_out && code == 0 { 128 + Signal::SIGTERM as i32 } else { code };
@@ -190,9 +207,56 @@ impl Watch {
                     self.deadline.renew(deadline, given, now);
                 }
                 Order::Renew { .. } => {}
+                Order::Move { number } => self.begin_move(number, now),
                 Order::Stop => self.begin_ending(RunResult::Stopped, now),
             }
         }
+    }
+
+    /// Ends the pods that belong elsewhere; the others go on.
+    fn begin_move(&mut self, number: u32, now: Now) {
+        if number <= self.moved {
+            return self.tell();
+        }
+        if self.ending.is_some() || self.movement.is_some() {
+            return;
+        }
+        let movement = match self.dir.movement() {
+            Ok(Some(movement)) if movement.number == number && movement.placement.len() == self.plan.start.placement.len() => movement,
+            Ok(_) => return super::remark("there is nothing in `move.json` by which pods could be moved"),
+            Err(error) => return super::remark(&error.to_string()),
+        };
+        let grace = self.grace();
+        for (slot, running) in &mut self.running {
+            if self.plan.start.placement.get(*slot) != movement.placement.get(*slot) && !running.moving {
+                processes::signal_group(running.live.pid, Signal::SIGTERM);
+                // The next look at the clocks after the grace period kills it.
+                (running.moving, running.timed_out, running.until) = (true, true, Some(now.mono + grace));
+            }
+        }
+        self.movement = Some(movement);
+    }
+
+    /// Lets pods start in their new places once every one of them was seen ended in its old one, and that is on disk.
+    fn finish_move(&mut self) {
+        if self.ending.is_some() || self.running.values().any(|running| running.moving) {
+            return;
+        }
+        let Some(movement) = &self.movement else { return };
+        // What such a pod left behind was killed with it, and may take a moment to be gone.
+        let left_behind = |this: &Try| !processes::marked(&pod::marks(&self.plan, *this)).is_empty();
+        if processes::proc_is_ours() && self.moving_out.iter().any(left_behind) {
+            return;
+        }
+        let mut plan = self.plan.clone();
+        plan.start.placement.clone_from(&movement.placement);
+        if let Err(error) = self.dir.write_plan(&plan) {
+            return super::remark(&error.to_string());
+        }
+        self.moved = movement.number;
+        (self.plan, self.movement) = (plan, None);
+        self.moving_out.clear();
+        self.tell();
     }
 
     /// Begins to end what has no more time.
@@ -237,14 +301,14 @@ impl Watch {
     }
 
     fn start_due(&mut self, now: Now) {
-        if self.ending.is_some() {
+        if self.ending.is_some() || self.movement.is_some() {
             return;
         }
         for this in self.pods.due(now.mono) {
             match pod::start(&self.dir, &self.plan, &self.job, this, self.in_namespace) {
                 Ok(live) => {
                     let until = self.job.pod_active_deadline.map(|limit| now.mono + limit);
-                    self.running.insert(this.slot, Running { this, live, until, timed_out: false });
+                    self.running.insert(this.slot, Running { this, live, until, timed_out: false, moving: false });
                 }
                 Err(not) => {
                     super::remark(&not.message);
@@ -267,7 +331,7 @@ impl Watch {
     }
 
     fn status(&self) -> Status {
-        Status { phase: self.phase, failures: self.pods.failures(), lapses: self.deadline.lapses() }
+        Status { phase: self.phase, failures: self.pods.failures(), lapses: self.deadline.lapses(), moved: Some(self.moved) }
     }
 
     fn tell(&mut self) {
@@ -292,7 +356,7 @@ impl Watch {
             Some(self.deadline.stop_at(now)).filter(|_| self.ending.is_none()),
             self.ending.as_ref().map(|e| e.kill_at),
             self.run_until.filter(|_| self.ending.is_none()),
-            self.pods.next_due().filter(|_| self.ending.is_none()),
+            self.pods.next_due().filter(|_| self.ending.is_none() && self.movement.is_none()),
             self.running.values().filter_map(|r| r.until).min(),
         ];
         let next = moments.into_iter().flatten().min().unwrap_or(Mono(u64::MAX));

@@ -27,6 +27,11 @@ pub enum Order {
         /// Both clocks when it was said.
         given: Now,
     },
+    /// Pods belong elsewhere: `move.json` says where. Only for guards that say how often they moved pods.
+    Move {
+        /// Which move.
+        number: u32,
+    },
     /// End the gang.
     Stop,
 }
@@ -52,6 +57,9 @@ pub struct Status {
     pub failures: u32,
     /// The deadline that the guard goes by.
     pub lapses: Mono,
+    /// The latest move that is done. `None` from a guard of an older binary, which can't move pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved: Option<u32>,
 }
 
 /// One end of a conversation. Never blocks.

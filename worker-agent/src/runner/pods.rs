@@ -164,6 +164,12 @@ impl Pods {
         true
     }
 
+    /// Takes in that a pod was ended to be started elsewhere: at once, as a further try, and as no failure.
+    pub fn again(&mut self, ended: Try, now: Mono) {
+        debug_assert_eq!(self.slots.get(ended.slot), Some(&Slot::Busy(ended)), "a pod ends only where it runs");
+        self.slots[ended.slot] = Slot::Waiting { until: now, next: Try { attempt: ended.attempt.saturating_add(1), ..ended } };
+    }
+
     fn retry_delay(&self, attempt: u32) -> Millis {
         let doubled = self.retry_delay_first.0.saturating_mul(1 << attempt.min(32));
         Millis(doubled.min(RETRY_DELAY_MAX.0))
@@ -252,6 +258,18 @@ mod tests {
         pods.ended(last[0], 7, None, now);
         assert!(matches!(pods.verdict(), Some(RunResult::Failed { reason, .. }) if reason == "BackoffLimitExceeded"), "{:?}", pods.verdict());
         assert_eq!((pods.failures(), pods.due(Mono(u64::MAX)).len()), (3, 0));
+    }
+
+    #[test]
+    fn a_pod_that_moves_is_tried_again_and_has_not_failed() {
+        let mut pods = pods(r#""backoffLimit":0,"#, 1);
+        let due = pods.due(Mono(0));
+        pods.again(due[0], Mono(7));
+        assert_eq!((pods.verdict(), pods.failures(), pods.next_due()), (None, 0, Some(Mono(7))));
+        let due = pods.due(Mono(7));
+        assert_eq!(due, [Try { slot: 0, index: 0, attempt: 1 }]);
+        pods.ended(due[0], 0, None, Mono(8));
+        assert_eq!(pods.verdict(), Some(&RunResult::Succeeded));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Neither owns a process of a gang: dropping the runner leaves every gang to its guard, and the next runner over the same
 //! directory takes it up again.
 
-use super::{Enforcement, Error, Found, FoundState, JobSpec, LogReader, Runner, RunnerEvent, Start};
+use super::{Enforcement, Error, Found, FoundState, JobSpec, LogReader, PodPlacement, Runner, RunnerEvent, Start};
 use crate::guard::rundir::{RunDir, create_directories};
 use crate::guard::{OWN_BINARY, PASSED_ON, clock};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
@@ -162,6 +162,10 @@ impl Runner for ProcessRunner {
 
     fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono) {
         self.orders.give(Order::Renew { uid, fence, deadline, given: clock::now() });
+    }
+
+    fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
+        self.orders.give(Order::Move { uid, fence, number, placement });
     }
 
     fn stop(&mut self, uid: Uid, fence: Fence) {

@@ -7,7 +7,7 @@
 //! [`book`] decides (pure), one thread keeps time, [`notebook`] keeps the book's inputs in a file, so that a restarted
 //! agent finds its runs again; after a reboot they are lost like real ones.
 
-use super::{Enforcement, Error, Found, JobSpec, LogReader, Runner, RunnerEvent, Start};
+use super::{Enforcement, Error, Found, JobSpec, LogReader, PodPlacement, Runner, RunnerEvent, Start};
 use crate::guard::clock;
 use crate::guard::rundir::create_directories;
 use meridian_shared::ids::{Fence, Uid};
@@ -163,6 +163,10 @@ impl Runner for SimulatedRunner {
 
     fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono) {
         self.take_in(Input::Renew { uid, fence, deadline });
+    }
+
+    fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
+        self.take_in(Input::Move { uid, fence, number, placement });
     }
 
     fn stop(&mut self, uid: Uid, fence: Fence) {

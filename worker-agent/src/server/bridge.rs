@@ -28,7 +28,7 @@ pub(super) fn start(start: core::Start) -> runner::Start {
 }
 
 /// A pod has accelerators of one resource; where a job asks for two kinds, the numbers of both are listed.
-fn place(pod: core::ledger::PodPlacement) -> runner::PodPlacement {
+pub(super) fn place(pod: core::ledger::PodPlacement) -> runner::PodPlacement {
     let core::ledger::PodPlacement { pod_set, index, node, accelerators } = pod;
     runner::PodPlacement { pod_set, index, node, accelerators: accelerators.into_values().flatten().collect() }
 }
@@ -37,6 +37,10 @@ fn place(pod: core::ledger::PodPlacement) -> runner::PodPlacement {
 pub(super) fn event(event: runner::RunnerEvent) -> Option<core::RunnerEvent> {
     match event {
         runner::RunnerEvent::Running { uid, fence } => Some(core::RunnerEvent::Running { uid, fence }),
+        runner::RunnerEvent::Moved { uid, fence, number } => {
+            tracing::info!(%uid, %fence, number, "the pods of lost nodes are in their new places");
+            Some(core::RunnerEvent::Moved { uid, fence, number })
+        }
         runner::RunnerEvent::PodFailed { uid, fence, failures } => {
             tracing::info!(%uid, %fence, failures, "a pod failed");
             None

@@ -25,6 +25,7 @@ const JOB: Uid = Uid(0x51);
 enum Told {
     Start(Box<Start>),
     Renew(Uid, Fence, Mono),
+    Move(Uid, Fence, u32, Vec<String>),
     Stop(Uid, Fence),
 }
 
@@ -84,6 +85,9 @@ impl Runner for Stage {
     fn stop(&mut self, uid: Uid, fence: Fence) {
         self.note(Told::Stop(uid, fence));
     }
+    fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<runner::PodPlacement>) {
+        self.note(Told::Move(uid, fence, number, placement.into_iter().map(|place| place.node).collect()));
+    }
     fn adopt(&mut self) -> Vec<Found> {
         self.found.clone()
     }
@@ -100,6 +104,7 @@ impl Runner for Stage {
 struct Running {
     stage: Stage,
     tell: mpsc::Sender<RunnerEvent>,
+    nodes: watch::Sender<Vec<NodeSpec>>,
     /// How far its clocks are ahead of the machine's, in milliseconds.
     ahead: Arc<AtomicU64>,
     stop: CancellationToken,
@@ -125,6 +130,7 @@ impl Running {
         let logs = tokio::spawn(logs::serve(link.clone(), asks, 1));
         let config = Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE };
         let node = NodeSpec { name: "n".into(), capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]), ..NodeSpec::default() };
+        let (nodes, told) = watch::channel(vec![node]);
         let stop = CancellationToken::new();
         let parts = Parts {
             config,
@@ -133,7 +139,7 @@ impl Running {
             runner_events,
             provider: Box::new(crate::provider::StaticProvider::new(provider_tells)),
             provider_events,
-            nodes: vec![node],
+            nodes: told,
             uplink: Uplink::new(link, 3),
             log_queries,
             metrics: Metrics::new("stage"),
@@ -142,7 +148,7 @@ impl Running {
             stop: stop.clone(),
         };
         let server = Server::open(parts, LedgerId(5)).unwrap();
-        Self { stage, tell, ahead, stop, server: tokio::spawn(server.run()), logs }
+        Self { stage, tell, nodes, ahead, stop, server: tokio::spawn(server.run()), logs }
     }
 
     /// Offers and grants one gang, and waits until it was started.
@@ -202,6 +208,24 @@ async fn a_gang_is_held_granted_run_and_buried() {
     assert_eq!(agent.exit().await.unwrap(), Exit::Asked);
     let graves = stored(dir.path()).tombstones;
     assert!(graves.len() == 1 && graves.values().all(|g| g.acknowledged.is_some()), "{graves:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_fails_moves_its_pods_and_the_manager_is_told() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    let start = agent.run_one(&manager).await;
+    agent.tell(running()).await;
+    manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
+    agent.nodes.send_modify(|nodes| {
+        nodes[0].unready = true;
+        nodes.push(NodeSpec { name: "m".into(), unready: false, ..nodes[0].clone() });
+    });
+    agent.stage.until("move", |t| *t == Told::Move(JOB, fence(1), 1, vec!["m".into(); start.placement.len()])).await;
+    agent.tell(RunnerEvent::Moved { uid: JOB, fence: fence(1), number: 1 }).await;
+    manager.event("where it is", |e| matches!(e, Event::Running { placement: Some(told), .. } if told.to_string() == "main: m 2")).await;
+    assert_eq!(agent.stage.starts(), 1);
+    agent.exit().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

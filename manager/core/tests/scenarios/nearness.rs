@@ -2,6 +2,7 @@
 
 use super::*;
 use meridian_shared::gang::Gang;
+use meridian_shared::placement::{PlacedDomain, Placement};
 
 const BLOCK: &str = "cloud.provider.com/topology-block";
 const RACK: &str = "cloud.provider.com/topology-rack";
@@ -10,14 +11,7 @@ const HOST: &str = "kubernetes.io/hostname";
 /// One cluster: two blocks with two racks each, in every rack two hosts with four accelerators. Its flavor names the topology.
 fn fleet() -> Fleet {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    let mut nodes = Vec::new();
-    for (block, rack, host) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
-        let name = format!("b{block}-r{rack}-h{host}");
-        let labels = [("pool", "a".to_owned()), (BLOCK, format!("b{block}")), (RACK, format!("r{rack}")), (HOST, name.clone())];
-        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        nodes.push(NodeSpec { name, labels, capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]), ..NodeSpec::default() });
-    }
-    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: hosts(), pools: Vec::new() });
     let levels: Vec<Value> = [BLOCK, RACK, HOST].iter().map(|label| json!({"nodeLabel": label})).collect();
     f.apply(vec![
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": levels}}),
@@ -25,6 +19,17 @@ fn fleet() -> Fleet {
     ]);
     f.settle();
     f
+}
+
+fn hosts() -> Vec<NodeSpec> {
+    let mut nodes = Vec::new();
+    for (block, rack, host) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
+        let name = format!("b{block}-r{rack}-h{host}");
+        let labels = [("pool", "a".to_owned()), (BLOCK, format!("b{block}")), (RACK, format!("r{rack}")), (HOST, name.clone())];
+        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        nodes.push(NodeSpec { name, labels, capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]), ..NodeSpec::default() });
+    }
+    nodes
 }
 
 fn submit(f: &mut Fleet, name: &str, pods: u32, annotations: &Value) -> Uid {
@@ -76,6 +81,113 @@ fn a_gang_that_requires_a_rack_gets_one_or_waits_with_the_topologys_words() {
     f.pass(Millis(5_000));
     assert_eq!(f.phase(fifth), Some(Phase::Running), "{:#}", f.why(fifth));
     assert_eq!(racks(&f, fifth).len(), 1);
+}
+
+#[test]
+fn where_the_pods_are_is_told_journaled_and_shown() {
+    let mut f = fleet();
+    let near = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+    let plain = f.submit("plain", 2);
+    f.settle();
+    let workload = |f: &Fleet, uid| f.world.shown(uid).unwrap().workload();
+    let shown = workload(&f, near);
+    let topology = &shown["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
+    let values = json!([{"individual": {"prefix": "b0-r0-h", "roots": ["0", "1"]}}]);
+    assert_eq!(*topology, json!({"levels": [HOST], "slices": [{"domainCount": 2, "valuesPerLevel": values, "podCounts": {"individual": [4, 1]}}]}));
+    assert_eq!(f.why(near)["placement"], json!(["main: b0-r0-h0 4, b0-r0-h1 1"]));
+    // Who asked for no place in a topology has none there, and stands on nodes all the same.
+    let other = workload(&f, plain);
+    assert_eq!(other["status"]["admission"]["podSetAssignments"][0].get("topologyAssignment"), None);
+    assert!(other["status"]["meridian"]["placement"][0]["domains"][0]["values"][0].as_str().unwrap().starts_with('b'), "{other:#}");
+    // It is a fact of the journal: the next leadership knows it before any agent has spoken.
+    f.restart(5, None);
+    assert_eq!(workload(&f, near), shown);
+    f.settle();
+    assert_eq!(workload(&f, near)["status"]["admission"], shown["status"]["admission"]);
+    f.end(near, EndResult::Succeeded);
+    assert_eq!(workload(&f, near)["status"]["admission"], Value::Null);
+}
+
+fn placement(f: &Fleet, uid: Uid) -> Placement {
+    let leg = f.world.state.workloads[&uid].legs.values().next().unwrap();
+    leg.placement.as_deref().unwrap().clone()
+}
+
+#[test]
+fn a_run_that_an_older_journal_does_not_know_brings_its_places_along() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("early", 3);
+    let copy = f.world.snapshot();
+    f.settle();
+    let told = placement(&f, uid);
+    assert_eq!(told.pod_sets[0].pods(), 3);
+    f.lead_with_copy(&copy);
+    f.confirm_rules();
+    f.settle();
+    f.settle();
+    assert_eq!(f.world.live.counts.adoptions, 1);
+    assert_eq!(placement(&f, uid), told);
+}
+
+#[test]
+fn words_about_places_that_are_old_or_of_other_pods_change_nothing() {
+    let mut f = fleet();
+    let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+    let (told, fence) = (placement(&f, uid), f.world.state.workloads[&uid].fence.unwrap());
+    let moved = |revision, pods| {
+        let mut moved = Placement { revision, ..told.clone() };
+        moved.pod_sets[0].domains = vec![PlacedDomain { values: vec!["b1-r1-h1".into()], pods }];
+        moved
+    };
+    let name: ClusterName = "eu".into();
+    let say = |f: &mut Fleet, placement: Placement| {
+        let mut request = f.agents.get_mut(&name).unwrap().compose(now(f.now), Lane::News);
+        request.events = vec![Event::Running { uid, fence, placement: Some(Arc::new(placement)) }];
+        request.events_from = request.events_last + 1;
+        f.world.live.clusters.get_mut(&name).unwrap().events_through = request.events_last;
+        f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
+    };
+    for nonsense in [moved(0, 5), moved(1, 4), Placement { revision: 1, pod_sets: Vec::new() }] {
+        say(&mut f, nonsense);
+        assert_eq!(placement(&f, uid), told);
+    }
+    say(&mut f, moved(2, 5));
+    assert_eq!(placement(&f, uid), moved(2, 5));
+    say(&mut f, moved(1, 5));
+    assert_eq!(placement(&f, uid), moved(2, 5), "the older word came later");
+}
+
+#[test]
+fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
+    let mut f = fleet();
+    let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
+    assert_eq!(placement(&f, uid).to_string(), "main: b0-r0-h0 4, b0-r0-h1 1");
+    let fence = f.world.state.workloads[&uid].fence;
+    let lose = |f: &mut Fleet, lost: &[&str]| {
+        let name: ClusterName = "eu".into();
+        let nodes = hosts().into_iter().map(|node| NodeSpec { unready: lost.contains(&node.name.as_str()), ..node }).collect();
+        let out = f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+        f.perform(&name, out.effects);
+        f.settle();
+    };
+    lose(&mut f, &["b0-r0-h1"]);
+    let told = placement(&f, uid);
+    assert_eq!((told.revision, told.pod_sets[0].domains.len()), (1, 2));
+    assert!(!told.to_string().contains("b0-r0-h1") && told.to_string().contains("b0-r0-h0 4"), "{told}");
+    assert_eq!((f.phase(uid), f.world.state.workloads[&uid].fence), (Some(Phase::Running), fence), "it is the same attempt");
+    f.restart(5, None);
+    assert_eq!(placement(&f, uid), told);
+    // With both racks of its block half gone there is no place, and the attempt ends; the next one is elsewhere.
+    lose(&mut f, &["b0-r0-h0", "b0-r0-h1"]);
+    f.pass(Millis(5_000));
+    let workload = &f.world.state.workloads[&uid];
+    assert_eq!(workload.history.len(), 1, "there was a place: {:?}", workload.history);
+    lose(&mut f, &["b0-r0-h0", "b0-r0-h1", "b0-r1-h0"]);
+    f.pass(Millis(5_000));
+    let workload = &f.world.state.workloads[&uid];
+    assert!(workload.history[0].end.as_ref().unwrap().starts_with("lost: node"), "{:?}", workload.history);
+    assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
+    assert!(placement(&f, uid).to_string().contains("b1-r"), "{}", placement(&f, uid));
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn fleet(hosts: usize) -> Vec<NodeSpec> {
         let name = format!("b{block}-r{rack}-h{host}");
         let labels = [("block", format!("b{block}")), ("rack", format!("r{rack}")), (HOSTNAME_LABEL, name.clone()), ("pool", "a".into())];
         let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        nodes.push(NodeSpec { name, labels, taints: Vec::new(), capacity: Amounts::from([(GPU.into(), 4), (PODS.into(), 16)]) });
+        nodes.push(NodeSpec { name, labels, capacity: Amounts::from([(GPU.into(), 4), (PODS.into(), 16)]), ..NodeSpec::default() });
     }
     nodes
 }

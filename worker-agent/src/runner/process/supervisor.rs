@@ -11,9 +11,9 @@ use super::{Orders, Settings};
 use crate::guard::clock;
 use crate::guard::lease::Deadline;
 use crate::guard::processes;
-use crate::guard::rundir::{Plan, RunDir, VERSION};
+use crate::guard::rundir::{Movement, Plan, RunDir, VERSION};
 use crate::guard::wire::{self, Line, Phase, Status};
-use crate::runner::{End, Error, RunResult, RunnerEvent, Start};
+use crate::runner::{End, Error, PodPlacement, RunResult, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::time::{Millis, Mono, Now};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,6 +39,7 @@ const GUARD_PATIENCE: Millis = Millis(2_000);
 pub(super) enum Order {
     Start { start: Box<Start>, refused: Option<String>, given: Now },
     Renew { uid: Uid, fence: Fence, deadline: Mono, given: Now },
+    Move { uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement> },
     Stop { uid: Uid, fence: Fence },
     Adopt { uid: Uid, fence: Fence },
     Forget { uid: Uid, fence: Fence },
@@ -46,6 +47,24 @@ pub(super) enum Order {
 }
 
 type Key = (Uid, Fence);
+
+/// How far a move got on its way to the guard.
+#[derive(Debug)]
+enum Handover {
+    /// It can't be written: tried again at a moment.
+    Unwritten(Movement, Mono),
+    /// It is on disk; the number is said in every conversation.
+    Written(u32),
+}
+
+impl Handover {
+    fn number(&self) -> u32 {
+        match self {
+            Self::Unwritten(movement, _) => movement.number,
+            Self::Written(number) => *number,
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Run {
@@ -55,6 +74,10 @@ struct Run {
     renewal: Option<wire::Order>,
     deadline: Option<Deadline>,
     stop_budget: Millis,
+    /// A move of which the guard hasn't said that it is done.
+    movement: Option<Handover>,
+    /// What the guard said last of moves, in this conversation.
+    guard_moves: Option<u32>,
     stopping_since: Option<Mono>,
     /// When the tombstone of a stop is to be left, while it isn't.
     tombstone_due: Option<Mono>,
@@ -116,6 +139,12 @@ impl Supervisor {
             Order::Renew { uid, fence, deadline, given } => {
                 if let Some(run) = self.runs.get_mut(&(uid, fence)) {
                     run.renew(deadline, given);
+                }
+            }
+            Order::Move { uid, fence, number, placement } => {
+                if let Some(run) = self.runs.get_mut(&(uid, fence)) {
+                    run.movement = Some(Handover::Unwritten(Movement { version: VERSION, number, placement }, Mono(0)));
+                    run.hand_over((uid, fence), clock::now().mono);
                 }
             }
             Order::Stop { uid, fence } => self.stop((uid, fence)),
@@ -240,6 +269,7 @@ impl Supervisor {
                 run.failures_told = status.failures;
                 self.outbox.push_back(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: status.failures });
             }
+            run.heed_moves(key, status.moved, &mut self.outbox);
             let deadline = run.deadline.get_or_insert(Deadline::new(status.lapses, run.stop_budget, now));
             // What the guard said may be from before a renewal that waited for this conversation.
             if let Some(wire::Order::Renew { deadline: lapses, given }) = run.renewal {
@@ -255,6 +285,7 @@ impl Supervisor {
             run.kill_guard(key);
         }
         run.leave_tombstone(key, &self.settings, now.mono);
+        run.hand_over(key, now.mono);
         if let Some(due) = run.tombstone_due.filter(|_| !run.dir.path().is_dir()) {
             // Nothing runs, and nothing says so yet: whoever came now could still start it.
             run.look_at = due;
@@ -301,10 +332,15 @@ impl Supervisor {
     fn sleep(&self, now: Mono) -> Vec<Key> {
         let looks = self.runs.values().filter(|r| r.line.is_none()).map(|r| r.look_at.since(now));
         let tombstones = self.runs.values().filter_map(|r| r.tombstone_due).map(|due| due.since(now));
+        let unwritten = |run: &Run| match run.movement {
+            Some(Handover::Unwritten(_, due)) => Some(due.since(now)),
+            Some(Handover::Written(_)) | None => None,
+        };
+        let moves = self.runs.values().filter_map(unwritten);
         let waiting = (!self.outbox.is_empty()).then_some(LOOK_AGAIN);
         let launching = self.in_namespaces && !self.children.is_empty();
         let collecting = (launching || !self.orphans.is_empty()).then_some(COLLECT_AGAIN);
-        let millis = looks.chain(tombstones).chain(waiting).chain(collecting).min().unwrap_or(TICK).min(TICK).0;
+        let millis = looks.chain(tombstones).chain(moves).chain(waiting).chain(collecting).min().unwrap_or(TICK).min(TICK).0;
         let timeout = Timespec { tv_sec: i64::try_from(millis / 1_000).unwrap_or(1), tv_nsec: i64::try_from(millis % 1_000 * 1_000_000).unwrap_or(0) };
         let lines: Vec<(Key, &Line)> = self.runs.iter().filter_map(|(key, run)| Some((*key, run.line.as_ref()?))).collect();
         let mut fds = vec![PollFd::new(&self.orders.wake, PollFlags::IN)];
@@ -327,6 +363,8 @@ impl Run {
             renewal: None,
             deadline: None,
             stop_budget: Millis::default(),
+            movement: None,
+            guard_moves: None,
             stopping_since: None,
             tombstone_due: None,
             running_told: false,
@@ -358,11 +396,54 @@ impl Run {
     fn connect(&mut self) {
         // Refused while the guard is going or not yet there: the next look decides.
         self.line = Line::connect(self.dir.path()).ok();
+        self.guard_moves = None;
         if let Some(order) = self.renewal {
             self.send(&order);
         }
         if self.stopping_since.is_some() {
             self.send(&wire::Order::Stop);
+        }
+    }
+
+    /// Writes down where pods belong, then tells the guard.
+    fn hand_over(&mut self, key: Key, now: Mono) {
+        let Some(Handover::Unwritten(movement, due)) = &self.movement else { return };
+        if now < *due {
+            return;
+        }
+        match self.dir.write_movement(movement) {
+            Ok(()) => {
+                self.movement = Some(Handover::Written(movement.number));
+                self.say_move();
+            }
+            Err(error) => {
+                tracing::error!(uid = %key.0, fence = %key.1, %error, "a move of pods could not be handed over, it will be tried again");
+                self.movement = Some(Handover::Unwritten(movement.clone(), now + LOOK_AGAIN_AFTER_ERROR));
+            }
+        }
+    }
+
+    /// Says a move to a guard that is known to understand it: an older one would end the conversation.
+    fn say_move(&mut self) {
+        if let (Some(Handover::Written(number)), Some(_)) = (&self.movement, self.guard_moves) {
+            let order = wire::Order::Move { number: *number };
+            self.send(&order);
+        }
+    }
+
+    /// Takes in what the guard says of moves.
+    fn heed_moves(&mut self, (uid, fence): Key, moved: Option<u32>, outbox: &mut VecDeque<RunnerEvent>) {
+        let first = self.guard_moves.is_none() && moved.is_some();
+        self.guard_moves = moved;
+        let Some(number) = self.movement.as_ref().map(Handover::number) else { return };
+        match moved {
+            Some(done) if done >= number => {
+                self.movement = None;
+                outbox.push_back(RunnerEvent::Moved { uid, fence, number });
+            }
+            Some(_) if first => self.say_move(),
+            Some(_) => {}
+            None => tracing::warn!(%uid, %fence, "the guard of this gang is of an older binary and can't move its pods: they stay where they are"),
         }
     }
 

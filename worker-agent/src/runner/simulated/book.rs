@@ -6,7 +6,7 @@
 use super::plan::{Script, Speed};
 use crate::guard::lease::Deadline;
 use crate::runner::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
-use crate::runner::{End, Found, FoundState, JobSpec, LogChunk, LogReader, RunResult, RunnerEvent, Start};
+use crate::runner::{End, Found, FoundState, JobSpec, LogChunk, LogReader, PodPlacement, RunResult, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::time::{Millis, Mono, Now};
 use serde::{Deserialize, Serialize};
@@ -26,6 +26,17 @@ pub enum Input {
         fence: Fence,
         /// The new deadline.
         deadline: Mono,
+    },
+    /// Give pods of it other places.
+    Move {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// Which move.
+        number: u32,
+        /// All places.
+        placement: Vec<PodPlacement>,
     },
     /// Stop it, known or not.
     Stop {
@@ -76,6 +87,8 @@ struct Live {
     deadline: Deadline,
     run_until: Option<Mono>,
     running: BTreeMap<usize, (Mono, Try)>,
+    /// Moves of pods so far, each with its moment and all places from then on.
+    moves: Vec<(Now, u32, Vec<PodPlacement>)>,
     due: Mono,
 }
 
@@ -106,6 +119,7 @@ impl Book {
                     self.settle((uid, fence), now, &mut events);
                 }
             }
+            Input::Move { uid, fence, number, placement } => self.move_pods((uid, fence), number, placement, now, &mut events),
             Input::Stop { uid, fence } => match self.runs.get(&(uid, fence)) {
                 Some(Entry::Over(over)) => events.push(RunnerEvent::Ended { uid, fence, end: over.end.clone() }),
                 Some(Entry::Live(_)) => self.end((uid, fence), RunResult::Stopped, now.mono, &mut events),
@@ -160,7 +174,7 @@ impl Book {
             Entry::Over(over) => FoundState::Ended(over.end.clone()),
         };
         let nodes = |entry: &Entry| match entry {
-            Entry::Live(live) => live.start.placement.iter().map(|place| place.node.clone()).collect(),
+            Entry::Live(live) => live.placement().iter().map(|place| place.node.clone()).collect(),
             Entry::Over(_) => Vec::new(),
         };
         self.runs.iter().map(|((uid, fence), entry)| Found { uid: *uid, fence: *fence, nodes: nodes(entry), state: state(entry) }).collect()
@@ -168,14 +182,17 @@ impl Book {
 
     /// Inputs, with their moments, that make a book like this one.
     pub fn inputs(&self) -> Vec<(Now, Input)> {
-        let input = |((uid, fence), entry): (&Key, &Entry)| match entry {
+        let inputs = |((uid, fence), entry): (&Key, &Entry)| match entry {
             Entry::Live(live) => {
                 let start = Start { deadline: live.deadline.lapses(), ..live.start.clone() };
-                (live.started, Input::Start(Box::new(start)))
+                let moved = |(now, number, placement): &(Now, u32, Vec<PodPlacement>)| {
+                    (*now, Input::Move { uid: *uid, fence: *fence, number: *number, placement: placement.clone() })
+                };
+                std::iter::once((live.started, Input::Start(Box::new(start)))).chain(live.moves.iter().map(moved)).collect()
             }
-            Entry::Over(over) => (Now::default(), Input::Ended { uid: *uid, fence: *fence, end: over.end.clone() }),
+            Entry::Over(over) => vec![(Now::default(), Input::Ended { uid: *uid, fence: *fence, end: over.end.clone() })],
         };
-        self.runs.iter().map(input).collect()
+        self.runs.iter().flat_map(inputs).collect()
     }
 
     /// How many runs there are.
@@ -241,6 +258,7 @@ impl Book {
             deadline: Deadline::new(start.deadline, start.stop_budget, now),
             run_until: limit.map(|l| now.mono + self.speed.apply(l)),
             running: BTreeMap::new(),
+            moves: Vec::new(),
             due: now.mono,
             start,
         };
@@ -250,6 +268,29 @@ impl Book {
         if in_time {
             events.push(RunnerEvent::Running { uid, fence });
         }
+        self.settle((uid, fence), now, events);
+    }
+
+    /// The pods of changed places start again in the new ones, from the beginning.
+    fn move_pods(&mut self, (uid, fence): Key, number: u32, placement: Vec<PodPlacement>, now: Now, events: &mut Vec<RunnerEvent>) {
+        let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) else { return };
+        let known = live.moves.last().map_or(0, |(_, number, _)| *number);
+        if number > known && placement.len() == live.placement().len() {
+            let stays: Vec<bool> = live.placement().iter().zip(&placement).map(|(old, new)| old == new).collect();
+            for slot in (0..stays.len()).filter(|slot| !stays[*slot]) {
+                if let Some((_, this)) = live.running.remove(&slot) {
+                    live.pods.again(this, now.mono);
+                }
+            }
+            live.moves.push((now, number, placement));
+            tracing::debug!(%uid, %fence, number, pods = stays.iter().filter(|stays| !**stays).count(), "pods are moved (simulated)");
+            self.unlist((uid, fence));
+            if let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) {
+                live.due = now.mono;
+                self.due.insert((now.mono, (uid, fence)));
+            }
+        }
+        events.push(RunnerEvent::Moved { uid, fence, number });
         self.settle((uid, fence), now, events);
     }
 
@@ -325,6 +366,11 @@ impl Live {
         (now.mono >= stop_at).then_some(RunResult::LeaseLapsed)
     }
 
+    /// Where its pods are now.
+    fn placement(&self) -> &[PodPlacement] {
+        self.moves.last().map_or(&self.start.placement, |(_, _, placement)| placement)
+    }
+
     fn next_step(&self, after: Mono) -> Mono {
         let ends = self.running.values().map(|(ends, _)| *ends).min();
         ends.into_iter().chain(self.pods.next_due()).min().unwrap_or(Mono(u64::MAX)).max(after)
@@ -338,7 +384,8 @@ impl Live {
 
     fn about(&self, speed: Speed) -> String {
         let Start { namespace, name, placement, .. } = &self.start;
-        format!("each pod of `{namespace}/{name}` ({} at a time) was to take {} at {speed} times real speed", placement.len(), self.script.duration)
+        let moved = if self.moves.is_empty() { String::new() } else { format!("; its pods were moved {} times", self.moves.len()) };
+        format!("each pod of `{namespace}/{name}` ({} at a time) was to take {} at {speed} times real speed{moved}", placement.len(), self.script.duration)
     }
 }
 
@@ -377,6 +424,7 @@ mod tests {
     fn results(events: &[RunnerEvent]) -> Vec<String> {
         let name = |event: &RunnerEvent| match event {
             RunnerEvent::Running { .. } => "running".to_owned(),
+            RunnerEvent::Moved { number, .. } => format!("moved {number}"),
             RunnerEvent::PodFailed { failures, .. } => format!("failed {failures}"),
             RunnerEvent::Ended { end, .. } => format!("{:?}", end.result).split_once(' ').map_or_else(|| format!("{:?}", end.result), |(w, _)| w.to_owned()),
         };
@@ -438,6 +486,25 @@ mod tests {
         assert_eq!(results(&book.take_in(start("", "", 1), at(1))), ["Stopped"]);
         book.take_in(Input::Forget { uid: UID, fence: FENCE }, at(2));
         assert!(book.is_empty());
+    }
+
+    #[test]
+    fn pods_that_move_start_again_and_the_others_go_on() {
+        let mut book = Book::new(Speed::REAL);
+        book.take_in(start("", r#""parallelism":2,"completions":2,"#, 2), at(0));
+        let place = |index, node: &str| PodPlacement { pod_set: "main".into(), index, node: node.into(), accelerators: Vec::new() };
+        let moved = Input::Move { uid: UID, fence: FENCE, number: 1, placement: vec![place(0, "n"), place(1, "m")] };
+        assert_eq!(results(&book.take_in(moved.clone(), at(4_000))), ["moved 1"]);
+        assert_eq!(book.found()[0].nodes, ["n", "m"]);
+        assert_eq!(results(&book.take_in(moved, at(5_000))), ["moved 1"], "a repetition moves nothing");
+        let mut again = Book::new(Speed::REAL);
+        for (now, input) in book.inputs() {
+            again.take_in(input, now);
+        }
+        assert_eq!((again.next_due(), again.inputs()), (book.next_due(), book.inputs()));
+        assert!(book.advance(at(10_000)).is_empty(), "the first pod is done");
+        assert_eq!(results(&book.advance(at(14_000))), ["Succeeded"]);
+        assert!(matches!(&book.found()[0].state, FoundState::Ended(end) if end.failures == 0));
     }
 
     #[test]

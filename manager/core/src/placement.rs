@@ -1,0 +1,71 @@
+//! Where an agent says that the pods of its attempts are: what of it is believed, journaled and shown.
+//!
+//! No decision rests on it, and it goes to no cluster. An agent can only speak of its own attempts, and of their very pods.
+
+use crate::record::Record;
+use crate::turn::Turn;
+use crate::{Leg, World};
+use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
+use meridian_topology::compressed::Compressed;
+use meridian_topology::{Assignment, DomainCount};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+impl Turn<'_> {
+    /// The agent has the grant durably.
+    pub(crate) fn accepted(&mut self, uid: Uid, fence: Fence, placement: Option<Arc<Placement>>) {
+        let placement = placement.filter(|placement| self.placement_counts(uid, fence, placement));
+        self.record(Record::Accepted { uid, fence, placement });
+    }
+
+    /// Journals where the pods of an attempt are, if that is news.
+    pub(crate) fn take_placement(&mut self, uid: Uid, fence: Fence, placement: Option<Arc<Placement>>) {
+        if let Some(placement) = placement.filter(|placement| self.placement_counts(uid, fence, placement)) {
+            self.record(Record::Placed { uid, fence, placement });
+        }
+    }
+
+    /// Whether it is news of this very gang. Words may overtake each other, so only a later revision is.
+    pub(crate) fn placement_counts(&self, uid: Uid, fence: Fence, placement: &Placement) -> bool {
+        let Some(workload) = self.workload(uid) else { return false };
+        let known = workload.leg_of(fence).and_then(|(_, leg)| leg.placement.as_ref()).map(|known| known.revision);
+        if known.is_some_and(|known| placement.revision <= known) {
+            return false;
+        }
+        placement.is_of(&workload.gang(self.world.queues.class(workload.class)))
+    }
+}
+
+impl World {
+    /// Kueue's `topologyAssignment` of a pod set. `None` where no topology placed it, or where not every domain was named: whoever
+    /// reads it counts on all pods being there.
+    pub(crate) fn topology_assignment(leg: Option<&Leg>, pod_set: &str) -> Option<Value> {
+        let placement = leg?.placement.as_ref()?;
+        let set = placement.pod_sets.iter().find(|set| set.name == pod_set).filter(|set| set.is_whole() && !set.levels.is_empty())?;
+        let domain = |domain: &PlacedDomain| DomainCount { values: domain.values.clone(), count: domain.pods };
+        let assignment = Assignment { levels: set.levels.clone(), domains: set.domains.iter().map(domain).collect() };
+        serde_json::to_value(Compressed::from(&assignment)).ok()
+    }
+
+    /// Where the pods are, pod set by pod set, as far as domains were named.
+    pub(crate) fn placement_status(leg: Option<&Leg>) -> Option<Value> {
+        let domain = |domain: &PlacedDomain| json!({"values": domain.values, "pods": domain.pods});
+        let one = |set: &PlacedPodSet| {
+            let mut value = json!({"podSet": set.name, "domains": set.domains.iter().map(domain).collect::<Vec<_>>()});
+            if !set.levels.is_empty() {
+                value["levels"] = json!(set.levels);
+            }
+            if !set.is_whole() {
+                value["more"] = json!({"domains": set.more_domains, "pods": set.more_pods});
+            }
+            value
+        };
+        Some(leg?.placement.as_ref()?.pod_sets.iter().map(one).collect())
+    }
+
+    /// The same in words, a line per pod set.
+    pub(crate) fn placement_lines(leg: Option<&Leg>) -> Option<Vec<String>> {
+        Some(leg?.placement.as_ref()?.pod_sets.iter().map(ToString::to_string).collect())
+    }
+}

@@ -1,0 +1,203 @@
+//! Where the pods of an attempt are, as its agent tells the manager: counted by domain or node, and bounded.
+//!
+//! It is for people and for what they read it with; no decision of the manager rests on it. It never goes to a cluster.
+
+use crate::gang::Gang;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Most domains of one gang that are named; of the rest only the number is told.
+pub const DOMAINS_MAX: usize = 1_024;
+/// About the most bytes of one placement as JSON. Domains that don't fit are counted, not named.
+pub const PLACEMENT_BYTES_MAX: usize = 32 * 1024;
+/// Longest name of a node, or value or key of a label with its prefix, that is believed to be one.
+const NAME_BYTES_MAX: usize = 317;
+/// Bytes of field names and punctuation of one entry.
+const FRAME: usize = 48;
+/// Domains named in words, per pod set.
+const DOMAINS_IN_WORDS_MAX: usize = 8;
+
+/// Where the pods of an attempt are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Placement {
+    /// How often it changed in this attempt. An older word that arrives later counts for nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub revision: u32,
+    /// Every pod set, in the order of the gang.
+    pub pod_sets: Vec<PlacedPodSet>,
+}
+
+/// Where the pods of one set are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PlacedPodSet {
+    /// Its name.
+    pub name: String,
+    /// Node labels of the topology's levels that the values below are of, from the widest to the narrowest; the host alone where
+    /// that is the narrowest. None where the pods weren't placed by a topology: then each value is the name of a node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<String>,
+    /// Domains that hold at least one of its pods, in the order of their place in the topology.
+    pub domains: Vec<PlacedDomain>,
+    /// Domains that aren't named.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_domains: u32,
+    /// Pods in them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_pods: u32,
+}
+
+/// Pods of one set in one domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PlacedDomain {
+    /// A value per level.
+    pub values: Vec<String>,
+    /// How many.
+    pub pods: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Placement {
+    /// About how many bytes it takes as JSON, never much less.
+    pub fn weight(&self) -> usize {
+        self.pod_sets.iter().map(|set| set.head_weight() + set.domains.iter().map(PlacedDomain::weight).sum::<usize>()).sum()
+    }
+
+    /// The same with as many domains as may be told; the others are counted. Which are named doesn't depend on who asks.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let (mut left, mut bytes) = (DOMAINS_MAX, PLACEMENT_BYTES_MAX.saturating_sub(self.pod_sets.iter().map(PlacedPodSet::head_weight).sum()));
+        for set in &mut self.pod_sets {
+            let fits = |domain: &&PlacedDomain| {
+                let weight = domain.weight();
+                let room = left > 0 && weight <= bytes;
+                (left, bytes) = if room { (left - 1, bytes - weight) } else { (0, bytes) };
+                room
+            };
+            let named = set.domains.iter().take_while(fits).count();
+            for domain in set.domains.drain(named..) {
+                set.more_domains = set.more_domains.saturating_add(1);
+                set.more_pods = set.more_pods.saturating_add(domain.pods);
+            }
+        }
+        self
+    }
+
+    /// Whether it may be believed of this gang: exactly its pod sets and pods, within every bound, and no control characters.
+    pub fn is_of(&self, gang: &Gang) -> bool {
+        self.pod_sets.len() == gang.pod_sets.len()
+            && self.pod_sets.iter().zip(&gang.pod_sets).all(|(placed, set)| placed.name == set.name && placed.pods() == u64::from(set.count))
+            && self.is_bounded()
+    }
+
+    /// Whether it is within every bound, whatever gang it is of.
+    pub fn is_bounded(&self) -> bool {
+        self.pod_sets.iter().all(PlacedPodSet::is_sound)
+            && self.pod_sets.iter().map(|set| set.domains.len()).sum::<usize>() <= DOMAINS_MAX
+            && self.weight() <= PLACEMENT_BYTES_MAX
+    }
+}
+
+impl PlacedPodSet {
+    /// Its pods, named or not.
+    pub fn pods(&self) -> u64 {
+        self.domains.iter().map(|domain| u64::from(domain.pods)).sum::<u64>() + u64::from(self.more_pods)
+    }
+
+    /// Whether every domain is named.
+    pub fn is_whole(&self) -> bool {
+        self.more_domains == 0
+    }
+
+    fn is_sound(&self) -> bool {
+        let named = |text: &String| !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
+        let width = self.levels.len().max(1);
+        self.levels.iter().all(named) && self.domains.iter().all(|d| d.values.len() == width && d.pods > 0 && d.values.iter().all(named))
+    }
+
+    fn head_weight(&self) -> usize {
+        2 * FRAME + 2 * self.name.len() + self.levels.iter().map(|level| level.len() + 4).sum::<usize>()
+    }
+}
+
+impl PlacedDomain {
+    fn weight(&self) -> usize {
+        // A string within JSON: quotes and backslashes double.
+        FRAME + self.values.iter().map(|value| 2 * value.len() + 4).sum::<usize>()
+    }
+}
+
+/// In words, a pod set after the other: `main: b0/r1 4, b0/r2 4 and 3 more`.
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, set) in self.pod_sets.iter().enumerate() {
+            write!(f, "{}{set}", if at == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PlacedPodSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.name)?;
+        for (at, domain) in self.domains.iter().take(DOMAINS_IN_WORDS_MAX).enumerate() {
+            write!(f, "{} {} {}", if at == 0 { "" } else { "," }, domain.values.join("/"), domain.pods)?;
+        }
+        match self.domains.len().saturating_sub(DOMAINS_IN_WORDS_MAX) + usize::try_from(self.more_domains).unwrap_or(usize::MAX) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gang::PodSet;
+
+    fn on_nodes(nodes: u32, name: impl Fn(u32) -> String) -> Placement {
+        let domains = (0..nodes).map(|i| PlacedDomain { values: vec![name(i)], pods: 2 }).collect();
+        Placement { revision: 0, pod_sets: vec![PlacedPodSet { name: "main".into(), domains, ..PlacedPodSet::default() }] }
+    }
+
+    fn gang(pods: u32) -> Gang {
+        Gang { pod_sets: vec![PodSet { name: "main".into(), count: pods, ..PodSet::default() }], max_run: None }
+    }
+
+    #[test]
+    fn what_is_too_much_is_counted() {
+        let small = on_nodes(3, |i| format!("n{i}"));
+        assert_eq!(small.clone().bounded(), small);
+        assert_eq!(small.to_string(), "main: n0 2, n1 2, n2 2");
+        for large in [on_nodes(5_000, |i| format!("n{i}")), on_nodes(5_000, |i| format!("{i}{}", "\"".repeat(300)))] {
+            let bounded = large.bounded();
+            let set = &bounded.pod_sets[0];
+            assert!(set.domains.len() <= DOMAINS_MAX && !set.domains.is_empty() && !set.is_whole());
+            assert_eq!((set.pods(), set.domains.len() + set.more_domains as usize), (10_000, 5_000));
+            assert!(serde_json::to_vec(&bounded).unwrap().len() <= PLACEMENT_BYTES_MAX);
+            assert!(bounded.is_of(&gang(10_000)));
+            assert!(bounded.to_string().ends_with("and 4992 more"), "{bounded}");
+        }
+    }
+
+    #[test]
+    fn only_what_speaks_of_this_very_gang_is_believed() {
+        let placed = on_nodes(2, |i| format!("n{i}"));
+        assert!(placed.is_of(&gang(4)));
+        assert!(!placed.is_of(&gang(5)));
+        let change = |change: fn(&mut PlacedPodSet)| {
+            let mut other = placed.clone();
+            change(&mut other.pod_sets[0]);
+            other.is_of(&gang(4))
+        };
+        assert!(!change(|set| set.name = "other".into()));
+        assert!(!change(|set| set.domains[0].values[0] = "a\u{1b}[2J".into()));
+        assert!(!change(|set| set.domains[0].values.push("x".into())));
+        assert!(!change(|set| set.levels = vec!["rack".into(), "host".into()]));
+        assert!(!change(|set| set.domains[0].values[0] = "x".repeat(400)));
+        assert!(!Placement { pod_sets: vec![placed.pod_sets[0].clone(); 2], ..placed.clone() }.is_of(&gang(4)));
+    }
+}

@@ -1,0 +1,83 @@
+//! Nodes that fail under gangs and come back: gone from the list, or not ready.
+
+use super::oracle::broken;
+use super::{Happening, Sim};
+use meridian_agent_core::ledger::PodPlacement;
+use meridian_agent_core::{Input, RunnerEvent};
+use meridian_shared::ids::{Fence, Uid};
+
+/// How long a node is away at most.
+const AWAY_MS_MAX: u64 = 20_000;
+
+impl Sim {
+    /// One node fails, and another one later.
+    pub(super) fn lose_node(&mut self) {
+        let Some(mean) = self.plan.node_losses.filter(|_| !self.healed) else { return };
+        let chance = &mut self.chance.nodes;
+        let (next, away) = (chance.between(mean / 2, mean * 3 / 2), chance.between(500, AWAY_MS_MAX));
+        let (machine, gone) = (chance.index(self.machines.len()), chance.of_1000(500));
+        let node = u32::try_from(chance.below(u64::from(self.machines[machine].nodes))).expect("few");
+        self.at(self.now + next, Happening::NodeLost);
+        self.at(self.now + away, Happening::NodeBack { machine, node });
+        self.trace.say(self.now, || format!("node n{node} of machine {machine} fails, gone: {gone}"));
+        self.counters.one("nodes lost");
+        self.machines[machine].failed.insert(node, gone);
+        self.tell_nodes(machine);
+    }
+
+    /// A node works again.
+    pub(super) fn bring_back(&mut self, machine: usize, node: u32) {
+        if self.machines[machine].failed.remove(&node).is_some() {
+            self.tell_nodes(machine);
+        }
+    }
+
+    /// Every node works again.
+    pub(super) fn heal_nodes(&mut self) {
+        for machine in 0..self.machines.len() {
+            self.machines[machine].failed.clear();
+            self.tell_nodes(machine);
+        }
+    }
+
+    fn tell_nodes(&mut self, machine: usize) {
+        for a in 0..self.agents.len() {
+            if self.agents[a].machine == machine && self.agents[a].agent.is_some() {
+                let nodes = self.machines[machine].nodes_input();
+                self.agents[a].inbox.push(nodes);
+                self.rouse(a, self.now);
+            }
+        }
+    }
+
+    /// An agent moves pods of a gang.
+    pub(super) fn move_pods(&mut self, a: usize, machine: usize, (uid, fence): (Uid, Fence), number: u32, placement: Vec<PodPlacement>) {
+        let stored = self.agents[a].store.get(&format!("run/{uid}")).is_some_and(|run| run.contains(&format!("\"moves\":{number}")));
+        // It may have ended in the very turn that decided this.
+        let lives = self.machines[machine].runner.alive().any(|run| run == (uid, fence));
+        if !stored && lives {
+            self.judge(broken("durable first", format!("move {number} of {fence} of {uid} is ordered and not in the agent's store")));
+        }
+        self.trace.say(self.now, || format!("agent {a} moves pods of {fence} of {uid}, move {number}"));
+        self.counters.one("moves ordered");
+        let same = |runs: &[PodPlacement]| runs.iter().map(|p| (&p.pod_set, p.index)).eq(placement.iter().map(|p| (&p.pod_set, p.index)));
+        if self.machines[machine].runner.runs().any(|(key, run)| *key == (uid, fence) && !same(&run.placement)) {
+            self.judge(broken("P3", format!("move {number} of {fence} of {uid} is of other pods than its start")));
+        }
+        let now = self.machines[machine].clock.now(self.now);
+        if let Some(event) = self.machines[machine].runner.move_pods(now, uid, fence, number, placement) {
+            self.agents[a].inbox.push(Input::Runner(event));
+            self.rouse(a, self.now);
+        }
+    }
+
+    /// What a machine says of its gangs, where it is about places.
+    pub(super) fn note_moved(&mut self, machine: usize, event: &RunnerEvent) {
+        if matches!(event, RunnerEvent::Moved { .. }) {
+            self.counters.one("gangs moved");
+            if self.machines[machine].honest {
+                self.judge_nodes(machine);
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Rooms on nodes that are lost: which they are, and another place for the pods that stood there.
+
+use super::{Ledger, Node, NodeSpec, PodPlacement};
+use crate::placing::{self, Site, Standing, Why};
+use meridian_shared::gang::{Amounts, Gang};
+use meridian_shared::ids::OfferId;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+impl Ledger {
+    /// Whether it is known which nodes there are.
+    pub(crate) fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// Nodes of the room under this offer that are gone or have failed.
+    pub fn lost(&self, offer: OfferId) -> BTreeSet<String> {
+        let pods = self.rooms.get(&offer).map(|room| room.placement.as_slice()).unwrap_or_default();
+        let is_lost = |pod: &&PodPlacement| self.nodes.get(&pod.node).is_none_or(|node| node.spec.unready);
+        pods.iter().filter(is_lost).map(|pod| pod.node.clone()).collect()
+    }
+
+    /// Gives the pods on `lost` nodes other places, and keeps the old ones charged until [`Self::left`]. Every other pod stays.
+    pub(crate) fn replace(&mut self, offer: OfferId, gang: &Gang, lost: &BTreeSet<String>) -> Result<(), Why> {
+        let Some(room) = self.rooms.get(&offer) else { return Ok(()) };
+        let open: Vec<(&String, &Node)> = self.open(offer).collect();
+        // Pods that stand on a node that takes nothing new count where they are.
+        let nothing = Amounts::new();
+        let full = |name: &str, node: &Node| node.spec.unschedulable || self.is_closed(name);
+        let sites: Vec<Site<'_>> = open.iter().map(|(name, n)| n.site(name, full(name, n).then_some(&nothing))).collect();
+        let name = lost.first().map_or("", String::as_str);
+        let shares = placing::replace(&sites, gang, &standing(gang, &room.placement, lost), name)?;
+        let mut places: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
+        for share in &shares {
+            let (set, node) = (gang.pod_sets[share.pod_set].name.as_str(), open[share.node].0.as_str());
+            places.entry(set).or_default().extend(std::iter::repeat_n(node, usize::try_from(share.pods).unwrap_or(0)));
+        }
+        let (mut moved, mut leaving) = (Vec::new(), Vec::new());
+        for (at, pod) in room.placement.iter().enumerate().filter(|(_, pod)| lost.contains(&pod.node)) {
+            let node = places.get_mut(pod.pod_set.as_str()).and_then(VecDeque::pop_front).expect("every pod that lost its place has a new one");
+            leaving.push(pod.clone());
+            moved.push((at, PodPlacement { node: node.to_owned(), accelerators: BTreeMap::new(), ..pod.clone() }));
+        }
+        let (at, mut pods): (Vec<usize>, Vec<PodPlacement>) = moved.into_iter().unzip();
+        self.assign_accelerators(&mut pods, &room.per_pod);
+        let mut room = self.rooms.remove(&offer).expect("found above");
+        for (at, pod) in at.into_iter().zip(pods) {
+            super::charge(&mut self.nodes, &pod, &room.per_pod);
+            room.placement[at] = pod;
+        }
+        room.leaving.extend(leaving);
+        self.rooms.insert(offer, room);
+        self.revision += 1;
+        Ok(())
+    }
+
+    /// Where pods of this room still may be that have another place.
+    pub(crate) fn leaving(&self, offer: OfferId) -> &[PodPlacement] {
+        self.rooms.get(&offer).map(|room| room.leaving.as_slice()).unwrap_or_default()
+    }
+
+    /// Nothing is left any more of the pods that had to leave.
+    pub(crate) fn left(&mut self, offer: OfferId) {
+        let Some(room) = self.rooms.get_mut(&offer) else { return };
+        for pod in std::mem::take(&mut room.leaving) {
+            super::discharge(&mut self.nodes, &pod, &room.per_pod);
+        }
+        self.revision += 1;
+    }
+
+    /// Nodes that were provided for this offer only.
+    pub(crate) fn provided(&self, offer: OfferId) -> Vec<NodeSpec> {
+        self.nodes.values().filter(|node| node.only_for == Some(offer)).map(|node| node.spec.clone()).collect()
+    }
+}
+
+/// What of each pod set stays, and how much of it needs another place.
+fn standing<'a>(gang: &Gang, placement: &'a [PodPlacement], lost: &BTreeSet<String>) -> Vec<Standing<'a>> {
+    let of = |name: &str| {
+        let mut standing = Standing::default();
+        for pod in placement.iter().filter(|pod| pod.pod_set == name) {
+            if lost.contains(&pod.node) {
+                standing.missing += 1;
+            } else {
+                *standing.kept.entry(pod.node.as_str()).or_insert(0) += 1;
+            }
+        }
+        standing
+    };
+    gang.pod_sets.iter().map(|set| of(&set.name)).collect()
+}

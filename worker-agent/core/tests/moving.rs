@@ -1,0 +1,451 @@
+//! Nodes that are lost under gangs: only their pods get other places, or the attempt ends. Every branch is a short story.
+
+use meridian_agent_core::durable::Durable;
+use meridian_agent_core::ledger::{NodeSpec, PodPlacement};
+use meridian_agent_core::{Agent, Config, Effect, Found, FoundState, Input, MOVES_MAX, Outcome, RunnerEvent};
+use meridian_shared::gang::{Amounts, Gang, PodSet};
+use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
+use meridian_shared::placement::Placement;
+use meridian_shared::planted::Planted;
+use meridian_shared::protocol::{Command, EndResult, Event, Grant, Lane, Offer, OnLoss, Receipt, RunnerKind, StopReason, SyncAnswer, SyncResponse, VERSION};
+use meridian_shared::time::{Millis, Mono, Now, Wall};
+use meridian_shared::topology::{FlavorTopology, TopologyRequest};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const GPU: &str = "nvidia.com/gpu";
+const HOST: &str = "kubernetes.io/hostname";
+const US: Leadership = Leadership { epoch: 1, id: 7 };
+
+fn node(name: &str) -> NodeSpec {
+    let part = |from: usize, to: usize| name[from..to].to_owned();
+    let labels = [("block", part(0, 2)), ("rack", part(3, 5)), (HOST, name.to_owned())].map(|(key, value)| (key.to_owned(), value));
+    NodeSpec { name: name.into(), labels: labels.into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() }
+}
+
+/// Two racks in one block, three hosts in each, four accelerators on each: `b0-r0-h0` and so on.
+fn fleet() -> Vec<NodeSpec> {
+    (0..6).map(|i| node(&format!("b0-r{}-h{}", i / 3, i % 3))).collect()
+}
+
+fn without(lost: &[&str]) -> Vec<NodeSpec> {
+    fleet().into_iter().filter(|node| !lost.contains(&node.name.as_str())).collect()
+}
+
+fn unready(lost: &[&str]) -> Vec<NodeSpec> {
+    fleet().into_iter().map(|node| NodeSpec { unready: lost.contains(&node.name.as_str()), ..node }).collect()
+}
+
+fn near(pods: u32, level: &str) -> Gang {
+    let levels = ["block", "rack", HOST].map(ToOwned::to_owned).to_vec();
+    let within = FlavorTopology { flavor: "f".into(), name: "default".into(), levels, node_labels: BTreeMap::new() };
+    let topology = Some(TopologyRequest::required(level));
+    let pod_set = PodSet { name: "main".into(), count: pods, per_pod: Amounts::from([(GPU.into(), 1)]), topology, within: Some(within), ..PodSet::default() };
+    Gang { pod_sets: vec![pod_set], max_run: None }
+}
+
+fn plain(pods: u32) -> Gang {
+    Gang { pod_sets: vec![PodSet { name: "main".into(), count: pods, per_pod: Amounts::from([(GPU.into(), 1)]), ..PodSet::default() }], max_run: None }
+}
+
+fn offer(counter: u64) -> OfferId {
+    OfferId { epoch: 1, leadership: 7, counter }
+}
+
+fn fence(counter: u64) -> Fence {
+    Fence { epoch: 1, leadership: 7, counter }
+}
+
+/// An agent, its store, and everything that it ordered and said.
+struct Bench {
+    agent: Agent,
+    store: BTreeMap<String, String>,
+    now: u64,
+    said: u64,
+    lives: u64,
+    effects: Vec<Effect>,
+    events: Vec<Event>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let durable = Durable::new(LedgerId(3));
+        let birth = durable.birth();
+        let (agent, out) = Agent::start(config(), durable, Vec::new(), 1, at(1_000));
+        let store = BTreeMap::from([(birth.key, birth.value.unwrap())]);
+        let mut this = Self { agent, store, now: 1_000, said: 0, lives: 1, effects: Vec::new(), events: Vec::new() };
+        this.take(out);
+        this.nodes(fleet());
+        this
+    }
+
+    fn take(&mut self, out: Outcome) {
+        for op in out.store {
+            match op.value {
+                Some(value) => self.store.insert(op.key, value),
+                None => self.store.remove(&op.key),
+            };
+        }
+        self.effects.extend(out.effects);
+        self.agent.check().unwrap();
+        assert!(!self.agent.ledger().overcommitted());
+    }
+
+    fn apply(&mut self, input: Input) {
+        self.now += 10;
+        let out = self.agent.apply(at(self.now), input);
+        self.take(out);
+    }
+
+    fn nodes(&mut self, nodes: Vec<NodeSpec>) {
+        self.apply(Input::Nodes { nodes, pools: Vec::new() });
+    }
+
+    /// One exchange with the manager, which says `command` if there is one, and takes all news.
+    fn exchange(&mut self, command: Option<Command>) {
+        let request = self.agent.compose(at(self.now), Lane::News);
+        self.events.extend(request.events.clone());
+        let commands: Vec<Command> = command.into_iter().collect();
+        let commands_from = self.said + 1;
+        self.said += commands.len() as u64;
+        let receipt = Receipt { journal: JournalId(1), leadership: US, record: RecordNumber(1), rules: RecordNumber(1), audit_head: None, mac: None };
+        let answer = SyncResponse {
+            version: VERSION,
+            leadership: US,
+            session: request.session,
+            transmission: request.transmission,
+            receipt,
+            members: Vec::new(),
+            events_through: request.events_last,
+            ends_acknowledged: Vec::new(),
+            commands,
+            commands_from,
+            renewals: Vec::new(),
+            want_inventory: false,
+            capacity_acknowledged: 0,
+            ranges: Vec::new(),
+            poll: Millis(1_000),
+        };
+        self.apply(Input::Answer(Box::new(SyncAnswer::Ok(Box::new(answer)))));
+    }
+
+    fn offer(&mut self, number: u64, gang: Gang) {
+        let (uid, namespace, kind) = (Uid(u128::from(number)), "default".into(), "Job".into());
+        let asked = Offer { offer: offer(number), uid, namespace, kind, gang: Arc::new(gang), hold: Millis::mins(1), requires_guarded: false };
+        self.exchange(Some(Command::Offer(Box::new(asked))));
+    }
+
+    /// Offers, grants and starts a gang.
+    fn run(&mut self, number: u64, gang: Gang) {
+        self.offer(number, gang);
+        let (uid, fence) = (Uid(u128::from(number)), fence(number));
+        self.exchange(Some(Command::Grant(Box::new(Grant {
+            offer: offer(number),
+            uid,
+            fence,
+            attempt: 1,
+            namespace: "default".into(),
+            name: "job".into(),
+            spec: "{}".into(),
+            term: Millis::mins(15),
+            on_loss: OnLoss::Fence,
+            start_within: Millis::mins(1),
+            run_left: None,
+            pod_failures: 0,
+            mac: None,
+        }))));
+        assert!(self.effects.iter().any(|effect| matches!(effect, Effect::Start(start) if start.uid == uid)), "{:?}", self.events);
+        self.apply(Input::Runner(RunnerEvent::Running { uid, fence }));
+        self.exchange(None);
+        self.effects.clear();
+        self.events.clear();
+    }
+
+    /// The agent is killed and started again; the gang goes on.
+    fn restart(&mut self) {
+        let durable = Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
+        let live = FoundState::Live { running: true };
+        let found = self.agent.runs().map(|(uid, fence, ..)| Found { uid, fence, nodes: Vec::new(), state: live.clone() }).collect();
+        self.lives += 1;
+        self.said = 0;
+        self.effects.clear();
+        self.events.clear();
+        let (agent, out) = Agent::start(config(), durable, found, self.lives, at(self.now));
+        self.agent = agent;
+        self.take(out);
+    }
+
+    /// Pods by node, as the agent holds them.
+    fn places(&self, number: u64) -> String {
+        let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+        for pod in self.agent.ledger().placement(offer(number)) {
+            *counts.entry(pod.node).or_default() += 1;
+        }
+        counts.iter().map(|(node, pods)| format!("{node}={pods}")).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The move that was ordered since it was last asked, if any, and nothing else was.
+    fn moved(&mut self, number: u64) -> Option<(u32, Vec<PodPlacement>)> {
+        let orders: Vec<Effect> =
+            std::mem::take(&mut self.effects).into_iter().filter(|e| !matches!(e, Effect::SendNews | Effect::Deprovision { .. })).collect();
+        match orders.as_slice() {
+            [] => None,
+            [Effect::Move { uid, fence: of, number: nth, placement }] => {
+                assert_eq!((*uid, *of), (Uid(u128::from(number)), fence(number)));
+                Some((*nth, placement.clone()))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn confirm(&mut self, number: u64, nth: u32) {
+        self.apply(Input::Runner(RunnerEvent::Moved { uid: Uid(u128::from(number)), fence: fence(number), number: nth }));
+    }
+
+    /// What was told of places since it was last asked.
+    fn told(&mut self) -> Vec<Arc<Placement>> {
+        self.exchange(None);
+        let placement = |event: Event| match event {
+            Event::Running { placement, .. } | Event::Accepted { placement, .. } => placement,
+            _ => None,
+        };
+        std::mem::take(&mut self.events).into_iter().filter_map(placement).collect()
+    }
+
+    /// A stop was ordered; the gang ends. How, as the manager hears it.
+    fn ends(&mut self, number: u64) -> EndResult {
+        let (uid, fence) = (Uid(u128::from(number)), fence(number));
+        assert!(self.effects.contains(&Effect::Stop { uid, fence }), "{:?}", self.effects);
+        self.apply(Input::Runner(RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(5) }));
+        self.exchange(None);
+        let end = |event: &Event| match event {
+            Event::Ended(end) if end.uid == uid => Some(end.result.clone()),
+            _ => None,
+        };
+        self.events.iter().find_map(end).unwrap()
+    }
+}
+
+fn config() -> Config {
+    Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE }
+}
+
+fn at(millis: u64) -> Now {
+    Now { mono: Mono(millis), wall: Wall(millis as i64) }
+}
+
+fn lost(result: EndResult) -> String {
+    match result {
+        EndResult::NodeLost { message } => message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn only_the_pods_of_the_lost_node_move_and_stay_in_the_required_domain() {
+    for nodes in [without(&["b0-r0-h1"]), unready(&["b0-r0-h1"])] {
+        let mut bench = Bench::new();
+        bench.run(1, near(6, "rack"));
+        assert_eq!(bench.places(1), "b0-r0-h0=4 b0-r0-h1=2");
+        let before = bench.agent.ledger().placement(offer(1));
+        bench.nodes(nodes);
+        let (number, after) = bench.moved(1).unwrap();
+        assert_eq!((number, bench.places(1).as_str()), (1, "b0-r0-h0=4 b0-r0-h2=2"));
+        for (old, new) in before.iter().zip(&after) {
+            assert_eq!((&old.pod_set, old.index), (&new.pod_set, new.index), "the order stays");
+            assert!(old == new || (old.node == "b0-r0-h1" && new.node == "b0-r0-h2" && new.accelerators[GPU].len() == 1));
+        }
+        assert_eq!(bench.told(), [], "nothing is told before it is done");
+        bench.confirm(1, 1);
+        let told = bench.told();
+        assert_eq!((told.len(), told[0].revision, told[0].to_string().as_str()), (1, 1, "main: b0-r0-h0 4, b0-r0-h2 2"));
+        bench.confirm(1, 1);
+        assert_eq!((bench.told(), bench.moved(1)), (Vec::new(), None), "a repetition is no news");
+        // The attempt is the same: it ends once, by itself.
+        let (uid, fence) = (Uid(1), fence(1));
+        bench.apply(Input::Runner(RunnerEvent::Ended { uid, fence, result: EndResult::Succeeded, pod_failures: 0, ran: Millis(5) }));
+        bench.exchange(None);
+        assert!(bench.events.iter().any(|e| matches!(e, Event::Ended(end) if end.result == EndResult::Succeeded && end.fence == fence)));
+    }
+}
+
+#[test]
+fn without_another_place_in_the_domain_the_attempt_ends_as_lost() {
+    let mut bench = Bench::new();
+    bench.run(1, near(10, "rack"));
+    bench.nodes(without(&["b0-r0-h2"]));
+    assert_eq!(bench.places(1), "b0-r0-h0=4 b0-r0-h1=4 b0-r0-h2=2", "it keeps its room until it was seen ended");
+    let message = lost(bench.ends(1));
+    assert!(message.starts_with("node `b0-r0-h2` failed, and there is no other place for its pods: pod set `main`: "), "{message}");
+    assert_eq!(bench.places(1), "");
+}
+
+#[test]
+fn of_a_gang_in_a_topology_one_node_at_a_time_is_made_good() {
+    let mut bench = Bench::new();
+    bench.run(1, near(5, "block"));
+    assert_eq!(bench.places(1), "b0-r0-h0=4 b0-r0-h1=1");
+    bench.nodes(without(&["b0-r0-h0", "b0-r0-h1"]));
+    assert!(
+        lost(bench.ends(1)).contains("`b0-r0-h0`, `b0-r0-h1` failed, and a gang that asks for a place in a topology survives the loss of one node at a time")
+    );
+    // Nor may a second one be lost while pods still move.
+    let mut bench = Bench::new();
+    bench.run(1, near(5, "block"));
+    bench.nodes(without(&["b0-r0-h1"]));
+    assert!(bench.moved(1).is_some());
+    bench.nodes(without(&["b0-r0-h0", "b0-r0-h1"]));
+    assert!(lost(bench.ends(1)).contains("one node at a time"));
+    // One after the other is fine.
+    let mut bench = Bench::new();
+    bench.run(1, near(5, "block"));
+    for (number, gone) in [(1, vec!["b0-r0-h1"]), (2, vec!["b0-r0-h0", "b0-r0-h1"])] {
+        bench.nodes(without(&gone));
+        assert_eq!(bench.moved(1).unwrap().0, number);
+        bench.confirm(1, number);
+    }
+    assert!(!bench.places(1).contains("b0-r0-h0") && !bench.places(1).contains("b0-r0-h1"), "{}", bench.places(1));
+}
+
+#[test]
+fn a_gang_that_no_topology_placed_moves_wherever_there_is_room_and_from_several_nodes_at_once() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(12));
+    let before = bench.places(1);
+    assert_eq!(before, "b0-r0-h0=4 b0-r0-h1=4 b0-r0-h2=4");
+    bench.nodes(without(&["b0-r0-h0", "b0-r0-h2"]));
+    assert_eq!(bench.moved(1).unwrap().0, 1);
+    assert_eq!(bench.places(1), "b0-r0-h1=4 b0-r1-h0=4 b0-r1-h1=4");
+    // What is lost in the middle of a move is looked after once that is done.
+    bench.nodes(without(&["b0-r0-h0", "b0-r0-h2", "b0-r0-h1"]));
+    assert_eq!(bench.moved(1), None);
+    bench.confirm(1, 1);
+    assert_eq!(bench.moved(1).unwrap().0, 2);
+    assert_eq!(bench.places(1), "b0-r1-h0=4 b0-r1-h1=4 b0-r1-h2=4");
+    bench.confirm(1, 2);
+    assert_eq!(bench.told().iter().map(|told| told.revision).collect::<Vec<_>>(), [1, 2]);
+    bench.nodes(without(&["b0-r0-h0", "b0-r0-h2", "b0-r0-h1", "b0-r1-h1"]));
+    assert!(lost(bench.ends(1)).contains("no other place"));
+}
+
+#[test]
+fn a_restart_in_the_middle_orders_the_same_move_again() {
+    let mut bench = Bench::new();
+    bench.run(1, near(6, "rack"));
+    bench.nodes(unready(&["b0-r0-h1"]));
+    let ordered = bench.moved(1).unwrap();
+    bench.restart();
+    assert_eq!(bench.moved(1), Some(ordered.clone()));
+    bench.nodes(unready(&["b0-r0-h1"]));
+    assert_eq!(bench.moved(1), None);
+    bench.restart();
+    // Back again, the node still has pods on it that nobody has seen ended.
+    bench.nodes(fleet());
+    assert_eq!(bench.moved(1), Some(ordered));
+    bench.offer(2, near(12, "rack"));
+    bench.offer(3, plain(13));
+    bench.exchange(None);
+    assert!(bench.agent.held().any(|(id, _)| id == offer(2)), "the other rack is free");
+    assert!(!bench.agent.held().any(|(id, _)| id == offer(3)));
+    bench.confirm(1, 1);
+    assert_eq!(bench.told().iter().map(|told| told.revision).max(), Some(1));
+    bench.restart();
+    bench.nodes(fleet());
+    assert_eq!(bench.moved(1), None, "what is done isn't done again");
+    assert_eq!(bench.told()[0].to_string(), "main: b0-r0-h0 4, b0-r0-h2 2", "and where it led to isn't forgotten");
+}
+
+#[test]
+fn a_node_that_was_lost_while_nobody_looked_is_noticed() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    bench.restart();
+    assert_eq!(bench.moved(1), None, "nobody has said yet which nodes there are");
+    bench.nodes(without(&["b0-r0-h0"]));
+    assert_eq!(bench.moved(1).unwrap().0, 1);
+}
+
+#[test]
+fn the_old_place_stays_taken_until_the_pods_there_were_seen_ended() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(24));
+    bench.nodes(unready(&["b0-r1-h2"]));
+    assert!(lost(bench.ends(1)).contains("no other place"));
+    bench.nodes(fleet());
+    bench.run(2, plain(4));
+    assert_eq!(bench.places(2), "b0-r0-h0=4");
+    bench.nodes(unready(&["b0-r0-h0"]));
+    assert_eq!(bench.moved(2).unwrap().0, 1);
+    bench.nodes(fleet());
+    bench.offer(3, plain(17));
+    assert_eq!(bench.agent.held().count(), 0, "16 are free: 4 are taken, 4 are not given back yet");
+    bench.confirm(2, 1);
+    bench.offer(4, plain(20));
+    assert_eq!(bench.agent.held().count(), 1);
+}
+
+#[test]
+fn a_stop_in_the_middle_of_a_move_gives_back_both_places() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    bench.nodes(unready(&["b0-r0-h0"]));
+    assert!(bench.moved(1).is_some());
+    bench.exchange(Some(Command::Stop { uid: Uid(1), fence: fence(1), reason: StopReason::Cancelled }));
+    assert_eq!(bench.ends(1), EndResult::Stopped);
+    bench.confirm(1, 1);
+    bench.nodes(fleet());
+    bench.offer(2, plain(24));
+    assert_eq!(bench.agent.held().count(), 1);
+}
+
+#[test]
+fn a_hold_on_a_lost_node_is_given_up_and_nothing_new_goes_to_a_node_that_takes_nothing() {
+    let mut bench = Bench::new();
+    bench.offer(1, plain(24));
+    assert_eq!(bench.agent.held().count(), 1);
+    bench.nodes(unready(&["b0-r0-h0"]));
+    bench.exchange(None);
+    assert_eq!(bench.agent.held().count(), 0);
+    assert!(bench.events.iter().any(|e| matches!(e, Event::Gone { offer: id, expired: false, .. } if *id == offer(1))), "{:?}", bench.events);
+    bench.nodes(fleet().into_iter().map(|node| NodeSpec { unschedulable: node.name == "b0-r0-h0", ..node }).collect());
+    bench.offer(2, plain(21));
+    assert_eq!(bench.agent.held().count(), 0);
+    bench.run(3, plain(20));
+    assert!(!bench.places(3).contains("b0-r0-h0"));
+    // Who stands there already stays.
+    bench.nodes(fleet().into_iter().map(|node| NodeSpec { unschedulable: true, ..node }).collect());
+    assert_eq!(bench.moved(3), None);
+    let blocks = bench.agent.ledger().blocks();
+    assert_eq!(blocks, [], "and nothing of it is reported as room");
+}
+
+#[test]
+fn an_attempt_moves_only_so_often() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    for number in 1..=MOVES_MAX {
+        let stands = bench.places(1).split('=').next().unwrap().to_owned();
+        bench.nodes(unready(&[&stands]));
+        assert_eq!(bench.moved(1).unwrap().0, number);
+        bench.confirm(1, number);
+    }
+    let stands = bench.places(1).split('=').next().unwrap().to_owned();
+    bench.nodes(unready(&[&stands]));
+    assert!(lost(bench.ends(1)).contains("moved 16 times already"));
+}
+
+#[test]
+fn a_run_that_an_older_agent_stored_stays_where_it_is() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(4));
+    let run = bench.store.get_mut("run/00000000-0000-0000-0000-000000000001").unwrap();
+    let mut stored: serde_json::Value = serde_json::from_str(run).unwrap();
+    for field in ["gang", "placed"] {
+        assert!(stored.as_object_mut().unwrap().remove(field).is_some());
+    }
+    *run = stored.to_string();
+    bench.restart();
+    bench.nodes(without(&["b0-r0-h0"]));
+    assert_eq!(bench.moved(1), None);
+    assert_eq!(bench.agent.runs().count(), 1);
+}
