@@ -306,7 +306,11 @@ impl Sim {
                 Effect::Provision { offer, gang } => self.provision(a, offer, &gang),
                 Effect::Deprovision { .. } => {}
                 Effect::SendNews => self.agents[a].news = true,
-                Effect::Superseded => return self.superseded(a),
+                Effect::Superseded => {
+                    self.superseded(a);
+                    // Guards of what it started just before go on without it (seed 297).
+                    break;
+                }
             }
         }
         self.watch_gangs(machine);
