@@ -80,6 +80,10 @@ pub(crate) enum Command {
     Submit(Box<SubmitArgs>),
     /// Decide on the objects of files alone: who is admitted with which flavors, who gives way, who waits and why
     Plan(Box<PlanArgs>),
+    /// Take workloads out of the queue, and stop those that run, until they are resumed
+    Stop(ActivityArgs),
+    /// Put stopped workloads back into the queue, at their old place
+    Resume(ActivityArgs),
     /// Say why a job runs where it does, or why it waits
     Why(WhyArgs),
     /// Show a job's output
@@ -352,6 +356,14 @@ pub(crate) enum QuotaCheck {
     /// It is not admitted
     #[default]
     BlockUndeclared,
+}
+
+/// `stop` and `resume`
+#[derive(Debug, Args)]
+pub(crate) struct ActivityArgs {
+    /// workload NAME.. or job NAME..; a workload is known by its own name and by its job's
+    #[arg(value_name = "KIND NAME", required = true, value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) targets: Vec<String>,
 }
 
 /// `why`

@@ -17,7 +17,7 @@ pub(crate) use self::watch::{Change, ChangeKind, Watch};
 
 use crate::kubeconfig::{self, Access};
 use meridian_objects::Kind;
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -227,6 +227,13 @@ impl Client {
         let version = written_version(kind, object);
         let url = self.object_url(kind, version, namespace, None);
         Ok(with_type(self.answer(self.request(Method::POST, url).json(object)).await?, kind))
+    }
+
+    /// Changes some fields of an object, as a JSON merge patch.
+    pub(crate) async fn patch(&self, kind: Kind, namespace: Option<&str>, name: &str, patch: &Value) -> Result<Value, Error> {
+        let url = self.object_url(kind, kind.storage_version(), namespace, Some(name));
+        let request = self.request(Method::PATCH, url).header(CONTENT_TYPE, "application/merge-patch+json").body(patch.to_string());
+        Ok(with_type(self.answer(request).await?, kind))
     }
 
     /// Asks for an object to go away; it may stay for a while until its gang has stopped.

@@ -125,6 +125,7 @@ fn workload_columns() -> Vec<Column> {
         column("ADMITTED", |o, _| Cell::state(condition(o, "Admitted"))),
         column("FINISHED", |o, _| Cell::state(condition(o, "Finished"))),
         column("CLUSTER", |o, _| Cell::new(text(o, "/status/clusterName"))),
+        column("ACTIVE", |o, _| Cell::new(o.pointer("/spec/active").map(Value::to_string).unwrap_or_default())),
         AGE,
         wide("PRIORITY", |o, _| Cell::new(number(o, "/spec/priority"))),
     ]
@@ -292,11 +293,10 @@ mod tests {
             show(Kind::ResidencyPolicy, false, false, &[policy]),
             "NAME      ALLOW   DENY       ON-CHANGE   AGE\neu-only   EU      eu-lab,x   Evict       -\n"
         );
-        let workload =
-            json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "priority": 7}, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}});
+        let workload = json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "priority": 7, "active": false}, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}});
         assert_eq!(
             show(Kind::Workload, true, false, &[workload]),
-            "NAME   QUEUE   RESERVED-IN   ADMITTED   FINISHED   CLUSTER   AGE   PRIORITY\nw      q       -             True       -          -         -     7\n"
+            "NAME   QUEUE   RESERVED-IN   ADMITTED   FINISHED   CLUSTER   ACTIVE   AGE   PRIORITY\nw      q       -             True       -          -         false    -     7\n"
         );
     }
 

@@ -1,5 +1,6 @@
 //! What each command does. One file per command; this one starts the run-time, and names objects as people know them.
 
+mod activity;
 mod agent;
 mod apply;
 mod audit;
@@ -72,6 +73,8 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
         Command::Describe(args) => describe::run(session, args).await,
         Command::Submit(args) => submit::run(session, *args).await,
         Command::Plan(args) => plan::run(session, *args).await,
+        Command::Stop(args) => activity::run(session, args, false).await,
+        Command::Resume(args) => activity::run(session, args, true).await,
         Command::Why(args) => why::run(session, args).await,
         Command::Logs(args) => logs::run(session, args).await,
         Command::Cluster(command) => cluster::run(session, command).await,

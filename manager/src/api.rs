@@ -18,6 +18,7 @@
 //! - Bodies, answers in flight, watches and kept lists are bounded.
 
 mod access;
+mod activity;
 mod body;
 mod discovery;
 mod error;
@@ -221,6 +222,7 @@ fn methods(target: &Target) -> &'static [&'static str] {
     match (target.kind.writable(), target.name.is_some()) {
         (true, true) => &["GET", "PUT", "PATCH", "DELETE"],
         (true, false) if creates => &["GET", "POST"],
+        (false, true) => &["GET", "PUT", "PATCH"],
         _ => &["GET"],
     }
 }

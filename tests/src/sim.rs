@@ -10,6 +10,7 @@
 //!  faults ──┘     journal on a faulty disk      oracle judges every step
 //! ```
 
+mod activity;
 mod books;
 mod chance;
 mod clock;
@@ -441,13 +442,14 @@ impl Sim {
             Some(world) if world.state.recovery.is_some() => {
                 vec![format!("recovery is open: {:?}, waiting for {:?}", world.state.recovery, world.live.awaited)]
             }
-            Some(world) => self.oracle.unfinished(world),
+            Some(world) => self.oracle.unfinished(world, &|uid| self.people.activity.may_rest(world, uid)),
         };
         if open.is_empty() && self.people.requests.is_empty() {
             self.done = true;
             let m = leader.expect("a world was looked at");
             self.verify_audit(m);
-            let verdict = self.oracle.check_memory(self.managers[m].world.as_ref().expect("it leads"), &self.people.rules);
+            let world = self.managers[m].world.as_ref().expect("it leads");
+            let verdict = self.oracle.check_memory(world, &self.people.rules).and_then(|()| self.people.activity.check_memory(world));
             self.counters.one("runs to the end");
             return self.judge(verdict);
         }

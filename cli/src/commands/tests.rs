@@ -277,6 +277,33 @@ async fn orphans_are_shown_stopped_and_given_their_jobs_back() {
 }
 
 #[tokio::test]
+async fn workloads_are_stopped_and_resumed_by_their_own_name_or_their_jobs() {
+    let shown = |active: bool| json!({"metadata": {"name": "job-train-01234", "namespace": "research"}, "spec": {"active": active}});
+    let missing = || Answer::Json(404, json!({"message": "workloads.kueue.x-k8s.io \"train\" not found", "reason": "NotFound"}));
+    let job = || Answer::Json(200, json!({"metadata": {"name": "train"}, "status": {"meridian": {"workload": "job-train-01234"}}}));
+    let own = "PATCH /apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads/job-train-01234";
+    let jobs = "PATCH /apis/kueue.x-k8s.io/v1beta2/namespaces/research/workloads/train";
+    let get = "GET /apis/batch/v1/namespaces/research/jobs/train";
+    let fake = Fake::new([(own, Answer::Json(200, shown(false)))]);
+    let ran = run(&fake, &["stop", "workload", "job-train-01234", "-n", "research"], "").await;
+    assert_eq!((ran.code(), ran.answers.as_str()), (0, "workload.kueue.x-k8s.io/job-train-01234 stopped\n"), "{:?}", ran.result);
+    assert_eq!(asked_body(&fake, 0), json!({"spec": {"active": false}}));
+    let fake = Fake::new([(jobs, missing()), (get, job()), (own, Answer::Json(200, shown(true)))]);
+    let ran = run(&fake, &["resume", "workload", "train", "-n", "research", "-o", "json"], "").await;
+    let document: Value = serde_json::from_str(&ran.answers).unwrap();
+    assert_eq!((ran.code(), &document["spec"]["active"], document["kind"].as_str()), (0, &json!(true), Some("Workload")), "{:?}", ran.result);
+    assert_eq!(asked_body(&fake, 2), json!({"spec": {"active": true}}));
+    let fake = Fake::new([(get, job()), (own, Answer::Json(200, shown(true)))]);
+    assert_eq!(run(&fake, &["resume", "job/train", "-n", "research"], "").await.answers, "workload.kueue.x-k8s.io/job-train-01234 resumed\n");
+    let fake = Fake::new([(jobs, missing()), (get, missing())]);
+    let nobody = run(&fake, &["stop", "workload", "train", "-n", "research"], "").await;
+    assert_eq!((nobody.code(), nobody.notes.contains("workloads.kueue.x-k8s.io \"train\" not found")), (1, true), "{}", nobody.notes);
+    let fake = Fake::new([]);
+    let queue = run(&fake, &["stop", "cq", "train"], "").await;
+    assert!(queue.code() == 2 && queue.error().contains("stopPolicy"), "{}", queue.error());
+}
+
+#[tokio::test]
 async fn logs_and_explanations_come_through() {
     let fake = Fake::new([
         ("GET /meridian/v1/logs/default/train?follow=true&pod=1&tail=5", Answer::Stream(vec!["epoch 1\n", "\u{1b}[1mepoch 2\n"])),

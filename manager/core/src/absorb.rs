@@ -11,7 +11,7 @@ use crate::queues::{ClassId, Place};
 use crate::record::{Record, Submission};
 use crate::tally::One;
 use crate::workload::{Happening, Phase, next};
-use crate::{Config, Evicted, Finish, Leg, Live, Member, Orphan, State, Stay, Token, Workload, World};
+use crate::{Config, Deactivation, Evicted, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload, World};
 use meridian_objects::Kind;
 use meridian_objects::spec::StopPolicy;
 use meridian_shared::ids::{ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
@@ -29,14 +29,15 @@ pub(crate) const UNKNOWN: &str = "its agent had no trace of it, and nothing runs
 /// Kueue's word for losing what a check had given: there, the check of a worker cluster takes part in every admission.
 const ADMISSION_CHECK: &str = "AdmissionCheck";
 const PREEMPTED: (&str, &str) = ("Preempted", "");
+const DEACTIVATED: (&str, &str) = ("Deactivated", "");
 const CLUSTER_LOST: (&str, &str) = (ADMISSION_CHECK, "ClusterLost");
 
 /// Which eviction an ordered stop is: Kueue's word, and our own where that says less.
-const fn eviction_of(reason: StopReason, by_queue: (&'static str, &'static str)) -> Option<(&'static str, &'static str)> {
+const fn eviction_of(reason: StopReason, taken_back: (&'static str, &'static str)) -> Option<(&'static str, &'static str)> {
     match reason {
         // It was deleted.
         StopReason::Cancelled => None,
-        StopReason::Evicted => Some(by_queue),
+        StopReason::Evicted => Some(taken_back),
         StopReason::StartTimeout => Some(("PodsReadyTimeout", "WaitForStart")),
         StopReason::Residency => Some((ADMISSION_CHECK, "Residency")),
         StopReason::Drained => Some((ADMISSION_CHECK, "Drained")),
@@ -180,6 +181,8 @@ impl World {
             | Record::Adopted { .. }
             | Record::EndLearned { .. }
             | Record::DeletionAsked { .. }
+            | Record::Deactivated { .. }
+            | Record::Activated { .. }
             | Record::Reprioritized { .. }
             | Record::Finished { .. } => self.absorb_workload(number, record),
         }
@@ -269,6 +272,8 @@ impl World {
                 if preempted.is_some() {
                     w.preempted.clone_from(preempted);
                     w.evict(PREEMPTED, *at);
+                } else if w.inactive.is_some() {
+                    w.evict(DEACTIVATED, *at);
                 }
                 w.happen(Happening::Release, number);
             }),
@@ -333,7 +338,12 @@ impl World {
                 let queue = self.stopped_queue(*uid);
                 self.settle(*uid, |w| {
                     w.stopping = Some(*reason);
-                    if let Some(why) = eviction_of(*reason, if preempted.is_some() { PREEMPTED } else { queue }) {
+                    let taken_back = match (preempted, &w.inactive) {
+                        (Some(_), _) => PREEMPTED,
+                        (None, Some(_)) => DEACTIVATED,
+                        (None, None) => queue,
+                    };
+                    if let Some(why) = eviction_of(*reason, taken_back) {
                         w.evict(why, *at);
                     }
                     if preempted.is_some() {
@@ -379,9 +389,26 @@ impl World {
                 w.deletion = Some(*at);
                 w.changed = number;
             }),
+            Record::Deactivated { uid, by, at } => self.settle(*uid, |w| {
+                w.inactive = Some(Box::new(Deactivation { by: by.clone(), at: *at }));
+                // Where it has more than its place in the queue, the loss of that says so.
+                if w.phase == Phase::Pending {
+                    w.evict(DEACTIVATED, Some(*at));
+                    w.since = *at;
+                }
+                w.changed = number;
+            }),
+            Record::Activated { uid, at, .. } => self.settle(*uid, |w| {
+                w.inactive = None;
+                w.reactivated = Some(Box::new(Reactivation { at: *at, attempts: w.attempts }));
+                if w.phase == Phase::Pending {
+                    w.since = *at;
+                }
+                w.changed = number;
+            }),
             Record::Reprioritized { uid, priority } => {
                 let Some(w) = self.state.workloads.get_mut(uid) else { return };
-                let (class, old, waits) = (w.class, Place::new(w.priority, w.submitted, *uid), w.phase == Phase::Pending);
+                let (class, old, waits) = (w.class, Place::new(w.priority, w.submitted, *uid), w.waits());
                 (w.priority, w.changed) = (*priority, number);
                 let new = Place::new(w.priority, w.submitted, *uid);
                 if waits {
@@ -492,10 +519,12 @@ impl World {
         let total_before = self.config.resources.total(&workload.gang(&shape));
         let place = Place::new(workload.priority, workload.submitted, uid);
         let (was, flavors_before) = (workload.phase, workload.flavors.clone());
+        let (waited, was_inactive) = (workload.waits(), workload.inactive.is_some());
         let charged_before = self.queues.charged_to(uid).cloned();
         let legs_before: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
         change(workload);
         let is = workload.phase;
+        let (waits, is_inactive) = (workload.waits(), workload.inactive.is_some());
         self.deciding.touch(uid);
         let flavors = workload.flavors.clone();
         let legs_after: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
@@ -509,18 +538,18 @@ impl World {
             let queue = self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
             self.queues.charge(uid, queue, &flavors, &total);
         }
-        if was != is || flavors_before != flavors {
+        if was != is || flavors_before != flavors || was_inactive != is_inactive {
             let charged_after = self.queues.charged_to(uid).cloned();
-            let before = One { phase: was, flavors: &flavors_before, total: &total_before, charged_to: charged_before.as_ref() };
+            let before = One { phase: was, inactive: was_inactive, flavors: &flavors_before, total: &total_before, charged_to: charged_before.as_ref() };
             self.tally.count(&self.state.catalog, &shape, &before, false);
-            let after = One { phase: is, flavors: &flavors, total: &total, charged_to: charged_after.as_ref() };
+            let after = One { phase: is, inactive: is_inactive, flavors: &flavors, total: &total, charged_to: charged_after.as_ref() };
             self.tally.count(&self.state.catalog, &shape, &after, true);
             self.touch_queues(class, charged_before.or(charged_after));
         }
-        if was == Phase::Pending && is != Phase::Pending {
+        if waited && !waits {
             self.queues.leave(class, place);
         }
-        if was != Phase::Pending && is == Phase::Pending {
+        if !waited && waits {
             self.queues.wait(class, place);
         }
         for (cluster, state) in legs_before {
@@ -569,11 +598,11 @@ impl World {
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {
             let w = &self.state.workloads[&uid];
-            let (class, place, phase) = (w.class, Place::new(w.priority, w.submitted, uid), w.phase);
+            let (class, place, phase, waits) = (w.class, Place::new(w.priority, w.submitted, uid), w.phase, w.waits());
             self.names.insert((w.namespace.clone(), w.name.clone()), uid);
             self.queues.add_member(class);
             let shape = self.queues.class(class).clone();
-            if phase == Phase::Pending {
+            if waits {
                 self.queues.wait(class, place);
             }
             if phase.charged() {

@@ -11,7 +11,7 @@ use crate::queues::{ClassId, Place};
 use crate::record::{Class, Preempted};
 use crate::view::{metadata, timestamp, workload_name};
 use crate::workload::Phase;
-use crate::{Workload, World};
+use crate::{Reactivation, Workload, World};
 use meridian_objects::job::PRIORITY_LABEL;
 use meridian_objects::{Kind, ResourceRules, quantity};
 use meridian_shared::gang::{PodSet, Toleration};
@@ -24,6 +24,9 @@ use std::sync::Arc;
 fn workload_uid(job: Uid) -> Uid {
     Uid(job.0 ^ 1)
 }
+
+/// Kueue's words for who was taken out of the queue.
+const DEACTIVATED: &str = "The workload is deactivated";
 
 /// Places within a class are told up to here; finding one takes as many steps.
 const PLACES_MAX: usize = 1_000;
@@ -107,7 +110,8 @@ impl Shown {
         let pods: u32 = w.gang(&self.class).pod_sets.iter().map(|s| s.count).sum();
         let mut status = json!({
             "meridian": {
-                "state": format!("{:?}", w.phase),
+                "state": w.state_word(),
+                "workload": &*workload_name(&w.name, w.submitted),
                 "cluster": self.cluster.as_ref().map(ClusterName::as_str),
                 "region": self.region.as_ref().map(Region::as_str),
                 "attempts": w.attempts,
@@ -155,7 +159,7 @@ impl Shown {
                 "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": &*w.name, "uid": uid.to_string(), "controller": true}],
             },
             "spec": {
-                "queueName": &*self.class.queue, "priority": w.priority, "active": true,
+                "queueName": &*self.class.queue, "priority": w.priority, "active": w.inactive.is_none(),
                 "podSets": self.class.gang.pod_sets.iter().map(pod_set).collect::<Vec<_>>(),
             },
             "status": {
@@ -163,7 +167,7 @@ impl Shown {
                 "clusterName": at,
                 "admission": self.charged.as_ref().map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments()})),
                 "meridian": {
-                    "state": format!("{:?}", w.phase), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
+                    "state": w.state_word(), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
                     "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": timestamp(s.granted), "over": s.over.map(timestamp), "end": s.end})).collect::<Vec<_>>(),
                     "placement": World::placement_status(right),
                 },
@@ -215,7 +219,11 @@ impl Shown {
                 add("QuotaReserved", true, "QuotaReserved", format!("Quota reserved in ClusterQueue {queue}"), w.reserved.unwrap_or(w.since));
             }
             None => {
-                let waits = self.waits.as_ref().map_or_else(|| "no cluster can start it now".to_owned(), Why::words);
+                let waits = match (&w.inactive, self.waits.as_ref()) {
+                    (Some(_), _) => DEACTIVATED.to_owned(),
+                    (None, Some(why)) => why.words(),
+                    (None, None) => "no cluster can start it now".to_owned(),
+                };
                 add("QuotaReserved", false, "Pending", waits, w.since);
             }
         }
@@ -223,7 +231,7 @@ impl Shown {
         if let Some((_, leg)) = World::right(w) {
             let admitted = w.history.last().map_or(w.since, |stay| stay.granted);
             add("Admitted", true, "Admitted", format!("The workload was admitted on \"{}\"", leg.cluster), admitted);
-        } else if let Some(evicted) = evicted.filter(|_| w.finished.is_none()) {
+        } else if let Some(evicted) = evicted.filter(|evicted| w.finished.is_none() && evicted.was != Phase::Pending) {
             let at = if w.phase == Phase::Pending { w.since } else { evicted.at };
             add("Admitted", false, "NoReservation", "The workload has no reservation".to_owned(), at);
         }
@@ -235,6 +243,7 @@ impl Shown {
         if let Some(evicted) = evicted {
             let message = match (&w.preempted, evicted.cause.as_str()) {
                 (Some(preempted), _) if evicted.reason == "Preempted" => for_whom(preempted),
+                _ if evicted.reason == "Deactivated" => DEACTIVATED.to_owned(),
                 (_, "") => format!("The workload was evicted: {}", evicted.reason),
                 (_, cause) => format!("The workload was evicted: {}: {cause}", evicted.reason),
             };
@@ -247,8 +256,13 @@ impl Shown {
                 add("Preempted", !w.phase.charged() || w.phase.granted(), &preempted.right, message, evicted.at);
             }
             if w.phase == Phase::Pending {
-                let words = if self.rests { "It waits a moment before it is looked at again" } else { "It waits in its queue again" };
-                add("Requeued", !self.rests, &evicted.reason, words.to_owned(), w.since);
+                let reactivated = w.reactivated.as_deref().filter(|reactivated| reactivated.at >= evicted.at);
+                match (&w.inactive, reactivated) {
+                    (Some(inactive), _) => add("Requeued", false, "Deactivated", DEACTIVATED.to_owned(), inactive.at),
+                    (None, Some(Reactivation { at, .. })) => add("Requeued", true, "Reactivated", "The workload was reactivated".to_owned(), *at),
+                    (None, None) if self.rests => add("Requeued", false, &evicted.reason, "It waits a moment before it is looked at again".to_owned(), w.since),
+                    (None, None) => add("Requeued", true, &evicted.reason, "It waits in its queue again".to_owned(), w.since),
+                }
             }
         }
         if let Some(finish) = &w.finished {

@@ -26,7 +26,7 @@ impl World {
                 recount.charge(*uid, queue, &w.flavors, &self.config.resources.total(&w.gang(self.queues.class(w.class))));
             }
             let waits = self.queues.waiting(w.class).any(|p| *p == Place::new(w.priority, w.submitted, *uid));
-            if waits != (w.phase == Phase::Pending) {
+            if waits != w.waits() {
                 return Err(format!("{uid} is {:?} and {} in its queue", w.phase, if waits { "is" } else { "isn't" }));
             }
         }
@@ -62,6 +62,9 @@ impl World {
             Phase::Dispatching => rights > 0 || open == 0,
             Phase::Granted | Phase::Running | Phase::Stopping => rights != 1 || open > 0,
         };
+        if w.inactive.is_some() && !matches!(w.phase, Phase::Pending | Phase::Stopping | Phase::Finished) {
+            return Err(format!("{uid} is deactivated and {:?}", w.phase));
+        }
         if wrong {
             return Err(format!("{uid} is {:?} with {rights} rights and {open} open legs", w.phase));
         }

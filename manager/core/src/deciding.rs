@@ -34,7 +34,7 @@ pub(crate) struct Deciding {
     stale: bool,
     /// Workloads about which something was recorded.
     touched: BTreeSet<Uid>,
-    /// Who waits and isn't looked at: without a way to a queue, resting, or held back by recovery.
+    /// Who isn't looked at and holds nothing: without a way to a queue, resting, deactivated, or held back by recovery.
     outside: BTreeSet<Uid>,
     /// Where a class was last led.
     routes: BTreeMap<ClassId, Option<QueueId>>,
@@ -229,6 +229,9 @@ impl World {
             let queue = self.queues.charged_to(uid).and_then(|name| self.deciding.brain.queue_id(name));
             let queue = queue.filter(|_| workload.phase != Phase::Stopping || !self.config.planted.has(Bug::VictimQuotaGivenAway));
             return queue.map_or(Wanted::Outside(None), |queue| Wanted::Holding { queue, evicted: workload.phase == Phase::Stopping });
+        }
+        if workload.inactive.is_some() {
+            return Wanted::Outside(None);
         }
         let rests = self.live.not_before.get(&uid).is_some_and(|until| *until > now);
         if rests {

@@ -102,6 +102,8 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         stopping,
         preempted: _,
         evicted: _,
+        inactive,
+        reactivated,
         deletion,
         learned,
         finished,
@@ -109,6 +111,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         history: _,
     } = workload;
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
+    (inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
     (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
     for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement }) in legs {
         (offer, cluster, ledger, state, fence, accepted, placement).hash(into);

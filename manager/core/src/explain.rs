@@ -276,7 +276,7 @@ impl World {
             "namespace": &*workload.namespace,
             "name": &*workload.name,
             "uid": uid.to_string(),
-            "state": format!("{:?}", workload.phase),
+            "state": workload.state_word(),
             "since": workload.since.0,
             "attempts": workload.attempts,
             "position": ahead.map(|(place, of)| json!({"queue": &*class.queue, "place": place, "of": of})),
@@ -291,7 +291,7 @@ impl World {
     }
 
     fn ahead(&self, workload: &Workload, uid: Uid) -> Option<(usize, usize)> {
-        if workload.phase != Phase::Pending {
+        if !workload.waits() {
             return None;
         }
         let class = self.queues.class(workload.class);
@@ -310,6 +310,7 @@ impl World {
                 Some(stay) => ("over", format!("ran there: {}", stay.end.as_deref().unwrap_or("its end isn't known")), String::new()),
                 None => ("over", "never ran there".to_owned(), String::new()),
             },
+            None if workload.rests_inactive() => ("waiting", "it is deactivated: nobody is asked".to_owned(), String::new()),
             None => match self.live.why.get(&workload.class).and_then(|by| by.get(cluster)) {
                 Some(why) => (why.verdict(), why.words(), why.would_help()),
                 None if workload.phase.granted() => ("not-chosen", "another cluster has it".to_owned(), String::new()),
@@ -331,7 +332,10 @@ impl World {
             (None, OnLoss::Fence) => "it can be started elsewhere when its lease has lapsed".to_owned(),
         };
         if workload.phase == Phase::Stopping {
-            let why = workload.stopping.map_or("it is being stopped", stop_in_words);
+            let why = match &workload.inactive {
+                Some(inactive) => format!("it was deactivated by `{}`", inactive.by.0),
+                None => workload.stopping.map_or("it is being stopped", stop_in_words).to_owned(),
+            };
             return ("stopping", format!("{why}; its room and quota are kept until the stop is confirmed"), waits);
         }
         match leg.state {
@@ -371,6 +375,7 @@ impl World {
                 (finish.map_or_else(String::new, |f| format!("over: {}: {}{ran}", f.reason, f.message)), String::new())
             }
             Phase::Dispatching | Phase::Reserved => ("has quota; clusters are being asked".into(), String::new()),
+            Phase::Pending if workload.inactive.is_some() => workload.inactivity_in_words(),
             Phase::Pending if self.held_back(workload, now.mono) => (Why::RecoveryOpen.words(), Why::RecoveryOpen.would_help()),
             Phase::Pending if self.state.rules_doubted.is_some() => (format!("waits: {}", Why::RulesDoubted.words()), Why::RulesDoubted.would_help()),
             Phase::Pending if self.live.not_before.get(&uid).is_some_and(|until| *until > now.mono) => {

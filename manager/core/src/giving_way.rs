@@ -5,7 +5,7 @@
 //!
 //! What is kept for who waits too long is kept in the same way: only that nobody was told to stop for it.
 
-use crate::World;
+use crate::{Workload, World};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Mono, Wall};
@@ -253,7 +253,7 @@ impl World {
     }
 
     fn waits(&self, uid: Uid) -> bool {
-        self.deciding.id(uid).is_some() && self.state.workloads.get(&uid).is_some_and(|w| !w.phase.charged())
+        self.deciding.id(uid).is_some() && self.state.workloads.get(&uid).is_some_and(Workload::waits)
     }
 
     /// Room is kept only for who still waits, and as long as anybody is still to give way or it waits too long. True where some

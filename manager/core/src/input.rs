@@ -140,6 +140,15 @@ pub enum Change {
         /// Only if it still has this uid.
         uid: Option<Uid>,
     },
+    /// Take a workload out of the queue, or put it back.
+    SetActive {
+        /// Which: by the workload's own name, or its job's.
+        key: Key,
+        /// Whether it is to be in the queue.
+        active: bool,
+        /// Only if it is still at this version.
+        version: Option<RecordNumber>,
+    },
 }
 
 /// What must be true of what is there already.

@@ -137,6 +137,7 @@ impl Turn<'_> {
         let allowed = residency::judge(&self.world.state.catalog, &class, cluster, self.world.config.residency_required);
         match allowed {
             Err(_) => self.order_stop(run.uid, run.fence, StopReason::Residency, &system()),
+            Ok(()) if self.workload(run.uid).is_some_and(|w| w.inactive.is_some()) => self.order_stop(run.uid, run.fence, StopReason::Evicted, &system()),
             Ok(()) if run.stopping => self.order_stop(run.uid, run.fence, StopReason::Superseded, &system()),
             Ok(()) => {}
         }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`workload`], [`leg`] | the two machines, one exhaustive match each |
 //! | [`record`], [`absorb`](self) | facts, and what they change |
+//! | `activity` | who is taken out of the queue, and put back |
 //! | [`catalog`] | objects as people wrote them, and the questions asked of them |
 //! | `writes` | people's changes: all or nothing |
 //! | [`queues`] | classes, who waits in them, what is charged |
@@ -31,6 +32,7 @@
 #![warn(missing_docs)]
 
 mod absorb;
+mod activity;
 pub mod admission;
 pub mod audit;
 pub mod catalog;
@@ -312,6 +314,12 @@ pub struct Workload {
     /// Why it last lost its right to run or its quota, until it is granted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted: Option<Box<Evicted>>,
+    /// Who took it out of the queue, until somebody puts it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inactive: Option<Box<Deactivation>>,
+    /// When it was last put back into the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reactivated: Option<Box<Reactivation>>,
     /// Deletion was asked for.
     pub deletion: Option<Wall>,
     /// How the job ended by its own doing in an attempt that had no leg here; it finishes so once nothing of an older attempt
@@ -324,6 +332,24 @@ pub struct Workload {
     pub refusals: BTreeMap<ClusterName, (RefuseReason, String)>,
     /// Where it ran or runs, newest last.
     pub history: Vec<Stay>,
+}
+
+/// Who took a workload out of the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Deactivation {
+    /// Who.
+    pub by: Actor,
+    /// When.
+    pub at: Wall,
+}
+
+/// How a workload came back to the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Reactivation {
+    /// When.
+    pub at: Wall,
+    /// Grants until then: back-off begins anew after them.
+    pub attempts: u32,
 }
 
 /// Why a workload lost its right to run or its quota without having ended.
@@ -690,6 +716,8 @@ impl Workload {
             stopping: None,
             preempted: None,
             evicted: None,
+            inactive: None,
+            reactivated: None,
             deletion: None,
             learned: None,
             finished: None,

@@ -97,7 +97,8 @@ pub(crate) struct Before {
 
 /// When a workload began to wait for its current attempt.
 fn queued(workload: &Workload) -> Wall {
-    workload.history.iter().rev().find_map(|stay| stay.over).unwrap_or(workload.created)
+    let back = workload.history.iter().rev().find_map(|stay| stay.over).unwrap_or(workload.created);
+    workload.reactivated.as_ref().map_or(back, |reactivated| back.max(reactivated.at))
 }
 
 fn priority_class(class: &Class) -> Arc<str> {
@@ -116,6 +117,7 @@ impl World {
 
     /// How a workload stands, where the record may be a milestone.
     pub(crate) fn before(&self, uid: Uid, record: &Record) -> Option<Before> {
+        let deactivated = matches!(record, Record::Released { .. }) && self.state.workloads.get(&uid).is_some_and(|w| w.inactive.is_some());
         let may_be = matches!(
             record,
             Record::Reserved { .. }
@@ -128,7 +130,7 @@ impl World {
                 | Record::Lapsed { .. }
                 | Record::Finished { .. }
         );
-        let workload = self.state.workloads.get(&uid).filter(|_| may_be)?;
+        let workload = self.state.workloads.get(&uid).filter(|_| may_be || deactivated)?;
         let class = self.queues.class(workload.class);
         let whose = Whose {
             cluster_queue: self.queue_of(uid).unwrap_or_else(|| Arc::from("")),

@@ -352,6 +352,24 @@ pub enum Record {
         /// Who.
         by: Actor,
     },
+    /// It was taken out of the queue. What it has there is withdrawn or stopped by records of their own.
+    Deactivated {
+        /// The workload.
+        uid: Uid,
+        /// Who.
+        by: Actor,
+        /// When.
+        at: Wall,
+    },
+    /// It was put back into the queue.
+    Activated {
+        /// The workload.
+        uid: Uid,
+        /// Who.
+        by: Actor,
+        /// When.
+        at: Wall,
+    },
     /// Its priority class has another value.
     Reprioritized {
         /// The workload.
@@ -465,7 +483,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 38] = [
+    const NAMES: [&str; 40] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -499,6 +517,8 @@ mod tests {
         "OrphanSeen",
         "OrphanGone",
         "DeletionAsked",
+        "Deactivated",
+        "Activated",
         "Reprioritized",
         "Finished",
         "Forgotten",
@@ -541,6 +561,8 @@ mod tests {
             Record::OrphanSeen { .. } => "OrphanSeen",
             Record::OrphanGone { .. } => "OrphanGone",
             Record::DeletionAsked { .. } => "DeletionAsked",
+            Record::Deactivated { .. } => "Deactivated",
+            Record::Activated { .. } => "Activated",
             Record::Reprioritized { .. } => "Reprioritized",
             Record::Finished { .. } => "Finished",
             Record::Forgotten { .. } => "Forgotten",

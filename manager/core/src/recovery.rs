@@ -175,7 +175,7 @@ impl Turn<'_> {
         let old = || self.world.state.workloads.values().filter(|w| w.submitted < since && w.phase != Phase::Finished);
         if old().all(released) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now) {
             self.close_recovery(system());
-        } else if now >= self.world.live.released_at && old().any(|w| w.phase == Phase::Pending && released(w)) {
+        } else if now >= self.world.live.released_at && old().any(|w| w.waits() && released(w)) {
             self.world.live.released_at = now + RELEASE_EVERY;
             self.stir();
         }

@@ -140,11 +140,12 @@ impl Turn<'_> {
 }
 
 impl World {
-    /// Since when a workload waits, and who it is: since it was submitted, or since it last ran.
+    /// Since when a workload waits, and who it is: since it was submitted, last ran, or was last put back into the queue.
     fn waits_since(&self, uid: Uid) -> Option<(Wall, Uid)> {
         let workload = self.state.workloads.get(&uid)?;
         let ran = workload.history.last().and_then(|stay| stay.over);
-        Some((ran.map_or(workload.created, |over| over.max(workload.created)), uid))
+        let back = workload.reactivated.as_ref().map(|reactivated| reactivated.at);
+        Some((ran.into_iter().chain(back).fold(workload.created, Wall::max), uid))
     }
 
     /// Whether the end of others can't help a workload, as far as is known.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Standing {
     phases: [u64; Phase::ALL.len()],
+    /// Of those without quota and end, who was taken out of the queue.
+    inactive: u64,
     /// Charged amounts by flavor and resource.
     pub reserved: Usage,
     /// The same of workloads that a cluster has the right to run.
@@ -29,7 +31,7 @@ pub struct Standing {
 }
 
 /// A standing in which nobody stands.
-static NOBODY: Standing = Standing { phases: [0; Phase::ALL.len()], reserved: Usage::new(), used: Usage::new(), asked: Amounts::new() };
+static NOBODY: Standing = Standing { phases: [0; Phase::ALL.len()], inactive: 0, reserved: Usage::new(), used: Usage::new(), asked: Amounts::new() };
 
 impl Standing {
     /// How many are in one phase.
@@ -43,7 +45,7 @@ impl Standing {
 
     /// How many wait for quota.
     pub fn waiting(&self) -> u64 {
-        self.phase(Phase::Pending)
+        self.phase(Phase::Pending).saturating_sub(self.inactive)
     }
 
     /// How many hold quota.
@@ -63,7 +65,9 @@ impl Standing {
     fn count(&mut self, one: &One<'_>, more: bool) {
         step(&mut self.phases[one.phase as usize], more);
         let by = if more { 1 } else { -1 };
-        if one.phase == Phase::Pending {
+        if one.phase == Phase::Pending && one.inactive {
+            step(&mut self.inactive, more);
+        } else if one.phase == Phase::Pending {
             add_scaled(&mut self.asked, one.total, by);
             self.asked.retain(|_, amount| *amount != 0);
         }
@@ -85,6 +89,7 @@ impl Standing {
             let (times, by) = (&mut self.phases[phase as usize], from.phases[phase as usize]);
             *times = if more { *times + by } else { times.saturating_sub(by) };
         }
+        self.inactive = if more { self.inactive + from.inactive } else { self.inactive.saturating_sub(from.inactive) };
         add_scaled(&mut self.asked, &from.asked, if more { 1 } else { -1 });
         self.asked.retain(|_, amount| *amount != 0);
     }
@@ -100,6 +105,7 @@ struct Local {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tally {
     all: [u64; Phase::ALL.len()],
+    inactive: u64,
     locals: BTreeMap<(Arc<str>, Arc<str>), Local>,
     queues: BTreeMap<Arc<str>, Standing>,
     legs: BTreeMap<(ClusterName, leg::State), u64>,
@@ -108,6 +114,7 @@ pub struct Tally {
 /// What is counted of one workload.
 pub(crate) struct One<'a> {
     pub(crate) phase: Phase,
+    pub(crate) inactive: bool,
     pub(crate) flavors: &'a BTreeMap<String, Arc<str>>,
     pub(crate) total: &'a Amounts,
     pub(crate) charged_to: Option<&'a Arc<str>>,
@@ -121,6 +128,11 @@ impl Tally {
     /// How many workloads are in a phase.
     pub fn phase(&self, phase: Phase) -> u64 {
         self.all[phase as usize]
+    }
+
+    /// How many of those that are pending were taken out of their queues.
+    pub fn inactive(&self) -> u64 {
+        self.inactive
     }
 
     /// How many legs of a cluster are in a state.
@@ -141,6 +153,9 @@ impl Tally {
     /// Counts somebody of a class as it stands, or no longer.
     pub(crate) fn count(&mut self, catalog: &Catalog, class: &Class, one: &One<'_>, more: bool) {
         step(&mut self.all[one.phase as usize], more);
+        if one.phase == Phase::Pending && one.inactive {
+            step(&mut self.inactive, more);
+        }
         let key = (class.namespace.clone(), class.queue.clone());
         let local = self.locals.entry(key.clone()).or_insert_with(|| {
             let queue = catalog.local_queue(&class.namespace, &class.queue);
@@ -200,7 +215,8 @@ impl World {
         }
         let class = self.queues.class(workload.class);
         let total = self.config.resources.total(&workload.gang(class));
-        let one = One { phase: workload.phase, flavors: &workload.flavors, total: &total, charged_to: self.queues.charged_to(uid) };
+        let inactive = workload.inactive.is_some();
+        let one = One { phase: workload.phase, inactive, flavors: &workload.flavors, total: &total, charged_to: self.queues.charged_to(uid) };
         tally.count(&self.state.catalog, class, &one, more);
     }
 

@@ -122,6 +122,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::Granted { uid, .. }
         | Record::Accepted { uid, .. }
         | Record::Placed { uid, .. }
+        | Record::Activated { uid, .. }
         | Record::Running { uid, .. } => (Some(*uid), false),
         Record::Released { uid, .. }
         | Record::Refused { uid, .. }
@@ -133,6 +134,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::EndLearned { uid, .. }
         | Record::Lapsed { uid, .. }
         | Record::DeletionAsked { uid, .. }
+        | Record::Deactivated { uid, .. }
         | Record::Reprioritized { uid, .. }
         | Record::Finished { uid, .. }
         | Record::Forgotten { uid } => (Some(*uid), true),

@@ -129,6 +129,12 @@ impl Turn<'_> {
                 catalog.to_mut().put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
                 Ok(())
             }
+            Change::SetActive { key, active, version } => {
+                if !seen.insert(key.clone()) {
+                    return reject(RejectionReason::Invalid, None, format!("{key} appears twice in one request"));
+                }
+                self.judge_activity(key, *active, *version)
+            }
             Change::Delete { key, uid } => {
                 let there = match key.kind {
                     Kind::Job => self.job_at(key),
@@ -178,7 +184,7 @@ impl Turn<'_> {
         }
     }
 
-    fn job_at(&self, key: &Key) -> Option<Uid> {
+    pub(crate) fn job_at(&self, key: &Key) -> Option<Uid> {
         self.world.uid_of(key.namespace.as_deref().unwrap_or("default"), &key.name)
     }
 
@@ -284,6 +290,7 @@ impl Turn<'_> {
                 Written { key, uid, result, warnings }
             }
             Change::Delete { key, .. } => self.delete(key, by, dry_run),
+            Change::SetActive { key, active, .. } => self.set_active(key, active, by, dry_run),
         }
     }
 
@@ -453,7 +460,7 @@ fn known_queues(catalog: &Catalog, namespace: &str) -> String {
     if names.is_empty() { "none (the namespace has no queue)".into() } else { names.join(", ") }
 }
 
-fn reject(reason: RejectionReason, field: Option<&str>, message: String) -> Result<(), Rejection> {
+pub(crate) fn reject(reason: RejectionReason, field: Option<&str>, message: String) -> Result<(), Rejection> {
     Err(Rejection { index: 0, reason, field: field.map(str::to_owned), message })
 }
 

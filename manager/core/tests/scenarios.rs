@@ -2,6 +2,8 @@
 //!
 //! The simulator breaks things at random; here one thing happens at a time, and what must follow is written out.
 
+#[path = "scenarios/activity.rs"]
+mod activity;
 #[path = "scenarios/copies.rs"]
 mod copies;
 #[path = "scenarios/counts.rs"]

@@ -43,9 +43,13 @@ impl Verb {
 
     /// What can be done to objects of this kind at all.
     pub(crate) const fn of(kind: Kind) -> &'static [Self] {
-        const READ: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
+        // Of a workload only whether it is active is written.
+        const WORKLOAD: [Verb; 5] = [Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
         const ALL: [Verb; 7] = [Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
-        if kind.writable() { &ALL } else { &READ }
+        match kind {
+            Kind::Workload => &WORKLOAD,
+            _ => &ALL,
+        }
     }
 }
 
@@ -86,9 +90,10 @@ fn submitter_may(verb: Verb, kind: Kind) -> bool {
     let reads = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     match kind {
         Kind::Job => reads || matches!(verb, Verb::Create | Verb::Delete),
-        // queues, workloads, and what a job's file names
-        Kind::Workload
-        | Kind::LocalQueue
+        // whose jobs may be deleted may also be stopped and resumed
+        Kind::Workload => reads || matches!(verb, Verb::Update | Verb::Patch),
+        // queues, and what a job's file names
+        Kind::LocalQueue
         | Kind::ClusterQueue
         | Kind::Cohort
         | Kind::ResourceFlavor
@@ -144,7 +149,7 @@ mod tests {
             for verb in [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete] {
                 let expect = match (kind, verb) {
                     (Kind::Job, Verb::Update | Verb::Patch) => false,
-                    (Kind::Job, _) => true,
+                    (Kind::Job, _) | (Kind::Workload, Verb::Update | Verb::Patch) => true,
                     (Kind::Workload | Kind::LocalQueue | Kind::ClusterQueue | Kind::Cohort, Verb::Get | Verb::List | Verb::Watch)
                     | (Kind::ResourceFlavor | Kind::WorkloadPriorityClass | Kind::PriorityClass | Kind::Namespace, Verb::Get | Verb::List | Verb::Watch) => {
                         true

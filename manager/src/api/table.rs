@@ -63,6 +63,7 @@ fn columns(kind: Kind) -> Vec<Column> {
             text("Cluster", |o, _| at(o, "/status/clusterName")),
             AGE,
             wide("Priority", |o, _| at(o, "/spec/priority")),
+            wide("Active", |o, _| at(o, "/spec/active")),
         ],
         Kind::ClusterQueue => vec![
             NAME,

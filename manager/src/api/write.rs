@@ -16,7 +16,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use meridian_manager_core::input::{Actor, Change, Input, Key, PutMode, RejectionReason, Reply, Write, WriteResult, Written};
-use meridian_objects::Object;
+use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -68,6 +68,9 @@ impl Request<'_> {
     pub(crate) async fn replace(&self, name: &str, body: Body) -> Result<Response, Error> {
         body::must_be_json(self.headers)?;
         let value: Value = body::json(&body::read(self.headers, body, OBJECT_BYTES_MAX).await?)?;
+        if self.target.kind == Kind::Workload {
+            return self.put_workload(name, value).await;
+        }
         self.put_read_back(name, value).await
     }
 
@@ -85,6 +88,9 @@ impl Request<'_> {
             return Err(Error::BadRequest("a merge patch is a JSON object".to_owned()));
         }
         let versioned = patch.pointer("/metadata/resourceVersion").is_some();
+        if self.target.kind == Kind::Workload {
+            return self.patch_workload(name, &patch).await;
+        }
         let mut tries = 1;
         loop {
             let view = self.api.handle.reads().get(&self.key(name)).ok_or_else(|| Error::NotFound(self.target.subject()))?;
@@ -146,7 +152,7 @@ impl Request<'_> {
 
     /// The core's version of the object, if the client has seen it. A reader's version also grows with the status, which
     /// nobody writes: a client that has seen the newest content is up to date although the status went on.
-    fn condition(&self, name: &str, stamp: Stamp) -> Result<Option<RecordNumber>, Error> {
+    pub(super) fn condition(&self, name: &str, stamp: Stamp) -> Result<Option<RecordNumber>, Error> {
         if stamp == Stamp::default() {
             return Ok(None);
         }
@@ -200,7 +206,7 @@ impl Request<'_> {
         Ok((object, warnings.iter().map(ToString::to_string).collect()))
     }
 
-    fn key(&self, name: &str) -> Key {
+    pub(super) fn key(&self, name: &str) -> Key {
         self.target.key(name, self.options.scope.as_ref())
     }
 
@@ -209,10 +215,10 @@ impl Request<'_> {
         self.change(change, self.options.dry_run).await
     }
 
-    async fn change(&self, change: Change, dry_run: bool) -> Result<Written, Error> {
+    pub(super) async fn change(&self, change: Change, dry_run: bool) -> Result<Written, Error> {
         let subject = match &change {
             Change::Put { object, .. } => Subject::new(object.kind, &object.name),
-            Change::Delete { key, .. } => Subject::new(key.kind, &key.name),
+            Change::Delete { key, .. } | Change::SetActive { key, .. } => Subject::new(key.kind, &key.name),
         };
         let write = Write { actor: Actor::user(&self.user.name), changes: vec![change], dry_run };
         match self.api.ask(Input::Write(Box::new(write))).await? {
@@ -256,7 +262,7 @@ struct Preconditions {
 }
 
 /// RFC 7386. The depth is that of the patch, which the JSON reader bounds.
-fn merge(target: &mut Value, patch: &Value) {
+pub(super) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
         return;

@@ -161,8 +161,11 @@ impl Seen {
         (self.renewals, self.attempts) = (counts.renewals, (counts.attempts_fruitful, counts.attempts_fruitless));
         m.orphans.set(i64::try_from(world.state.orphans.len()).unwrap_or(i64::MAX));
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let phases = Phase::ALL.map(|phase| (format!("{phase:?}"), world.tally.phase(phase)));
-        m.workloads.replace(phases.iter().map(|(phase, n)| ([phase.as_str()], whole(*n))));
+        let inactive = world.tally.inactive();
+        let pending = |phase| if phase == Phase::Pending { inactive } else { 0 };
+        let phases = Phase::ALL.map(|phase| (format!("{phase:?}"), world.tally.phase(phase).saturating_sub(pending(phase))));
+        let rests = [("Deactivated".to_owned(), inactive)];
+        m.workloads.replace(phases.iter().chain(&rests).map(|(phase, n)| ([phase.as_str()], whole(*n))));
         let legs: Vec<_> = world.tally.legs().map(|(cluster, state, n)| (format!("{state:?}"), cluster, n)).collect();
         m.legs.replace(legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], whole(*n))));
         self.dashboards.show(world);

@@ -172,7 +172,7 @@ impl Kind {
         self.row().namespaced
     }
 
-    /// Whether files and clients may write objects of the kind. Only workloads may not be: they follow their jobs.
+    /// Whether files and clients may make objects of the kind. Only workloads may not be made: they follow their jobs.
     pub const fn writable(self) -> bool {
         !matches!(self, Self::Workload)
     }

@@ -2,7 +2,7 @@
 
 use meridian_manager_core::Counts;
 use meridian_manager_core::record::Record;
-use meridian_shared::protocol::EndResult;
+use meridian_shared::protocol::{EndResult, StopReason};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -39,6 +39,7 @@ impl Counters {
             Record::Granted { .. } => "grants",
             Record::Running { .. } => "runs",
             Record::StopOrdered { preempted: Some(_), .. } => "displaced",
+            Record::StopOrdered { reason: StopReason::Evicted, by, .. } if by.0.starts_with("user:") => "runs deactivated",
             Record::StopOrdered { .. } => "stops ordered",
             Record::Placed { .. } => "new places told",
             Record::Ended { result: EndResult::NodeLost { message }, .. } if message.contains("no other place") => "ends for want of a place",
@@ -50,6 +51,8 @@ impl Counters {
             Record::EndLearned { .. } => "ends learned",
             Record::OrphanSeen { .. } => "orphans",
             Record::OrphanGone { .. } => "orphans gone",
+            Record::Deactivated { .. } => "deactivated",
+            Record::Activated { .. } => "reactivated",
             Record::Finished { .. } => "finished",
             Record::Forgotten { .. } => "forgotten",
             Record::Audited(_) => "audit lines",

@@ -102,6 +102,7 @@ pub struct Before {
     recovery: Option<RecoveryStart>,
     led_since: RecordNumber,
     ledgers: BTreeMap<ClusterName, LedgerId>,
+    inactive: BTreeSet<Uid>,
     books: Books,
 }
 
@@ -114,6 +115,7 @@ impl Before {
             recovery: state.recovery.clone(),
             led_since: state.led_since,
             ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect(),
+            inactive: state.workloads.iter().filter(|(_, w)| w.inactive.is_some()).map(|(uid, _)| *uid).collect(),
             books: Books::of(world),
         }
     }
@@ -246,6 +248,7 @@ impl Oracle {
         act.world.check().or_else(|words| broken("World::check", words))?;
         let declared = act.outcome.records.iter().any(|(_, r)| matches!(r, Record::DeclaredLost { .. }));
         self.judge_quota(act)?;
+        judge_activity(act)?;
         for (_, record) in &act.outcome.records {
             match record {
                 Record::Led { leadership, recovery, foreign, .. } => {
@@ -442,11 +445,12 @@ impl Oracle {
         self.exempt.contains(&uid)
     }
 
-    /// After faults healed: what has not ended.
-    pub fn unfinished(&self, world: &World) -> Vec<String> {
+    /// After faults healed: what has not ended, but for those that may rest.
+    pub fn unfinished(&self, world: &World, may_rest: &dyn Fn(Uid) -> bool) -> Vec<String> {
         let why = |uid: &Uid| world.explain(*uid, meridian_shared::time::Now::default()).map(|w| w.to_string()).unwrap_or_default();
-        let open =
-            |(uid, w): (&Uid, &Workload)| (w.finished.is_none()).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)));
+        let open = |(uid, w): (&Uid, &Workload)| {
+            (w.finished.is_none() && !may_rest(*uid)).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)))
+        };
         world.state.workloads.iter().filter_map(open).collect()
     }
 }
@@ -470,6 +474,30 @@ fn judge_place(world: &World, uid: Uid, cluster: &ClusterName, what: &str) -> Ve
     }
 }
 
+/// Who was taken out of the queue is given nothing and asked about nowhere; where something of it runs, that is being stopped.
+fn judge_activity(act: &Act<'_>) -> Verdict {
+    let mut inactive = act.before.inactive.clone();
+    for (_, record) in &act.outcome.records {
+        match record {
+            Record::Deactivated { uid, .. } => {
+                inactive.insert(*uid);
+            }
+            Record::Activated { uid, .. } | Record::Forgotten { uid } => {
+                inactive.remove(uid);
+            }
+            Record::Reserved { uid, .. } | Record::Offered { uid, .. } | Record::Granted { uid, .. } if inactive.contains(uid) => {
+                return broken("activity", format!("{uid} is deactivated, and there is {record:?}"));
+            }
+            _ => {}
+        }
+    }
+    let goes_on = |uid: &&Uid| act.world.state.workloads.get(uid).is_some_and(|w| w.phase.charged() && w.stopping.is_none());
+    match inactive.iter().find(goes_on) {
+        Some(uid) => broken("activity", format!("{uid} is deactivated, holds quota, and nothing was told to stop")),
+        None => Ok(()),
+    }
+}
+
 /// Whether a record brings something new, so that what was decided may be decided otherwise.
 fn from_outside(record: &Record) -> bool {
     match record {
@@ -488,6 +516,8 @@ fn from_outside(record: &Record) -> bool {
         | Record::GrantRefused { .. }
         | Record::DeclaredLost { .. }
         | Record::DeletionAsked { .. }
+        | Record::Deactivated { .. }
+        | Record::Activated { .. }
         | Record::Finished { .. }
         | Record::Forgotten { .. } => true,
         _ => false,

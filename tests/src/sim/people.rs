@@ -3,6 +3,7 @@
 //! Every request is repeated until it is answered; what was answered must be remembered (P1).
 
 use super::Sim;
+use super::activity::Activity;
 use super::chance::Chance;
 use super::oracle::Job;
 use super::plan::Plan;
@@ -44,6 +45,8 @@ pub(super) enum Wish {
     Submit { uid: Uid, manifest: Value },
     /// A job is deleted.
     Delete { uid: Uid, namespace: String, name: String },
+    /// A job's workload is in the queue, or isn't.
+    Activity { uid: Uid, namespace: String, name: String, active: bool },
     /// An operator acts.
     Operate(Operator),
 }
@@ -70,6 +73,8 @@ pub(super) struct People {
     repeated: BTreeSet<Key>,
     /// The newest request about an object.
     newest: BTreeMap<Key, u64>,
+    /// Which workloads were stopped and resumed.
+    pub(super) activity: Activity,
     /// Clusters that were cordoned.
     pub(super) cordoned: Vec<usize>,
     /// Whether the extra rule stands.
@@ -176,6 +181,7 @@ impl Sim {
             }
             _ => self.submit(),
         }
+        self.stop_or_resume();
     }
 
     fn some_place(&mut self) -> usize {
@@ -271,6 +277,7 @@ impl Sim {
         let quotas = self.people.declared.changeable();
         self.ask(Wish::Objects(quotas));
         self.ask(Wish::Remove(Key::global(Kind::ResidencyPolicy, "extra")));
+        self.resume_most();
     }
 
     /// Sends a request to whoever seems to lead.
@@ -280,6 +287,9 @@ impl Sim {
         for key in wish.keys() {
             self.people.newest.insert(key.clone(), id);
             self.people.rules.insert(key, None);
+        }
+        if let Wish::Activity { uid, active, .. } = &wish {
+            self.people.activity.asked(*uid, id, *active);
         }
         self.people.requests.insert(id, Request { wish, tries: 0 });
         self.send_request(id);
@@ -293,6 +303,9 @@ impl Sim {
         if request.tries > 1 {
             let keys = wish.keys();
             self.people.repeated.extend(keys);
+            if let Wish::Activity { uid, .. } = &wish {
+                self.people.activity.repeated(*uid);
+            }
         }
         let input = self.input_of(wish);
         self.trace.say(self.now, || format!("people ask {id}: {}", self.people.requests[&id].wish));
@@ -317,6 +330,10 @@ impl Sim {
             Wish::Delete { uid, namespace, name } => {
                 write(Actor::user("submitter"), vec![Change::Delete { key: Key::namespaced(Kind::Job, &namespace, &name), uid: Some(uid) }])
             }
+            Wish::Activity { namespace, name, active, .. } => {
+                let key = Key::namespaced(Kind::Job, &namespace, &name);
+                write(Actor::user("submitter"), vec![Change::SetActive { key, active, version: None }])
+            }
             Wish::Operate(action) => Input::Operator { actor: Actor::user("operator"), action },
         }
     }
@@ -339,6 +356,7 @@ impl Sim {
                 self.counters.one("deletions");
                 self.oracle.delete_acknowledged(*uid);
             }
+            (Wish::Activity { uid, .. }, Reply::Written(_)) if !self.is_asked_about(*uid) => self.people.activity.taken(*uid, id),
             (Wish::Objects(manifests), Reply::Written(_)) => {
                 for manifest in manifests {
                     let key = key_of(manifest);
@@ -383,6 +401,7 @@ impl std::fmt::Display for Wish {
             Self::Remove(key) => write!(f, "remove {key}"),
             Self::Submit { uid, manifest } => write!(f, "submit {} {} as {uid}", manifest["metadata"]["namespace"], manifest["metadata"]["name"]),
             Self::Delete { uid, .. } => write!(f, "delete {uid}"),
+            Self::Activity { uid, active, .. } => write!(f, "{} {uid}", if *active { "resume" } else { "stop" }),
             Self::Operate(action) => write!(f, "{action:?}"),
         }
     }

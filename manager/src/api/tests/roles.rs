@@ -56,6 +56,7 @@ async fn submitters_submit_and_no_more() {
         ("DELETE", format!("{QUEUES}/q"), None, false),
         ("GET", "/apis/kueue.x-k8s.io/v1beta2/workloads".into(), None, true),
         ("GET", "/apis/kueue.x-k8s.io/v1beta2/localqueues".into(), None, true),
+        ("PUT", "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues/q".into(), Some(json!({})), false),
         ("GET", "/apis/meridian.dev/v1alpha1/residencypolicies".into(), None, false),
         ("GET", "/apis/meridian.dev/v1alpha1/clusters".into(), None, false),
         ("GET", "/api".into(), None, true),

@@ -60,6 +60,62 @@ async fn merge_patches_change_some_fields() {
     }
 }
 
+const WORKLOADS: &str = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads";
+
+#[tokio::test]
+async fn of_a_workload_only_whether_it_is_active_is_written() {
+    let rig = Rig::with_queue().await;
+    let job = rig.post(JOBS, &job("train")).await.ok();
+    let name = job["status"]["meridian"]["workload"].as_str().unwrap().to_owned();
+    let (path, older) = (format!("{WORKLOADS}/{name}"), format!("/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads/{name}"));
+    let merge = "application/merge-patch+json";
+    let set = |active: bool| json!({"spec": {"active": active}});
+    let stopped = patch(&rig, &path, merge, &set(false)).await.ok();
+    assert_eq!((&stopped["spec"]["active"], stopped["metadata"]["name"].as_str()), (&json!(false), Some(name.as_str())));
+    assert_eq!(stopped["status"]["conditions"][1]["reason"], "Deactivated", "{stopped:#}");
+    assert_eq!(rig.get(&format!("{JOBS}/train")).await.ok()["status"]["meridian"]["state"], "Deactivated");
+    let again = patch(&rig, &path, merge, &set(false)).await.ok();
+    assert_eq!(version(&again), version(&stopped), "nothing changed");
+
+    // What was read can be written back with another word, in both versions.
+    let mut read = rig.get(&older).await.ok();
+    read["spec"]["active"] = json!(true);
+    let resumed = rig.put(&older, &read).await.ok();
+    assert_eq!((resumed["apiVersion"].as_str(), &resumed["spec"]["active"]), (Some("kueue.x-k8s.io/v1beta1"), &json!(true)));
+    assert_eq!(rig.put(&older, &read).await.failure().1, "Conflict", "it changed since");
+    let dry = rig.read(with(rig.request("PATCH", &format!("{path}?dryRun=All"), Some(&set(false))), "content-type", merge)).await.ok();
+    assert_eq!((&dry["spec"]["active"], &rig.get(&path).await.ok()["spec"]["active"]), (&json!(false), &json!(true)));
+    // Kueue's default.
+    patch(&rig, &path, merge, &set(false)).await.ok();
+    assert_eq!(patch(&rig, &path, merge, &json!({"spec": {"active": null}})).await.ok()["spec"]["active"], true);
+
+    // Nothing else, and nothing of it is done.
+    for (change, field) in [
+        (json!({"spec": {"active": false, "priority": 7}}), "spec.priority"),
+        (json!({"spec": {"active": false, "podSets": []}}), "spec.podSets"),
+        (json!({"spec": {"active": "no"}}), "spec.active"),
+        (json!({"metadata": {"labels": {"a": "b"}}}), "metadata.labels.a"),
+        (json!({"metadata": {"name": "b"}}), "metadata.name"),
+        (json!({"spec": null}), "spec"),
+    ] {
+        let refused = patch(&rig, &path, merge, &change).await;
+        assert_eq!((refused.failure().0, refused.failure().1), (422, "Invalid"), "{refused:?}");
+        assert!(refused.failure().2.contains(field), "{refused:?}");
+    }
+    assert_eq!(rig.get(&path).await.ok()["spec"]["active"], true);
+    let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"active": false}});
+    assert_eq!(patch(&rig, &path, merge, &stale).await.failure().1, "Conflict");
+    assert_eq!(patch(&rig, &format!("{WORKLOADS}/job-train-zzzzz"), merge, &set(false)).await.failure().0, 404);
+    for method in ["POST", "DELETE"] {
+        let path = if method == "POST" { WORKLOADS } else { &path };
+        assert_eq!(rig.read(rig.request(method, path, Some(&json!({})))).await.failure().0, 405);
+    }
+    let audit = rig.get("/meridian/v1/audit").await.body;
+    let lines: Vec<Value> = audit.as_str().unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let who: Vec<_> = lines.iter().filter(|line| line["entry"]["action"] == "deactivate").map(|line| (&line["by"], &line["entry"]["detail"])).collect();
+    assert_eq!(who, [(&json!("user:ada"), &json!("default/train")); 2], "who did it is written down");
+}
+
 #[tokio::test]
 async fn deletions_have_conditions() {
     let rig = Rig::with_queue().await;
