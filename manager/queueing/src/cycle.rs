@@ -366,7 +366,9 @@ impl Cycle<'_> {
             return;
         }
         if !fits {
-            if self.fits_but_for_the_starving(entry) {
+            // Who makes others stop already stays first in its queue: who is behind it would be given what they free (simulation
+            // seed 4302).
+            if !self.brain.displaces(entry.workload) && self.fits_but_for_the_starving(entry) {
                 (entry.outcome, entry.obstacle) = (Outcome::GivesWay, Some(Obstacle::WaitingForQuota));
                 self.forget_scan(entry.workload);
                 return;
