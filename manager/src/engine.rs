@@ -16,7 +16,7 @@
 //! | `pending` | what one batch will write, and whom it will answer |
 //! | `leading` | how a leadership starts, and what follows a failed commit |
 //! | `reads` | committed objects for readers and watchers |
-//! | `publish` | which views changed, rendered once |
+//! | `publish` | which views changed, and the facts that they are made of |
 //! | `bodies` | big bodies: the journal's, behind a bounded cache |
 //! | `clock` | boot time and wall time, and the claim's one-sided rule |
 //! | `wakes` | who is parked |

@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 /// What displacing a candidate is.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Variant {
     WithinQueue,
     ByPosition,
@@ -271,5 +271,85 @@ impl Brain {
     /// The same where it admits anything: from a queue that doesn't, nothing is taken back for another's sake.
     pub(crate) fn active_queue_at(&self, node: NodeId) -> Option<QueueId> {
         self.queue_at(node).filter(|queue| self.queue(*queue).setup.inactive.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::brain::NewWorkload;
+    use crate::model::{Flavor, Given, Group, PodSet, Preemption, QueueSetup, Shape};
+    use crate::places::Anywhere;
+    use crate::tree::Quota;
+    use meridian_shared::backoff::splitmix;
+    use std::sync::Arc;
+
+    fn new(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, since: i64) -> (NewWorkload, Given) {
+        let (cpu, flavor) = (brain.resource("cpu"), brain.flavor_id("any"));
+        let set = PodSet { name: Arc::from("main"), count: 1, per_pod: vec![(cpu, 1)], ..PodSet::default() };
+        let shape = brain.intern(Shape { pod_sets: vec![set], priority, ..Shape::default() });
+        let given = Given { flavors: [(cpu, flavor)].into(), usage: vec![(cpu, 1)], count: 1, ..Given::default() };
+        (NewWorkload { key: Arc::from(name), uid: Arc::from(name), queue, local_queue: Arc::from("n/q"), shape, since, marks: None }, given)
+    }
+
+    /// Queues of one cohort that hold more than their own, of random importance and age, some of it stopping.
+    fn borrowers(seed: u64) -> Brain {
+        let mut brain = Brain::default();
+        let (cpu, flavor) = (brain.resource("cpu"), brain.flavor_id("any"));
+        brain.set_flavor(flavor, Some(Flavor::default()));
+        let quotas = BTreeMap::from([((flavor, cpu), Quota { nominal: Amount(2), ..Quota::default() })]);
+        let group = Group { resources: vec![cpu], flavors: vec![flavor] };
+        let preemption = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+        let queue = |at: usize| QueueSetup {
+            name: Arc::from(format!("q{at}")),
+            cohort: Some(Arc::from("c")),
+            groups: vec![group.clone()],
+            quotas: quotas.clone(),
+            preemption,
+            ..QueueSetup::default()
+        };
+        brain.configure(&BTreeMap::new(), (0..5).map(queue).collect());
+        for at in 0..24_u64 {
+            let dice = splitmix(seed ^ (at << 32));
+            let queue = brain.queue_id(&format!("q{}", 1 + dice % 4)).unwrap();
+            let (new, given) = new(&mut brain, &format!("w{:02}", splitmix(dice) % 100 * 24 + at), queue, i64::try_from(dice >> 8 & 3).unwrap(), 0);
+            brain.hold(new, vec![given], i64::try_from(dice >> 16 & 7).unwrap(), dice >> 32 & 7 == 0, true);
+        }
+        brain
+    }
+
+    fn drained(mut candidates: Candidates, search: &Search<'_>) -> Vec<(WorkloadId, bool, Variant)> {
+        std::iter::from_fn(|| {
+            let first = candidates.first(search)?;
+            candidates.pass(search.brain, true);
+            Some((first.workload, first.goes_on, first.variant))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_is_merged_comes_in_the_order_of_what_is_sorted() {
+        let mut stopping = 0;
+        for seed in 0..200 {
+            let mut brain = borrowers(seed);
+            let queue = brain.queue_id("q0").unwrap();
+            let (waits, _) = new(&mut brain, "waits", queue, 1, 0);
+            let workload = brain.wait(waits);
+            let (node, tree) = brain.queue(queue).node.zip(brain.queue(queue).tree).unwrap();
+            let (cpu, flavor) = (brain.resource("cpu"), brain.flavor_id("any"));
+            let cell = brain.forest.find_cell(tree, (flavor, cpu)).unwrap();
+            let (charge, contested) = (vec![(cell, Amount(1))], vec![cell]);
+            let mut anywhere = Anywhere;
+            let search =
+                Search { brain: &mut brain, places: &mut anywhere, workload, queue, node, charge, contested, topology: None, rooms: false, within: None };
+            let mut sources = Vec::new();
+            let cohort = search.brain.forest.root(node);
+            search.of_subtree(cohort, cohort, None, false, &mut sources);
+            let listed = drained(search.collected(&sources, Displaces::Any), &search);
+            assert!(listed.len() >= 12, "{listed:?}");
+            stopping += listed.iter().filter(|(_, goes_on, _)| !goes_on).count();
+            assert_eq!(drained(search.merged(sources), &search), listed, "seed {seed}");
+        }
+        assert!(stopping > 200, "{stopping}");
     }
 }
