@@ -18,6 +18,7 @@ use crate::packing::Block;
 use crate::placement::Placement;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The version that this tree speaks; a manager also speaks the one before.
@@ -42,6 +43,8 @@ pub const TEXT_BYTES_MAX: usize = 512;
 pub const RENEWALS_MAX: usize = 16_384;
 /// Most bytes of commands in one answer, though always one command; a backlog goes in parts.
 pub const COMMANDS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most gangs in one request of which pods have succeeded; the rest comes with the next one.
+pub const SPARE_MAX: usize = 2_048;
 /// Most bytes in one body, either way. A grant carries a spec of at most 3 MiB, which is at most twice as long as a string
 /// within JSON.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -98,6 +101,20 @@ pub struct SyncRequest {
     pub inventory: Option<Inventory>,
     /// Room and pools, when they changed since the version that the manager acknowledged.
     pub capacity: Option<Capacity>,
+    /// Gangs of which pods have succeeded and left their places for good, until an answer shows that this arrived.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spare: Vec<Spare>,
+}
+
+/// Pods of a running gang that have succeeded and won't be needed again: their places are free.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Spare {
+    /// The workload.
+    pub uid: Uid,
+    /// The attempt.
+    pub fence: Fence,
+    /// So many of each pod set, never fewer than before.
+    pub pods: BTreeMap<String, u32>,
 }
 
 /// What the manager answers.
@@ -570,6 +587,9 @@ pub struct Run {
     /// Where its pods are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Arc<Placement>>,
+    /// Pods of each pod set that have succeeded and left their places for good.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spare: BTreeMap<String, u32>,
 }
 
 /// Digest of what is live: (offers held or waiting) and (grants), as a commutative sum so that it is kept incrementally.
@@ -655,6 +675,7 @@ mod tests {
             spec: ContentHash::of(b""),
             mac: Some(mac.clone()),
             placement: None,
+            spare: BTreeMap::from([("main".into(), u32::MAX)]),
         };
         // A quote is the longest that a cleaned character gets.
         let message = clean(&"\"".repeat(9_999));
@@ -664,6 +685,7 @@ mod tests {
         let ended = Event::Ended(end.clone());
         assert!(bytes(&ended, 1) <= ended.weight(), "{} bytes", bytes(&ended, 1));
         let total = bytes(&run, RUNS_MAX) + bytes(&end, ENDS_MAX) + EVENTS_BYTES_MAX + PLACEMENTS_BYTES_MAX + bytes(&(offer, uid), RUNS_MAX);
+        let total = total + bytes(&Spare { uid, fence, pods: run.spare.clone() }, SPARE_MAX);
         let room_for_capacity = 1 << 20;
         assert!(total + room_for_capacity < BODY_BYTES_MAX, "{total} bytes");
     }

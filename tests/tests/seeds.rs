@@ -85,6 +85,7 @@ const MINIMA: &[(&str, u64)] = &[
     ("lies", 1_000),
     ("heads that starved", 1_000),
     ("shrunk", 300),
+    ("reclaimed", 800),
     ("deactivated", 1_500),
     ("runs deactivated", 600),
     ("reactivated", 900),

@@ -203,6 +203,15 @@ pub enum RunnerEvent {
         /// Failures so far, those of earlier attempts included.
         failures: u32,
     },
+    /// Pods have succeeded, and nothing more will start in their places. All such places, each time.
+    Spare {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// The pod set of each, and its number in that.
+        places: Vec<(String, u32)>,
+    },
     /// Nothing of the run is left.
     Ended {
         /// The workload.

@@ -174,6 +174,7 @@ impl World {
             | Record::Accepted { .. }
             | Record::Placed { .. }
             | Record::Running { .. }
+            | Record::Reclaimed { .. }
             | Record::StopOrdered { .. }
             | Record::Ended { .. }
             | Record::GrantRefused { .. }
@@ -265,6 +266,7 @@ impl World {
             Record::Reserved { uid, flavors, at, counts } => self.settle(*uid, |w| {
                 w.flavors = flavors.clone();
                 w.counts.clone_from(counts);
+                w.spare = None;
                 w.reserved = *at;
                 w.happen(Happening::Reserve, number);
             }),
@@ -333,6 +335,12 @@ impl World {
                     w.happen(Happening::Start, number);
                     w.since = *at;
                 }
+            }),
+            Record::Reclaimed { uid, fence, pods } => self.settle(*uid, |w| {
+                if w.leg_of(*fence).is_some() {
+                    w.spare = Some(pods.clone());
+                }
+                w.changed = number;
             }),
             Record::StopOrdered { uid, reason, preempted, at, .. } => {
                 let queue = self.stopped_queue(*uid);
@@ -470,8 +478,10 @@ impl World {
         flavors: &BTreeMap<String, Arc<str>>,
         at: Wall,
     ) {
+        let spare = self.spare_of_adopted(run);
         self.settle(run.uid, |w| {
             w.happen(Happening::Adopt, number);
+            w.spare = spare;
             w.legs.clear();
             w.fence = Some(w.fence.map_or(run.fence, |f| f.max(run.fence)));
             w.attempts = w.attempts.max(run.attempt);
@@ -530,15 +540,23 @@ impl World {
         let legs_after: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
         if was.charged() && !is.charged() {
             workload.flavors.clear();
-            (workload.reserved, workload.counts) = (None, None);
+            (workload.reserved, workload.counts, workload.spare) = (None, None, None);
             self.queues.refund(uid, &flavors, &total_before);
         }
         let total = self.config.resources.total(&workload.gang(&shape));
+        if was.charged()
+            && is.charged()
+            && (total != total_before || flavors != flavors_before)
+            && let Some(queue) = &charged_before
+        {
+            self.queues.refund(uid, &flavors_before, &total_before);
+            self.queues.charge(uid, queue.clone(), &flavors, &total);
+        }
         if !was.charged() && is.charged() && !self.config.planted.has(Bug::QuotaNotCharged) {
             let queue = self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
             self.queues.charge(uid, queue, &flavors, &total);
         }
-        if was != is || flavors_before != flavors || was_inactive != is_inactive {
+        if was != is || flavors_before != flavors || total_before != total || was_inactive != is_inactive {
             let charged_after = self.queues.charged_to(uid).cloned();
             let before = One { phase: was, inactive: was_inactive, flavors: &flavors_before, total: &total_before, charged_to: charged_before.as_ref() };
             self.tally.count(&self.state.catalog, &shape, &before, false);

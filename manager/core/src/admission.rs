@@ -173,6 +173,10 @@ impl Shown {
                 },
             },
         });
+        if let Some(spare) = &w.spare {
+            let sets = self.class.gang.pod_sets.iter().zip(spare).filter(|(_, pods)| **pods > 0);
+            value["status"]["reclaimablePods"] = sets.map(|(set, pods)| json!({"name": set.name, "count": pods})).collect();
+        }
         if let Some(name) = self.class.labels.get(PRIORITY_LABEL) {
             value["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
         }
@@ -204,7 +208,8 @@ impl Shown {
             }
             value
         };
-        w.gang(&self.class).pod_sets.iter().map(one).collect()
+        // What was admitted is told whole, as in Kueue; what of it is spare stands beside it.
+        w.given_gang(&self.class).pod_sets.iter().map(one).collect()
     }
 
     fn conditions(&self) -> Vec<Value> {

@@ -36,6 +36,8 @@ pub(crate) struct Deciding {
     touched: BTreeSet<Uid>,
     /// Who isn't looked at and holds nothing: without a way to a queue, resting, deactivated, or held back by recovery.
     outside: BTreeSet<Uid>,
+    /// Pods that gave back what they had, where the brain knows that they did.
+    spare: BTreeMap<Uid, Vec<u32>>,
     /// Where a class was last led.
     routes: BTreeMap<ClassId, Option<QueueId>>,
 }
@@ -132,6 +134,7 @@ impl Deciding {
     }
 
     fn forget(&mut self, uid: Uid) {
+        self.spare.remove(&uid);
         if let Some(id) = self.ids.remove(&uid) {
             self.uids[id.index()] = None;
             self.brain_mut().remove(id);
@@ -267,6 +270,7 @@ impl World {
                     Some((_, at, false, _)) if at == queue => {}
                     Some((id, at, true, _)) if at == queue => {
                         let since = since(&self.state.workloads[&uid]);
+                        self.deciding.spare.remove(&uid);
                         self.deciding.brain_mut().requeue(id, since);
                     }
                     _ => {
@@ -278,8 +282,9 @@ impl World {
                 }
             }
             Wanted::Holding { queue, evicted } => {
+                let spare = self.state.workloads[&uid].spare.clone();
                 let id = match there {
-                    Some((id, at, true, _)) if at == queue => id,
+                    Some((id, at, true, _)) if at == queue && self.deciding.spare.get(&uid) == spare.as_ref() => id,
                     other => {
                         let given = self.given(uid);
                         match other {
@@ -293,6 +298,7 @@ impl World {
                                 let since = new.since;
                                 let id = self.deciding.brain_mut().hold(new, given, since, evicted, true);
                                 self.deciding.know(uid, id);
+                                self.deciding.spare.extend(spare.map(|spare| (uid, spare)));
                                 id
                             }
                         }

@@ -92,6 +92,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         changed: _,
         flavors: _,
         counts,
+        spare,
         reserved: _,
         legs,
         fence,
@@ -111,7 +112,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         history: _,
     } = workload;
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
-    (inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
+    (spare, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
     (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
     for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement }) in legs {
         (offer, cluster, ledger, state, fence, accepted, placement).hash(into);

@@ -356,8 +356,13 @@ impl World {
     /// How many of its pods a workload was given, where it makes do with fewer.
     fn pods_in_words(&self, workload: &Workload, all: &str) -> String {
         let wished: u32 = self.queues.class(workload.class).gang.pod_sets.iter().map(|set| set.count).sum();
+        let spare = workload.spare_pods();
         match &workload.counts {
+            Some(counts) if spare > 0 => {
+                format!("{} of its {wished} pods, with which it makes do, less {spare} that have succeeded,", counts.iter().sum::<u32>())
+            }
             Some(counts) => format!("{} of its {wished} pods, with which it makes do,", counts.iter().sum::<u32>()),
+            None if spare > 0 => format!("{} of its {wished} pods (the others have succeeded)", wished.saturating_sub(spare)),
             None => all.to_owned(),
         }
     }

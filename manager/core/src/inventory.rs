@@ -86,6 +86,7 @@ impl Turn<'_> {
                 self.record(Record::Running { uid: run.uid, fence: run.fence, at: self.now.wall });
             }
             self.take_placement(run.uid, run.fence, run.placement.clone());
+            self.reclaim(run.uid, run.fence, &run.spare);
             if stopping {
                 let reason = self.workload(run.uid).and_then(|w| w.stopping).unwrap_or(StopReason::Superseded);
                 self.say(cluster, Said::Stop(run.uid, run.fence, reason));

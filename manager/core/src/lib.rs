@@ -22,6 +22,7 @@
 //! | `past_use` | what local queues used before, taken down and forgotten |
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
 //! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
+//! | `reclaim` | pods of running gangs that aren't needed any more, and the quota that they give back |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
 //! | [`explain`], [`view`] | the reasons in words, and objects as readers see them |
 //! | `statuses`, `admission` | statuses of queues and cohorts, and Kueue's view of a job |
@@ -53,6 +54,7 @@ mod past_use;
 mod placement;
 mod places;
 pub mod queues;
+mod reclaim;
 pub mod record;
 mod recovery;
 pub mod residency;
@@ -291,6 +293,9 @@ pub struct Workload {
     /// Pods of each pod set that it was given, while quota is charged, where they are fewer than it would like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Vec<u32>>,
+    /// Pods of each pod set that have succeeded and give back what they had, while quota is charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare: Option<Vec<u32>>,
     /// When quota was charged, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Wall>,
@@ -483,6 +488,8 @@ pub struct Counts {
     pub residency_stops: u64,
     /// Heads of queues for which room was kept, as they had waited too long.
     pub starved: u64,
+    /// How often pods gave back what they had while the rest of their gang ran on.
+    pub reclaimed: u64,
     /// Adoptions.
     pub adoptions: u64,
     /// Orphans seen.
@@ -684,8 +691,8 @@ impl World {
 }
 
 impl Workload {
-    /// Its gang: as it was submitted, or as much of it as it was given.
-    pub(crate) fn gang(&self, class: &record::Class) -> Arc<Gang> {
+    /// Its gang as it was submitted, or as much of it as it was given.
+    pub(crate) fn given_gang(&self, class: &record::Class) -> Arc<Gang> {
         self.counts.as_ref().map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(counts)))
     }
 
@@ -706,6 +713,7 @@ impl Workload {
             changed: number,
             flavors: BTreeMap::new(),
             counts: None,
+            spare: None,
             reserved: None,
             legs: BTreeMap::new(),
             fence: None,

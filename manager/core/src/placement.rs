@@ -33,7 +33,7 @@ impl Turn<'_> {
         if known.is_some_and(|known| placement.revision <= known) {
             return false;
         }
-        placement.is_of(&workload.gang(self.world.queues.class(workload.class)))
+        placement.is_of(&workload.given_gang(self.world.queues.class(workload.class)))
     }
 }
 

@@ -233,6 +233,15 @@ pub enum Record {
         /// When, for people.
         at: Wall,
     },
+    /// Pods of a running gang have succeeded and won't be needed again: what they had is given back.
+    Reclaimed {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// So many of each pod set, in the gang's order.
+        pods: Vec<u32>,
+    },
     /// The attempt must stop.
     StopOrdered {
         /// The workload.
@@ -483,7 +492,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 40] = [
+    const NAMES: [&str; 41] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -507,6 +516,7 @@ mod tests {
         "Accepted",
         "Placed",
         "Running",
+        "Reclaimed",
         "StopOrdered",
         "Ended",
         "GrantRefused",
@@ -551,6 +561,7 @@ mod tests {
             Record::Accepted { .. } => "Accepted",
             Record::Placed { .. } => "Placed",
             Record::Running { .. } => "Running",
+            Record::Reclaimed { .. } => "Reclaimed",
             Record::StopOrdered { .. } => "StopOrdered",
             Record::Ended { .. } => "Ended",
             Record::GrantRefused { .. } => "GrantRefused",

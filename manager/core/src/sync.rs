@@ -68,8 +68,9 @@ impl Turn<'_> {
             self.stir();
         }
         self.admit_members(&cluster);
-        let had_news = !request.events.is_empty() || request.inventory.is_some() || request.capacity.is_some();
+        let had_news = !request.events.is_empty() || request.inventory.is_some() || request.capacity.is_some() || !request.spare.is_empty();
         self.take_events(&cluster, request.events_from, request.events.clone());
+        self.take_spare(&cluster, std::mem::take(&mut request.spare));
         // What an older transmission shows must not be held against commands that were taken since.
         if let Some(inventory) = request.inventory.clone().filter(|_| !stale) {
             self.take_inventory(&cluster, request.ledger, request.commands_through, inventory);
@@ -365,7 +366,7 @@ impl Turn<'_> {
     }
 
     /// The leg that exactly this fence names, if it was given to this cluster's present ledger: nothing else frees.
-    fn own_leg(&self, cluster: &ClusterName, uid: Uid, fence: Fence) -> Option<&crate::Leg> {
+    pub(crate) fn own_leg(&self, cluster: &ClusterName, uid: Uid, fence: Fence) -> Option<&crate::Leg> {
         let ledger = self.world.state.members.get(cluster)?.ledger;
         let any = self.world.config.planted.has(Bug::AnyFenceFrees);
         let workload = self.workload(uid)?;

@@ -128,6 +128,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::Refused { uid, .. }
         | Record::Expired { uid, .. }
         | Record::Withdrawn { uid, .. }
+        | Record::Reclaimed { uid, .. }
         | Record::StopOrdered { uid, .. }
         | Record::Ended { uid, .. }
         | Record::GrantRefused { uid, .. }

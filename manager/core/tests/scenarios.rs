@@ -14,6 +14,8 @@ mod nearness;
 mod past_use;
 #[path = "scenarios/queues.rs"]
 mod queues;
+#[path = "scenarios/reclaim.rs"]
+mod reclaim;
 #[path = "scenarios/shrinking.rs"]
 mod shrinking;
 #[path = "scenarios/starving.rs"]
@@ -602,6 +604,7 @@ fn a_run_without_the_managers_code_is_not_adopted() {
         spec: ContentHash(1),
         mac: None,
         placement: None,
+        spare: BTreeMap::new(),
     };
     let mut request: SyncRequest = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
     assert_eq!(request.session, Session { counter: 1, id: 1 });

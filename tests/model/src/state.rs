@@ -292,9 +292,10 @@ fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
         digest,
         inventory,
         capacity,
+        spare,
     } = request;
     (ledger, session, transmission(host, *sent), transmission(host, *answered), lane, follows).hash(into);
-    (commands_through, events, events_from, events_last, digest).hash(into);
+    (commands_through, events, events_from, events_last, digest, spare).hash(into);
     feed_capacity(capacity.as_ref(), host, into);
     inventory.is_some().hash(into);
     if let Some(Inventory { for_leadership, runs, offers, ends, more, receipts }) = inventory {

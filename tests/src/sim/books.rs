@@ -171,6 +171,8 @@ impl Forest {
 struct Held {
     queue: String,
     amounts: Vec<(String, i64)>,
+    flavors: BTreeMap<String, Arc<str>>,
+    counts: Option<Vec<u32>>,
     fence: Option<Fence>,
     stopping: bool,
     /// Whom it stops for.
@@ -182,6 +184,7 @@ struct Held {
 struct Charged {
     flavors: BTreeMap<String, Arc<str>>,
     counts: Option<Vec<u32>>,
+    spare: Option<Vec<u32>>,
     fence: Option<Fence>,
     stopping: bool,
     /// For whose sake it stops.
@@ -208,6 +211,7 @@ impl Books {
                 Charged {
                     flavors: w.flavors.clone(),
                     counts: w.counts.clone(),
+                    spare: w.spare.clone(),
                     fence,
                     stopping,
                     stops_for: w.preempted.as_ref().filter(|_| stopping).map(|p| p.by),
@@ -251,8 +255,8 @@ impl<'a> Recount<'a> {
     pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
         let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
         let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
-        for (uid, Charged { flavors, counts, fence, stopping, stops_for }) in &before.held {
-            all.hold(*uid, flavors, counts.as_ref(), *fence);
+        for (uid, Charged { flavors, counts, spare, fence, stopping, stops_for }) in &before.held {
+            all.hold(*uid, flavors, (counts.as_ref(), spare.as_ref()), *fence);
             if let Some(held) = all.held.get_mut(uid) {
                 (held.stopping, held.stops_for) = (*stopping, *stops_for);
             }
@@ -260,10 +264,19 @@ impl<'a> Recount<'a> {
         all
     }
 
-    fn hold(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, counts: Option<&Vec<u32>>, fence: Option<Fence>) {
+    fn hold(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, (counts, spare): (Option<&Vec<u32>>, Option<&Vec<u32>>), fence: Option<Fence>) {
         let Some(job) = self.jobs.get(&uid) else { return };
-        let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total_of(counts))).collect();
-        self.held.insert(uid, Held { queue: job.queue.clone(), amounts, fence, stopping: false, stops_for: None });
+        let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total_left(counts, spare))).collect();
+        let (flavors, counts) = (flavors.clone(), counts.cloned());
+        self.held.insert(uid, Held { queue: job.queue.clone(), amounts, flavors, counts, fence, stopping: false, stops_for: None });
+        self.forest = None;
+    }
+
+    /// Pods have left: the rest of their gang holds what is its own.
+    fn leave(&mut self, uid: Uid, spare: Option<&Vec<u32>>) {
+        let (Some(job), Some(held)) = (self.jobs.get(&uid), self.held.get_mut(&uid)) else { return };
+        let total = job.total_left(held.counts.as_ref(), spare);
+        held.amounts = held.flavors.values().map(|flavor| (flavor.to_string(), total)).collect();
         self.forest = None;
     }
 
@@ -303,12 +316,17 @@ impl<'a> Recount<'a> {
                 // What follows is decided by books in which victims are marked.
                 self.judge_enough()?;
                 self.judge_reserved(*uid, flavors, counts.as_ref())?;
-                self.hold(*uid, flavors, counts.as_ref(), None);
+                self.hold(*uid, flavors, (counts.as_ref(), None), None);
             }
-            Record::Adopted { run, flavors, .. } => match self.held.get_mut(&run.uid) {
-                Some(held) => (held.fence, held.stopping) = (Some(run.fence), false),
-                None => self.hold(run.uid, flavors, None, Some(run.fence)),
-            },
+            Record::Adopted { run, flavors, .. } => {
+                match self.held.get_mut(&run.uid) {
+                    Some(held) => (held.fence, held.stopping) = (Some(run.fence), false),
+                    None => self.hold(run.uid, flavors, (None, None), Some(run.fence)),
+                }
+                let spare = run.spare.values().copied().collect();
+                self.leave(run.uid, Some(&spare));
+            }
+            Record::Reclaimed { uid, fence, pods } if self.held.get(uid).is_some_and(|held| held.fence == Some(*fence)) => self.leave(*uid, Some(pods)),
             Record::Granted { uid, fence, .. } => {
                 if let Some(held) = self.held.get_mut(uid) {
                     held.fence = Some(*fence);

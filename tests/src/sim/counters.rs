@@ -51,6 +51,7 @@ impl Counters {
             Record::EndLearned { .. } => "ends learned",
             Record::OrphanSeen { .. } => "orphans",
             Record::OrphanGone { .. } => "orphans gone",
+            Record::Reclaimed { .. } => "reclaimed",
             Record::Deactivated { .. } => "deactivated",
             Record::Activated { .. } => "reactivated",
             Record::Finished { .. } => "finished",

@@ -8,8 +8,9 @@ use super::chance::Chance;
 use meridian_shared::ids::{Fence, Leadership, OfferId, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
-use meridian_shared::protocol::{Digest, End, EndResult, Event, Inventory, OnLoss, Run, SyncRequest};
+use meridian_shared::protocol::{Digest, End, EndResult, Event, Inventory, OnLoss, Run, Spare, SyncRequest};
 use meridian_shared::time::Millis;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Sim {
@@ -25,7 +26,7 @@ impl Sim {
         let near = real.map(|f| Fence { counter: f.counter + 1, ..f }).unwrap_or(absurd);
         let fence = *chance.pick(&[real.unwrap_or(absurd), near, absurd]).expect("not empty");
         let offer = OfferId { epoch: fence.epoch, leadership: fence.leadership, counter: chance.below(50) };
-        match chance.below(16) {
+        match chance.below(17) {
             0 => {
                 request.events.push(Event::Ended(End { uid, fence, result: EndResult::Succeeded, pod_failures: u32::MAX, ran: Millis(u64::MAX), proof: None }))
             }
@@ -47,12 +48,14 @@ impl Sim {
                     spec: meridian_shared::ids::ContentHash(0),
                     mac: None,
                     placement: absurd_placement(chance),
+                    spare: BTreeMap::from([("main".to_owned(), u32::MAX)]),
                 };
                 let inventory = request.inventory.get_or_insert_with(|| Inventory { for_leadership: request.follows, ..Inventory::default() });
                 inventory.runs.push(run);
             }
             7 => request.inventory = Some(Inventory { for_leadership: request.follows, ..Inventory::default() }),
-            8 => request.digest = Digest(chance.bits()),
+            8 => request.spare.push(Spare { uid, fence, pods: BTreeMap::from([("main".to_owned(), u32::MAX)]) }),
+            15 => request.digest = Digest(chance.bits()),
             9 => request.events_from = u64::MAX,
             10 => (request.answered, request.commands_through) = (u64::MAX, u64::MAX),
             11 => {

@@ -61,7 +61,7 @@ impl Sim {
         self.trace.say(self.now, || format!("agent {a} moves pods of {fence} of {uid}, move {number}"));
         self.counters.one("moves ordered");
         let same = |runs: &[PodPlacement]| runs.iter().map(|p| (&p.pod_set, p.index)).eq(placement.iter().map(|p| (&p.pod_set, p.index)));
-        if self.machines[machine].runner.runs().any(|(key, run)| *key == (uid, fence) && !same(&run.placement)) {
+        if self.machines[machine].runner.runs().any(|(key, run)| *key == (uid, fence) && !same(run.places())) {
             self.judge(broken("P3", format!("move {number} of {fence} of {uid} is of other pods than its start")));
         }
         let now = self.machines[machine].clock.now(self.now);

@@ -72,6 +72,12 @@ impl Job {
         counts.map_or_else(|| self.total(), |counts| i64::from(counts.iter().sum::<u32>()).saturating_mul(self.gpus))
     }
 
+    /// Accelerators of what was given, less the pods that have left.
+    pub fn total_left(&self, counts: Option<&Vec<u32>>, spare: Option<&Vec<u32>>) -> i64 {
+        let left = spare.map_or(0, |spare| i64::from(spare.iter().sum::<u32>()));
+        self.total_of(counts).saturating_sub(left.saturating_mul(self.gpus))
+    }
+
     /// Accelerators of all its pods.
     pub fn total(&self) -> i64 {
         i64::try_from(self.pods).unwrap_or(i64::MAX).saturating_mul(self.gpus)
@@ -162,6 +168,8 @@ pub struct Oracle {
     fair: bool,
     /// How often one displaced another since anything came from outside.
     displaced: BTreeMap<(Uid, Uid), u32>,
+    /// So many pods of an attempt have left where an honest runner saw it.
+    pub left: BTreeMap<(Uid, Fence), usize>,
     /// Jobs that succeeded where an honest runner saw it.
     pub succeeded: BTreeSet<Uid>,
 }
@@ -263,6 +271,7 @@ impl Oracle {
                         self.lost.insert((act.before.leadership, cluster.clone()));
                     }
                 }
+                Record::Reclaimed { uid, fence, pods } => self.judge_reclaimed(act, *uid, *fence, pods)?,
                 Record::Granted { uid, fence, .. } => self.judge_grant(act, *uid, *fence)?,
                 Record::Offered { uid, .. } if act.world.state.rules_doubted.is_some() => {
                     return broken("rules", format!("{uid} is offered while rules are in doubt"));
@@ -301,6 +310,16 @@ impl Oracle {
             if *often > DISPLACED_MAX {
                 return broken("P7", format!("{} displaces {} for the {often}th time, and nothing else has happened", pair.0, pair.1));
             }
+        }
+        Ok(())
+    }
+
+    /// Quota comes back only of pods that are really gone, as far as honest machines go.
+    fn judge_reclaimed(&self, act: &Act<'_>, uid: Uid, fence: Fence, pods: &[u32]) -> Verdict {
+        let cluster = act.world.state.workloads.get(&uid).and_then(|w| w.leg_of(fence)).map(|(_, leg)| leg.cluster.as_str().to_owned());
+        let (said, left) = (pods.iter().sum::<u32>() as usize, self.left.get(&(uid, fence)).copied().unwrap_or(0));
+        if said > left && cluster.as_deref().is_some_and(|name| name != super::people::PLACES[super::people::LIAR].0) {
+            return broken("P3", format!("quota of {said} pods of {uid} under {fence} is given back, and {left} have left"));
         }
         Ok(())
     }
@@ -518,6 +537,7 @@ fn from_outside(record: &Record) -> bool {
         | Record::DeletionAsked { .. }
         | Record::Deactivated { .. }
         | Record::Activated { .. }
+        | Record::Reclaimed { .. }
         | Record::Finished { .. }
         | Record::Forgotten { .. } => true,
         _ => false,

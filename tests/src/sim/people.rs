@@ -201,7 +201,7 @@ impl Sim {
         self.people.next_job += 1;
         let name = format!("job-{}", self.people.next_job);
         let duration = if chance.of_1000(150) { chance.between(15_000, 40_000) } else { chance.between(300, 9_000) };
-        let behaviour = Behaviour { startup: Millis(chance.between(0, 1_500)), duration: Millis(duration), succeeds: chance.of_1000(850) };
+        let (startup, succeeds) = (Millis(chance.between(0, 1_500)), chance.of_1000(850));
         let on_loss = if loss == "Wait" { OnLoss::Wait } else { OnLoss::Fence };
         let pods = usize::try_from(pods).expect("few pods");
         let gpus = i64::try_from(gpus).expect("few accelerators");
@@ -209,6 +209,10 @@ impl Sim {
         let mut fewer = Chance::new(self.plan.seed, &format!("least {name}"));
         let least = (pods > 1 && fewer.of_1000(200)).then(|| 1 + fewer.index(pods - 1));
         self.counters.add("jobs that may shrink", u64::from(least.is_some()));
+        let mut early = Chance::new(self.plan.seed, &format!("early {name}"));
+        let mut leaves: Vec<Millis> = if early.of_1000(400) { (1..pods).map(|_| Millis(early.between(0, duration))).collect() } else { Vec::new() };
+        leaves.sort_unstable();
+        let behaviour = Behaviour { startup, duration: Millis(duration), succeeds, leaves };
         let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, least, gpus, behaviour, term: Millis::secs(term), on_loss, priority };
         let manifest = manifest(&job);
         self.oracle.jobs.insert(uid, job);

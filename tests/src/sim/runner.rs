@@ -22,13 +22,20 @@ pub(super) struct Behaviour {
     pub(super) duration: Millis,
     /// Whether it succeeds.
     pub(super) succeeds: bool,
+    /// When pods that end before the others do so, counted from the same moment, soonest first.
+    pub(super) leaves: Vec<Millis>,
 }
 
 /// One gang.
 #[derive(Clone, Debug)]
 pub(super) struct Run {
-    /// Where its pods are.
-    pub(super) placement: Vec<PodPlacement>,
+    /// Where its pods were put.
+    placement: Vec<PodPlacement>,
+    /// When the first of them leave for good.
+    leaves: Vec<Mono>,
+    left: usize,
+    /// So many of those that left were told of.
+    told: usize,
     deadline: Option<Deadline>,
     budget: Millis,
     begun: Mono,
@@ -46,6 +53,23 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Where its pods were put, those that have left too.
+    pub(super) fn places(&self) -> &[PodPlacement] {
+        &self.placement
+    }
+
+    /// Where its pods are: all but those that have left.
+    pub(super) fn there(&self) -> &[PodPlacement] {
+        &self.placement[self.left..]
+    }
+
+    /// Pods leave whose time has come, if nothing stops the gang.
+    fn leave(&mut self, now: Now) {
+        if self.running && self.stops_at.is_none() {
+            self.left = self.leaves.iter().filter(|at| **at <= now.mono).count();
+        }
+    }
+
     /// Whether anything of it is left.
     pub(super) fn alive(&self) -> bool {
         self.over.is_none()
@@ -84,8 +108,13 @@ impl Runner {
         let budget = if start.deadline.is_some() { start.stop_budget.0 } else { 2_000 };
         let stop_takes = Millis(if chance.of_1000(400) { budget } else { chance.between(0, budget) });
         let runs_from = now.mono + job.startup;
+        // The last one stays until the end.
+        let most = start.placement.len().saturating_sub(1);
         let run = Run {
             placement: start.placement.clone(),
+            leaves: job.leaves.iter().take(most).map(|after| runs_from + *after).collect(),
+            left: 0,
+            told: 0,
             deadline: start.deadline.map(|at| Deadline::new(at, start.stop_budget, now)),
             budget: start.stop_budget,
             begun: now.mono,
@@ -158,6 +187,12 @@ impl Runner {
                 run.running = true;
                 events.push(RunnerEvent::Running { uid: *uid, fence: *fence });
             }
+            run.leave(now);
+            if run.left > run.told && run.stops_at.is_none() {
+                run.told = run.left;
+                let places = run.placement[..run.left].iter().map(|pod| (pod.pod_set.clone(), pod.index)).collect();
+                events.push(RunnerEvent::Spare { uid: *uid, fence: *fence, places });
+            }
             if run.running && now.mono >= run.ends_at {
                 let failed = || EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "pods failed".into() };
                 result = Some(if run.succeeds { EndResult::Succeeded } else { failed() });
@@ -200,6 +235,11 @@ impl Runner {
             if let Some((at, ..)) = run.movement.as_ref().filter(|_| run.stops_at.is_none()) {
                 next = next.min(*at);
             }
+            if run.running && run.stops_at.is_none() && run.told < run.left {
+                next = now.mono;
+            } else if let Some(leaves) = run.leaves.get(run.left).filter(|_| run.running && run.stops_at.is_none()) {
+                next = next.min(*leaves);
+            }
             if let Some(at) = run.stops_at {
                 next = next.min(at);
                 if run.running {
@@ -221,6 +261,11 @@ impl Runner {
     pub(super) fn deadline(&self, uid: Uid, fence: Fence, now: Now) -> Option<Mono> {
         let run = self.runs.get(&(uid, fence)).filter(|r| r.alive())?;
         run.deadline.map(|deadline| deadline.kill_at(now) + kill_margin(run.budget))
+    }
+
+    /// An agent starts: what it may not know is told again.
+    pub(super) fn tell_again(&mut self) {
+        self.runs.values_mut().for_each(|run| run.told = 0);
     }
 
     /// What a starting agent finds.

@@ -199,6 +199,8 @@ impl Sim {
         if blind {
             self.forgetful.insert(self.agents[a].machine);
         }
+        let machine = self.agents[a].machine;
+        self.machines[machine].runner.tell_again();
         let found = if blind { Vec::new() } else { self.machines[self.agents[a].machine].runner.found() };
         let (agent, outcome) = Agent::start(config, durable, found, self.chance.agents.bits(), now);
         self.trace.say(self.now, || format!("agent {a} of {} starts session {}", self.agents[a].cluster, agent.session()));
@@ -366,7 +368,7 @@ impl Sim {
         let mut used: BTreeMap<&str, i64> = BTreeMap::new();
         for ((uid, _), run) in self.machines[machine].runner.runs().filter(|(_, r)| r.alive()) {
             let gpus = self.oracle.jobs.get(uid).map_or(0, |j| j.gpus);
-            run.placement.iter().for_each(|pod| *used.entry(&pod.node).or_insert(0) += gpus);
+            run.there().iter().for_each(|pod| *used.entry(&pod.node).or_insert(0) += gpus);
         }
         let over =
             used.iter().find(|(_, gpus)| **gpus > NODE_GPUS).map(|(node, gpus)| format!("node `{node}` of machine {machine} runs {gpus} of {NODE_GPUS}"));
@@ -417,6 +419,11 @@ impl Sim {
             self.note_moved(machine, &event);
             if let RunnerEvent::Ended { uid, result: meridian_shared::protocol::EndResult::Succeeded, .. } = &event {
                 self.oracle.succeeded.insert(*uid);
+            }
+            if let RunnerEvent::Spare { uid, fence, places } = &event {
+                self.counters.one("pods leaving");
+                let left = self.oracle.left.entry((*uid, *fence)).or_default();
+                *left = places.len().max(*left);
             }
             for a in 0..self.agents.len() {
                 if self.agents[a].machine == machine && self.agents[a].agent.is_some() {

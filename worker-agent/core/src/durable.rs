@@ -12,7 +12,7 @@ use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{End, GrantRefusal, OnLoss, Receipt};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One write: a value to keep under a key, or a key to drop.
@@ -59,6 +59,9 @@ pub(crate) struct StoredRun {
     pub(crate) provided: Vec<NodeSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stranded: Option<Arc<str>>,
+    /// Which of its placement have succeeded and gave back their room.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) spare: BTreeSet<usize>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]

@@ -37,6 +37,7 @@ impl Agent {
             inventory_due,
             ranges,
             capacity,
+            spare_news,
             poll: _,
             strangers,
             lost,
@@ -49,6 +50,9 @@ impl Agent {
         let skipped = self.skipped();
         (session, withdrawn, number(*answered), *transmissions > answered + 1, commands_through, events, events_from).hash(into);
         (strangers, lost).hash(into);
+        for (uid, carried) in spare_news {
+            (uid, *carried == 0, number(*carried)).hash(into);
+        }
         (inventory_due, ranges, skipped, capacity.revision == Some(ledger.revision())).hash(into);
         let CapacityReports { revision: _, version, acknowledged, bases: _ } = capacity;
         (number(VERSIONS + version), number(VERSIONS + acknowledged)).hash(into);
@@ -70,7 +74,7 @@ impl Agent {
                 run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures, placed).hash(into);
-            (moves, stranded).hash(into);
+            (moves, stranded, ledger.spare(*offer)).hash(into);
         }
     }
 }
@@ -104,10 +108,11 @@ impl Durable {
                 leaving,
                 provided,
                 stranded,
+                spare,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures, placed).hash(into);
-            (moves, leaving, provided, stranded).hash(into);
+            (moves, leaving, provided, stranded, spare).hash(into);
         }
         for Tombstone { end, refused, acknowledged } in tombstones.values() {
             (end, refused, acknowledged.map(|(by, record, _)| (by, record))).hash(into);

@@ -72,12 +72,29 @@ struct Node {
     only_for: Option<OfferId>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Room {
-    placement: Vec<PodPlacement>,
-    per_pod: BTreeMap<String, Amounts>,
+/// What one gang holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Room {
+    /// Where its pods go.
+    pub(crate) placement: Vec<PodPlacement>,
+    /// What one pod of each pod set takes.
+    pub(crate) per_pod: BTreeMap<String, Amounts>,
     /// Where pods were that have another place now, while they aren't seen ended there.
-    leaving: Vec<PodPlacement>,
+    pub(crate) leaving: Vec<PodPlacement>,
+    /// Which of the placement have succeeded and take nothing any more.
+    pub(crate) spare: BTreeSet<usize>,
+}
+
+impl Room {
+    /// Its pods that still need a place, as the placement counts them.
+    fn standing(&self) -> impl Iterator<Item = (usize, &PodPlacement)> {
+        self.placement.iter().enumerate().filter(|(at, _)| !self.spare.contains(at))
+    }
+
+    /// All that takes room.
+    fn there(&self) -> impl Iterator<Item = &PodPlacement> {
+        self.standing().map(|(_, pod)| pod).chain(&self.leaving)
+    }
 }
 
 /// Nodes, rooms, and pools that could grow.
@@ -139,7 +156,7 @@ impl Ledger {
         }
         let per_pod: BTreeMap<String, Amounts> = gang.pod_sets.iter().map(|s| (s.name.clone(), s.per_pod.clone())).collect();
         self.assign_accelerators(&mut placement, &per_pod);
-        self.charge(offer, Room { placement, per_pod, leaving: Vec::new() });
+        self.charge(offer, Room { placement, per_pod, leaving: Vec::new(), spare: BTreeSet::new() });
         self.revision += 1;
         Ok(())
     }
@@ -150,8 +167,8 @@ impl Ledger {
     }
 
     /// Takes back a room that an earlier session placed.
-    pub(crate) fn adopt(&mut self, offer: OfferId, placement: Vec<PodPlacement>, per_pod: BTreeMap<String, Amounts>, leaving: Vec<PodPlacement>) {
-        self.charge(offer, Room { placement, per_pod, leaving });
+    pub(crate) fn adopt(&mut self, offer: OfferId, room: Room) {
+        self.charge(offer, room);
         self.revision += 1;
     }
 
@@ -172,10 +189,39 @@ impl Ledger {
         self.closed.values().any(|nodes| nodes.is_empty() || nodes.contains(node))
     }
 
+    /// Gives back the room of these pods of a gang; whether any of them had any left.
+    pub fn leave(&mut self, offer: OfferId, places: &[(String, u32)]) -> bool {
+        let Some(room) = self.rooms.get_mut(&offer) else { return false };
+        let leaving: BTreeSet<(&str, u32)> = places.iter().map(|(pod_set, index)| (pod_set.as_str(), *index)).collect();
+        let leaves = |pod: &PodPlacement| leaving.contains(&(pod.pod_set.as_str(), pod.index));
+        let gone: Vec<usize> = (0..room.placement.len()).filter(|at| !room.spare.contains(at) && leaves(&room.placement[*at])).collect();
+        for at in &gone {
+            discharge(&mut self.nodes, &room.placement[*at], &room.per_pod);
+        }
+        room.spare.extend(&gone);
+        self.revision += u64::from(!gone.is_empty());
+        !gone.is_empty()
+    }
+
+    /// Which pods of this room's placement gave back their room.
+    pub(crate) fn spare(&self, offer: OfferId) -> &BTreeSet<usize> {
+        const NONE: &BTreeSet<usize> = &BTreeSet::new();
+        self.rooms.get(&offer).map_or(NONE, |room| &room.spare)
+    }
+
+    /// How many they are of each pod set.
+    pub(crate) fn spare_pods(&self, offer: OfferId) -> BTreeMap<String, u32> {
+        let mut pods = BTreeMap::new();
+        for pod in self.rooms.get(&offer).into_iter().flat_map(|room| room.spare.iter().filter_map(|at| room.placement.get(*at))) {
+            *pods.entry(pod.pod_set.clone()).or_default() += 1;
+        }
+        pods
+    }
+
     /// Gives a room back, and forgets nodes that were provided for it.
     pub fn release(&mut self, offer: OfferId) {
         if let Some(room) = self.rooms.remove(&offer) {
-            for pod in room.placement.iter().chain(&room.leaving) {
+            for pod in room.there() {
                 discharge(&mut self.nodes, pod, &room.per_pod);
             }
             self.revision += 1;
@@ -246,7 +292,7 @@ impl Ledger {
         let mut pods: BTreeMap<&str, i64> = BTreeMap::new();
         let mut seen: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
         for (offer, room) in &self.rooms {
-            for pod in room.placement.iter().chain(&room.leaving) {
+            for pod in room.there() {
                 *pods.entry(&pod.node).or_default() += 1;
                 meridian_shared::gang::add_scaled(used.entry(&pod.node).or_default(), &room.per_pod[&pod.pod_set], 1);
                 for (resource, indexes) in &pod.accelerators {
@@ -280,7 +326,7 @@ impl Ledger {
     }
 
     fn charge(&mut self, offer: OfferId, room: Room) {
-        for pod in room.placement.iter().chain(&room.leaving) {
+        for pod in room.there() {
             charge(&mut self.nodes, pod, &room.per_pod);
         }
         self.rooms.insert(offer, room);
@@ -420,6 +466,33 @@ mod tests {
         l.reopen(Uid(1), one);
         l.hold(offer(3), &gang(2, 4)).unwrap();
         l.check().unwrap();
+    }
+
+    #[test]
+    fn pods_that_leave_give_back_exactly_their_own_and_once() {
+        let mut l = ledger(2, 4);
+        l.hold(offer(1), &gang(3, 2)).unwrap();
+        let free = |l: &Ledger| l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>();
+        let main = |indexes: &[u32]| -> Vec<(String, u32)> { indexes.iter().map(|i| ("main".to_owned(), *i)).collect() };
+        let before = l.revision();
+        assert!(l.leave(offer(1), &main(&[1])));
+        assert!(l.revision() > before, "it is reported");
+        l.check().unwrap();
+        assert_eq!((free(&l), l.pods(offer(1)), l.spare_pods(offer(1))), (4, 3, BTreeMap::from([("main".into(), 1)])));
+        let before = l.revision();
+        assert!(!l.leave(offer(1), &main(&[1])) && !l.leave(offer(9), &main(&[0])) && !l.leave(offer(1), &main(&[7])));
+        assert_eq!((free(&l), l.revision()), (4, before));
+        // Another gang gets those very accelerators.
+        l.hold(offer(2), &gang(1, 2)).unwrap();
+        l.check().unwrap();
+        assert!(l.leave(offer(1), &main(&[0, 1, 2])));
+        assert_eq!(l.spare_pods(offer(1)), BTreeMap::from([("main".into(), 3)]));
+        l.check().unwrap();
+        assert!(l.has_room(offer(1)), "its name is kept until it has ended");
+        l.release(offer(1));
+        l.release(offer(2));
+        l.check().unwrap();
+        assert_eq!(free(&l), 8);
     }
 
     #[test]

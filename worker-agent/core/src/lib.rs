@@ -140,6 +140,15 @@ pub enum RunnerEvent {
         /// Which move.
         number: u32,
     },
+    /// Pods have succeeded, and nothing more will start in their places. All of them, each time.
+    Spare {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Each with its pod set and its number in that.
+        places: Vec<(String, u32)>,
+    },
     /// The attempt is over and everything of it was seen ended.
     Ended {
         /// The workload.
@@ -348,6 +357,8 @@ pub struct Agent {
     inventory_due: bool,
     ranges: Vec<(meridian_shared::ids::Leadership, meridian_shared::ids::RecordNumber, meridian_shared::ids::RecordNumber)>,
     capacity: link::CapacityReports,
+    /// Runs whose spare pods the manager may not know, with the first transmission that said so; 0 before it.
+    spare_news: BTreeMap<Uid, u64>,
     poll: Millis,
     /// This ledger was declared lost: exit when everything was stopped.
     lost: bool,
@@ -381,7 +392,7 @@ impl Agent {
             Input::Tick => {}
         }
         self.on_time(at, now, &mut out);
-        if self.events_last() > news {
+        if self.events_last() > news || self.spare_news.values().any(|carried| *carried == 0) {
             out.effects.push(Effect::SendNews);
         }
         out
@@ -395,7 +406,7 @@ impl Agent {
 
     /// Whether anything is waiting to be sent.
     pub fn has_news(&self) -> bool {
-        !self.events.is_empty() || self.inventory_due
+        !self.events.is_empty() || self.inventory_due || self.spare_news.values().any(|carried| *carried == 0)
     }
 
     /// How long the next poll may be parked, as the manager said.

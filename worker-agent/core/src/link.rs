@@ -6,8 +6,8 @@ use meridian_shared::packing::Block;
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_BYTES_MAX, EVENTS_MAX, Event, Inventory, Lane, PLACEMENTS_BYTES_MAX, Run, StopReason, SyncAnswer,
-    SyncRefusal, SyncRequest, SyncResponse, VERSION,
+    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_BYTES_MAX, EVENTS_MAX, Event, Inventory, Lane, PLACEMENTS_BYTES_MAX, Run, SPARE_MAX, Spare,
+    StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::time::{Mono, Now};
 use std::collections::BTreeMap;
@@ -38,6 +38,10 @@ impl Agent {
         while self.sent.len() > SENT_MAX {
             self.sent.pop_first();
         }
+        let room = SPARE_MAX.saturating_sub(self.spare_news.values().filter(|carried| **carried > 0).count());
+        for carried in self.spare_news.values_mut().filter(|carried| **carried == 0).take(room) {
+            *carried = self.transmissions;
+        }
         let inventory = (self.inventory_due && self.durable.follows.is_some()).then(|| self.inventory());
         SyncRequest {
             version: VERSION,
@@ -54,7 +58,12 @@ impl Agent {
             digest: self.digest(),
             inventory,
             capacity: self.capacity_report(),
+            spare: self.spare_news.iter().filter(|(_, carried)| **carried > 0).filter_map(|(uid, _)| self.spare_of(*uid)).collect(),
         }
+    }
+
+    fn spare_of(&self, uid: meridian_shared::ids::Uid) -> Option<Spare> {
+        self.runs.get(&uid).map(|run| Spare { uid, fence: run.fence, pods: self.ledger.spare_pods(run.offer) })
     }
 
     /// Digest of open offers and live attempts.
@@ -95,6 +104,7 @@ impl Agent {
                 spec: r.spec,
                 mac: r.mac.clone(),
                 placement: r.placed.clone().filter(&mut told),
+                spare: self.ledger.spare_pods(r.offer),
             })
             .collect();
         let known = |leadership: Leadership, record| self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record));
@@ -186,6 +196,8 @@ impl Agent {
             return;
         }
         self.answered = self.answered.max(response.transmission);
+        // Every transmission since the first has said so: whichever of them is answered, it was heard.
+        self.spare_news.retain(|_, carried| *carried == 0 || *carried > response.transmission);
         self.durable.note_receipt(&response.receipt, &response.members, &mut out.store);
         self.ranges = response.ranges;
         while self.events_from <= response.events_through && self.events.pop_front().is_some() {

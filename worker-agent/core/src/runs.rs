@@ -1,7 +1,7 @@
 //! What happens at the agent's own side: restarts, the runner's and the provider's words, and time.
 
 use crate::durable::{Durable, StoredRun, Tombstone};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Room};
 use crate::leg::{Happening, Phase, Step, step};
 use crate::{
     Agent, Config, Effect, Found, FoundState, LiveRun, OfferState, Outcome, ProviderEvent, RunnerEvent, StopCause, TOMBSTONE_KEPT, TOMBSTONES_MAX, link,
@@ -37,6 +37,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         inventory_due: true,
         ranges: Vec::new(),
         capacity: link::CapacityReports::default(),
+        spare_news: BTreeMap::new(),
         poll: lease::poll(lease::TERM_MIN_DEFAULT),
         lost: false,
         due: Mono(0),
@@ -73,7 +74,7 @@ impl Agent {
         let skipped = Millis(u64::try_from(lead.saturating_sub(run.lead)).unwrap_or(0));
         let lease = run.lease.filter(|_| same_boot).map(|l| lease::AgentLease { lapses: l.lapses - skipped, ..l });
         self.ledger.add_provided(run.offer, run.provided);
-        self.ledger.adopt(run.offer, run.placement, run.per_pod, run.leaving);
+        self.ledger.adopt(run.offer, Room { placement: run.placement, per_pod: run.per_pod, leaving: run.leaving, spare: run.spare });
         self.runs.insert(
             uid,
             LiveRun {
@@ -142,6 +143,7 @@ impl Agent {
                 Step::Start | Step::Stop | Step::Bury | Step::Repeat | Step::Ignore => {}
             },
             RunnerEvent::Moved { uid, fence, number } => self.on_moved(uid, fence, number, out),
+            RunnerEvent::Spare { uid, fence, places } => self.spare(uid, fence, &places, out),
             RunnerEvent::Ended { uid, fence, .. } if self.strangers.contains_key(&(uid, fence)) => {
                 let end = self.strangers.remove(&(uid, fence)).expect("seen just now");
                 self.ledger.reopen(uid, fence);
@@ -157,9 +159,19 @@ impl Agent {
         }
     }
 
+    /// Gives back the room of pods that have succeeded. Told twice, it gives nothing back twice.
+    fn spare(&mut self, uid: Uid, fence: Fence, places: &[(String, u32)], out: &mut Outcome) {
+        let Some(run) = self.runs.get(&uid).filter(|run| run.fence == fence && run.phase == Phase::Running) else { return };
+        if self.ledger.leave(run.offer, places) {
+            self.store_run(uid, out);
+            self.spare_news.insert(uid, 0);
+        }
+    }
+
     /// Writes the tombstone, gives the room back, and says how it ended.
     fn bury(&mut self, uid: Uid, fence: Fence, result: EndResult, pod_failures: u32, ran: Millis, out: &mut Outcome) {
         let run = self.runs.remove(&uid).expect("the caller found this run");
+        self.spare_news.remove(&uid);
         let result = match (result, run.stopped_by) {
             (EndResult::Stopped, Some(StopCause::Lapse)) => EndResult::LeaseLapsed,
             (EndResult::Stopped, Some(StopCause::Stranded)) => EndResult::NodeLost { message: run.stranded.map_or_else(String::new, |why| (*why).to_owned()) },
@@ -300,6 +312,7 @@ impl Agent {
             leaving: self.ledger.leaving(run.offer).to_vec(),
             provided: self.ledger.provided(run.offer),
             stranded: run.stranded.clone(),
+            spare: self.ledger.spare(run.offer).clone(),
         };
         self.durable.put_run(uid, stored, &mut out.store);
     }

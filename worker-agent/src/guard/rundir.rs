@@ -85,6 +85,9 @@ pub struct State {
     /// When the gang was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Wall>,
+    /// Places of the placement whose pods have succeeded and in which nothing more will start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spare: Vec<u32>,
     /// When it was seen ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Wall>,

@@ -66,6 +66,8 @@ pub(super) struct Watch {
     running: BTreeMap<usize, Running>,
     phase: Phase,
     started: Option<Wall>,
+    /// So many places were said to be free for good.
+    spare_told: u32,
     ending: Option<Ending>,
     /// Pods that are to be elsewhere: nothing starts before all of them were seen ended.
     movement: Option<Movement>,
@@ -98,6 +100,7 @@ impl Watch {
             running: BTreeMap::new(),
             phase: Phase::Starting,
             started: None,
+            spare_told: 0,
             ending: None,
             movement: None,
             moving_out: Vec::new(),
@@ -118,6 +121,7 @@ impl Watch {
             self.finish_move();
             self.look_at_clocks(now);
             self.start_due(now);
+            self.tell_spare();
             if let Some(ending) = &self.ending
                 && (self.running.is_empty() || now.mono >= ending.kill_at)
             {
@@ -330,8 +334,22 @@ impl Watch {
         }
     }
 
+    /// Says that pods have succeeded whose places nobody needs any more, once for all that a turn brought.
+    fn tell_spare(&mut self) {
+        let spare = u32::try_from(self.spare().len()).unwrap_or(u32::MAX);
+        if spare > self.spare_told && self.ending.is_none() && self.phase == Phase::Running {
+            self.spare_told = spare;
+            self.save_progress();
+            self.tell();
+        }
+    }
+
+    fn spare(&self) -> Vec<u32> {
+        self.pods.spare().into_iter().filter_map(|slot| u32::try_from(slot).ok()).collect()
+    }
+
     fn status(&self) -> Status {
-        Status { phase: self.phase, failures: self.pods.failures(), lapses: self.deadline.lapses(), moved: Some(self.moved) }
+        Status { phase: self.phase, failures: self.pods.failures(), lapses: self.deadline.lapses(), moved: Some(self.moved), spare: self.spare_told }
     }
 
     fn tell(&mut self) {
@@ -340,10 +358,10 @@ impl Watch {
     }
 
     fn state(&self) -> State {
-        State { version: VERSION, failures: self.pods.failures(), started: self.started, ended: None, end: None }
+        State { version: VERSION, failures: self.pods.failures(), started: self.started, spare: self.spare(), ended: None, end: None }
     }
 
-    /// Keeps the failures across the guard's own death. Where that fails the run goes on; its end is written in any case.
+    /// Keeps failures, and what is free, across the guard's own death. Where that fails the run goes on; its end is written in any case.
     fn save_progress(&self) {
         if let Err(error) = self.dir.write_state(&self.state()) {
             super::remark(&error.to_string());

@@ -60,6 +60,9 @@ pub struct Status {
     /// The latest move that is done. `None` from a guard of an older binary, which can't move pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<u32>,
+    /// Places that are free for good; `state.json` names them.
+    #[serde(default)]
+    pub spare: u32,
 }
 
 /// One end of a conversation. Never blocks.

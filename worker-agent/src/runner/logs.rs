@@ -122,7 +122,7 @@ mod tests {
 
         std::io::Write::write_all(&mut log(1, 1), b"again").unwrap();
         let end = End { result: RunResult::Succeeded, pods: Vec::new(), failures: 0, ran: Default::default() };
-        dir.write_state(&State { version: 1, failures: 0, started: None, ended: None, end: Some(end) }).unwrap();
+        dir.write_state(&State { version: 1, failures: 0, started: None, spare: Vec::new(), ended: None, end: Some(end) }).unwrap();
         assert_eq!(second.read().unwrap(), Some(LogChunk { pod: 1, attempt: 1, bytes: b"again".to_vec() }));
         assert!(second.read().unwrap().is_none() && second.ended());
     }

@@ -36,8 +36,8 @@ enum Slot {
     Waiting { until: Mono, next: Try },
     /// A pod runs.
     Busy(Try),
-    /// Nothing more to do here.
-    Closed,
+    /// Nothing more to do here; `spare` where that is so because a pod succeeded.
+    Closed { spare: bool },
 }
 
 /// The pods of one run.
@@ -85,6 +85,11 @@ impl Pods {
         self.verdict.as_ref()
     }
 
+    /// Slots whose pods have succeeded and in which nothing more will start, in order.
+    pub fn spare(&self) -> Vec<usize> {
+        self.slots.iter().enumerate().filter(|(_, slot)| **slot == Slot::Closed { spare: true }).map(|(at, _)| at).collect()
+    }
+
     /// The last outcome of each pod, by index.
     pub fn outcomes(&self) -> Vec<PodOutcome> {
         self.outcomes.values().cloned().collect()
@@ -102,12 +107,13 @@ impl Pods {
                     self.next_index += 1;
                     Try { slot: at, index: self.next_index - 1, attempt: 0 }
                 }
+                // There are at least as many pods as slots, so one has succeeded here.
                 Slot::Free => {
-                    self.slots[at] = Slot::Closed;
+                    self.slots[at] = Slot::Closed { spare: true };
                     continue;
                 }
                 Slot::Waiting { until, next } if now >= until => next,
-                Slot::Waiting { .. } | Slot::Busy(_) | Slot::Closed => continue,
+                Slot::Waiting { .. } | Slot::Busy(_) | Slot::Closed { .. } => continue,
             };
             self.slots[at] = Slot::Busy(next);
             due.push(next);
@@ -125,7 +131,7 @@ impl Pods {
             .filter_map(|slot| match slot {
                 Slot::Waiting { until, .. } => Some(*until),
                 Slot::Free => Some(Mono(0)),
-                Slot::Busy(_) | Slot::Closed => None,
+                Slot::Busy(_) | Slot::Closed { .. } => None,
             })
             .min()
     }
@@ -143,7 +149,7 @@ impl Pods {
         self.note(PodOutcome { index: ended.index, attempt: ended.attempt, exit_code, message });
         if exit_code == 0 {
             self.succeeded += 1;
-            self.slots[ended.slot] = if self.completions.is_none() { Slot::Closed } else { Slot::Free };
+            self.slots[ended.slot] = if self.completions.is_none() { Slot::Closed { spare: true } } else { Slot::Free };
             self.judge();
             return false;
         }
@@ -155,7 +161,7 @@ impl Pods {
             });
         } else if self.completions.is_none() && self.succeeded > 0 {
             // A work queue that has seen a success takes no new pods.
-            self.slots[ended.slot] = Slot::Closed;
+            self.slots[ended.slot] = Slot::Closed { spare: false };
             self.judge();
         } else {
             let next = Try { attempt: ended.attempt.saturating_add(1), ..ended };
@@ -181,10 +187,10 @@ impl Pods {
             None => {
                 for slot in &mut self.slots {
                     if matches!(slot, Slot::Free | Slot::Waiting { .. }) {
-                        *slot = Slot::Closed;
+                        *slot = Slot::Closed { spare: false };
                     }
                 }
-                self.slots.iter().all(|slot| *slot == Slot::Closed)
+                self.slots.iter().all(|slot| matches!(slot, Slot::Closed { .. }))
             }
         };
         if complete {

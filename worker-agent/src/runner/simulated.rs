@@ -177,6 +177,8 @@ impl Runner for SimulatedRunner {
         let mut state = self.state();
         // What this brings to an end is among the found.
         let _ = state.book.advance(clock::now());
+        let spare = state.book.spare();
+        state.outbox.extend(spare);
         state.book.found()
     }
 

@@ -45,6 +45,10 @@ pub(super) fn event(event: runner::RunnerEvent) -> Option<core::RunnerEvent> {
             tracing::info!(%uid, %fence, failures, "a pod failed");
             None
         }
+        runner::RunnerEvent::Spare { uid, fence, places } => {
+            tracing::info!(%uid, %fence, pods = places.len(), "pods have succeeded while the rest of their gang runs on");
+            Some(core::RunnerEvent::Spare { uid, fence, places })
+        }
         runner::RunnerEvent::Ended { uid, fence, end } => {
             let runner::End { result, pods: _, failures, ran } = end;
             tracing::info!(%uid, %fence, ?result, "an attempt ended");

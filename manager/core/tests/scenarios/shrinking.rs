@@ -22,7 +22,7 @@ impl Fleet {
         self.world.render(&key, &self.bodies, now(self.now)).expect("it exists")["status"].clone()
     }
 
-    fn quota(&mut self, nominal: i64) {
+    pub(super) fn quota(&mut self, nominal: i64) {
         self.apply(vec![
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {},
             "preemption": {"withinClusterQueue": "LowerPriority"}, "resourceGroups": [

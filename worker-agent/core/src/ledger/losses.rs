@@ -1,6 +1,6 @@
 //! Rooms on nodes that are lost: which they are, and another place for the pods that stood there.
 
-use super::{Ledger, Node, NodeSpec, PodPlacement};
+use super::{Ledger, Node, NodeSpec, PodPlacement, Room};
 use crate::placing::{self, Site, Standing, Why};
 use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::OfferId;
@@ -14,28 +14,32 @@ impl Ledger {
 
     /// Nodes of the room under this offer that are gone or have failed.
     pub fn lost(&self, offer: OfferId) -> BTreeSet<String> {
-        let pods = self.rooms.get(&offer).map(|room| room.placement.as_slice()).unwrap_or_default();
         let is_lost = |pod: &&PodPlacement| self.nodes.get(&pod.node).is_none_or(|node| node.spec.unready);
-        pods.iter().filter(is_lost).map(|pod| pod.node.clone()).collect()
+        let pods = self.rooms.get(&offer).into_iter().flat_map(Room::standing).map(|(_, pod)| pod);
+        pods.filter(is_lost).map(|pod| pod.node.clone()).collect()
     }
 
     /// Gives the pods on `lost` nodes other places, and keeps the old ones charged until [`Self::left`]. Every other pod stays.
     pub(crate) fn replace(&mut self, offer: OfferId, gang: &Gang, lost: &BTreeSet<String>) -> Result<(), Why> {
         let Some(room) = self.rooms.get(&offer) else { return Ok(()) };
+        let standing = standing(gang, room, lost);
+        // Pods that have succeeded need no place, and none in a topology either.
+        let left: Vec<u32> = standing.iter().map(Standing::pods).collect();
+        let gang = &if room.spare.is_empty() { gang.clone() } else { gang.of_counts(&left) };
         let open: Vec<(&String, &Node)> = self.open(offer).collect();
         // Pods that stand on a node that takes nothing new count where they are.
         let nothing = Amounts::new();
         let full = |name: &str, node: &Node| node.spec.unschedulable || self.is_closed(name);
         let sites: Vec<Site<'_>> = open.iter().map(|(name, n)| n.site(name, full(name, n).then_some(&nothing))).collect();
         let name = lost.first().map_or("", String::as_str);
-        let shares = placing::replace(&sites, gang, &standing(gang, &room.placement, lost), name)?;
+        let shares = placing::replace(&sites, gang, &standing, name)?;
         let mut places: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
         for share in &shares {
             let (set, node) = (gang.pod_sets[share.pod_set].name.as_str(), open[share.node].0.as_str());
             places.entry(set).or_default().extend(std::iter::repeat_n(node, usize::try_from(share.pods).unwrap_or(0)));
         }
         let (mut moved, mut leaving) = (Vec::new(), Vec::new());
-        for (at, pod) in room.placement.iter().enumerate().filter(|(_, pod)| lost.contains(&pod.node)) {
+        for (at, pod) in room.standing().filter(|(_, pod)| lost.contains(&pod.node)) {
             let node = places.get_mut(pod.pod_set.as_str()).and_then(VecDeque::pop_front).expect("every pod that lost its place has a new one");
             leaving.push(pod.clone());
             moved.push((at, PodPlacement { node: node.to_owned(), accelerators: BTreeMap::new(), ..pod.clone() }));
@@ -74,10 +78,10 @@ impl Ledger {
 }
 
 /// What of each pod set stays, and how much of it needs another place.
-fn standing<'a>(gang: &Gang, placement: &'a [PodPlacement], lost: &BTreeSet<String>) -> Vec<Standing<'a>> {
+fn standing<'a>(gang: &Gang, room: &'a Room, lost: &BTreeSet<String>) -> Vec<Standing<'a>> {
     let of = |name: &str| {
         let mut standing = Standing::default();
-        for pod in placement.iter().filter(|pod| pod.pod_set == name) {
+        for (_, pod) in room.standing().filter(|(_, pod)| pod.pod_set == name) {
             if lost.contains(&pod.node) {
                 standing.missing += 1;
             } else {

@@ -18,6 +18,13 @@ pub struct Standing<'a> {
     pub missing: u32,
 }
 
+impl Standing<'_> {
+    /// All of them.
+    pub fn pods(&self) -> u32 {
+        self.kept.values().sum::<u32>() + self.missing
+    }
+}
+
 /// Where the missing pods go; `standing` says of every pod set of `gang` what became of it. The node `lost`, of which a topology
 /// makes good one at a time, is none of `nodes`, and what the kept pods take is no longer free on theirs.
 pub fn replace(nodes: &[Site<'_>], gang: &Gang, standing: &[Standing<'_>], lost: &str) -> Result<Vec<Share>, Why> {

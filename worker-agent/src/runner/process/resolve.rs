@@ -64,7 +64,7 @@ pub(super) fn write_end(dir: &RunDir, plan: Option<&Plan>, result: RunResult) ->
     // Nobody saw it end: it ran until now at most.
     let ran = started.map_or(Millis(0), |started| ended.since(started));
     let end = End { result, pods: Vec::new(), failures, ran };
-    dir.write_state(&State { version: VERSION, failures, started, ended: Some(ended), end: Some(end.clone()) })?;
+    dir.write_state(&State { version: VERSION, failures, started, spare: Vec::new(), ended: Some(ended), end: Some(end.clone()) })?;
     Ok(end)
 }
 

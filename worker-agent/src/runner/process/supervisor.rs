@@ -83,6 +83,7 @@ struct Run {
     tombstone_due: Option<Mono>,
     running_told: bool,
     failures_told: u32,
+    spare_told: u32,
     /// How it ended, where that is known better here than by a guard that is gone.
     instead: Option<RunResult>,
     look_at: Mono,
@@ -270,6 +271,10 @@ impl Supervisor {
                 self.outbox.push_back(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: status.failures });
             }
             run.heed_moves(key, status.moved, &mut self.outbox);
+            if status.spare > run.spare_told {
+                run.spare_told = status.spare;
+                self.outbox.extend(run.spare(key));
+            }
             let deadline = run.deadline.get_or_insert(Deadline::new(status.lapses, run.stop_budget, now));
             // What the guard said may be from before a renewal that waited for this conversation.
             if let Some(wire::Order::Renew { deadline: lapses, given }) = run.renewal {
@@ -369,6 +374,7 @@ impl Run {
             tombstone_due: None,
             running_told: false,
             failures_told: 0,
+            spare_told: 0,
             instead: None,
             look_at: Mono(0),
         }
@@ -463,9 +469,17 @@ impl Run {
         });
     }
 
+    /// Which pods have left their places for good, by what the guard wrote down. What can't be read is told with the next.
+    fn spare(&self, (uid, fence): Key) -> Option<RunnerEvent> {
+        let (state, plan) = (self.dir.state().ok().flatten()?, self.dir.plan().ok().flatten()?);
+        let place = |slot: &u32| plan.start.placement.get(usize::try_from(*slot).ok()?).map(|place| (place.pod_set.clone(), place.index));
+        Some(RunnerEvent::Spare { uid, fence, places: state.spare.iter().filter_map(place).collect() })
+    }
+
     /// The same order came again: say again where the run is.
     fn tell_again(&mut self) {
         self.running_told = false;
+        self.spare_told = 0;
         self.connect();
     }
 

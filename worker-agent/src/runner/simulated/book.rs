@@ -89,6 +89,8 @@ struct Live {
     running: BTreeMap<usize, (Mono, Try)>,
     /// Moves of pods so far, each with its moment and all places from then on.
     moves: Vec<(Now, u32, Vec<PodPlacement>)>,
+    /// So many places were said to be free for good.
+    spare_told: usize,
     due: Mono,
 }
 
@@ -165,6 +167,15 @@ impl Book {
     /// When something next happens.
     pub fn next_due(&self) -> Option<Mono> {
         self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Which pods of live runs have left their places for good: for an agent that starts.
+    pub fn spare(&self) -> Vec<RunnerEvent> {
+        let spare = |((uid, fence), entry): (&Key, &Entry)| match entry {
+            Entry::Live(live) => Some(live.spare()).filter(|places| !places.is_empty()).map(|places| RunnerEvent::Spare { uid: *uid, fence: *fence, places }),
+            Entry::Over(_) => None,
+        };
+        self.runs.iter().filter_map(spare).collect()
     }
 
     /// Every run.
@@ -259,6 +270,7 @@ impl Book {
             run_until: limit.map(|l| now.mono + self.speed.apply(l)),
             running: BTreeMap::new(),
             moves: Vec::new(),
+            spare_told: 0,
             due: now.mono,
             start,
         };
@@ -308,6 +320,11 @@ impl Book {
         if live.pods.failures() > before {
             events.push(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: live.pods.failures() });
         }
+        let spare = live.spare();
+        if spare.len() > live.spare_told {
+            live.spare_told = spare.len();
+            events.push(RunnerEvent::Spare { uid: key.0, fence: key.1, places: spare });
+        }
         let due = live.next(now);
         self.due.remove(&(live.due, key));
         live.due = due;
@@ -349,7 +366,8 @@ impl Live {
                 return Some(verdict.clone());
             }
             for this in self.pods.due(at) {
-                self.running.insert(this.slot, (at + takes, this));
+                let later = Millis(self.script.stagger.0.saturating_mul(u64::from(this.index)));
+                self.running.insert(this.slot, (at + takes + speed.apply_to_wait(later), this));
             }
             let next = self.next_step(at);
             if next > now.mono {
@@ -369,6 +387,11 @@ impl Live {
     /// Where its pods are now.
     fn placement(&self) -> &[PodPlacement] {
         self.moves.last().map_or(&self.start.placement, |(_, _, placement)| placement)
+    }
+
+    fn spare(&self) -> Vec<(String, u32)> {
+        let place = |slot: usize| self.start.placement.get(slot).map(|place| (place.pod_set.clone(), place.index));
+        self.pods.spare().into_iter().filter_map(place).collect()
     }
 
     fn next_step(&self, after: Mono) -> Mono {
@@ -426,9 +449,26 @@ mod tests {
             RunnerEvent::Running { .. } => "running".to_owned(),
             RunnerEvent::Moved { number, .. } => format!("moved {number}"),
             RunnerEvent::PodFailed { failures, .. } => format!("failed {failures}"),
+            RunnerEvent::Spare { places, .. } => format!("spare {}", places.iter().map(|(_, index)| index.to_string()).collect::<Vec<_>>().join(" ")),
             RunnerEvent::Ended { end, .. } => format!("{:?}", end.result).split_once(' ').map_or_else(|| format!("{:?}", end.result), |(w, _)| w.to_owned()),
         };
         events.iter().map(name).collect()
+    }
+
+    #[test]
+    fn pods_that_end_at_different_times_leave_their_places_one_by_one() {
+        let stagger = r#""simulated.meridian.dev/stagger":"5s""#;
+        let mut book = Book::new(Speed::REAL);
+        assert_eq!(results(&book.take_in(start(stagger, r#""parallelism":3,"completions":3,"#, 3), at(0))), ["running"]);
+        assert_eq!(results(&book.advance(at(10_000))), ["spare 0"]);
+        assert!(book.advance(at(14_999)).is_empty());
+        assert_eq!(results(&book.advance(at(15_000))), ["spare 0 1"]);
+        assert_eq!(results(&book.spare()), ["spare 0 1"], "an agent that starts hears of it again");
+        assert_eq!(results(&book.advance(at(20_000))), ["Succeeded"]);
+        // Without the annotation they end together.
+        let mut book = Book::new(Speed::REAL);
+        book.take_in(start("", r#""parallelism":3,"completions":3,"#, 3), at(0));
+        assert_eq!(results(&book.advance(at(10_000))), ["Succeeded"]);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::str::FromStr;
 pub const DURATION_DEFAULT: Millis = Millis::secs(30);
 /// How long each pod takes, such as `90s` or `1h30m`.
 pub const DURATION: &str = "simulated.meridian.dev/duration";
+/// So much longer each pod takes than the one before it, such as `10s`: without it all end together.
+pub const STAGGER: &str = "simulated.meridian.dev/stagger";
 /// With which exit code each pod ends.
 pub const EXIT_CODE: &str = "simulated.meridian.dev/exit-code";
 /// How many pods fail before the others go their way.
@@ -28,6 +30,11 @@ impl Speed {
     /// How long something of `length` takes at this speed.
     pub fn apply(self, length: Millis) -> Millis {
         Millis((length.0 as f64 / self.0).round() as u64).max(INSTANT_MIN)
+    }
+
+    /// The same for what may take no time at all.
+    pub fn apply_to_wait(self, length: Millis) -> Millis {
+        if length == Millis(0) { length } else { self.apply(length) }
     }
 
     /// How much of a job's own time goes by in `length` of real time.
@@ -57,6 +64,8 @@ impl fmt::Display for Speed {
 pub struct Script {
     /// How long it takes, in real time.
     pub duration: Millis,
+    /// So much longer than the one before it, in real time.
+    pub stagger: Millis,
     /// With what it ends.
     pub exit_code: i32,
     /// So many failures come first, counted over all attempts.
@@ -70,6 +79,7 @@ impl Script {
         let duration = annotation(DURATION).and_then(|text| duration(text)).or_else(|| slept(spec)).unwrap_or(DURATION_DEFAULT);
         Self {
             duration,
+            stagger: annotation(STAGGER).and_then(|text| self::duration(text)).unwrap_or(Millis(0)),
             exit_code: annotation(EXIT_CODE).and_then(|t| t.parse::<u8>().ok()).map_or(0, i32::from),
             fail_first: annotation(FAIL_FIRST).and_then(|t| t.parse().ok()).unwrap_or(0),
         }
@@ -81,6 +91,9 @@ pub fn check(spec: &JobSpec) -> Result<(), String> {
     let bad = |name: &str, wanted: &str| spec.annotations.get(name).map(|have| format!("annotation `{name}` is `{have}`, which is no {wanted}"));
     if spec.annotations.get(DURATION).is_some_and(|t| duration(t).is_none()) {
         return Err(bad(DURATION, "length of time such as `90s` or `1h30m`").unwrap_or_default());
+    }
+    if spec.annotations.get(STAGGER).is_some_and(|t| duration(t).is_none()) {
+        return Err(bad(STAGGER, "length of time such as `10s`").unwrap_or_default());
     }
     if spec.annotations.get(EXIT_CODE).is_some_and(|t| t.parse::<u8>().is_err()) {
         return Err(bad(EXIT_CODE, "exit code from 0 to 255").unwrap_or_default());
@@ -156,7 +169,7 @@ mod tests {
     #[test]
     fn annotations_win_and_bad_ones_are_refused_in_words() {
         let all = json!({DURATION: "250ms", EXIT_CODE: "3", FAIL_FIRST: "2"});
-        assert_eq!(script(all, &["sleep", "9"], &[]).unwrap(), Script { duration: Millis(250), exit_code: 3, fail_first: 2 });
+        assert_eq!(script(all, &["sleep", "9"], &[]).unwrap(), Script { duration: Millis(250), stagger: Millis(0), exit_code: 3, fail_first: 2 });
         for (name, value) in [(DURATION, "soon"), (DURATION, "1x"), (DURATION, ""), (DURATION, "9999999h"), (EXIT_CODE, "256"), (FAIL_FIRST, "-1")] {
             assert!(script(json!({name: value}), &[], &[]).unwrap_err().contains(name), "{value}");
         }
