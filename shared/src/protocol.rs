@@ -26,7 +26,7 @@ pub const VERSION: u32 = 1;
 /// Most events in one request; a backlog goes in parts.
 pub const EVENTS_MAX: usize = 1_024;
 /// Most bytes of events in one request, though always one event; a backlog goes in parts.
-pub const EVENTS_BYTES_MAX: usize = 3 * 512 * 1024;
+pub const EVENTS_BYTES_MAX: usize = 5 * 256 * 1024;
 /// Most bytes of placements in one inventory; of the runs beyond, nothing is said of where their pods are.
 pub const PLACEMENTS_BYTES_MAX: usize = 256 * 1024;
 /// Most commands in one answer; a backlog goes in parts.
@@ -44,7 +44,7 @@ pub const RENEWALS_MAX: usize = 16_384;
 /// Most bytes of commands in one answer, though always one command; a backlog goes in parts.
 pub const COMMANDS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most gangs in one request of which pods have succeeded; the rest comes with the next one.
-pub const SPARE_MAX: usize = 2_048;
+pub const SPARE_MAX: usize = 512;
 /// Most bytes in one body, either way. A grant carries a spec of at most 3 MiB, which is at most twice as long as a string
 /// within JSON.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;

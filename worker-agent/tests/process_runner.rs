@@ -301,6 +301,36 @@ fn a_move_outlives_the_agent_that_ordered_it() {
 }
 
 #[test]
+fn places_of_pods_that_have_succeeded_are_told_once_nothing_more_will_start_there() {
+    both(|mut bench| {
+        // The first ends at once, the others when they are told; the first place has a second pod to run.
+        let data = bench.data.path().display().to_string();
+        let script = format!("while test $JOB_COMPLETION_INDEX != 0 && ! test -f {data}/done-$JOB_COMPLETION_INDEX; do sleep 0.01; done");
+        let run = start(&job(&script, json!({"parallelism": 3, "completions": 4, "completionMode": "Indexed"})), 3, LONG);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        let done = |index: u32| std::fs::write(format!("{data}/done-{index}"), "").unwrap();
+        let spare = |places: &[u32]| RunnerEvent::Spare { uid: run.uid, fence: run.fence, places: places.iter().map(|at| ("main".to_owned(), *at)).collect() };
+        done(2);
+        assert_eq!(bench.next(), spare(&[2]), "the first place is in use again");
+        bench.restart();
+        bench.runner().adopt();
+        assert_eq!(bench.next(), spare(&[2]), "the next agent may not know");
+        // Pods that are left can be moved beside it, and it isn't started again.
+        let mut placement = run.placement.clone();
+        placement[1].node = "m".into();
+        bench.runner().move_pods(run.uid, run.fence, 1, placement);
+        assert_eq!(bench.next(), RunnerEvent::Moved { uid: run.uid, fence: run.fence, number: 1 });
+        done(1);
+        assert_eq!(bench.next(), spare(&[1, 2]));
+        done(3);
+        let end = bench.until_ended();
+        assert_eq!((end.result, end.pods.len(), end.failures), (RunResult::Succeeded, 4, 0));
+        assert!(left(&run).is_empty());
+    });
+}
+
+#[test]
 fn the_deadline_ends_a_gang_without_any_agent() {
     both(|mut bench| {
         // Both pods ignore the signal and say again and again when they still ran, in seconds of boot time.

@@ -449,3 +449,92 @@ fn a_run_that_an_older_agent_stored_stays_where_it_is() {
     assert_eq!(bench.moved(1), None);
     assert_eq!(bench.agent.runs().count(), 1);
 }
+
+impl Bench {
+    /// Pods of `main` have succeeded.
+    fn succeed(&mut self, number: u64, indexes: &[u32]) {
+        let places = indexes.iter().map(|index| ("main".to_owned(), *index)).collect();
+        self.apply(Input::Runner(RunnerEvent::Spare { uid: Uid(u128::from(number)), fence: fence(number), places }));
+    }
+
+    /// What the manager hears of such pods until it has answered.
+    fn spare(&mut self) -> Vec<(Uid, BTreeMap<String, u32>)> {
+        let request = self.agent.compose(at(self.now), Lane::News);
+        self.exchange(None);
+        request.spare.into_iter().map(|spare| (spare.uid, spare.pods)).collect()
+    }
+
+    fn free(&self) -> i64 {
+        self.agent.ledger().blocks().iter().map(|block| block.free[GPU] * i64::from(block.nodes)).sum()
+    }
+}
+
+#[test]
+fn pods_that_have_succeeded_need_no_other_place() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(12));
+    assert_eq!((bench.places(1).as_str(), bench.free()), ("b0-r0-h0=4 b0-r0-h1=4 b0-r0-h2=4", 12));
+    // All of the first host's, and two of the second's.
+    bench.succeed(1, &[0, 1, 2, 3, 4, 5]);
+    assert_eq!(bench.free(), 18);
+    bench.nodes(without(&["b0-r0-h0"]));
+    assert_eq!(bench.moved(1), None, "nobody stands there any more");
+    bench.nodes(without(&["b0-r0-h0", "b0-r0-h1"]));
+    let (number, placement) = bench.moved(1).unwrap();
+    assert_eq!((number, placement.len()), (1, 12), "pods are told by their old numbers");
+    let moved: Vec<u32> = placement.iter().filter(|pod| pod.node.starts_with("b0-r1")).map(|pod| pod.index).collect();
+    assert_eq!(moved, [6, 7]);
+    bench.confirm(1, 1);
+    assert_eq!(bench.free(), 10);
+    // One that succeeds while it is told to move gives back its new place at once, and its old one when that is seen empty.
+    bench.nodes(without(&["b0-r0-h0", "b0-r0-h1", "b0-r0-h2"]));
+    assert_eq!(bench.moved(1).unwrap().0, 2);
+    bench.succeed(1, &[8]);
+    assert_eq!(bench.free(), 7);
+    bench.confirm(1, 2);
+    assert_eq!(bench.free(), 7);
+}
+
+#[test]
+fn in_a_topology_only_those_that_are_left_need_a_place_near_each_other() {
+    let mut bench = Bench::new();
+    bench.run(1, near(12, "rack"));
+    bench.nodes(fleet());
+    // The rack is full: with all of them there would be no other place in it.
+    bench.succeed(1, &[0, 1, 2, 3]);
+    bench.nodes(unready(&["b0-r0-h1"]));
+    assert_eq!(bench.moved(1).map(|(number, _)| number), Some(1));
+    bench.confirm(1, 1);
+    assert_eq!(bench.places(1), "b0-r0-h0=8 b0-r0-h2=4", "four of the eight have succeeded");
+    assert_eq!(bench.free(), 12);
+}
+
+#[test]
+fn what_succeeded_is_told_until_it_is_heard_and_remembered_over_restarts() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(3));
+    let said = |pods: u32| vec![(Uid(1), BTreeMap::from([("main".to_owned(), pods)]))];
+    bench.succeed(1, &[2]);
+    assert!(bench.effects.contains(&Effect::SendNews));
+    let unheard = bench.agent.compose(at(bench.now), Lane::News);
+    assert_eq!(unheard.spare.len(), 1);
+    assert_eq!(bench.spare(), said(1), "no answer came");
+    assert_eq!(bench.spare(), []);
+    bench.succeed(1, &[2]);
+    assert_eq!(bench.spare(), [], "told twice by the runner, it is no news");
+    bench.restart();
+    bench.nodes(fleet());
+    assert_eq!(bench.free(), 22);
+    // A new session begins with an inventory of everything.
+    let inventory = bench.agent.compose(at(bench.now), Lane::News).inventory.unwrap();
+    assert_eq!(inventory.runs[0].spare, BTreeMap::from([("main".to_owned(), 1)]));
+    bench.exchange(None);
+    bench.succeed(1, &[2, 0]);
+    assert_eq!(bench.spare(), said(2));
+    // Who is being stopped gives nothing back before its end.
+    bench.exchange(Some(Command::Stop { uid: Uid(1), fence: fence(1), reason: StopReason::Evicted }));
+    bench.succeed(1, &[1]);
+    assert_eq!((bench.free(), bench.spare()), (23, Vec::new()));
+    bench.ends(1);
+    assert_eq!(bench.free(), 24);
+}
