@@ -104,6 +104,9 @@ pub struct SyncRequest {
     /// Gangs of which pods have succeeded and left their places for good, until an answer shows that this arrived.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spare: Vec<Spare>,
+    /// This agent understands [`Command::Shrink`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shrinks: bool,
 }
 
 /// Pods of a running gang that have succeeded and won't be needed again: their places are free.
@@ -244,6 +247,25 @@ pub enum Command {
         /// For the job's record.
         reason: StopReason,
     },
+    /// Let this attempt go on with fewer pods. Only for agents that say that they understand it.
+    Shrink {
+        /// The workload.
+        uid: Uid,
+        /// Its attempt.
+        fence: Fence,
+        /// How large it is from now on.
+        size: Size,
+    },
+}
+
+/// How many pods a job has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Size {
+    /// Pods that run at once, at most.
+    pub parallelism: u32,
+    /// Pods that have to succeed, where that changes with them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completions: Option<u32>,
 }
 
 impl Command {
@@ -255,7 +277,7 @@ impl Command {
             Self::Offer(offer) => FRAME + offer.gang.weight(),
             // A string within JSON: quotes and backslashes double.
             Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
-            Self::Withdraw { .. } | Self::Stop { .. } => FRAME,
+            Self::Withdraw { .. } | Self::Stop { .. } | Self::Shrink { .. } => FRAME,
         }
     }
 }

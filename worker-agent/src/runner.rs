@@ -267,6 +267,12 @@ pub trait Runner: Send {
     /// follows when every one of them was seen ended; at most one process of a pod is alive at any time. Repeated, or of a
     /// number that is behind, it moves nothing and says that it is done once it is. Ignored where nothing runs.
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>);
+    /// Lets a run go on with at most `size.parallelism` pods at once and, where `size.completions` says so, with so many that have
+    /// to succeed. Pods that are too many are ended (with their grace) and don't count as failed; where completions follow, those
+    /// of the highest indexes, else those in the highest places, whose indexes are tried again in the places that are left.
+    /// Places in which nothing is or starts any more are told as `Spare`, once they were seen empty. A size that isn't smaller
+    /// changes nothing. Survives the guard's and the agent's restart. Ignored where nothing runs.
+    fn shrink(&mut self, uid: Uid, fence: Fence, size: Size);
     /// Stops a run, known or not; `Ended` follows when nothing of it is left.
     fn stop(&mut self, uid: Uid, fence: Fence);
     /// What is really there. Called once, before the first command.

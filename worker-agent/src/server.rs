@@ -281,6 +281,10 @@ impl Server {
                 tracing::warn!(%uid, %fence, number, nodes = ledger::in_words(&placement), "a node of a gang is lost: its pods get other places");
                 runner.move_pods(uid, fence, number, placement.into_iter().map(bridge::place).collect());
             }
+            Effect::Shrink { uid, fence, size } => {
+                tracing::info!(%uid, %fence, pods = size.parallelism, "a gang goes on with fewer pods");
+                runner.shrink(uid, fence, size);
+            }
             Effect::Stop { uid, fence } => {
                 tracing::info!(%uid, %fence, "stopping an attempt");
                 runner.stop(uid, fence);

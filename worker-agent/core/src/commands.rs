@@ -8,7 +8,7 @@ use crate::{Agent, Effect, LiveRun, OFFERS_MAX, OfferState, OpenOffer, Outcome, 
 use meridian_shared::ids::{ContentHash, Fence, OfferId, Uid};
 use meridian_shared::lease::{AgentLease, stop_budget};
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Command, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, RUNS_MAX, RefuseReason, StopReason, clean};
+use meridian_shared::protocol::{Command, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, RUNS_MAX, RefuseReason, Size, StopReason, clean};
 use meridian_shared::time::{Millis, Mono};
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ impl Agent {
             Command::Withdraw { offer, uid } => self.on_withdraw(offer, uid, out),
             Command::Grant(grant) => self.on_grant(at, sent, *grant, out),
             Command::Stop { uid, fence, reason } => self.on_stop(uid, fence, reason, out),
+            Command::Shrink { uid, fence, size } => self.on_shrink(uid, fence, size, out),
         }
     }
 
@@ -174,6 +175,7 @@ impl Agent {
             gang: Some(asked.gang),
             moves: 0,
             stranded: None,
+            size: None,
         };
         self.runs.insert(uid, run);
         self.due = lease.map_or(self.due, |l| self.due.min(l.stop_at()));
@@ -230,6 +232,25 @@ impl Agent {
             Step::Repeat => self.repeat(uid, fence),
             Step::Start | Step::Run | Step::Ignore => {}
         }
+    }
+
+    /// The attempt goes on with fewer pods. The runner says which places are empty once it has seen them so, as it does with pods
+    /// that succeed; until then all of them are taken.
+    fn on_shrink(&mut self, uid: Uid, fence: Fence, size: Size, out: &mut Outcome) {
+        let live = |run: &&mut LiveRun| run.fence == fence && matches!(run.phase, Phase::Starting | Phase::Running);
+        let Some(run) = self.runs.get_mut(&uid).filter(live) else { return };
+        if run.size.is_some_and(|known| known.parallelism <= size.parallelism) {
+            return;
+        }
+        run.size = Some(size);
+        self.store_run(uid, out);
+        out.effects.push(Effect::Shrink { uid, fence, size });
+    }
+
+    /// Orders again what an earlier session may not have handed over.
+    pub(crate) fn shrink_again(&self, uid: Uid, out: &mut Outcome) {
+        let run = &self.runs[&uid];
+        out.effects.extend(run.size.map(|size| Effect::Shrink { uid, fence: run.fence, size }));
     }
 
     pub(crate) fn order_stop(&mut self, uid: Uid, cause: StopCause, out: &mut Outcome) {

@@ -9,7 +9,7 @@ use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::lease::AgentLease;
 use meridian_shared::placement::Placement;
-use meridian_shared::protocol::{End, GrantRefusal, OnLoss, Receipt};
+use meridian_shared::protocol::{End, GrantRefusal, OnLoss, Receipt, Size};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +62,8 @@ pub(crate) struct StoredRun {
     /// Which of its placement have succeeded and gave back their room.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) spare: BTreeSet<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) size: Option<Size>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]

@@ -70,11 +70,11 @@ impl Agent {
             (offer, uid, left).hash(into);
         }
         for (uid, run) in runs {
-            let LiveRun { fence, offer, attempt, phase, lease, term: _, on_loss, spec: _, mac: _, stopped_by, pod_failures, placed, gang: _, moves, stranded } =
+            let LiveRun { fence, offer, attempt, phase, lease, term: _, on_loss, spec: _, mac: _, stopped_by, pod_failures, placed, gang: _, moves, stranded, size } =
                 run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures, placed).hash(into);
-            (moves, stranded, ledger.spare(*offer)).hash(into);
+            (moves, stranded, size, ledger.spare(*offer)).hash(into);
         }
     }
 }
@@ -109,10 +109,11 @@ impl Durable {
                 provided,
                 stranded,
                 spare,
+                size,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures, placed).hash(into);
-            (moves, leaving, provided, stranded, spare).hash(into);
+            (moves, leaving, provided, stranded, spare, size).hash(into);
         }
         for Tombstone { end, refused, acknowledged } in tombstones.values() {
             (end, refused, acknowledged.map(|(by, record, _)| (by, record))).hash(into);

@@ -38,7 +38,7 @@ use meridian_shared::mac::Mac;
 use meridian_shared::packing::Block;
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{Command, End, EndResult, Event, Lane, OnLoss, RunnerKind, StopReason, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{Command, End, EndResult, Event, Lane, OnLoss, RunnerKind, Size, StopReason, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -218,6 +218,16 @@ pub enum Effect {
         /// Where every pod belongs from now on, in the order of the start.
         placement: Vec<PodPlacement>,
     },
+    /// Let an attempt go on with fewer pods: end those that are too many, and say which places are empty then
+    /// ([`RunnerEvent::Spare`]). Said again, it changes nothing.
+    Shrink {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// How large it is from now on.
+        size: Size,
+    },
     /// Stop an attempt, known or not: the runner occupies its name, then reports `Ended`.
     Stop {
         /// The workload.
@@ -323,6 +333,8 @@ struct LiveRun {
     moves: u32,
     /// Why it had to end, where a node was lost and there was no other place.
     stranded: Option<Arc<str>>,
+    /// How large it is, where it was made smaller.
+    size: Option<Size>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]

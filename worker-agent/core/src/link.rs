@@ -59,6 +59,7 @@ impl Agent {
             inventory,
             capacity: self.capacity_report(),
             spare: self.spare_news.iter().filter(|(_, carried)| **carried > 0).filter_map(|(uid, _)| self.spare_of(*uid)).collect(),
+            shrinks: true,
         }
     }
 

@@ -93,6 +93,7 @@ impl Agent {
                 gang: run.gang,
                 moves: run.moves,
                 stranded: run.stranded,
+                size: run.size,
             },
         );
     }
@@ -114,6 +115,7 @@ impl Agent {
                     self.say_running(uid, fence);
                 }
                 self.move_again(uid, out);
+                self.shrink_again(uid, out);
             }
             (Some(run), FoundState::Ended { result, pod_failures, ran }) => {
                 run.phase = Phase::Running;
@@ -313,6 +315,7 @@ impl Agent {
             provided: self.ledger.provided(run.offer),
             stranded: run.stranded.clone(),
             spare: self.ledger.spare(run.offer).clone(),
+            size: run.size,
         };
         self.durable.put_run(uid, stored, &mut out.store);
     }
