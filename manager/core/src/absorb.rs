@@ -162,6 +162,7 @@ impl World {
             Record::Audited(line) => self.state.audit = Head { lines: line.number, hash: line.hash.clone() },
             Record::Sampled { at, queues, forgotten } => self.absorb_sampled(number, *at, queues, forgotten),
             Record::Forgotten { uid } => orphaned.extend(self.absorb_forgotten(*uid)),
+            Record::Resized { uid, class, body, size, .. } => orphaned.extend(self.absorb_resized(number, *uid, class, *body, *size)),
             Record::Reserved { .. }
             | Record::Released { .. }
             | Record::Offered { .. }
@@ -266,7 +267,7 @@ impl World {
             Record::Reserved { uid, flavors, at, counts } => self.settle(*uid, |w| {
                 w.flavors = flavors.clone();
                 w.counts.clone_from(counts);
-                w.spare = None;
+                (w.spare, w.resized) = (None, None);
                 w.reserved = *at;
                 w.happen(Happening::Reserve, number);
             }),
@@ -447,6 +448,7 @@ impl World {
             | Record::DeclaredLost { .. }
             | Record::OrphanSeen { .. }
             | Record::OrphanGone { .. }
+            | Record::Resized { .. }
             | Record::Forgotten { .. }
             | Record::Sampled { .. }
             | Record::Audited(_) => unreachable!("absorbed before"),
@@ -479,9 +481,13 @@ impl World {
         at: Wall,
     ) {
         let spare = self.spare_of_adopted(run);
+        let counts = self.counts_of_adopted(run);
         self.settle(run.uid, |w| {
             w.happen(Happening::Adopt, number);
             w.spare = spare;
+            if w.resized.is_some() {
+                w.counts = Some(counts);
+            }
             w.legs.clear();
             w.fence = Some(w.fence.map_or(run.fence, |f| f.max(run.fence)));
             w.attempts = w.attempts.max(run.attempt);
@@ -600,7 +606,7 @@ impl World {
     }
 
     /// What the statuses of these queues say has changed with the newest record.
-    fn touch_queues(&mut self, class: ClassId, charged: Option<Arc<str>>) {
+    pub(crate) fn touch_queues(&mut self, class: ClassId, charged: Option<Arc<str>>) {
         let number = self.state.last;
         let class = self.queues.class(class);
         let leads_to = self.state.catalog.touch_local_queue(&class.namespace, &class.queue, number);

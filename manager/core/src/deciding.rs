@@ -250,9 +250,12 @@ impl World {
         self.deciding.outside.remove(&uid);
         let brain = &self.deciding.brain;
         let known = self.deciding.id(uid).and_then(|id| brain.workload(id).map(|w| (id, w)));
-        let priority = self.state.workloads.get(&uid).map(|w| w.priority);
-        // With another priority it is another one to the brain.
-        let same = known.filter(|(_, w)| Some(brain.shape_of(w.shape).priority) == priority);
+        let shape = self.state.workloads.get(&uid).map(|w| (w.priority, tag(w)));
+        // With another priority, or of another size, it is another one to the brain.
+        let same = known.filter(|(_, w)| {
+            let known = brain.shape_of(w.shape);
+            Some((known.priority, known.tag)) == shape
+        });
         let there = same.map(|(id, w)| (id, w.queue, w.holding.is_some(), w.evicted()));
         match self.wanted(uid, now) {
             Wanted::Gone => self.deciding.forget(uid),
@@ -340,7 +343,9 @@ impl World {
 
     fn new_workload(&mut self, uid: Uid, queue: QueueId) -> NewWorkload {
         let workload = &self.state.workloads[&uid];
-        let (class, priority, since) = (workload.class, workload.priority, since(workload));
+        let (class, priority, since, tag) = (workload.class, workload.priority, since(workload), tag(workload));
+        // What was given to it before it was made smaller.
+        let has = workload.counts.clone().filter(|_| workload.resized.is_some());
         let of = self.queues.class(class).clone();
         let name = self.deciding.brain.queue(queue).setup.name.clone();
         let excluded = self.state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
@@ -349,9 +354,10 @@ impl World {
             .gang
             .pod_sets
             .iter()
-            .map(|set| PodSet {
+            .enumerate()
+            .map(|(at, set)| PodSet {
                 name: Arc::from(set.name.as_str()),
-                count: set.count,
+                count: has.as_ref().and_then(|has| has.get(at)).copied().unwrap_or(set.count),
                 min_count: set.min_count,
                 per_pod: brain.requests(&without_prefixes(self.config.resources.seen(&set.per_pod), &excluded)),
                 node_selector: set.node_selector.clone(),
@@ -361,10 +367,16 @@ impl World {
             })
             .collect();
         // Alike are only workloads of one class: they may go to the same clusters.
-        let shape = brain.intern(Shape { pod_sets, priority, tag: u64::from(class.0), ..Shape::default() });
+        let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
         let key: Arc<str> = Arc::from(uid.to_string());
         NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
     }
+}
+
+/// Alike are only workloads of one class, and of those none that has another size than it wants.
+fn tag(workload: &crate::Workload) -> u64 {
+    let class = u64::from(workload.class.0);
+    if workload.phase.charged() && workload.resized.is_some() { class | 1 << u32::BITS } else { class }
 }
 
 /// A workload's place in time: the number of its record.

@@ -93,6 +93,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         flavors: _,
         counts,
         spare,
+        resized,
         reserved: _,
         legs,
         fence,
@@ -112,7 +113,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         history: _,
     } = workload;
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
-    (spare, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
+    (spare, resized, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
     (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
     for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement }) in legs {
         (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
@@ -201,6 +202,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         failed_starts,
         backed_off,
         located_elsewhere,
+        shrinks,
     } = live;
     (session, number(*answered), events_through, inventoried, want_inventory).hash(into);
     age(now, *heard, silence(memory), into);
@@ -216,7 +218,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
     for (end, (record, carried)) in acknowledge {
         (end, record, *carried == 0, number(*carried)).hash(into);
     }
-    (failed_starts, located_elsewhere).hash(into);
+    (failed_starts, located_elsewhere, shrinks).hash(into);
     rooms.hash_essence(number, into);
 }
 

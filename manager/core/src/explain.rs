@@ -357,6 +357,12 @@ impl World {
     fn pods_in_words(&self, workload: &Workload, all: &str) -> String {
         let wished: u32 = self.queues.class(workload.class).gang.pod_sets.iter().map(|set| set.count).sum();
         let spare = workload.spare_pods();
+        let given: u32 = workload.counts.iter().flatten().sum();
+        if given > wished {
+            let left = given.saturating_sub(spare);
+            let more = left.saturating_sub(wished);
+            return if more > 0 { format!("its {wished} pods, and {more} that it is told to end,") } else { format!("{left} of its {wished} pods") };
+        }
         match &workload.counts {
             Some(counts) if spare > 0 => {
                 format!("{} of its {wished} pods, with which it makes do, less {spare} that have succeeded,", counts.iter().sum::<u32>())

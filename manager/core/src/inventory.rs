@@ -87,6 +87,7 @@ impl Turn<'_> {
             }
             self.take_placement(run.uid, run.fence, run.placement.clone());
             self.reclaim(run.uid, run.fence, &run.spare);
+            self.shrink(cluster, run.uid, run.fence);
             if stopping {
                 let reason = self.workload(run.uid).and_then(|w| w.stopping).unwrap_or(StopReason::Superseded);
                 self.say(cluster, Said::Stop(run.uid, run.fence, reason));
@@ -106,7 +107,8 @@ impl Turn<'_> {
                 self.world.deciding.touch(run.uid);
             }
         } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
-            let placement = run.placement.clone().filter(|placement| self.placement_counts(run.uid, run.fence, placement));
+            let gang = workload.adopted_gang(self.world.queues.class(workload.class), run.placement.as_deref());
+            let placement = run.placement.clone().filter(|placement| placement.is_of(&gang));
             self.adopt(cluster, ledger, &Run { placement, ..run.clone() });
         } else {
             self.object(cluster, Said::Stop(run.uid, run.fence, StopReason::Superseded));
@@ -140,7 +142,7 @@ impl Turn<'_> {
             Err(_) => self.order_stop(run.uid, run.fence, StopReason::Residency, &system()),
             Ok(()) if self.workload(run.uid).is_some_and(|w| w.inactive.is_some()) => self.order_stop(run.uid, run.fence, StopReason::Evicted, &system()),
             Ok(()) if run.stopping => self.order_stop(run.uid, run.fence, StopReason::Superseded, &system()),
-            Ok(()) => {}
+            Ok(()) => self.shrink(cluster, run.uid, run.fence),
         }
     }
 

@@ -22,6 +22,7 @@
 //! | `past_use` | what local queues used before, taken down and forgotten |
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
 //! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
+//! | `elastic` | jobs whose number of pods changes |
 //! | `reclaim` | pods of running gangs that aren't needed any more, and the quota that they give back |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
 //! | [`explain`], [`view`] | the reasons in words, and objects as readers see them |
@@ -41,6 +42,7 @@ mod check;
 pub mod dashboard;
 mod deciding;
 mod dispatch;
+pub mod elastic;
 mod essence;
 pub mod explain;
 mod giving_way;
@@ -296,6 +298,9 @@ pub struct Workload {
     /// Pods of each pod set that have succeeded and give back what they had, while quota is charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare: Option<Vec<u32>>,
+    /// That its job was made larger or smaller since quota was charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resized: Option<Box<elastic::Resized>>,
     /// When quota was charged, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Wall>,
@@ -560,6 +565,8 @@ pub struct LiveCluster {
     pub backed_off: Mono,
     /// The agent found itself somewhere else than `Cluster` says.
     pub located_elsewhere: Option<Arc<str>>,
+    /// Its agent can let a gang go on with fewer pods.
+    pub shrinks: bool,
 }
 
 /// The world of one manager.
@@ -714,6 +721,7 @@ impl Workload {
             flavors: BTreeMap::new(),
             counts: None,
             spare: None,
+            resized: None,
             reserved: None,
             legs: BTreeMap::new(),
             fence: None,

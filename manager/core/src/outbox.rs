@@ -4,7 +4,7 @@
 //! when an answer is composed, first time or repeated.
 
 use meridian_shared::ids::{Fence, OfferId, Uid};
-use meridian_shared::protocol::{COMMANDS_MAX, StopReason};
+use meridian_shared::protocol::{COMMANDS_MAX, Size, StopReason};
 use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,6 +24,8 @@ pub enum Said {
     Grant(Uid, OfferId, Fence),
     /// Stop an attempt.
     Stop(Uid, Fence, StopReason),
+    /// Let an attempt go on with fewer pods.
+    Shrink(Uid, Fence, Size),
 }
 
 /// Commands of one (leadership, session).

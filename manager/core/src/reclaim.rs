@@ -10,7 +10,7 @@ use crate::workload::Phase;
 use crate::{Workload, World};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Fence, Uid};
-use meridian_shared::protocol::{SPARE_MAX, Spare};
+use meridian_shared::protocol::{Run, SPARE_MAX, Spare};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -58,9 +58,15 @@ impl Workload {
 }
 
 impl World {
+    /// How many pods of each pod set a run has that is taken over.
+    pub(crate) fn counts_of_adopted(&self, run: &Run) -> Vec<u32> {
+        let gang = self.state.workloads.get(&run.uid).map(|w| w.adopted_gang(self.queues.class(w.class), run.placement.as_deref()));
+        gang.iter().flat_map(|gang| &gang.pod_sets).map(|set| set.count).collect()
+    }
+
     /// Spare pods of a run that is taken over, as it was reported.
-    pub(crate) fn spare_of_adopted(&self, run: &meridian_shared::protocol::Run) -> Option<Vec<u32>> {
+    pub(crate) fn spare_of_adopted(&self, run: &Run) -> Option<Vec<u32>> {
         let workload = self.state.workloads.get(&run.uid).filter(|_| !run.spare.is_empty())?;
-        Some(spare_of(&workload.given_gang(self.queues.class(workload.class)), &run.spare))
+        Some(spare_of(&workload.adopted_gang(self.queues.class(workload.class), run.placement.as_deref()), &run.spare))
     }
 }

@@ -9,7 +9,7 @@ use meridian_objects::Object;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
 use meridian_shared::placement::Placement;
-use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason};
+use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, Size, StopReason};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -379,6 +379,21 @@ pub enum Record {
         /// When.
         at: Wall,
     },
+    /// An elastic job has another number of pods. What was given to it stays charged; an agent that runs it is told.
+    Resized {
+        /// The workload.
+        uid: Uid,
+        /// What decisions depend on from now on.
+        class: Box<Class>,
+        /// Its manifest, by content.
+        body: ContentHash,
+        /// What an agent is told.
+        size: Size,
+        /// When.
+        at: Wall,
+        /// Who.
+        by: Actor,
+    },
     /// Its priority class has another value.
     Reprioritized {
         /// The workload.
@@ -481,6 +496,9 @@ pub struct Class {
     pub regions: Vec<Region>,
     /// What must start together.
     pub gang: Arc<Gang>,
+    /// Whether its number of pods may change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub elastic: bool,
 }
 
 #[cfg(test)]
@@ -492,7 +510,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 41] = [
+    const NAMES: [&str; 42] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -529,6 +547,7 @@ mod tests {
         "DeletionAsked",
         "Deactivated",
         "Activated",
+        "Resized",
         "Reprioritized",
         "Finished",
         "Forgotten",
@@ -574,6 +593,7 @@ mod tests {
             Record::DeletionAsked { .. } => "DeletionAsked",
             Record::Deactivated { .. } => "Deactivated",
             Record::Activated { .. } => "Activated",
+            Record::Resized { .. } => "Resized",
             Record::Reprioritized { .. } => "Reprioritized",
             Record::Finished { .. } => "Finished",
             Record::Forgotten { .. } => "Forgotten",

@@ -17,7 +17,7 @@ use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
     COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, RENEWALS_MAX, RUNS_MAX, Receipt,
-    RefuseReason, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
+    RefuseReason, Size, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::protocol::{clean, grant_message};
 use meridian_shared::time::{Millis, Mono};
@@ -54,6 +54,7 @@ impl Turn<'_> {
         let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
         let returned = now.since(live.heard) >= lease::silence(self.world.config.term_min);
         live.heard = now;
+        live.shrinks = request.shrinks;
         if request.answered > live.answered {
             live.answered = request.answered;
             live.acknowledged = now;
@@ -203,6 +204,7 @@ impl Turn<'_> {
             failed_starts: old.as_ref().map_or(0, |o| o.failed_starts),
             backed_off: old.map_or(Mono(0), |o| o.backed_off),
             located_elsewhere: None,
+            shrinks: false,
         };
         self.world.live.clusters.insert(cluster.clone(), live);
         self.world.keep_room_again(cluster);
@@ -629,6 +631,7 @@ impl Turn<'_> {
         match said {
             Said::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
             Said::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
+            Said::Shrink(uid, fence, size) => self.render_shrink(cluster, uid, fence, size),
             Said::Offer(uid, offer) => {
                 let open = self.workload(uid).and_then(|w| w.legs.get(&offer)).is_some_and(|l| l.state.open());
                 match self.world.asked_gang(uid) {
@@ -644,6 +647,17 @@ impl Turn<'_> {
                 }
             }
             Said::Grant(uid, offer, fence) => self.render_grant(cluster, uid, offer, fence),
+        }
+    }
+
+    /// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
+    fn render_shrink(&self, cluster: &ClusterName, uid: Uid, fence: Fence, size: Size) -> Command {
+        let leg = self.workload(uid).and_then(|w| w.leg_of(fence));
+        match leg {
+            Some(_) if self.may_know(uid, cluster) => Command::Shrink { uid, fence, size },
+            // What was granted isn't withdrawn, and nobody waits for an answer about what is over.
+            Some((offer, _)) => Command::Withdraw { offer, uid },
+            None => Command::Stop { uid, fence, reason: StopReason::Superseded },
         }
     }
 

@@ -136,6 +136,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::Lapsed { uid, .. }
         | Record::DeletionAsked { uid, .. }
         | Record::Deactivated { uid, .. }
+        | Record::Resized { uid, .. }
         | Record::Reprioritized { uid, .. }
         | Record::Finished { uid, .. }
         | Record::Forgotten { uid } => (Some(*uid), true),

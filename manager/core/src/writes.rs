@@ -192,12 +192,10 @@ impl Turn<'_> {
         let invalid = |field: &str, message: String| reject(RejectionReason::Invalid, Some(field), message);
         if let Some(uid) = self.job_at(key) {
             let there = self.workload(uid).expect("names lead to workloads");
-            let same = there.body == body_hash(object, uid);
-            return if same {
-                Ok(())
-            } else {
-                invalid("spec", format!("{key} exists with another spec, and a job's spec can't be changed: delete it and create it again"))
-            };
+            if there.body == body_hash(object, uid) {
+                return Ok(());
+            }
+            self.judge_resize(object, uid, key)?;
         }
         let job = job_to_workload(object).map_err(|errors| {
             let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -311,7 +309,8 @@ impl Turn<'_> {
     fn submit(&mut self, object: Object, scope: Option<ClusterName>, uid: Uid, by: &Actor, dry_run: bool) -> Written {
         let key = key_of(&object, scope.as_ref());
         if let Some(uid) = self.job_at(&key) {
-            return Written { key, uid, result: WriteResult::Unchanged, warnings: Vec::new() };
+            let result = self.resize(&object, &key, uid, by, dry_run);
+            return Written { key, uid, result, warnings: Vec::new() };
         }
         let warnings = meridian_objects::not_honoured(&object).iter().map(ToString::to_string).collect();
         let written = Written { key: key.clone(), uid, result: WriteResult::Created, warnings };
@@ -486,7 +485,7 @@ fn filled_template(catalog: &Catalog, object: &Object, namespace: &str) -> PodTe
     filled_in(&template, &catalog.limit_ranges(namespace), template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name)))
 }
 
-fn class_of(catalog: &Catalog, object: &Object, job: &meridian_objects::JobWorkload, namespace: &Arc<str>, queue: &str) -> Class {
+pub(crate) fn class_of(catalog: &Catalog, object: &Object, job: &meridian_objects::JobWorkload, namespace: &Arc<str>, queue: &str) -> Class {
     let mut gang = job.gang.clone();
     let mut per_pod = filled_template(catalog, object, namespace).requests();
     per_pod.retain(|_, amount| *amount > 0);
@@ -504,5 +503,6 @@ fn class_of(catalog: &Catalog, object: &Object, job: &meridian_objects::JobWorkl
         labels,
         regions: job.regions.iter().cloned().collect(),
         gang: Arc::new(gang),
+        elastic: Catalog::is_elastic(object),
     }
 }

@@ -8,6 +8,8 @@ mod activity;
 mod copies;
 #[path = "scenarios/counts.rs"]
 mod counts;
+#[path = "scenarios/elastic.rs"]
+mod elastic;
 #[path = "scenarios/nearness.rs"]
 mod nearness;
 #[path = "scenarios/past_use.rs"]
@@ -65,6 +67,8 @@ struct Fleet {
     next_uid: u128,
     /// Pods are ordered and don't start yet.
     hold_starts: bool,
+    /// Pods that are too many are told to end and haven't yet.
+    hold_ends: bool,
     /// What was told so far.
     milestones: Vec<Milestone>,
     /// What inputs came to so far.
@@ -120,6 +124,7 @@ impl Fleet {
             now: 1_000,
             next_uid: 100,
             hold_starts: false,
+            hold_ends: false,
             milestones: Vec::new(),
             records: Vec::new(),
         };
@@ -229,6 +234,9 @@ impl Fleet {
                     RunnerEvent::Running { uid: s.uid, fence: s.fence }
                 }
                 Effect::Move { uid, fence, number, .. } => RunnerEvent::Moved { uid, fence, number },
+                Effect::Shrink { uid, fence, size } if !self.hold_ends => {
+                    RunnerEvent::Spare { uid, fence, places: (size.parallelism..9).map(|index| ("main".to_owned(), index)).collect() }
+                }
                 Effect::Stop { uid, fence } => {
                     self.running.retain(|r| *r != (name.clone(), uid));
                     RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(1) }

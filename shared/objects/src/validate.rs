@@ -278,7 +278,6 @@ fn ignored_limits(groups: &[ResourceGroup], all: &mut Ignored) {
 
 /// Annotations of a Job, and what Kueue would do for them.
 const IGNORED_JOB_ANNOTATIONS: &[(&str, &str)] = &[
-    ("kueue.x-k8s.io/elastic-job", "a gang does not grow or shrink once it is submitted"),
     ("kueue.x-k8s.io/priority-boost", "the priority is that of its class"),
     ("kueue.x-k8s.io/workload-allowed-resource-flavors", "every flavor of the queue is tried"),
 ];

@@ -227,7 +227,7 @@ fn names_of_jobs_fit_their_pods_labels() {
 #[test]
 fn every_ignored_field_is_named() {
     let job = with(&[
-        ("metadata.annotations", json!({"kueue.x-k8s.io/elastic-job": "true"})),
+        ("metadata.annotations", json!({"kueue.x-k8s.io/priority-boost": "3"})),
         ("spec.podFailurePolicy", json!({"rules": [{}]})),
         ("spec.template.metadata", json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/podset-group-name": "g"}})),
         (&format!("{POD}.topologySpreadConstraints"), json!([])),
@@ -237,7 +237,11 @@ fn every_ignored_field_is_named() {
     let fields: Vec<String> = not_honoured(&object).iter().map(|warning| warning.field.to_string()).collect();
     assert_eq!(
         fields,
-        ["metadata.annotations[kueue.x-k8s.io/elastic-job]", "spec.template.metadata.annotations[kueue.x-k8s.io/podset-group-name]", "spec.podFailurePolicy",]
+        [
+            "metadata.annotations[kueue.x-k8s.io/priority-boost]",
+            "spec.template.metadata.annotations[kueue.x-k8s.io/podset-group-name]",
+            "spec.podFailurePolicy",
+        ]
     );
 }
 

@@ -1,0 +1,247 @@
+//! Elastic jobs (`kueue.x-k8s.io/elastic-job: "true"`): the one change of a job's spec that is taken, that of how many pods it has.
+//!
+//! Who waits takes the new number at once and keeps its age. Who runs goes on with fewer: its agent ends the pods that are too
+//! many, and quota comes back as the places are told to be empty, like that of pods that have succeeded. A gang that runs
+//! doesn't grow.
+//!
+//! Invariant: what was given stays charged until the agent has seen it empty, whatever the job says it wants.
+
+use crate::catalog::Catalog;
+use crate::input::{Actor, Key, Rejection, RejectionReason, WriteResult};
+use crate::outbox::Said;
+use crate::queues::Place;
+use crate::record::{Class, Record};
+use crate::turn::Turn;
+use crate::workload::Phase;
+use crate::writes::{class_of, reject};
+use crate::{Workload, World};
+use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
+use meridian_objects::{Object, job_to_workload};
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, RecordNumber, Uid};
+use meridian_shared::placement::Placement;
+use meridian_shared::protocol::Size;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What kubectl notes of what it applied: a copy, and no part of a job.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// That a job has another number of pods than the gang that runs of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Resized {
+    /// What it is to have.
+    pub size: Size,
+    /// What was given to it at most, by pod set.
+    pub most: Vec<u32>,
+}
+
+/// What may change of a job, where nothing else does.
+struct Change {
+    /// What an agent would be told.
+    size: Size,
+    /// The manifest as it will be stored.
+    manifest: Value,
+    /// Nothing changes at all.
+    none: bool,
+}
+
+impl Turn<'_> {
+    /// Whether an existing job may have this manifest. Everything that new jobs are judged by is judged besides.
+    pub(crate) fn judge_resize(&self, object: &Object, uid: Uid, key: &Key) -> Result<(), Rejection> {
+        let invalid = |field: &str, message: String| reject(RejectionReason::Invalid, Some(field), message);
+        let workload = self.workload(uid).expect("names lead to workloads");
+        let Some(Change { none, .. }) = self.change_of(object, uid) else {
+            return invalid(
+                "spec",
+                format!(
+                    "{key} exists with another spec, and of a job's spec nothing but an elastic job's `parallelism` can be changed: delete it and create it again"
+                ),
+            );
+        };
+        let class = self.world.queues.class(workload.class);
+        if none {
+            return Ok(());
+        }
+        if !class.elastic {
+            return invalid(
+                "spec.parallelism",
+                format!(
+                    "{key} exists with another `parallelism`, and only a job that was submitted with the annotation `{ELASTIC_ANNOTATION}: \"true\"` can change it: delete it and create it again"
+                ),
+            );
+        }
+        if workload.deletion.is_some() || workload.phase == Phase::Finished {
+            return reject(RejectionReason::Conflict, None, format!("{key} has ended or is being deleted: its `parallelism` can't be changed any more"));
+        }
+        if !matches!(workload.phase, Phase::Granted | Phase::Running) {
+            return Ok(());
+        }
+        let has: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
+        let wants = job_to_workload(object).map_or(0, |job| job.gang.pod_sets.iter().map(|set| set.count).sum());
+        if wants > has {
+            return invalid(
+                "spec.parallelism",
+                format!(
+                    "{key} runs with {has} pods, and a gang that runs doesn't grow to {wants}: `meridian stop workload {}`, change it, and `meridian resume workload {}`",
+                    key.name, key.name
+                ),
+            );
+        }
+        let cluster = World::right(workload).map(|(_, leg)| leg.cluster.clone());
+        match cluster.and_then(|cluster| self.world.live.clusters.get(&cluster).map(|live| (cluster, live.shrinks))) {
+            Some((cluster, false)) => {
+                let message = format!(
+                    "{key} runs in cluster `{cluster}`, whose agent is of an older version and can't let a gang go on with fewer pods: update it first"
+                );
+                invalid("spec.parallelism", message)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a change that was judged before. What waits for answers asks anew.
+    pub(crate) fn resize(&mut self, object: &Object, key: &Key, uid: Uid, by: &Actor, dry_run: bool) -> WriteResult {
+        let Some(Change { size, manifest, .. }) = self.change_of(object, uid).filter(|change| !change.none) else {
+            return WriteResult::Unchanged;
+        };
+        if dry_run {
+            return WriteResult::Configured;
+        }
+        self.withdraw_open(uid);
+        let job = job_to_workload(object).expect("judged before");
+        let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
+        let class = class_of(&self.world.state.catalog, object, &job, &namespace, &job.queue);
+        let body: Arc<str> = Arc::from(manifest.to_string());
+        let hash = ContentHash::of(body.as_bytes());
+        self.new_bodies.insert(hash, body);
+        self.record(Record::Resized { uid, class: Box::new(class), body: hash, size, at: self.now.wall, by: by.clone() });
+        if let Some((cluster, fence)) = self.right_to_run(uid) {
+            self.shrink(&cluster, uid, fence);
+        }
+        self.stir();
+        WriteResult::Configured
+    }
+
+    fn right_to_run(&self, uid: Uid) -> Option<(ClusterName, Fence)> {
+        let (_, leg) = World::right(self.workload(uid)?)?;
+        Some((leg.cluster.clone(), leg.fence?))
+    }
+
+    /// Tells the agent of a gang that it has more pods than its job wants. Every inventory that shows it does so again.
+    pub(crate) fn shrink(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
+        let Some(workload) = self.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running)) else { return };
+        let too_many = workload.pods_too_many(self.world.queues.class(workload.class));
+        if let Some(size) = workload.resized.as_ref().map(|resized| resized.size).filter(|_| too_many > 0)
+            && self.world.live.clusters.get(cluster).is_some_and(|live| live.shrinks)
+        {
+            self.say(cluster, Said::Shrink(uid, fence, size));
+        }
+    }
+
+    /// The stored manifest with this object's numbers, where nothing else differs. `completions` changes with the pods, where
+    /// both are the same before and after and every index succeeds once.
+    fn change_of(&self, object: &Object, uid: Uid) -> Option<Change> {
+        let mut manifest: Value = serde_json::from_str(&self.body(self.workload(uid)?.body)?).ok()?;
+        if essence(&manifest) != essence(&object.stored) {
+            return None;
+        }
+        let (old, new) = (size(&manifest)?, size(&object.stored)?);
+        let completions = |value: &Value| value["spec"].get("completions").cloned();
+        let (before, after) = (completions(&manifest), completions(&object.stored));
+        let follow = old.completions.is_some() && new.completions.is_some();
+        if before != after && !follow {
+            return None;
+        }
+        let none = old.parallelism == new.parallelism && before == after;
+        let size = Size { completions: new.completions.filter(|_| before != after), ..new };
+        manifest["spec"]["parallelism"] = new.parallelism.into();
+        if let Some(after) = after {
+            manifest["spec"]["completions"] = after;
+        }
+        Some(Change { size, manifest, none })
+    }
+}
+
+/// How many pods a manifest has; with completions where every pod is one of them.
+fn size(manifest: &Value) -> Option<Size> {
+    let number = |field: &str| manifest["spec"].get(field).map(|value| value.as_u64().and_then(|value| u32::try_from(value).ok()));
+    let parallelism = number("parallelism").unwrap_or(Some(1))?;
+    let indexed = manifest["spec"]["completionMode"] == "Indexed";
+    Some(Size { parallelism, completions: number("completions").flatten().filter(|completions| indexed && *completions == parallelism) })
+}
+
+/// A manifest without what may change and what isn't the submitter's.
+fn essence(manifest: &Value) -> Value {
+    let mut manifest = manifest.clone();
+    for (part, fields) in [("spec", &["parallelism", "completions", "suspend"][..]), ("metadata", &["uid"])] {
+        if let Some(part) = manifest.get_mut(part).and_then(Value::as_object_mut) {
+            fields.iter().for_each(|field| drop(part.remove(*field)));
+        }
+    }
+    if let Some(annotations) = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(LAST_APPLIED);
+    }
+    manifest
+}
+
+impl Workload {
+    /// Its gang as an attempt of it has it that is taken over: where its job was made smaller or larger, as many pods as its agent
+    /// tells, if that can be, else the most that were given.
+    pub(crate) fn adopted_gang(&self, class: &Class, placement: Option<&Placement>) -> Arc<Gang> {
+        let Some(Resized { most, .. }) = self.resized.as_deref() else { return self.given_gang(class) };
+        let told = placement.map(|placement| placement.pod_sets.iter().map(|set| u32::try_from(set.pods()).unwrap_or(u32::MAX)).collect::<Vec<_>>());
+        let can_be = |told: &Vec<u32>| told.len() == most.len() && told.iter().zip(most).all(|(told, most)| (1..=*most).contains(told));
+        Arc::new(class.gang.of_counts(&told.filter(can_be).unwrap_or_else(|| most.clone())))
+    }
+
+    /// Pods that its job doesn't want any more, of those that haven't given back what they had.
+    pub(crate) fn pods_too_many(&self, class: &Class) -> u32 {
+        let has = self.gang(class);
+        has.pod_sets.iter().zip(&class.gang.pod_sets).map(|(has, wants)| has.count.saturating_sub(wants.count)).sum()
+    }
+}
+
+impl World {
+    /// Moves a workload to the class of its new size; returns the manifest that nobody needs any more. What was given stays.
+    pub(crate) fn absorb_resized(&mut self, number: RecordNumber, uid: Uid, class: &Class, body: ContentHash, size: Size) -> Option<ContentHash> {
+        let (old, place, waits) = {
+            let w = self.state.workloads.get(&uid)?;
+            (w.class, Place::new(w.priority, w.submitted, uid), w.waits())
+        };
+        self.tally_workload(uid, false);
+        let given: Vec<u32> = self.state.workloads[&uid].given_gang(self.queues.class(old)).pod_sets.iter().map(|set| set.count).collect();
+        let new = self.queues.intern(class);
+        if waits {
+            self.queues.leave(old, place);
+            self.queues.wait(new, place);
+        }
+        let workload = self.state.workloads.get_mut(&uid)?;
+        (workload.class, workload.changed) = (new, number);
+        if workload.phase.charged() {
+            workload.counts = Some(given.clone());
+            workload.resized = Some(Box::new(Resized { size, most: given }));
+        }
+        let before = std::mem::replace(&mut workload.body, body);
+        let clusters: Vec<ClusterName> = workload.legs.values().map(|leg| leg.cluster.clone()).collect();
+        for cluster in clusters {
+            self.loads.entry(cluster).or_default().insert(uid, new);
+        }
+        if self.queues.drop_member(old) {
+            self.live.why.remove(&old);
+            self.live.blocked.remove(&old);
+        }
+        self.tally_workload(uid, true);
+        self.touch_queues(new, self.queues.charged_to(uid).cloned());
+        self.deciding.touch(uid);
+        Some(before).filter(|before| *before != body)
+    }
+}
+
+impl Catalog {
+    /// Whether a job says that its number of pods may change.
+    pub(crate) fn is_elastic(object: &Object) -> bool {
+        object.annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true")
+    }
+}

@@ -1,0 +1,189 @@
+//! Elastic jobs: another number of pods, while they wait and while they run.
+
+use super::*;
+use meridian_manager_core::input::{Rejection, RejectionReason, WriteResult};
+
+const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
+
+fn elastic(name: &str, pods: u32) -> Value {
+    let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
+    job["spec"]["completionMode"] = json!("Indexed");
+    job
+}
+
+impl Fleet {
+    fn put(&mut self, job: Value) -> (Uid, WriteResult) {
+        match self.apply(vec![job]) {
+            Reply::Written(written) => (written[0].uid, written[0].result),
+            other => panic!("refused: {other:?}"),
+        }
+    }
+
+    fn refused(&mut self, job: Value) -> Rejection {
+        let before = self.world.state.clone();
+        let Reply::Rejected(mut all) = self.apply(vec![job]) else { panic!("taken") };
+        assert_eq!(self.world.state, before, "nothing of it is applied");
+        all.remove(0)
+    }
+
+    fn used(&self) -> i64 {
+        self.world.queues.usage("cq").into_iter().flat_map(|usage| usage.values()).sum()
+    }
+
+    fn free_in(&self, cluster: &str) -> i64 {
+        self.agents[&ClusterName::new(cluster)].ledger().blocks().iter().map(|b| b.free[GPU] * i64::from(b.nodes)).sum()
+    }
+
+    fn parallelism(&self, name: &str) -> Value {
+        self.world.render(&Key::namespaced(Kind::Job, "default", name), &self.bodies, now(self.now)).unwrap()["spec"]["parallelism"].clone()
+    }
+}
+
+#[test]
+fn a_gang_that_runs_goes_on_with_fewer_and_quota_comes_back_when_they_were_seen_ended() {
+    let mut f = Fleet::new(EU);
+    f.quota(4);
+    let (gang, _) = f.put(elastic("gang", 4));
+    let next = f.submit("next", 2);
+    f.settle();
+    f.hold_ends = true;
+    assert_eq!(f.put(elastic("gang", 2)), (gang, WriteResult::Configured));
+    f.settle();
+    assert_eq!((f.used(), f.phase(gang), f.phase(next)), (4, Some(Phase::Running), Some(Phase::Pending)), "they still run");
+    assert_eq!(f.parallelism("gang"), 2);
+    assert!(f.why(gang)["summary"].as_str().unwrap().contains("its 2 pods, and 2 that it is told to end, run there"), "{:#}", f.why(gang));
+    let fence = f.agents[&ClusterName::new("eu")].runs().next().unwrap().1;
+    let event = RunnerEvent::Spare { uid: gang, fence, places: vec![("main".into(), 2), ("main".into(), 3)] };
+    let out = f.agents.get_mut(&ClusterName::new("eu")).unwrap().apply(now(f.now), AgentInput::Runner(event));
+    f.perform(&ClusterName::new("eu"), out.effects);
+    f.settle();
+    assert_eq!((f.used(), f.phase(gang), f.phase(next)), (4, Some(Phase::Running), Some(Phase::Running)), "beside it");
+    assert_eq!(f.world.state.workloads[&gang].attempts, 1, "the same attempt");
+    assert_eq!(f.put(elastic("gang", 2)), (gang, WriteResult::Unchanged));
+    f.hold_ends = false;
+    assert_eq!(f.put(elastic("gang", 1)), (gang, WriteResult::Configured), "and with fewer still");
+    f.settle();
+    assert_eq!((f.used(), f.free_in("eu")), (3, 1));
+    f.end(gang, EndResult::Succeeded);
+    assert_eq!((f.used(), f.phase(gang)), (2, Some(Phase::Finished)));
+    assert_eq!(f.refused(elastic("gang", 3)).reason, RejectionReason::Conflict);
+}
+
+#[test]
+fn who_waits_takes_another_number_at_once_and_keeps_its_place() {
+    let mut f = Fleet::new(EU);
+    f.quota(4);
+    let full = f.submit("full", 4);
+    f.settle();
+    let (first, _) = f.put(elastic("first", 2));
+    let second = f.submit("second", 2);
+    f.settle();
+    // It grows: the queue's head still, though it was changed last.
+    assert_eq!(f.put(elastic("first", 4)).1, WriteResult::Configured);
+    f.end(full, EndResult::Succeeded);
+    assert_eq!((f.phase(first), f.phase(second), f.used()), (Some(Phase::Running), Some(Phase::Pending), 4));
+    assert_eq!(f.free_in("eu"), 0);
+    // Too large for the quota it waits; small enough it starts.
+    let (third, _) = f.put(elastic("third", 9));
+    f.end(first, EndResult::Succeeded);
+    assert_eq!((f.phase(second), f.phase(third)), (Some(Phase::Running), Some(Phase::Pending)));
+    f.put(elastic("third", 2));
+    f.settle();
+    assert_eq!((f.phase(third), f.used()), (Some(Phase::Running), 4));
+    f.restart(2, None);
+    f.settle();
+    assert_eq!(f.used(), 4);
+}
+
+#[test]
+fn questions_that_are_open_are_asked_anew() {
+    let mut f = Fleet::new(EU);
+    f.cut = vec!["eu".into()];
+    f.quota(9);
+    let (gang, _) = f.put(elastic("gang", 4));
+    assert_eq!(f.phase(gang), Some(Phase::Dispatching));
+    f.put(elastic("gang", 3));
+    f.cut.clear();
+    f.settle();
+    assert_eq!((f.phase(gang), f.used(), f.free_in("eu")), (Some(Phase::Running), 3, 1));
+    assert_eq!(f.world.state.workloads[&gang].resized, None, "it was given what it wants");
+}
+
+#[test]
+fn no_other_change_is_taken_and_every_refusal_names_the_remedy() {
+    let mut f = Fleet::new(EU);
+    let (gang, _) = f.put(elastic("gang", 2));
+    f.submit("rigid", 2);
+    f.settle();
+    let larger = f.refused(elastic("gang", 3));
+    assert_eq!(larger.field.as_deref(), Some("spec.parallelism"));
+    assert!(larger.message.contains("runs with 2 pods") && larger.message.contains("meridian stop workload gang"), "{}", larger.message);
+    let mut other = elastic("gang", 1);
+    other["spec"]["template"]["spec"]["containers"][0]["image"] = json!("another");
+    assert!(f.refused(other).message.contains("delete it and create it again"));
+    let mut rigid = job("default", "rigid", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    assert!(f.refused(rigid.clone()).message.contains("another spec"), "its completions have nothing to do with how many run at once");
+    rigid["spec"]["completions"] = json!(2);
+    assert!(f.refused(rigid).message.contains("kueue.x-k8s.io/elastic-job"));
+    // Stopped, it may grow, and does once it goes on.
+    let active = |f: &mut Fleet, active| {
+        f.write(vec![Change::SetActive { key: Key::namespaced(Kind::Job, "default", "gang"), active, version: None }]);
+        f.settle();
+    };
+    active(&mut f, false);
+    assert_eq!(f.put(elastic("gang", 1)).1, WriteResult::Configured);
+    assert_eq!(f.put(elastic("gang", 2)).1, WriteResult::Configured);
+    active(&mut f, true);
+    assert_eq!((f.phase(gang), f.used()), (Some(Phase::Running), 4));
+}
+
+#[test]
+fn an_older_agent_is_told_nothing_that_it_does_not_understand() {
+    let mut f = Fleet::new(EU);
+    let (gang, _) = f.put(elastic("gang", 2));
+    f.settle();
+    f.world.live.clusters.get_mut(&ClusterName::new("eu")).unwrap().shrinks = false;
+    assert!(f.refused(elastic("gang", 1)).message.contains("agent is of an older version"));
+    assert_eq!(f.phase(gang), Some(Phase::Running));
+}
+
+#[test]
+fn what_an_agent_was_not_told_it_is_told_when_it_is_back() {
+    let mut f = Fleet::new(EU);
+    let (gang, _) = f.put(elastic("gang", 4));
+    f.settle();
+    f.cut = vec!["eu".into()];
+    f.put(elastic("gang", 3));
+    f.put(elastic("gang", 1));
+    f.restart(2, RECOVERY);
+    assert_eq!(f.used(), 4);
+    f.cut.clear();
+    f.settle();
+    f.settle();
+    assert_eq!((f.used(), f.free_in("eu"), f.phase(gang)), (1, 3, Some(Phase::Running)));
+    // The next attempt is as large as the job is now.
+    f.end(gang, EndResult::NodeLost { message: "gone".into() });
+    f.pass(Millis::secs(4));
+    assert_eq!((f.used(), f.free_in("eu"), f.world.state.workloads[&gang].attempts), (1, 3, 2));
+}
+
+#[test]
+fn a_run_that_is_taken_over_is_charged_for_the_pods_that_its_agent_tells() {
+    let mut f = Fleet::new(EU);
+    let (gang, _) = f.put(elastic("gang", 4));
+    f.settle();
+    f.hold_ends = true;
+    f.put(elastic("gang", 2));
+    f.settle();
+    let copy = f.world.snapshot();
+    assert_eq!(f.used(), 4);
+    // The copy knows nothing of the attempt that is as large as the job is now.
+    f.end(gang, EndResult::NodeLost { message: "gone".into() });
+    f.pass(Millis::secs(4));
+    assert_eq!(f.used(), 2);
+    f.lead_with_copy(&copy);
+    f.settle();
+    f.settle();
+    assert_eq!((f.world.live.counts.adoptions, f.used(), f.phase(gang)), (1, 2, Some(Phase::Running)));
+}
