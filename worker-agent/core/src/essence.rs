@@ -70,8 +70,24 @@ impl Agent {
             (offer, uid, left).hash(into);
         }
         for (uid, run) in runs {
-            let LiveRun { fence, offer, attempt, phase, lease, term: _, on_loss, spec: _, mac: _, stopped_by, pod_failures, placed, gang: _, moves, stranded, size } =
-                run;
+            let LiveRun {
+                fence,
+                offer,
+                attempt,
+                phase,
+                lease,
+                term: _,
+                on_loss,
+                spec: _,
+                mac: _,
+                stopped_by,
+                pod_failures,
+                placed,
+                gang: _,
+                moves,
+                stranded,
+                size,
+            } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures, placed).hash(into);
             (moves, stranded, size, ledger.spare(*offer)).hash(into);
