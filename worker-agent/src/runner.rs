@@ -13,6 +13,7 @@
 //! missed one loses nothing.
 
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Mono};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -203,7 +204,8 @@ pub enum RunnerEvent {
         /// Failures so far, those of earlier attempts included.
         failures: u32,
     },
-    /// Pods have succeeded, and nothing more will start in their places. All such places, each time.
+    /// Nothing is in these places and nothing more will start there: their pods have succeeded, or the job has shrunk. All such
+    /// places, each time.
     Spare {
         /// The workload.
         uid: Uid,

@@ -8,6 +8,7 @@ use meridian_agent::guard::{clock, processes};
 use meridian_agent::runner::process::{ProcessRunner, Settings};
 use meridian_agent::runner::{End, Enforcement, FoundState, JobSpec, PodPlacement, RunResult, Runner, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::protocol::Size;
 use meridian_shared::time::Millis;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -326,6 +327,165 @@ fn places_of_pods_that_have_succeeded_are_told_once_nothing_more_will_start_ther
         done(3);
         let end = bench.until_ended();
         assert_eq!((end.result, end.pods.len(), end.failures), (RunResult::Succeeded, 4, 0));
+        assert!(left(&run).is_empty());
+    });
+}
+
+/// Pods that run until they are told, each noting its starts. The third notes that it is told to stop; the fourth ignores it, and so
+/// does what it leaves behind outside its group.
+fn shrinkable(bench: &Bench) -> Start {
+    let script = r#"cd DATA; trap 'echo told >> told-$JOB_COMPLETION_INDEX; exit 0' TERM
+        test $JOB_COMPLETION_INDEX = 3 && trap '' TERM && (setsid sh -c 'trap "" TERM; while ! test -f done-3; do sleep 0.01; done' &)
+        echo $MERIDIAN_NODE >> at-$JOB_COMPLETION_INDEX
+        while ! test -f done-$JOB_COMPLETION_INDEX; do sleep 0.01; done"#;
+    let script = script.replace("DATA", bench.data.path().to_str().unwrap());
+    start(&job(&script, json!({"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimit": 0})), 4, LONG)
+}
+
+fn two() -> Size {
+    Size { parallelism: 2, completions: Some(2) }
+}
+
+impl Bench {
+    fn shrink(&mut self, run: &Start, size: Size) {
+        self.runner().shrink(run.uid, run.fence, size);
+    }
+
+    /// Waits until these places are told, and looks that nothing is in any that is told on the way.
+    fn until_spare(&mut self, run: &Start, wanted: &[u32]) {
+        loop {
+            let event = self.next();
+            let RunnerEvent::Spare { places, .. } = event else { panic!("{event:?}") };
+            let told: Vec<u32> = places.into_iter().map(|(_, place)| place).collect();
+            for place in &told {
+                let mut marks = processes::marks(run.uid, run.fence);
+                marks.push(format!("MERIDIAN_POD_SLOT={place}"));
+                assert_eq!(processes::marked(&marks), [0; 0], "something is left in place {place}, which was told as spare");
+            }
+            if told == wanted {
+                return;
+            }
+        }
+    }
+
+    /// The first two of [`shrinkable`] have run on undisturbed, and their success is the job's.
+    fn first_two_end_it(&mut self, run: &Start) {
+        for index in 0..2 {
+            assert_eq!(wrote(self, &format!("at-{index}"), 1), [format!("n{index}")]);
+            assert!(!self.data.path().join(format!("told-{index}")).exists());
+            std::fs::write(self.data.path().join(format!("done-{index}")), "").unwrap();
+        }
+        let end = self.until_ended();
+        assert_eq!((end.result, end.failures), (RunResult::Succeeded, 0));
+        assert_eq!(end.pods.iter().map(|pod| (pod.index, pod.attempt, pod.exit_code)).collect::<Vec<_>>(), [(0, 0, 0), (1, 0, 0)]);
+        assert!(left(run).is_empty());
+    }
+}
+
+#[test]
+fn a_job_that_shrinks_ends_the_pods_that_are_too_many_and_goes_on_with_the_others() {
+    both(|mut bench| {
+        let run = shrinkable(&bench);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        for index in 0..4 {
+            wrote(&bench, &format!("at-{index}"), 1);
+        }
+        bench.shrink(&run, two());
+        bench.shrink(&run, two());
+        bench.until_spare(&run, &[2, 3]);
+        assert_eq!(wrote(&bench, "told-2", 1), ["told"]);
+        bench.shrink(&run, two());
+        bench.shrink(&run, Size { parallelism: 3, completions: Some(3) });
+        bench.first_two_end_it(&run);
+
+        // Neither a run that has ended nor an unknown one has a size.
+        let unknown = start(&run.spec, 4, LONG);
+        bench.shrink(&run, Size { parallelism: 1, completions: Some(1) });
+        bench.shrink(&unknown, two());
+        bench.runner().start(run.clone());
+        assert!(matches!(bench.next(), RunnerEvent::Ended { uid, end, .. } if uid == run.uid && end.pods.len() == 2));
+        assert!(!bench.dir(&unknown).path().exists());
+        assert_eq!(bench.dir(&run).resize().unwrap().unwrap().size, two(), "the smallest that was said while it ran");
+    });
+}
+
+#[test]
+fn a_smaller_size_outlives_the_agent_that_ordered_it() {
+    for repeated in [true, false] {
+        both(|mut bench| {
+            let run = shrinkable(&bench);
+            bench.runner().start(run.clone());
+            bench.until_running();
+            wrote(&bench, "at-3", 1);
+            bench.shrink(&run, two());
+            bench.restart();
+            bench.runner().adopt();
+            if repeated {
+                bench.shrink(&run, two());
+            }
+            bench.until_spare(&run, &[2, 3]);
+            bench.restart();
+            bench.runner().adopt();
+            bench.until_spare(&run, &[2, 3]);
+            bench.first_two_end_it(&run);
+        });
+    }
+}
+
+#[test]
+fn a_pod_that_moves_and_is_too_many_is_not_started_again() {
+    both(|mut bench| {
+        let run = shrinkable(&bench);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        for index in 0..4 {
+            wrote(&bench, &format!("at-{index}"), 1);
+        }
+        let mut placement = run.placement.clone();
+        for place in &mut placement[2..] {
+            place.node = "m".into();
+        }
+        bench.runner().move_pods(run.uid, run.fence, 1, placement);
+        bench.shrink(&run, two());
+        // Both are said once the last of them is gone; which comes first is nobody's concern.
+        let (mut moved, mut spare) = (false, false);
+        while !(moved && spare) {
+            match bench.next() {
+                RunnerEvent::Moved { number: 1, .. } => moved = true,
+                RunnerEvent::Spare { places, .. } => spare = places.len() == 2,
+                event => panic!("{event:?}"),
+            }
+            let alive = left(&run).len();
+            assert!(!moved || alive <= 4, "{alive} processes: the two that stay, and what they wait with");
+        }
+        bench.first_two_end_it(&run);
+        assert_eq!((wrote(&bench, "at-2", 1), wrote(&bench, "at-3", 1)), (vec!["n2".to_owned()], vec!["n3".to_owned()]));
+    });
+}
+
+#[test]
+fn where_completions_stay_all_of_them_succeed_in_the_places_that_are_left() {
+    both(|mut bench| {
+        // The directory is there while a pod works, so two at once are noticed.
+        let script = r#"cd DATA; echo x >> up-$JOB_COMPLETION_INDEX
+            while ! test -f go; do sleep 0.01; done
+            mkdir alone || echo "$JOB_COMPLETION_INDEX" >> together; ls > listing; rmdir alone"#;
+        let script = script.replace("DATA", bench.data.path().to_str().unwrap());
+        let run = start(&job(&script, json!({"parallelism": 3, "completions": 6, "completionMode": "Indexed", "backoffLimit": 0})), 3, LONG);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        for index in 0..3 {
+            wrote(&bench, &format!("up-{index}"), 1);
+        }
+        bench.shrink(&run, Size { parallelism: 1, completions: None });
+        bench.until_spare(&run, &[1, 2]);
+        std::fs::write(bench.data.path().join("go"), "").unwrap();
+        let end = bench.until_ended();
+        assert_eq!((end.result, end.failures), (RunResult::Succeeded, 0));
+        let tries: Vec<_> = end.pods.iter().map(|pod| (pod.index, pod.attempt, pod.exit_code)).collect();
+        assert_eq!(tries, [(0, 0, 0), (1, 1, 0), (2, 1, 0), (3, 0, 0), (4, 0, 0), (5, 0, 0)]);
+        assert!(!bench.data.path().join("together").exists(), "two at once");
         assert!(left(&run).is_empty());
     });
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! runs/<uid>/<fence>/start.json   what to run (agent, before the guard starts)
 //!                   /move.json    the latest places of its pods (agent); the guard writes them into start.json once they count
+//!                   /size.json    how many pods it goes on with, where it has shrunk (agent)
 //!                   /stop         tombstone: nothing may start here any more (agent)
 //!                   /guard.lock   held by whoever may write the end: the living guard, or an agent that clears up
 //!                   /guard.json   who the guard is (guard, before the first pod)
@@ -16,6 +17,7 @@
 
 use crate::runner::{End, Error, PodPlacement, Start};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
+use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Now, Wall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -62,6 +64,15 @@ pub struct Movement {
     pub placement: Vec<PodPlacement>,
 }
 
+/// What a run has shrunk to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resize {
+    /// [`VERSION`].
+    pub version: u32,
+    /// How many pods it goes on with.
+    pub size: Size,
+}
+
 /// Who a guard is, for finding out whether it still lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -85,7 +96,7 @@ pub struct State {
     /// When the gang was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Wall>,
-    /// Places of the placement whose pods have succeeded and in which nothing more will start.
+    /// Places of the placement in which nothing is and nothing more will start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spare: Vec<u32>,
     /// When it was seen ended.
@@ -191,6 +202,16 @@ impl RunDir {
     /// Writes where its pods belong.
     pub fn write_movement(&self, movement: &Movement) -> Result<(), Error> {
         self.write("move.json", movement)
+    }
+
+    /// What it has shrunk to, if it has.
+    pub fn resize(&self) -> Result<Option<Resize>, Error> {
+        self.read("size.json")
+    }
+
+    /// Writes what it shrinks to.
+    pub fn write_resize(&self, resize: &Resize) -> Result<(), Error> {
+        self.write("size.json", resize)
     }
 
     /// Who the guard is.

@@ -4,7 +4,8 @@
 //!  Starting ──every first pod started──▶ Running ──▶ Ending(cause, kill at) ──nothing left, on disk──▶ ended
 //!                                         (stop · lapse · run time used up · verdict)
 //! ```
-//! Pods whose node is lost end and start again in another place while the rest goes on: that changes no phase.
+//! Pods whose node is lost end and start again in another place while the rest goes on, and pods that are too many end when
+//! the job shrinks: that changes no phase.
 //! Invariants: once Ending, no pod starts and the cause never changes; the result is the cause's, whatever the pods' exit
 //! codes then are (a pod that saves its work and exits 0 when told to stop has not completed the job).
 
@@ -28,7 +29,7 @@ use std::time::Duration;
 const LINKS_MAX: usize = 8;
 /// The longest sleep: orphans that nobody waits for are reaped this often, and the clocks compared.
 const TICK: Duration = Duration::from_secs(1);
-/// The longest sleep where the kernel can't tell when a process ended.
+/// The longest sleep where the kernel doesn't tell when a process ended.
 const TICK_WITHOUT_PIDFD: Duration = Duration::from_millis(50);
 /// Between two looks at whether killed processes are gone; it doubles up to the second value, for those stuck in the kernel.
 const KILL_PAUSE: Duration = Duration::from_millis(1);
@@ -45,12 +46,22 @@ struct Running {
     timed_out: bool,
     /// It ends here to start again elsewhere.
     moving: bool,
+    /// It ends because the job goes on with fewer pods; that wins over a move.
+    surplus: bool,
 }
 
 #[derive(Debug)]
 struct Ending {
     result: RunResult,
     kill_at: Mono,
+}
+
+impl Running {
+    /// Tells it to end; the first look at the clocks from `kill_at` on kills it.
+    fn tell_to_end(&mut self, kill_at: Mono) {
+        processes::signal_group(self.live.pid, Signal::SIGTERM);
+        (self.timed_out, self.until) = (true, Some(kill_at));
+    }
 }
 
 /// One run, from its first pod to its end.
@@ -74,6 +85,8 @@ pub(super) struct Watch {
     /// Tries that ended for its sake.
     moving_out: Vec<Try>,
     moved: u32,
+    /// Tries that were too many and were collected, of which something may be left.
+    surplus_out: Vec<Try>,
     listener: UnixListener,
     links: Vec<Line>,
     wake: Wake,
@@ -105,6 +118,7 @@ impl Watch {
             movement: None,
             moving_out: Vec::new(),
             moved: 0,
+            surplus_out: Vec::new(),
             listener,
             links: Vec::new(),
             wake,
@@ -118,6 +132,7 @@ impl Watch {
             let now = clock::now();
             self.reap(now);
             self.take_orders(now);
+            self.finish_shrink(now);
             self.finish_move();
             self.look_at_clocks(now);
             self.start_due(now);
@@ -156,8 +171,12 @@ impl Watch {
     }
 
     fn pod_ended(&mut self, running: Running, code: i32, now: Now) {
-        let Running { this, live, timed_out, moving, .. } = running;
+        let Running { this, live, timed_out, moving, surplus, .. } = running;
         live.output.finish();
+        if surplus {
+            // Whatever it says: it was told to end, and has neither succeeded nor failed.
+            return self.surplus_out.push(this);
+        }
         if moving && self.ending.is_none() {
             // Whatever it says: it was told to end, and goes on elsewhere.
             self.moving_out.push(this);
@@ -212,6 +231,7 @@ impl Watch {
                 }
                 Order::Renew { .. } => {}
                 Order::Move { number } => self.begin_move(number, now),
+                Order::Shrink => self.begin_shrink(now),
                 Order::Stop => self.begin_ending(RunResult::Stopped, now),
             }
         }
@@ -233,23 +253,64 @@ impl Watch {
         let grace = self.grace();
         for (slot, running) in &mut self.running {
             if self.plan.start.placement.get(*slot) != movement.placement.get(*slot) && !running.moving {
-                processes::signal_group(running.live.pid, Signal::SIGTERM);
-                // The next look at the clocks after the grace period kills it.
-                (running.moving, running.timed_out, running.until) = (true, true, Some(now.mono + grace));
+                running.moving = true;
+                if !running.surplus {
+                    running.tell_to_end(now.mono + grace);
+                }
             }
         }
         self.movement = Some(movement);
     }
 
+    /// Ends the pods that are too many; the others go on.
+    fn begin_shrink(&mut self, now: Now) {
+        if self.ending.is_some() {
+            return;
+        }
+        let size = match self.dir.resize() {
+            Ok(Some(resize)) => resize.size,
+            Ok(None) => return super::remark("there is nothing in `size.json` by which the job could shrink"),
+            Err(error) => return super::remark(&error.to_string()),
+        };
+        let Some(leaving) = self.pods.shrink(size) else { return };
+        let grace = self.grace();
+        for this in leaving {
+            let Some(running) = self.running.get_mut(&this.slot) else { continue };
+            running.surplus = true;
+            if !running.moving {
+                running.tell_to_end(now.mono + grace);
+            }
+        }
+        if let Some(verdict) = self.pods.verdict().cloned() {
+            self.begin_ending(verdict, now);
+        }
+    }
+
+    /// Gives up the places of pods that were too many, of each once nothing of it is left.
+    fn finish_shrink(&mut self, now: Now) {
+        if self.ending.is_some() {
+            return;
+        }
+        let (left, gone) = std::mem::take(&mut self.surplus_out).into_iter().partition(|this| self.left_behind(this));
+        self.surplus_out = left;
+        for this in gone {
+            self.pods.removed(this, now.mono);
+        }
+    }
+
+    /// Whether something of a try is still there. What it left behind was killed with it, and may take a moment to be gone.
+    fn left_behind(&self, this: &Try) -> bool {
+        processes::proc_is_ours() && !processes::marked(&pod::marks(&self.plan, *this)).is_empty()
+    }
+
     /// Lets pods start in their new places once every one of them was seen ended in its old one, and that is on disk.
     fn finish_move(&mut self) {
-        if self.ending.is_some() || self.running.values().any(|running| running.moving) {
+        // A pod that was too many may have had to move as well.
+        if self.ending.is_some() || !self.surplus_out.is_empty() || self.running.values().any(|running| running.moving) {
             return;
         }
         let Some(movement) = &self.movement else { return };
-        // What such a pod left behind was killed with it, and may take a moment to be gone.
-        let left_behind = |this: &Try| !processes::marked(&pod::marks(&self.plan, *this)).is_empty();
-        if processes::proc_is_ours() && self.moving_out.iter().any(left_behind) {
+        if self.moving_out.iter().any(|this| self.left_behind(this)) {
             return;
         }
         let mut plan = self.plan.clone();
@@ -312,7 +373,7 @@ impl Watch {
             match pod::start(&self.dir, &self.plan, &self.job, this, self.in_namespace) {
                 Ok(live) => {
                     let until = self.job.pod_active_deadline.map(|limit| now.mono + limit);
-                    self.running.insert(this.slot, Running { this, live, until, timed_out: false, moving: false });
+                    self.running.insert(this.slot, Running { this, live, until, timed_out: false, moving: false, surplus: false });
                 }
                 Err(not) => {
                     super::remark(&not.message);
@@ -334,7 +395,7 @@ impl Watch {
         }
     }
 
-    /// Says that pods have succeeded whose places nobody needs any more, once for all that a turn brought.
+    /// Says that nobody needs some places any more, once for all that a turn brought.
     fn tell_spare(&mut self) {
         let spare = u32::try_from(self.spare().len()).unwrap_or(u32::MAX);
         if spare > self.spare_told && self.ending.is_none() && self.phase == Phase::Running {
@@ -345,11 +406,20 @@ impl Watch {
     }
 
     fn spare(&self) -> Vec<u32> {
-        self.pods.spare().into_iter().filter_map(|slot| u32::try_from(slot).ok()).collect()
+        // Of a pod that moved out something may still be in a place that was given up since.
+        let moved_out = |slot: &usize| self.moving_out.iter().any(|this| this.slot == *slot);
+        self.pods.spare().into_iter().filter(|slot| !moved_out(slot)).filter_map(|slot| u32::try_from(slot).ok()).collect()
     }
 
     fn status(&self) -> Status {
-        Status { phase: self.phase, failures: self.pods.failures(), lapses: self.deadline.lapses(), moved: Some(self.moved), spare: self.spare_told }
+        Status {
+            phase: self.phase,
+            failures: self.pods.failures(),
+            lapses: self.deadline.lapses(),
+            moved: Some(self.moved),
+            spare: self.spare_told,
+            shrinks: true,
+        }
     }
 
     fn tell(&mut self) {
@@ -378,7 +448,9 @@ impl Watch {
             self.running.values().filter_map(|r| r.until).min(),
         ];
         let next = moments.into_iter().flatten().min().unwrap_or(Mono(u64::MAX));
-        let mut tick = if self.running.values().all(|r| r.live.ended.is_some()) { TICK } else { TICK_WITHOUT_PIDFD };
+        // Nothing tells when the last of what a pod left behind is gone.
+        let seen = self.running.values().all(|r| r.live.ended.is_some()) && self.surplus_out.is_empty() && self.moving_out.is_empty();
+        let mut tick = if seen { TICK } else { TICK_WITHOUT_PIDFD };
         if let Err(error) = self.wake.arm(next) {
             super::remark(&format!("the wake-up timer failed: {error}"));
             tick = TICK_WITHOUT_PIDFD;

@@ -32,6 +32,8 @@ pub enum Order {
         /// Which move.
         number: u32,
     },
+    /// The job goes on with fewer pods: `size.json` says with how many. Only for guards that say that they understand it.
+    Shrink,
     /// End the gang.
     Stop,
 }
@@ -63,6 +65,9 @@ pub struct Status {
     /// Places that are free for good; `state.json` names them.
     #[serde(default)]
     pub spare: u32,
+    /// This guard understands [`Order::Shrink`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shrinks: bool,
 }
 
 /// One end of a conversation. Never blocks.

@@ -8,6 +8,7 @@ use super::{Enforcement, Error, Found, FoundState, JobSpec, LogReader, PodPlacem
 use crate::guard::rundir::{RunDir, create_directories};
 use crate::guard::{OWN_BINARY, PASSED_ON, clock};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
+use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Mono};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -166,6 +167,10 @@ impl Runner for ProcessRunner {
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
         self.orders.give(Order::Move { uid, fence, number, placement });
+    }
+
+    fn shrink(&mut self, uid: Uid, fence: Fence, size: Size) {
+        self.orders.give(Order::Shrink { uid, fence, size });
     }
 
     fn stop(&mut self, uid: Uid, fence: Fence) {

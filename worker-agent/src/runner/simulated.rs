@@ -11,6 +11,7 @@ use super::{Enforcement, Error, Found, JobSpec, LogReader, PodPlacement, Runner,
 use crate::guard::clock;
 use crate::guard::rundir::create_directories;
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Mono, Now};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -167,6 +168,10 @@ impl Runner for SimulatedRunner {
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
         self.take_in(Input::Move { uid, fence, number, placement });
+    }
+
+    fn shrink(&mut self, uid: Uid, fence: Fence, size: Size) {
+        self.take_in(Input::Shrink { uid, fence, size });
     }
 
     fn stop(&mut self, uid: Uid, fence: Fence) {

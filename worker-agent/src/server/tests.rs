@@ -8,7 +8,7 @@ use meridian_agent_core::durable::Durable;
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{Fence, Leadership, Session, Uid};
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{Event, RunnerKind, StopReason, SyncRefusal};
+use meridian_shared::protocol::{Event, RunnerKind, Size, StopReason, SyncRefusal};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +26,7 @@ enum Told {
     Start(Box<Start>),
     Renew(Uid, Fence, Mono),
     Move(Uid, Fence, u32, Vec<String>),
+    Shrink(Uid, Fence, Size),
     Stop(Uid, Fence),
 }
 
@@ -87,6 +88,9 @@ impl Runner for Stage {
     }
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<runner::PodPlacement>) {
         self.note(Told::Move(uid, fence, number, placement.into_iter().map(|place| place.node).collect()));
+    }
+    fn shrink(&mut self, uid: Uid, fence: Fence, size: Size) {
+        self.note(Told::Shrink(uid, fence, size));
     }
     fn adopt(&mut self) -> Vec<Found> {
         self.found.clone()
@@ -225,6 +229,30 @@ async fn a_node_that_fails_moves_its_pods_and_the_manager_is_told() {
     agent.tell(RunnerEvent::Moved { uid: JOB, fence: fence(1), number: 1 }).await;
     manager.event("where it is", |e| matches!(e, Event::Running { placement: Some(told), .. } if told.to_string() == "main: m 2")).await;
     assert_eq!(agent.stage.starts(), 1);
+    agent.exit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gang_shrinks_once_and_the_next_session_orders_it_again() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    agent.run_one(&manager).await;
+    agent.tell(running()).await;
+    manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
+    let size = Size { parallelism: 1, completions: Some(1) };
+    for _ in 0..2 {
+        manager.command(meridian_shared::protocol::Command::Shrink { uid: JOB, fence: fence(1), size });
+    }
+    agent.stage.until("shrink", |t| *t == Told::Shrink(JOB, fence(1), size)).await;
+    agent.tell(RunnerEvent::Spare { uid: JOB, fence: fence(1), places: vec![("main".into(), 1)] }).await;
+    let told = manager.until("a place is free", |book| book.requests.iter().find_map(|r| r.spare.first().cloned())).await;
+    assert_eq!((told.uid, told.pods["main"]), (JOB, 1));
+    assert_eq!(agent.stage.told.lock().unwrap().iter().filter(|t| matches!(t, Told::Shrink(..))).count(), 1);
+    agent.exit().await.unwrap();
+
+    let found = Found { uid: JOB, fence: fence(1), nodes: Vec::new(), state: FoundState::Running { failures: 0 } };
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), vec![found]);
+    agent.stage.until("the runner may not know", |t| *t == Told::Shrink(JOB, fence(1), size)).await;
     agent.exit().await.unwrap();
 }
 

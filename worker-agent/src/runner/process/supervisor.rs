@@ -11,10 +11,11 @@ use super::{Orders, Settings};
 use crate::guard::clock;
 use crate::guard::lease::Deadline;
 use crate::guard::processes;
-use crate::guard::rundir::{Movement, Plan, RunDir, VERSION};
+use crate::guard::rundir::{Movement, Plan, Resize, RunDir, VERSION};
 use crate::guard::wire::{self, Line, Phase, Status};
 use crate::runner::{End, Error, PodPlacement, RunResult, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Mono, Now};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +41,7 @@ pub(super) enum Order {
     Start { start: Box<Start>, refused: Option<String>, given: Now },
     Renew { uid: Uid, fence: Fence, deadline: Mono, given: Now },
     Move { uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement> },
+    Shrink { uid: Uid, fence: Fence, size: Size },
     Stop { uid: Uid, fence: Fence },
     Adopt { uid: Uid, fence: Fence },
     Forget { uid: Uid, fence: Fence },
@@ -66,6 +68,15 @@ impl Handover {
     }
 }
 
+/// How far a new size got on its way to the guard.
+#[derive(Clone, Copy, Debug)]
+enum Shrinking {
+    /// It can't be written: tried again at a moment.
+    Unwritten(Size, Mono),
+    /// It is on disk; it is said in every conversation.
+    Written,
+}
+
 #[derive(Debug)]
 struct Run {
     dir: RunDir,
@@ -78,6 +89,10 @@ struct Run {
     movement: Option<Handover>,
     /// What the guard said last of moves, in this conversation.
     guard_moves: Option<u32>,
+    /// A new size, if there was one.
+    shrinking: Option<Shrinking>,
+    /// Whether the guard understands sizes, once it said something in this conversation.
+    guard_shrinks: Option<bool>,
     stopping_since: Option<Mono>,
     /// When the tombstone of a stop is to be left, while it isn't.
     tombstone_due: Option<Mono>,
@@ -148,14 +163,15 @@ impl Supervisor {
                     run.hand_over((uid, fence), clock::now().mono);
                 }
             }
+            Order::Shrink { uid, fence, size } => {
+                if let Some(run) = self.runs.get_mut(&(uid, fence)) {
+                    run.shrink(size);
+                    run.hand_over_size((uid, fence), clock::now().mono);
+                }
+            }
             Order::Stop { uid, fence } => self.stop((uid, fence)),
             Order::Adopt { uid, fence } => {
-                let mut run = Run::new(RunDir::of(&self.settings.runs(), uid, fence));
-                // It was reported as running already.
-                run.running_told = true;
-                if let Ok(Some(plan)) = run.dir.plan() {
-                    run.stop_budget = plan.start.stop_budget;
-                }
+                let run = Run::adopted(RunDir::of(&self.settings.runs(), uid, fence));
                 self.runs.entry((uid, fence)).or_insert(run);
             }
             Order::Forget { uid, fence } => self.forget((uid, fence)),
@@ -271,6 +287,7 @@ impl Supervisor {
                 self.outbox.push_back(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: status.failures });
             }
             run.heed_moves(key, status.moved, &mut self.outbox);
+            run.heed_shrinks(key, status.shrinks);
             if status.spare > run.spare_told {
                 run.spare_told = status.spare;
                 self.outbox.extend(run.spare(key));
@@ -291,6 +308,7 @@ impl Supervisor {
         }
         run.leave_tombstone(key, &self.settings, now.mono);
         run.hand_over(key, now.mono);
+        run.hand_over_size(key, now.mono);
         if let Some(due) = run.tombstone_due.filter(|_| !run.dir.path().is_dir()) {
             // Nothing runs, and nothing says so yet: whoever came now could still start it.
             run.look_at = due;
@@ -342,10 +360,15 @@ impl Supervisor {
             Some(Handover::Written(_)) | None => None,
         };
         let moves = self.runs.values().filter_map(unwritten);
+        let unwritten_size = |run: &Run| match run.shrinking {
+            Some(Shrinking::Unwritten(_, due)) => Some(due.since(now)),
+            Some(Shrinking::Written) | None => None,
+        };
+        let sizes = self.runs.values().filter_map(unwritten_size);
         let waiting = (!self.outbox.is_empty()).then_some(LOOK_AGAIN);
         let launching = self.in_namespaces && !self.children.is_empty();
         let collecting = (launching || !self.orphans.is_empty()).then_some(COLLECT_AGAIN);
-        let millis = looks.chain(tombstones).chain(moves).chain(waiting).chain(collecting).min().unwrap_or(TICK).min(TICK).0;
+        let millis = looks.chain(tombstones).chain(moves).chain(sizes).chain(waiting).chain(collecting).min().unwrap_or(TICK).min(TICK).0;
         let timeout = Timespec { tv_sec: i64::try_from(millis / 1_000).unwrap_or(1), tv_nsec: i64::try_from(millis % 1_000 * 1_000_000).unwrap_or(0) };
         let lines: Vec<(Key, &Line)> = self.runs.iter().filter_map(|(key, run)| Some((*key, run.line.as_ref()?))).collect();
         let mut fds = vec![PollFd::new(&self.orders.wake, PollFlags::IN)];
@@ -370,6 +393,8 @@ impl Run {
             stop_budget: Millis::default(),
             movement: None,
             guard_moves: None,
+            shrinking: None,
+            guard_shrinks: None,
             stopping_since: None,
             tombstone_due: None,
             running_told: false,
@@ -378,6 +403,21 @@ impl Run {
             instead: None,
             look_at: Mono(0),
         }
+    }
+
+    /// One that an earlier agent started.
+    fn adopted(dir: RunDir) -> Self {
+        let mut run = Self::new(dir);
+        // It was reported as running already.
+        run.running_told = true;
+        if let Ok(Some(plan)) = run.dir.plan() {
+            run.stop_budget = plan.start.stop_budget;
+        }
+        if let Ok(Some(_)) = run.dir.resize() {
+            // The guard may not have heard of it.
+            run.shrinking = Some(Shrinking::Written);
+        }
+        run
     }
 
     fn send(&mut self, order: &wire::Order) {
@@ -402,7 +442,7 @@ impl Run {
     fn connect(&mut self) {
         // Refused while the guard is going or not yet there: the next look decides.
         self.line = Line::connect(self.dir.path()).ok();
-        self.guard_moves = None;
+        (self.guard_moves, self.guard_shrinks) = (None, None);
         if let Some(order) = self.renewal {
             self.send(&order);
         }
@@ -450,6 +490,55 @@ impl Run {
             Some(_) if first => self.say_move(),
             Some(_) => {}
             None => tracing::warn!(%uid, %fence, "the guard of this gang is of an older binary and can't move its pods: they stay where they are"),
+        }
+    }
+
+    /// Notes a new size. Sizes only shrink, whichever agent says them in whatever order.
+    fn shrink(&mut self, size: Size) {
+        let known = match self.shrinking {
+            Some(Shrinking::Unwritten(known, _)) => Some(known),
+            // What can't be read is written anew.
+            Some(Shrinking::Written) | None => self.dir.resize().ok().flatten().map(|resize| resize.size),
+        };
+        let size = known.map_or(size, |known| Size {
+            parallelism: size.parallelism.min(known.parallelism),
+            completions: size.completions.into_iter().chain(known.completions).min(),
+        });
+        self.shrinking = Some(Shrinking::Unwritten(size, Mono(0)));
+    }
+
+    /// Writes down how many pods are left, then tells the guard.
+    fn hand_over_size(&mut self, key: Key, now: Mono) {
+        let Some(Shrinking::Unwritten(size, due)) = self.shrinking else { return };
+        if now < due {
+            return;
+        }
+        match self.dir.write_resize(&Resize { version: VERSION, size }) {
+            Ok(()) => {
+                self.shrinking = Some(Shrinking::Written);
+                self.say_size();
+            }
+            Err(error) => {
+                tracing::error!(uid = %key.0, fence = %key.1, %error, "a smaller size of a gang could not be handed over, it will be tried again");
+                self.shrinking = Some(Shrinking::Unwritten(size, now + LOOK_AGAIN_AFTER_ERROR));
+            }
+        }
+    }
+
+    /// Says that there is a size to a guard that is known to understand it: an older one would end the conversation.
+    fn say_size(&mut self) {
+        if let (Some(Shrinking::Written), Some(true)) = (self.shrinking, self.guard_shrinks) {
+            self.send(&wire::Order::Shrink);
+        }
+    }
+
+    /// Takes in whether the guard understands sizes: what it hasn't heard in this conversation is said.
+    fn heed_shrinks(&mut self, key: Key, shrinks: bool) {
+        let first = self.guard_shrinks.replace(shrinks).is_none();
+        if first && shrinks {
+            self.say_size();
+        } else if first && self.shrinking.is_some() {
+            tracing::warn!(uid = %key.0, fence = %key.1, "the guard of this gang is of an older binary and can't let it shrink: it keeps its pods");
         }
     }
 

@@ -8,6 +8,7 @@ use crate::guard::lease::Deadline;
 use crate::runner::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
 use crate::runner::{End, Found, FoundState, JobSpec, LogChunk, LogReader, PodPlacement, RunResult, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Mono, Now};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +38,15 @@ pub enum Input {
         number: u32,
         /// All places.
         placement: Vec<PodPlacement>,
+    },
+    /// Let it go on with fewer pods.
+    Shrink {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// With how many.
+        size: Size,
     },
     /// Stop it, known or not.
     Stop {
@@ -78,6 +88,17 @@ struct Over {
     about: String,
 }
 
+/// What changed for a live run.
+#[derive(Debug)]
+enum Change {
+    /// All places from then on.
+    Moved {
+        number: u32,
+        placement: Vec<PodPlacement>,
+    },
+    Shrunk(Size),
+}
+
 #[derive(Debug)]
 struct Live {
     start: Start,
@@ -87,8 +108,8 @@ struct Live {
     deadline: Deadline,
     run_until: Option<Mono>,
     running: BTreeMap<usize, (Mono, Try)>,
-    /// Moves of pods so far, each with its moment and all places from then on.
-    moves: Vec<(Now, u32, Vec<PodPlacement>)>,
+    /// Moves of pods, and what it has shrunk to so far, each with its moment.
+    changes: Vec<(Now, Change)>,
     /// So many places were said to be free for good.
     spare_told: usize,
     due: Mono,
@@ -122,6 +143,7 @@ impl Book {
                 }
             }
             Input::Move { uid, fence, number, placement } => self.move_pods((uid, fence), number, placement, now, &mut events),
+            Input::Shrink { uid, fence, size } => self.shrink((uid, fence), size, now, &mut events),
             Input::Stop { uid, fence } => match self.runs.get(&(uid, fence)) {
                 Some(Entry::Over(over)) => events.push(RunnerEvent::Ended { uid, fence, end: over.end.clone() }),
                 Some(Entry::Live(_)) => self.end((uid, fence), RunResult::Stopped, now.mono, &mut events),
@@ -196,10 +218,11 @@ impl Book {
         let inputs = |((uid, fence), entry): (&Key, &Entry)| match entry {
             Entry::Live(live) => {
                 let start = Start { deadline: live.deadline.lapses(), ..live.start.clone() };
-                let moved = |(now, number, placement): &(Now, u32, Vec<PodPlacement>)| {
-                    (*now, Input::Move { uid: *uid, fence: *fence, number: *number, placement: placement.clone() })
+                let changed = |(now, change): &(Now, Change)| match change {
+                    Change::Moved { number, placement } => (*now, Input::Move { uid: *uid, fence: *fence, number: *number, placement: placement.clone() }),
+                    Change::Shrunk(size) => (*now, Input::Shrink { uid: *uid, fence: *fence, size: *size }),
                 };
-                std::iter::once((live.started, Input::Start(Box::new(start)))).chain(live.moves.iter().map(moved)).collect()
+                std::iter::once((live.started, Input::Start(Box::new(start)))).chain(live.changes.iter().map(changed)).collect()
             }
             Entry::Over(over) => vec![(Now::default(), Input::Ended { uid: *uid, fence: *fence, end: over.end.clone() })],
         };
@@ -269,7 +292,7 @@ impl Book {
             deadline: Deadline::new(start.deadline, start.stop_budget, now),
             run_until: limit.map(|l| now.mono + self.speed.apply(l)),
             running: BTreeMap::new(),
-            moves: Vec::new(),
+            changes: Vec::new(),
             spare_told: 0,
             due: now.mono,
             start,
@@ -286,7 +309,7 @@ impl Book {
     /// The pods of changed places start again in the new ones, from the beginning.
     fn move_pods(&mut self, (uid, fence): Key, number: u32, placement: Vec<PodPlacement>, now: Now, events: &mut Vec<RunnerEvent>) {
         let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) else { return };
-        let known = live.moves.last().map_or(0, |(_, number, _)| *number);
+        let known = live.moves().last().map_or(0, |(number, _)| number);
         if number > known && placement.len() == live.placement().len() {
             let stays: Vec<bool> = live.placement().iter().zip(&placement).map(|(old, new)| old == new).collect();
             for slot in (0..stays.len()).filter(|slot| !stays[*slot]) {
@@ -294,15 +317,25 @@ impl Book {
                     live.pods.again(this, now.mono);
                 }
             }
-            live.moves.push((now, number, placement));
+            live.changes.push((now, Change::Moved { number, placement }));
             tracing::debug!(%uid, %fence, number, pods = stays.iter().filter(|stays| !**stays).count(), "pods are moved (simulated)");
-            self.unlist((uid, fence));
-            if let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) {
-                live.due = now.mono;
-                self.due.insert((now.mono, (uid, fence)));
-            }
+            self.list((uid, fence), now.mono);
         }
         events.push(RunnerEvent::Moved { uid, fence, number });
+        self.settle((uid, fence), now, events);
+    }
+
+    /// Pods that are too many end at once.
+    fn shrink(&mut self, (uid, fence): Key, size: Size, now: Now, events: &mut Vec<RunnerEvent>) {
+        let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) else { return };
+        let Some(leaving) = live.pods.shrink(size) else { return };
+        tracing::debug!(%uid, %fence, pods = leaving.len(), "pods that are too many end (simulated)");
+        for this in leaving {
+            live.running.remove(&this.slot);
+            live.pods.removed(this, now.mono);
+        }
+        live.changes.push((now, Change::Shrunk(size)));
+        self.list((uid, fence), now.mono);
         self.settle((uid, fence), now, events);
     }
 
@@ -337,6 +370,15 @@ impl Book {
         let end = End { result, pods: live.pods.outcomes(), failures: live.pods.failures(), ran: self.speed.undo(until.since(live.started.mono)) };
         events.push(RunnerEvent::Ended { uid: key.0, fence: key.1, end: end.clone() });
         self.runs.insert(key, Entry::Over(Over { end, about: live.about(self.speed) }));
+    }
+
+    /// Something happens to it at another moment than was thought.
+    fn list(&mut self, key: Key, due: Mono) {
+        self.unlist(key);
+        if let Some(Entry::Live(live)) = self.runs.get_mut(&key) {
+            live.due = due;
+            self.due.insert((due, key));
+        }
     }
 
     fn unlist(&mut self, key: Key) {
@@ -386,7 +428,15 @@ impl Live {
 
     /// Where its pods are now.
     fn placement(&self) -> &[PodPlacement] {
-        self.moves.last().map_or(&self.start.placement, |(_, _, placement)| placement)
+        self.moves().last().map_or(&self.start.placement, |(_, placement)| placement)
+    }
+
+    /// The number and the places of every move so far.
+    fn moves(&self) -> impl Iterator<Item = (u32, &[PodPlacement])> {
+        self.changes.iter().filter_map(|(_, change)| match change {
+            Change::Moved { number, placement } => Some((*number, placement.as_slice())),
+            Change::Shrunk(_) => None,
+        })
     }
 
     fn spare(&self) -> Vec<(String, u32)> {
@@ -407,7 +457,10 @@ impl Live {
 
     fn about(&self, speed: Speed) -> String {
         let Start { namespace, name, placement, .. } = &self.start;
-        let moved = if self.moves.is_empty() { String::new() } else { format!("; its pods were moved {} times", self.moves.len()) };
+        let moved = match self.moves().count() {
+            0 => String::new(),
+            count => format!("; its pods were moved {count} times"),
+        };
         format!("each pod of `{namespace}/{name}` ({} at a time) was to take {} at {speed} times real speed{moved}", placement.len(), self.script.duration)
     }
 }
@@ -545,6 +598,65 @@ mod tests {
         assert_eq!(results(&book.advance(at(10_000))), ["spare 0"], "the first pod is done");
         assert_eq!(results(&book.advance(at(14_000))), ["Succeeded"]);
         assert!(matches!(&book.found()[0].state, FoundState::Ended(end) if end.failures == 0));
+    }
+
+    fn shrink(parallelism: u32, completions: Option<u32>) -> Input {
+        Input::Shrink { uid: UID, fence: FENCE, size: Size { parallelism, completions } }
+    }
+
+    /// The book that the inputs of this one make.
+    fn again(book: &Book) -> Book {
+        let mut again = Book::new(Speed::REAL);
+        for (now, input) in book.inputs() {
+            again.take_in(input, now);
+        }
+        assert_eq!((again.next_due(), again.inputs()), (book.next_due(), book.inputs()));
+        again
+    }
+
+    #[test]
+    fn pods_that_are_too_many_end_at_once_and_the_others_go_on() {
+        let mut book = Book::new(Speed::REAL);
+        assert!(book.take_in(shrink(2, Some(2)), at(0)).is_empty(), "nothing runs");
+        book.take_in(start("", r#""parallelism":4,"completions":4,"#, 4), at(0));
+        assert_eq!(results(&book.take_in(shrink(2, Some(2)), at(4_000))), ["spare 2 3"]);
+        assert!(book.take_in(shrink(2, Some(2)), at(5_000)).is_empty(), "a repetition");
+        assert!(book.take_in(shrink(3, Some(3)), at(5_000)).is_empty(), "larger");
+        let mut again = again(&book);
+        assert_eq!(results(&again.spare()), ["spare 2 3"]);
+        for book in [&mut book, &mut again] {
+            let events = book.advance(at(10_000));
+            let [RunnerEvent::Ended { end, .. }] = events.as_slice() else { panic!("{events:?}") };
+            assert_eq!((&end.result, end.pods.len(), end.failures), (&RunResult::Succeeded, 2, 0));
+        }
+        assert!(book.take_in(shrink(1, Some(1)), at(11_000)).is_empty(), "it is over");
+    }
+
+    #[test]
+    fn a_job_that_shrinks_to_what_has_succeeded_is_complete() {
+        let stagger = r#""simulated.meridian.dev/stagger":"5s""#;
+        let mut book = Book::new(Speed::REAL);
+        book.take_in(start(stagger, r#""parallelism":3,"completions":3,"#, 3), at(0));
+        book.advance(at(10_000));
+        assert_eq!(results(&book.take_in(shrink(1, Some(1)), at(12_000))), ["Succeeded"]);
+    }
+
+    #[test]
+    fn with_the_same_completions_all_are_done_one_after_another_beside_moves() {
+        let mut book = Book::new(Speed::REAL);
+        book.take_in(start("", r#""parallelism":3,"completions":4,"#, 3), at(0));
+        assert_eq!(results(&book.take_in(shrink(1, None), at(4_000))), ["spare 1 2"]);
+        let place = |index| PodPlacement { pod_set: "main".into(), index, node: "m".into(), accelerators: Vec::new() };
+        let moved = Input::Move { uid: UID, fence: FENCE, number: 1, placement: (0..3).map(place).collect() };
+        assert_eq!(results(&book.take_in(moved, at(6_000))), ["moved 1"]);
+        let mut again = again(&book);
+        for book in [&mut book, &mut again] {
+            assert_eq!(results(&book.advance(at(45_999))), [""; 0]);
+            // The first one started anew at six seconds, and three more came after it.
+            assert_eq!(results(&book.advance(at(46_000))), ["Succeeded"]);
+        }
+        let FoundState::Ended(end) = &book.found()[0].state else { panic!() };
+        assert_eq!((end.pods.len(), end.failures), (4, 0));
     }
 
     #[test]
