@@ -15,6 +15,7 @@ mod books;
 mod chance;
 mod clock;
 pub mod counters;
+mod elastic;
 mod faults;
 mod liar;
 mod manager;
@@ -449,7 +450,11 @@ impl Sim {
             let m = leader.expect("a world was looked at");
             self.verify_audit(m);
             let world = self.managers[m].world.as_ref().expect("it leads");
-            let verdict = self.oracle.check_memory(world, &self.people.rules).and_then(|()| self.people.activity.check_memory(world));
+            let verdict = self
+                .oracle
+                .check_memory(world, &self.people.rules)
+                .and_then(|()| self.people.activity.check_memory(world))
+                .and_then(|()| self.people.sizes.check_memory(world));
             self.counters.one("runs to the end");
             return self.judge(verdict);
         }

@@ -106,7 +106,7 @@ impl Sim {
     }
 
     /// Whether some manager knows it and doesn't know how it ended.
-    fn is_open(&self, uid: Uid) -> bool {
+    pub(super) fn is_open(&self, uid: Uid) -> bool {
         let worlds = self.managers.iter().filter_map(|m| m.world.as_ref());
         worlds.filter_map(|world| world.state.workloads.get(&uid)).any(|w| w.finished.is_none())
     }

@@ -6,7 +6,7 @@
 use super::oracle::{Job, Verdict, broken};
 use meridian_manager_core::World;
 use meridian_manager_core::input::Key;
-use meridian_manager_core::record::{Preempted, Record};
+use meridian_manager_core::record::{Class, Preempted, Record};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{Fence, RecordNumber, Uid};
 use serde_json::Value;
@@ -196,12 +196,17 @@ struct Charged {
 pub(super) struct Books {
     declared: BTreeMap<Key, Arc<Object>>,
     held: BTreeMap<Uid, Charged>,
+    /// Pods that elastic jobs are to have, and the most that a run of theirs may have that was made smaller.
+    sizes: BTreeMap<Uid, (u32, Option<u32>)>,
 }
 
 impl Books {
     /// Of this world.
     pub(super) fn of(world: &World) -> Self {
         let declared = world.state.catalog.iter().filter(|(k, _)| counts(k)).map(|(k, s)| (k.clone(), s.object.clone())).collect();
+        let elastic = world.state.workloads.iter().filter(|(_, w)| world.queues.class(w.class).elastic);
+        let sizes: BTreeMap<Uid, (u32, Option<u32>)> =
+            elastic.map(|(uid, w)| (*uid, (pods_of(world.queues.class(w.class)), w.resized.as_ref().map(|r| r.most.iter().sum())))).collect();
         let charged = world.state.workloads.iter().filter(|(_, w)| w.phase.charged());
         let held = charged.map(|(uid, w)| {
             let fence = w.legs.values().find(|l| l.state.granted()).and_then(|l| l.fence);
@@ -210,7 +215,7 @@ impl Books {
                 *uid,
                 Charged {
                     flavors: w.flavors.clone(),
-                    counts: w.counts.clone(),
+                    counts: w.counts.clone().or_else(|| sizes.get(uid).map(|(pods, _)| vec![*pods])),
                     spare: w.spare.clone(),
                     fence,
                     stopping,
@@ -218,12 +223,17 @@ impl Books {
                 },
             )
         });
-        Self { declared, held: held.collect() }
+        let held = held.collect();
+        Self { declared, held, sizes }
     }
 }
 
 fn counts(key: &Key) -> bool {
     matches!(key.kind, Kind::ClusterQueue | Kind::Cohort) && key.scope.is_none()
+}
+
+fn pods_of(class: &Class) -> u32 {
+    class.gang.pod_sets.iter().map(|set| set.count).sum()
 }
 
 /// One displacement, and the books as they were when it was decided.
@@ -241,6 +251,7 @@ pub(super) struct Recount<'a> {
     declared: BTreeMap<Key, Value>,
     held: BTreeMap<Uid, Held>,
     jobs: &'a BTreeMap<Uid, Job>,
+    sizes: BTreeMap<Uid, (u32, Option<u32>)>,
     fair: bool,
     forest: Option<Forest>,
     displaced: Vec<Displaced>,
@@ -254,7 +265,8 @@ impl<'a> Recount<'a> {
     /// Begins with what was before.
     pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
         let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
-        let mut all = Self { declared, held: BTreeMap::new(), jobs, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
+        let sizes = before.sizes.clone();
+        let mut all = Self { declared, held: BTreeMap::new(), jobs, sizes, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
         for (uid, Charged { flavors, counts, spare, fence, stopping, stops_for }) in &before.held {
             all.hold(*uid, flavors, (counts.as_ref(), spare.as_ref()), *fence);
             if let Some(held) = all.held.get_mut(uid) {
@@ -315,13 +327,31 @@ impl<'a> Recount<'a> {
             Record::Reserved { uid, flavors, counts, .. } => {
                 // What follows is decided by books in which victims are marked.
                 self.judge_enough()?;
+                let counts = self.counts_of(*uid, counts.as_ref());
                 self.judge_reserved(*uid, flavors, counts.as_ref())?;
                 self.hold(*uid, flavors, (counts.as_ref(), None), None);
+                if let Some((_, most)) = self.sizes.get_mut(uid) {
+                    *most = None;
+                }
+            }
+            Record::Submitted(s) if s.class.elastic => {
+                self.sizes.insert(s.uid, (pods_of(&s.class), None));
+            }
+            Record::Resized { uid, class, .. } => {
+                let given = self.held.get(uid).map(|held| held.counts.iter().flatten().sum());
+                self.sizes.insert(*uid, (pods_of(class), given));
             }
             Record::Adopted { run, flavors, .. } => {
                 match self.held.get_mut(&run.uid) {
                     Some(held) => (held.fence, held.stopping) = (Some(run.fence), false),
-                    None => self.hold(run.uid, flavors, (None, None), Some(run.fence)),
+                    None => {
+                        let counts = self.counts_of(run.uid, None);
+                        self.hold(run.uid, flavors, (counts.as_ref(), None), Some(run.fence));
+                    }
+                }
+                if let (Some((_, Some(most))), Some(held)) = (self.sizes.get(&run.uid), self.held.get_mut(&run.uid)) {
+                    let told = run.placement.as_ref().map(|p| p.pod_sets.iter().map(|set| set.pods()).sum::<u64>()).and_then(|pods| u32::try_from(pods).ok());
+                    held.counts = Some(vec![told.filter(|told| (1..=*most).contains(told)).unwrap_or(*most)]);
                 }
                 let spare = run.spare.values().copied().collect();
                 self.leave(run.uid, Some(&spare));
@@ -364,6 +394,20 @@ impl<'a> Recount<'a> {
         Ok(())
     }
 
+    /// Accelerators of the fewest pods that do, of an elastic job those that it is to have.
+    fn least_of(&self, uid: Uid, job: &Job) -> i64 {
+        self.sizes.get(&uid).map_or_else(|| job.least_total(), |(pods, _)| i64::from(*pods).saturating_mul(job.gpus))
+    }
+
+    fn most_of(&self, uid: Uid, job: &Job) -> i64 {
+        self.sizes.get(&uid).map_or_else(|| job.total(), |(pods, _)| i64::from(*pods).saturating_mul(job.gpus))
+    }
+
+    /// What was given, said with every number where it isn't always the same.
+    fn counts_of(&self, uid: Uid, counts: Option<&Vec<u32>>) -> Option<Vec<u32>> {
+        counts.cloned().or_else(|| self.sizes.get(&uid).map(|(pods, _)| vec![*pods]))
+    }
+
     fn displace(&mut self, victim: Uid, by: Uid, right: &str) {
         let decided = match &self.decided {
             Some(decided) => decided.clone(),
@@ -384,7 +428,8 @@ impl<'a> Recount<'a> {
             return broken("P4", format!("{uid} is admitted, and holds quota already"));
         }
         let asks = job.total_of(counts);
-        if asks < job.least_total() || asks > job.total() {
+        let as_it_is = !self.sizes.contains_key(&uid) || asks == self.most_of(uid, job);
+        if !as_it_is || (job.sizes.is_empty() && (asks < job.least_total() || asks > job.total())) {
             return broken("P3", format!("{uid} is admitted with {counts:?} of {} pods, and {:?} are the least", job.pods, job.least));
         }
         for flavor in flavors.values() {
@@ -462,7 +507,7 @@ impl<'a> Recount<'a> {
         let victims: BTreeSet<Uid> = own.chain(before).map(|d| d.victim).collect();
         let leaving = held.iter().filter(|(uid, h)| h.queue == p.queue && (h.stopping || victims.contains(uid)));
         let stopping: Vec<(String, i64)> = leaving.flat_map(|(_, h)| h.amounts.clone()).collect();
-        let asks = p.least_total();
+        let asks = self.least_of(*by, p);
         let Some(flavor) = held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };
         if forest.root(&from).is_none() || forest.root(&from) != forest.root(&to) {
             return forbidden("they share no cohort");
@@ -473,7 +518,7 @@ impl<'a> Recount<'a> {
         let awaited: BTreeSet<Uid> = held.values().filter_map(|h| h.stops_for).chain(together).collect();
         for other in awaited.into_iter().filter(|other| other != by && !held.contains_key(other)) {
             if let Some(job) = self.jobs.get(&other).filter(|job| job.queue == v.queue) {
-                theirs.add(&v.queue, &flavor, job.total());
+                theirs.add(&v.queue, &flavor, self.most_of(other, job));
             }
         }
         if forest.usage(&from, &flavor) <= forest.subtree(&from, &flavor) {
@@ -525,16 +570,17 @@ impl<'a> Recount<'a> {
         for (by, flavor) in first.into_iter().chain(others) {
             let Some(job) = self.jobs.get(by) else { continue };
             let free = forest.available(&job.queue, flavor);
-            if free.is_none_or(|free| free < job.least_total()) {
+            let least = self.least_of(*by, job);
+            if free.is_none_or(|free| free < least) {
                 if served_first.contains(&*job.queue) {
                     continue;
                 }
                 return broken(
                     "P7",
-                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", job.least_total(), job.queue),
+                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", least, job.queue),
                 );
             }
-            forest.add(&job.queue, flavor, job.least_total());
+            forest.add(&job.queue, flavor, least);
             if back(by) && strict(&job.queue) {
                 served_first.insert(&*job.queue);
             }

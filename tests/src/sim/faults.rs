@@ -361,8 +361,8 @@ impl Sim {
         // Half of the orphans get their jobs back, from whoever still has the file.
         let wanted = |uid: &Uid| uid.0.is_multiple_of(2) && !self.oracle.is_unwanted(*uid);
         if led_for > 2_000 && world.state.recovery.is_none() {
-            let adopted = world.state.orphans.keys().filter(|(uid, _)| wanted(uid)).filter_map(|(uid, fence)| {
-                let job = people::written_job(self.oracle.jobs.get(uid)?);
+            let adopted = world.state.orphans.iter().filter(|((uid, _), _)| wanted(uid)).filter_map(|((uid, fence), orphan)| {
+                let job = people::written_job(self.oracle.jobs.get(uid)?, *uid, orphan.run.spec);
                 Some(Operator::AdoptOrphan { uid: *uid, fence: *fence, job })
             });
             actions.extend(adopted);

@@ -328,9 +328,14 @@ impl Sim {
             self.oracle.history_is_gone(world);
             self.people.rules.clear();
             self.people.activity.history_is_gone();
+            self.people.sizes.history_is_gone();
         }
         let world = self.managers[m].world.as_ref().expect("it was replayed");
-        let verdict = self.oracle.check_memory(world, &self.people.rules).and_then(|()| self.people.activity.check_memory(world));
+        let verdict = self
+            .oracle
+            .check_memory(world, &self.people.rules)
+            .and_then(|()| self.people.activity.check_memory(world))
+            .and_then(|()| self.people.sizes.check_memory(world));
         self.judge(verdict);
         let empty = self.managers[m].world.as_ref().is_some_and(|w| w.state.catalog.iter().next().is_none());
         if empty {

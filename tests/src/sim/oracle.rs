@@ -49,6 +49,8 @@ pub struct Job {
     pub pods: usize,
     /// Fewest pods that do, where fewer do.
     pub least: Option<usize>,
+    /// How many it was ever to have, where that may change.
+    pub sizes: Vec<usize>,
     /// Accelerators of one pod.
     pub gpus: i64,
     /// What it does once it runs.
@@ -414,6 +416,7 @@ impl Oracle {
                         return broken("recovery", format!("{leadership} sends the grant {} again", grant.fence));
                     }
                 }
+                Command::Shrink { uid, .. } => judge_place(world, *uid, cluster, "a size")?,
                 Command::Withdraw { .. } | Command::Stop { .. } => {}
             }
         }
@@ -452,7 +455,7 @@ impl Oracle {
             return broken("P2", format!("{fence} of {uid} starts after it {how}"));
         }
         if let Some(job) = self.jobs.get(&uid)
-            && !(job.least.unwrap_or(job.pods)..=job.pods).contains(&pods)
+            && !job.may_have(pods)
         {
             return broken("P3", format!("{uid} starts with {pods} of {} pods", job.pods));
         }
@@ -538,6 +541,7 @@ fn from_outside(record: &Record) -> bool {
         | Record::Deactivated { .. }
         | Record::Activated { .. }
         | Record::Reclaimed { .. }
+        | Record::Resized { .. }
         | Record::Finished { .. }
         | Record::Forgotten { .. } => true,
         _ => false,

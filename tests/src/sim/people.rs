@@ -5,13 +5,14 @@
 use super::Sim;
 use super::activity::Activity;
 use super::chance::Chance;
+use super::elastic::Sizes;
 use super::oracle::Job;
 use super::plan::Plan;
 use super::queues::{Declared, PRIORITIES};
 use super::runner::Behaviour;
 use meridian_manager_core::input::{Actor, Change, Input, Key, Operator, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult};
 use meridian_objects::{Kind, Object};
-use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::Millis;
 use serde_json::{Value, json};
@@ -47,6 +48,8 @@ pub(super) enum Wish {
     Delete { uid: Uid, namespace: String, name: String },
     /// A job's workload is in the queue, or isn't.
     Activity { uid: Uid, namespace: String, name: String, active: bool },
+    /// A job has another number of pods.
+    Resize { uid: Uid, pods: usize, manifest: Value },
     /// An operator acts.
     Operate(Operator),
 }
@@ -75,6 +78,8 @@ pub(super) struct People {
     newest: BTreeMap<Key, u64>,
     /// Which workloads were stopped and resumed.
     pub(super) activity: Activity,
+    /// Which jobs were given other numbers of pods.
+    pub(super) sizes: Sizes,
     /// Clusters that were cordoned.
     pub(super) cordoned: Vec<usize>,
     /// Whether the extra rule stands.
@@ -141,24 +146,34 @@ pub(super) fn fleet(declared: &Declared, places: &[usize]) -> Vec<Value> {
 }
 
 /// A job as its submitter wrote it.
-fn manifest(job: &Job) -> Value {
-    let Job { name, namespace, queue, pods, least, gpus, priority, .. } = job;
+pub(super) fn manifest_of(job: &Job, pods: usize) -> Value {
+    let Job { name, namespace, queue, least, gpus, priority, sizes, .. } = job;
     let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
     if let Some((class, _)) = PRIORITIES.iter().find(|(_, value)| value == priority) {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
     }
-    let annotations = least.map_or_else(|| json!({}), |least| json!({"kueue.x-k8s.io/job-min-parallelism": least.to_string()}));
+    let mut annotations = least.map_or_else(|| json!({}), |least| json!({"kueue.x-k8s.io/job-min-parallelism": least.to_string()}));
+    if !sizes.is_empty() {
+        annotations["kueue.x-k8s.io/elastic-job"] = json!("true");
+    }
+    let mode = if sizes.is_empty() { "NonIndexed" } else { "Indexed" };
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations},
-        "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
+        "spec": {"parallelism": pods, "completions": pods, "completionMode": mode, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
             {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
     })
 }
 
-/// The same for whoever gives an orphan its job back.
-pub(super) fn written_job(job: &Job) -> Box<Object> {
-    object(&manifest(job))
+/// The same for whoever gives an orphan its job back, of the size that it was granted with.
+pub(super) fn written_job(job: &Job, uid: Uid, granted: ContentHash) -> Box<Object> {
+    let of_size = |pods: &usize| object(&manifest_of(job, *pods));
+    let is_granted = |object: &Object| {
+        let mut manifest = object.stored.clone();
+        manifest["metadata"]["uid"] = json!(uid.to_string());
+        ContentHash::of(manifest.to_string().as_bytes()) == granted
+    };
+    job.sizes.iter().map(of_size).find(|object| is_granted(object)).unwrap_or_else(|| of_size(&job.pods))
 }
 
 impl Sim {
@@ -182,6 +197,7 @@ impl Sim {
             _ => self.submit(),
         }
         self.stop_or_resume();
+        self.resize_one();
     }
 
     fn some_place(&mut self) -> usize {
@@ -212,9 +228,12 @@ impl Sim {
         let mut early = Chance::new(self.plan.seed, &format!("early {name}"));
         let mut leaves: Vec<Millis> = if early.of_1000(400) { (1..pods).map(|_| Millis(early.between(0, duration))).collect() } else { Vec::new() };
         leaves.sort_unstable();
+        let elastic = pods > 1 && least.is_none() && Chance::new(self.plan.seed, &format!("elastic {name}")).of_1000(400);
+        let sizes = if elastic { vec![pods] } else { Vec::new() };
         let behaviour = Behaviour { startup, duration: Millis(duration), succeeds, leaves };
-        let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, least, gpus, behaviour, term: Millis::secs(term), on_loss, priority };
-        let manifest = manifest(&job);
+        let job =
+            Job { name, namespace: namespace.into(), queue: queue.into(), pods, least, sizes, gpus, behaviour, term: Millis::secs(term), on_loss, priority };
+        let manifest = manifest_of(&job, job.pods);
         self.oracle.jobs.insert(uid, job);
         self.ask(Wish::Submit { uid, manifest });
     }
@@ -295,6 +314,9 @@ impl Sim {
         if let Wish::Activity { uid, active, .. } = &wish {
             self.people.activity.asked(*uid, id, *active);
         }
+        if let Wish::Resize { uid, .. } = &wish {
+            self.people.sizes.asked(*uid, id);
+        }
         self.people.requests.insert(id, Request { wish, tries: 0 });
         self.send_request(id);
     }
@@ -309,6 +331,9 @@ impl Sim {
             self.people.repeated.extend(keys);
             if let Wish::Activity { uid, .. } = &wish {
                 self.people.activity.repeated(*uid);
+            }
+            if let Wish::Resize { uid, .. } = &wish {
+                self.people.sizes.repeated(*uid);
             }
         }
         let input = self.input_of(wish);
@@ -338,6 +363,9 @@ impl Sim {
                 let key = Key::namespaced(Kind::Job, &namespace, &name);
                 write(Actor::user("submitter"), vec![Change::SetActive { key, active, version: None }])
             }
+            Wish::Resize { uid, manifest, .. } => {
+                write(Actor::user("submitter"), vec![Change::Put { object: object(&manifest), scope: None, uid, mode: PutMode::Replace(None) }])
+            }
             Wish::Operate(action) => Input::Operator { actor: Actor::user("operator"), action },
         }
     }
@@ -361,6 +389,13 @@ impl Sim {
                 self.oracle.delete_acknowledged(*uid);
             }
             (Wish::Activity { uid, .. }, Reply::Written(_)) if !self.is_asked_about(*uid) => self.people.activity.taken(*uid, id),
+            (Wish::Resize { uid, pods, .. }, Reply::Written(_)) => {
+                self.counters.one("sizes taken");
+                if !self.is_resized(*uid) {
+                    self.people.sizes.taken(*uid, id, *pods);
+                }
+            }
+            (Wish::Resize { .. }, Reply::Rejected(_)) => self.counters.one("sizes rejected"),
             (Wish::Objects(manifests), Reply::Written(_)) => {
                 for manifest in manifests {
                     let key = key_of(manifest);
@@ -406,6 +441,7 @@ impl std::fmt::Display for Wish {
             Self::Submit { uid, manifest } => write!(f, "submit {} {} as {uid}", manifest["metadata"]["namespace"], manifest["metadata"]["name"]),
             Self::Delete { uid, .. } => write!(f, "delete {uid}"),
             Self::Activity { uid, active, .. } => write!(f, "{} {uid}", if *active { "resume" } else { "stop" }),
+            Self::Resize { uid, pods, .. } => write!(f, "give {uid} {pods} pods"),
             Self::Operate(action) => write!(f, "{action:?}"),
         }
     }

@@ -30,10 +30,14 @@ pub(super) struct Behaviour {
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// Where its pods were put.
-    placement: Vec<PodPlacement>,
+    pub(super) placement: Vec<PodPlacement>,
     /// When the first of them leave for good.
     leaves: Vec<Mono>,
-    left: usize,
+    pub(super) left: usize,
+    /// Those from here on are too many and were ended.
+    pub(super) kept: usize,
+    /// From this moment on only so many are kept.
+    pub(super) smaller: Option<(Mono, usize)>,
     /// So many of those that left were told of.
     told: usize,
     deadline: Option<Deadline>,
@@ -43,7 +47,7 @@ pub(super) struct Run {
     ends_at: Mono,
     succeeds: bool,
     running: bool,
-    stop_takes: Millis,
+    pub(super) stop_takes: Millis,
     stops_at: Option<Mono>,
     pod_failures: u32,
     over: Option<(EndResult, u32, Millis)>,
@@ -60,7 +64,7 @@ impl Run {
 
     /// Where its pods are: all but those that have left.
     pub(super) fn there(&self) -> &[PodPlacement] {
-        &self.placement[self.left..]
+        self.placement.get(self.left..self.kept).unwrap_or_default()
     }
 
     /// Pods leave whose time has come, if nothing stops the gang.
@@ -80,7 +84,7 @@ impl Run {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Runner {
     guarded: bool,
-    runs: BTreeMap<(Uid, Fence), Run>,
+    pub(super) runs: BTreeMap<(Uid, Fence), Run>,
     names: BTreeSet<(Uid, Fence)>,
 }
 
@@ -114,6 +118,8 @@ impl Runner {
             placement: start.placement.clone(),
             leaves: job.leaves.iter().take(most).map(|after| runs_from + *after).collect(),
             left: 0,
+            kept: start.placement.len(),
+            smaller: None,
             told: 0,
             deadline: start.deadline.map(|at| Deadline::new(at, start.stop_budget, now)),
             budget: start.stop_budget,
@@ -188,10 +194,15 @@ impl Runner {
                 events.push(RunnerEvent::Running { uid: *uid, fence: *fence });
             }
             run.leave(now);
-            if run.left > run.told && run.stops_at.is_none() {
-                run.told = run.left;
-                let places = run.placement[..run.left].iter().map(|pod| (pod.pod_set.clone(), pod.index)).collect();
-                events.push(RunnerEvent::Spare { uid: *uid, fence: *fence, places });
+            if run.running && run.stops_at.is_none() {
+                if run.grow_smaller(now.mono) {
+                    // All that are left to it have succeeded.
+                    run.ends_at = run.ends_at.min(now.mono);
+                }
+                if run.spare_places().len() > run.told {
+                    run.told = run.spare_places().len();
+                    events.push(run.spare(*uid, *fence));
+                }
             }
             if run.running && now.mono >= run.ends_at {
                 let failed = || EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "pods failed".into() };
@@ -235,7 +246,10 @@ impl Runner {
             if let Some((at, ..)) = run.movement.as_ref().filter(|_| run.stops_at.is_none()) {
                 next = next.min(*at);
             }
-            if run.running && run.stops_at.is_none() && run.told < run.left {
+            if let Some((at, _)) = run.smaller.filter(|_| run.running && run.stops_at.is_none()) {
+                next = next.min(at);
+            }
+            if run.running && run.stops_at.is_none() && run.told < run.spare_places().len() {
                 next = now.mono;
             } else if let Some(leaves) = run.leaves.get(run.left).filter(|_| run.running && run.stops_at.is_none()) {
                 next = next.min(*leaves);
