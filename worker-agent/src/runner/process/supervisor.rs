@@ -611,3 +611,45 @@ fn ended((uid, fence): Key, end: End) -> RunnerEvent {
 fn own_pid() -> i32 {
     i32::try_from(std::process::id()).unwrap_or(i32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_size_is_said_once_per_conversation_only_to_guards_that_understand_it_and_never_grows() {
+        let data = tempfile::tempdir().unwrap();
+        let key = (Uid(7), Fence { epoch: 1, leadership: 2, counter: 3 });
+        let mut run = Run::new(RunDir::occupy(data.path(), key.0, key.1).unwrap().unwrap());
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut guard = Line::new(theirs).unwrap();
+        run.line = Some(Line::new(ours).unwrap());
+        let mut said = move || {
+            let mut orders: Vec<wire::Order> = Vec::new();
+            guard.receive(&mut orders).unwrap();
+            orders
+        };
+        let size = |parallelism| Size { parallelism, completions: Some(parallelism) };
+        run.shrink(size(2));
+        run.hand_over_size(key, Mono(1));
+        assert_eq!(said(), [], "it hasn't said what it understands");
+        let older: Status = serde_json::from_str(r#"{"phase":"running","failures":0,"lapses":9,"moved":1,"spare":0}"#).unwrap();
+        run.heed_shrinks(key, older.shrinks);
+        run.shrink(size(2));
+        run.hand_over_size(key, Mono(1));
+        assert_eq!(said(), [], "it would end the conversation");
+        run.guard_shrinks = None;
+        run.heed_shrinks(key, true);
+        run.heed_shrinks(key, true);
+        assert_eq!(said(), [wire::Order::Shrink]);
+        run.shrink(size(3));
+        run.hand_over_size(key, Mono(1));
+        assert_eq!((said(), run.dir.resize().unwrap().unwrap().size), (vec![wire::Order::Shrink], size(2)));
+        // The next agent says it without being told.
+        let mut next = Run::adopted(run.dir.clone());
+        next.line = run.line.take();
+        next.heed_shrinks(key, true);
+        assert_eq!(said(), [wire::Order::Shrink]);
+    }
+}
