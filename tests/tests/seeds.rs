@@ -86,6 +86,8 @@ const MINIMA: &[(&str, u64)] = &[
     ("heads that starved", 1_000),
     ("shrunk", 300),
     ("reclaimed", 800),
+    ("sizes taken", 5_000),
+    ("gangs made smaller", 600),
     ("deactivated", 1_500),
     ("runs deactivated", 600),
     ("reactivated", 900),

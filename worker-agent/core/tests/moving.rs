@@ -7,7 +7,9 @@ use meridian_shared::gang::{Amounts, Gang, PodSet};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{Command, EndResult, Event, Grant, Lane, Offer, OnLoss, Receipt, RunnerKind, StopReason, SyncAnswer, SyncResponse, VERSION};
+use meridian_shared::protocol::{
+    Command, EndResult, Event, Grant, Lane, Offer, OnLoss, Receipt, RunnerKind, Size, StopReason, SyncAnswer, SyncResponse, VERSION,
+};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use meridian_shared::topology::{FlavorTopology, TopologyRequest};
 use std::collections::BTreeMap;
@@ -535,6 +537,39 @@ fn what_succeeded_is_told_until_it_is_heard_and_remembered_over_restarts() {
     bench.exchange(Some(Command::Stop { uid: Uid(1), fence: fence(1), reason: StopReason::Evicted }));
     bench.succeed(1, &[1]);
     assert_eq!((bench.free(), bench.spare()), (23, Vec::new()));
+    bench.ends(1);
+    assert_eq!(bench.free(), 24);
+}
+
+#[test]
+fn a_gang_that_is_to_be_smaller_keeps_its_room_until_its_pods_were_seen_ended() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(6));
+    let size = |parallelism| Size { parallelism, completions: Some(parallelism) };
+    let shrink = |fence, size| Some(Command::Shrink { uid: Uid(1), fence, size });
+    let ordered = |bench: &mut Bench| {
+        let sizes = |effect| if let Effect::Shrink { size, .. } = effect { Some(size.parallelism) } else { None };
+        std::mem::take(&mut bench.effects).into_iter().filter_map(sizes).collect::<Vec<_>>()
+    };
+    bench.exchange(shrink(fence(9), size(1)));
+    assert_eq!(ordered(&mut bench), [0_u32; 0], "of another attempt");
+    bench.exchange(shrink(fence(1), size(4)));
+    assert_eq!((ordered(&mut bench), bench.free()), (vec![4], 18), "they still run");
+    assert!(bench.store["run/00000000-0000-0000-0000-000000000001"].contains("\"size\":{\"parallelism\":4,\"completions\":4}"));
+    bench.exchange(shrink(fence(1), size(4)));
+    bench.exchange(shrink(fence(1), size(5)));
+    assert_eq!(ordered(&mut bench), [0_u32; 0], "said again, or larger, it changes nothing");
+    // The next session orders it again, and what is seen ended is told like what has succeeded.
+    bench.restart();
+    assert_eq!(ordered(&mut bench), [4]);
+    bench.nodes(fleet());
+    bench.succeed(1, &[4, 5]);
+    assert_eq!((bench.free(), bench.spare()), (20, vec![(Uid(1), BTreeMap::from([("main".to_owned(), 2)]))]));
+    bench.exchange(shrink(fence(1), size(1)));
+    assert_eq!(ordered(&mut bench), [1]);
+    bench.exchange(Some(Command::Stop { uid: Uid(1), fence: fence(1), reason: StopReason::Evicted }));
+    bench.exchange(shrink(fence(1), size(0)));
+    assert!(!bench.effects.iter().any(|effect| matches!(effect, Effect::Shrink { .. })), "who is being stopped is stopped whole");
     bench.ends(1);
     assert_eq!(bench.free(), 24);
 }
