@@ -118,7 +118,7 @@ impl Shown {
                 "pods": pods,
                 "queue": &*self.class.queue,
                 "fence": w.fence.map(|f| f.to_string()),
-                "placement": World::placement_lines(World::right(w).map(|(_, leg)| leg)),
+                "placement": World::placement_lines(w),
             },
             "failed": w.pod_failures,
         });
@@ -174,8 +174,12 @@ impl Shown {
             },
         });
         if let Some(spare) = &w.spare {
-            let sets = self.class.gang.pod_sets.iter().zip(spare).filter(|(_, pods)| **pods > 0);
-            value["status"]["reclaimablePods"] = sets.map(|(set, pods)| json!({"name": set.name, "count": pods})).collect();
+            let gone = w.no_longer_wanted(&self.class);
+            let sets = self.class.gang.pod_sets.iter().zip(spare.iter().zip(gone)).map(|(set, (spare, gone))| (set, spare - gone));
+            let sets: Vec<Value> = sets.filter(|(_, pods)| *pods > 0).map(|(set, pods)| json!({"name": set.name, "count": pods})).collect();
+            if !sets.is_empty() {
+                value["status"]["reclaimablePods"] = Value::Array(sets);
+            }
         }
         if let Some(name) = self.class.labels.get(PRIORITY_LABEL) {
             value["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
@@ -209,7 +213,11 @@ impl Shown {
             value
         };
         // What was admitted is told whole, as in Kueue; what of it is spare stands beside it.
-        w.given_gang(&self.class).pod_sets.iter().map(one).collect()
+        let mut gang = (*w.given_gang(&self.class)).clone();
+        for (set, gone) in gang.pod_sets.iter_mut().zip(w.no_longer_wanted(&self.class)) {
+            set.count -= gone;
+        }
+        gang.pod_sets.iter().map(one).collect()
     }
 
     fn conditions(&self) -> Vec<Value> {

@@ -196,6 +196,14 @@ impl Workload {
         Arc::new(class.gang.of_counts(&told.filter(can_be).unwrap_or_else(|| most.clone())))
     }
 
+    /// Pods that its job doesn't want any more and that were ended, by pod set.
+    pub(crate) fn no_longer_wanted(&self, class: &Class) -> Vec<u32> {
+        let given = self.given_gang(class);
+        let sets = given.pod_sets.iter().zip(&class.gang.pod_sets).enumerate();
+        let spare = |at: usize| self.spare.as_ref().and_then(|spare| spare.get(at)).copied().unwrap_or(0);
+        sets.map(|(at, (given, wants))| given.count.saturating_sub(wants.count).min(spare(at))).collect()
+    }
+
     /// Pods that its job doesn't want any more, of those that haven't given back what they had.
     pub(crate) fn pods_too_many(&self, class: &Class) -> u32 {
         let has = self.gang(class);

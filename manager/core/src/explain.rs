@@ -282,7 +282,7 @@ impl World {
             "position": ahead.map(|(place, of)| json!({"queue": &*class.queue, "place": place, "of": of})),
             "clusters": clusters,
             "summary": summary,
-            "placement": Self::placement_lines(World::right(workload).map(|(_, leg)| leg)),
+            "placement": Self::placement_lines(workload),
             "wouldHelp": helps,
             "history": workload.history.iter().map(|s| json!({
                 "cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": s.granted.0, "over": s.over.map(|w| w.0), "end": s.end,
@@ -360,8 +360,11 @@ impl World {
         let given: u32 = workload.counts.iter().flatten().sum();
         if given > wished {
             let left = given.saturating_sub(spare);
-            let more = left.saturating_sub(wished);
-            return if more > 0 { format!("its {wished} pods, and {more} that it is told to end,") } else { format!("{left} of its {wished} pods") };
+            return match left.checked_sub(wished) {
+                None => format!("{left} of its {wished} pods"),
+                Some(0) => format!("its {wished} pods"),
+                Some(more) => format!("its {wished} pods, and {more} that it is told to end,"),
+            };
         }
         match &workload.counts {
             Some(counts) if spare > 0 => {

@@ -4,7 +4,7 @@
 
 use crate::record::Record;
 use crate::turn::Turn;
-use crate::{Leg, World};
+use crate::{Leg, Workload, World};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
 use meridian_topology::compressed::Compressed;
@@ -65,7 +65,10 @@ impl World {
     }
 
     /// The same in words, a line per pod set.
-    pub(crate) fn placement_lines(leg: Option<&Leg>) -> Option<Vec<String>> {
-        Some(leg?.placement.as_ref()?.pod_sets.iter().map(ToString::to_string).collect())
+    pub(crate) fn placement_lines(workload: &Workload) -> Option<Vec<String>> {
+        let (_, leg) = Self::right(workload)?;
+        let left = |at: usize| workload.spare.as_ref().and_then(|spare| spare.get(at)).copied().filter(|left| *left > 0);
+        let line = |(at, set): (usize, &PlacedPodSet)| left(at).map_or_else(|| set.to_string(), |left| format!("{set}; {left} of them have left"));
+        Some(leg.placement.as_ref()?.pod_sets.iter().enumerate().map(line).collect())
     }
 }

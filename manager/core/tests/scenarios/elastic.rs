@@ -2,6 +2,7 @@
 
 use super::*;
 use meridian_manager_core::input::{Rejection, RejectionReason, WriteResult};
+use meridian_manager_core::view::workload_name;
 
 const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
 
@@ -60,6 +61,14 @@ fn a_gang_that_runs_goes_on_with_fewer_and_quota_comes_back_when_they_were_seen_
     f.settle();
     assert_eq!((f.used(), f.phase(gang), f.phase(next)), (4, Some(Phase::Running), Some(Phase::Running)), "beside it");
     assert_eq!(f.world.state.workloads[&gang].attempts, 1, "the same attempt");
+    assert!(f.why(gang)["summary"].as_str().unwrap().contains(": its 2 pods run there"), "{:#}", f.why(gang));
+    let key = |uid: Uid| {
+        let w = &f.world.state.workloads[&uid];
+        Key::namespaced(Kind::Workload, &w.namespace, &workload_name(&w.name, w.submitted))
+    };
+    let shown = f.world.render(&key(gang), &f.bodies, now(f.now)).unwrap();
+    assert_eq!(shown["status"]["admission"]["podSetAssignments"][0]["count"], 2, "{shown:#}");
+    assert_eq!((&shown["status"]["reclaimablePods"], &shown["spec"]["podSets"][0]["count"]), (&Value::Null, &json!(2)));
     assert_eq!(f.put(elastic("gang", 2)), (gang, WriteResult::Unchanged));
     f.hold_ends = false;
     assert_eq!(f.put(elastic("gang", 1)), (gang, WriteResult::Configured), "and with fewer still");
