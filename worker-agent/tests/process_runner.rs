@@ -536,6 +536,21 @@ fn a_renewal_carries_a_gang_over_its_first_deadline_even_from_the_next_agent() {
 }
 
 #[test]
+fn a_guard_whose_directory_was_removed_ends_with_its_gang() {
+    both(|mut bench| {
+        let run = start(&job("exec sleep 600", json!({})), 1, LONG);
+        bench.runner().start(run.clone());
+        bench.until_running();
+        let dir = bench.dir(&run);
+        let guard = guard_pid(&dir);
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        bench.runner().stop(run.uid, run.fence);
+        within(|| (!Path::new(&format!("/proc/{guard}")).exists()).then_some(()));
+        assert!(left(&run).is_empty());
+    });
+}
+
+#[test]
 fn a_killed_guard_takes_its_gang_with_it() {
     both(|mut bench| {
         let script = "(setsid sh -c 'while :; do sleep 0.01; done' &); while :; do sleep 0.01; done";

@@ -490,6 +490,10 @@ impl Watch {
         let state = State { ended: Some(ended), end: Some(end), ..state };
         while let Err(error) = self.dir.write_state(&state) {
             super::remark(&error.to_string());
+            if matches!(&error, Error::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound) {
+                // Somebody removed the run's directory: nobody will ever read it.
+                break;
+            }
             std::thread::sleep(WRITE_PAUSE);
         }
         self.phase = Phase::Ended;
