@@ -240,7 +240,7 @@ mod tests {
             assert!(error.contains(says), "{error}");
         }
         let (_dir, args) = file("runer: simulated\n");
-        let error = crate::uplink::with_causes(&args.resolve().unwrap_err());
+        let error = meridian_telemetry::with_causes(&args.resolve().unwrap_err());
         assert!(error.contains("runer"), "{error}");
     }
 }
