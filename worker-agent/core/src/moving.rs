@@ -83,6 +83,17 @@ impl Agent {
         }
     }
 
+    /// Pods that this move of an attempt has under way; none once it is over.
+    pub fn moving(&self, uid: Uid, fence: Fence, number: u32) -> usize {
+        let run = self.runs.get(&uid).filter(|run| run.fence == fence && run.moves == number);
+        run.map_or(0, |run| self.ledger.leaving(run.offer).len())
+    }
+
+    /// Whether this attempt ends because a node of it is lost and its pods have no other place.
+    pub fn is_stranded(&self, uid: Uid, fence: Fence) -> bool {
+        self.runs.get(&uid).is_some_and(|run| run.fence == fence && run.stopped_by == Some(StopCause::Stranded))
+    }
+
     /// The pods that had to move are where they belong.
     pub(crate) fn on_moved(&mut self, uid: Uid, fence: Fence, number: u32, out: &mut Outcome) {
         let Some(run) = self.runs.get_mut(&uid).filter(|run| run.fence == fence && run.moves == number) else { return };
