@@ -1,4 +1,5 @@
-//! What follows from the loss of a node: who stands there moves, or ends.
+//! What follows from the loss of a node: who stands there moves, or ends. A node is lost to a gang when it is gone, has failed,
+//! or got a taint that drives one of its pods away (`NoExecute`; Kueue's `TASReplaceNodeOnNodeTaints`).
 //!
 //! Only the pods of the lost node get another place, by the function that placed the gang; the attempt, its fence and its
 //! lease stay what they are. Where there is no such place the attempt ends at once as lost (Kueue's
@@ -31,21 +32,24 @@ impl Agent {
             return;
         }
         // A hold is no promise of certain nodes: the manager asks again.
-        let held: Vec<(OfferId, Uid)> = self.held().filter(|(offer, _)| !self.ledger.lost(*offer).is_empty()).collect();
+        let stranded = |(offer, _): &(OfferId, Uid)| !self.ledger.lost(*offer, &self.offers[offer].gang).is_empty();
+        let held: Vec<(OfferId, Uid)> = self.held().filter(stranded).collect();
         for (offer, uid) in held {
             self.drop_offer(offer, out);
             self.say(Event::Gone { offer, uid, expired: false });
         }
-        let stands = |run: &LiveRun| step(run.phase, Happening::Stranded) == Step::Stop && run.gang.is_some();
-        let losers: Vec<(Uid, BTreeSet<String>)> = self
-            .runs
-            .iter()
-            .filter(|(_, run)| stands(run))
-            .map(|(uid, run)| (*uid, self.ledger.lost(run.offer)))
-            .filter(|(_, lost)| !lost.is_empty())
-            .collect();
+        let losers: Vec<(Uid, BTreeSet<String>)> =
+            self.runs.iter().map(|(uid, run)| (*uid, self.lost_under(run))).filter(|(_, lost)| !lost.is_empty()).collect();
         for (uid, lost) in losers {
             self.replace(uid, &lost, out);
+        }
+    }
+
+    /// Nodes that are lost under a run that stands on them.
+    fn lost_under(&self, run: &LiveRun) -> BTreeSet<String> {
+        match &run.gang {
+            Some(gang) if step(run.phase, Happening::Stranded) == Step::Stop => self.ledger.lost(run.offer, gang),
+            _ => BTreeSet::new(),
         }
     }
 
@@ -66,7 +70,8 @@ impl Agent {
             self.ledger.replace(offer, &gang, lost).err().map(|why| format!("there is no other place for its pods: {why}"))
         };
         if let Some(why) = why_not {
-            let words = clean(&format!("{} failed, and {why}", in_words(lost)));
+            let what = if lost.iter().all(|node| self.ledger.is_well(node)) { "drove pods away by a taint" } else { "failed" };
+            let words = clean(&format!("{} {what}, and {why}", in_words(lost)));
             self.runs.get_mut(&uid).expect("found above").stranded = Some(Arc::from(words));
             return self.order_stop(uid, StopCause::Stranded, out);
         }
@@ -116,17 +121,17 @@ impl Agent {
 
     /// Nobody stands on a lost node, unless it is about to leave it or to end.
     pub(crate) fn check_nodes(&self, uid: Uid, run: &LiveRun) -> Result<(), String> {
-        let looked_after = !self.ledger.is_told() || run.gang.is_none() || step(run.phase, Happening::Stranded) != Step::Stop;
-        if looked_after || !self.ledger.leaving(run.offer).is_empty() {
+        if !self.ledger.is_told() || !self.ledger.leaving(run.offer).is_empty() {
             return Ok(());
         }
-        let lost = self.ledger.lost(run.offer);
+        let lost = self.lost_under(run);
         if lost.is_empty() { Ok(()) } else { Err(format!("run {uid} stands on lost nodes {lost:?}")) }
     }
 
     /// Offers that hold room on a lost node: none.
     pub(crate) fn check_holds(&self) -> Result<(), String> {
-        let stands = |(offer, open): &(&OfferId, &crate::OpenOffer)| matches!(open.state, OfferState::Held { .. }) && !self.ledger.lost(**offer).is_empty();
+        let stands =
+            |(offer, open): &(&OfferId, &crate::OpenOffer)| matches!(open.state, OfferState::Held { .. }) && !self.ledger.lost(**offer, &open.gang).is_empty();
         match self.offers.iter().find(stands) {
             Some((offer, _)) if self.ledger.is_told() => Err(format!("hold {offer} stands on a lost node")),
             _ => Ok(()),

@@ -3,7 +3,7 @@
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::{NodeSpec, PodPlacement};
 use meridian_agent_core::{Agent, Config, Effect, Found, FoundState, Input, MOVES_MAX, Outcome, RunnerEvent};
-use meridian_shared::gang::{Amounts, Gang, PodSet};
+use meridian_shared::gang::{Amounts, Gang, PodSet, Taint, TaintEffect, Toleration};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
@@ -34,6 +34,22 @@ fn without(lost: &[&str]) -> Vec<NodeSpec> {
 
 fn unready(lost: &[&str]) -> Vec<NodeSpec> {
     fleet().into_iter().map(|node| NodeSpec { unready: lost.contains(&node.name.as_str()), ..node }).collect()
+}
+
+fn taint(effect: TaintEffect) -> Taint {
+    Taint { key: "maintenance".into(), value: "soon".into(), effect }
+}
+
+fn tainted(names: &[&str], effect: TaintEffect) -> Vec<NodeSpec> {
+    let taints = |node: &NodeSpec| if names.contains(&node.name.as_str()) { vec![taint(effect)] } else { Vec::new() };
+    fleet().into_iter().map(|node| NodeSpec { taints: taints(&node), ..node }).collect()
+}
+
+/// The same, whose pods don't mind the taint.
+fn tolerant(mut gang: Gang) -> Gang {
+    let all = Toleration { key: Some("maintenance".into()), exists: true, value: String::new(), effect: None };
+    gang.pod_sets.iter_mut().for_each(|set| set.tolerations.push(all.clone()));
+    gang
 }
 
 fn near(pods: u32, level: &str) -> Gang {
@@ -417,6 +433,63 @@ fn a_hold_on_a_lost_node_is_given_up_and_nothing_new_goes_to_a_node_that_takes_n
     assert_eq!(bench.moved(3), None);
     let blocks = bench.agent.ledger().blocks();
     assert_eq!(blocks, [], "and nothing of it is reported as room");
+}
+
+#[test]
+fn a_taint_that_comes_later_drives_away_whoever_does_not_tolerate_it() {
+    let mut bench = Bench::new();
+    bench.run(1, near(6, "rack"));
+    bench.run(2, tolerant(plain(2)));
+    assert_eq!((bench.places(1).as_str(), bench.places(2).as_str()), ("b0-r0-h0=4 b0-r0-h1=2", "b0-r0-h1=2"));
+    for effect in [TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule] {
+        bench.nodes(tainted(&["b0-r0-h1"], effect));
+        assert_eq!(bench.moved(1), None, "{effect:?} ends nobody that runs");
+    }
+    bench.nodes(tainted(&["b0-r0-h1"], TaintEffect::NoExecute));
+    let (uid, moving) = (Uid(1), |bench: &Bench| bench.agent.moving(Uid(1), fence(1), 1));
+    assert_eq!(bench.moved(1).unwrap().0, 1, "and the other gang stays");
+    assert_eq!((bench.places(1).as_str(), bench.places(2).as_str()), ("b0-r0-h0=4 b0-r0-h2=2", "b0-r0-h1=2"));
+    assert_eq!(moving(&bench), 2);
+    bench.confirm(1, 1);
+    assert_eq!((moving(&bench), bench.agent.is_stranded(uid, fence(1))), (0, false));
+    // A second node of the rack: no place is left in it for four pods.
+    bench.nodes(tainted(&["b0-r0-h0", "b0-r0-h1"], TaintEffect::NoExecute));
+    assert!(bench.agent.is_stranded(uid, fence(1)) && !bench.agent.is_stranded(uid, fence(2)));
+    let message = lost(bench.ends(1));
+    assert!(message.starts_with("node `b0-r0-h0` drove pods away by a taint, and there is no other place"), "{message}");
+    assert_eq!(bench.places(2), "b0-r0-h1=2");
+}
+
+#[test]
+fn of_two_pod_sets_on_a_tainted_node_both_move_when_one_must() {
+    let mut bench = Bench::new();
+    let mut gang = tolerant(plain(1));
+    gang.pod_sets.push(PodSet { name: "other".into(), ..plain(1).pod_sets.remove(0) });
+    bench.run(1, gang.clone());
+    assert_eq!(bench.places(1), "b0-r0-h0=2");
+    bench.nodes(tainted(&["b0-r0-h0"], TaintEffect::NoExecute));
+    assert!(bench.moved(1).is_some());
+    assert!(!bench.places(1).contains("b0-r0-h0"), "{}", bench.places(1));
+    bench.confirm(1, 1);
+    // Where only the set stands that tolerates the taint, nobody moves.
+    let mut bench = Bench::new();
+    gang.pod_sets[0].per_pod = Amounts::from([(GPU.into(), 4)]);
+    bench.run(1, gang);
+    let placement = bench.agent.ledger().placement(offer(1));
+    let node = placement.iter().find(|pod| pod.pod_set == "main").unwrap().node.clone();
+    bench.nodes(tainted(&[&node], TaintEffect::NoExecute));
+    assert_eq!(bench.moved(1), None);
+}
+
+#[test]
+fn a_hold_on_a_node_that_drives_it_away_is_given_up() {
+    let mut bench = Bench::new();
+    bench.offer(1, plain(1));
+    bench.offer(2, tolerant(plain(1)));
+    assert_eq!(bench.agent.held().count(), 2);
+    bench.nodes(tainted(&["b0-r0-h0"], TaintEffect::NoExecute));
+    bench.exchange(None);
+    assert_eq!(bench.agent.held().map(|(id, _)| id).collect::<Vec<_>>(), [offer(2)]);
 }
 
 #[test]
