@@ -5,6 +5,7 @@
 use super::Sim;
 use super::activity::Activity;
 use super::chance::Chance;
+use super::nearness::Near;
 use super::oracle::Job;
 use super::plan::Plan;
 use super::queues::{Declared, PRIORITIES};
@@ -142,16 +143,17 @@ pub(super) fn fleet(declared: &Declared, places: &[usize]) -> Vec<Value> {
 
 /// A job as its submitter wrote it.
 fn manifest(job: &Job) -> Value {
-    let Job { name, namespace, queue, pods, least, gpus, priority, .. } = job;
+    let Job { name, namespace, queue, pods, least, gpus, priority, near, .. } = job;
     let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
     if let Some((class, _)) = PRIORITIES.iter().find(|(_, value)| value == priority) {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
     }
     let annotations = least.map_or_else(|| json!({}), |least| json!({"kueue.x-k8s.io/job-min-parallelism": least.to_string()}));
+    let wish = near.map_or_else(|| json!({}), Near::annotations);
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations},
-        "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
+        "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": {"metadata": {"annotations": wish}, "spec": {"restartPolicy": "Never", "containers": [
             {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
     })
 }
@@ -213,7 +215,9 @@ impl Sim {
         let mut leaves: Vec<Millis> = if early.of_1000(400) { (1..pods).map(|_| Millis(early.between(0, duration))).collect() } else { Vec::new() };
         leaves.sort_unstable();
         let behaviour = Behaviour { startup, duration: Millis(duration), succeeds, leaves };
-        let job = Job { name, namespace: namespace.into(), queue: queue.into(), pods, least, gpus, behaviour, term: Millis::secs(term), on_loss, priority };
+        let near = Near::of(&self.plan, &name, gpus * i64::try_from(pods).expect("few pods"));
+        let (namespace, queue, term) = (namespace.into(), queue.into(), Millis::secs(term));
+        let job = Job { name, namespace, queue, pods, least, gpus, behaviour, term, on_loss, priority, near };
         let manifest = manifest(&job);
         self.oracle.jobs.insert(uid, job);
         self.ask(Wish::Submit { uid, manifest });
