@@ -99,6 +99,7 @@ const MINIMA: &[(&str, u64)] = &[
     ("gangs moved within a domain", 15),
     ("new places told", 100),
     ("ends for want of a place", 100),
+    ("waits for a place told", 50),
 ];
 
 #[test]

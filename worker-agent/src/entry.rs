@@ -169,6 +169,7 @@ async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet
         guarded: runner.enforcement() == Enforcement::Guarded,
         located: None,
         boot: u128::from_str_radix(&boot.replace('-', ""), 16).with_context(|| format!("`{boot}` is no boot id"))?,
+        replacement_wait: settings.replacement_wait,
         planted: Planted::NONE,
     };
     let parts = Parts {

@@ -177,6 +177,9 @@ impl Shown {
             let sets = self.class.gang.pod_sets.iter().zip(spare).filter(|(_, pods)| **pods > 0);
             value["status"]["reclaimablePods"] = sets.map(|(set, pods)| json!({"name": set.name, "count": pods})).collect();
         }
+        if let Some(unhealthy) = World::unhealthy_nodes(right) {
+            value["status"]["unhealthyNodes"] = unhealthy;
+        }
         if let Some(name) = self.class.labels.get(PRIORITY_LABEL) {
             value["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
         }

@@ -64,8 +64,16 @@ impl World {
         Some(leg?.placement.as_ref()?.pod_sets.iter().map(one).collect())
     }
 
-    /// The same in words, a line per pod set.
+    /// Kueue's `unhealthyNodes`: lost nodes whose pods wait for another place. `None` where there are none.
+    pub(crate) fn unhealthy_nodes(leg: Option<&Leg>) -> Option<Value> {
+        let unhealthy = &leg?.placement.as_ref()?.unhealthy;
+        (!unhealthy.is_empty()).then(|| unhealthy.iter().map(|name| json!({"name": name})).collect())
+    }
+
+    /// The same in words, a line per pod set, and one for those that wait for another place.
     pub(crate) fn placement_lines(leg: Option<&Leg>) -> Option<Vec<String>> {
-        Some(leg?.placement.as_ref()?.pod_sets.iter().map(ToString::to_string).collect())
+        let placement = leg?.placement.as_ref()?;
+        let waits = (!placement.unhealthy.is_empty()).then(|| format!("lost, and its pods wait for another place: {}", placement.unhealthy.join(", ")));
+        Some(placement.pod_sets.iter().map(ToString::to_string).chain(waits).collect())
     }
 }

@@ -186,6 +186,7 @@ impl Sim {
             guarded: machine.guarded,
             located: None,
             boot: machine.boot,
+            replacement_wait: self.plan.replacement_wait,
             planted: self.plan.planted.map_or(Planted::NONE, Planted::with),
         };
         let pairs = host.store.iter().map(|(k, v)| (k.as_str(), v.as_str()));

@@ -74,6 +74,7 @@ fn fence(counter: u64) -> Fence {
 
 /// An agent, its store, and everything that it ordered and said.
 struct Bench {
+    wait: Millis,
     agent: Agent,
     store: BTreeMap<String, String>,
     now: u64,
@@ -85,11 +86,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::waiting(Millis(0))
+    }
+
+    /// Of an agent whose pods wait so long for another place.
+    fn waiting(wait: Millis) -> Self {
         let durable = Durable::new(LedgerId(3));
         let birth = durable.birth();
-        let (agent, out) = Agent::start(config(), durable, Vec::new(), 1, at(1_000));
+        let (agent, out) = Agent::start(config(wait), durable, Vec::new(), 1, at(1_000));
         let store = BTreeMap::from([(birth.key, birth.value.unwrap())]);
-        let mut this = Self { agent, store, now: 1_000, said: 0, lives: 1, effects: Vec::new(), events: Vec::new() };
+        let mut this = Self { wait, agent, store, now: 1_000, said: 0, lives: 1, effects: Vec::new(), events: Vec::new() };
         this.take(out);
         this.nodes(fleet());
         this
@@ -186,7 +192,7 @@ impl Bench {
         self.said = 0;
         self.effects.clear();
         self.events.clear();
-        let (agent, out) = Agent::start(config(), durable, found, self.lives, at(self.now));
+        let (agent, out) = Agent::start(config(self.wait), durable, found, self.lives, at(self.now));
         self.agent = agent;
         self.take(out);
     }
@@ -242,8 +248,8 @@ impl Bench {
     }
 }
 
-fn config() -> Config {
-    Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE }
+fn config(replacement_wait: Millis) -> Config {
+    Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, replacement_wait, planted: Planted::NONE }
 }
 
 fn at(millis: u64) -> Now {
@@ -490,6 +496,108 @@ fn a_hold_on_a_node_that_drives_it_away_is_given_up() {
     bench.nodes(tainted(&["b0-r0-h0"], TaintEffect::NoExecute));
     bench.exchange(None);
     assert_eq!(bench.agent.held().map(|(id, _)| id).collect::<Vec<_>>(), [offer(2)]);
+}
+
+/// Long enough for a few inputs, which take ten milliseconds each.
+const WAIT: Millis = Millis(200);
+
+#[test]
+fn a_gang_without_another_place_waits_for_one_and_takes_the_first_that_comes_free() {
+    let mut beside = plain(4);
+    beside.pod_sets[0].node_selector.insert(HOST.into(), "b0-r0-h2".into());
+    for fits in [Fits::AnotherGangEnds, Fits::ANodeComes, Fits::TheNodeIsBack] {
+        let mut bench = Bench::waiting(WAIT);
+        bench.run(1, near(6, "rack"));
+        bench.run(4, beside.clone());
+        bench.told();
+        let before = bench.places(1);
+        assert_eq!((before.as_str(), bench.places(4).as_str()), ("b0-r0-h0=4 b0-r0-h1=2", "b0-r0-h2=4"));
+        bench.nodes(without(&["b0-r0-h0"]));
+        assert_eq!(bench.moved(1), None, "there is room for two more pods beside the lost ones, and four are lost");
+        let told = bench.told();
+        assert_eq!((told.len(), told[0].revision, told[0].unhealthy.as_slice()), (1, 1, ["b0-r0-h0".to_owned()].as_slice()));
+        bench.apply(Input::Tick);
+        assert_eq!((bench.moved(1), bench.told(), bench.places(1)), (None, Vec::new(), before.clone()), "nothing new, so nothing is said");
+        match fits {
+            Fits::AnotherGangEnds => {
+                bench.apply(Input::Runner(RunnerEvent::Ended { uid: Uid(4), fence: fence(4), result: EndResult::Succeeded, pod_failures: 0, ran: Millis(5) }));
+            }
+            Fits::ANodeComes => bench.nodes(without(&["b0-r0-h0"]).into_iter().chain([node("b0-r0-h3")]).collect()),
+            Fits::TheNodeIsBack => {
+                bench.nodes(fleet());
+                assert_eq!((bench.moved(1), bench.places(1)), (None, before));
+                let told = bench.told();
+                assert_eq!((told.len(), told[0].revision, told[0].unhealthy.len()), (1, 2, 0));
+                continue;
+            }
+        }
+        assert_eq!(bench.moved(1).unwrap().0, 1);
+        assert!(!bench.places(1).contains("b0-r0-h0"));
+        bench.events.clear();
+        bench.confirm(1, 1);
+        let told = bench.told();
+        assert_eq!((told.len(), told[0].revision, told[0].unhealthy.len()), (1, 2, 0));
+    }
+}
+
+enum Fits {
+    AnotherGangEnds,
+    ANodeComes,
+    TheNodeIsBack,
+}
+
+#[test]
+fn nobody_waits_longer_than_the_agent_is_set_to() {
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, plain(24));
+    let begun = bench.now;
+    bench.nodes(without(&["b0-r0-h0"]));
+    assert_eq!(bench.moved(1), None);
+    let due = bench.agent.next_deadline().unwrap();
+    assert_eq!(due, Mono(begun + 10) + WAIT, "sooner than any lease");
+    while bench.now + 10 < due.0 {
+        bench.apply(Input::Tick);
+        assert_eq!(bench.moved(1), None);
+    }
+    bench.apply(Input::Tick);
+    assert!(bench.agent.is_stranded(Uid(1), fence(1)));
+    assert!(lost(bench.ends(1)).contains("no other place"));
+    assert_eq!(bench.agent.next_deadline(), None);
+}
+
+#[test]
+fn a_second_loss_ends_the_wait_of_a_gang_in_a_topology_and_a_stop_ends_any() {
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, near(10, "rack"));
+    bench.nodes(without(&["b0-r0-h2"]));
+    assert_eq!(bench.moved(1), None);
+    bench.nodes(without(&["b0-r0-h2", "b0-r0-h1"]));
+    assert!(lost(bench.ends(1)).contains("one node at a time"));
+
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, plain(24));
+    bench.nodes(without(&["b0-r0-h2"]));
+    bench.nodes(without(&["b0-r0-h2", "b0-r0-h1"]));
+    assert_eq!(bench.moved(1), None);
+    assert_eq!(bench.told().last().unwrap().unhealthy, ["b0-r0-h1", "b0-r0-h2"]);
+    bench.exchange(Some(Command::Stop { uid: Uid(1), fence: fence(1), reason: StopReason::Cancelled }));
+    assert_eq!(bench.ends(1), EndResult::Stopped);
+}
+
+#[test]
+fn a_restarted_agent_waits_anew_and_says_so_when_the_node_is_back() {
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, plain(24));
+    bench.nodes(unready(&["b0-r0-h0"]));
+    bench.restart();
+    assert_eq!(bench.agent.runs().count(), 1);
+    bench.nodes(unready(&["b0-r0-h0"]));
+    assert_eq!(bench.moved(1), None);
+    assert_eq!(bench.told().last().unwrap().unhealthy, ["b0-r0-h0"], "as it was stored");
+    bench.restart();
+    bench.nodes(fleet());
+    let told = bench.told();
+    assert_eq!((told.last().unwrap().unhealthy.len(), told.last().unwrap().revision), (0, 2));
 }
 
 #[test]

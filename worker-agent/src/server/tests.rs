@@ -129,7 +129,15 @@ impl Running {
         let link =
             Link::plain(&manager.address, || reqwest::Client::builder().http2_prior_knowledge().retry(reqwest::retry::never()).no_proxy().build().unwrap());
         let logs = tokio::spawn(logs::serve(link.clone(), asks, 1));
-        let config = Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE };
+        let config = Config {
+            cluster: "eu".into(),
+            runner: RunnerKind::Simulated,
+            guarded: true,
+            located: None,
+            boot: 1,
+            replacement_wait: Millis(0),
+            planted: Planted::NONE,
+        };
         let node = NodeSpec { name: "n".into(), capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]), ..NodeSpec::default() };
         let (nodes, told) = watch::channel(vec![node]);
         let stop = CancellationToken::new();
