@@ -65,7 +65,7 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
     match command {
         Command::Demo(args) => demo::run(session, args).await,
         Command::Up(args) => up::run(session, args).await,
-        Command::Manager(args) => meridian_manager::server::run(*args).await.map_err(|error| Error::Refused(format!("{error:#}"))),
+        Command::Manager(args) => meridian_manager::server::run(*args).await.map_err(|error| Error::Refused(meridian_manager::with_causes(error.as_ref()))),
         Command::Apply(args) => apply::run(session, args).await,
         Command::Create(args) => create::run(session, args).await,
         Command::Delete(args) => delete::run(session, args).await,

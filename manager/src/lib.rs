@@ -8,3 +8,5 @@ pub mod journal;
 pub mod metrics;
 pub mod server;
 pub mod tls;
+
+pub use meridian_telemetry::with_causes;

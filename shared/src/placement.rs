@@ -16,6 +16,8 @@ const NAME_BYTES_MAX: usize = 317;
 const FRAME: usize = 48;
 /// Domains named in words, per pod set.
 const DOMAINS_IN_WORDS_MAX: usize = 8;
+/// Most unhealthy nodes that are told; Kueue's bound.
+pub const UNHEALTHY_MAX: usize = 8;
 
 /// Where the pods of an attempt are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -25,6 +27,9 @@ pub struct Placement {
     pub revision: u32,
     /// Every pod set, in the order of the gang.
     pub pod_sets: Vec<PlacedPodSet>,
+    /// Lost nodes whose pods wait for another place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unhealthy: Vec<String>,
 }
 
 /// Where the pods of one set are.
@@ -63,13 +68,16 @@ const fn is_zero(number: &u32) -> bool {
 impl Placement {
     /// About how many bytes it takes as JSON, never much less.
     pub fn weight(&self) -> usize {
-        self.pod_sets.iter().map(|set| set.head_weight() + set.domains.iter().map(PlacedDomain::weight).sum::<usize>()).sum()
+        let sets: usize = self.pod_sets.iter().map(|set| set.head_weight() + set.domains.iter().map(PlacedDomain::weight).sum::<usize>()).sum();
+        sets + self.unhealthy_weight()
     }
 
     /// The same with as many domains as may be told; the others are counted. Which are named doesn't depend on who asks.
     #[must_use]
     pub fn bounded(mut self) -> Self {
-        let (mut left, mut bytes) = (DOMAINS_MAX, PLACEMENT_BYTES_MAX.saturating_sub(self.pod_sets.iter().map(PlacedPodSet::head_weight).sum()));
+        self.unhealthy.truncate(UNHEALTHY_MAX);
+        let heads = self.pod_sets.iter().map(PlacedPodSet::head_weight).sum::<usize>() + self.unhealthy_weight();
+        let (mut left, mut bytes) = (DOMAINS_MAX, PLACEMENT_BYTES_MAX.saturating_sub(heads));
         for set in &mut self.pod_sets {
             let fits = |domain: &&PlacedDomain| {
                 let weight = domain.weight();
@@ -95,10 +103,19 @@ impl Placement {
 
     /// Whether it is within every bound, whatever gang it is of.
     pub fn is_bounded(&self) -> bool {
-        self.pod_sets.iter().all(PlacedPodSet::is_sound)
+        (self.unhealthy.len() <= UNHEALTHY_MAX && self.unhealthy.iter().all(|text| is_name(text)) && self.pod_sets.iter().all(PlacedPodSet::is_sound))
             && self.pod_sets.iter().map(|set| set.domains.len()).sum::<usize>() <= DOMAINS_MAX
             && self.weight() <= PLACEMENT_BYTES_MAX
     }
+
+    fn unhealthy_weight(&self) -> usize {
+        if self.unhealthy.is_empty() { 0 } else { FRAME + self.unhealthy.iter().map(|name| 2 * name.len() + 4).sum::<usize>() }
+    }
+}
+
+/// Whether it may be the name of a node, or a part of a label.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control)
 }
 
 impl PlacedPodSet {
@@ -113,9 +130,9 @@ impl PlacedPodSet {
     }
 
     fn is_sound(&self) -> bool {
-        let named = |text: &String| !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
         let width = self.levels.len().max(1);
-        self.levels.iter().all(named) && self.domains.iter().all(|d| d.values.len() == width && d.pods > 0 && d.values.iter().all(named))
+        self.levels.iter().all(|text| is_name(text))
+            && self.domains.iter().all(|d| d.values.len() == width && d.pods > 0 && d.values.iter().all(|text| is_name(text)))
     }
 
     fn head_weight(&self) -> usize {
@@ -160,7 +177,7 @@ mod tests {
 
     fn on_nodes(nodes: u32, name: impl Fn(u32) -> String) -> Placement {
         let domains = (0..nodes).map(|i| PlacedDomain { values: vec![name(i)], pods: 2 }).collect();
-        Placement { revision: 0, pod_sets: vec![PlacedPodSet { name: "main".into(), domains, ..PlacedPodSet::default() }] }
+        Placement { pod_sets: vec![PlacedPodSet { name: "main".into(), domains, ..PlacedPodSet::default() }], ..Placement::default() }
     }
 
     fn gang(pods: u32) -> Gang {
@@ -199,5 +216,9 @@ mod tests {
         assert!(!change(|set| set.levels = vec!["rack".into(), "host".into()]));
         assert!(!change(|set| set.domains[0].values[0] = "x".repeat(400)));
         assert!(!Placement { pod_sets: vec![placed.pod_sets[0].clone(); 2], ..placed.clone() }.is_of(&gang(4)));
+        let unhealthy = |names: Vec<String>| Placement { unhealthy: names, ..placed.clone() };
+        assert!(unhealthy(vec!["n0".into(); UNHEALTHY_MAX]).is_of(&gang(4)));
+        assert!(!unhealthy(vec!["n0".into(); UNHEALTHY_MAX + 1]).is_of(&gang(4)) && !unhealthy(vec!["a\nb".into()]).is_of(&gang(4)));
+        assert!(unhealthy(vec!["n0".into(); 100]).bounded().is_of(&gang(4)));
     }
 }

@@ -19,6 +19,7 @@ mod elastic;
 mod faults;
 mod liar;
 mod manager;
+pub mod nearness;
 mod nodes;
 pub mod oracle;
 mod people;
@@ -39,6 +40,7 @@ use meridian_manager::journal::faulty::{Faults, FaultyDisk};
 use meridian_manager_core::input::{Input, Reply};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::protocol::{Lane, SyncAnswer, SyncRequest};
+use nearness::Telling;
 use oracle::{Broken, Oracle, Verdict, broken};
 use people::{LATE, LIAR, PLACES, People};
 use plan::{Fault, Plan};
@@ -281,7 +283,11 @@ impl Sim {
         let pools = if chance.of_1000(250) { 4 } else { 0 };
         let boot = chance.wide();
         let clock = self.new_clock();
-        self.machines.push(Machine::new(clock, boot, guarded, nodes, pools));
+        // Racks of one node would move nobody.
+        let nodes = if self.plan.topology { nodes + 2 } else { nodes };
+        let mut machine = Machine::new(clock, boot, guarded, nodes, pools);
+        machine.telling = Telling::of(&self.plan, place);
+        self.machines.push(machine);
         self.add_agent(AgentHost::new(ClusterName::new(PLACES[place].0), self.machines.len() - 1))
     }
 

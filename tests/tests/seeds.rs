@@ -95,9 +95,13 @@ const MINIMA: &[(&str, u64)] = &[
     ("samples of past use", 3_000),
     ("snapshots", 500),
     ("nodes lost", 2_000),
+    ("nodes tainted", 800),
+    ("gangs started near", 2_000),
     ("gangs moved", 100),
+    ("gangs moved within a domain", 15),
     ("new places told", 100),
     ("ends for want of a place", 100),
+    ("waits for a place told", 50),
 ];
 
 #[test]

@@ -19,6 +19,7 @@ use meridian_agent_core::{Config, ProviderEvent, ledger};
 use meridian_shared::ids::{ClusterName, LedgerId};
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::RunnerKind;
+use meridian_telemetry::with_causes;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::Path;
@@ -113,7 +114,7 @@ async fn again_while_full(stop: &CancellationToken, mut life: impl AsyncFnMut() 
             exit => return exit,
         };
         tracing::error!(
-            error = %format!("{error:#}"),
+            error = %with_causes(error.as_ref()),
             "the disk is full, so this agent takes no work and renews nothing: free some space; what runs goes on under its guards until its leases end, and the agent tries again in {} s",
             FULL_PAUSE.as_secs()
         );
@@ -168,6 +169,7 @@ async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet
         guarded: runner.enforcement() == Enforcement::Guarded,
         located: None,
         boot: u128::from_str_radix(&boot.replace('-', ""), 16).with_context(|| format!("`{boot}` is no boot id"))?,
+        replacement_wait: settings.replacement_wait,
         planted: Planted::NONE,
     };
     let parts = Parts {
@@ -270,7 +272,9 @@ fn watch_nodes(settings: &Settings, cluster: ClusterName, nodes: Vec<ledger::Nod
                     tracing::info!(nodes = nodes.len(), unready, "the fleet file was read again");
                     tells.send_if_modified(|known| std::mem::replace(known, nodes) != *known);
                 }
-                Err(error) => tracing::error!(error = %format!("{error:#}"), "the fleet file was changed and can't be used: the nodes stay as they were"),
+                Err(error) => {
+                    tracing::error!(error = %with_causes(error.as_ref()), "the fleet file was changed and can't be used: the nodes stay as they were")
+                }
             }
         }
     });
@@ -365,6 +369,13 @@ mod tests {
         write("- {name: a, cpu: 4, memory: 1Gi}\n");
         told.changed().await.unwrap();
         assert_eq!(told.borrow().len(), 1);
+    }
+
+    #[test]
+    fn a_fleet_file_that_is_not_there_is_said_once() {
+        let args = AgentArgs { data_dir: Some("d".into()), fleet: Some("no/such/file".into()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
+        let error = nodes(&args.resolve().unwrap(), "eu").unwrap_err();
+        assert_eq!(with_causes(error.as_ref()), "cannot read fleet file `no/such/file`: No such file or directory (os error 2)");
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod store;
 pub mod uplink;
 
 pub use entry::{AgentCommand, guard_if_asked, join, run};
+pub use meridian_telemetry::with_causes;
 pub use settings::{AgentArgs, JoinArgs, RunnerChoice};
 
 /// Makes aws-lc-rs the provider of cryptography; there is no other in this program. Repeated, it changes nothing.

@@ -8,12 +8,13 @@
 //! ```
 
 use crate::runner::LogReader;
-use crate::uplink::{self, Link, link, with_causes};
+use crate::uplink::{self, Link, link};
 use bytes::Bytes;
 use meridian_shared::backoff;
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::logs::{LogRefusal, LogRequest, PARK, REQUESTS_MAX, REQUESTS_PATH, STREAMS_MAX, answer_path};
 use meridian_shared::time::Millis;
+use meridian_telemetry::with_causes;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use meridian_agent_core::Agent;
+use meridian_agent_core::{Agent, RunnerEvent};
 use meridian_shared::protocol::{EndResult, Event, Lane, RefuseReason, SyncAnswer, SyncRequest};
 use prometheus::{Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use std::sync::Arc;
@@ -32,6 +32,9 @@ pub struct Metrics {
     commits: Histogram,
     renewals: IntCounter,
     lapses: IntCounter,
+    gangs_moved: IntCounter,
+    pods_moved: IntCounter,
+    stranded: IntCounter,
     violations: IntCounter,
     certificate_expiry: IntGauge,
     synced: AtomicBool,
@@ -55,13 +58,16 @@ impl Metrics {
             commits: Histogram::with_opts(histogram("commit_seconds", "durable transactions of the store", &COMMIT_BUCKETS)).expect(OURS),
             renewals: IntCounter::new("lease_renewals_total", "lease renewals that moved a deadline").expect(OURS),
             lapses: IntCounter::new("lapse_stops_total", "runs that ended because their lease ran out").expect(OURS),
+            gangs_moved: IntCounter::new("gangs_moved_total", "moves of gangs away from lost nodes that are done").expect(OURS),
+            pods_moved: IntCounter::new("pods_moved_total", "pods that were ended on a lost node and started on another").expect(OURS),
+            stranded: IntCounter::new("gangs_stranded_total", "gangs that ended because pods of a lost node had no other place").expect(OURS),
             violations: IntCounter::new("invariant_violations_total", "recounts of the ledger that found a mistake of ours").expect(OURS),
             certificate_expiry: IntGauge::new("certificate_expiry_timestamp_seconds", "when the agent's certificate ends").expect(OURS),
             synced: AtomicBool::new(false),
             counted: AtomicU64::new(0),
             registry,
         };
-        let all: [Box<dyn prometheus::core::Collector>; 9] = [
+        let all: [Box<dyn prometheus::core::Collector>; 12] = [
             Box::new(this.runs.clone()),
             Box::new(this.holds.clone()),
             Box::new(this.refused.clone()),
@@ -69,6 +75,9 @@ impl Metrics {
             Box::new(this.commits.clone()),
             Box::new(this.renewals.clone()),
             Box::new(this.lapses.clone()),
+            Box::new(this.gangs_moved.clone()),
+            Box::new(this.pods_moved.clone()),
+            Box::new(this.stranded.clone()),
             Box::new(this.violations.clone()),
             Box::new(this.certificate_expiry.clone()),
         ];
@@ -91,6 +100,21 @@ impl Metrics {
             self.runs.with_label_values(&[state]).set(count);
         }
         self.holds.set(i64::try_from(agent.held().count()).unwrap_or(i64::MAX));
+    }
+
+    /// Counts what a runner's event is about to change: what it only repeats changes nothing.
+    pub(crate) fn observe_event(&self, agent: &Agent, event: &RunnerEvent) {
+        match event {
+            RunnerEvent::Moved { uid, fence, number } => {
+                let pods = agent.moving(*uid, *fence, *number);
+                if pods > 0 {
+                    self.gangs_moved.inc();
+                    self.pods_moved.inc_by(pods as u64);
+                }
+            }
+            RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, .. } if agent.is_stranded(*uid, *fence) => self.stranded.inc(),
+            RunnerEvent::Ended { .. } | RunnerEvent::Running { .. } | RunnerEvent::Spare { .. } => {}
+        }
     }
 
     /// Counts what a request says for the first time.
@@ -140,7 +164,8 @@ impl Metrics {
         self.synced.store(ready, Ordering::Relaxed);
     }
 
-    fn text(&self) -> String {
+    /// Everything as `/metrics` shows it.
+    pub(crate) fn text(&self) -> String {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text).expect("writing into memory");
         String::from_utf8_lossy(&text).into_owned()

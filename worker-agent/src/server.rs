@@ -235,6 +235,9 @@ impl Server {
     fn turn(&mut self, inputs: Vec<Input>) -> Result<Option<Exit>, Error> {
         let mut all = Outcome::default();
         for input in inputs {
+            if let Input::Runner(event) = &input {
+                self.parts.metrics.observe_event(&self.agent, event);
+            }
             let Outcome { store, effects } = self.agent.apply((self.parts.clock)(), input);
             all.store.extend(store);
             all.effects.extend(effects);

@@ -5,6 +5,7 @@
 use clap::{Args, ValueEnum};
 use meridian_shared::identity::{CaPin, JoinToken};
 use meridian_shared::ids::ClusterName;
+use meridian_shared::time::Millis;
 use meridian_telemetry::Format;
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -14,6 +15,8 @@ use std::path::{Path, PathBuf};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Faster than this, durations round to nothing.
 const SPEED_MAX: f64 = 100_000.0;
+/// The longest wait for another place; who waits longer is better started anew.
+const REPLACEMENT_WAIT_MAX: Millis = Millis::mins(24 * 60);
 
 /// Why the settings don't do.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +104,9 @@ pub struct AgentArgs {
     /// Where `/metrics`, `/healthz` and `/readyz` are shown, on a loopback address; nowhere without it.
     #[arg(long, value_name = "ADDRESS", env = "MERIDIAN_AGENT_METRICS_LISTEN")]
     pub metrics_listen: Option<SocketAddr>,
+    /// How long pods of a lost node wait for another place where there is none, such as `10m`, before their gang ends. [default: 0s]
+    #[arg(long, value_name = "DURATION", env = "MERIDIAN_AGENT_NODE_REPLACEMENT_WAIT")]
+    pub node_replacement_wait: Option<String>,
 }
 
 /// `agent join`.
@@ -133,6 +139,7 @@ struct FileSettings {
     log_format: Option<String>,
     otlp_endpoint: Option<String>,
     metrics_listen: Option<SocketAddr>,
+    node_replacement_wait: Option<String>,
 }
 
 /// What holds.
@@ -147,12 +154,13 @@ pub(crate) struct Settings {
     pub(crate) log_format: Format,
     pub(crate) otlp_endpoint: Option<String>,
     pub(crate) metrics_listen: Option<SocketAddr>,
+    pub(crate) replacement_wait: Millis,
 }
 
 impl AgentArgs {
     /// Reads the file, where one is named, and checks everything.
     pub(crate) fn resolve(self) -> Result<Settings, Error> {
-        let Self { config, manager, data_dir, fleet, cluster, runner, speed, log_format, otlp_endpoint, metrics_listen } = self;
+        let Self { config, manager, data_dir, fleet, cluster, runner, speed, log_format, otlp_endpoint, metrics_listen, node_replacement_wait } = self;
         let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
         let log_format = match (log_format, file.log_format) {
             (Some(format), _) => format,
@@ -169,6 +177,7 @@ impl AgentArgs {
             log_format,
             otlp_endpoint: otlp_endpoint.or(file.otlp_endpoint),
             metrics_listen: metrics_listen.or(file.metrics_listen),
+            replacement_wait: replacement_wait(node_replacement_wait.or(file.node_replacement_wait).as_deref())?,
         };
         settings.check()
     }
@@ -196,6 +205,13 @@ impl Settings {
     }
 }
 
+fn replacement_wait(text: Option<&str>) -> Result<Millis, Error> {
+    let Some(text) = text else { return Ok(Millis(0)) };
+    let parsed = meridian_objects::duration::parse(text.trim()).filter(|wait| *wait <= REPLACEMENT_WAIT_MAX);
+    let wrong = || format!("`{text}` is not a duration of at most {REPLACEMENT_WAIT_MAX}: write one such as `10m`, or `0s` to wait for nothing");
+    parsed.ok_or_else(|| Error::Invalid { flag: "node-replacement-wait", what: wrong() })
+}
+
 fn read(path: &Path) -> Result<FileSettings, Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
     if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
@@ -221,6 +237,8 @@ mod tests {
         let (_dir, args) = file("data-dir: /data\nfleet: fleet.yaml\nrunner: simulated\nspeed: 60\nlog-format: json\nmetrics-listen: 127.0.0.1:9100\n");
         let settings = AgentArgs { speed: Some(2.0), ..args }.resolve().unwrap();
         assert_eq!((settings.speed, settings.log_format, settings.runner), (2.0, Format::Json, RunnerChoice::Simulated));
+        let (_dir, waits) = file("data-dir: /data\nfleet: f\nrunner: simulated\nnode-replacement-wait: 10m\n");
+        assert_eq!((settings.replacement_wait, waits.resolve().unwrap().replacement_wait), (Millis(0), Millis::mins(10)));
         assert_eq!((settings.data_dir.as_path(), settings.metrics_listen.unwrap().port()), (Path::new("/data"), 9100));
     }
 
@@ -234,13 +252,15 @@ mod tests {
             (AgentArgs { fleet: None, ..whole.clone() }, "`--fleet` is missing"),
             (AgentArgs { speed: Some(0.0), ..whole.clone() }, "above 0"),
             (AgentArgs { speed: Some(f64::NAN), ..whole.clone() }, "above 0"),
+            (AgentArgs { node_replacement_wait: Some("soon".into()), ..whole.clone() }, "`--node-replacement-wait`: `soon`"),
+            (AgentArgs { node_replacement_wait: Some("25h".into()), ..whole.clone() }, "at most 1440m"),
             (AgentArgs { metrics_listen: Some("0.0.0.0:1".parse().unwrap()), ..whole.clone() }, "127.0.0.1:1"),
         ] {
             let error = args.resolve().unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
         let (_dir, args) = file("runer: simulated\n");
-        let error = crate::uplink::with_causes(&args.resolve().unwrap_err());
+        let error = meridian_telemetry::with_causes(&args.resolve().unwrap_err());
         assert!(error.contains("runer"), "{error}");
     }
 }

@@ -16,6 +16,7 @@ use meridian_shared::backoff;
 use meridian_shared::ids::Leadership;
 use meridian_shared::protocol::{BODY_BYTES_MAX, Lane, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse};
 use meridian_shared::time::Millis;
+use meridian_telemetry::with_causes;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -242,18 +243,6 @@ async fn post(link: &Link, request: &SyncRequest) -> Result<SyncAnswer, Error> {
     let sending = link.client().post(link.url(SYNC_PATH)).header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
     let body = link::body(sending.send().await.map_err(Error::Unreachable)?, BODY_BYTES_MAX).await?;
     serde_json::from_slice(&body).map_err(Error::Unreadable)
-}
-
-/// An error with all that caused it, in one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        cause = next.source();
-    }
-    text
 }
 
 fn in_words(refusal: &SyncRefusal) -> String {

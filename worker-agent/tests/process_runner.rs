@@ -4,7 +4,7 @@
 //! what should happen, with a bound that fails it.
 
 use meridian_agent::guard::rundir::RunDir;
-use meridian_agent::guard::{clock, processes};
+use meridian_agent::guard::{clock, processes, wire};
 use meridian_agent::runner::process::{ProcessRunner, Settings};
 use meridian_agent::runner::{End, Enforcement, FoundState, JobSpec, PodPlacement, RunResult, Runner, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
@@ -17,6 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{Receiver, channel};
+
+#[path = "process_runner/moved.rs"]
+mod moved;
 
 /// Longer than anything here takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -80,6 +83,16 @@ impl Bench {
         }
         assert!(reader.ended());
         String::from_utf8(text).unwrap()
+    }
+}
+
+impl Drop for Bench {
+    /// A test that failed leaves nothing running.
+    fn drop(&mut self) {
+        let runs = RunDir::list(&self.data.path().join("runs")).unwrap_or_default();
+        let guards = runs.iter().filter_map(|(_, _, dir)| dir.identity().ok().flatten());
+        let alive: Vec<i32> = guards.filter(|guard| processes::lives(guard.pid, guard.started_ticks)).map(|guard| guard.pid).collect();
+        processes::kill_all(&alive);
     }
 }
 

@@ -13,6 +13,6 @@ pub(super) async fn run(command: AgentCommand) -> Result<(), Error> {
         Ok(code) if code == ExitCode::SUCCESS => Ok(()),
         // the agent has said why in its log
         Ok(_) => Err(Error::Reported),
-        Err(error) => Err(Error::Refused(format!("{error:#}"))),
+        Err(error) => Err(Error::Refused(meridian_agent::with_causes(error.as_ref()))),
     }
 }

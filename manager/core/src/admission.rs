@@ -181,6 +181,9 @@ impl Shown {
                 value["status"]["reclaimablePods"] = Value::Array(sets);
             }
         }
+        if let Some(unhealthy) = World::unhealthy_nodes(right) {
+            value["status"]["unhealthyNodes"] = unhealthy;
+        }
         if let Some(name) = self.class.labels.get(PRIORITY_LABEL) {
             value["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
         }

@@ -4,6 +4,7 @@
 //! together with the number of the newest rule) and how long ago something happened once no rule asks any more. Every
 //! struct is taken apart field by field, so that a new field has to be judged here.
 
+use crate::giving_way::Way;
 use crate::outbox::Outbox;
 use crate::{Lease, Leg, Live, LiveCluster, Orphan, State, Workload, World};
 use meridian_shared::ids::ClusterName;
@@ -164,8 +165,8 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     let (safe, rests) = giving_way.pairs();
     rests.hash(into);
     for (uid, others) in safe {
-        for (other, until) in others {
-            (uid, other).hash(into);
+        for (other, Way { until, times }) in others {
+            (uid, other, times).hash(into);
             ahead(now, *until, into);
         }
     }

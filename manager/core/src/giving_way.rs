@@ -15,9 +15,21 @@ use std::sync::Arc;
 /// How long a workload is safe from those whom it displaced, and from those who gave way for them: one round is paid for by
 /// work that is thrown away, so rights that contradict each other must not go round and round (simulation seeds 1983, 102205).
 const SAFE_FOR: Millis = Millis::mins(10);
+/// How often one workload may displace the same other one within that time. A cluster may say no to whoever they were
+/// displaced for: by quota and count it would fit, and the topology there has no such place (simulation seed 618).
+const DISPLACED_MAX: u32 = 2;
 
-/// For whom each gave way, and until when that counts.
-pub(crate) type Safe = BTreeMap<Uid, BTreeMap<Uid, Mono>>;
+/// For whom each gave way.
+pub(crate) type Safe = BTreeMap<Uid, BTreeMap<Uid, Way>>;
+
+/// That one workload gave way for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Way {
+    /// Until when it counts.
+    pub(crate) until: Mono,
+    /// How often so far.
+    pub(crate) times: u32,
+}
 
 /// Room in one cluster that comes free for a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +48,8 @@ pub(crate) struct GivingWay {
     kept: BTreeMap<Uid, Kept>,
     /// For whom a workload gave way: neither they nor those for whom they gave way in turn may be displaced by it.
     safe: Safe,
+    /// Who displaced the same workload as often as it may.
+    insistent: BTreeSet<Uid>,
     /// Nothing of that is over before this moment.
     due: Option<Mono>,
     /// Who rests, and for whom it gave up what it had been given.
@@ -46,7 +60,11 @@ impl GivingWay {
     /// A workload gives way for another.
     pub(crate) fn displaced(&mut self, victim: Uid, by: Uid, now: Mono) {
         self.due = Some(self.due.map_or(now + SAFE_FOR, |due| due.min(now + SAFE_FOR)));
-        self.safe.entry(victim).or_default().insert(by, now + SAFE_FOR);
+        let way = self.safe.entry(victim).or_default().entry(by).or_insert(Way { until: now, times: 0 });
+        *way = Way { until: now + SAFE_FOR, times: way.times.saturating_add(1) };
+        if way.times >= DISPLACED_MAX {
+            self.insistent.insert(by);
+        }
     }
 
     /// A workload rests, so that it doesn't take again what it gave up for another.
@@ -59,9 +77,11 @@ impl GivingWay {
         self.rests.remove(&uid);
     }
 
-    /// Whether a workload may displace another, as far as this goes: not if it gave way for it, at however many removes.
+    /// Whether a workload may displace another, as far as this goes: not if it gave way for it, at however many removes, and
+    /// not again and again.
     pub(crate) fn may_displace(&self, uid: Uid, other: Uid) -> bool {
-        !self.gave_way(uid, &|for_whom| for_whom == other)
+        let in_vain = self.insistent.contains(&uid) && self.safe.get(&other).and_then(|ways| ways.get(&uid)).is_some_and(|way| way.times >= DISPLACED_MAX);
+        !in_vain && !self.gave_way(uid, &|for_whom| for_whom == other)
     }
 
     /// Whether a workload gave way for one of these, at however many removes.
@@ -85,9 +105,9 @@ impl GivingWay {
         false
     }
 
-    /// Whether it may displace everybody: it gave way for nobody.
+    /// Whether it may displace everybody: it gave way for nobody, and displaced nobody too often.
     pub(crate) fn may_displace_all(&self, uid: Uid) -> bool {
-        !self.safe.contains_key(&uid)
+        !self.safe.contains_key(&uid) && !self.insistent.contains(&uid)
     }
 
     /// Forgets what was until now. Names who may displace somebody again.
@@ -95,14 +115,22 @@ impl GivingWay {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        let over: BTreeSet<Uid> = self.safe.iter().filter(|(_, safe)| safe.values().any(|until| *until <= now)).map(|(uid, _)| *uid).collect();
-        let freed = self.safe.keys().copied().filter(|uid| over.contains(uid) || self.gave_way(*uid, &|by| over.contains(&by))).collect();
+        let over: BTreeSet<Uid> = self.safe.iter().filter(|(_, safe)| safe.values().any(|way| way.until <= now)).map(|(uid, _)| *uid).collect();
+        let mut freed: BTreeSet<Uid> = self.safe.keys().copied().filter(|uid| over.contains(uid) || self.gave_way(*uid, &|by| over.contains(&by))).collect();
+        let insisted = |(by, way): (&Uid, &Way)| (way.until <= now && way.times >= DISPLACED_MAX).then_some(*by);
+        freed.extend(self.safe.values().flatten().filter_map(insisted));
         self.safe.retain(|_, safe| {
-            safe.retain(|_, until| *until > now);
+            safe.retain(|_, way| way.until > now);
             !safe.is_empty()
         });
-        self.due = self.safe.values().flat_map(BTreeMap::values).min().copied();
-        freed
+        self.count();
+        freed.into_iter().collect()
+    }
+
+    /// Derives from who gave way what is only kept so that it needn't be looked for.
+    fn count(&mut self) {
+        self.due = self.safe.values().flat_map(BTreeMap::values).map(|way| way.until).min();
+        self.insistent = self.safe.values().flatten().filter(|(_, way)| way.times >= DISPLACED_MAX).map(|(by, _)| *by).collect();
     }
 
     /// When there is something to forget.
@@ -301,5 +329,17 @@ mod tests {
         assert!(ways.may_displace(ONE, THREE) && !ways.may_displace(ONE, TWO));
         ways.forget(ONE);
         assert!(ways.safe.is_empty());
+    }
+
+    #[test]
+    fn nobody_is_displaced_by_the_same_one_again_and_again() {
+        let mut ways = GivingWay::default();
+        ways.displaced(ONE, TWO, Mono(0));
+        assert!(ways.may_displace(TWO, ONE) && ways.may_displace_all(TWO), "once may have been in vain");
+        ways.displaced(ONE, TWO, Mono(1_000));
+        assert!(!ways.may_displace_all(TWO) && !ways.may_displace(TWO, ONE) && ways.may_displace(TWO, THREE));
+        assert_eq!(ways.expire(Mono(999) + SAFE_FOR), [], "it counts from the last time");
+        assert_eq!(ways.expire(Mono(1_000) + SAFE_FOR), [ONE, TWO]);
+        assert!(ways.may_displace_all(TWO));
     }
 }

@@ -64,11 +64,18 @@ impl World {
         Some(leg?.placement.as_ref()?.pod_sets.iter().map(one).collect())
     }
 
-    /// The same in words, a line per pod set.
+    /// Kueue's `unhealthyNodes`: lost nodes whose pods wait for another place. `None` where there are none.
+    pub(crate) fn unhealthy_nodes(leg: Option<&Leg>) -> Option<Value> {
+        let unhealthy = &leg?.placement.as_ref()?.unhealthy;
+        (!unhealthy.is_empty()).then(|| unhealthy.iter().map(|name| json!({"name": name})).collect())
+    }
+
+    /// The same in words, a line per pod set, and one for those that wait for another place.
     pub(crate) fn placement_lines(workload: &Workload) -> Option<Vec<String>> {
-        let (_, leg) = Self::right(workload)?;
+        let placement = Self::right(workload)?.1.placement.as_ref()?;
         let left = |at: usize| workload.spare.as_ref().and_then(|spare| spare.get(at)).copied().filter(|left| *left > 0);
         let line = |(at, set): (usize, &PlacedPodSet)| left(at).map_or_else(|| set.to_string(), |left| format!("{set}; {left} of them have left"));
-        Some(leg.placement.as_ref()?.pod_sets.iter().enumerate().map(line).collect())
+        let waits = (!placement.unhealthy.is_empty()).then(|| format!("lost, and its pods wait for another place: {}", placement.unhealthy.join(", ")));
+        Some(placement.pod_sets.iter().enumerate().map(line).chain(waits).collect())
     }
 }

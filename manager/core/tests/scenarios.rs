@@ -146,7 +146,15 @@ impl Fleet {
     }
 
     fn add_agent(&mut self, name: &str, ledger: u128) {
-        let config = AgentConfig { cluster: name.into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE };
+        let config = AgentConfig {
+            cluster: name.into(),
+            runner: RunnerKind::Simulated,
+            guarded: true,
+            located: None,
+            boot: 1,
+            replacement_wait: Millis(0),
+            planted: Planted::NONE,
+        };
         let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, now(self.now));
         let node = NodeSpec { name: format!("{name}-1"), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
         agent.apply(now(self.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });

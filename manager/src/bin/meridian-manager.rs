@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use meridian_manager::server::{ManagerArgs, run};
+use meridian_manager::with_causes;
 use std::process::ExitCode;
 
 /// One global queue for accelerator gangs over many clusters: the manager.
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -199,7 +199,15 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(name: &str, ledger: u128, gpus: i64, clock: Arc<dyn Clock>) -> Self {
-        let config = AgentConfig { cluster: name.into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE };
+        let config = AgentConfig {
+            cluster: name.into(),
+            runner: RunnerKind::Simulated,
+            guarded: true,
+            located: None,
+            boot: 1,
+            replacement_wait: Millis(0),
+            planted: Planted::NONE,
+        };
         let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, clock.now());
         let node = NodeSpec { name: format!("{name}-1"), capacity: Amounts::from([(GPU.into(), gpus)]), ..NodeSpec::default() };
         agent.apply(clock.now(), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });

@@ -4,6 +4,7 @@
 //! init   logs to stderr as text or JSON; traces over OTLP only where an endpoint is set
 //! trace  W3C trace context; ids of a workload's trace, derived from its uid; the spans of a submission and its legs
 //! otlp   the exporter, on a small runtime of its own
+//! causes errors with their causes, as both print them
 //! ```
 //!
 //! Logs follow the residency rules of the place where they are written. Exported traces leave that place, so they carry ids
@@ -12,8 +13,11 @@
 
 #![warn(missing_docs)]
 
+mod causes;
 mod otlp;
 pub mod trace;
+
+pub use causes::with_causes;
 
 use opentelemetry_sdk::trace::SdkTracer;
 use std::str::FromStr;

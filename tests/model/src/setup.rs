@@ -73,7 +73,7 @@ pub fn lapsed(steps: u64) -> bool {
 
 /// How agents are started.
 pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
-    AgentConfig { cluster: cluster(index), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted }
+    AgentConfig { cluster: cluster(index), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, replacement_wait: Millis(0), planted }
 }
 
 /// One node of four accelerators.

@@ -1,13 +1,38 @@
-//! Nodes that fail under gangs and come back: gone from the list, or not ready.
+//! Nodes that fail under gangs and come back: gone from the list, not ready, or driving everybody away by a taint.
 
+use super::nearness::Near;
 use super::oracle::broken;
 use super::{Happening, Sim};
-use meridian_agent_core::ledger::PodPlacement;
+use meridian_agent_core::ledger::{NodeSpec, PodPlacement};
 use meridian_agent_core::{Input, RunnerEvent};
+use meridian_shared::gang::{Taint, TaintEffect};
 use meridian_shared::ids::{Fence, Uid};
 
 /// How long a node is away at most.
 const AWAY_MS_MAX: u64 = 20_000;
+
+/// Why nobody may stay on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    /// It is no longer in the list.
+    Gone,
+    /// It has failed.
+    Unready,
+    /// It has a taint that nobody tolerates.
+    Tainted,
+}
+
+impl Loss {
+    /// A node as its agents are told of it.
+    pub(super) fn shown(loss: Option<&Self>, node: NodeSpec) -> NodeSpec {
+        let taint = || Taint { key: "example.com/maintenance".into(), value: String::new(), effect: TaintEffect::NoExecute };
+        match loss {
+            None | Some(Self::Gone) => node,
+            Some(Self::Unready) => NodeSpec { unready: true, ..node },
+            Some(Self::Tainted) => NodeSpec { taints: vec![taint()], ..node },
+        }
+    }
+}
 
 impl Sim {
     /// One node fails, and another one later.
@@ -16,12 +41,14 @@ impl Sim {
         let chance = &mut self.chance.nodes;
         let (next, away) = (chance.between(mean / 2, mean * 3 / 2), chance.between(500, AWAY_MS_MAX));
         let (machine, gone) = (chance.index(self.machines.len()), chance.of_1000(500));
+        let loss = if gone { Loss::Gone } else { *chance.pick(&[Loss::Unready, Loss::Tainted]).expect("not empty") };
         let node = u32::try_from(chance.below(u64::from(self.machines[machine].nodes))).expect("few");
         self.at(self.now + next, Happening::NodeLost);
         self.at(self.now + away, Happening::NodeBack { machine, node });
-        self.trace.say(self.now, || format!("node n{node} of machine {machine} fails, gone: {gone}"));
+        self.trace.say(self.now, || format!("node n{node} of machine {machine} is lost: {loss:?}"));
         self.counters.one("nodes lost");
-        self.machines[machine].failed.insert(node, gone);
+        self.counters.add("nodes tainted", u64::from(loss == Loss::Tainted));
+        self.machines[machine].failed.insert(node, loss);
         self.tell_nodes(machine);
     }
 
@@ -73,11 +100,13 @@ impl Sim {
 
     /// What a machine says of its gangs, where it is about places.
     pub(super) fn note_moved(&mut self, machine: usize, event: &RunnerEvent) {
-        if matches!(event, RunnerEvent::Moved { .. }) {
-            self.counters.one("gangs moved");
-            if self.machines[machine].honest {
-                self.judge_nodes(machine);
-            }
+        let RunnerEvent::Moved { uid, .. } = event else { return };
+        let required = self.oracle.jobs.get(uid).is_some_and(|job| matches!(job.near, Some(Near::Required(_))));
+        self.counters.one("gangs moved");
+        self.counters.add("gangs moved within a domain", u64::from(required));
+        if self.machines[machine].honest {
+            self.judge_nodes(machine);
+            self.judge_nearness(machine);
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::books::{Books, Recount};
 use super::clock::HostClock;
+use super::nearness::Near;
 use super::residency;
 use super::runner::Behaviour;
 use meridian_manager_core::input::{Key, Outcome};
@@ -61,6 +62,8 @@ pub struct Job {
     pub on_loss: OnLoss,
     /// Its priority.
     pub priority: i64,
+    /// How near to each other its pods want to be.
+    pub near: Option<Near>,
 }
 
 impl Job {

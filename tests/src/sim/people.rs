@@ -6,6 +6,7 @@ use super::Sim;
 use super::activity::Activity;
 use super::chance::Chance;
 use super::elastic::Sizes;
+use super::nearness::Near;
 use super::oracle::Job;
 use super::plan::Plan;
 use super::queues::{Declared, PRIORITIES};
@@ -147,7 +148,7 @@ pub(super) fn fleet(declared: &Declared, places: &[usize]) -> Vec<Value> {
 
 /// A job as its submitter wrote it.
 pub(super) fn manifest_of(job: &Job, pods: usize) -> Value {
-    let Job { name, namespace, queue, least, gpus, priority, sizes, .. } = job;
+    let Job { name, namespace, queue, least, gpus, priority, sizes, near, .. } = job;
     let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
     if let Some((class, _)) = PRIORITIES.iter().find(|(_, value)| value == priority) {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
@@ -157,10 +158,12 @@ pub(super) fn manifest_of(job: &Job, pods: usize) -> Value {
         annotations["kueue.x-k8s.io/elastic-job"] = json!("true");
     }
     let mode = if sizes.is_empty() { "NonIndexed" } else { "Indexed" };
+    let wish = near.map_or_else(|| json!({}), Near::annotations);
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations},
-        "spec": {"parallelism": pods, "completions": pods, "completionMode": mode, "suspend": true, "template": {"spec": {"restartPolicy": "Never", "containers": [
+        "spec": {"parallelism": pods, "completions": pods, "completionMode": mode, "suspend": true,
+            "template": {"metadata": {"annotations": wish}, "spec": {"restartPolicy": "Never", "containers": [
             {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
     })
 }
@@ -231,8 +234,9 @@ impl Sim {
         let elastic = pods > 1 && least.is_none() && Chance::new(self.plan.seed, &format!("elastic {name}")).of_1000(400);
         let sizes = if elastic { vec![pods] } else { Vec::new() };
         let behaviour = Behaviour { startup, duration: Millis(duration), succeeds, leaves };
-        let job =
-            Job { name, namespace: namespace.into(), queue: queue.into(), pods, least, sizes, gpus, behaviour, term: Millis::secs(term), on_loss, priority };
+        let near = Near::of(&self.plan, &name, gpus * i64::try_from(pods).expect("few pods"));
+        let (namespace, queue, term) = (namespace.into(), queue.into(), Millis::secs(term));
+        let job = Job { name, namespace, queue, pods, least, sizes, gpus, behaviour, term, on_loss, priority, near };
         let manifest = manifest_of(&job, job.pods);
         self.oracle.jobs.insert(uid, job);
         self.ask(Wish::Submit { uid, manifest });

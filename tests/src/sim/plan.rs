@@ -130,6 +130,10 @@ pub struct Plan {
     pub by_usage: bool,
     /// Mean pause between losses of nodes, if any are lost.
     pub node_losses: Option<u64>,
+    /// How long pods of a lost node wait for another place.
+    pub replacement_wait: Millis,
+    /// Nodes stand in racks and blocks, and some gangs want their pods near each other.
+    pub topology: bool,
     /// What is broken on purpose.
     pub planted: Option<Bug>,
 }
@@ -170,6 +174,8 @@ impl Plan {
             starvation_guard: Chance::new(seed, "guard").pick(&[None, Some(Millis::secs(3)), Some(Millis::secs(12))]).copied().flatten(),
             by_usage: Chance::new(seed, "usage").of_1000(250),
             node_losses: Chance::new(seed, "node losses").pick(&[None, Some(4_000), Some(12_000)]).copied().flatten(),
+            replacement_wait: *Chance::new(seed, "replacement").pick(&[Millis(0), Millis::secs(2), Millis::secs(8)]).expect("not empty"),
+            topology: Chance::new(seed, "topology").of_1000(400),
             planted: None,
         }
     }

@@ -4,6 +4,7 @@
 //! change meanwhile may not be; healing puts the first declaration back.
 
 use super::chance::Chance;
+use super::nearness;
 use super::people::GPU;
 use super::plan::{Cohorts, Plan};
 use serde_json::{Value, json};
@@ -56,6 +57,8 @@ pub(super) struct Declared {
     pub(super) shared: bool,
     /// Local queues come in the order of what they used.
     by_usage: bool,
+    /// Flavors are of a topology.
+    topology: bool,
 }
 
 impl Quota {
@@ -123,7 +126,14 @@ impl Declared {
                 weight: "1",
                 stop: "None",
             };
-            return Self { queues: usual.iter().map(queue).collect(), cohorts: Vec::new(), flavors: vec!["any"], shared, by_usage: plan.by_usage };
+            return Self {
+                queues: usual.iter().map(queue).collect(),
+                cohorts: Vec::new(),
+                flavors: vec!["any"],
+                shared,
+                by_usage: plan.by_usage,
+                topology: plan.topology,
+            };
         }
         let flavors = if chance.of_1000(350) { vec!["any", "other"] } else { vec!["any"] };
         let mut cohorts = Vec::new();
@@ -160,7 +170,7 @@ impl Declared {
                 stop: "None",
             });
         }
-        let mut declared = Self { queues, cohorts, flavors, shared, by_usage: plan.by_usage };
+        let mut declared = Self { queues, cohorts, flavors, shared, by_usage: plan.by_usage, topology: plan.topology };
         declared.make_feasible();
         declared
     }
@@ -182,8 +192,9 @@ impl Declared {
 
     /// Cluster queues, cohorts, flavors and priority classes as objects.
     pub(super) fn manifests(&self) -> Vec<Value> {
-        let mut all: Vec<Value> =
-            self.flavors.iter().map(|name| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}})).collect();
+        let spec = if self.topology { nearness::flavor() } else { json!({}) };
+        let flavor = |name| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec});
+        let mut all: Vec<Value> = self.topology.then(nearness::manifest).into_iter().chain(self.flavors.iter().map(flavor)).collect();
         if self.shared {
             all.extend(PRIORITIES.iter().map(
                 |(name, value)| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}),

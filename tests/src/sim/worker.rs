@@ -5,6 +5,8 @@
 
 use super::chance::Chance;
 use super::clock::HostClock;
+use super::nearness::{NODE_GPUS, Telling};
+use super::nodes::Loss;
 use super::oracle::{Verdict, broken};
 use super::people::GPU;
 use super::plan::Fault;
@@ -15,13 +17,11 @@ use meridian_agent_core::ledger::NodeSpec;
 use meridian_agent_core::{Agent, Config, Effect, Input, ProviderEvent, RunnerEvent, Start};
 use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Uid};
-use meridian_shared::packing::Block;
+use meridian_shared::packing::{Block, HOSTNAME_LABEL};
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{Event, Lane, RunnerKind, SyncAnswer, SyncRequest};
 use std::collections::BTreeMap;
 
-/// Accelerators of one node.
-const NODE_GPUS: i64 = 4;
 /// How long an answer may take beyond a poll's parking, or at all on the news lane.
 const SILENCE_MS: u64 = 1_200;
 /// The loop looks at both clocks this often.
@@ -40,8 +40,10 @@ pub(super) struct Machine {
     pub(super) nodes: u32,
     pub(super) pools: u32,
     pub(super) paused_until: u64,
-    /// Nodes that don't work, and whether they are gone.
-    pub(super) failed: BTreeMap<u32, bool>,
+    /// What its nodes say of where they stand.
+    pub(super) telling: Telling,
+    /// Nodes on which nobody may stay, and why.
+    pub(super) failed: BTreeMap<u32, Loss>,
     turn: u64,
     turn_at: u64,
 }
@@ -82,6 +84,7 @@ impl Machine {
             honest: true,
             nodes,
             pools,
+            telling: Telling::Nothing,
             paused_until: 0,
             failed: BTreeMap::new(),
             turn: 0,
@@ -96,9 +99,9 @@ impl Machine {
     }
 
     fn node_specs(&self) -> Vec<NodeSpec> {
-        let works = |i: &u32| self.failed.get(i) != Some(&true);
-        let spec = |i| NodeSpec { unready: self.failed.contains_key(&i), ..node(format!("n{i}")) };
-        (0..self.nodes).filter(works).map(spec).collect()
+        let there = |i: &u32| self.failed.get(i) != Some(&Loss::Gone);
+        let spec = |i| Loss::shown(self.failed.get(&i), self.node(format!("n{i}")));
+        (0..self.nodes).filter(there).map(spec).collect()
     }
 
     /// What its agents are told of its nodes.
@@ -108,8 +111,14 @@ impl Machine {
 
     fn pool_blocks(&self) -> Vec<Block> {
         let capacity = Amounts::from([(GPU.into(), NODE_GPUS)]);
-        let pool = Block { nodes: self.pools, free: capacity.clone(), capacity, ..Block::default() };
+        let mut labels = self.telling.labels("made");
+        labels.remove(HOSTNAME_LABEL);
+        let pool = Block { nodes: self.pools, free: capacity.clone(), capacity, labels, ..Block::default() };
         if self.pools > 0 { vec![pool] } else { Vec::new() }
+    }
+
+    fn node(&self, name: String) -> NodeSpec {
+        NodeSpec { labels: self.telling.labels(&name), name, capacity: Amounts::from([(GPU.into(), NODE_GPUS)]), ..NodeSpec::default() }
     }
 }
 
@@ -150,10 +159,6 @@ impl AgentHost {
     }
 }
 
-fn node(name: String) -> NodeSpec {
-    NodeSpec { name, capacity: Amounts::from([(GPU.into(), NODE_GPUS)]), ..NodeSpec::default() }
-}
-
 impl Sim {
     /// Wakes an agent's loop at `at`, if nothing wakes it before.
     pub(super) fn rouse(&mut self, a: usize, at: u64) {
@@ -181,6 +186,7 @@ impl Sim {
             guarded: machine.guarded,
             located: None,
             boot: machine.boot,
+            replacement_wait: self.plan.replacement_wait,
             planted: self.plan.planted.map_or(Planted::NONE, Planted::with),
         };
         let pairs = host.store.iter().map(|(k, v)| (k.as_str(), v.as_str()));
@@ -340,18 +346,20 @@ impl Sim {
         if !stored {
             self.judge(broken("durable first", format!("{fence} of {uid} starts and is not in the agent's store")));
         }
-        let Some(behaviour) = self.oracle.jobs.get(&uid).map(|j| j.behaviour.clone()) else { return };
+        let Some((behaviour, near)) = self.oracle.jobs.get(&uid).map(|j| (j.behaviour.clone(), j.near.is_some())) else { return };
         let now = self.machines[machine].clock.now(self.now);
         if !self.machines[machine].runner.start(now, start, &behaviour, &mut self.chance.runners) {
             return;
         }
         self.trace.say(self.now, || format!("machine {machine} starts {fence} of {uid}"));
         self.counters.one("gangs started");
+        self.counters.add("gangs started near", u64::from(near));
         let verdict = self.oracle.starts(uid, fence, start.placement.len());
         if self.machines[machine].honest {
             self.judge(verdict);
             self.judge_alone(uid);
             self.judge_nodes(machine);
+            self.judge_nearness(machine);
             self.judge_lease(machine, uid, fence);
         }
     }
@@ -443,7 +451,8 @@ impl Sim {
         let event = if self.chance.runners.of_1000(150) {
             ProviderEvent::Failed { offer, reason: "out of stock".into() }
         } else {
-            let nodes = (0..pods.min(self.machines[self.agents[a].machine].pools)).map(|i| node(format!("p-{offer}-{i}"))).collect();
+            let machine = &self.machines[self.agents[a].machine];
+            let nodes = (0..pods.min(machine.pools)).map(|i| machine.node(format!("p-{offer}-{i}"))).collect();
             ProviderEvent::Ready { offer, nodes }
         };
         self.counters.one("provisioned");

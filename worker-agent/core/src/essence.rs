@@ -27,6 +27,7 @@ impl Agent {
             offers,
             withdrawn,
             runs,
+            waiting,
             transmissions,
             sent,
             answered,
@@ -49,7 +50,7 @@ impl Agent {
         durable.hash_essence(into);
         let skipped = self.skipped();
         (session, withdrawn, number(*answered), *transmissions > answered + 1, commands_through, events, events_from).hash(into);
-        (strangers, lost).hash(into);
+        (strangers, lost, waiting.left(now)).hash(into);
         for (uid, carried) in spare_news {
             (uid, *carried == 0, number(*carried)).hash(into);
         }

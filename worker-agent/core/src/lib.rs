@@ -65,6 +65,8 @@ pub struct Config {
     pub located: Option<Arc<str>>,
     /// Identity of this boot of the machine: boot-time deadlines of another boot mean nothing.
     pub boot: u128,
+    /// How long pods of a lost node wait for another place where there is none; zero ends their gang at once.
+    pub replacement_wait: Millis,
     /// A bug planted by a test.
     pub planted: Planted,
 }
@@ -354,6 +356,8 @@ pub struct Agent {
     offers: BTreeMap<OfferId, OpenOffer>,
     withdrawn: BTreeSet<OfferId>,
     runs: BTreeMap<Uid, LiveRun>,
+    /// Runs with pods of a lost node that wait for another place.
+    waiting: moving::Waiting,
     /// Attempts without a place in `runs` that the runner was asked to stop, with the end to tell once it has.
     strangers: BTreeMap<(Uid, Fence), End>,
     // the link
@@ -404,6 +408,7 @@ impl Agent {
             Input::Tick => {}
         }
         self.on_time(at, now, &mut out);
+        self.look_after_waiting(at, &mut out);
         if self.events_last() > news || self.spare_news.values().any(|carried| *carried == 0) {
             out.effects.push(Effect::SendNews);
         }
@@ -434,7 +439,7 @@ impl Agent {
         });
         let leases = self.runs.values().filter(|r| r.phase != leg::Phase::Stopping).filter_map(|r| r.lease.map(|l| l.stop_at()));
         let lead = Millis(self.skipped());
-        holds.chain(leases).min().map(|at| at - lead)
+        holds.chain(leases).chain(self.waiting.due()).min().map(|at| at - lead)
     }
 
     /// Runs that are live here, for logs and tests: (uid, fence, running, stopping).

@@ -17,7 +17,7 @@ pub(crate) fn told(revision: u32, gang: &Gang, placement: &[PodPlacement], ledge
     }
     let nothing = BTreeMap::new();
     let pod_sets = gang.pod_sets.iter().map(|set| pod_set(set, by_set.get(set.name.as_str()).unwrap_or(&nothing), ledger)).collect();
-    Placement { revision, pod_sets }.bounded()
+    Placement { revision, pod_sets, ..Placement::default() }.bounded()
 }
 
 fn pod_set(set: &PodSet, nodes: &BTreeMap<&str, u32>, ledger: &Ledger) -> PlacedPodSet {

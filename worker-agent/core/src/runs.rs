@@ -26,6 +26,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         offers: BTreeMap::new(),
         withdrawn: BTreeSet::new(),
         runs: BTreeMap::new(),
+        waiting: crate::moving::Waiting::default(),
         strangers: BTreeMap::new(),
         transmissions: 0,
         sent: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::{NodeSpec, PodPlacement};
 use meridian_agent_core::{Agent, Config, Effect, Found, FoundState, Input, MOVES_MAX, Outcome, RunnerEvent};
-use meridian_shared::gang::{Amounts, Gang, PodSet};
+use meridian_shared::gang::{Amounts, Gang, PodSet, Taint, TaintEffect, Toleration};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
@@ -38,6 +38,22 @@ fn unready(lost: &[&str]) -> Vec<NodeSpec> {
     fleet().into_iter().map(|node| NodeSpec { unready: lost.contains(&node.name.as_str()), ..node }).collect()
 }
 
+fn taint(effect: TaintEffect) -> Taint {
+    Taint { key: "maintenance".into(), value: "soon".into(), effect }
+}
+
+fn tainted(names: &[&str], effect: TaintEffect) -> Vec<NodeSpec> {
+    let taints = |node: &NodeSpec| if names.contains(&node.name.as_str()) { vec![taint(effect)] } else { Vec::new() };
+    fleet().into_iter().map(|node| NodeSpec { taints: taints(&node), ..node }).collect()
+}
+
+/// The same, whose pods don't mind the taint.
+fn tolerant(mut gang: Gang) -> Gang {
+    let all = Toleration { key: Some("maintenance".into()), exists: true, value: String::new(), effect: None };
+    gang.pod_sets.iter_mut().for_each(|set| set.tolerations.push(all.clone()));
+    gang
+}
+
 fn near(pods: u32, level: &str) -> Gang {
     let levels = ["block", "rack", HOST].map(ToOwned::to_owned).to_vec();
     let within = FlavorTopology { flavor: "f".into(), name: "default".into(), levels, node_labels: BTreeMap::new() };
@@ -60,6 +76,7 @@ fn fence(counter: u64) -> Fence {
 
 /// An agent, its store, and everything that it ordered and said.
 struct Bench {
+    wait: Millis,
     agent: Agent,
     store: BTreeMap<String, String>,
     now: u64,
@@ -71,11 +88,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::waiting(Millis(0))
+    }
+
+    /// Of an agent whose pods wait so long for another place.
+    fn waiting(wait: Millis) -> Self {
         let durable = Durable::new(LedgerId(3));
         let birth = durable.birth();
-        let (agent, out) = Agent::start(config(), durable, Vec::new(), 1, at(1_000));
+        let (agent, out) = Agent::start(config(wait), durable, Vec::new(), 1, at(1_000));
         let store = BTreeMap::from([(birth.key, birth.value.unwrap())]);
-        let mut this = Self { agent, store, now: 1_000, said: 0, lives: 1, effects: Vec::new(), events: Vec::new() };
+        let mut this = Self { wait, agent, store, now: 1_000, said: 0, lives: 1, effects: Vec::new(), events: Vec::new() };
         this.take(out);
         this.nodes(fleet());
         this
@@ -172,7 +194,7 @@ impl Bench {
         self.said = 0;
         self.effects.clear();
         self.events.clear();
-        let (agent, out) = Agent::start(config(), durable, found, self.lives, at(self.now));
+        let (agent, out) = Agent::start(config(self.wait), durable, found, self.lives, at(self.now));
         self.agent = agent;
         self.take(out);
     }
@@ -228,8 +250,8 @@ impl Bench {
     }
 }
 
-fn config() -> Config {
-    Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE }
+fn config(replacement_wait: Millis) -> Config {
+    Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, replacement_wait, planted: Planted::NONE }
 }
 
 fn at(millis: u64) -> Now {
@@ -419,6 +441,165 @@ fn a_hold_on_a_lost_node_is_given_up_and_nothing_new_goes_to_a_node_that_takes_n
     assert_eq!(bench.moved(3), None);
     let blocks = bench.agent.ledger().blocks();
     assert_eq!(blocks, [], "and nothing of it is reported as room");
+}
+
+#[test]
+fn a_taint_that_comes_later_drives_away_whoever_does_not_tolerate_it() {
+    let mut bench = Bench::new();
+    bench.run(1, near(6, "rack"));
+    bench.run(2, tolerant(plain(2)));
+    assert_eq!((bench.places(1).as_str(), bench.places(2).as_str()), ("b0-r0-h0=4 b0-r0-h1=2", "b0-r0-h1=2"));
+    for effect in [TaintEffect::NoSchedule, TaintEffect::PreferNoSchedule] {
+        bench.nodes(tainted(&["b0-r0-h1"], effect));
+        assert_eq!(bench.moved(1), None, "{effect:?} ends nobody that runs");
+    }
+    bench.nodes(tainted(&["b0-r0-h1"], TaintEffect::NoExecute));
+    let (uid, moving) = (Uid(1), |bench: &Bench| bench.agent.moving(Uid(1), fence(1), 1));
+    assert_eq!(bench.moved(1).unwrap().0, 1, "and the other gang stays");
+    assert_eq!((bench.places(1).as_str(), bench.places(2).as_str()), ("b0-r0-h0=4 b0-r0-h2=2", "b0-r0-h1=2"));
+    assert_eq!(moving(&bench), 2);
+    bench.confirm(1, 1);
+    assert_eq!((moving(&bench), bench.agent.is_stranded(uid, fence(1))), (0, false));
+    // A second node of the rack: no place is left in it for four pods.
+    bench.nodes(tainted(&["b0-r0-h0", "b0-r0-h1"], TaintEffect::NoExecute));
+    assert!(bench.agent.is_stranded(uid, fence(1)) && !bench.agent.is_stranded(uid, fence(2)));
+    let message = lost(bench.ends(1));
+    assert!(message.starts_with("node `b0-r0-h0` drove pods away by a taint, and there is no other place"), "{message}");
+    assert_eq!(bench.places(2), "b0-r0-h1=2");
+}
+
+#[test]
+fn of_two_pod_sets_on_a_tainted_node_both_move_when_one_must() {
+    let mut bench = Bench::new();
+    let mut gang = tolerant(plain(1));
+    gang.pod_sets.push(PodSet { name: "other".into(), ..plain(1).pod_sets.remove(0) });
+    bench.run(1, gang.clone());
+    assert_eq!(bench.places(1), "b0-r0-h0=2");
+    bench.nodes(tainted(&["b0-r0-h0"], TaintEffect::NoExecute));
+    assert!(bench.moved(1).is_some());
+    assert!(!bench.places(1).contains("b0-r0-h0"), "{}", bench.places(1));
+    bench.confirm(1, 1);
+    // Where only the set stands that tolerates the taint, nobody moves.
+    let mut bench = Bench::new();
+    gang.pod_sets[0].per_pod = Amounts::from([(GPU.into(), 4)]);
+    bench.run(1, gang);
+    let placement = bench.agent.ledger().placement(offer(1));
+    let node = placement.iter().find(|pod| pod.pod_set == "main").unwrap().node.clone();
+    bench.nodes(tainted(&[&node], TaintEffect::NoExecute));
+    assert_eq!(bench.moved(1), None);
+}
+
+#[test]
+fn a_hold_on_a_node_that_drives_it_away_is_given_up() {
+    let mut bench = Bench::new();
+    bench.offer(1, plain(1));
+    bench.offer(2, tolerant(plain(1)));
+    assert_eq!(bench.agent.held().count(), 2);
+    bench.nodes(tainted(&["b0-r0-h0"], TaintEffect::NoExecute));
+    bench.exchange(None);
+    assert_eq!(bench.agent.held().map(|(id, _)| id).collect::<Vec<_>>(), [offer(2)]);
+}
+
+/// Long enough for a few inputs, which take ten milliseconds each.
+const WAIT: Millis = Millis(200);
+
+#[test]
+fn a_gang_without_another_place_waits_for_one_and_takes_the_first_that_comes_free() {
+    let mut beside = plain(4);
+    beside.pod_sets[0].node_selector.insert(HOST.into(), "b0-r0-h2".into());
+    for fits in [Fits::AnotherGangEnds, Fits::ANodeComes, Fits::TheNodeIsBack] {
+        let mut bench = Bench::waiting(WAIT);
+        bench.run(1, near(6, "rack"));
+        bench.run(4, beside.clone());
+        bench.told();
+        let before = bench.places(1);
+        assert_eq!((before.as_str(), bench.places(4).as_str()), ("b0-r0-h0=4 b0-r0-h1=2", "b0-r0-h2=4"));
+        bench.nodes(without(&["b0-r0-h0"]));
+        assert_eq!(bench.moved(1), None, "there is room for two more pods beside the lost ones, and four are lost");
+        let told = bench.told();
+        assert_eq!((told.len(), told[0].revision, told[0].unhealthy.as_slice()), (1, 1, ["b0-r0-h0".to_owned()].as_slice()));
+        bench.apply(Input::Tick);
+        assert_eq!((bench.moved(1), bench.told(), bench.places(1)), (None, Vec::new(), before.clone()), "nothing new, so nothing is said");
+        match fits {
+            Fits::AnotherGangEnds => {
+                bench.apply(Input::Runner(RunnerEvent::Ended { uid: Uid(4), fence: fence(4), result: EndResult::Succeeded, pod_failures: 0, ran: Millis(5) }));
+            }
+            Fits::ANodeComes => bench.nodes(without(&["b0-r0-h0"]).into_iter().chain([node("b0-r0-h3")]).collect()),
+            Fits::TheNodeIsBack => {
+                bench.nodes(fleet());
+                assert_eq!((bench.moved(1), bench.places(1)), (None, before));
+                let told = bench.told();
+                assert_eq!((told.len(), told[0].revision, told[0].unhealthy.len()), (1, 2, 0));
+                continue;
+            }
+        }
+        assert_eq!(bench.moved(1).unwrap().0, 1);
+        assert!(!bench.places(1).contains("b0-r0-h0"));
+        bench.events.clear();
+        bench.confirm(1, 1);
+        let told = bench.told();
+        assert_eq!((told.len(), told[0].revision, told[0].unhealthy.len()), (1, 2, 0));
+    }
+}
+
+enum Fits {
+    AnotherGangEnds,
+    ANodeComes,
+    TheNodeIsBack,
+}
+
+#[test]
+fn nobody_waits_longer_than_the_agent_is_set_to() {
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, plain(24));
+    let begun = bench.now;
+    bench.nodes(without(&["b0-r0-h0"]));
+    assert_eq!(bench.moved(1), None);
+    let due = bench.agent.next_deadline().unwrap();
+    assert_eq!(due, Mono(begun + 10) + WAIT, "sooner than any lease");
+    while bench.now + 10 < due.0 {
+        bench.apply(Input::Tick);
+        assert_eq!(bench.moved(1), None);
+    }
+    bench.apply(Input::Tick);
+    assert!(bench.agent.is_stranded(Uid(1), fence(1)));
+    assert!(lost(bench.ends(1)).contains("no other place"));
+    assert_eq!(bench.agent.next_deadline(), None);
+}
+
+#[test]
+fn a_second_loss_ends_the_wait_of_a_gang_in_a_topology_and_a_stop_ends_any() {
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, near(10, "rack"));
+    bench.nodes(without(&["b0-r0-h2"]));
+    assert_eq!(bench.moved(1), None);
+    bench.nodes(without(&["b0-r0-h2", "b0-r0-h1"]));
+    assert!(lost(bench.ends(1)).contains("one node at a time"));
+
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, plain(24));
+    bench.nodes(without(&["b0-r0-h2"]));
+    bench.nodes(without(&["b0-r0-h2", "b0-r0-h1"]));
+    assert_eq!(bench.moved(1), None);
+    assert_eq!(bench.told().last().unwrap().unhealthy, ["b0-r0-h1", "b0-r0-h2"]);
+    bench.exchange(Some(Command::Stop { uid: Uid(1), fence: fence(1), reason: StopReason::Cancelled }));
+    assert_eq!(bench.ends(1), EndResult::Stopped);
+}
+
+#[test]
+fn a_restarted_agent_waits_anew_and_says_so_when_the_node_is_back() {
+    let mut bench = Bench::waiting(WAIT);
+    bench.run(1, plain(24));
+    bench.nodes(unready(&["b0-r0-h0"]));
+    bench.restart();
+    assert_eq!(bench.agent.runs().count(), 1);
+    bench.nodes(unready(&["b0-r0-h0"]));
+    assert_eq!(bench.moved(1), None);
+    assert_eq!(bench.told().last().unwrap().unhealthy, ["b0-r0-h0"], "as it was stored");
+    bench.restart();
+    bench.nodes(fleet());
+    let told = bench.told();
+    assert_eq!((told.last().unwrap().unhealthy.len(), told.last().unwrap().revision), (0, 2));
 }
 
 #[test]

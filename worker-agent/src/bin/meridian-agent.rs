@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // Nobody is left to tell when the error output is closed.
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let _ = writeln!(std::io::stderr(), "error: {}", meridian_agent::with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -12,7 +12,7 @@
 //!     cpu: 4
 //!     memory: 15Gi
 //!     labels: {cloud.google.com/gke-accelerator: nvidia-tesla-t4}
-//!     taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]
+//!     taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]   # one with NoExecute drives away who runs there
 //!     ready: true                  # false: it failed, and its pods need another place
 //!     unschedulable: false         # true: nothing new is placed on it
 //!   provisionable:

@@ -182,7 +182,7 @@ impl Watch {
             self.moving_out.push(this);
             return self.pods.again(this, now.mono);
         }
-        let message = timed_out.then(|| "the pod was active longer than its `activeDeadlineSeconds`".to_owned());
+        let message = (timed_out && !moving).then(|| "the pod was active longer than its `activeDeadlineSeconds`".to_owned());
         // A pod that ran too long has failed, whatever it says.
         let code = if timed_out && code == 0 { 128 + Signal::SIGTERM as i32 } else { code };
         self.settle(this, code, message, now);

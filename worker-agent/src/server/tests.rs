@@ -8,7 +8,7 @@ use meridian_agent_core::durable::Durable;
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{Fence, Leadership, Session, Uid};
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{Event, RunnerKind, Size, StopReason, SyncRefusal};
+use meridian_shared::protocol::{EndResult, Event, RunnerKind, Size, StopReason, SyncRefusal};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -109,6 +109,7 @@ struct Running {
     stage: Stage,
     tell: mpsc::Sender<RunnerEvent>,
     nodes: watch::Sender<Vec<NodeSpec>>,
+    metrics: Arc<Metrics>,
     /// How far its clocks are ahead of the machine's, in milliseconds.
     ahead: Arc<AtomicU64>,
     stop: CancellationToken,
@@ -132,10 +133,19 @@ impl Running {
         let link =
             Link::plain(&manager.address, || reqwest::Client::builder().http2_prior_knowledge().retry(reqwest::retry::never()).no_proxy().build().unwrap());
         let logs = tokio::spawn(logs::serve(link.clone(), asks, 1));
-        let config = Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE };
+        let config = Config {
+            cluster: "eu".into(),
+            runner: RunnerKind::Simulated,
+            guarded: true,
+            located: None,
+            boot: 1,
+            replacement_wait: Millis(0),
+            planted: Planted::NONE,
+        };
         let node = NodeSpec { name: "n".into(), capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]), ..NodeSpec::default() };
         let (nodes, told) = watch::channel(vec![node]);
         let stop = CancellationToken::new();
+        let metrics = Metrics::new("stage");
         let parts = Parts {
             config,
             store,
@@ -146,13 +156,13 @@ impl Running {
             nodes: told,
             uplink: Uplink::new(link, 3),
             log_queries,
-            metrics: Metrics::new("stage"),
+            metrics: Arc::clone(&metrics),
             clock: Arc::new(clock),
             random: 99,
             stop: stop.clone(),
         };
         let server = Server::open(parts, LedgerId(5)).unwrap();
-        Self { stage, tell, nodes, ahead, stop, server: tokio::spawn(server.run()), logs }
+        Self { stage, tell, nodes, metrics, ahead, stop, server: tokio::spawn(server.run()), logs }
     }
 
     /// Offers and grants one gang, and waits until it was started.
@@ -229,6 +239,15 @@ async fn a_node_that_fails_moves_its_pods_and_the_manager_is_told() {
     agent.tell(RunnerEvent::Moved { uid: JOB, fence: fence(1), number: 1 }).await;
     manager.event("where it is", |e| matches!(e, Event::Running { placement: Some(told), .. } if told.to_string() == "main: m 2")).await;
     assert_eq!(agent.stage.starts(), 1);
+    agent.tell(RunnerEvent::Moved { uid: JOB, fence: fence(1), number: 1 }).await;
+    agent.nodes.send_modify(|nodes| nodes[1].unready = true);
+    agent.stage.until("stop", |t| *t == Told::Stop(JOB, fence(1))).await;
+    agent.tell(ended(RunResult::Stopped)).await;
+    manager.event("it ended", |e| matches!(e, Event::Ended(end) if matches!(end.result, EndResult::NodeLost { .. }))).await;
+    let metrics = agent.metrics.text();
+    for count in ["gangs_moved_total 1", "pods_moved_total 2", "gangs_stranded_total 1"].map(|line| line.replace(' ', r#"{runner="stage"} "#)) {
+        assert!(metrics.contains(&format!("meridian_agent_{count}\n")), "{count} in {metrics}");
+    }
     agent.exit().await.unwrap();
 }
 

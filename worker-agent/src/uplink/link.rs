@@ -1,6 +1,7 @@
 //! The connection to the manager that syncs, logs and renewals share.
 
-use super::{Error, with_causes};
+use super::Error;
+use meridian_telemetry::with_causes;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 

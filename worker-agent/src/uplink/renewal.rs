@@ -1,9 +1,10 @@
 //! Renews the certificate in session, at two thirds of its life, and swaps it in without dropping work.
 
-use super::{Link, with_causes};
+use super::Link;
 use crate::identity::Keeper;
 use meridian_shared::backoff;
 use meridian_shared::time::{Millis, Wall};
+use meridian_telemetry::with_causes;
 use std::time::Duration;
 
 /// The first pause after a failed renewal; a third of the certificate's life is left to succeed in.

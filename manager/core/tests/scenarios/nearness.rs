@@ -147,7 +147,7 @@ fn words_about_places_that_are_old_or_of_other_pods_change_nothing() {
         f.world.live.clusters.get_mut(&name).unwrap().events_through = request.events_last;
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
     };
-    for nonsense in [moved(0, 5), moved(1, 4), Placement { revision: 1, pod_sets: Vec::new() }] {
+    for nonsense in [moved(0, 5), moved(1, 4), Placement { revision: 1, ..Placement::default() }] {
         say(&mut f, nonsense);
         assert_eq!(placement(&f, uid), told);
     }
@@ -188,6 +188,31 @@ fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
     assert!(workload.history[0].end.as_ref().unwrap().starts_with("lost: node"), "{:?}", workload.history);
     assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
     assert!(placement(&f, uid).to_string().contains("b1-r"), "{}", placement(&f, uid));
+}
+
+#[test]
+fn nodes_whose_pods_wait_for_another_place_are_shown() {
+    let mut f = fleet();
+    let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
+    let (told, fence) = (placement(&f, uid), f.world.state.workloads[&uid].fence.unwrap());
+    let say = |f: &mut Fleet, revision, unhealthy: &[&str]| {
+        let name: ClusterName = "eu".into();
+        let unhealthy = unhealthy.iter().map(|node| (*node).to_owned()).collect();
+        let mut request = f.agents.get_mut(&name).unwrap().compose(now(f.now), Lane::News);
+        request.events = vec![Event::Running { uid, fence, placement: Some(Arc::new(Placement { revision, unhealthy, ..told.clone() })) }];
+        request.events_from = request.events_last + 1;
+        f.world.live.clusters.get_mut(&name).unwrap().events_through = request.events_last;
+        f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
+    };
+    let shown = |f: &Fleet| f.world.shown(uid).unwrap().workload()["status"]["unhealthyNodes"].clone();
+    assert_eq!(shown(&f), Value::Null);
+    say(&mut f, 1, &["b0-r0-h1"]);
+    assert_eq!(shown(&f), json!([{"name": "b0-r0-h1"}]));
+    assert_eq!(f.why(uid)["placement"][1], "lost, and its pods wait for another place: b0-r0-h1");
+    say(&mut f, 2, &["n"; 9]);
+    assert_eq!(shown(&f), json!([{"name": "b0-r0-h1"}]), "more than may be told is not believed");
+    say(&mut f, 2, &[]);
+    assert_eq!(shown(&f), Value::Null);
 }
 
 #[test]

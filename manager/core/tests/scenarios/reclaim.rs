@@ -76,7 +76,15 @@ fn it_survives_restarts_of_both_sides() {
     let name = ClusterName::new("eu");
     let (durable, config) = (
         f.agents[&name].durable().clone(),
-        AgentConfig { cluster: name.clone(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, planted: Planted::NONE },
+        AgentConfig {
+            cluster: name.clone(),
+            runner: RunnerKind::Simulated,
+            guarded: true,
+            located: None,
+            boot: 1,
+            replacement_wait: Millis(0),
+            planted: Planted::NONE,
+        },
     );
     let fence = f.agents[&name].runs().next().unwrap().1;
     let found = meridian_agent_core::Found { uid: gang, fence, nodes: vec![], state: meridian_agent_core::FoundState::Live { running: true } };

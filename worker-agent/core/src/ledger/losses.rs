@@ -2,7 +2,7 @@
 
 use super::{Ledger, Node, NodeSpec, PodPlacement, Room};
 use crate::placing::{self, Site, Standing, Why};
-use meridian_shared::gang::{Amounts, Gang};
+use meridian_shared::gang::{Amounts, Gang, TaintEffect};
 use meridian_shared::ids::OfferId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,11 +12,16 @@ impl Ledger {
         self.told
     }
 
-    /// Nodes of the room under this offer that are gone or have failed.
-    pub fn lost(&self, offer: OfferId) -> BTreeSet<String> {
-        let is_lost = |pod: &&PodPlacement| self.nodes.get(&pod.node).is_none_or(|node| node.spec.unready);
+    /// Nodes of the room that `gang` has under this offer that are gone, have failed, or drive one of its pods away.
+    pub fn lost(&self, offer: OfferId, gang: &Gang) -> BTreeSet<String> {
+        let is_lost = |pod: &&PodPlacement| self.nodes.get(&pod.node).is_none_or(|node| node.spec.unready || node.spec.drives_away(gang, &pod.pod_set));
         let pods = self.rooms.get(&offer).into_iter().flat_map(Room::standing).map(|(_, pod)| pod);
         pods.filter(is_lost).map(|pod| pod.node.clone()).collect()
+    }
+
+    /// Whether a node is there and well, whomever it drives away.
+    pub(crate) fn is_well(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| !node.spec.unready)
     }
 
     /// Gives the pods on `lost` nodes other places, and keeps the old ones charged until [`Self::left`]. Every other pod stays.
@@ -26,7 +31,7 @@ impl Ledger {
         // Pods that have succeeded need no place, and none in a topology either.
         let left: Vec<u32> = standing.iter().map(Standing::pods).collect();
         let gang = &if room.spare.is_empty() { gang.clone() } else { gang.of_counts(&left) };
-        let open: Vec<(&String, &Node)> = self.open(offer).collect();
+        let open: Vec<(&String, &Node)> = self.open(offer).filter(|(name, _)| !lost.contains(*name)).collect();
         // Pods that stand on a node that takes nothing new count where they are.
         let nothing = Amounts::new();
         let full = |name: &str, node: &Node| node.spec.unschedulable || self.is_closed(name);
@@ -74,6 +79,18 @@ impl Ledger {
     /// Nodes that were provided for this offer only.
     pub(crate) fn provided(&self, offer: OfferId) -> Vec<NodeSpec> {
         self.nodes.values().filter(|node| node.only_for == Some(offer)).map(|node| node.spec.clone()).collect()
+    }
+}
+
+impl NodeSpec {
+    /// Whether a taint of the node ends pods of this set that run there.
+    fn drives_away(&self, gang: &Gang, pod_set: &str) -> bool {
+        let mut taints = self.taints.iter().filter(|taint| taint.effect == TaintEffect::NoExecute).peekable();
+        if taints.peek().is_none() {
+            return false;
+        }
+        let tolerations = gang.pod_sets.iter().find(|set| set.name == pod_set).map(|set| set.tolerations.as_slice()).unwrap_or_default();
+        taints.any(|taint| !tolerations.iter().any(|toleration| toleration.covers(taint)))
     }
 }
 
