@@ -189,7 +189,7 @@ impl Why {
             Self::Route(NoRoute::NoLocalQueue { namespace, queue }) => format!("create local queue `{queue}` in namespace `{namespace}`"),
             Self::Route(NoRoute::NoClusterQueue { cluster_queue }) => format!("create cluster queue `{cluster_queue}`"),
             Self::Route(NoRoute::NamespaceNotSelected { .. }) => "widen the cluster queue's namespaceSelector or label the namespace".into(),
-            Self::Route(NoRoute::Stopped { .. }) => "set its stopPolicy to `None`".into(),
+            Self::Route(NoRoute::Stopped { what }) => format!("set the stopPolicy of {what} to `None`"),
             Self::Quota(NoQuota::NotCovered { resource }) => format!("add `{resource}` to a resource group, or don't ask for it"),
             Self::Quota(NoQuota::NoMatchingFlavor { .. }) => "add a flavor whose labels and taints fit, or change the pods' selectors".into(),
             Self::Quota(NoQuota::ExceedsQuota { flavor, resource, raise_to, .. }) => {
@@ -314,7 +314,7 @@ impl World {
             },
             None if workload.rests_inactive() => ("waiting", "it is deactivated: nobody is asked".to_owned(), String::new()),
             None => match said {
-                Some(Err(why)) => (why.verdict(), why.words(), why.would_help()),
+                Some(Err(why)) => (why.verdict(), why.words(), self.help_at(uid, workload, cluster, why)),
                 Some(Ok(())) => self.able_in_words(uid, workload, now),
                 None if workload.phase.granted() => ("not-chosen", "another cluster has it".to_owned(), String::new()),
                 None => ("unknown", "not looked at yet".to_owned(), "the obstacle before it".to_owned()),
@@ -422,9 +422,10 @@ impl World {
     fn obstacle_in_words(&self, uid: Uid, workload: &Workload, verdicts: &Verdicts) -> (String, String) {
         match self.obstacle(uid, workload) {
             Obstacle::Before(Why::Quota(quota)) => self.quota_in_words(uid, workload, &quota, verdicts),
+            Obstacle::Before(Why::Route(NoRoute::Stopped { what })) => self.stops_in_words(workload, &what),
             Obstacle::Before(why) => (format!("waits: {}", why.words()), why.would_help()),
             Obstacle::Behind(head, stays) => self.behind_in_words(uid, head, stays, verdicts),
-            Obstacle::AtClusters => self.nearest_in_words(verdicts),
+            Obstacle::AtClusters => self.nearest_in_words(uid, workload, verdicts),
         }
     }
 
@@ -437,29 +438,5 @@ impl World {
             many => format!(", and {many} workloads have to end there first"),
         };
         format!("; it has waited so long that nobody passes it by: room is kept for it in `{cluster}`{ends}")
-    }
-
-    /// The cluster whose obstacle the least would remove.
-    fn nearest<'a>(&self, verdicts: &'a Verdicts) -> Option<(&'a ClusterName, &'a Why)> {
-        let rank = |why: &Why| match why {
-            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) | Why::Refused { .. } | Why::Capped { .. } => 0,
-            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => 1,
-            Why::NoRoom(_) => 2,
-            _ => 3,
-        };
-        verdicts.iter().filter_map(|(cluster, said)| Some((cluster, said.as_ref().err()?))).min_by_key(|(_, why)| rank(why))
-    }
-
-    fn nearest_in_words(&self, verdicts: &Verdicts) -> (String, String) {
-        if verdicts.values().any(Result::is_ok) {
-            return ("waits for the next scheduling pass".into(), String::new());
-        }
-        match self.nearest(verdicts) {
-            Some((cluster, why)) => (
-                format!("waits: none of {} clusters can start it now; nearest is `{cluster}`: {}", verdicts.len(), why.words()),
-                format!("at `{cluster}`: {}", why.would_help()),
-            ),
-            None => (format!("waits: {}", Why::NoCluster.words()), Why::NoCluster.would_help()),
-        }
     }
 }

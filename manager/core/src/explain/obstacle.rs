@@ -6,11 +6,13 @@
 use super::Why;
 use crate::queues::{NoQuota, Shortage};
 use crate::{Workload, World, residency};
+use meridian_objects::spec::StopPolicy;
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::First;
 use meridian_queueing::model::{Inactive, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::HeadStays;
+use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Mono;
 use serde_json::{Value, json};
@@ -54,22 +56,13 @@ impl World {
         }
     }
 
-    /// What every cluster would say to a workload that waits, with the flavors that it would get.
+    /// What every cluster would say to a workload that waits.
     pub(super) fn verdicts(&self, uid: Uid, workload: &Workload, now: Mono) -> Verdicts {
         let class = self.queues.class(workload.class);
         let Ok(queue) = self.state.catalog.route(&class.namespace, &class.queue) else { return Verdicts::new() };
         let policy = self.state.catalog.dispatch_policy(&queue).cloned().unwrap_or_default();
         let listed = self.state.catalog.clusters_of(&queue);
-        let brain = self.deciding.brain();
-        let given = self.deciding.id(uid).map(|id| brain.would_be_given(id)).unwrap_or_default();
-        let chosen = given.pod_sets.iter().flat_map(|set| &set.flavors);
-        let flavors: BTreeMap<String, Arc<str>> =
-            chosen.map(|(resource, choice)| (brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone())).collect();
-        // Fewer pods may do where there is no room for all.
-        let least: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
-        let gang = self.with_flavors(&class.gang, &flavors);
-        let smaller =
-            class.gang.pod_sets.iter().any(|set| set.min_count.is_some()).then(|| self.with_flavors(&Arc::new(class.gang.of_counts(&least)), &flavors));
+        let (gang, smaller) = self.meant(uid, workload);
         let judge = |cluster: &ClusterName| {
             let place = listed.as_ref().map_or(Some(0), |names| names.iter().position(|name| name == cluster)).ok_or(Why::NotInQueue)?;
             residency::judge(&self.state.catalog, class, cluster, self.config.residency_required).map_err(Why::Forbidden)?;
@@ -77,6 +70,20 @@ impl World {
             judged(&gang).or_else(|why| smaller.as_ref().filter(|gang| judged(gang).is_ok()).map(|_| ()).ok_or(why))
         };
         self.state.catalog.promised_clusters().into_iter().map(|cluster| (cluster.clone(), judge(&cluster))).collect()
+    }
+
+    /// The gang as clusters would be asked for it, with the flavors that it would get; and the smallest that does, where fewer
+    /// pods do.
+    pub(super) fn meant(&self, uid: Uid, workload: &Workload) -> (Arc<Gang>, Option<Arc<Gang>>) {
+        let (class, brain) = (self.queues.class(workload.class), self.deciding.brain());
+        let given = self.deciding.id(uid).map(|id| brain.would_be_given(id)).unwrap_or_default();
+        let chosen = given.pod_sets.iter().flat_map(|set| &set.flavors);
+        let flavors: BTreeMap<String, Arc<str>> =
+            chosen.map(|(resource, choice)| (brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone())).collect();
+        let least: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
+        let shrinks = class.gang.pod_sets.iter().any(|set| set.min_count.is_some());
+        let smaller = shrinks.then(|| self.with_flavors(&Arc::new(class.gang.of_counts(&least)), &flavors));
+        (self.with_flavors(&class.gang, &flavors), smaller)
     }
 
     /// Its place in its local queue, and in the cluster queue where others wait there too.
@@ -106,7 +113,7 @@ impl World {
     }
 
     /// A workload as people know it.
-    fn named(&self, id: WorkloadId) -> String {
+    pub(super) fn named(&self, id: WorkloadId) -> String {
         let workload = self.deciding.uid(id).and_then(|uid| self.state.workloads.get(&uid));
         workload.map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace, w.name))
     }
@@ -127,9 +134,25 @@ impl World {
         let use_of = id.and_then(|id| self.use_in_words(id)).unwrap_or_default();
         // Without the head it is its turn, if nobody else stands before it.
         let next = id.and_then(|id| brain.standing(id)).is_some_and(|standing| standing.before == 1);
-        let alone = next && stays != HeadStays::Displaces && verdicts.values().any(Result::is_ok) && id.is_some_and(|id| brain.would_fit(id));
+        let waits_for_it = |said: &Result<(), Why>| match said {
+            Ok(()) => true,
+            Err(Why::Kept { for_whom, .. }) => format!("`{for_whom}`") == whom,
+            Err(_) => false,
+        };
+        let alone = next && stays != HeadStays::Displaces && verdicts.values().any(waits_for_it) && id.is_some_and(|id| brain.would_fit(id));
         let alone = if alone { format!("; the deletion of {whom} alone would do") } else { String::new() };
         (format!("waits: {stands}{its}{use_of}"), format!("the start or deletion of {whom}{alone}"))
+    }
+
+    /// What is stopped on its way: `first`, and whatever else is.
+    pub(super) fn stops_in_words(&self, workload: &Workload, first: &str) -> (String, String) {
+        let class = self.queues.class(workload.class);
+        let queue = self.state.catalog.local_queue(&class.namespace, &class.queue).map(|local| local.cluster_queue.clone());
+        let stopped = queue.filter(|queue| self.state.catalog.cluster_queue(queue).is_some_and(|spec| spec.stop_policy != StopPolicy::None));
+        match stopped.map(|queue| format!("cluster queue `{queue}`")).filter(|queue| queue != first) {
+            Some(too) => (format!("waits: {first} is stopped, and {too} too"), format!("set the stopPolicy of {first} and of {too} to `None`")),
+            None => (format!("waits: {first} is stopped"), format!("set the stopPolicy of {first} to `None`")),
+        }
     }
 
     /// Who comes first where a queue goes by what its local queues used.

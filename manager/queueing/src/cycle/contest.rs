@@ -70,7 +70,16 @@ impl Brain {
         let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node)).filter(|queue| *queue != of.queue);
         let others = others.filter(|queue| self.queue(*queue).setup.inactive.is_none() && !self.pending[queue.index()].is_empty());
         let heads: Vec<WorkloadId> = others.take(CONTENDERS_MAX).filter_map(|queue| self.front(queue)).collect();
+        if heads.is_empty() {
+            return None;
+        }
         let mut sketch = self.sketch();
+        // As if all that is shared came free, and everybody still had what it has: of that shares are made.
+        let root = self.forest.root(self.queue(of.queue).node?);
+        for cell in self.forest.cells(root).filter_map(|(key, _)| self.forest.find_cell(tree, key)) {
+            let used = self.forest.cell(root, cell).usage;
+            sketch.forest.remove(root, cell, used);
+        }
         let all: Vec<(WorkloadId, WorkloadId)> = std::iter::once(id).chain(heads).map(|id| (id, sketch.copy(self, id))).collect();
         let takes =
             |assignment: &Assignment| assignment.mode() != Mode::NoFit && assignment.usage.iter().any(|(of, amount)| *of == key && *amount > Amount::ZERO);
