@@ -48,38 +48,31 @@ impl World {
             NoQuota::Used(short) => format!("the end of workloads with {} `{}`, or {raise}", self.missing(id, key, asks, short), short.resource),
             _ => format!("{raise}, or ask for less"),
         };
-        (format!("waits: {}{policy}{turn}{room}", why.words()), format!("{help}{}{}", if alone.is_some() { "" } else { &besides }, alone.unwrap_or_default()))
+        (format!("waits: {}{policy}{turn}{room}", why.words()), format!("{help}{besides}{}", alone.unwrap_or_default()))
     }
 
     /// What must come free, for it and for all who may come first.
     fn missing(&self, id: WorkloadId, key: (FlavorId, ResourceId), asks: i64, short: &Shortage) -> i64 {
-        self.asked_with_rivals(id, key, asks).saturating_sub(short.free).max(1)
+        asks.saturating_add(self.asked_by_rivals(id, key)).saturating_sub(short.free).max(1)
     }
 
-    fn asked_with_rivals(&self, id: WorkloadId, key: (FlavorId, ResourceId), asks: i64) -> i64 {
+    fn asked_by_rivals(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
         let brain = self.deciding.brain();
-        asks.saturating_add(brain.asked_before(id, key.1)).saturating_add(brain.asked_beside(id, key).1)
+        brain.asked_before(id, key.1).saturating_add(brain.asked_beside(id, key).1)
     }
 
     /// The nominal quotas with which it fits even if all who may come first have been served.
     fn raise_in_words(&self, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> String {
         let brain = self.deciding.brain();
         let Some(queue) = brain.workload(id).map(|w| w.queue) else { return String::new() };
-        let nominal = |(flavor, resource): (FlavorId, ResourceId), asks| {
-            brain.nominal_for(queue, (flavor, resource), self.asked_with_rivals(id, (flavor, resource), asks))
+        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(id, key));
+        all.sort_by_key(|(of, _)| *of != key);
+        let one = |((flavor, resource), asks): &((FlavorId, ResourceId), i64)| {
+            let to = brain.nominal_for(queue, (*flavor, *resource), *asks);
+            format!("of `{}` in flavor `{}` to {to}", brain.resource_name(*resource), brain.flavor_name(*flavor))
         };
-        let all = brain.needed(id, key);
-        let asks = all.iter().find(|(of, _)| *of == key).map_or(0, |(_, asks)| *asks);
-        let mut words =
-            format!("raise the queue's nominal quota of `{}` in flavor `{}` to {}", brain.resource_name(key.1), brain.flavor_name(key.0), nominal(key, asks));
-        let more: Vec<String> = all
-            .iter()
-            .filter(|(of, _)| *of != key)
-            .map(|(of, asks)| format!("of `{}` in flavor `{}` to {}", brain.resource_name(of.1), brain.flavor_name(of.0), nominal(*of, *asks)))
-            .collect();
-        if !more.is_empty() {
-            words += &format!(", and {}", more.join(" and "));
-        }
+        let quotas: Vec<String> = all.iter().map(one).collect();
+        let mut words = format!("raise the queue's nominal quota {}", quotas.join(", and "));
         match rivals.before + rivals.beside {
             0 => {}
             1 => words += ", which is enough for the one that may come first too, as far as there is room for both",
@@ -94,7 +87,7 @@ impl World {
         let id = self.deciding.id(uid)?;
         let mine = brain.workload(id).filter(|_| short.no_victims)?;
         let (flavor, resource, asks) = key_of(brain, &NoQuota::Used(Box::new(short.clone())))?;
-        if brain.needed(id, (flavor, resource)).len() > 1 {
+        if brain.needed(id, (flavor, resource), |_| 0).len() > 1 {
             return None;
         }
         let other = brain.in_the_way(mine.queue, (flavor, resource), asks)?;
