@@ -83,8 +83,11 @@ fn sharing_fleet(
     f
 }
 
-fn nodes(f: &mut Fleet, cluster: &str, all: &[(&str, i64, &[(&str, &str)])]) {
-    let node = |(name, gpus, labels): &(&str, i64, &[(&str, &str)])| NodeSpec {
+/// Name, GPUs and labels of a node.
+type Machine<'a> = (&'a str, i64, &'a [(&'a str, &'a str)]);
+
+fn nodes(f: &mut Fleet, cluster: &str, all: &[Machine<'_>]) {
+    let node = |(name, gpus, labels): &Machine<'_>| NodeSpec {
         name: (*name).into(),
         labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         capacity: Amounts::from([(GPU.into(), *gpus), ("pods".into(), 110), ("cpu".into(), 1_000_000)]),
@@ -579,9 +582,12 @@ const MINIMA: &[(&str, usize)] = &[
     ("the end of a workload there", 10),
 ];
 
+/// How a story comes about.
+type Tell = fn(&mut Dice) -> Story;
+
 #[test]
 fn every_suggestion_starts_what_it_is_made_for() {
-    let stories: &[(&str, fn(&mut Dice) -> Story, u64)] = &[
+    let stories: &[(&str, Tell, u64)] = &[
         ("quota", quota, 10 * SEEDS),
         ("resources", resources, 2 * SEEDS),
         ("past use", past_use, SEEDS),
