@@ -30,9 +30,19 @@ pub(crate) struct Explanation {
 
 /// Its place in its queue.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Position {
     queue: String,
+    place: u64,
+    of: u64,
+    /// Its place among all whom the cluster queue serves, where that is another one.
+    cluster_queue: Option<ClusterQueuePlace>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClusterQueuePlace {
+    name: String,
     place: u64,
     of: u64,
 }
@@ -125,8 +135,11 @@ impl Explanation {
         if let Some(since) = moment(&self.since) {
             line.push_str(&format!(" ({})", age::short(now.duration_since(since))));
         }
-        if let Some(Position { queue, place, of }) = &self.position {
+        if let Some(Position { queue, place, of, cluster_queue }) = &self.position {
             line.push_str(&format!(", place {place} of {of} in queue {queue}"));
+            if let Some(ClusterQueuePlace { name, place, of }) = cluster_queue {
+                line.push_str(&format!(" ({place} of {of} in cluster queue {name})"));
+            }
         }
         if !self.summary.is_empty() {
             line.push_str(&format!(": {}", self.summary));
@@ -219,6 +232,13 @@ mod tests {
              CLUSTER   REGION         VERDICT   REASON\n\
              eu        europe-west4   running   all its pods run there\n"
         );
+    }
+
+    #[test]
+    fn a_place_among_several_local_queues() {
+        let answer = json!({"name": "train", "state": "Pending", "position": {
+            "queue": "gpus", "place": 1, "of": 3, "clusterQueue": {"name": "team", "place": 4, "of": 9}}});
+        assert_eq!(show(answer), "train is Pending, place 1 of 3 in queue gpus (4 of 9 in cluster queue team)\n");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::explain::Why;
 use crate::queues::{ClassId, NoQuota, Usage};
 use crate::tally::Standing;
 use crate::workload::Phase;
+use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::tree::NodeId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -211,9 +212,10 @@ impl World {
             let key = Unadmitted { cluster_queue, namespace: namespace.clone(), local_queue: local_queue.clone(), reason, cause };
             *counts.entry(key).or_insert(0) += n;
         };
+        let mut heads = BTreeMap::new();
         for class in self.queues.waiting_classes() {
             let of = self.queues.class(class);
-            add((&of.namespace, &of.queue), self.obstacle(class), self.queues.waiting_count(class) as u64);
+            add((&of.namespace, &of.queue), self.obstacle_of(class, &mut heads), self.queues.waiting_count(class) as u64);
         }
         for (namespace, name, _) in self.state.catalog.local_queues() {
             let standing = self.tally.local_queue(namespace, name);
@@ -227,9 +229,24 @@ impl World {
     }
 
     /// What keeps a class: Kueue's word, and ours where it says more.
-    fn obstacle(&self, class: ClassId) -> (&'static str, &'static str) {
+    fn obstacle_of(&self, class: ClassId, heads: &mut BTreeMap<QueueId, Option<WorkloadId>>) -> (&'static str, &'static str) {
         if self.state.rules_doubted.is_some() {
             return ("PendingEvaluation", "RulesDoubted");
+        }
+        let brain = self.deciding.brain();
+        let first = self.queues.waiting(class).next().map(|place| place.uid);
+        match first.map(|uid| (uid, self.deciding.id(uid).and_then(|id| Some((id, brain.workload(id)?.queue))))) {
+            Some((_, Some((id, queue)))) => {
+                if brain.queue(queue).setup.inactive.is_some() {
+                    return ("Suspended", "");
+                }
+                let head = *heads.entry(queue).or_insert_with(|| brain.head(queue));
+                if head.is_some_and(|head| brain.is_behind(id, head)) {
+                    return ("PendingEvaluation", "BehindHead");
+                }
+            }
+            Some((uid, None)) if self.live.not_before.contains_key(&uid) => return obstacle(&Why::BackOff),
+            Some((_, None)) | None => {}
         }
         if let Some(why) = self.live.blocked.get(&class) {
             return obstacle(why);
@@ -256,7 +273,6 @@ fn obstacle(why: &Why) -> (&'static str, &'static str) {
         Why::Overtaken => ("WaitingForQuota", "Overtaken"),
         Why::GivesWay => ("WaitingForQuota", "Kept"),
         Why::Preempts { .. } => ("WaitingForPreemptedWorkloads", ""),
-        Why::BehindHead | Why::BehindStarving => ("PendingEvaluation", "BehindHead"),
         Why::BackOff => ("PendingEvaluation", "BackOff"),
         Why::RecoveryOpen => ("PendingEvaluation", "RecoveryOpen"),
         Why::RulesDoubted => ("PendingEvaluation", "RulesDoubted"),
@@ -302,8 +318,6 @@ fn at_cluster(why: &Why) -> (u8, &'static str) {
         | Why::GivesWay
         | Why::Inactive { .. }
         | Why::RulesDoubted
-        | Why::BehindHead
-        | Why::BehindStarving
         | Why::BackOff => (10, ""),
     }
 }

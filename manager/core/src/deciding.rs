@@ -218,7 +218,7 @@ impl World {
         let _ = now;
     }
 
-    fn way(&self, class: &Class) -> Result<QueueId, NoRoute> {
+    pub(crate) fn way(&self, class: &Class) -> Result<QueueId, NoRoute> {
         let name = self.state.catalog.route(&class.namespace, &class.queue)?;
         self.deciding.brain.queue_id(&name).ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.to_string() })
     }
@@ -237,10 +237,7 @@ impl World {
             return Wanted::Outside(None);
         }
         let rests = self.live.not_before.get(&uid).is_some_and(|until| *until > now);
-        if rests {
-            return Wanted::Outside(Some(Why::BackOff));
-        }
-        if workload.deletion.is_some() || self.held_back(workload, now) {
+        if rests || workload.deletion.is_some() || self.held_back(workload, now) {
             return Wanted::Outside(None);
         }
         self.way(self.queues.class(workload.class)).map_or_else(|why| Wanted::Outside(Some(Why::Route(why))), Wanted::Waiting)

@@ -17,9 +17,9 @@ use crate::{Lease, LiveCluster, World, residency};
 use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, DispatchPolicySpec, Preference, ResourceFlavorSpec, Supervision};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry as Looked, Outcome, Report};
-use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::model::WorkloadId;
 use meridian_queueing::preempt::Right;
-use meridian_queueing::reason::{Obstacle, Reason};
+use meridian_queueing::reason::Reason;
 use meridian_shared::gang::{Gang, TaintEffect};
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::lease::ManagerLease;
@@ -40,7 +40,7 @@ pub(crate) const RACE_MAX: usize = 20;
 
 /// Why one cluster is better than another: field order is the policy, the last field breaks every tie.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Score {
+pub(crate) struct Score {
     /// Holds there that did not reach running put it last.
     failed_starts: u32,
     /// Room now before room that has to grow.
@@ -83,8 +83,8 @@ impl Turn<'_> {
             let mut brain = self.world.deciding.take();
             let mut seen = Seen::default();
             let mut clusters = Clusters::new(self);
-            Arc::make_mut(&mut brain).run(&mut clusters, |brain, report| {
-                seen.note(brain, report);
+            Arc::make_mut(&mut brain).run(&mut clusters, |_, report| {
+                seen.note(report);
                 true
             });
             self.world.deciding.put(brain);
@@ -125,9 +125,6 @@ impl Turn<'_> {
                 }
             };
         }
-        for queue in seen.strict_and_blocked {
-            self.note_behind(queue);
-        }
         let mut victims = seen.victims;
         if victims.len() > 1 && self.world.config.planted.has(Bug::VictimSpared) {
             victims.pop();
@@ -136,24 +133,6 @@ impl Turn<'_> {
             if let (Some(victim), Some(preemptor)) = (self.world.deciding.uid(victim), self.world.deciding.uid(preemptor)) {
                 self.preempt(victim, Preempted { by: preemptor, right: right.word().to_owned() });
             }
-        }
-    }
-
-    /// Behind the head of a queue with strict order nobody is looked at, nor behind one that waits too long.
-    fn note_behind(&mut self, queue: QueueId) {
-        let brain = self.world.deciding.brain();
-        let why = if brain.queue(queue).setup.strict { Why::BehindHead } else { Why::BehindStarving };
-        let head = brain.pending(queue).awake().min().map(|place| place.workload);
-        let waiting: BTreeSet<ClassId> = brain
-            .pending(queue)
-            .awake()
-            .filter(|place| Some(place.workload) != head)
-            .filter_map(|place| self.world.deciding.uid(place.workload))
-            .filter_map(|uid| self.workload(uid).map(|w| w.class))
-            .collect();
-        let first = head.and_then(|id| self.world.deciding.uid(id)).and_then(|uid| self.workload(uid)).map(|w| w.class);
-        for class in waiting.into_iter().filter(|class| Some(*class) != first) {
-            self.world.live.blocked.insert(class, why.clone());
         }
     }
 
@@ -235,7 +214,7 @@ impl Turn<'_> {
                 Some(names) => names.iter().position(|n| *n == cluster).ok_or(Why::NotInQueue),
             };
             let judged = place.and_then(|place| self.judge_residency(class, shape, &cluster).map(|()| place));
-            match judged.and_then(|place| self.judge_cluster(uid, queue, gang, policy, &cluster, place)) {
+            match judged.and_then(|place| self.world.judge_cluster((uid, self.now.mono), queue, gang, policy, &cluster, place)) {
                 Ok(score) => scores.push(score),
                 Err(why) => {
                     reasons.insert(cluster, why);
@@ -270,11 +249,21 @@ impl Turn<'_> {
         }
         verdict.map_err(Why::Forbidden)
     }
+}
 
-    fn judge_cluster(&self, uid: Uid, queue: &str, gang: &Gang, policy: &DispatchPolicySpec, cluster: &ClusterName, listed: usize) -> Result<Score, Why> {
-        self.judge_readiness(uid, queue, gang, policy, cluster)?;
-        let world = &*self.world;
-        let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
+impl World {
+    /// Whether a cluster could start a gang now, and how good it is.
+    pub(crate) fn judge_cluster(
+        &self,
+        (uid, now): (Uid, Mono),
+        queue: &str,
+        gang: &Gang,
+        policy: &DispatchPolicySpec,
+        cluster: &ClusterName,
+        listed: usize,
+    ) -> Result<Score, Why> {
+        self.judge_readiness((uid, now), queue, gang, policy, cluster)?;
+        let live = self.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
         let fits = live.rooms.fits(gang);
         let grows = fits.is_err() && live.rooms.could_grow(gang);
         if let (Err(misfit), false) = (fits, grows) {
@@ -294,38 +283,43 @@ impl Turn<'_> {
         if live.rooms.spares(gang) {
             return Ok(());
         }
-        let world = &*self.world;
-        let kept = world.kept_room(cluster, uid);
+        let kept = self.kept_room(cluster, uid);
         let Some(first) = kept.uids.first() else { return Ok(()) };
-        let gone: Vec<Arc<Gang>> = kept.all_victims().iter().filter_map(|victim| world.gang_of(*victim)).collect();
+        let gone: Vec<Arc<Gang>> = kept.all_victims().iter().filter_map(|victim| self.gang_of(*victim)).collect();
         if live.rooms.leaves(gang, &gone, &kept.all_gangs()) {
             return Ok(());
         }
-        let for_whom = self.workload(*first).map_or_else(|| first.to_string(), |w| format!("{}/{}", w.namespace, w.name));
+        let for_whom = self.state.workloads.get(first).map_or_else(|| first.to_string(), |w| format!("{}/{}", w.namespace, w.name));
         Err(Why::Kept { for_whom, starves: kept.gangs.is_empty() })
     }
 
     /// Everything but the room.
-    pub(crate) fn judge_readiness(&self, uid: Uid, queue: &str, gang: &Gang, policy: &DispatchPolicySpec, cluster: &ClusterName) -> Result<(), Why> {
-        let world = &*self.world;
-        let spec = world.state.catalog.cluster(cluster).ok_or(Why::NotConnected)?;
+    pub(crate) fn judge_readiness(
+        &self,
+        (uid, now): (Uid, Mono),
+        queue: &str,
+        gang: &Gang,
+        policy: &DispatchPolicySpec,
+        cluster: &ClusterName,
+    ) -> Result<(), Why> {
+        let spec = self.state.catalog.cluster(cluster).ok_or(Why::NotConnected)?;
         if spec.cordoned {
             return Err(Why::Cordoned);
         }
-        let live = world.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
-        if self.now.mono.since(live.heard) >= meridian_shared::lease::silence(world.config.term_min) {
+        let live = self.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
+        if now.since(live.heard) >= meridian_shared::lease::silence(self.config.term_min) {
             return Err(Why::NotConnected);
         }
         if !live.inventoried {
             return Err(Why::Recovering);
         }
-        if !world.state.members.get(cluster).is_some_and(|m| m.admitted) {
+        if !self.state.members.get(cluster).is_some_and(|m| m.admitted) {
             return Err(Why::NotAdmitted);
         }
         if let Some(located) = &live.located_elsewhere {
             return Err(Why::Quarantined { located: located.to_string() });
         }
-        if live.backed_off > self.now.mono {
+        if live.backed_off > now {
             return Err(Why::BackedOff);
         }
         if !live.rooms.known() {
@@ -335,8 +329,8 @@ impl Turn<'_> {
             return Err(Why::NotGuarded);
         }
         self.judge_caps(queue, gang, cluster)?;
-        if let Some((until, reason, text)) = world.live.refused.get(&(uid, cluster.clone()))
-            && *until > self.now.mono
+        if let Some((until, reason, text)) = self.live.refused.get(&(uid, cluster.clone()))
+            && *until > now
         {
             return Err(Why::Refused { reason: *reason, text: text.clone() });
         }
@@ -345,18 +339,17 @@ impl Turn<'_> {
 
     /// What the cluster may be believed to have, and what its own file allows this queue.
     fn judge_caps(&self, queue: &str, gang: &Gang, cluster: &ClusterName) -> Result<(), Why> {
-        let world = &*self.world;
-        let limits = world.state.catalog.cluster(cluster).map(|c| &c.limits);
-        let cap = world.state.catalog.cap(cluster, queue);
+        let limits = self.state.catalog.cluster(cluster).map(|c| &c.limits);
+        let cap = self.state.catalog.cap(cluster, queue);
         if limits.is_none_or(|l| l.is_empty()) && cap.is_none() {
             return Ok(());
         }
         let mut used = meridian_shared::gang::Amounts::new();
         let mut used_by_queue = meridian_shared::gang::Amounts::new();
-        for uid in world.loads.get(cluster).into_iter().flat_map(BTreeMap::keys) {
-            let total = world.gang_of(*uid).map(|gang| gang.total()).unwrap_or_default();
+        for uid in self.loads.get(cluster).into_iter().flat_map(BTreeMap::keys) {
+            let total = self.gang_of(*uid).map(|gang| gang.total()).unwrap_or_default();
             meridian_shared::gang::add_scaled(&mut used, &total, 1);
-            if world.queues.charged_to(*uid).is_some_and(|q| **q == *queue) {
+            if self.queues.charged_to(*uid).is_some_and(|q| **q == *queue) {
                 meridian_shared::gang::add_scaled(&mut used_by_queue, &total, 1);
             }
         }
@@ -378,7 +371,9 @@ impl Turn<'_> {
         }
         Ok(())
     }
+}
 
+impl Turn<'_> {
     /// Gives the right to run to the cluster whose hold came first.
     pub(crate) fn grant(&mut self, uid: Uid, offer: OfferId) {
         let Some(workload) = self.workload(uid) else { return };
@@ -587,7 +582,6 @@ struct Seen {
     /// In the order in which they were looked at.
     entries: Vec<Looked>,
     victims: Vec<(WorkloadId, WorkloadId, Right)>,
-    strict_and_blocked: BTreeSet<QueueId>,
 }
 
 impl Seen {
@@ -596,17 +590,11 @@ impl Seen {
         !matches!(entry.outcome, Outcome::Admitted | Outcome::NoPlace)
     }
 
-    fn note(&mut self, brain: &Brain, report: Report) {
+    fn note(&mut self, report: Report) {
         let admitted = report.entries.iter().any(|entry| entry.outcome == Outcome::Admitted);
         self.fruitful += u64::from(admitted);
         self.fruitless += u64::from(!admitted && !report.entries.is_empty());
         self.victims.extend(&report.preempted);
-        for entry in &report.entries {
-            let passed_by = !(Self::waits(entry) && brain.queue(entry.queue).setup.strict || brain.starves(entry.workload));
-            if !passed_by {
-                self.strict_and_blocked.insert(entry.queue);
-            }
-        }
         self.entries.extend(report.entries);
     }
 }
@@ -665,16 +653,13 @@ fn why_not(brain: &Brain, entry: &Looked) -> Why {
     if let Some(why) = exceeds.or(uncovered) {
         return Why::Quota(why);
     }
-    match entry.obstacle {
-        Some(Obstacle::Suspended) => Why::Inactive { why: entry.note.as_deref().unwrap_or_default().to_owned() },
-        _ => Why::Quota(NoQuota::NoMatchingFlavor { why: reasons().map(|reason| reason.text(brain)).collect::<Vec<_>>().join("; ") }),
-    }
+    Why::Quota(NoQuota::NoMatchingFlavor { why: reasons().map(|reason| reason.text(brain)).collect::<Vec<_>>().join("; ") })
 }
 
 impl World {
     /// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
     /// the topology of their nodes where it asks for a place in one.
-    fn with_flavors(&self, gang: &Arc<Gang>, flavors: &BTreeMap<String, Arc<str>>) -> Arc<Gang> {
+    pub(crate) fn with_flavors(&self, gang: &Arc<Gang>, flavors: &BTreeMap<String, Arc<str>>) -> Arc<Gang> {
         let catalog = &self.state.catalog;
         let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
         let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();

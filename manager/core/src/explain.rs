@@ -1,7 +1,10 @@
 //! Why a workload waits, per cluster and in words, and what would help.
 //!
-//! Reasons are stored per class as the scheduling pass finds them, so what people read is what was decided. Only the one
-//! workload that is in the way is looked for when somebody asks.
+//! What quota lacks is stored per class as the scheduling pass finds it, so what people read is what was decided. The rest is
+//! found when somebody asks, by the functions that decide: who comes first and why, what each cluster says, what would do.
+
+mod obstacle;
+mod remedy;
 
 use crate::catalog::NoRoute;
 use crate::leg::State as LegState;
@@ -10,11 +13,12 @@ use crate::record::Choice;
 use crate::residency::Denied;
 use crate::workload::Phase;
 use crate::{Workload, World};
-use meridian_queueing::preempt::may_displace;
+use meridian_queueing::model::Inactive;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
-use meridian_shared::time::Now;
+use meridian_shared::time::{Millis, Now};
+use obstacle::{Obstacle, Verdicts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -97,13 +101,11 @@ pub enum Why {
     Overtaken,
     /// Its cluster queue admits nothing.
     Inactive {
+        /// Which.
+        queue: String,
         /// Why.
-        why: String,
+        why: Inactive,
     },
-    /// A queue with strict order waits for its head.
-    BehindHead,
-    /// The queue's head waits too long: it is passed by nobody.
-    BehindStarving,
     /// It waits a moment before the next attempt.
     BackOff,
 }
@@ -117,8 +119,6 @@ impl Why {
             | Self::NoCluster
             | Self::RecoveryOpen
             | Self::RulesDoubted
-            | Self::BehindHead
-            | Self::BehindStarving
             | Self::BackOff
             | Self::Preempts { .. }
             | Self::Overtaken
@@ -158,7 +158,7 @@ impl Why {
             }
             Self::Preempts { victims } => format!("{victims} workloads were told to stop for it; it starts when they have"),
             Self::Overtaken => "another workload of its cohort came first".into(),
-            Self::Inactive { why } => why.clone(),
+            Self::Inactive { queue, why } => format!("cluster queue `{queue}` admits nothing: {}", inactive_in_words(why)),
             Self::Forbidden(denied) => denied.to_string(),
             Self::NoCluster => "no cluster is connected that the queue may use".into(),
             Self::NotInQueue => "the queue's MultiKueueConfig doesn't list it".into(),
@@ -179,8 +179,6 @@ impl Why {
             Self::NotChosen { chosen } => format!("has room, `{chosen}` was preferred"),
             Self::RecoveryOpen => "the manager recovers: until every cluster has reported, what may still run isn't known".into(),
             Self::RulesDoubted => "rules newer than this journal's were seen; an operator must confirm policies and quotas".into(),
-            Self::BehindHead => "the queue keeps strict order and its head can't start".into(),
-            Self::BehindStarving => "the queue's head has waited so long that nobody passes it by".into(),
             Self::BackOff => "waits a moment before the next attempt".into(),
         }
     }
@@ -191,7 +189,7 @@ impl Why {
             Self::Route(NoRoute::NoLocalQueue { namespace, queue }) => format!("create local queue `{queue}` in namespace `{namespace}`"),
             Self::Route(NoRoute::NoClusterQueue { cluster_queue }) => format!("create cluster queue `{cluster_queue}`"),
             Self::Route(NoRoute::NamespaceNotSelected { .. }) => "widen the cluster queue's namespaceSelector or label the namespace".into(),
-            Self::Route(NoRoute::Stopped { .. }) => "set its stopPolicy to `None`".into(),
+            Self::Route(NoRoute::Stopped { what }) => format!("set the stopPolicy of {what} to `None`"),
             Self::Quota(NoQuota::NotCovered { resource }) => format!("add `{resource}` to a resource group, or don't ask for it"),
             Self::Quota(NoQuota::NoMatchingFlavor { .. }) => "add a flavor whose labels and taints fit, or change the pods' selectors".into(),
             Self::Quota(NoQuota::ExceedsQuota { flavor, resource, raise_to, .. }) => {
@@ -224,11 +222,26 @@ impl Why {
             Self::Refused { .. } | Self::BackedOff | Self::BackOff => "it is asked again after a while".into(),
             Self::NotChosen { .. } => "nothing: it isn't needed".into(),
             Self::RulesDoubted => "`meridian journal confirm` after a look at policies and quotas".into(),
-            Self::BehindHead | Self::BehindStarving => "the start or deletion of the queue's head".into(),
             Self::Preempts { .. } => "nothing: it is next".into(),
             Self::Overtaken => "the next round, or a higher priority".into(),
-            Self::Inactive { .. } => "what the cluster queue lacks".into(),
+            Self::Inactive { queue, why } => match why {
+                Inactive::Stopped => "set its stopPolicy to `None`".into(),
+                Inactive::CohortCycle => "name another parent in one of the cohorts above it".into(),
+                Inactive::FlavorNotFound(flavor) => format!("create resource flavor `{flavor}`, or take it out of `{queue}`"),
+                Inactive::AdmissionCheck(check) => format!("create admission check `{check}`, or take it out of `{queue}`"),
+                Inactive::TopologyNotFound(topology) => format!("create topology `{topology}`"),
+            },
         }
+    }
+}
+
+fn inactive_in_words(why: &Inactive) -> String {
+    match why {
+        Inactive::Stopped => "it is stopped".into(),
+        Inactive::CohortCycle => "a cohort above it is its own ancestor".into(),
+        Inactive::FlavorNotFound(flavor) => format!("there is no resource flavor `{flavor}`"),
+        Inactive::AdmissionCheck(check) => format!("admission check `{check}` isn't there or isn't active"),
+        Inactive::TopologyNotFound(topology) => format!("there is no topology `{topology}`"),
     }
 }
 
@@ -268,10 +281,10 @@ impl World {
     /// Everything a person may want to know about where a workload is and why, as JSON of a documented shape.
     pub fn explain(&self, uid: Uid, now: Now) -> Option<Value> {
         let workload = self.state.workloads.get(&uid)?;
-        let class = self.queues.class(workload.class);
-        let clusters: Vec<Value> = self.state.catalog.promised_clusters().iter().map(|c| self.explain_cluster(workload, c, now)).collect();
-        let (summary, helps) = self.summary(uid, workload, now);
-        let ahead = self.ahead(workload, uid);
+        let verdicts = if workload.waits() { self.verdicts(uid, workload, now.mono) } else { Verdicts::new() };
+        let (summary, helps) = self.summary(uid, workload, &verdicts, now);
+        let clusters = self.state.catalog.promised_clusters();
+        let clusters: Vec<Value> = clusters.iter().map(|cluster| self.explain_cluster(uid, workload, (cluster, verdicts.get(cluster)), now)).collect();
         Some(json!({
             "namespace": &*workload.namespace,
             "name": &*workload.name,
@@ -279,7 +292,7 @@ impl World {
             "state": workload.state_word(),
             "since": workload.since.0,
             "attempts": workload.attempts,
-            "position": ahead.map(|(place, of)| json!({"queue": &*class.queue, "place": place, "of": of})),
+            "position": self.position(uid, workload),
             "clusters": clusters,
             "summary": summary,
             "placement": Self::placement_lines(workload),
@@ -290,18 +303,7 @@ impl World {
         }))
     }
 
-    fn ahead(&self, workload: &Workload, uid: Uid) -> Option<(usize, usize)> {
-        if !workload.waits() {
-            return None;
-        }
-        let class = self.queues.class(workload.class);
-        let mine = crate::queues::Place::new(workload.priority, workload.submitted, uid);
-        let alike = self.queues.classes().filter(|(_, c)| c.namespace == class.namespace && c.queue == class.queue);
-        let places: Vec<_> = alike.flat_map(|(id, _)| self.queues.waiting(id)).collect();
-        Some((places.iter().filter(|p| **p < &mine).count() + 1, places.len()))
-    }
-
-    fn explain_cluster(&self, workload: &Workload, cluster: &ClusterName, now: Now) -> Value {
+    fn explain_cluster(&self, uid: Uid, workload: &Workload, (cluster, said): (&ClusterName, Option<&Result<(), Why>>), now: Now) -> Value {
         let region = self.state.catalog.cluster(cluster).map(|c| c.region.to_string());
         let leg = workload.legs.values().find(|l| l.cluster == *cluster);
         let (verdict, reason, helps) = match leg {
@@ -311,8 +313,9 @@ impl World {
                 None => ("over", "never ran there".to_owned(), String::new()),
             },
             None if workload.rests_inactive() => ("waiting", "it is deactivated: nobody is asked".to_owned(), String::new()),
-            None => match self.live.why.get(&workload.class).and_then(|by| by.get(cluster)) {
-                Some(why) => (why.verdict(), why.words(), why.would_help()),
+            None => match said {
+                Some(Err(why)) => (why.verdict(), why.words(), self.help_at(uid, workload, cluster, why)),
+                Some(Ok(())) => self.able_in_words(uid, workload, now),
                 None if workload.phase.granted() => ("not-chosen", "another cluster has it".to_owned(), String::new()),
                 None => ("unknown", "not looked at yet".to_owned(), "the obstacle before it".to_owned()),
             },
@@ -321,6 +324,18 @@ impl World {
             "cluster": cluster.as_str(), "region": region, "verdict": verdict, "reason": reason, "wouldHelp": helps,
             "estimate": leg.and_then(|l| l.estimate).map(|e| e.0),
         })
+    }
+
+    /// What is to say where a cluster has nothing against a workload that waits.
+    fn able_in_words(&self, uid: Uid, workload: &Workload, now: Now) -> (&'static str, String, String) {
+        if self.live.not_before.get(&uid).is_some_and(|until| *until > now.mono) {
+            return (Why::BackOff.verdict(), Why::BackOff.words(), Why::BackOff.would_help());
+        }
+        match self.obstacle(uid, workload) {
+            Obstacle::Before(why) => (why.verdict(), why.words(), why.would_help()),
+            Obstacle::Behind(..) => ("waiting", "has room; the queue's head comes first".to_owned(), String::new()),
+            Obstacle::AtClusters => ("waiting", "has room; it is asked in the next round".to_owned(), String::new()),
+        }
     }
 
     fn leg_in_words(&self, workload: &Workload, leg: &crate::Leg, now: Now) -> (&'static str, String, String) {
@@ -376,7 +391,7 @@ impl World {
         }
     }
 
-    fn summary(&self, uid: Uid, workload: &Workload, now: Now) -> (String, String) {
+    fn summary(&self, uid: Uid, workload: &Workload, verdicts: &Verdicts, now: Now) -> (String, String) {
         let at = World::right(workload).map(|(_, l)| l.cluster.as_str().to_owned()).unwrap_or_default();
         match workload.phase {
             Phase::Running | Phase::Granted | Phase::Stopping => {
@@ -393,24 +408,24 @@ impl World {
             Phase::Pending if self.held_back(workload, now.mono) => (Why::RecoveryOpen.words(), Why::RecoveryOpen.would_help()),
             Phase::Pending if self.state.rules_doubted.is_some() => (format!("waits: {}", Why::RulesDoubted.words()), Why::RulesDoubted.would_help()),
             Phase::Pending if self.live.not_before.get(&uid).is_some_and(|until| *until > now.mono) => {
-                (format!("waits: {}", Why::BackOff.words()), Why::BackOff.would_help())
+                let rest = self.live.not_before.get(&uid).map_or(Millis(0), |until| until.since(now.mono));
+                (format!("waits: {}, for {rest}", Why::BackOff.words()), Why::BackOff.would_help())
             }
             Phase::Pending => {
-                let (words, helps) = self.obstacle_in_words(uid, workload);
+                let (words, helps) = self.obstacle_in_words(uid, workload, verdicts);
                 (format!("{words}{}", self.kept_in_words(uid)), helps)
             }
         }
     }
 
-    /// What was found to be in the way of who waits, and what would help.
-    fn obstacle_in_words(&self, uid: Uid, workload: &Workload) -> (String, String) {
-        match self.live.blocked.get(&workload.class) {
-            Some(why) => {
-                let one = if let Why::Quota(NoQuota::Used(short)) = why { self.one_in_the_way(uid, short) } else { None };
-                let (also, alone) = one.unwrap_or_default();
-                (format!("waits: {}{also}", why.words()), format!("{}{alone}", why.would_help()))
-            }
-            None => self.nearest(workload),
+    /// What is in the way of who waits, and what would help.
+    fn obstacle_in_words(&self, uid: Uid, workload: &Workload, verdicts: &Verdicts) -> (String, String) {
+        match self.obstacle(uid, workload) {
+            Obstacle::Before(Why::Quota(quota)) => self.quota_in_words(uid, workload, &quota, verdicts),
+            Obstacle::Before(Why::Route(NoRoute::Stopped { what })) => self.stops_in_words(workload, &what),
+            Obstacle::Before(why) => (format!("waits: {}", why.words()), why.would_help()),
+            Obstacle::Behind(head, stays) => self.behind_in_words(uid, head, stays, verdicts),
+            Obstacle::AtClusters => self.nearest_in_words(uid, workload, verdicts),
         }
     }
 
@@ -423,47 +438,5 @@ impl World {
             many => format!(", and {many} workloads have to end there first"),
         };
         format!("; it has waited so long that nobody passes it by: room is kept for it in `{cluster}`{ends}")
-    }
-
-    /// The one workload without which the quota would be there: what stands against displacing it, and that its end would do.
-    fn one_in_the_way(&self, uid: Uid, short: &Shortage) -> Option<(String, String)> {
-        let brain = self.deciding.brain();
-        let mine = self.deciding.id(uid).and_then(|id| brain.workload(id)).filter(|_| short.no_victims && short.also.is_empty())?;
-        let (flavor, _) = brain.flavor_list().find(|(id, _)| **brain.flavor_name(*id) == short.flavor)?;
-        let other = brain.in_the_way(mine.queue, (flavor, brain.resource_id(&short.resource)?), short.asks)?;
-        let theirs = brain.workload(other)?;
-        let (one, it) = (self.state.workloads.get(&uid)?, self.state.workloads.get(&self.deciding.uid(other)?)?);
-        let preemption = &brain.queue(mine.queue).setup.preemption;
-        let (name, policy) = match theirs.queue == mine.queue {
-            true => ("withinClusterQueue", preemption.within_queue),
-            false => ("reclaimWithinCohort", preemption.reclaim_within_cohort),
-        };
-        let against = match may_displace(policy, (one.priority, mine.since), (it.priority, theirs.since)) {
-            false => format!("which `{name}: {}` forbids", policy.word()),
-            true => format!("which `{name}: {}` would allow, and the use or share of its queue doesn't", policy.word()),
-        };
-        let whom = format!("`{}/{}`", it.namespace, it.name);
-        Some((format!("; it would fit if {whom} (priority {}) were preempted, {against}", it.priority), format!("; the end of {whom} alone would do")))
-    }
-
-    /// The obstacle that the least would remove.
-    fn nearest(&self, workload: &Workload) -> (String, String) {
-        let rank = |why: &Why| match why {
-            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) | Why::Refused { .. } | Why::Capped { .. } => 0,
-            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => 1,
-            Why::NoRoom(_) => 2,
-            _ => 3,
-        };
-        let reasons = self.live.why.get(&workload.class);
-        match reasons.and_then(|by| by.iter().min_by_key(|(_, w)| rank(w))) {
-            Some((cluster, why)) => {
-                let of = reasons.map_or(0, |by| by.len());
-                (
-                    format!("waits: none of {of} clusters can start it now; nearest is `{cluster}`: {}", why.words()),
-                    format!("at `{cluster}`: {}", why.would_help()),
-                )
-            }
-            None => ("waits for the next scheduling pass".into(), String::new()),
-        }
     }
 }

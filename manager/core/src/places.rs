@@ -34,7 +34,7 @@ impl Turn<'_> {
         let may = |cluster: &ClusterName| {
             listed.as_ref().is_none_or(|names| names.contains(cluster))
                 && residency::judge(catalog, shape, cluster, self.world.config.residency_required).is_ok()
-                && match self.judge_readiness(uid, queue, &shape.gang, &policy, cluster) {
+                && match self.world.judge_readiness((uid, self.now.mono), queue, &shape.gang, &policy, cluster) {
                     Err(Why::Refused { .. }) => which == Candidates::WhoeverRefused,
                     judged => judged.is_ok(),
                 }
@@ -120,7 +120,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
             None => ask(),
         };
         let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok());
-        fits && (once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.judge_kept(uid, wanted, cluster, live).is_ok())
+        fits && (once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok())
     }
 
     /// The gang that is meant.

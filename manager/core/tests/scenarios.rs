@@ -24,6 +24,8 @@ mod shrinking;
 mod starving;
 #[path = "scenarios/waking.rs"]
 mod waking;
+#[path = "scenarios/why.rs"]
+mod why;
 
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;

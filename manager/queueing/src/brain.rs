@@ -136,6 +136,12 @@ impl Brain {
         Self { settings, ..Self::default() }
     }
 
+    /// Takes over what another one knows of quota: names, flavors, queues' places and what is used.
+    pub(crate) fn take_books(&mut self, of: &Self) {
+        (self.now, self.forest, self.queue_of_node) = (of.now, of.forest.clone(), of.queue_of_node.clone());
+        (self.resources, self.flavors, self.flavor_specs) = (of.resources.clone(), of.flavors.clone(), of.flavor_specs.clone());
+    }
+
     /// The number of a resource.
     pub fn resource(&mut self, name: &str) -> ResourceId {
         self.resources.intern(name)

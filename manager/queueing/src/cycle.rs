@@ -2,18 +2,20 @@
 //! each against what those before it took.
 
 mod concessions;
+mod contest;
 mod entry;
 mod order;
 
+pub use contest::Winner;
 pub use entry::{Entry, Outcome, Requeued};
-pub use order::{Rank, classical_order};
+pub use order::{First, Rank, classical_order};
 
 use crate::amount::Amount;
 use crate::brain::Brain;
 use crate::flavors::{Assigner, Assignment, Mode};
 use crate::model::{Delayed, Given, QueueId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
-use crate::pending::PreemptorsTurn;
+use crate::pending::Pending;
 use crate::places::Places;
 use crate::preempt::{Books, Right, Target, targets};
 use crate::reason::Obstacle;
@@ -172,17 +174,8 @@ impl Brain {
 
     /// Takes the head of a queue out of it.
     fn pop_head(&mut self, queue: QueueId) -> Option<WorkloadId> {
-        let by_usage = self.queue(queue).setup.usage_based && self.settings.gates.admission_fair_sharing && self.settings.admission_fair_sharing.is_some();
-        let usage = |local: &str| self.local_usage_value(local);
-        let turn = match (self.settings.gates.prioritize_preemptors && by_usage, self.queue(queue).setup.strict) {
-            // Its victims used less, now that they are gone: by use they would take again what they gave up (simulation seed 900285).
-            (true, _) => PreemptorsTurn::First,
-            (false, false) => PreemptorsTurn::Sticky,
-            (false, true) => PreemptorsTurn::InOrder,
-        };
         let starving = self.starving(queue);
-        let urgent = starving.filter(|_| by_usage).and_then(|id| self.pending[queue.index()].find_awake(id));
-        let (place, class) = urgent.or_else(|| self.pending[queue.index()].head(by_usage.then_some(&usage), turn))?;
+        let (place, class) = self.ordered(queue, Pending::head)?;
         if let Some(passed) = starving.filter(|id| *id != place.workload) {
             // It is no longer the head: what was kept for it would be kept in some cycles and not in others (simulation seed 902380).
             self.starves_no_more(passed);

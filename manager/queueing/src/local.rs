@@ -83,7 +83,7 @@ impl Brain {
     }
 
     /// Whether a queue is ordered by what its local queues used.
-    pub(crate) fn orders_by_usage(&self, queue: QueueId) -> bool {
+    pub fn orders_by_usage(&self, queue: QueueId) -> bool {
         self.settings.gates.admission_fair_sharing && self.settings.admission_fair_sharing.is_some() && self.queue(queue).setup.usage_based
     }
 

@@ -104,7 +104,7 @@ pub struct Group {
 }
 
 /// Why a queue admits nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Inactive {
     /// It is stopped.
     Stopped,

@@ -3,6 +3,10 @@
 //! A class is a local queue and a shape. A misfit puts its whole class to sleep, and what is alike to it; a change in the
 //! queue's tree wakes them, at a cost that grows with classes and not with workloads.
 
+mod line;
+
+pub use line::{HeadStays, Order, PreemptorsTurn, Standing};
+
 use crate::model::{Moment, ShapeId, WorkloadId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,17 +27,6 @@ impl Place {
     pub fn new(priority: i64, since: Moment, uid: Arc<str>, workload: WorkloadId) -> Self {
         Self { priority: Reverse(priority), since, uid, workload }
     }
-}
-
-/// When who makes others give way is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PreemptorsTurn {
-    /// When it would be anyway.
-    InOrder,
-    /// First, but for the order by use.
-    Sticky,
-    /// First.
-    First,
 }
 
 /// A local queue and a shape.
@@ -175,29 +168,6 @@ impl Pending {
         any
     }
 
-    /// Who is next, by `usage` of local queues where that comes first.
-    pub fn head(&self, usage: Option<&dyn Fn(&str) -> f64>, turn: PreemptorsTurn) -> Option<(Place, ClassKey)> {
-        let preemptor = self.preemptor.filter(|_| turn != PreemptorsTurn::InOrder);
-        let usage = usage.filter(|_| turn != PreemptorsTurn::First || preemptor.is_none_or(|preemptor| self.find_awake(preemptor).is_none()));
-        let later = |place: &Place| preemptor != Some(place.workload);
-        match usage {
-            None => {
-                let first = self.heads.first();
-                if let Some(preemptor) = preemptor
-                    && first.is_some_and(|(place, _)| place.workload != preemptor)
-                    && let Some(found) = self.find_awake(preemptor)
-                {
-                    return Some(found);
-                }
-                first.cloned()
-            }
-            Some(usage) => {
-                let candidates = self.heads.iter().cloned().chain(preemptor.and_then(|p| self.find_awake(p)));
-                candidates.min_by(|a, b| usage(&a.1.0).total_cmp(&usage(&b.1.0)).then_with(|| (later(&a.0), a).cmp(&(later(&b.0), b))))
-            }
-        }
-    }
-
     pub(crate) fn find_awake(&self, workload: WorkloadId) -> Option<(Place, ClassKey)> {
         let awake = self.classes.iter().filter(|(_, class)| !class.asleep);
         awake.flat_map(|(key, class)| class.awake.iter().map(move |p| (p, key))).find(|(p, _)| p.workload == workload).map(|(p, k)| (p.clone(), k.clone()))
@@ -254,6 +224,10 @@ impl Pending {
 mod tests {
     use super::*;
 
+    fn first(pending: &Pending, usage: Option<&dyn Fn(&str) -> f64>, turn: PreemptorsTurn) -> Option<WorkloadId> {
+        pending.head(&Order { usage, turn, urgent: None }).map(|(place, _)| place.workload)
+    }
+
     fn place(at: u32) -> Place {
         Place::new(0, i64::from(at), Arc::from(at.to_string()), WorkloadId(at))
     }
@@ -267,7 +241,7 @@ mod tests {
         assert!(!pending.has_head());
         pending.remove(&key, &place(1));
         pending.push(&key, place(2));
-        assert_eq!(pending.head(None, PreemptorsTurn::Sticky).map(|(p, _)| p.workload), Some(WorkloadId(2)));
+        assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(2)));
         assert_eq!(pending.len(), 1);
     }
 
@@ -280,10 +254,10 @@ mod tests {
         }
         pending.push(&other, place(9));
         pending.sleep(ShapeId(1));
-        assert_eq!(pending.head(None, PreemptorsTurn::Sticky).map(|(p, _)| p.workload), Some(WorkloadId(9)));
+        assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(9)));
         assert_eq!(pending.asleep().count(), 3);
         assert!(pending.wake());
-        assert_eq!(pending.head(None, PreemptorsTurn::Sticky).map(|(p, _)| p.workload), Some(WorkloadId(1)));
+        assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(1)));
     }
 
     #[test]
@@ -294,7 +268,7 @@ mod tests {
         pending.push(&little, place(2));
         pending.preemptor = Some(WorkloadId(1));
         let usage = |local: &str| if local == "ns/much" { 9.0 } else { 1.0 };
-        let head = |pending: &Pending, turn| pending.head(Some(&usage), turn).map(|(p, _)| p.workload);
+        let head = |pending: &Pending, turn| first(pending, Some(&usage), turn);
         assert_eq!(head(&pending, PreemptorsTurn::Sticky), Some(WorkloadId(2)));
         assert_eq!(head(&pending, PreemptorsTurn::First), Some(WorkloadId(1)));
         pending.sleep(ShapeId(1));
@@ -308,8 +282,8 @@ mod tests {
         pending.push(&key, place(1));
         pending.push(&key, place(2));
         pending.preemptor = Some(WorkloadId(2));
-        assert_eq!(pending.head(None, PreemptorsTurn::Sticky).map(|(p, _)| p.workload), Some(WorkloadId(2)));
-        assert_eq!(pending.head(None, PreemptorsTurn::InOrder).map(|(p, _)| p.workload), Some(WorkloadId(1)));
+        assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(2)));
+        assert_eq!(first(&pending, None, PreemptorsTurn::InOrder), Some(WorkloadId(1)));
         pending.remove(&key, &place(2));
         assert_eq!(pending.preemptor, None);
     }

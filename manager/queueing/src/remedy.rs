@@ -29,3 +29,31 @@ impl Brain {
         })
     }
 }
+
+impl Brain {
+    /// What a workload, and `others` besides, would need more of to be given quota now, with what they ask for: `key` for one,
+    /// and whatever else of the same flavor, or of every flavor of another group, is short.
+    pub fn needed(&self, id: WorkloadId, key: (FlavorId, ResourceId), others: impl Fn((FlavorId, ResourceId)) -> i64) -> Vec<((FlavorId, ResourceId), i64)> {
+        let Some(of) = self.workload(id) else { return Vec::new() };
+        let queue = self.queue(of.queue);
+        let Some((node, tree)) = queue.node.zip(queue.tree) else { return Vec::new() };
+        let is_short = |key: (FlavorId, ResourceId), asks: i64| {
+            let free = self.forest.find_cell(tree, key).map_or(Amount::ZERO, |cell| self.forest.available(node, cell));
+            Amount(asks.saturating_add(others(key))) > free
+        };
+        let mut needed = Vec::new();
+        for group in &queue.setup.groups {
+            let asked: Vec<(ResourceId, i64)> =
+                group.resources.iter().map(|resource| (*resource, self.asks(of.shape, *resource))).filter(|(_, n)| *n > 0).collect();
+            let short = |flavor: FlavorId| asked.iter().filter(move |(resource, n)| (flavor, *resource) == key || is_short((flavor, *resource), *n));
+            let flavor = match group.resources.contains(&key.1) {
+                true => Some(key.0),
+                false => group.flavors.iter().copied().min_by_key(|flavor| short(*flavor).count() > 0),
+            };
+            if let Some(flavor) = flavor {
+                needed.extend(short(flavor).map(|(resource, n)| ((flavor, *resource), n.saturating_add(others((flavor, *resource))))));
+            }
+        }
+        needed
+    }
+}

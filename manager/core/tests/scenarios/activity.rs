@@ -26,11 +26,11 @@ impl Fleet {
         }
     }
 
-    fn stop(&mut self, uid: Uid) {
+    pub(super) fn stop(&mut self, uid: Uid) {
         assert_eq!(self.set_active(uid, false), WriteResult::Configured);
     }
 
-    fn resume(&mut self, uid: Uid) {
+    pub(super) fn resume(&mut self, uid: Uid) {
         assert_eq!(self.set_active(uid, true), WriteResult::Configured);
     }
 

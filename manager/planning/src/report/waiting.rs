@@ -5,7 +5,6 @@ use crate::decide::{Look, Outcome};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry, Outcome as Came};
 use meridian_queueing::model::{Inactive, Queue, QueueId, ShapeId, Workload, WorkloadId};
-use meridian_queueing::pending::Place;
 use meridian_queueing::reason::Obstacle;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -62,22 +61,9 @@ pub(super) fn list(brain: &Brain, outcome: &Outcome) -> Vec<Waiting> {
     brain.queue_list().flat_map(|(_, queue)| in_queue(brain, outcome, queue)).collect()
 }
 
-/// Everybody who waits in a queue, in the order in which they would be looked at.
-pub(super) fn order(brain: &Brain, queue: QueueId) -> Vec<WorkloadId> {
-    let pending = brain.pending(queue);
-    let mut places: Vec<&Place> = pending.awake().chain(pending.asleep()).collect();
-    places.sort();
-    let settings = &brain.settings;
-    if brain.queue(queue).setup.usage_based && settings.gates.admission_fair_sharing && settings.admission_fair_sharing.is_some() {
-        let used = |place: &Place| brain.workload(place.workload).map_or(0.0, |w| brain.local_usage_value(&w.local_queue));
-        places.sort_by(|a, b| used(a).total_cmp(&used(b)));
-    }
-    places.into_iter().map(|place| place.workload).collect()
-}
-
 fn in_queue(brain: &Brain, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
     let queue = brain.queue(id);
-    let order = order(brain, id);
+    let order = brain.line(id);
     // The last look at each class tells for all who are alike.
     let mut of_class: BTreeMap<ShapeId, (WorkloadId, &Look)> = BTreeMap::new();
     for waits in &order {

@@ -26,14 +26,36 @@ pub struct Rank {
     pub since: i64,
 }
 
+/// What puts one entry before another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum First {
+    /// It holds quota already.
+    Holds,
+    /// Others stop for it already.
+    Displaces,
+    /// It borrows nothing, or from less far away.
+    BorrowsLess,
+    /// Its share would be this, and the other's that.
+    Share(Share, Share),
+    /// Its priority.
+    Priority,
+    /// Its age.
+    Age,
+}
+
 /// Who is processed first: who holds quota already, who borrows least, who matters most, who is oldest.
 pub fn classical_order(a: &Rank, b: &Rank, gates: &Gates) -> Ordering {
-    b.holds
-        .cmp(&a.holds)
-        .then_with(|| if gates.prioritize_preemptors { b.preemptor.cmp(&a.preemptor) } else { Ordering::Equal })
-        .then_with(|| a.borrowing.cmp(&b.borrowing))
-        .then_with(|| if gates.priority_sorting_within_cohort { b.priority.cmp(&a.priority) } else { Ordering::Equal })
-        .then_with(|| a.since.cmp(&b.since))
+    classical(a, b, gates).0
+}
+
+fn classical(a: &Rank, b: &Rank, gates: &Gates) -> (Ordering, First) {
+    let levels = [
+        (b.holds.cmp(&a.holds), First::Holds),
+        (if gates.prioritize_preemptors { b.preemptor.cmp(&a.preemptor) } else { Ordering::Equal }, First::Displaces),
+        (a.borrowing.cmp(&b.borrowing), First::BorrowsLess),
+        (if gates.priority_sorting_within_cohort { b.priority.cmp(&a.priority) } else { Ordering::Equal }, First::Priority),
+    ];
+    levels.into_iter().find(|(order, _)| order.is_ne()).unwrap_or((a.since.cmp(&b.since), First::Age))
 }
 
 /// An entry's standing at one level of a tournament: the share of the node that stands for it there, with the entry admitted.
@@ -181,22 +203,57 @@ impl Fair {
     }
 
     fn less(&self, a: usize, a_depth: usize, b: usize, b_depth: usize, gates: &Gates) -> bool {
+        self.compare(a, a_depth, b, b_depth, gates).is_some_and(|(order, _)| order.is_lt())
+    }
+
+    fn compare(&self, a: usize, a_depth: usize, b: usize, b_depth: usize, gates: &Gates) -> Option<(Ordering, First)> {
         let (x, y) = (&self.ranks[a], &self.ranks[b]);
         if gates.prioritize_preemptors && x.preemptor != y.preemptor {
-            return x.preemptor;
+            return Some((y.preemptor.cmp(&x.preemptor), First::Displaces));
         }
-        let (Some(s), Some(t)) = (self.standings[a].get(a_depth), self.standings[b].get(b_depth)) else { return false };
+        let (s, t) = (self.standings[a].get(a_depth)?, self.standings[b].get(b_depth)?);
         if gates.fair_prioritize_non_borrowing && s.borrows != t.borrows {
-            return !s.borrows;
+            return Some((s.borrows.cmp(&t.borrows), First::BorrowsLess));
         }
         let order = s.share.order(&t.share);
         if order.is_ne() {
-            return order.is_lt();
+            return Some((order, First::Share(s.share, t.share)));
         }
         if gates.priority_sorting_within_cohort && x.priority != y.priority {
-            return x.priority > y.priority;
+            return Some((y.priority.cmp(&x.priority), First::Priority));
         }
-        x.since < y.since
+        Some((x.since.cmp(&y.since), First::Age))
+    }
+
+    /// What puts one queue's entry before another's, where they meet.
+    fn first(&self, brain: &Brain, a: usize, b: usize, nodes: (NodeId, NodeId)) -> Option<First> {
+        let above: Vec<NodeId> = brain.forest.ancestors(nodes.0).collect();
+        let (b_depth, cohort) = brain.forest.ancestors(nodes.1).enumerate().find(|(_, node)| above.contains(node))?;
+        let a_depth = above.iter().position(|node| *node == cohort)?;
+        self.compare(a, a_depth, b, b_depth, &brain.settings.gates).map(|(_, first)| first)
+    }
+}
+
+impl Order {
+    /// Which entry comes first of all, and what puts it before the one `than` where that is another one.
+    pub(crate) fn first(mut self, brain: &mut Brain, entries: &[Entry], than: usize) -> Option<(usize, First)> {
+        let first = match &mut self {
+            Self::Classical(order) => order.next()?,
+            Self::Fair(fair) => {
+                let root = brain.forest.root(*fair.left.first_key_value()?.0);
+                fair.stand(brain, root);
+                let winner = fair.tournament(brain, root)?;
+                fair.head(winner)?
+            }
+        };
+        let why = match &self {
+            Self::Classical(_) => classical(&rank(brain, &entries[first]), &rank(brain, &entries[than]), &brain.settings.gates).1,
+            Self::Fair(fair) => {
+                let nodes = brain.queue(entries[first].queue).node.zip(brain.queue(entries[than].queue).node)?;
+                fair.first(brain, first, than, nodes).unwrap_or(First::Age)
+            }
+        };
+        Some((first, why))
     }
 }
 

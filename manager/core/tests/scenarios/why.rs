@@ -1,0 +1,229 @@
+//! What `why` says of who waits: its place, its first obstacle, and what would help. What it promises is tried out in
+//! [`claims`].
+
+#[path = "why/claims.rs"]
+mod claims;
+
+use super::*;
+use meridian_queueing::settings::FairSharing;
+
+const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
+
+fn cluster_queue(name: &str, nominal: i64, more: &Value) -> Value {
+    let mut queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+        "namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal}]}]}]}});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        queue["spec"][field] = value.clone();
+    }
+    queue
+}
+
+fn local_queue(name: &str, leads_to: &str) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": leads_to}})
+}
+
+impl Fleet {
+    fn words(&self, uid: Uid) -> (String, String) {
+        let why = self.why(uid);
+        (why["summary"].as_str().unwrap().to_owned(), why["wouldHelp"].as_str().unwrap().to_owned())
+    }
+
+    /// Of its local queue, and of its cluster queue where others wait there: place and of how many.
+    fn places(&self, uid: Uid) -> ((u64, u64), Option<(u64, u64)>) {
+        let position = self.why(uid)["position"].clone();
+        let of = |value: &Value| (value["place"].as_u64().unwrap(), value["of"].as_u64().unwrap());
+        (of(&position), position.get("clusterQueue").map(of))
+    }
+}
+
+/// Two local queues of one cluster queue with four GPUs; the first has used something, and everything runs that can.
+fn used(strategy: &str) -> (Fleet, Uid) {
+    let mut f = Fleet::new(EU);
+    f.world.config.admission_fair_sharing = Some("half-life=10m,sampling=5s".parse().unwrap());
+    let mode = json!({"queueingStrategy": strategy, "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}});
+    f.apply(vec![cluster_queue("shared", 4, &mode), local_queue("a", "shared"), local_queue("b", "shared")]);
+    let old = f.submit_to("a", "old", 4, None);
+    f.pass(Millis::mins(2));
+    f.end(old, EndResult::Succeeded);
+    let runs = f.submit_to("b", "runs", 4, None);
+    f.settle();
+    assert_eq!(f.phase(runs), Some(Phase::Running));
+    (f, runs)
+}
+
+#[test]
+fn where_past_use_decides_place_and_obstacle_go_by_it() {
+    for strategy in ["BestEffortFIFO", "StrictFIFO"] {
+        let (mut f, runs) = used(strategy);
+        // A long run of the first queue weighs more than the entry of the second's.
+        let [first, second, third] = [("a", "first"), ("a", "second"), ("b", "third")].map(|(queue, name)| f.submit_to(queue, name, 4, None));
+        f.settle();
+        let weighs = |f: &Fleet, queue: &str| f.world.local_queue_rows(10).iter().find(|row| &**row.name == queue).unwrap().weighted_use.unwrap();
+        // Until it has used more itself, which takes long.
+        assert!(weighs(&f, "b") > weighs(&f, "a") || f.places(third) == ((1, 1), Some((1, 3))), "{:#}", f.why(third));
+        while weighs(&f, "b") < weighs(&f, "a") {
+            f.pass(Millis::secs(5));
+        }
+        assert_eq!((f.places(first), f.places(second), f.places(third)), (((1, 2), Some((1, 3))), ((2, 2), Some((2, 3))), ((1, 1), Some((3, 3)))));
+        let (summary, _) = f.words(third);
+        let (a, b) = (weighs(&f, "a"), weighs(&f, "b"));
+        let shown = if format!("{a:.2}") == format!("{b:.2}") { (format!("{b:.9}"), format!("{a:.9}")) } else { (format!("{b:.2}"), format!("{a:.2}")) };
+        let turn = format!("local queue `default/b` has used more ({}) than `default/a` ({}), so `default/first` comes first", shown.0, shown.1);
+        assert!(summary.contains(&turn), "{summary}");
+        if strategy == "StrictFIFO" {
+            assert!(summary.contains("cluster queue `shared` keeps strict order, and its head `default/first` can't start: asks for 4"), "{summary}");
+        }
+        f.end(runs, EndResult::Succeeded);
+        assert_eq!(f.phases(&[first, second, third]), [Some(Phase::Running), Some(Phase::Pending), Some(Phase::Pending)]);
+        // Its entry cost the queue something: now the other one is behind again.
+        let order = (f.places(second), f.places(third));
+        f.end(first, EndResult::Succeeded);
+        let runs = if order.0.1 == Some((1, 2)) { second } else { third };
+        assert_eq!(f.phase(runs), Some(Phase::Running), "{strategy}: {order:?}");
+    }
+}
+
+/// Two queues without quota of their own share what their cohort has.
+fn cohort(fair: bool) -> Fleet {
+    let mut f = Fleet::regions();
+    f.world.config.fair_sharing = fair.then(FairSharing::default);
+    let member = json!({"cohortName": "all"});
+    f.apply(vec![cluster_queue("team-a", 0, &member), cluster_queue("team-b", 0, &member), local_queue("a", "team-a"), local_queue("b", "team-b")]);
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "all"}, "spec": {"resourceGroups": [
+        {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 8}]}]}]}})]);
+    f
+}
+
+#[test]
+fn where_shares_decide_the_obstacle_names_them() {
+    let mut f = cohort(true);
+    let large: Vec<Uid> = (0..3).map(|i| f.submit_to("a", &format!("a-{i}"), 2, None)).collect();
+    let small = f.submit_to("b", "b-0", 2, None);
+    f.settle();
+    assert_eq!(f.phases(&large), [Some(Phase::Running); 3]);
+    let (older, newer) = (f.submit_to("a", "older", 2, None), f.submit_to("b", "newer", 2, None));
+    f.settle();
+    let (summary, _) = f.words(older);
+    let turn = "; `default/newer` of cluster queue `team-b` comes first for what comes free: with it the share on the side of `team-b` is 0.50, with this one that of `team-a` is 1.00";
+    assert!(summary.ends_with(turn), "{summary}");
+    assert!(!f.words(newer).0.contains("comes first"), "{}", f.words(newer).0);
+    f.end(large[0], EndResult::Succeeded);
+    assert_eq!(f.phases(&[older, newer, small]), [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Running)]);
+    // Without shares age decides, and the words say so.
+    let mut f = cohort(false);
+    let runs = [f.submit_to("a", "a-0", 4, None), f.submit_to("b", "b-0", 4, None)];
+    f.settle();
+    let (older, newer) = (f.submit_to("a", "older", 2, None), f.submit_to("b", "newer", 2, None));
+    f.settle();
+    assert!(f.words(newer).0.ends_with("; `default/older` of cluster queue `team-a` comes first for what comes free: it is older"), "{}", f.words(newer).0);
+    f.end(runs[0], EndResult::Succeeded);
+    assert_eq!(f.phase(older), Some(Phase::Running));
+}
+
+#[test]
+fn a_head_that_never_fits_is_named_by_those_behind_it() {
+    let mut f = Fleet::regions();
+    f.apply(vec![cluster_queue("cq", 3, &json!({"queueingStrategy": "StrictFIFO"}))]);
+    let (huge, small, smaller) = (f.submit("huge", 4), f.submit("small", 3), f.submit("smaller", 1));
+    f.settle();
+    assert_eq!((f.places(huge).0, f.places(small).0, f.places(smaller).0), ((1, 3), (2, 3), (3, 3)));
+    let head = "waits: cluster queue `cq` keeps strict order, and its head `default/huge` can't start: asks for 4 `nvidia.com/gpu`, the queue could never use more than 3 of flavor `any`, even borrowed";
+    assert_eq!(f.words(small), (head.to_owned(), "the start or deletion of `default/huge`; the deletion of `default/huge` alone would do".to_owned()));
+    assert_eq!(f.words(smaller), (head.to_owned(), "the start or deletion of `default/huge`".to_owned()));
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "huge"), uid: None }]);
+    f.settle();
+    assert_eq!(f.phases(&[small, smaller]), [Some(Phase::Running), Some(Phase::Pending)]);
+}
+
+#[test]
+fn who_rests_says_so_and_says_it_for_nobody_else() {
+    let mut f = Fleet::new(EU);
+    // The cluster isn't heard when it is asked: the question lapses, and the job rests.
+    f.cut.push("eu".into());
+    let rests = f.submit("rests", 3);
+    f.pass(Millis::secs(30));
+    f.cut.clear();
+    let rested = |f: &Fleet| f.words(rests).0.starts_with("waits: waits a moment before the next attempt, for ");
+    assert!(f.phase(rests) == Some(Phase::Pending), "{:#}", f.why(rests));
+    if rested(&f) {
+        let other = f.submit("other", 3);
+        assert!(!f.words(other).0.contains("a moment"), "{:#}", f.why(other));
+    }
+    f.pass(Millis::secs(30));
+    assert_eq!(f.phase(rests), Some(Phase::Running));
+}
+
+#[test]
+fn a_queue_on_hold_keeps_its_order_and_says_what_stops_it() {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![cluster_queue("cq", 4, &json!({"stopPolicy": "Hold"}))]);
+    let [first, second] = ["first", "second"].map(|name| f.submit(name, 4));
+    f.settle();
+    assert_eq!((f.places(first).0, f.places(second).0), ((1, 2), (2, 2)));
+    let stopped = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}});
+    assert_eq!(f.words(first), ("waits: cluster queue `cq` is stopped".to_owned(), "set the stopPolicy of cluster queue `cq` to `None`".to_owned()));
+    f.apply(vec![stopped]);
+    let both = "set the stopPolicy of local queue `default/lq` and of cluster queue `cq` to `None`";
+    assert_eq!(f.words(first), ("waits: local queue `default/lq` is stopped, and cluster queue `cq` too".to_owned(), both.to_owned()));
+    f.apply(vec![cluster_queue("cq", 4, &json!({})), local_queue("lq", "cq")]);
+    f.settle();
+    assert_eq!(f.phases(&[first, second]), [Some(Phase::Running), Some(Phase::Pending)]);
+}
+
+#[test]
+fn a_queue_that_admits_nothing_says_what_it_lacks() {
+    let mut f = Fleet::new(EU);
+    let mut queue = cluster_queue("cq", 4, &json!({}));
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["name"] = json!("rare");
+    f.apply(vec![queue]);
+    let uid = f.submit("job", 2);
+    f.settle();
+    let words = (
+        "waits: cluster queue `cq` admits nothing: there is no resource flavor `rare`".to_owned(),
+        "create resource flavor `rare`, or take it out of `cq`".to_owned(),
+    );
+    assert_eq!(f.words(uid), words);
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "rare"}})]);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+}
+
+#[test]
+fn nobody_passes_by_who_starves_and_those_behind_it_say_so() {
+    let mut f = Fleet::new(EU);
+    f.world.config.starvation_guard = Some(Millis::secs(30));
+    let [a, b] = ["a", "b"].map(|name| f.submit(name, 2));
+    f.settle();
+    let gang = f.submit("gang", 4);
+    f.pass(Millis::secs(62));
+    let small = f.submit("small", 2);
+    f.end(a, EndResult::Succeeded);
+    assert_eq!((f.places(gang).0, f.places(small).0), ((1, 2), (2, 2)));
+    let (summary, helps) = f.words(small);
+    assert_eq!(summary, "waits: `default/gang` at the head of cluster queue `cq` has waited so long that nobody passes it by");
+    assert_eq!(helps, "the start or deletion of `default/gang`; the deletion of `default/gang` alone would do");
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "gang"), uid: None }]);
+    f.settle();
+    assert_eq!(f.phases(&[small, b]), [Some(Phase::Running); 2]);
+}
+
+#[test]
+fn who_lacks_quota_and_room_is_told_of_both() {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![cluster_queue("other", 4, &json!({})), local_queue("other", "other"), cluster_queue("cq", 1, &json!({}))]);
+    let there = f.submit_to("other", "there", 4, None);
+    f.settle();
+    let uid = f.submit("job", 2);
+    f.settle();
+    let (summary, helps) = f.words(uid);
+    assert!(summary.ends_with("; nor could any of 1 clusters start it now, nearest is `eu`: room for 0 of 2 pods of `main` now"), "{summary}");
+    assert_eq!(
+        helps,
+        "raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less; and besides, at `eu`: the end of `default/there` there"
+    );
+    f.apply(vec![cluster_queue("cq", 2, &json!({}))]);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Pending));
+    f.end(there, EndResult::Succeeded);
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+}

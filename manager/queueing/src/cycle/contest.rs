@@ -1,0 +1,123 @@
+//! Whose turn it is among the heads of one tree, for whoever asks: the order of a cycle, found on a copy of the books.
+//!
+//! Nothing is decided here and nothing changes. Every queue offers whom it looks at first, asleep or not, because who sleeps
+//! is woken by the room that everybody waits for. The copy has no holders, so nobody is displaced in it.
+
+use super::order::Order;
+use super::{Borrowed, Cycle, First, Outcome, Report};
+use crate::amount::Amount;
+use crate::brain::{Brain, NewWorkload};
+use crate::flavors::{Assignment, Mode};
+use crate::model::{Queue, QueueId, WorkloadId};
+use crate::names::{FlavorId, Id, ResourceId};
+use crate::pending::Pending;
+use crate::places::Anywhere;
+use std::collections::BTreeSet;
+
+/// Queues of a tree that are looked at: each costs as much as a head in a cycle.
+const CONTENDERS_MAX: usize = 1_000;
+
+/// Who comes first, and what puts it there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Winner {
+    /// Who.
+    pub workload: WorkloadId,
+    /// What puts it before the one that was asked for.
+    pub by: First,
+}
+
+impl Brain {
+    /// A copy with the same books and nobody in them.
+    fn sketch(&self) -> Self {
+        let mut sketch = Self::new(self.settings.clone());
+        let none = |queue: &Queue| Queue { holders: BTreeSet::new(), ranked: BTreeSet::new(), easiest: BTreeSet::new(), setup: queue.setup.clone(), ..*queue };
+        sketch.take_books(self);
+        sketch.queues = self.queues.iter().map(none).collect();
+        sketch.pending = vec![Pending::default(); self.pending.len()];
+        sketch
+    }
+
+    /// A workload of another brain with the same books.
+    fn copy(&mut self, of: &Self, id: WorkloadId) -> WorkloadId {
+        let one = &of.workloads[&id];
+        let shape = self.intern((**of.shape_of(one.shape)).clone());
+        let (key, uid, local_queue, marks) = (one.key.clone(), one.uid.clone(), one.local_queue.clone(), one.marks.clone());
+        let new = NewWorkload { key, uid, queue: one.queue, local_queue, shape, since: one.since, marks };
+        let copy = self.wait(new);
+        if of.is_preemptor(id) {
+            self.pending[one.queue.index()].preemptor = Some(copy);
+        }
+        copy
+    }
+
+    /// What a workload that waits would be given as the books are now, nobody being displaced.
+    pub fn would_be_given(&self, id: WorkloadId) -> Assignment {
+        let mut sketch = self.sketch();
+        let copy = sketch.copy(self, id);
+        sketch.would_assign(copy)
+    }
+
+    /// Whether a workload that waits would get its quota if it were looked at now.
+    pub fn would_fit(&self, id: WorkloadId) -> bool {
+        self.would_be_given(id).mode() == Mode::Fit
+    }
+
+    /// Who, of another queue, would be served before a workload that its own queue looks at first, of what comes free of a
+    /// flavor and resource. `None` where nobody would.
+    pub fn served_before(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> Option<Winner> {
+        let of = self.workloads.get(&id)?;
+        let tree = self.queue(of.queue).tree?;
+        let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node)).filter(|queue| *queue != of.queue);
+        let others = others.filter(|queue| self.queue(*queue).setup.inactive.is_none() && !self.pending[queue.index()].is_empty());
+        let heads: Vec<WorkloadId> = others.take(CONTENDERS_MAX).filter_map(|queue| self.front(queue)).collect();
+        if heads.is_empty() {
+            return None;
+        }
+        let mut sketch = self.sketch();
+        // As if all that is shared came free, and everybody still had what it has: of that shares are made.
+        let root = self.forest.root(self.queue(of.queue).node?);
+        for cell in self.forest.cells(root).filter_map(|(key, _)| self.forest.find_cell(tree, key)) {
+            let used = self.forest.cell(root, cell).usage;
+            sketch.forest.remove(root, cell, used);
+        }
+        let all: Vec<(WorkloadId, WorkloadId)> = std::iter::once(id).chain(heads).map(|id| (id, sketch.copy(self, id))).collect();
+        let takes =
+            |assignment: &Assignment| assignment.mode() != Mode::NoFit && assignment.usage.iter().any(|(of, amount)| *of == key && *amount > Amount::ZERO);
+        let copies: Vec<WorkloadId> = all.iter().map(|(_, copy)| *copy).collect();
+        let (copy, by) = sketch.first_of(&copies, takes)?;
+        let workload = all.iter().find(|(_, of)| *of == copy).map(|(id, _)| *id)?;
+        (workload != id).then_some(Winner { workload, by })
+    }
+
+    /// The queues of a workload's tree in which others wait who may be given this flavor of this resource, with how many those
+    /// are and what they ask for.
+    pub fn asked_beside(&self, id: WorkloadId, (flavor, resource): (FlavorId, ResourceId)) -> (usize, i64) {
+        let Some(of) = self.workloads.get(&id) else { return (0, 0) };
+        let Some(tree) = self.queue(of.queue).tree else { return (0, 0) };
+        let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node)).filter(|queue| *queue != of.queue);
+        let may = |queue: &QueueId| {
+            let setup = &self.queue(*queue).setup;
+            setup.inactive.is_none() && setup.group_of(resource).is_some_and(|group| group.flavors.contains(&flavor))
+        };
+        let each = others.filter(may).map(|queue| self.asked_in(queue, resource));
+        each.fold((0, 0_i64), |(all, sum), (n, asks)| (all + n, sum.saturating_add(asks)))
+    }
+
+    /// Who is processed first of these heads, but for those that `counts` says don't matter, and what puts it before the first
+    /// of them. `None` where that one itself doesn't count.
+    fn first_of(&mut self, heads: &[WorkloadId], counts: impl Fn(&Assignment) -> bool) -> Option<(WorkloadId, First)> {
+        let chosen: Vec<(WorkloadId, bool)> = heads.iter().map(|id| (*id, false)).collect();
+        let mut cycle = Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
+        let mut entries = cycle.nominate(&chosen);
+        entries.retain(|entry| entry.outcome != Outcome::Rejected && counts(&entry.assignment));
+        let asked = entries.iter().position(|entry| Some(&entry.workload) == heads.first())?;
+        let (first, by) = Order::new(self, &entries).first(self, &entries, asked)?;
+        Some((entries[first].workload, by))
+    }
+
+    /// What a workload would be given as the books are now.
+    fn would_assign(&mut self, id: WorkloadId) -> Assignment {
+        let mut cycle = Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
+        cycle.nominate(&[(id, false)]).pop().map(|entry| entry.assignment).unwrap_or_default()
+    }
+}

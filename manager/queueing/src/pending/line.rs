@@ -1,0 +1,346 @@
+//! In which order a queue looks at who waits in it: one order for who decides, and for whoever asks how far off a place is.
+//!
+//! Who is urgent or makes others give way may come before everybody; then what local queues used, where the queue goes by that;
+//! then priority, age and uid. Decisions ask for the first of those who are awake, which costs next to nothing. Places are
+//! counted only when somebody asks, and cost as much as there are classes, and who comes before.
+
+use super::{ClassKey, Pending, Place};
+use crate::brain::Brain;
+use crate::model::{QueueId, WorkloadId};
+use crate::names::{Id, ResourceId};
+use std::cmp::Ordering;
+
+/// When who makes others give way is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreemptorsTurn {
+    /// When it would be anyway.
+    InOrder,
+    /// First, but for the order by use.
+    Sticky,
+    /// First.
+    First,
+}
+
+/// How a queue orders who waits in it.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a function has nothing to show")]
+pub struct Order<'a> {
+    /// What a local queue used, where that comes before priority and age.
+    pub usage: Option<&'a dyn Fn(&str) -> f64>,
+    /// When who makes others give way is looked at.
+    pub turn: PreemptorsTurn,
+    /// Who comes before everybody.
+    pub urgent: Option<WorkloadId>,
+}
+
+/// A place in the whole order.
+struct Rank<'a> {
+    /// Place among those who come before everybody; all others have the same.
+    favourite: usize,
+    used: f64,
+    later: bool,
+    place: &'a Place,
+}
+
+impl Rank<'_> {
+    fn order(&self, other: &Self) -> Ordering {
+        let by_use = self.favourite.cmp(&other.favourite).then_with(|| self.used.total_cmp(&other.used));
+        by_use.then_with(|| (self.later, self.place).cmp(&(other.later, other.place)))
+    }
+}
+
+/// Where a workload stands in its queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Who come before it.
+    pub before: usize,
+    /// All who wait, with itself.
+    pub of: usize,
+    /// Those of its own local queue who come before it.
+    pub before_in_local: usize,
+    /// All of its own local queue.
+    pub of_local: usize,
+}
+
+/// Why a queue's head is looked at again and again, and nobody behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadStays {
+    /// The queue keeps strict order.
+    Strict,
+    /// It waits too long.
+    Starves,
+    /// Others stop for it.
+    Displaces,
+    /// It is still being looked at.
+    Looked,
+}
+
+impl Pending {
+    /// Those who come before everybody, first first.
+    fn favourites(&self, order: &Order<'_>) -> [Option<WorkloadId>; 2] {
+        let goes_first = match order.turn {
+            PreemptorsTurn::First => true,
+            PreemptorsTurn::Sticky => order.usage.is_none(),
+            PreemptorsTurn::InOrder => false,
+        };
+        [order.urgent, self.preemptor.filter(|_| goes_first)]
+    }
+
+    fn rank<'a>(&self, order: &Order<'_>, place: &'a Place, local_queue: &str) -> Rank<'a> {
+        let favourites = self.favourites(order);
+        Rank {
+            favourite: favourites.iter().position(|of| *of == Some(place.workload)).unwrap_or(favourites.len()),
+            used: order.usage.map_or(0.0, |usage| usage(local_queue)),
+            later: order.turn == PreemptorsTurn::InOrder || self.preemptor != Some(place.workload),
+            place,
+        }
+    }
+
+    /// Who is next of those who may be looked at.
+    pub fn head(&self, order: &Order<'_>) -> Option<(Place, ClassKey)> {
+        let first = self.heads.first();
+        for favourite in self.favourites(order).into_iter().flatten() {
+            if order.usage.is_none() && first.is_some_and(|(place, _)| place.workload == favourite) {
+                break;
+            }
+            if let Some(found) = self.find_awake(favourite) {
+                return Some(found);
+            }
+        }
+        if order.usage.is_none() {
+            return first.cloned();
+        }
+        let preemptor = self.preemptor.filter(|_| order.turn == PreemptorsTurn::Sticky).and_then(|id| self.find_awake(id));
+        let candidates: Vec<&(Place, ClassKey)> = self.heads.iter().chain(&preemptor).collect();
+        let ranked = candidates.into_iter().map(|found| (self.rank(order, &found.0, &found.1.0), found));
+        ranked.min_by(|a, b| a.0.order(&b.0)).map(|(_, found)| found.clone())
+    }
+
+    /// Everybody, looked at or not, in order.
+    pub fn line(&self, order: &Order<'_>) -> Vec<WorkloadId> {
+        let everybody = self.classes.iter().flat_map(|(key, class)| class.awake.iter().chain(&class.parked).map(move |place| (place, key)));
+        let mut ranked: Vec<Rank<'_>> = everybody.map(|(place, key)| self.rank(order, place, &key.0)).collect();
+        ranked.sort_by(Rank::order);
+        ranked.into_iter().map(|rank| rank.place.workload).collect()
+    }
+
+    /// Who comes first of all, looked at or not.
+    fn front(&self, order: &Order<'_>) -> Option<WorkloadId> {
+        let favourites = self.favourites(order);
+        // One of those may be anywhere in its class.
+        let among = |place: &&Place| favourites.contains(&Some(place.workload)) || self.preemptor == Some(place.workload);
+        let firsts = self.classes.iter().flat_map(|(key, class)| {
+            let special = class.awake.iter().chain(&class.parked).filter(among).take(if self.preemptor.is_some() || order.urgent.is_some() { 2 } else { 0 });
+            class.awake.first().into_iter().chain(class.parked.first()).chain(special).map(move |place| (place, key))
+        });
+        firsts.map(|(place, key)| self.rank(order, place, &key.0)).min_by(Rank::order).map(|rank| rank.place.workload)
+    }
+
+    /// How many of each class come before a place of a local queue, and how many there are. `special` are those who come
+    /// before everybody, or before who is like them, where they wait.
+    fn before(&self, order: &Order<'_>, place: &Place, local_queue: &str, special: &[(ClassKey, Place)]) -> Vec<(&ClassKey, usize, usize)> {
+        let mine = self.rank(order, place, local_queue);
+        let favourite = mine.favourite < self.favourites(order).len();
+        let count = |(key, class): (&'_ _, &'_ super::Class)| -> usize {
+            let key: &ClassKey = key;
+            let used = order.usage.map_or(0.0, |usage| usage(&key.0));
+            match used.total_cmp(&mine.used) {
+                _ if favourite => 0,
+                Ordering::Less => class.awake.len() + class.parked.len(),
+                Ordering::Equal if mine.later || order.turn == PreemptorsTurn::InOrder => {
+                    class.awake.range(..place).count() + class.parked.range(..place).count()
+                }
+                Ordering::Equal | Ordering::Greater => 0,
+            }
+        };
+        let mut all: Vec<(&ClassKey, usize, usize)> =
+            self.classes.iter().map(|(key, class)| (key, count((key, class)), class.awake.len() + class.parked.len())).collect();
+        for (class, other) in special.iter().filter(|(_, other)| other.workload != place.workload) {
+            let Some((_, before, _)) = all.iter_mut().find(|(key, ..)| *key == class) else { continue };
+            let rank = self.rank(order, other, &class.0);
+            let counted = !favourite
+                && match rank.used.total_cmp(&mine.used) {
+                    Ordering::Less => true,
+                    Ordering::Equal => mine.later && other < place,
+                    Ordering::Greater => false,
+                };
+            *before = *before + usize::from(rank.order(&mine).is_lt()) - usize::from(counted);
+        }
+        all
+    }
+
+    /// Whether a workload may be looked at.
+    fn is_awake(&self, key: &ClassKey, place: &Place) -> bool {
+        self.classes.get(key).is_some_and(|class| !class.asleep && class.awake.contains(place))
+    }
+
+    fn contains(&self, key: &ClassKey, place: &Place) -> bool {
+        self.classes.get(key).is_some_and(|class| class.awake.contains(place) || class.parked.contains(place))
+    }
+}
+
+impl Brain {
+    /// Asks about a queue's order.
+    pub(crate) fn ordered<R>(&self, queue: QueueId, ask: impl FnOnce(&Pending, &Order<'_>) -> R) -> R {
+        let by_usage = self.orders_by_usage(queue);
+        let usage = |local: &str| self.local_usage_value(local);
+        let turn = match (self.settings.gates.prioritize_preemptors && by_usage, self.queue(queue).setup.strict) {
+            // Its victims used less, now that they are gone: by use they would take again what they gave up (simulation seed 900285).
+            (true, _) => PreemptorsTurn::First,
+            (false, false) => PreemptorsTurn::Sticky,
+            (false, true) => PreemptorsTurn::InOrder,
+        };
+        let order = Order { usage: by_usage.then_some(&usage), turn, urgent: self.starving(queue).filter(|_| by_usage) };
+        ask(&self.pending[queue.index()], &order)
+    }
+
+    /// Everybody who waits in a queue, looked at or not, in the order in which they are looked at.
+    pub fn line(&self, queue: QueueId) -> Vec<WorkloadId> {
+        self.ordered(queue, Pending::line)
+    }
+
+    /// Who comes first in a queue, looked at or not.
+    pub fn front(&self, queue: QueueId) -> Option<WorkloadId> {
+        self.ordered(queue, Pending::front)
+    }
+
+    /// Who is looked at next.
+    pub fn head(&self, queue: QueueId) -> Option<WorkloadId> {
+        self.ordered(queue, Pending::head).map(|(place, _)| place.workload)
+    }
+
+    fn before(&self, id: WorkloadId) -> Option<Vec<(ClassKey, usize, usize)>> {
+        let of = self.workloads.get(&id).filter(|of| of.holding.is_none())?;
+        let (class, place) = self.place_of(id);
+        let pending = &self.pending[of.queue.index()];
+        if !pending.contains(&class, &place) {
+            return None;
+        }
+        let special = self.starving(of.queue).into_iter().chain(pending.preemptor).filter(|id| self.workloads.get(id).is_some());
+        let mut special: Vec<(ClassKey, Place)> = special.map(|id| self.place_of(id)).filter(|(class, place)| pending.contains(class, place)).collect();
+        special.dedup();
+        let counts = |pending: &Pending, order: &Order<'_>| {
+            let before = pending.before(order, &place, &class.0, &special);
+            before.into_iter().map(|(class, before, of)| (class.clone(), before, of)).collect()
+        };
+        Some(self.ordered(of.queue, counts))
+    }
+
+    /// Where a workload that waits stands in its queue.
+    pub fn standing(&self, id: WorkloadId) -> Option<Standing> {
+        let local_queue = self.workloads.get(&id)?.local_queue.clone();
+        let mut standing = Standing::default();
+        for ((local, _), before, of) in self.before(id)? {
+            standing.before += before;
+            standing.of += of;
+            if local == local_queue {
+                standing.before_in_local += before;
+                standing.of_local += of;
+            }
+        }
+        Some(standing)
+    }
+
+    /// What those who come before a workload in its queue ask for of a resource.
+    pub fn asked_before(&self, id: WorkloadId, resource: ResourceId) -> i64 {
+        let before = self.before(id).unwrap_or_default().into_iter();
+        before.fold(0, |sum, ((_, shape), n, _)| sum.saturating_add(self.asks(shape, resource).saturating_mul(i64::try_from(n).unwrap_or(i64::MAX))))
+    }
+
+    /// How many wait in a queue, and what they ask for of a resource.
+    pub fn asked_in(&self, queue: QueueId, resource: ResourceId) -> (usize, i64) {
+        let counts =
+            self.pending[queue.index()].classes.iter().map(|((_, shape), class)| (class.awake.len() + class.parked.len(), self.asks(*shape, resource)));
+        counts.fold((0, 0), |(all, sum), (n, asks)| (all + n, asks.saturating_mul(i64::try_from(n).unwrap_or(i64::MAX)).saturating_add(sum)))
+    }
+
+    /// What all pods of a shape ask for of a resource.
+    pub(crate) fn asks(&self, shape: crate::model::ShapeId, resource: ResourceId) -> i64 {
+        let shape = self.shape_of(shape);
+        let counts_pods = self.pods_resource() == Some(resource);
+        let of = |(at, set): (usize, &crate::model::PodSet)| {
+            let per_pod = if counts_pods { 1 } else { crate::model::amount_of(&set.per_pod, resource).max(0) };
+            per_pod.saturating_mul(i64::from(shape.count(at)))
+        };
+        shape.pod_sets.iter().enumerate().map(of).fold(0, i64::saturating_add)
+    }
+
+    /// Whether a workload might be looked at if its queue's head weren't there.
+    pub fn is_behind(&self, id: WorkloadId, head: WorkloadId) -> bool {
+        let Some(of) = self.workloads.get(&id).filter(|of| of.holding.is_none() && head != id) else { return false };
+        let (class, place) = self.place_of(id);
+        self.pending[of.queue.index()].is_awake(&class, &place)
+    }
+
+    /// The head that a workload waits behind: it might be looked at, and isn't as long as its queue's head stays. `None` for
+    /// the head itself, and for who was looked at.
+    pub fn waits_behind(&self, id: WorkloadId) -> Option<(WorkloadId, HeadStays)> {
+        let of = self.workloads.get(&id)?;
+        let head = self.head(of.queue).filter(|head| self.is_behind(id, *head))?;
+        let stays = if self.starves(head) {
+            HeadStays::Starves
+        } else if self.is_preemptor(head) {
+            HeadStays::Displaces
+        } else if self.queue(of.queue).setup.strict {
+            HeadStays::Strict
+        } else {
+            HeadStays::Looked
+        };
+        Some((head, stays))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ShapeId;
+    use std::sync::Arc;
+
+    fn roll(state: &mut u64, sides: u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % sides
+    }
+
+    /// Places are counted as heads are taken one after another.
+    #[test]
+    fn who_is_at_a_place_is_the_head_when_those_before_it_are_gone() {
+        for seed in 0..300 {
+            let mut dice = seed;
+            let mut pending = Pending::default();
+            let mut all: Vec<(ClassKey, Place)> = Vec::new();
+            for at in 0..12 {
+                let local: Arc<str> = Arc::from(format!("ns/{}", roll(&mut dice, 3)));
+                let priority = i64::try_from(roll(&mut dice, 3)).unwrap();
+                let key = (local, ShapeId(u32::try_from(roll(&mut dice, 2)).unwrap() + 2 * u32::try_from(priority).unwrap()));
+                let place = Place::new(priority, i64::try_from(roll(&mut dice, 4)).unwrap(), Arc::from(at.to_string()), WorkloadId(at));
+                pending.push(&key, place.clone());
+                all.push((key, place));
+            }
+            let uses = [0, 1, 2].map(|_| roll(&mut dice, 2) as f64);
+            let usage = |local: &str| uses[local[3..].parse::<usize>().unwrap()];
+            let by_usage = roll(&mut dice, 2) == 0;
+            let one = |dice: &mut u64| (roll(dice, 2) == 0).then(|| WorkloadId(u32::try_from(roll(dice, 12)).unwrap()));
+            pending.preemptor = one(&mut dice);
+            let urgent = one(&mut dice).filter(|_| by_usage);
+            let turn = [PreemptorsTurn::InOrder, PreemptorsTurn::Sticky, PreemptorsTurn::First][usize::try_from(roll(&mut dice, 3)).unwrap()];
+            let order = Order { usage: by_usage.then_some(&usage), turn, urgent };
+            let special: Vec<(ClassKey, Place)> =
+                all.iter().filter(|(_, p)| Some(p.workload) == pending.preemptor || Some(p.workload) == urgent).cloned().collect();
+            let line = pending.line(&order);
+            assert_eq!(pending.front(&order), line.first().copied());
+            for (key, place) in &all {
+                let before: usize = pending.before(&order, place, &key.0, &special).iter().map(|(_, before, _)| before).sum();
+                assert_eq!(line[before], place.workload, "seed {seed}, {turn:?}, by use {by_usage}: {line:?}");
+            }
+            let mut taken = Vec::new();
+            while let Some((place, key)) = pending.head(&order) {
+                // Who preempts stays known as such, as in a cycle.
+                let preemptor = pending.preemptor;
+                pending.remove(&key, &place);
+                pending.preemptor = preemptor;
+                taken.push(place.workload);
+            }
+            assert_eq!(taken, line, "seed {seed}, {turn:?}, by use {by_usage}");
+        }
+    }
+}
