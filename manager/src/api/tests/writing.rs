@@ -139,14 +139,25 @@ async fn deletions_have_conditions() {
 }
 
 #[tokio::test]
-async fn a_jobs_spec_stays() {
+async fn of_a_jobs_spec_nothing_changes_but_the_pods_of_an_elastic_one() {
     let rig = Rig::with_queue().await;
     rig.post(JOBS, &job("train")).await.ok();
     let mut other = job("train");
     other["spec"]["parallelism"] = json!(1);
     let refused = rig.put(&format!("{JOBS}/train"), &other).await;
-    assert!(refused.failure().0 == 422 && refused.failure().2.contains("a job's spec can't be changed"), "{refused:?}");
+    assert!(refused.failure().0 == 422 && refused.failure().2.contains("kueue.x-k8s.io/elastic-job"), "{refused:?}");
     rig.put(&format!("{JOBS}/train"), &job("train")).await.ok();
+
+    let mut elastic = job("elastic");
+    elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
+    rig.post(JOBS, &elastic).await.ok();
+    let path = format!("{JOBS}/elastic");
+    // What a client has read and sends back has fields that nobody wrote.
+    let changed = patch(&rig, &path, "application/merge-patch+json", &json!({"spec": {"parallelism": 1}})).await.ok();
+    assert_eq!(changed["spec"]["parallelism"], 1);
+    assert_eq!(rig.get(&path).await.ok()["spec"]["parallelism"], 1);
+    let refused = patch(&rig, &path, "application/merge-patch+json", &json!({"spec": {"backoffLimit": 9}})).await;
+    assert!(refused.failure().0 == 422 && refused.failure().2.contains("delete it and create it again"), "{refused:?}");
 }
 
 #[tokio::test]
