@@ -34,6 +34,7 @@ mod leading;
 mod pending;
 mod publish;
 mod reads;
+mod scribe;
 mod seen;
 mod turns;
 mod wakes;
@@ -264,7 +265,7 @@ pub fn start(journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Run
         bodies,
     });
     let ended = CancellationToken::new();
-    let mut engine = turns::Engine::new(journal, world, inbox, Arc::clone(&shared), options, vouched);
+    let mut engine = turns::Engine::new(journal, world, inbox, Arc::clone(&shared), options, vouched)?;
     // What is committed can be read from the first moment on.
     engine.publish_all();
     let on_end = ended.clone();

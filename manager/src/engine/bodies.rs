@@ -84,16 +84,16 @@ impl BodyStore {
     }
 }
 
-/// What the core reads from while a batch is under way: its own new bodies first.
+/// What the core reads from while a batch is under way: its own new bodies first, then those of the batch before it.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
-    pub(super) fresh: &'a HashMap<ContentHash, Arc<str>>,
+    pub(super) fresh: [&'a HashMap<ContentHash, Arc<str>>; 2],
     pub(super) store: &'a BodyStore,
 }
 
 impl Bodies for Source<'_> {
     fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
-        self.fresh.get(&hash).cloned().or_else(|| self.store.get(hash))
+        self.fresh.iter().find_map(|bodies| bodies.get(&hash)).cloned().or_else(|| self.store.get(hash))
     }
 }
 

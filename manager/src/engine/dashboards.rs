@@ -17,15 +17,38 @@ const LOCAL_QUEUES_MAX: usize = 1_000;
 /// Names of one local queue: namespace and name.
 type Local = (Arc<str>, Arc<str>);
 
-/// Shows queues.
+/// A milestone, with what counting it takes besides.
 #[derive(Debug)]
-pub(super) struct Dashboards {
+pub(super) struct Reached {
+    milestone: Milestone,
+    /// The local queue exists.
+    there: bool,
+    /// Cohorts above the cluster queue, where they count it too.
+    cohorts: Vec<Arc<str>>,
+}
+
+impl Reached {
+    pub(super) fn new(world: &World, milestone: Milestone) -> Self {
+        let Milestone { whose, event } = &milestone;
+        let catalog = &world.state.catalog;
+        let there = catalog.local_queue(&whose.namespace, &whose.local_queue).is_some();
+        let cohorts = match event {
+            Event::Admitted { .. } => catalog.cohorts_above(&whose.cluster_queue).into_iter().map(Arc::from).collect(),
+            _ => Vec::new(),
+        };
+        Self { milestone, there, cohorts }
+    }
+}
+
+/// Counts what happens in queues.
+#[derive(Debug)]
+pub(super) struct Tallies {
     kueue: Kueue,
     /// Local queues with counters of their own.
     counted: BTreeSet<Local>,
 }
 
-impl Dashboards {
+impl Tallies {
     pub(super) fn new(kueue: Kueue) -> Self {
         Self { kueue, counted: BTreeSet::new() }
     }
@@ -48,18 +71,10 @@ impl Dashboards {
         self.kueue.dispatched.inc([cluster_queue, cluster]);
     }
 
-    /// Rounds of decisions since last told.
-    pub(super) fn attempted(&self, fruitful: u64, fruitless: u64) {
-        self.kueue.admission_attempts.add(["success"], fruitful);
-        self.kueue.admission_attempts.add(["inadmissible"], fruitless);
-    }
-
     /// Counts one milestone.
-    pub(super) fn reached(&mut self, world: &World, milestone: &Milestone) {
-        let Milestone { whose, event } = milestone;
+    pub(super) fn reached(&mut self, Reached { milestone: Milestone { whose, event }, there, cohorts }: &Reached) {
         let local = (whose.namespace.clone(), whose.local_queue.clone());
-        let there = world.state.catalog.local_queue(&local.0, &local.1).is_some();
-        let local = there && (self.counted.contains(&local) || (self.counted.len() < LOCAL_QUEUES_MAX && self.counted.insert(local)));
+        let local = *there && (self.counted.contains(&local) || (self.counted.len() < LOCAL_QUEUES_MAX && self.counted.insert(local)));
         let (k, queue, class) = (&self.kueue, &*whose.cluster_queue, &*whose.priority_class);
         match event {
             Event::QuotaReserved { waited } => {
@@ -73,7 +88,7 @@ impl Dashboards {
                     k.checks_wait.took(whose, local, *checked);
                 }
                 k.admitted_by_cluster.inc([queue, cluster.as_str()]);
-                world.state.catalog.cohorts_above(queue).iter().for_each(|cohort| k.cohort_admitted.inc([cohort, class]));
+                cohorts.iter().for_each(|cohort| k.cohort_admitted.inc([&**cohort, class]));
             }
             Event::Ready { waited, started } => {
                 k.ready_wait.took(whose, local, *waited);
@@ -100,6 +115,25 @@ impl Dashboards {
                 k.execution_time.took(whose, local, *ran);
             }
         }
+    }
+
+}
+
+/// Shows how queues stand.
+#[derive(Debug)]
+pub(super) struct Dashboards {
+    kueue: Kueue,
+}
+
+impl Dashboards {
+    pub(super) fn new(kueue: Kueue) -> Self {
+        Self { kueue }
+    }
+
+    /// Rounds of decisions since last told.
+    pub(super) fn attempted(&self, fruitful: u64, fruitless: u64) {
+        self.kueue.admission_attempts.add(["success"], fruitful);
+        self.kueue.admission_attempts.add(["inadmissible"], fruitless);
     }
 
     /// Shows how queues stand.

@@ -74,7 +74,7 @@ impl Engine {
     }
 
     fn recovery_start(&self) -> RecoveryStart {
-        RecoveryStart { restored: self.journal.identity_changed(), members_unknown: false }
+        RecoveryStart { restored: self.desk.journal().identity_changed(), members_unknown: false }
     }
 
     /// Waits until every claim of a predecessor has expired. False when asked to stop meanwhile.
@@ -109,13 +109,14 @@ impl Engine {
         let id = getrandom::u64().map_err(|error| Error::Random(error.to_string()))?;
         let start = Start { id, recovery, fresh, now: self.look() };
         let mut pending = Pending::default();
-        let source = Source { fresh: &HashMap::new(), store: &self.shared.bodies };
+        let none = HashMap::new();
+        let source = Source { fresh: [&none, &none], store: &self.shared.bodies };
         let outcome = self.world.lead(start, &source);
         pending.take(outcome);
-        self.commit(&mut pending, true)?;
-        self.settle(pending, &HashMap::new());
+        self.carry_out(pending)?;
         self.publish_all();
         self.seen.reset(&self.world);
+        self.desk.scribe().counts.reset(&self.world);
         self.shared.lead(true);
         self.shared.wakes.wake_all();
         let state = &self.world.state;
@@ -157,10 +158,11 @@ impl Engine {
     }
 
     fn try_reload(&mut self) -> Result<(), Error> {
-        if self.journal.poisoned() && self.journal.reload()? == Found::Foreign {
+        let journal = &mut self.desk.scribe().journal;
+        if journal.poisoned() && journal.reload()? == Found::Foreign {
             return Err(Error::Foreign);
         }
-        let mut world = load(&*self.journal, self.world.config.clone())?;
+        let mut world = load(self.desk.journal(), self.world.config.clone())?;
         world.live.claim_until = self.world.live.claim_until;
         self.world = world;
         let kept = self.look().mono < self.world.live.claim_until;

@@ -1,7 +1,7 @@
 //! What one batch will write, and whom it will answer afterwards.
 
 use super::Unavailable;
-use crate::journal::{Batch, Journal};
+use crate::journal::Batch;
 use meridian_manager_core::input::{Key, Outcome, Reply};
 use meridian_manager_core::milestone::Milestone;
 use meridian_manager_core::record::Record;
@@ -10,6 +10,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
+/// What a record is reckoned to take before it is encoded: most take less.
+const RECORD_BYTES: usize = 512;
+
 /// Who waits for a reply.
 pub(super) type Caller = oneshot::Sender<Result<Reply, Unavailable>>;
 
@@ -17,7 +20,7 @@ pub(super) type Caller = oneshot::Sender<Result<Reply, Unavailable>>;
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) records: Vec<(RecordNumber, Record)>,
-    encoded: Vec<Vec<u8>>,
+    /// What it will take, about.
     pub(super) bytes: usize,
     pub(super) bodies: HashMap<ContentHash, Arc<str>>,
     pub(super) dropped: BTreeSet<ContentHash>,
@@ -33,12 +36,8 @@ impl Pending {
     /// Takes what one input came to; returns its reply.
     pub(super) fn take(&mut self, outcome: Outcome) -> Reply {
         let Outcome { records, bodies, dropped_bodies, reply, wake, changed, workloads, urgent, milestones } = outcome;
-        for (number, record) in records {
-            let bytes = serde_json::to_vec(&record).expect("our own types serialise");
-            self.bytes += bytes.len();
-            self.encoded.push(bytes);
-            self.records.push((number, record));
-        }
+        self.bytes += RECORD_BYTES * records.len();
+        self.records.extend(records);
         for (hash, body) in bodies {
             self.bytes += body.len();
             self.dropped.remove(&hash);
@@ -62,17 +61,29 @@ impl Pending {
         self.records.is_empty()
     }
 
-    /// The transactions that make it durable: one, unless a leadership skipped record numbers within the batch. Everything
-    /// but the records and their audit lines is in the first, except for what is dropped, which is in the last.
-    pub(super) fn batches(&mut self, leadership: Leadership, journal: &dyn Journal, urgent: bool) -> Vec<Batch> {
+    /// Tells everybody who waits that it is not durable.
+    pub(super) fn fail(self) {
+        for (caller, _) in self.replies {
+            // Who has gone away needs no answer.
+            let _ = caller.send(Err(Unavailable::NotCommitted));
+        }
+    }
+
+    /// The transactions that make it durable behind the record `after`, and what they take: one, unless a leadership skipped
+    /// record numbers within the batch. Everything but the records and their audit lines is in the first, except for what is
+    /// dropped, which is in the last.
+    pub(super) fn batches(&self, leadership: Leadership, after: RecordNumber, urgent: bool) -> (Vec<Batch>, usize) {
         let mut batches: Vec<Batch> = Vec::new();
-        for ((number, record), bytes) in self.records.iter().zip(std::mem::take(&mut self.encoded)) {
-            let last = batches.last().map_or(journal.last(), Batch::last);
+        let mut bytes = self.bodies.values().map(|body| body.len()).sum();
+        for (number, record) in &self.records {
+            let last = batches.last().map_or(after, Batch::last);
             if batches.is_empty() || *number != last.next() {
                 batches.push(Batch { first: *number, urgent: urgent || self.urgent, ..Batch::new(leadership, last) });
             }
             let batch = batches.last_mut().expect("pushed above");
-            batch.records.push(bytes);
+            let encoded = serde_json::to_vec(record).expect("our own types serialise");
+            bytes += encoded.len();
+            batch.records.push(encoded);
             if let Record::Audited(line) = record {
                 batch.audit.push(serde_json::to_vec(line).expect("our own types serialise"));
             }
@@ -84,14 +95,14 @@ impl Pending {
         if let Some(last) = batches.last_mut() {
             last.drop_bodies = self.dropped.iter().copied().collect();
         }
-        batches
+        (batches, bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::RedbJournal;
+    use crate::journal::{Journal, RedbJournal};
     use crate::journal::faulty::{Faults, FaultyDisk};
     use meridian_shared::ids::JournalId;
     use meridian_shared::time::Wall;
@@ -107,7 +118,7 @@ mod tests {
         let mut pending = Pending::default();
         pending.take(outcome(&[1, 2]));
         pending.take(outcome(&[9, 10]));
-        let batches = pending.batches(Leadership { epoch: 1, id: 1 }, &journal, false);
+        let (batches, _) = pending.batches(Leadership { epoch: 1, id: 1 }, journal.last(), false);
         assert_eq!(batches.iter().map(|b| (b.after.0, b.first.0, b.last().0)).collect::<Vec<_>>(), [(0, 1, 2), (2, 9, 10)]);
         batches.iter().for_each(|b| journal.commit(b).unwrap());
         let mut numbers = Vec::new();

@@ -47,15 +47,14 @@ impl Publisher {
         Self { stale: BTreeSet::new(), all_stale: false }
     }
 
-    /// Publishes what one commit changed.
-    pub(super) fn publish(
+    /// What one batch changes for readers once it is committed.
+    pub(super) fn changes(
         &mut self,
         reads: &Reads,
         world: &World,
         now: Now,
         (mut changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>),
-        dropped: &HashMap<ContentHash, Arc<str>>,
-    ) {
+    ) -> Vec<(Key, Option<Entry>)> {
         let mut changes = Vec::with_capacity(changed.len() + 2 * workloads.len());
         let mut classes = BTreeSet::new();
         for shown in workloads.into_iter().filter_map(|uid| world.shown(uid)) {
@@ -79,7 +78,7 @@ impl Publisher {
             let entry = Self::entry(world, &key, now);
             changes.push((key, entry));
         }
-        reads.publish(changes, world.state.last, dropped);
+        changes
     }
 
     /// Publishes everything, as at the start: what differs from what readers have are changes.

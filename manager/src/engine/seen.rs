@@ -1,32 +1,40 @@
 //! What is seen from outside: metrics and spans, from facts that are committed.
 
-use super::dashboards::Dashboards;
+pub(super) use super::dashboards::Reached;
+use super::dashboards::{Dashboards, Tallies};
 use crate::metrics::Metrics;
 use meridian_manager_core::input::{Reply, WriteResult};
-use meridian_manager_core::milestone::Milestone;
 use meridian_manager_core::record::Record;
 use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Workload, World};
 use meridian_objects::Kind;
-use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
+use meridian_shared::ids::{ClusterName, Fence, OfferId, RecordNumber, Uid};
 use meridian_shared::protocol::EndResult;
 use meridian_shared::time::{Mono, Now, Wall};
 use meridian_telemetry::trace::{self, Interval, Leg, Outcome};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Legs whose spans are awaited, at most; beyond it the oldest are left out of their traces.
 const LEGS_MAX: usize = 65_536;
 
-/// Counts and traces.
+/// Gauges, and counts of what is asked.
 #[derive(Debug)]
 pub(super) struct Seen {
     metrics: Metrics,
-    /// Granted legs by fence, kept only where spans are exported.
-    legs: Option<BTreeMap<Fence, OpenLeg>>,
     dashboards: Dashboards,
     renewals: u64,
     /// Rounds of decisions told so far: those in which somebody was admitted, and the others.
     attempts: (u64, u64),
+}
+
+/// Counts and traces of what is committed.
+#[derive(Debug)]
+pub(super) struct Counts {
+    metrics: Metrics,
+    /// Granted legs by fence, kept only where spans are exported.
+    legs: Option<BTreeMap<Fence, OpenLeg>>,
+    tallies: Tallies,
 }
 
 #[derive(Debug)]
@@ -37,26 +45,43 @@ struct OpenLeg {
     granted: Wall,
 }
 
+/// What counting a record takes besides it, as the world is behind its batch.
+#[derive(Debug)]
+pub(super) enum Beside {
+    /// The cluster queue of an offer.
+    Queue(Arc<str>),
+    /// The cluster queue and the cluster of a grant.
+    Stay(Arc<str>, ClusterName),
+    /// When a finished workload was submitted.
+    Since(Wall),
+}
+
+impl Beside {
+    /// What counting these records takes, by their place.
+    pub(super) fn of(world: &World, records: &[(RecordNumber, Record)]) -> Vec<(usize, Self)> {
+        let beside = |record: &Record| match record {
+            Record::Offered { uid, .. } => Some(Self::Queue(queue_of(world, *uid))),
+            Record::Granted { uid, fence, .. } => {
+                let stay = world.state.workloads.get(uid)?.history.iter().rev().find(|s| s.fence == *fence)?;
+                Some(Self::Stay(queue_of(world, *uid), stay.cluster.clone()))
+            }
+            Record::Finished { uid, .. } => Some(Self::Since(world.state.workloads.get(uid)?.created)),
+            _ => None,
+        };
+        records.iter().enumerate().filter_map(|(at, (_, record))| Some((at, beside(record)?))).collect()
+    }
+}
+
 impl Seen {
-    pub(super) fn new(metrics: Metrics, traces: bool) -> Self {
+    pub(super) fn new(metrics: Metrics) -> Self {
         let dashboards = Dashboards::new(metrics.kueue.clone());
-        Self { metrics, legs: traces.then(BTreeMap::new), dashboards, renewals: 0, attempts: (0, 0) }
+        Self { metrics, dashboards, renewals: 0, attempts: (0, 0) }
     }
 
     /// After the world was read anew.
     pub(super) fn reset(&mut self, world: &World) {
         let counts = &world.live.counts;
         (self.renewals, self.attempts) = (counts.renewals, (counts.attempts_fruitful, counts.attempts_fruitless));
-        let Some(legs) = &mut self.legs else { return };
-        legs.clear();
-        for (uid, workload) in &world.state.workloads {
-            for (offer, leg) in &workload.legs {
-                if let Some(fence) = leg.fence {
-                    let granted = granted_at(workload, fence);
-                    legs.insert(fence, OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster.clone(), granted });
-                }
-            }
-        }
     }
 
     /// What a reply to a write says about submissions.
@@ -78,76 +103,6 @@ impl Seen {
 
     pub(super) fn submission_failed(&self) {
         self.metrics.submissions.inc(["failed"]);
-    }
-
-    /// Takes one committed fact; `world` has absorbed it and what came after it in the batch.
-    pub(super) fn note(&mut self, world: &World, record: &Record) {
-        let m = &self.metrics;
-        match record {
-            Record::Led { recovery: Some(_), .. } => m.recoveries.inc([]),
-            Record::Audited(line) => {
-                m.audit_lines.inc([]);
-                if line.entry.verdict.as_deref() == Some("denied") {
-                    // The rule names the policy first, then its version.
-                    let policy = line.entry.rule.as_deref().and_then(|rule| rule.split([' ', '@']).next()).unwrap_or("none");
-                    m.residency_denials.inc([policy]);
-                }
-            }
-            Record::Removed { key, .. } => self.dashboards.removed(key),
-            Record::Offered { uid, cluster, .. } => self.dashboards.dispatched(&queue_of(world, *uid), cluster.as_str()),
-            Record::Refused { reason, .. } => m.refusals.inc([&format!("{reason:?}")]),
-            Record::GrantRefused { fence, .. } => {
-                m.refusals.inc(["Grant"]);
-                self.leg_over(*fence, None, Outcome::Bad("refused"));
-            }
-            Record::Granted { uid, offer, fence, at } => self.granted(world, *uid, *offer, *fence, *at),
-            Record::Lapsed { fence, at, .. } => {
-                m.lapses.inc([]);
-                self.leg_over(*fence, Some(*at), Outcome::Bad("lapsed"));
-            }
-            Record::Ended { fence, result, at, .. } => {
-                let outcome = match result {
-                    EndResult::Succeeded => Outcome::Good,
-                    EndResult::Failed { .. } => Outcome::Bad("failed"),
-                    EndResult::Stopped => Outcome::Bad("stopped"),
-                    EndResult::LeaseLapsed => Outcome::Bad("lease-lapsed"),
-                    EndResult::NodeLost { .. } => Outcome::Bad("node-lost"),
-                };
-                self.leg_over(*fence, Some(*at), outcome);
-            }
-            Record::Finished { uid, succeeded, at, .. } if self.legs.is_some() => {
-                if let Some(workload) = world.state.workloads.get(uid) {
-                    let outcome = if *succeeded { Outcome::Good } else { Outcome::Bad("failed") };
-                    trace::record_submission(*uid, Interval { from: workload.created, to: *at }, outcome);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes one milestone of what was committed.
-    pub(super) fn reached(&mut self, world: &World, milestone: &Milestone) {
-        self.dashboards.reached(world, milestone);
-    }
-
-    fn granted(&mut self, world: &World, uid: Uid, offer: OfferId, fence: Fence, at: Wall) {
-        self.metrics.grants.inc([]);
-        let Some(workload) = world.state.workloads.get(&uid) else { return };
-        let Some(stay) = workload.history.iter().rev().find(|s| s.fence == fence) else { return };
-        let queue = queue_of(world, uid);
-        self.metrics.workloads_dispatched.inc([&queue, stay.cluster.as_str()]);
-        if let Some(legs) = &mut self.legs {
-            legs.insert(fence, OpenLeg { uid, offer, cluster: stay.cluster.clone(), granted: at });
-            if legs.len() > LEGS_MAX {
-                legs.pop_first();
-            }
-        }
-    }
-
-    fn leg_over(&mut self, fence: Fence, at: Option<Wall>, outcome: Outcome) {
-        let Some(leg) = self.legs.as_mut().and_then(|legs| legs.remove(&fence)) else { return };
-        let interval = Interval { from: leg.granted, to: at.unwrap_or(leg.granted) };
-        trace::record_leg(&Leg { uid: leg.uid, offer: leg.offer, cluster: &leg.cluster, fence: Some(fence) }, interval, outcome);
     }
 
     /// Gauges, and counters that the core keeps.
@@ -184,15 +139,116 @@ impl Seen {
     }
 }
 
+impl Counts {
+    pub(super) fn new(metrics: Metrics, traces: bool) -> Self {
+        let tallies = Tallies::new(metrics.kueue.clone());
+        Self { metrics, legs: traces.then(BTreeMap::new), tallies }
+    }
+
+    /// After the world was read anew.
+    pub(super) fn reset(&mut self, world: &World) {
+        let Some(legs) = &mut self.legs else { return };
+        legs.clear();
+        for (uid, workload) in &world.state.workloads {
+            for (offer, leg) in &workload.legs {
+                if let Some(fence) = leg.fence {
+                    let granted = granted_at(workload, fence);
+                    legs.insert(fence, OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster.clone(), granted });
+                }
+            }
+        }
+    }
+
+    /// Takes the records of a batch that is committed, with what goes with some of them, by their place.
+    pub(super) fn note(&mut self, records: &[(RecordNumber, Record)], beside: Vec<(usize, Beside)>) {
+        let mut beside = beside.into_iter().peekable();
+        for (at, (_, record)) in records.iter().enumerate() {
+            let with = beside.next_if(|(of, _)| *of == at).map(|(_, beside)| beside);
+            self.note_one(record, with);
+        }
+    }
+
+    fn note_one(&mut self, record: &Record, beside: Option<Beside>) {
+        let m = &self.metrics;
+        match record {
+            Record::Led { recovery: Some(_), .. } => m.recoveries.inc([]),
+            Record::Audited(line) => {
+                m.audit_lines.inc([]);
+                if line.entry.verdict.as_deref() == Some("denied") {
+                    // The rule names the policy first, then its version.
+                    let policy = line.entry.rule.as_deref().and_then(|rule| rule.split([' ', '@']).next()).unwrap_or("none");
+                    m.residency_denials.inc([policy]);
+                }
+            }
+            Record::Removed { key, .. } => self.tallies.removed(key),
+            Record::Offered { cluster, .. } => {
+                if let Some(Beside::Queue(queue)) = beside {
+                    self.tallies.dispatched(&queue, cluster.as_str());
+                }
+            }
+            Record::Refused { reason, .. } => m.refusals.inc([&format!("{reason:?}")]),
+            Record::GrantRefused { fence, .. } => {
+                m.refusals.inc(["Grant"]);
+                self.leg_over(*fence, None, Outcome::Bad("refused"));
+            }
+            Record::Granted { uid, offer, fence, at } => self.granted(*fence, |cluster| OpenLeg { uid: *uid, offer: *offer, cluster, granted: *at }, beside),
+            Record::Lapsed { fence, at, .. } => {
+                m.lapses.inc([]);
+                self.leg_over(*fence, Some(*at), Outcome::Bad("lapsed"));
+            }
+            Record::Ended { fence, result, at, .. } => {
+                let outcome = match result {
+                    EndResult::Succeeded => Outcome::Good,
+                    EndResult::Failed { .. } => Outcome::Bad("failed"),
+                    EndResult::Stopped => Outcome::Bad("stopped"),
+                    EndResult::LeaseLapsed => Outcome::Bad("lease-lapsed"),
+                    EndResult::NodeLost { .. } => Outcome::Bad("node-lost"),
+                };
+                self.leg_over(*fence, Some(*at), outcome);
+            }
+            Record::Finished { uid, succeeded, at, .. } if self.legs.is_some() => {
+                if let Some(Beside::Since(from)) = beside {
+                    let outcome = if *succeeded { Outcome::Good } else { Outcome::Bad("failed") };
+                    trace::record_submission(*uid, Interval { from, to: *at }, outcome);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes one milestone of what was committed.
+    pub(super) fn reached(&mut self, reached: &Reached) {
+        self.tallies.reached(reached);
+    }
+
+    fn granted(&mut self, fence: Fence, leg: impl FnOnce(ClusterName) -> OpenLeg, beside: Option<Beside>) {
+        self.metrics.grants.inc([]);
+        let Some(Beside::Stay(queue, cluster)) = beside else { return };
+        self.metrics.workloads_dispatched.inc([&queue, cluster.as_str()]);
+        if let Some(legs) = &mut self.legs {
+            legs.insert(fence, leg(cluster));
+            if legs.len() > LEGS_MAX {
+                legs.pop_first();
+            }
+        }
+    }
+
+    fn leg_over(&mut self, fence: Fence, at: Option<Wall>, outcome: Outcome) {
+        let Some(leg) = self.legs.as_mut().and_then(|legs| legs.remove(&fence)) else { return };
+        let interval = Interval { from: leg.granted, to: at.unwrap_or(leg.granted) };
+        trace::record_leg(&Leg { uid: leg.uid, offer: leg.offer, cluster: &leg.cluster, fence: Some(fence) }, interval, outcome);
+    }
+}
+
 fn granted_at(workload: &Workload, fence: Fence) -> Wall {
     workload.history.iter().rev().find(|s| s.fence == fence).map_or(workload.since, |s| s.granted)
 }
 
-fn queue_of(world: &World, uid: Uid) -> String {
+fn queue_of(world: &World, uid: Uid) -> Arc<str> {
     if let Some(queue) = world.queues.charged_to(uid) {
-        return queue.to_string();
+        return queue.clone();
     }
     let class = world.state.workloads.get(&uid).map(|w| world.queues.class(w.class));
     let queue = class.and_then(|class| world.state.catalog.local_queue(&class.namespace, &class.queue));
-    queue.map_or_else(String::new, |queue| queue.cluster_queue.clone())
+    Arc::from(queue.map_or("", |queue| queue.cluster_queue.as_str()))
 }

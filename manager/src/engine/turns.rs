@@ -1,25 +1,25 @@
-//! The loop: select, apply, commit, reply, dispatch.
+//! The loop: select, apply, hand over. While one batch is committed the next is applied.
 
 use super::bodies::Source;
 use super::clock::{Clock, Jumps};
-use super::pending::{Caller, Pending};
+use super::pending::Pending;
 use super::publish::Publisher;
-use super::seen::Seen;
+use super::scribe::{Desk, Done, Scribe, Told, Work};
+use super::seen::{Beside, Counts, Reached, Seen};
 use super::{Error, Message, Options, Shared, StartMode, Unavailable};
-use crate::journal::mark::{self, BootId, Mark, MarkWriter};
-use crate::journal::{self, Journal, Snapshot};
+use crate::journal::mark::{self, MarkWriter};
+use crate::journal::{self, Journal};
 use meridian_manager_core::World;
 use meridian_manager_core::input::{Change, Input, Reply};
 use meridian_objects::Kind;
 use meridian_shared::ids::ContentHash;
 use meridian_shared::lease;
-use meridian_shared::protocol::{SyncAnswer, SyncRefusal};
 use meridian_shared::time::{Millis, Mono, Now};
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -33,6 +33,8 @@ const OTHERS_SHARE: usize = 4;
 const WAITING_MAX: usize = 4_096;
 /// Bytes of records and bodies after which a batch takes no more inputs.
 const BATCH_BYTES_MAX: usize = 8 << 20;
+/// How often it is looked whether a message came while nothing else is to be done but to wait for the disk.
+const LISTEN_EVERY: Duration = Duration::from_millis(1);
 /// Timers are looked at at least this often; also how late a jump of the wall clock is noticed.
 const IDLE_MAX: Millis = Millis::secs(1);
 /// The same while recovery is open, which ends by time.
@@ -91,7 +93,8 @@ enum Aside {
 /// The engine's thread.
 #[derive(Debug)]
 pub(super) struct Engine {
-    pub(super) journal: Box<dyn Journal>,
+    /// Who has the journal.
+    pub(super) desk: Desk,
     pub(super) world: World,
     pub(super) inbox: Receiver<Message>,
     /// What agents said, and everything else: a sync doesn't wait behind what is submitted.
@@ -107,8 +110,9 @@ pub(super) struct Engine {
     /// New work is refused until then, because the disk was full.
     pub(super) full_until: Mono,
     pub(super) full_pause: Millis,
+    /// The space that is kept back is in use.
+    urgent_only: bool,
     jumps: Jumps,
-    mark: Option<(MarkWriter, BootId)>,
     beat_at: Mono,
     turned: Mono,
     refresh: Chore,
@@ -123,7 +127,14 @@ impl std::fmt::Debug for dyn Journal {
 }
 
 impl Engine {
-    pub(super) fn new(journal: Box<dyn Journal>, world: World, inbox: Receiver<Message>, shared: Arc<Shared>, options: Options, vouched: bool) -> Self {
+    pub(super) fn new(
+        journal: Box<dyn Journal>,
+        world: World,
+        inbox: Receiver<Message>,
+        shared: Arc<Shared>,
+        options: Options,
+        vouched: bool,
+    ) -> Result<Self, Error> {
         let Options { config: _, start, clock, marks, metrics, traces } = options;
         let now = clock.now();
         if let Some((room, boot)) = &marks
@@ -138,8 +149,11 @@ impl Engine {
                 None
             }
         });
-        Self {
-            journal,
+        let urgent_only = journal.urgent_only();
+        let counts = Counts::new(metrics.clone(), traces);
+        let scribe = Scribe::new(journal, counts, mark, Arc::clone(&shared), Arc::clone(&clock), world.config.term_min);
+        Ok(Self {
+            desk: Desk::new(scribe).map_err(Error::Thread)?,
             world,
             inbox,
             waiting: Default::default(),
@@ -148,18 +162,18 @@ impl Engine {
             start,
             vouched,
             publisher: Publisher::new(),
-            seen: Seen::new(metrics, traces),
+            seen: Seen::new(metrics),
             stopping: false,
             full_until: Mono(0),
             full_pause: Millis(0),
+            urgent_only,
             jumps: Jumps::since(now),
-            mark,
             beat_at: Mono(0),
             turned: Mono(0),
             refresh: Chore::default(),
             check: Chore { due: now.mono + CHECK_EVERY },
             grown: Grown::default(),
-        }
+        })
     }
 
     pub(super) fn shared(&self) -> Arc<Shared> {
@@ -185,20 +199,34 @@ impl Engine {
     fn turn_after_turn(&mut self) -> Result<(), Error> {
         self.begin()?;
         while !self.stopping {
-            let first = self.select();
+            let first = match self.next_waiting(0) {
+                Some(message) => Some(message),
+                None => match self.rest() {
+                    Ok(message) => message,
+                    Err(error) => {
+                        self.reload(&error)?;
+                        continue;
+                    }
+                },
+            };
             self.cycle(first)?;
         }
         self.farewell();
         Ok(())
     }
 
-    /// The only wait.
-    fn select(&mut self) -> Option<Message> {
-        if let Some(message) = self.next_waiting(0) {
-            return Some(message);
+    /// Waits for a message, or for something to be due; an error is why the batch that was under way isn't durable.
+    fn rest(&mut self) -> Result<Option<Message>, journal::Error> {
+        while self.desk.is_away() {
+            match self.inbox.try_recv() {
+                Ok(message) => return Ok(Some(message)),
+                // Nobody is left who could send one.
+                Err(TryRecvError::Disconnected) => self.land()?,
+                Err(TryRecvError::Empty) => self.landed(Some(LISTEN_EVERY))?,
+            }
         }
         let now = self.look();
-        self.receive(self.next_due(now).since(now.mono))
+        Ok(self.receive(self.next_due(now).since(now.mono)))
     }
 
     /// A message, if one comes within `span`. Without anybody who could send one there is nothing left to do.
@@ -247,7 +275,7 @@ impl Engine {
 
     /// Whether only ends and deletions are taken.
     fn restricted(&self, now: Mono) -> bool {
-        self.journal.urgent_only() || now < self.full_until
+        self.urgent_only || now < self.full_until
     }
 
     /// One batch: everything that arrived, then timers and one scheduling pass.
@@ -270,26 +298,15 @@ impl Engine {
             self.apply(Input::Turn, &mut pending);
         }
         self.turned = self.look().mono;
-        let dropped = self.last_bodies(&pending);
-        let written = if !pending.is_empty() {
-            self.commit(&mut pending, restricted)
-        } else if self.turned >= self.beat_at {
-            self.heartbeat()
-        } else {
-            Ok(())
-        };
-        if let Err(error) = written {
-            for (caller, _) in pending.replies {
-                // Who has gone away needs no answer, here and below.
-                let _ = caller.send(Err(Unavailable::NotCommitted));
-            }
-            asides.clear();
+        let told = self.answers(asides);
+        // What became of the batch before is known before this one is handed over.
+        let landed = self.land();
+        let handed_over = landed.and_then(|()| self.hand_over(&mut pending, told, restricted));
+        if let Err(error) = handed_over {
+            pending.fail();
             return self.reload(&error);
         }
-        self.settle(pending, &dropped);
-        self.answer(asides);
-        self.chores();
-        Ok(())
+        self.chores()
     }
 
     fn take(&mut self, message: Message, restricted: bool, pending: &mut Pending, asides: &mut Vec<Aside>) {
@@ -314,7 +331,7 @@ impl Engine {
     /// have sent its request after the batch was begun.
     fn apply(&mut self, input: Input, pending: &mut Pending) -> Reply {
         let now = self.look();
-        let source = Source { fresh: &pending.bodies, store: &self.shared.bodies };
+        let source = Source { fresh: [&pending.bodies, self.desk.bodies()], store: &self.shared.bodies };
         let outcome = self.world.apply(now, input, &source);
         pending.take(outcome)
     }
@@ -335,110 +352,82 @@ impl Engine {
         kept
     }
 
-    /// Makes a batch durable.
-    pub(super) fn commit(&mut self, pending: &mut Pending, urgent: bool) -> Result<(), journal::Error> {
-        let begun = self.look().mono;
-        let started = Instant::now();
-        let mut batches = pending.batches(self.world.state.leadership, &*self.journal, urgent);
+    /// Gives a batch to the scribe, who is back. What needs no commit is told at once.
+    fn hand_over(&mut self, pending: &mut Pending, told: Vec<Told>, restricted: bool) -> Result<(), journal::Error> {
+        let writes = !pending.is_empty();
+        if !writes && self.turned >= self.beat_at {
+            let begun = self.desk.scribe().heartbeat()?;
+            self.written(begun);
+        }
+        let work = self.work(std::mem::take(pending), told, restricted);
+        if writes {
+            self.desk.send(work);
+            return Ok(());
+        }
+        self.desk.tell(work).map(|_| ())
+    }
+
+    /// A batch with everything that follows from it.
+    fn work(&mut self, mut pending: Pending, told: Vec<Told>, urgent: bool) -> Work {
+        let now = self.look();
+        let dropped = self.last_bodies(&pending);
+        let beside = Beside::of(&self.world, &pending.records);
+        let reached = std::mem::take(&mut pending.milestones).into_iter().map(|milestone| Reached::new(&self.world, milestone)).collect();
+        let changed = (std::mem::take(&mut pending.changed), std::mem::take(&mut pending.workloads));
+        let changes = self.publisher.changes(&self.shared.reads, &self.world, now, changed);
         self.grown.records += pending.records.len() as u64;
-        self.grown.bytes += pending.bytes;
-        if self.grown.calls_for_snapshot()
-            && !self.restricted(begun)
-            && let Some(last) = batches.last_mut()
-        {
+        let snapshot = (!pending.is_empty() && self.grown.calls_for_snapshot() && !self.restricted(now.mono)).then(|| {
             let bytes = self.world.snapshot();
             self.grown = Grown { snapshot_bytes: bytes.len(), ..Grown::default() };
-            last.snapshot = Some(Snapshot { through: last.last(), bytes });
-        }
-        for batch in &batches {
-            self.journal.commit(batch)?;
-        }
-        let metrics = &self.shared.metrics;
-        metrics.journal_commit_seconds.took([], started.elapsed());
-        #[expect(clippy::cast_precision_loss, reason = "a batch has far fewer records than a float is exact for")]
-        metrics.journal_commit_records.observe([], pending.records.len() as f64);
-        metrics.journal_records.add([], pending.records.len() as u64);
-        if !pending.urgent && !urgent {
+            bytes
+        });
+        let (leadership, at) = (self.world.state.leadership, self.world.state.last);
+        Work { pending, leadership, urgent, snapshot, changes, at, dropped, beside, reached, told }
+    }
+
+    /// Waits for the batch that is under way, if there is one; an error is why it isn't durable.
+    pub(super) fn land(&mut self) -> Result<(), journal::Error> {
+        self.landed(None)
+    }
+
+    fn landed(&mut self, within: Option<Duration>) -> Result<(), journal::Error> {
+        let Some(returned) = self.desk.back(within) else { return Ok(()) };
+        let Done { begun, bytes, usual } = returned?;
+        self.grown.bytes += bytes;
+        if usual {
             self.full_pause = Millis(0);
         }
-        self.written(begun);
+        if let Some(begun) = begun {
+            self.written(begun);
+        }
         Ok(())
     }
 
-    fn heartbeat(&mut self) -> Result<(), journal::Error> {
-        let begun = self.look().mono;
-        self.journal.heartbeat()?;
-        self.written(begun);
-        Ok(())
+    /// Makes a batch durable and waits for it.
+    pub(super) fn carry_out(&mut self, pending: Pending) -> Result<(), journal::Error> {
+        let work = self.work(pending, Vec::new(), true);
+        self.desk.send(work);
+        self.land()
     }
 
-    /// A write that was begun at `begun` is durable: the claim holds from then, and the mark says so before any effect.
+    /// A write that was begun at `begun` is durable: the claim holds from then.
     fn written(&mut self, begun: Mono) {
+        self.urgent_only = self.desk.journal().urgent_only();
         self.world.committed(begun);
-        let now = self.look().mono;
         self.beat_at = begun + Millis(lease::claim(self.world.config.term_min).0 / 3);
-        let Some((writer, boot)) = &self.mark else { return };
-        let mark = Mark {
-            journal: self.journal.meta().journal,
-            leadership: self.journal.leadership(),
-            last: self.journal.last(),
-            chain: self.journal.chain(),
-            boot: *boot,
-            at: now,
-        };
-        if let Err(error) = writer.write(&mark) {
-            tracing::warn!(%error, "the mark can't be written: the next start will wait for this one's claim");
-            self.mark = None;
-        }
     }
 
-    /// What follows a commit: readers, callers, parked polls.
-    pub(super) fn settle(&mut self, pending: Pending, dropped: &HashMap<ContentHash, Arc<str>>) {
-        let Pending { records, bodies, changed, workloads, replies, wake, milestones, .. } = pending;
-        for (hash, body) in bodies {
-            self.shared.bodies.keep(hash, body);
-        }
-        for (_, record) in &records {
-            self.seen.note(&self.world, record);
-        }
-        for milestone in &milestones {
-            self.seen.reached(&self.world, milestone);
-        }
+    /// What those will be told who asked aside, once this batch is durable.
+    fn answers(&mut self, asides: Vec<Aside>) -> Vec<Told> {
         let now = self.look();
-        if !records.is_empty() || !changed.is_empty() {
-            self.publisher.publish(&self.shared.reads, &self.world, now, (changed, workloads), dropped);
-        }
-        for (caller, reply) in replies {
-            self.reply(caller, reply);
-        }
-        self.shared.wakes.wake(&wake);
-    }
-
-    /// An answer leaves only while the claim is valid: a slow commit may have outlived it, and another may lead since. Nor is
-    /// what needed no commit said then, such as that nothing changes (simulation seed 1008166): it may be long out of date.
-    fn reply(&mut self, caller: Caller, reply: Reply) {
-        let claims = self.look().mono < self.world.live.claim_until;
-        let reply = match reply {
-            Reply::Sync(answer) if !claims && matches!(*answer, SyncAnswer::Ok(_)) => Ok(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading)))),
-            Reply::Written(_) | Reply::Rejected(_) | Reply::Done(_) if !claims => Err(Unavailable::NotLeading),
-            reply => Ok(reply),
-        };
-        let _ = caller.send(reply);
-    }
-
-    fn answer(&mut self, asides: Vec<Aside>) {
-        for aside in asides {
-            match aside {
-                Aside::Explain(namespace, name, reply) => {
-                    let now = self.look();
-                    let uid = self.world.uid_of(&namespace, &name);
-                    let _ = reply.send(uid.and_then(|uid| self.world.explain(uid, now)));
-                }
-                Aside::Recovery(reply) => {
-                    let _ = reply.send(self.recovery());
-                }
+        let answer = |aside| match aside {
+            Aside::Explain(namespace, name, reply) => {
+                let uid = self.world.uid_of(&namespace, &name);
+                Told::Explained(reply, uid.and_then(|uid| self.world.explain(uid, now)))
             }
-        }
+            Aside::Recovery(reply) => Told::Recovery(reply, self.recovery()),
+        };
+        asides.into_iter().map(answer).collect()
     }
 
     fn recovery(&self) -> serde_json::Value {
@@ -460,9 +449,13 @@ impl Engine {
         })
     }
 
-    fn chores(&mut self) {
+    fn chores(&mut self) -> Result<(), Error> {
         let now = self.look();
         if now.mono >= self.refresh.due {
+            // Readers see what is durable only.
+            if let Err(error) = self.land() {
+                return self.reload(&error);
+            }
             let started = Instant::now();
             self.publisher.refresh(&self.shared.reads, &self.world, now);
             self.seen.gauge(&self.world, now);
@@ -478,16 +471,16 @@ impl Engine {
             }
             self.check.rest(now.mono, CHECK_EVERY, started.elapsed());
         }
+        Ok(())
     }
 
     /// Leaves a young mark, so that a start soon after takes the short cut. Who never led has nothing to vouch for.
     fn farewell(&mut self) {
+        let last = self.land();
         let led = self.shared.lead(false);
-        if led
-            && !self.journal.poisoned()
-            && let Err(error) = self.heartbeat()
-        {
-            tracing::warn!(%error, "the last heartbeat failed");
+        let beat = last.and_then(|()| if led && !self.desk.journal().poisoned() { self.desk.scribe().heartbeat().map(|_| ()) } else { Ok(()) });
+        if let Err(error) = beat {
+            tracing::warn!(%error, "the last write failed");
         }
         self.shared.wakes.wake_all();
     }

@@ -146,6 +146,17 @@ fn apply(bytes: &mut Vec<u8>, change: &Change, kept: impl Fn(usize) -> bool) {
     }
 }
 
+/// A disk that answers nobody.
+#[derive(Debug)]
+pub struct Stalled<'a>(MutexGuard<'a, Disk>);
+
+impl Stalled<'_> {
+    /// As [`FaultyDisk::fail_syncs`], for when it answers again.
+    pub fn fail_syncs(&mut self, n: u32) {
+        self.0.fail_syncs = n;
+    }
+}
+
 impl FaultyDisk {
     /// An empty disk. `identity` is the file's.
     pub fn new(seed: u64, identity: u64, faults: Faults) -> Self {
@@ -212,6 +223,11 @@ impl FaultyDisk {
         disk.attached += 1;
         disk.lock = None;
         Self { disk: Arc::clone(&self.disk), attached: disk.attached }
+    }
+
+    /// Lets nothing through as long as this lives: whoever reads or writes waits.
+    pub fn stall(&self) -> Stalled<'_> {
+        Stalled(self.disk())
     }
 
     /// Voids the lock, as filesystems do whose locks lie: a second store may open beside the first.

@@ -90,6 +90,56 @@ async fn a_failed_commit_is_said_and_loses_nothing() {
     rig.stop().await;
 }
 
+/// How many jobs the engine has taken, durable or not.
+fn taken(rig: &Rig) -> usize {
+    let text = rig.handle.metrics().render(&["meridian_submissions_total".to_owned()]);
+    let line = text.lines().find_map(|line| line.strip_prefix("meridian_submissions_total{result=\"accepted\"} "));
+    line.map_or(0, |n| n.parse().unwrap())
+}
+
+/// Submits `first` and then `second` while the disk answers nobody, and once the engine has taken both lets it answer, or fail.
+async fn submit_two_to_a_stalled_disk(rig: &Rig, fails: bool) -> [Result<(), Unavailable>; 2] {
+    let before = taken(rig);
+    let mut stalled = rig.disk.stall();
+    let ask = |name: &'static str| {
+        let handle = rig.handle.clone();
+        tokio::spawn(async move { submit(&handle, name).await.map(|_| ()) })
+    };
+    let first = ask("first");
+    until("the first is on its way to the disk", async || taken(rig) == before + 1).await;
+    let second = ask("second");
+    until("the second is decided on meanwhile", async || taken(rig) == before + 2).await;
+    assert!(!first.is_finished() && !second.is_finished(), "nothing is said before it is durable");
+    assert!(rig.job("first").is_none() && rig.job("second").is_none(), "nor shown");
+    stalled.fail_syncs(u32::from(fails));
+    drop(stalled);
+    [first.await.unwrap(), second.await.unwrap()]
+}
+
+#[tokio::test]
+async fn while_one_batch_is_written_the_next_is_decided_and_neither_is_shown() {
+    let rig = Rig::new().await;
+    rig.lay_out(&[]).await;
+    assert_eq!(submit_two_to_a_stalled_disk(&rig, false).await, [Ok(()), Ok(())]);
+    assert!(rig.job("first").is_some() && rig.job("second").is_some());
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn with_a_batch_that_fails_the_next_one_is_void_too() {
+    let rig = Rig::new().await;
+    rig.lay_out(&[]).await;
+    let failed = Err(Unavailable::NotCommitted);
+    assert_eq!(submit_two_to_a_stalled_disk(&rig, true).await, [failed, failed]);
+    rig.led().await;
+    assert!(rig.job("second").is_none(), "it was never written");
+    for name in ["first", "second"] {
+        until("repeating it is right", async || submit(&rig.handle, name).await.is_ok()).await;
+        assert!(rig.job(name).is_some());
+    }
+    rig.stop().await;
+}
+
 #[tokio::test]
 async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
     let rig = Rig::new().await;
