@@ -224,6 +224,12 @@ impl Gang {
         }
         total
     }
+
+    /// The resource that is likely to run out first: an accelerator before cores before all else.
+    pub fn scarcest(&self) -> Option<&str> {
+        let names = self.pod_sets.iter().flat_map(|set| set.per_pod.keys());
+        names.map(String::as_str).max_by_key(|r| (r.contains('/'), *r == "cpu", *r))
+    }
 }
 
 #[cfg(test)]

@@ -106,6 +106,7 @@ impl World {
                 if key.scope.is_none() && Catalog::is_declaration(key.kind) {
                     self.deciding.declare_again();
                 }
+                self.deciding.forget_ways();
                 self.state.catalog.put(key.clone(), (**object).clone(), *uid, *at, number, by.clone());
                 self.lead_local_queue(key);
             }
@@ -116,6 +117,7 @@ impl World {
                 if key.scope.is_none() && Catalog::is_declaration(key.kind) {
                     self.deciding.declare_again();
                 }
+                self.deciding.forget_ways();
                 self.state.catalog.remove(key);
                 self.forget_past_use(key);
                 self.lead_local_queue(key);
@@ -249,6 +251,7 @@ impl World {
         if self.queues.drop_member(workload.class) {
             self.live.why.remove(&workload.class);
             self.live.blocked.remove(&workload.class);
+            self.deciding.forget_class(workload.class);
         }
         self.live.not_before.remove(&uid);
         self.live.giving_way.forget(uid);

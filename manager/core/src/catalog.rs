@@ -3,7 +3,7 @@
 //! Everything that depends on the shape of an object is asked here, so that the rest of the core speaks of queues, flavors,
 //! clusters and policies only.
 
-use crate::input::{Actor, Key};
+use crate::input::{Actor, Key, Named};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
     AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec,
@@ -106,7 +106,8 @@ impl Catalog {
     }
 
     fn touch(&mut self, kind: Kind, namespace: Option<&Arc<str>>, name: &str, number: RecordNumber) -> Option<&Spec> {
-        let stored = self.objects.get_mut(&Key { scope: None, kind, namespace: namespace.cloned(), name: Arc::from(name) })?;
+        let key = (None, kind, namespace.map(|n| &**n), name);
+        let stored = self.objects.get_mut(&key as &dyn Named)?;
         stored.touched = number;
         Some(&stored.object.spec)
     }
@@ -135,8 +136,8 @@ impl Catalog {
     }
 
     fn spec(&self, kind: Kind, namespace: Option<&str>, name: &str) -> Option<(&Stored, &Spec)> {
-        let key = Key { scope: None, kind, namespace: namespace.map(Arc::from), name: Arc::from(name) };
-        self.objects.get(&key).map(|s| (s, &s.object.spec))
+        let key = (None, kind, namespace, name);
+        self.objects.get(&key as &dyn Named).map(|s| (s, &s.object.spec))
     }
 
     /// Global objects of a kind. Keys are ordered by scope and kind first, so no others are looked at.
@@ -155,8 +156,8 @@ impl Catalog {
 
     /// What a worker's own file says of this cluster queue: caps for that cluster.
     pub fn cap(&self, cluster: &ClusterName, queue: &str) -> Option<&ClusterQueueSpec> {
-        let key = Key { scope: Some(cluster.clone()), kind: Kind::ClusterQueue, namespace: None, name: Arc::from(queue) };
-        match &self.objects.get(&key)?.object.spec {
+        let key = (Some(cluster.as_str()), Kind::ClusterQueue, None, queue);
+        match &self.objects.get(&key as &dyn Named)?.object.spec {
             Spec::ClusterQueue(spec) => Some(spec),
             _ => None,
         }

@@ -9,6 +9,7 @@ use crate::catalog::{Catalog, NoRoute};
 use crate::explain::Why;
 use crate::queues::ClassId;
 use crate::record::Class;
+use crate::ways::Way;
 use crate::workload::Phase;
 use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_objects::without_prefixes;
@@ -38,6 +39,8 @@ pub(crate) struct Deciding {
     outside: BTreeSet<Uid>,
     /// Pods that gave back what they had, where the brain knows that they did.
     spare: BTreeMap<Uid, Vec<u32>>,
+    /// Ways of classes, until an object changes.
+    ways: BTreeMap<ClassId, Arc<Way>>,
     /// Where a class was last led.
     routes: BTreeMap<ClassId, Option<QueueId>>,
 }
@@ -89,6 +92,17 @@ impl Deciding {
     /// Declarations changed: they are read again before the next decision.
     pub(crate) fn declare_again(&mut self) {
         self.stale = true;
+    }
+
+    /// An object changed: ways are worked out anew.
+    pub(crate) fn forget_ways(&mut self) {
+        self.ways.clear();
+    }
+
+    /// A class is gone.
+    pub(crate) fn forget_class(&mut self, class: ClassId) {
+        self.ways.remove(&class);
+        self.routes.remove(&class);
     }
 
     /// Everything is brought in line before the next decision.
@@ -216,6 +230,16 @@ impl World {
             }
         }
         let _ = now;
+    }
+
+    /// How a class gets from a cluster queue to clusters.
+    pub(crate) fn way_from(&mut self, class: ClassId, queue: &Arc<str>) -> Arc<Way> {
+        if let Some(known) = self.deciding.ways.get(&class).filter(|way| way.queue == *queue) {
+            return known.clone();
+        }
+        let way = Arc::new(Way::new(&self.state.catalog, self.queues.class(class), queue, self.config.residency_required));
+        self.deciding.ways.insert(class, way.clone());
+        way
     }
 
     pub(crate) fn way(&self, class: &Class) -> Result<QueueId, NoRoute> {

@@ -12,9 +12,10 @@ use crate::places::Clusters;
 use crate::queues::{ClassId, NoQuota, Shortage};
 use crate::record::{Choice, Class, Preempted, Record};
 use crate::turn::Turn;
+use crate::ways::{Site, Way};
 use crate::workload::Phase;
 use crate::{Lease, LiveCluster, World, residency};
-use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, DispatchPolicySpec, Preference, ResourceFlavorSpec, Supervision};
+use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, ResourceFlavorSpec, Supervision};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry as Looked, Outcome, Report};
 use meridian_queueing::model::WorkloadId;
@@ -112,17 +113,7 @@ impl Turn<'_> {
             }
             match Seen::waits(entry).then(|| why_not(self.world.deciding.brain(), entry)) {
                 None => self.world.live.blocked.remove(&class),
-                Some(why) => {
-                    // Each cluster keeps its own reason, so that quota isn't taken for the only obstacle.
-                    let shape = self.world.queues.class(class).clone();
-                    if let (Why::Quota(_), Ok(queue)) = (&why, self.world.state.catalog.route(&shape.namespace, &shape.queue)) {
-                        let policy = self.world.state.catalog.dispatch_policy(&queue).cloned().unwrap_or_default();
-                        for score in self.candidates(uid, class, &shape, &queue, &shape.gang, &policy) {
-                            self.note(class, &score.cluster, why.clone());
-                        }
-                    }
-                    self.world.live.blocked.insert(class, why)
-                }
+                Some(why) => self.world.live.blocked.insert(class, why),
             };
         }
         let mut victims = seen.victims;
@@ -166,18 +157,18 @@ impl Turn<'_> {
     pub(crate) fn dispatch(&mut self, uid: Uid, queue: &Arc<str>, flavors: BTreeMap<String, Arc<str>>, counts: Option<Vec<u32>>) -> bool {
         let Some(class) = self.workload(uid).map(|w| w.class) else { return false };
         let shape = self.world.queues.class(class).clone();
-        let policy = self.world.state.catalog.dispatch_policy(queue).cloned().unwrap_or_default();
+        let way = self.world.way_from(class, queue);
         let gang = counts.as_ref().map_or_else(|| shape.gang.clone(), |counts| Arc::new(shape.gang.of_counts(counts)));
         let gang = self.world.with_flavors(&gang, &flavors);
-        let mut chosen = self.candidates(uid, class, &shape, queue, &gang, &policy);
+        let mut chosen = self.candidates(uid, class, &shape, &gang, &way);
         if chosen.is_empty() {
             return false;
         }
         let able = chosen.len();
-        let most = match policy.mode {
+        let most = match way.policy.mode {
             DispatchMode::Direct => 1,
             DispatchMode::Race => RACE_MAX,
-            DispatchMode::Staged => usize::try_from(policy.staged.clusters_at_once).unwrap_or(1).max(1),
+            DispatchMode::Staged => usize::try_from(way.policy.staged.clusters_at_once).unwrap_or(1).max(1),
         };
         for passed in chosen.split_off(most.min(chosen.len())) {
             let first = chosen[0].cluster.clone();
@@ -203,21 +194,16 @@ impl Turn<'_> {
         }
     }
 
-    fn candidates(&mut self, uid: Uid, class: ClassId, shape: &Class, queue: &str, gang: &Gang, policy: &DispatchPolicySpec) -> Vec<Score> {
-        let listed = self.world.state.catalog.clusters_of(queue);
-        let clusters: Vec<ClusterName> = self.world.state.catalog.promised_clusters().into_iter().collect();
+    fn candidates(&mut self, uid: Uid, class: ClassId, shape: &Class, gang: &Gang, way: &Way) -> Vec<Score> {
         let mut reasons = BTreeMap::new();
         let mut scores = Vec::new();
-        for cluster in clusters {
-            let place = match &listed {
-                None => Ok(0),
-                Some(names) => names.iter().position(|n| *n == cluster).ok_or(Why::NotInQueue),
-            };
-            let judged = place.and_then(|place| self.judge_residency(class, shape, &cluster).map(|()| place));
-            match judged.and_then(|place| self.world.judge_cluster((uid, self.now.mono), queue, gang, policy, &cluster, place)) {
+        for site in &way.sites {
+            let listed = site.listed.ok_or(Why::NotInQueue).map(drop);
+            let judged = listed.and_then(|()| self.audit_verdict(class, shape, site));
+            match judged.and_then(|()| self.world.judge_cluster((uid, self.now.mono), gang, way, site)) {
                 Ok(score) => scores.push(score),
                 Err(why) => {
-                    reasons.insert(cluster, why);
+                    reasons.insert(site.cluster.clone(), why);
                 }
             }
         }
@@ -227,12 +213,11 @@ impl Turn<'_> {
     }
 
     /// The residency verdict, in the audit log once per class, rules and cluster.
-    fn judge_residency(&mut self, class: ClassId, shape: &Class, cluster: &ClusterName) -> Result<(), Why> {
-        let verdict = residency::judge(&self.world.state.catalog, shape, cluster, self.world.config.residency_required);
+    fn audit_verdict(&mut self, class: ClassId, shape: &Class, Site { cluster, verdict, .. }: &Site) -> Result<(), Why> {
         let rules = self.world.state.rules;
         if self.world.live.audited.get(&(class, cluster.clone())) != Some(&rules) {
             self.world.live.audited.insert((class, cluster.clone()), rules);
-            let (word, rule) = match &verdict {
+            let (word, rule) = match verdict {
                 Ok(()) => ("allowed", None),
                 Err(denied) => ("denied", Some(denied.rule())),
             };
@@ -247,22 +232,15 @@ impl Turn<'_> {
             };
             self.audit(Actor::system(), entry);
         }
-        verdict.map_err(Why::Forbidden)
+        verdict.clone().map_err(Why::Forbidden)
     }
 }
 
 impl World {
     /// Whether a cluster could start a gang now, and how good it is.
-    pub(crate) fn judge_cluster(
-        &self,
-        (uid, now): (Uid, Mono),
-        queue: &str,
-        gang: &Gang,
-        policy: &DispatchPolicySpec,
-        cluster: &ClusterName,
-        listed: usize,
-    ) -> Result<Score, Why> {
-        self.judge_readiness((uid, now), queue, gang, policy, cluster)?;
+    pub(crate) fn judge_cluster(&self, (uid, now): (Uid, Mono), gang: &Gang, way: &Way, site: &Site) -> Result<Score, Why> {
+        self.judge_readiness((uid, now), gang, way, site)?;
+        let cluster = &site.cluster;
         let live = self.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
         let fits = live.rooms.fits(gang);
         let grows = fits.is_err() && live.rooms.could_grow(gang);
@@ -272,9 +250,9 @@ impl World {
         if !grows {
             self.judge_kept(uid, gang, cluster, live)?;
         }
-        let emptiest = policy.prefer.is_empty() || policy.prefer.contains(&Preference::Emptiest);
-        let scarce = gang.total().into_keys().max_by_key(|r| (r.contains('/'), r == "cpu"));
-        let fullness = scarce.filter(|_| emptiest).map_or(0, |r| live.rooms.free(&r).saturating_mul(1_000) / live.rooms.capacity(&r).max(1));
+        let fullness =
+            gang.scarcest().filter(|_| way.prefers_emptiest()).map_or(0, |r| live.rooms.free(r).saturating_mul(1_000) / live.rooms.capacity(r).max(1));
+        let listed = site.listed.unwrap_or(usize::MAX);
         Ok(Score { failed_starts: live.failed_starts, must_grow: grows, fullness: Reverse(fullness), listed, cluster: cluster.clone() })
     }
 
@@ -294,16 +272,8 @@ impl World {
     }
 
     /// Everything but the room.
-    pub(crate) fn judge_readiness(
-        &self,
-        (uid, now): (Uid, Mono),
-        queue: &str,
-        gang: &Gang,
-        policy: &DispatchPolicySpec,
-        cluster: &ClusterName,
-    ) -> Result<(), Why> {
-        let spec = self.state.catalog.cluster(cluster).ok_or(Why::NotConnected)?;
-        if spec.cordoned {
+    pub(crate) fn judge_readiness(&self, (uid, now): (Uid, Mono), gang: &Gang, way: &Way, Site { cluster, cordoned, capped, .. }: &Site) -> Result<(), Why> {
+        if cordoned.ok_or(Why::NotConnected)? {
             return Err(Why::Cordoned);
         }
         let live = self.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
@@ -325,10 +295,12 @@ impl World {
         if !live.rooms.known() {
             return Err(Why::NoReport);
         }
-        if policy.on_cluster_loss.requires == Supervision::Guarded && !live.rooms.guarded() {
+        if way.policy.on_cluster_loss.requires == Supervision::Guarded && !live.rooms.guarded() {
             return Err(Why::NotGuarded);
         }
-        self.judge_caps(queue, gang, cluster)?;
+        if *capped {
+            self.judge_caps(&way.queue, gang, cluster)?;
+        }
         if let Some((until, reason, text)) = self.live.refused.get(&(uid, cluster.clone()))
             && *until > now
         {
@@ -341,9 +313,6 @@ impl World {
     fn judge_caps(&self, queue: &str, gang: &Gang, cluster: &ClusterName) -> Result<(), Why> {
         let limits = self.state.catalog.cluster(cluster).map(|c| &c.limits);
         let cap = self.state.catalog.cap(cluster, queue);
-        if limits.is_none_or(|l| l.is_empty()) && cap.is_none() {
-            return Ok(());
-        }
         let mut used = meridian_shared::gang::Amounts::new();
         let mut used_by_queue = meridian_shared::gang::Amounts::new();
         for uid in self.loads.get(cluster).into_iter().flat_map(BTreeMap::keys) {

@@ -239,6 +239,7 @@ impl World {
         if self.queues.drop_member(old) {
             self.live.why.remove(&old);
             self.live.blocked.remove(&old);
+            self.deciding.forget_class(old);
         }
         self.tally_workload(uid, true);
         self.touch_queues(new, self.queues.charged_to(uid).cloned());

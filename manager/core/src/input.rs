@@ -7,6 +7,8 @@ use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, Ledger
 use meridian_shared::protocol::{SyncAnswer, SyncRequest};
 use meridian_shared::time::Millis;
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -57,6 +59,49 @@ impl Key {
     /// A cluster-wide object's key.
     pub fn global(kind: Kind, name: &str) -> Self {
         Self { scope: None, kind, namespace: None, name: Arc::from(name) }
+    }
+}
+
+/// A key's parts, in its order: what objects are looked up by without making a key.
+pub(crate) trait Named {
+    fn parts(&self) -> (Option<&str>, Kind, Option<&str>, &str);
+}
+
+impl Named for Key {
+    fn parts(&self) -> (Option<&str>, Kind, Option<&str>, &str) {
+        (self.scope.as_ref().map(ClusterName::as_str), self.kind, self.namespace.as_deref(), &self.name)
+    }
+}
+
+impl Named for (Option<&str>, Kind, Option<&str>, &str) {
+    fn parts(&self) -> (Option<&str>, Kind, Option<&str>, &str) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn Named + 'a> for Key {
+    fn borrow(&self) -> &(dyn Named + 'a) {
+        self
+    }
+}
+
+impl PartialEq for dyn Named + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for dyn Named + '_ {}
+
+impl PartialOrd for dyn Named + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Named + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.parts().cmp(&other.parts())
     }
 }
 

@@ -68,6 +68,7 @@ pub mod tally;
 mod timers;
 mod turn;
 pub mod view;
+mod ways;
 pub mod workload;
 mod writes;
 

@@ -1,9 +1,10 @@
 //! The rooms of the clusters, as the brain asks for them.
 
+use crate::World;
 use crate::explain::Why;
 use crate::queues::ClassId;
 use crate::turn::Turn;
-use crate::{World, residency};
+use crate::ways::Site;
 use meridian_queueing::Brain;
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::WorkloadId;
@@ -25,25 +26,23 @@ pub(crate) enum Candidates {
 
 impl Turn<'_> {
     /// Clusters that may run a workload of this queue once there is room.
-    fn candidates_of(&self, uid: Uid, queue: &str, which: Candidates) -> Vec<ClusterName> {
+    fn candidates_of(&mut self, uid: Uid, queue: &Arc<str>, which: Candidates) -> Vec<ClusterName> {
         let Some(class) = self.workload(uid).map(|w| w.class) else { return Vec::new() };
-        let shape = self.world.queues.class(class);
-        let catalog = &self.world.state.catalog;
-        let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
-        let listed = catalog.clusters_of(queue);
-        let may = |cluster: &ClusterName| {
-            listed.as_ref().is_none_or(|names| names.contains(cluster))
-                && residency::judge(catalog, shape, cluster, self.world.config.residency_required).is_ok()
-                && match self.world.judge_readiness((uid, self.now.mono), queue, &shape.gang, &policy, cluster) {
+        let way = self.world.way_from(class, queue);
+        let gang = &self.world.queues.class(class).gang;
+        let may = |site: &&Site| {
+            site.listed.is_some()
+                && site.verdict.is_ok()
+                && match self.world.judge_readiness((uid, self.now.mono), gang, &way, site) {
                     Err(Why::Refused { .. }) => which == Candidates::WhoeverRefused,
                     judged => judged.is_ok(),
                 }
         };
-        catalog.promised_clusters().into_iter().filter(may).collect()
+        way.sites.iter().filter(may).map(|site| site.cluster.clone()).collect()
     }
 
     /// The same for one that waits.
-    pub(crate) fn candidates_for(&self, uid: Uid, which: Candidates) -> Vec<ClusterName> {
+    pub(crate) fn candidates_for(&mut self, uid: Uid, which: Candidates) -> Vec<ClusterName> {
         let brain = self.world.deciding.brain();
         let queue = self.world.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue).setup.name.clone());
         queue.map_or_else(Vec::new, |queue| self.candidates_of(uid, &queue, which))

@@ -84,20 +84,20 @@ impl Turn<'_> {
 
     /// Keeps room in one cluster, where the gang would fit once enough has ended. False where there is no such cluster.
     fn keep_for_the_starving(&mut self, uid: Uid, since: Wall) -> bool {
-        let world = &*self.world;
-        let before = world.kept_for(uid);
+        let before = self.world.kept_for(uid);
         if before.is_some_and(|(_, starving)| !starving) {
             // Others stop for it, and what they free is kept for it.
             return true;
         }
-        let Some(gang) = world.gang_of(uid) else { return false };
-        let home = before.map(|(cluster, _)| cluster);
-        let scarce = gang.total().into_keys().max_by_key(|r| (r.contains('/'), r == "cpu")).unwrap_or_default();
+        let Some(gang) = self.world.gang_of(uid) else { return false };
+        let home = before.map(|(cluster, _)| cluster.clone());
+        let candidates = self.candidates_for(uid, Candidates::WhoeverRefused);
+        let world = &*self.world;
+        let scarce = gang.scarcest().map_or_else(String::new, str::to_owned);
         let weight = |gone: &BTreeSet<Uid>| gone.iter().filter_map(|u| world.gang_of(*u)?.total().get(&scarce).copied()).fold(0, i64::saturating_add);
-        let best = self
-            .candidates_for(uid, Candidates::WhoeverRefused)
+        let best = candidates
             .into_iter()
-            .filter_map(|cluster| self.in_its_way((since, uid), &gang, &cluster).map(|gone| (home != Some(&cluster), weight(&gone), cluster, gone)))
+            .filter_map(|cluster| self.in_its_way((since, uid), &gang, &cluster).map(|gone| (home.as_ref() != Some(&cluster), weight(&gone), cluster, gone)))
             .min_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         let Some((_, _, cluster, gone)) = best else { return false };
         self.world.keep_room_for_the_starving(uid, since, cluster, gang, gone);

@@ -5,7 +5,8 @@
 
 use super::Why;
 use crate::queues::{NoQuota, Shortage};
-use crate::{Workload, World, residency};
+use crate::ways::{Site, Way};
+use crate::{Workload, World};
 use meridian_objects::spec::StopPolicy;
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::First;
@@ -60,16 +61,15 @@ impl World {
     pub(super) fn verdicts(&self, uid: Uid, workload: &Workload, now: Mono) -> Verdicts {
         let class = self.queues.class(workload.class);
         let Ok(queue) = self.state.catalog.route(&class.namespace, &class.queue) else { return Verdicts::new() };
-        let policy = self.state.catalog.dispatch_policy(&queue).cloned().unwrap_or_default();
-        let listed = self.state.catalog.clusters_of(&queue);
+        let way = Way::new(&self.state.catalog, class, &queue, self.config.residency_required);
         let (gang, smaller) = self.meant(uid, workload);
-        let judge = |cluster: &ClusterName| {
-            let place = listed.as_ref().map_or(Some(0), |names| names.iter().position(|name| name == cluster)).ok_or(Why::NotInQueue)?;
-            residency::judge(&self.state.catalog, class, cluster, self.config.residency_required).map_err(Why::Forbidden)?;
-            let judged = |gang| self.judge_cluster((uid, now), &queue, gang, &policy, cluster, place).map(|_| ());
+        let judge = |site: &Site| {
+            site.listed.ok_or(Why::NotInQueue)?;
+            site.verdict.clone().map_err(Why::Forbidden)?;
+            let judged = |gang| self.judge_cluster((uid, now), gang, &way, site).map(|_| ());
             judged(&gang).or_else(|why| smaller.as_ref().filter(|gang| judged(gang).is_ok()).map(|_| ()).ok_or(why))
         };
-        self.state.catalog.promised_clusters().into_iter().map(|cluster| (cluster.clone(), judge(&cluster))).collect()
+        way.sites.iter().map(|site| (site.cluster.clone(), judge(site))).collect()
     }
 
     /// The gang as clusters would be asked for it, with the flavors that it would get; and the smallest that does, where fewer
