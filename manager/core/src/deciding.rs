@@ -4,10 +4,10 @@
 //! marked is brought in line. What the brain decided itself is in line already. Which classes sleep is all that it knows
 //! besides, and a restart may forget that: they are looked at once more.
 
-use crate::World;
+use crate::{Config, State, World};
 use crate::catalog::{Catalog, NoRoute};
 use crate::explain::Why;
-use crate::queues::ClassId;
+use crate::queues::{ClassId, Queues};
 use crate::record::Class;
 use crate::workload::Phase;
 use meridian_objects::spec::ResourceFlavorSpec;
@@ -339,14 +339,23 @@ impl World {
     }
 
     fn new_workload(&mut self, uid: Uid, queue: QueueId) -> NewWorkload {
-        let workload = &self.state.workloads[&uid];
+        as_waiting((&self.state, &self.queues, &self.config), Arc::make_mut(&mut self.deciding.brain), uid, queue)
+    }
+
+    /// A workload as it would wait in a queue of a brain with the same books.
+    pub(crate) fn would_wait(&self, brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
+        as_waiting((&self.state, &self.queues, &self.config), brain, uid, queue)
+    }
+}
+
+fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
+        let workload = &state.workloads[&uid];
         let (class, priority, since, tag) = (workload.class, workload.priority, since(workload), tag(workload));
         // What was given to it before it was made smaller.
         let has = workload.counts.clone().filter(|_| workload.resized.is_some());
-        let of = self.queues.class(class).clone();
-        let name = self.deciding.brain.queue(queue).setup.name.clone();
-        let excluded = self.state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
-        let brain = Arc::make_mut(&mut self.deciding.brain);
+        let of = queues.class(class).clone();
+        let name = brain.queue(queue).setup.name.clone();
+        let excluded = state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
         let pod_sets = of
             .gang
             .pod_sets
@@ -356,7 +365,7 @@ impl World {
                 name: Arc::from(set.name.as_str()),
                 count: has.as_ref().and_then(|has| has.get(at)).copied().unwrap_or(set.count),
                 min_count: set.min_count,
-                per_pod: brain.requests(&without_prefixes(self.config.resources.seen(&set.per_pod), &excluded)),
+                per_pod: brain.requests(&without_prefixes(config.resources.seen(&set.per_pod), &excluded)),
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),
                 tolerations: set.tolerations.clone(),
@@ -367,7 +376,6 @@ impl World {
         let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
         let key: Arc<str> = Arc::from(uid.to_string());
         NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
-    }
 }
 
 /// Alike are only workloads of one class, and of those none that has another size than it wants.

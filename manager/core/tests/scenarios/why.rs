@@ -128,8 +128,8 @@ fn a_head_that_never_fits_is_named_by_those_behind_it() {
     f.settle();
     assert_eq!((f.places(huge).0, f.places(small).0, f.places(smaller).0), ((1, 3), (2, 3), (3, 3)));
     let head = "waits: cluster queue `cq` keeps strict order, and its head `default/huge` can't start: asks for 4 `nvidia.com/gpu`, the queue could never use more than 3 of flavor `any`, even borrowed";
-    assert_eq!(f.words(small), (head.to_owned(), "the start or deletion of `default/huge`; the deletion of `default/huge` alone would do".to_owned()));
-    assert_eq!(f.words(smaller), (head.to_owned(), "the start or deletion of `default/huge`".to_owned()));
+    assert_eq!(f.words(small), (head.to_owned(), "the start or deletion of `default/huge`; the deletion of `default/huge` alone would do; or to submit it again with a priority above 0 alone would do".to_owned()));
+    assert_eq!(f.words(smaller), (head.to_owned(), "the start or deletion of `default/huge`; 1 more come before it; to submit it again with a priority above 0 alone would do".to_owned()));
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "huge"), uid: None }]);
     f.settle();
     assert_eq!(f.phases(&[small, smaller]), [Some(Phase::Running), Some(Phase::Pending)]);
@@ -180,7 +180,7 @@ fn a_queue_that_admits_nothing_says_what_it_lacks() {
     f.settle();
     let words = (
         "waits: cluster queue `cq` admits nothing: there is no resource flavor `rare`".to_owned(),
-        "create resource flavor `rare`, or take it out of `cq`".to_owned(),
+        "create resource flavor `rare`, or take it out of cluster queue `cq`".to_owned(),
     );
     assert_eq!(f.words(uid), words);
     f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "rare"}})]);
@@ -216,10 +216,10 @@ fn who_lacks_quota_and_room_is_told_of_both() {
     let uid = f.submit("job", 2);
     f.settle();
     let (summary, helps) = f.words(uid);
-    assert!(summary.ends_with("; nor could any of 1 clusters start it now, nearest is `eu`: room for 0 of 2 pods of `main` now"), "{summary}");
+    assert!(summary.ends_with("; and then: the only cluster can't start it now: room for 0 of 2 pods of `main` now"), "{summary}");
     assert_eq!(
         helps,
-        "raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less; and besides, at `eu`: the end of `default/there` there"
+        "no single change starts it; first: raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less; then: at `eu`: the end of `default/there` there"
     );
     f.apply(vec![cluster_queue("cq", 2, &json!({}))]);
     f.settle();

@@ -9,6 +9,7 @@ use crate::brain::Brain;
 use crate::model::{QueueId, WorkloadId};
 use crate::names::{Id, ResourceId};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 /// When who makes others give way is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,28 @@ pub enum HeadStays {
     Looked,
 }
 
+/// How many come before a place, counted from whichever end is nearer.
+pub fn below<P: Ord>(all: &BTreeSet<P>, place: &P) -> usize {
+    match (all.first(), all.last()) {
+        (Some(first), _) if place <= first => 0,
+        (_, Some(last)) if last < place => all.len(),
+        (None, _) | (_, None) => 0,
+        _ => {
+            let (mut before, mut after) = (all.range(..place), all.range(place..));
+            let mut n = 0;
+            loop {
+                if before.next().is_none() {
+                    return n;
+                }
+                if after.next().is_none() {
+                    return all.len() - n;
+                }
+                n += 1;
+            }
+        }
+    }
+}
+
 impl Pending {
     /// Those who come before everybody, first first.
     fn favourites(&self, order: &Order<'_>) -> [Option<WorkloadId>; 2] {
@@ -124,16 +147,12 @@ impl Pending {
         ranked.into_iter().map(|rank| rank.place.workload).collect()
     }
 
-    /// Who comes first of all, looked at or not.
-    fn front(&self, order: &Order<'_>) -> Option<WorkloadId> {
-        let favourites = self.favourites(order);
-        // One of those may be anywhere in its class.
-        let among = |place: &&Place| favourites.contains(&Some(place.workload)) || self.preemptor == Some(place.workload);
-        let firsts = self.classes.iter().flat_map(|(key, class)| {
-            let special = class.awake.iter().chain(&class.parked).filter(among).take(if self.preemptor.is_some() || order.urgent.is_some() { 2 } else { 0 });
-            class.awake.first().into_iter().chain(class.parked.first()).chain(special).map(move |place| (place, key))
-        });
-        firsts.map(|(place, key)| self.rank(order, place, &key.0)).min_by(Rank::order).map(|rank| rank.place.workload)
+    /// Who comes first of all, looked at or not. `special` are those who come before everybody, or before who is like them: they
+    /// may be anywhere in their classes.
+    fn front(&self, order: &Order<'_>, special: &[(ClassKey, Place)]) -> Option<WorkloadId> {
+        let firsts = self.classes.iter().flat_map(|(key, class)| class.awake.first().into_iter().chain(class.parked.first()).map(move |place| (place, key)));
+        let all = firsts.chain(special.iter().map(|(key, place)| (place, key)));
+        all.map(|(place, key)| self.rank(order, place, &key.0)).min_by(Rank::order).map(|rank| rank.place.workload)
     }
 
     /// How many of each class come before a place of a local queue, and how many there are. `special` are those who come
@@ -147,9 +166,7 @@ impl Pending {
             match used.total_cmp(&mine.used) {
                 _ if favourite => 0,
                 Ordering::Less => class.awake.len() + class.parked.len(),
-                Ordering::Equal if mine.later || order.turn == PreemptorsTurn::InOrder => {
-                    class.awake.range(..place).count() + class.parked.range(..place).count()
-                }
+                Ordering::Equal if mine.later || order.turn == PreemptorsTurn::InOrder => below(&class.awake, place) + below(&class.parked, place),
                 Ordering::Equal | Ordering::Greater => 0,
             }
         };
@@ -201,7 +218,17 @@ impl Brain {
 
     /// Who comes first in a queue, looked at or not.
     pub fn front(&self, queue: QueueId) -> Option<WorkloadId> {
-        self.ordered(queue, Pending::front)
+        let special = self.special(queue);
+        self.ordered(queue, |pending, order| pending.front(order, &special))
+    }
+
+    /// Those who may come before who is like them, where they wait in a queue.
+    fn special(&self, queue: QueueId) -> Vec<(ClassKey, Place)> {
+        let pending = &self.pending[queue.index()];
+        let all = self.starving(queue).into_iter().chain(pending.preemptor).filter(|id| self.workloads.get(id).is_some());
+        let mut all: Vec<(ClassKey, Place)> = all.map(|id| self.place_of(id)).filter(|(class, place)| pending.contains(class, place)).collect();
+        all.dedup();
+        all
     }
 
     /// Who is looked at next.
@@ -216,9 +243,7 @@ impl Brain {
         if !pending.contains(&class, &place) {
             return None;
         }
-        let special = self.starving(of.queue).into_iter().chain(pending.preemptor).filter(|id| self.workloads.get(id).is_some());
-        let mut special: Vec<(ClassKey, Place)> = special.map(|id| self.place_of(id)).filter(|(class, place)| pending.contains(class, place)).collect();
-        special.dedup();
+        let special = self.special(of.queue);
         let counts = |pending: &Pending, order: &Order<'_>| {
             let before = pending.before(order, &place, &class.0, &special);
             before.into_iter().map(|(class, before, of)| (class.clone(), before, of)).collect()
@@ -263,6 +288,11 @@ impl Brain {
             per_pod.saturating_mul(i64::from(shape.count(at)))
         };
         shape.pod_sets.iter().enumerate().map(of).fold(0, i64::saturating_add)
+    }
+
+    /// Whether a workload comes before others for another reason than its place.
+    pub fn comes_before_all(&self, id: WorkloadId) -> bool {
+        self.workloads.get(&id).is_some() && (self.starves(id) || self.is_preemptor(id))
     }
 
     /// Whether a workload might be looked at if its queue's head weren't there.
@@ -327,7 +357,7 @@ mod tests {
             let special: Vec<(ClassKey, Place)> =
                 all.iter().filter(|(_, p)| Some(p.workload) == pending.preemptor || Some(p.workload) == urgent).cloned().collect();
             let line = pending.line(&order);
-            assert_eq!(pending.front(&order), line.first().copied());
+            assert_eq!(pending.front(&order, &special), line.first().copied());
             for (key, place) in &all {
                 let before: usize = pending.before(&order, place, &key.0, &special).iter().map(|(_, before, _)| before).sum();
                 assert_eq!(line[before], place.workload, "seed {seed}, {turn:?}, by use {by_usage}: {line:?}");

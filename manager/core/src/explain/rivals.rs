@@ -1,0 +1,107 @@
+//! Who else waits and may be served before a workload when what it lacks comes free, and what puts it before them.
+
+use super::case::Case;
+use crate::World;
+use crate::queues::{ClassId, Place};
+use meridian_queueing::model::WorkloadId;
+use meridian_queueing::names::{FlavorId, ResourceId};
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, Uid};
+use std::sync::Arc;
+
+/// Classes that are looked at to see whether who waits in them could take what comes free; who is in others may.
+const LOOKED_AT_MAX: usize = 24;
+
+/// Who may be served before a workload when quota comes.
+pub(super) struct Rivals {
+    /// Of its own queue.
+    pub(super) before: usize,
+    /// Of other queues that may be given the same.
+    pub(super) beside: usize,
+    /// The first of them, as people know it.
+    pub(super) first: Option<String>,
+    /// With a priority above this one nobody comes before it.
+    pub(super) yields_above: Option<i64>,
+}
+
+/// Others of one class that may come first.
+struct Class {
+    first: Place,
+    count: usize,
+}
+
+impl World {
+    /// Who may be served first when quota of a flavor and resource comes.
+    pub(super) fn rivals_for_quota(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> Rivals {
+        let brain = self.deciding.brain();
+        let before = brain.standing(id).map_or(0, |standing| standing.before);
+        let beside = brain.asked_beside(id, key).0;
+        let front = case.queue.and_then(|queue| brain.front(queue)).filter(|front| *front != id);
+        let first = front.or_else(|| brain.served_before(id, key).map(|winner| winner.workload));
+        // A queue goes by priority first, but for who is urgent there.
+        let goes_by_priority = beside == 0 && !self.by_usage(id) && front.is_some_and(|front| !brain.comes_before_all(front));
+        let priority = front.and_then(|front| self.deciding.uid(front)).and_then(|uid| self.state.workloads.get(&uid)).map(|w| w.priority);
+        Rivals { before, beside, first: first.map(|first| self.named(first)), yields_above: priority.filter(|_| goes_by_priority) }
+    }
+
+    /// Who else waits, isn't behind this one, and could take the room in a cluster when `gone` has left it.
+    pub(super) fn others_first(&self, case: &Case<'_>, cluster: &ClusterName, gone: Option<Uid>) -> String {
+        let mut all: Vec<(ClassId, Class)> = self.queues.waiting_classes().filter_map(|id| Some((id, self.rivals_of(case, id)?))).collect();
+        all.sort_by_key(|(_, class)| class.first);
+        let looked: Vec<WorkloadId> = all.iter().take(LOOKED_AT_MAX).filter_map(|(_, class)| self.deciding.id(class.first.uid)).collect();
+        let fits = match gone {
+            Some(gone) => self.deciding.brain().would_fit(&looked, self.deciding.id(gone)),
+            None => vec![true; looked.len()],
+        };
+        let has_quota = |uid: Uid| self.deciding.id(uid).and_then(|id| looked.iter().position(|of| *of == id)).is_none_or(|at| fits[at]);
+        let gangs: Vec<Arc<Gang>> = gone.and_then(|gone| self.gang_of(gone)).into_iter().collect();
+        let could = |at: usize, id: ClassId, class: &Class| {
+            at >= LOOKED_AT_MAX || gone.is_none() || (has_quota(class.first.uid) && self.would_fit_there(id, class.first.uid, cluster, &gangs))
+        };
+        let able: Vec<&Class> = all.iter().enumerate().filter(|(at, (id, class))| could(*at, *id, class)).map(|(_, (_, class))| class).collect();
+        let count: usize = able.iter().map(|class| class.count).sum();
+        let Some(first) = able.first().and_then(|class| self.state.workloads.get(&class.first.uid)) else { return String::new() };
+        let unless = match self.goes_by_priority(case, &able) {
+            true => format!(", unless it is submitted again with a priority above {}", first.priority),
+            false => String::new(),
+        };
+        match count {
+            1 => format!("; `{}/{}`, which waits too, may take it first{unless}", first.namespace, first.name),
+            many => format!("; `{}/{}` and {} more that wait may take it first{unless}", first.namespace, first.name, many - 1),
+        }
+    }
+
+    /// Those of a class who aren't behind a workload.
+    fn rivals_of(&self, case: &Case<'_>, id: ClassId) -> Option<Class> {
+        let brain = self.deciding.brain();
+        let first = self.queues.waiting(id).find(|place| place.uid != case.uid)?;
+        // Who isn't looked at takes nothing.
+        let of = self.deciding.id(first.uid).and_then(|id| brain.workload(id))?;
+        let own = usize::from(id == case.workload.class);
+        let all = self.queues.waiting_count(id) - own;
+        let behind = Some(of.queue) == case.queue && !brain.orders_by_usage(of.queue) && brain.starving(of.queue).is_none();
+        let count = if behind { self.queues.before(id, &self.place(case)) } else { all };
+        (count > 0).then_some(Class { first: *first, count })
+    }
+
+    /// Whether the gang of a class that waits fits in a cluster without some that are there.
+    fn would_fit_there(&self, id: ClassId, uid: Uid, cluster: &ClusterName, gone: &[Arc<Gang>]) -> bool {
+        let class = self.queues.class(id);
+        let shrinks = class.gang.pod_sets.iter().any(|set| set.min_count.is_some());
+        let least: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
+        let kept = self.kept_room(cluster, uid).all_gangs();
+        let Some(live) = self.live.clusters.get(cluster) else { return false };
+        let fits = |gang: &Gang| live.rooms.fits_near_without(gang, gone, &kept);
+        fits(&class.gang) || (shrinks && fits(&class.gang.of_counts(&least)))
+    }
+
+    /// Whether a higher priority would put it before these others, whatever queues they are in.
+    fn goes_by_priority(&self, case: &Case<'_>, others: &[&Class]) -> bool {
+        let brain = self.deciding.brain();
+        let queue_of = |class: &&Class| self.deciding.id(class.first.uid).and_then(|id| brain.workload(id)).map(|of| of.queue);
+        let special = |class: &&Class| self.deciding.id(class.first.uid).is_some_and(|id| brain.comes_before_all(id));
+        let (same, fair) = (others.iter().all(|class| queue_of(class) == case.queue), brain.settings.fair_sharing.is_some());
+        let alike = same || (!fair && !case.borrows);
+        alike && case.id.is_some_and(|id| !self.by_usage(id)) && !others.iter().any(special)
+    }
+}
