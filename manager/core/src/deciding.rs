@@ -4,12 +4,12 @@
 //! marked is brought in line. What the brain decided itself is in line already. Which classes sleep is all that it knows
 //! besides, and a restart may forget that: they are looked at once more.
 
-use crate::{Config, State, World};
 use crate::catalog::{Catalog, NoRoute};
 use crate::explain::Why;
 use crate::queues::{ClassId, Queues};
 use crate::record::Class;
 use crate::workload::Phase;
+use crate::{Config, State, World};
 use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_objects::without_prefixes;
 use meridian_queueing::model::{Given, PodSet, QueueId, Shape, WorkloadId};
@@ -349,33 +349,33 @@ impl World {
 }
 
 fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
-        let workload = &state.workloads[&uid];
-        let (class, priority, since, tag) = (workload.class, workload.priority, since(workload), tag(workload));
-        // What was given to it before it was made smaller.
-        let has = workload.counts.clone().filter(|_| workload.resized.is_some());
-        let of = queues.class(class).clone();
-        let name = brain.queue(queue).setup.name.clone();
-        let excluded = state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
-        let pod_sets = of
-            .gang
-            .pod_sets
-            .iter()
-            .enumerate()
-            .map(|(at, set)| PodSet {
-                name: Arc::from(set.name.as_str()),
-                count: has.as_ref().and_then(|has| has.get(at)).copied().unwrap_or(set.count),
-                min_count: set.min_count,
-                per_pod: brain.requests(&without_prefixes(config.resources.seen(&set.per_pod), &excluded)),
-                node_selector: set.node_selector.clone(),
-                affinity: set.affinity.clone(),
-                tolerations: set.tolerations.clone(),
-                ..PodSet::default()
-            })
-            .collect();
-        // Alike are only workloads of one class: they may go to the same clusters.
-        let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
-        let key: Arc<str> = Arc::from(uid.to_string());
-        NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
+    let workload = &state.workloads[&uid];
+    let (class, priority, since, tag) = (workload.class, workload.priority, since(workload), tag(workload));
+    // What was given to it before it was made smaller.
+    let has = workload.counts.clone().filter(|_| workload.resized.is_some());
+    let of = queues.class(class).clone();
+    let name = brain.queue(queue).setup.name.clone();
+    let excluded = state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
+    let pod_sets = of
+        .gang
+        .pod_sets
+        .iter()
+        .enumerate()
+        .map(|(at, set)| PodSet {
+            name: Arc::from(set.name.as_str()),
+            count: has.as_ref().and_then(|has| has.get(at)).copied().unwrap_or(set.count),
+            min_count: set.min_count,
+            per_pod: brain.requests(&without_prefixes(config.resources.seen(&set.per_pod), &excluded)),
+            node_selector: set.node_selector.clone(),
+            affinity: set.affinity.clone(),
+            tolerations: set.tolerations.clone(),
+            ..PodSet::default()
+        })
+        .collect();
+    // Alike are only workloads of one class: they may go to the same clusters.
+    let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
+    let key: Arc<str> = Arc::from(uid.to_string());
+    NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
 }
 
 /// Alike are only workloads of one class, and of those none that has another size than it wants.

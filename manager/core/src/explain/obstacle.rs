@@ -101,7 +101,7 @@ impl World {
             steps.alone.push(format!("to submit it again with a priority above {} alone would do", ahead.priority));
         }
         if before > 1 {
-            steps.list[0].help += &format!("; {} more come before it", before - 1);
+            steps.list[0].help += &super::steps::more_before(before - 1);
         }
         if !able {
             steps.extend(self.afterwards(case, !clusters_would));

@@ -14,11 +14,15 @@ use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::RefuseReason;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Runs in one cluster of which it is asked whether the end of one would do.
+/// Runs in one cluster of which it is asked whose end would do.
 const RUNS_MAX: usize = 256;
+/// Of so many that differ it is asked whether the end of one alone would do: each costs as much as a look at a cluster's room.
+const ALONE_MAX: usize = 32;
+/// So many are named whose end together would do.
+const NAMED_MAX: usize = 4;
 
 /// The one workload without which quota would be there.
 #[derive(Default)]
@@ -34,7 +38,7 @@ impl World {
     pub(super) fn quota_steps(&self, case: &Case<'_>, quota: &NoQuota) -> Steps {
         let why = Why::Quota(quota.clone());
         let brain = self.deciding.brain();
-        let Some((id, (flavor, resource, asks))) = case.id.zip(key_of(brain, quota)) else {
+        let Some((id, (flavor, resource, _))) = case.id.zip(key_of(brain, quota)) else {
             let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (quota.words(&self.queue_in_words(case)), why.would_help()));
             let mut steps = Steps::one(words, help);
             steps.extend(self.room_steps(case));
@@ -50,7 +54,7 @@ impl World {
         let raise = self.raise_in_words(id, key, &rivals);
         let sooner = self.raise_before_others(id, key, &rivals);
         let help = match quota {
-            NoQuota::Used(short) => format!("the end of workloads with {} `{}`, or {raise}{sooner}", self.missing(id, key, asks, short), short.resource),
+            NoQuota::Used(_) => format!("{}{raise}{sooner}", self.ends_in_words(id, key)),
             _ => format!("{raise}, or ask for less{sooner}"),
         };
         let (fewest, enough) = self.fewest_in_words(case, id, key, &rivals).unzip();
@@ -95,9 +99,20 @@ impl World {
         Some((format!("no resource group of {} covers `{all}`", self.queue_in_words(case)), format!("add `{all}` to a resource group, or don't ask for them")))
     }
 
-    /// What must come free, for it and for all who may come first.
-    fn missing(&self, id: WorkloadId, key: (FlavorId, ResourceId), asks: i64, short: &Shortage) -> i64 {
-        asks.saturating_add(self.asked_by_rivals(id, key)).saturating_sub(short.free).max(1)
+    /// What must come free, for it and for all who may come first; nothing where no end would be enough.
+    fn ends_in_words(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> String {
+        let brain = self.deciding.brain();
+        let Some(queue) = brain.workload(id).map(|of| of.queue) else { return String::new() };
+        if !brain.needed(id, key, |_| 0).iter().all(|(key, asks)| brain.could_ever_use(queue, *key, *asks)) {
+            return String::new();
+        }
+        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(id, key));
+        all.sort_by_key(|(of, _)| *of != key);
+        let missing = |(key, asks): &((FlavorId, ResourceId), i64)| {
+            let missing = asks.saturating_sub(brain.free(queue, *key)).max(1);
+            format!("{missing} `{}`", brain.resource_name(key.1))
+        };
+        format!("the end of workloads with {}, or ", all.iter().map(missing).collect::<Vec<_>>().join(" and "))
     }
 
     fn asked_by_rivals(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
@@ -120,7 +135,12 @@ impl World {
         let first = rivals.first.as_deref();
         match rivals.before + rivals.beside {
             0 => {}
-            1 => words += &format!(", which is enough for {} too, which may come first, as far as there is room for both", first.unwrap_or("the other one that waits")),
+            1 => {
+                words += &format!(
+                    ", which is enough for {} too, which may come first, as far as there is room for both",
+                    first.unwrap_or("the other one that waits")
+                )
+            }
             many => {
                 let first = first.map(|first| format!(" ({first} and others)")).unwrap_or_default();
                 words += &format!(", which is enough for the {many} that may come first too{first}, as far as there is room for all");
@@ -178,36 +198,57 @@ impl World {
     /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
     fn leaves_room(&self, case: &Case<'_>, other: Uid, it: &Workload) -> bool {
         let Some(cluster) = Self::right(it).map(|(_, leg)| &leg.cluster) else { return false };
-        matches!(case.verdicts.get(cluster), Some(Err(Why::NoRoom(_)))) && self.fits_without(case, cluster, other)
+        matches!(case.verdicts.get(cluster), Some(Err(Why::NoRoom(_)))) && self.fits_without(case, cluster, &[other])
     }
 
-    fn fits_without(&self, case: &Case<'_>, cluster: &ClusterName, other: Uid) -> bool {
-        let gone: Vec<Arc<Gang>> = self.gang_of(other).into_iter().collect();
+    fn fits_without(&self, case: &Case<'_>, cluster: &ClusterName, others: &[Uid]) -> bool {
+        let gone: Vec<Arc<Gang>> = others.iter().filter_map(|other| self.gang_of(*other)).collect();
         let kept = self.kept_room(cluster, case.uid).all_gangs();
         let fits = |gang: &Gang| self.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits_near_without(gang, &gone, &kept));
         fits(&case.gang) || case.smaller.as_ref().is_some_and(|gang| fits(gang))
     }
 
-    /// Of those that run in a cluster the smallest whose end is enough.
-    fn end_that_does(&self, case: &Case<'_>, cluster: &ClusterName) -> Option<Uid> {
+    /// Of those that run in a cluster the smallest whose end is enough; else the fewest of the largest whose ends together are.
+    fn ends_that_do(&self, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
         let there = self.loads.get(cluster).into_iter().flat_map(BTreeMap::keys).filter(|other| self.runs_in(**other, cluster));
         let size = |other: &Uid| self.gang_of(*other).map_or(0, |gang| gang.total().into_values().fold(0, i64::saturating_add));
         let mut there: Vec<(i64, Uid)> = there.take(RUNS_MAX).map(|other| (size(other), *other)).collect();
         there.sort_unstable();
-        there.into_iter().map(|(_, other)| other).find(|other| self.fits_without(case, cluster, *other))
+        // What is alike leaves the same room.
+        let mut classes = BTreeSet::new();
+        let alike = |other: &&(i64, Uid)| self.state.workloads.get(&other.1).is_some_and(|w| classes.insert((w.class, other.0)));
+        if let Some((_, one)) = there.iter().filter(alike).take(ALONE_MAX).find(|(_, other)| self.fits_without(case, cluster, &[*other])) {
+            return vec![*one];
+        }
+        let largest: Vec<Uid> = there.into_iter().rev().map(|(_, uid)| uid).collect();
+        if largest.len() < 2 || !self.fits_without(case, cluster, &largest) {
+            return Vec::new();
+        }
+        let (mut low, mut high) = (1, largest.len());
+        while low + 1 < high {
+            let middle = usize::midpoint(low, high);
+            if self.fits_without(case, cluster, &largest[..middle]) { high = middle } else { low = middle }
+        }
+        largest[..high].to_vec()
     }
 
-    /// What would help at one cluster, and whose end that is.
-    pub(super) fn help_at(&self, case: &Case<'_>, cluster: &ClusterName, why: &Why) -> (String, Option<Uid>) {
+    /// What would help at one cluster, and whose ends that are.
+    pub(super) fn help_at(&self, case: &Case<'_>, cluster: &ClusterName, why: &Why) -> (String, Vec<Uid>) {
         if let (Some(level), Why::NoRoom(_) | Why::Refused { reason: RefuseReason::NoRoom, .. }) = (self.level_too_small(case, cluster), why) {
-            return (format!("more room within one `{level}` there, or fewer or smaller pods, or a topology that is preferred instead of required"), None);
+            let help = format!("more room within one `{level}` there, or fewer or smaller pods, or a topology that is preferred instead of required");
+            return (help, Vec::new());
         }
-        let Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) = why else { return (why.would_help(), None) };
-        let one = self.end_that_does(case, cluster);
-        match one.and_then(|one| self.state.workloads.get(&one)) {
-            Some(it) => (format!("the end of `{}/{}` there", it.namespace, it.name), one),
-            None => ("the end of several workloads there".to_owned(), None),
-        }
+        let Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) = why else { return (why.would_help(), Vec::new()) };
+        let ends = self.ends_that_do(case, cluster);
+        let named: Vec<String> =
+            ends.iter().take(NAMED_MAX).filter_map(|uid| self.state.workloads.get(uid)).map(|it| format!("`{}/{}`", it.namespace, it.name)).collect();
+        let help = match (named.as_slice(), ends.len()) {
+            ([], _) => "the end of several workloads there".to_owned(),
+            ([one], _) => format!("the end of {one} there"),
+            (some, n) if n <= NAMED_MAX => format!("the end of {} there, all of them", some.join(" and ")),
+            (_, n) => format!("the end of the {n} largest workloads there"),
+        };
+        (help, ends)
     }
 
     /// The level of which no domain there could ever hold all pods that have to be in one.
@@ -234,7 +275,7 @@ impl World {
             many => format!("none of {many} clusters can start it now; nearest is `{cluster}`:"),
         };
         let (help, gone) = self.help_at(case, cluster, why);
-        Some((format!("{all} {}", why.words()), format!("at `{cluster}`: {help}{}", self.others_first(case, cluster, gone))))
+        Some((format!("{all} {}", why.words()), format!("at `{cluster}`: {help}{}", self.others_first(case, cluster, &gone))))
     }
 
     /// The cluster whose obstacle the least would remove.

@@ -44,24 +44,16 @@ impl World {
         Rivals { before, beside, first: first.map(|first| self.named(first)), yields_above: priority.filter(|_| goes_by_priority) }
     }
 
-    /// Who else waits, isn't behind this one, and could take the room in a cluster when `gone` has left it.
-    pub(super) fn others_first(&self, case: &Case<'_>, cluster: &ClusterName, gone: Option<Uid>) -> String {
-        let mut all: Vec<(ClassId, Class)> = self.queues.waiting_classes().filter_map(|id| Some((id, self.rivals_of(case, id)?))).collect();
+    /// Who else waits and could take the room in a cluster before this one, when those of `gone` have left it.
+    pub(super) fn others_first(&self, case: &Case<'_>, cluster: &ClusterName, gone: &[Uid]) -> String {
+        // They don't all end at once: what is left by the first may be enough for who is behind and small.
+        let in_parts = gone.len() > 1;
+        let mut all: Vec<(ClassId, Class)> = self.queues.waiting_classes().filter_map(|id| Some((id, self.rivals_of(case, id, in_parts)?))).collect();
         all.sort_by_key(|(_, class)| class.first);
-        let looked: Vec<WorkloadId> = all.iter().take(LOOKED_AT_MAX).filter_map(|(_, class)| self.deciding.id(class.first.uid)).collect();
-        let fits = match gone {
-            Some(gone) => self.deciding.brain().would_fit(&looked, self.deciding.id(gone)),
-            None => vec![true; looked.len()],
-        };
-        let has_quota = |uid: Uid| self.deciding.id(uid).and_then(|id| looked.iter().position(|of| *of == id)).is_none_or(|at| fits[at]);
-        let gangs: Vec<Arc<Gang>> = gone.and_then(|gone| self.gang_of(gone)).into_iter().collect();
-        let could = |at: usize, id: ClassId, class: &Class| {
-            at >= LOOKED_AT_MAX || gone.is_none() || (has_quota(class.first.uid) && self.would_fit_there(id, class.first.uid, cluster, &gangs))
-        };
-        let able: Vec<&Class> = all.iter().enumerate().filter(|(at, (id, class))| could(*at, *id, class)).map(|(_, (_, class))| class).collect();
+        let able = self.could_take(&all, cluster, gone);
         let count: usize = able.iter().map(|class| class.count).sum();
         let Some(first) = able.first().and_then(|class| self.state.workloads.get(&class.first.uid)) else { return String::new() };
-        let unless = match self.goes_by_priority(case, &able) {
+        let unless = match !in_parts && self.goes_by_priority(case, &able) {
             true => format!(", unless it is submitted again with a priority above {}", first.priority),
             false => String::new(),
         };
@@ -71,16 +63,30 @@ impl World {
         }
     }
 
-    /// Those of a class who aren't behind a workload.
-    fn rivals_of(&self, case: &Case<'_>, id: ClassId) -> Option<Class> {
+    /// Those who would have quota and room when those of `gone` have ended; whoever isn't looked at may.
+    fn could_take<'a>(&self, all: &'a [(ClassId, Class)], cluster: &ClusterName, gone: &[Uid]) -> Vec<&'a Class> {
+        let looked_at = all.len().min(LOOKED_AT_MAX);
+        let ids: Vec<Option<WorkloadId>> = all[..looked_at].iter().map(|(_, class)| self.deciding.id(class.first.uid)).collect();
+        let known: Vec<WorkloadId> = ids.iter().flatten().copied().collect();
+        let holders: Vec<WorkloadId> = gone.iter().filter_map(|uid| self.deciding.id(*uid)).collect();
+        let mut fits = self.deciding.brain().would_fit(&known, &holders).into_iter();
+        let fits: Vec<bool> = ids.iter().map(|id| id.is_none() || fits.next().unwrap_or(true)).collect();
+        let gangs: Vec<Arc<Gang>> = gone.iter().filter_map(|uid| self.gang_of(*uid)).collect();
+        let could = |at: usize, id: ClassId, class: &Class| {
+            at >= looked_at || gone.is_empty() || (fits[at] && self.would_fit_there(id, class.first.uid, cluster, &gangs))
+        };
+        all.iter().enumerate().filter(|(at, (id, class))| could(*at, *id, class)).map(|(_, (_, class))| class).collect()
+    }
+
+    /// Those of a class who may come before a workload: who isn't behind it, or with `behind` those too.
+    fn rivals_of(&self, case: &Case<'_>, id: ClassId, behind: bool) -> Option<Class> {
         let brain = self.deciding.brain();
         let first = self.queues.waiting(id).find(|place| place.uid != case.uid)?;
         // Who isn't looked at takes nothing.
         let of = self.deciding.id(first.uid).and_then(|id| brain.workload(id))?;
         let own = usize::from(id == case.workload.class);
-        let all = self.queues.waiting_count(id) - own;
-        let behind = Some(of.queue) == case.queue && !brain.orders_by_usage(of.queue) && brain.starving(of.queue).is_none();
-        let count = if behind { self.queues.before(id, &self.place(case)) } else { all };
+        let in_order = Some(of.queue) == case.queue && !brain.orders_by_usage(of.queue) && brain.starving(of.queue).is_none();
+        let count = if in_order && !behind { self.queues.before(id, &self.place(case)) } else { self.queues.waiting_count(id) - own };
         (count > 0).then_some(Class { first: *first, count })
     }
 

@@ -6,15 +6,16 @@
 use super::Why;
 use super::case::Case;
 use super::obstacle::Obstacle;
+use crate::World;
 use crate::catalog::NoRoute;
 use crate::queues::{NoQuota, Place, Shortage};
 use crate::record::Class;
-use crate::World;
 use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare::inactive;
 use meridian_queueing::model::{Inactive, QueueId};
+use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
-use meridian_shared::ids::Uid;
+use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Now};
 use std::sync::Arc;
 
@@ -75,7 +76,7 @@ impl Steps {
 /// Who is let go by the same change, and stands before.
 #[derive(Default)]
 struct Ahead {
-    first: Option<(Place, Uid)>,
+    first: Option<Place>,
     count: usize,
     asks: Amounts,
     gangs: Vec<Arc<Gang>>,
@@ -92,13 +93,13 @@ impl World {
         if steps.list.is_empty() {
             return self.in_queue(case);
         }
-        if !steps.list.iter().any(|step| step.help.is_empty()) {
-            let more = self.afterwards(case, true);
-            let last = steps.list.last_mut().filter(|_| more.list.is_empty());
-            if let Some((step, also)) = last.zip(self.let_go_with_it(case, scope)) {
-                step.help += &also;
-            }
-            steps.extend(more);
+        let ahead = case.queue.zip(scope).map(|(queue, scope)| self.ahead(case, queue, scope)).unwrap_or_default();
+        let stays = case.queue.filter(|_| scope.is_some()).and_then(|queue| self.first_that_stays(&ahead, queue, now));
+        let blocked = stays.is_some();
+        steps.extend(stays.unwrap_or_default());
+        steps.extend(self.afterwards(case, true));
+        if let Some((step, also)) = steps.list.last_mut().filter(|_| !blocked).zip(self.let_go_with_it(case, &ahead)) {
+            step.help += &also;
         }
         steps
     }
@@ -139,11 +140,12 @@ impl World {
         };
         let mut steps = Steps::default();
         let mut scope = None;
-        let stopped: Vec<String> = [(local.stop_policy, format!("local queue `{}/{}`", class.namespace, class.queue)), (spec.stop_policy, format!("cluster queue `{name}`"))]
-            .into_iter()
-            .filter(|(policy, _)| *policy != StopPolicy::None)
-            .map(|(_, what)| what)
-            .collect();
+        let stopped: Vec<String> =
+            [(local.stop_policy, format!("local queue `{}/{}`", class.namespace, class.queue)), (spec.stop_policy, format!("cluster queue `{name}`"))]
+                .into_iter()
+                .filter(|(policy, _)| *policy != StopPolicy::None)
+                .map(|(_, what)| what)
+                .collect();
         if !stopped.is_empty() {
             let words = match stopped.as_slice() {
                 [one, too] => format!("{one} is stopped, and {too} too"),
@@ -205,7 +207,10 @@ impl World {
     pub(super) fn afterwards(&self, case: &Case<'_>, rooms: bool) -> Steps {
         let mut steps = Steps::default();
         if let Some((head, queue)) = case.queue.filter(|_| case.id.is_none()).and_then(|queue| self.head_that_stays(case, queue)) {
-            steps.extend(Steps::one(format!("cluster queue `{queue}` keeps strict order, and its head {head} can't start"), format!("the start or deletion of {head}")));
+            steps.extend(Steps::one(
+                format!("cluster queue `{queue}` keeps strict order, and its head {head} can't start"),
+                format!("the start or deletion of {head}"),
+            ));
         }
         match &case.lacks {
             Some(Why::Quota(quota)) => steps.extend(self.quota_step(case, quota)),
@@ -232,30 +237,50 @@ impl World {
         Place::new(case.workload.priority, case.workload.submitted, case.uid)
     }
 
-    /// Who comes first of those whom the same change lets go, unless there is enough for all of them and it.
-    fn let_go_with_it(&self, case: &Case<'_>, scope: Option<Scope>) -> Option<String> {
-        let (queue, scope) = case.queue.zip(scope)?;
+    /// Who is let go with it, comes first in a queue of strict order, and can't start then.
+    fn first_that_stays(&self, ahead: &Ahead, queue: QueueId, now: Now) -> Option<Steps> {
         let brain = self.deciding.brain();
-        let ahead = self.ahead(case, queue, scope);
-        let (_, first) = ahead.first.as_ref().map(|(place, uid)| (place, uid))?;
-        let free = |key: &(_, meridian_queueing::names::ResourceId), takes: i64| {
+        let setup = &brain.queue(queue).setup;
+        let uid = ahead.first.filter(|_| setup.strict && !brain.orders_by_usage(queue)).map(|place| place.uid)?;
+        let first = self.case(uid, self.state.workloads.get(&uid)?, now.mono);
+        if first.lacks.is_none() && first.has_room() {
+            return None;
+        }
+        let whom = self.whom(uid);
+        let why = match &first.lacks {
+            Some(why) => why.words(),
+            None => "no cluster has room for it".to_owned(),
+        };
+        let more = if ahead.count > 1 { more_before(ahead.count - 1) } else { String::new() };
+        let words = format!("cluster queue `{}` keeps strict order, and {whom}, which comes first there, can't start: {why}", setup.name);
+        Some(Steps::one(words, format!("the start or deletion of {whom}{more}")))
+    }
+
+    fn whom(&self, uid: Uid) -> String {
+        self.state.workloads.get(&uid).map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace, w.name))
+    }
+
+    /// Who comes first of those whom the same change lets go, unless there is enough for all of them and it.
+    fn let_go_with_it(&self, case: &Case<'_>, ahead: &Ahead) -> Option<String> {
+        let (queue, first) = case.queue.zip(ahead.first)?;
+        let brain = self.deciding.brain();
+        let free = |key: &(FlavorId, ResourceId), takes: i64| {
             let asks = ahead.asks.get(&**brain.resource_name(key.1)).copied().unwrap_or(0);
             brain.free(queue, *key) >= takes.saturating_add(asks)
         };
-        let quota = case.takes.iter().all(|(key, takes)| free(key, *takes));
-        let together = |said: (&meridian_shared::ids::ClusterName, &Result<(), Why>)| {
-            let live = said.1.as_ref().ok().and_then(|()| self.live.clusters.get(said.0));
+        let quota = case.lacks.is_none() && case.takes.iter().all(|(key, takes)| free(key, *takes));
+        let together = |(cluster, said): (&ClusterName, &Result<(), Why>)| {
+            let live = said.as_ref().ok().and_then(|()| self.live.clusters.get(cluster));
             live.is_some_and(|live| live.rooms.fits_without(&case.gang, &[], &ahead.gangs))
         };
         if quota && ahead.count <= TOGETHER_MAX && case.verdicts.iter().any(together) {
             return None;
         }
-        let named = self.state.workloads.get(first).map(|w| format!("`{}/{}`", w.namespace, w.name))?;
-        let whom = match ahead.count {
-            1 => named,
-            n => format!("{named} and {} more", n - 1),
-        };
-        Some(format!("; {whom} that wait for the same may take it first").replace("` that wait ", "`, which waits "))
+        let whom = self.whom(first.uid);
+        Some(match ahead.count {
+            1 => format!("; {whom}, which waits for the same, may take it first"),
+            n => format!("; {whom} and {} more that wait for the same may take it first", n - 1),
+        })
     }
 
     /// Those whom a change lets go that stand before it.
@@ -280,9 +305,7 @@ impl World {
             ahead.count += n;
             add_scaled(&mut ahead.asks, &class.gang.total(), i64::try_from(n).unwrap_or(i64::MAX));
             ahead.gangs.extend(std::iter::repeat_n(class.gang.clone(), n.min(TOGETHER_MAX)).take(TOGETHER_MAX.saturating_sub(ahead.gangs.len())));
-            if ahead.first.as_ref().is_none_or(|(place, _)| first < place) {
-                ahead.first = Some((*first, first.uid));
-            }
+            ahead.first = Some(ahead.first.map_or(*first, |place| place.min(*first)));
         }
         ahead
     }
@@ -307,6 +330,11 @@ impl World {
         let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (words(), why.would_help()));
         Steps::one(format!("{words}{unless}"), help)
     }
+}
+
+/// How many more stand before a workload.
+pub(super) fn more_before(n: usize) -> String {
+    if n == 1 { "; one more comes before it".to_owned() } else { format!("; {n} more come before it") }
 }
 
 /// Whom a change lets go.

@@ -129,7 +129,13 @@ fn a_head_that_never_fits_is_named_by_those_behind_it() {
     assert_eq!((f.places(huge).0, f.places(small).0, f.places(smaller).0), ((1, 3), (2, 3), (3, 3)));
     let head = "waits: cluster queue `cq` keeps strict order, and its head `default/huge` can't start: asks for 4 `nvidia.com/gpu`, the queue could never use more than 3 of flavor `any`, even borrowed";
     assert_eq!(f.words(small), (head.to_owned(), "the start or deletion of `default/huge`; the deletion of `default/huge` alone would do; or to submit it again with a priority above 0 alone would do".to_owned()));
-    assert_eq!(f.words(smaller), (head.to_owned(), "the start or deletion of `default/huge`; 1 more come before it; to submit it again with a priority above 0 alone would do".to_owned()));
+    assert_eq!(
+        f.words(smaller),
+        (
+            head.to_owned(),
+            "the start or deletion of `default/huge`; one more comes before it; to submit it again with a priority above 0 alone would do".to_owned()
+        )
+    );
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "huge"), uid: None }]);
     f.settle();
     assert_eq!(f.phases(&[small, smaller]), [Some(Phase::Running), Some(Phase::Pending)]);

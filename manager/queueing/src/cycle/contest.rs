@@ -77,15 +77,23 @@ impl Brain {
         Some((sketch, entry))
     }
 
-    /// Which of these that wait would get their quota if each alone were looked at when `gone` has given back what it holds.
-    pub fn would_fit(&self, all: &[WorkloadId], gone: Option<WorkloadId>) -> Vec<bool> {
+    /// Which of these that wait would get their quota if each alone were looked at when those of `gone` have given back what they
+    /// hold.
+    pub fn would_fit(&self, all: &[WorkloadId], gone: &[WorkloadId]) -> Vec<bool> {
         let mut sketch = self.sketch();
-        let holder = gone.and_then(|id| Some((self.node_of(id)?, self.workloads.get(&id)?.holding.as_ref()?)));
-        for (node, (cell, amount)) in holder.into_iter().flat_map(|(node, holding)| holding.charge.iter().map(move |part| (node, part))) {
+        let holders = gone.iter().filter_map(|id| Some((self.node_of(*id)?, self.workloads.get(id)?.holding.as_ref()?)));
+        for (node, (cell, amount)) in holders.flat_map(|(node, holding)| holding.charge.iter().map(move |part| (node, part))) {
             sketch.forest.remove(node, *cell, *amount);
         }
         let copies: Vec<WorkloadId> = all.iter().map(|id| sketch.copy(self, *id)).collect();
         copies.into_iter().map(|copy| sketch.look_at(copy).assignment.mode() == Mode::Fit).collect()
+    }
+
+    /// Whether a queue could use so much of a flavor and resource if nobody else did.
+    pub fn could_ever_use(&self, queue: QueueId, key: (FlavorId, ResourceId), asks: i64) -> bool {
+        let of = self.queue(queue);
+        let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        cell.is_some_and(|(node, cell)| Amount(asks) <= self.forest.cell(node, cell).potential)
     }
 
     /// What a queue may use of a flavor and resource now, borrowed or not.

@@ -20,6 +20,10 @@ enum Claim {
     Delete(String),
     /// A priority above this one.
     Priority(&'static str, i64),
+    /// The end of all who hold what it lacks.
+    Ends,
+    /// What is missing is made, and what comes next isn't known.
+    Make(&'static str),
     /// Words without numbers.
     Do(&'static str),
     /// All of them together.
@@ -82,7 +86,6 @@ const PLAIN: &[&str] = &[
     "meridian resume job",
     "other nodes there",
     "the end of a workload there",
-    "the end of several workloads there",
     "it is asked again after a while",
     "a submission that doesn't narrow its regions",
 ];
@@ -90,7 +93,8 @@ const PLAIN: &[&str] = &[
 fn at_cluster(text: &str) -> Option<Claim> {
     if text.contains("the end of `") && text.contains("` there") {
         let (_, rest) = text.split_once("the end of ").unwrap();
-        return Some(Claim::End("end of one there", job_name(rest)));
+        let all: Vec<Claim> = quoted(rest).into_iter().map(|name| Claim::End("end of one there", name.strip_prefix("default/").unwrap().to_owned())).collect();
+        return Some(if all.len() > 1 { Claim::All("end of several there", all) } else { all[0].clone() });
     }
     PLAIN.iter().find(|plain| text.contains(**plain)).map(|plain| Claim::Do(plain))
 }
@@ -133,8 +137,14 @@ fn promises(helps: &str) -> Vec<Promise> {
             let Some(Claim::Raise(_, quotas)) = steps.last().map(|step| step.claim.clone()) else { panic!("of which quota: {part}") };
             let quota = (quotas[0].0.clone(), quotas[0].1.clone(), number(part.rsplit_once(", ").unwrap().1));
             found.push(plain(Claim::All("raise and priority", vec![Claim::Priority("", above), Claim::Raise("raise", vec![quota])])));
-        } else if part.contains(", and that of ") || part.contains("what comes next depends") || part.ends_with("more come before it") {
+        } else if part.contains("what comes next depends") {
             whole = false;
+            found.extend(at_cluster(helps).map(|claim| plain(Claim::Make(claim.kind()))));
+        } else if part.contains(", and that of ") || part.ends_with(" before it") {
+            whole = false;
+        } else if let (Some(Claim::Raise("raise" | "raise several", _)), true, 0) = (raise(part), part.starts_with("the end of workloads with "), steps.len()) {
+            found.push(plain(Claim::Ends));
+            steps.extend(raise(part).map(plain));
         } else if let Some(claim) = raise(part).or_else(|| at_cluster(part)) {
             steps.push(plain(claim));
         } else if part.contains("the start or deletion of ") && helps.contains("no single change") {
@@ -143,8 +153,8 @@ fn promises(helps: &str) -> Vec<Promise> {
             whole = false;
         }
     }
-    // What asks for another priority besides asks for it beside all other steps.
-    found.retain(|promise| steps.len() < 2 || !matches!(promise.claim, Claim::All("raise and priority", _)));
+    // What asks for another priority, or for ends, besides asks for it beside all other steps.
+    found.retain(|promise| steps.len() < 2 || !matches!(promise.claim, Claim::All("raise and priority", _) | Claim::Ends));
     match steps.as_slice() {
         _ if !whole => {}
         [] => {}
@@ -166,6 +176,8 @@ impl Claim {
         match self {
             Self::Raise(kind, _) | Self::End(kind, _) | Self::Do(kind) | Self::Priority(kind, _) | Self::All(kind, _) => kind,
             Self::Delete(_) => "deletion of the head",
+            Self::Ends => "ends",
+            Self::Make(_) => "what is missing",
         }
     }
 
@@ -174,7 +186,7 @@ impl Claim {
         match self {
             Self::Raise(kind, _) => kind.contains("rivals"),
             Self::All(_, all) => all.iter().any(Self::has_rivals),
-            Self::End(..) | Self::Delete(_) | Self::Do(_) | Self::Priority(..) => false,
+            Self::End(..) | Self::Delete(_) | Self::Do(_) | Self::Priority(..) | Self::Ends | Self::Make(_) => false,
         }
     }
 
@@ -198,7 +210,15 @@ impl Claim {
             Self::Delete(name) => drop(story.f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", name), uid: None }])),
             Self::Priority(_, above) => story.prioritise(above + 1),
             Self::All(_, all) => all.iter().for_each(|one| one.make(story)),
-            Self::Do(what) => story.follow(what),
+            Self::Ends => {
+                let all: Vec<Uid> = story.f.running.iter().map(|(_, uid)| *uid).collect();
+                all.into_iter().for_each(|uid| {
+                    if story.f.at(uid).is_some() {
+                        story.f.end(uid, EndResult::Succeeded)
+                    }
+                });
+            }
+            Self::Do(what) | Self::Make(what) => story.follow(what),
         }
     }
 }
@@ -248,10 +268,9 @@ impl Story {
             "meridian resume job" => return self.f.resume(self.uid),
             "it is asked again after a while" => return,
             "other nodes there" => return nodes(&mut self.f, "eu", &[("eu-1", 64, &[])]),
-            "the end of a workload there" | "the end of several workloads there" => {
-                let all: Vec<Uid> = self.f.running.iter().map(|(_, uid)| *uid).collect();
-                let several = what.contains("several");
-                return all.into_iter().take(if several { usize::MAX } else { 1 }).for_each(|uid| self.f.end(uid, EndResult::Succeeded));
+            "the end of a workload there" => {
+                let first = self.f.running[0].1;
+                return self.f.end(first, EndResult::Succeeded);
             }
             "a submission that doesn't narrow its regions" => {
                 self.f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "asks"), uid: None }]);
@@ -267,7 +286,9 @@ impl Story {
             "to a resource group" => change(self.object("ClusterQueue", &queue), "/spec", "resourceGroups", group(&[(GPU, json!(8)), ("cpu", json!(8))])),
             "set the stopPolicy of" => {
                 let all = [self.object("ClusterQueue", &queue), self.object("LocalQueue", "a")];
-                self.f.apply(all.into_iter().map(|object| change(object, "/spec", "stopPolicy", json!("None"))).collect());
+                let all: Vec<Value> = all.into_iter().map(|object| change(object, "/spec", "stopPolicy", json!("None"))).collect();
+                self.objects.extend(all.clone());
+                self.f.apply(all);
                 return;
             }
             "add a flavor whose labels and taints fit" => {
@@ -280,6 +301,7 @@ impl Story {
             }
             other => panic!("nobody knows how to follow `{other}`"),
         };
+        self.objects.push(object.clone());
         self.f.apply(vec![object]);
     }
 }
@@ -293,7 +315,22 @@ const MINIMA: &[(&str, usize)] = &[
     ("end of one", 15),
     ("deletion of the head", 8),
     ("end of one there", 15),
-    ("the end of several workloads there", 4),
+    ("ends", 30),
+    ("end of several there", 15),
+    ("end of several there, others first", 15),
+    ("end of several there, no others", 15),
+    ("end of one there, others first", 15),
+    ("end of one there, no others", 15),
+    ("end of one there, with priority", 15),
+    ("one after another", 40),
+    ("one after another, others first", 2),
+    ("one after another, no others", 2),
+    ("set the stopPolicy of, others first", 3),
+    ("set the stopPolicy of, no others", 3),
+    ("priority alone", 20),
+    ("raise and priority", 15),
+    ("raise for the fewest", 8),
+    ("what is missing", 10),
     ("quota and room", 3),
     ("uncordon it", 3),
     ("start or join its agent", 3),
@@ -302,8 +339,6 @@ const MINIMA: &[(&str, usize)] = &[
     ("a submission that doesn't narrow its regions", 1),
     ("other nodes there", 1),
     ("set the stopPolicy of", 6),
-    ("create local queue", 2),
-    ("create cluster queue", 2),
     ("create resource flavor", 2),
     ("namespaceSelector", 2),
     ("to a resource group", 2),
@@ -363,7 +398,7 @@ impl Trial {
         }
         let Some((first, count)) = &promise.rivals else {
             promise.claim.make(&mut story);
-            let kept = story.started();
+            let kept = story.started() || matches!(promise.claim, Claim::Make(_)) && !story.f.words(story.uid).0.contains("there is no ");
             tries.push(("", story, kept));
             return tries;
         };

@@ -347,7 +347,11 @@ pub(super) fn crowd(dice: &mut Dice) -> Story {
     let objects = vec![cluster_queue("wide", 100, &member), cluster_queue("other", 6, &member), local_queue("a", "wide"), local_queue("b", "other")];
     let fair = (dice.roll(3) == 0).then(FairSharing::default);
     let mut f = sharing_fleet(4 + dice.roll(3), &[], &objects, fair, None);
-    f.apply((1..3).map(|n| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": format!("p{n}")}, "value": 10 * n})).collect());
+    f.apply(
+        (1..3)
+            .map(|n| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": format!("p{n}")}, "value": 10 * n}))
+            .collect(),
+    );
     for name in ["one", "two"] {
         send(&mut f, queue_job("a", name, 1 + dice.pods(2)));
     }
@@ -425,4 +429,3 @@ pub(super) fn rack(dice: &mut Dice) -> Story {
     let uid = send(&mut f, asks.clone());
     Story { f, uid, asks, objects, roomy: true }
 }
-
