@@ -126,6 +126,11 @@ impl Deciding {
         self.ids.get(&uid).copied()
     }
 
+    /// The queue that a class was last led to.
+    pub(crate) fn led_to(&self, class: ClassId) -> Option<QueueId> {
+        self.routes.get(&class).copied().flatten()
+    }
+
     /// A workload may get what it couldn't before: it and its neighbours are looked at again.
     pub(crate) fn look_again(&mut self, uid: Uid) {
         if let Some(queue) = self.id(uid).and_then(|id| self.brain.workload(id)).map(|w| w.queue) {

@@ -23,6 +23,7 @@ use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
 use meridian_shared::time::Now;
 use obstacle::Obstacle;
+use steps::Steps;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -146,7 +147,7 @@ impl Why {
                 format!("cluster queue `{cluster_queue}` doesn't admit namespace `{namespace}`")
             }
             Self::Route(NoRoute::Stopped { what }) => format!("{what} is stopped"),
-            Self::Quota(quota) => quota.words("the queue"),
+            Self::Quota(quota) => quota.words("the queue", ", even borrowed"),
             Self::Preempts { victims } => format!("{victims} workloads were told to stop for it; it starts when they have"),
             Self::Overtaken => "another workload of its cohort came first".into(),
             Self::Inactive { queue, why } => format!("cluster queue `{queue}` admits nothing: {}", inactive_in_words(why)),
@@ -227,13 +228,13 @@ impl Why {
 }
 
 impl NoQuota {
-    /// In words, of a queue that is called so.
-    pub(crate) fn words(&self, queue: &str) -> String {
+    /// In words, of a queue that is called so and may borrow so.
+    pub(crate) fn words(&self, queue: &str, borrows: &str) -> String {
         match self {
             Self::NotCovered { resource } => format!("no resource group of {queue} covers `{resource}`"),
             Self::NoMatchingFlavor { why } => format!("no flavor of {queue} serves the pods: {why}"),
             Self::ExceedsQuota { flavor, resource, asks, nominal, .. } => {
-                format!("asks for {asks} `{resource}`, {queue} could never use more than {nominal} of flavor `{flavor}`, even borrowed")
+                format!("asks for {asks} `{resource}`, {queue} could never use more than {nominal} of flavor `{flavor}`{borrows}")
             }
             Self::Used(short) => {
                 let Shortage { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. } = &**short;
@@ -295,7 +296,10 @@ impl World {
     pub fn explain(&self, uid: Uid, now: Now) -> Option<Value> {
         let workload = self.state.workloads.get(&uid)?;
         let case = (workload.phase == Phase::Pending).then(|| self.case(uid, workload, now.mono));
-        let (summary, helps) = self.summary(uid, workload, case.as_ref(), now);
+        let steps = case.as_ref().map(|case| self.steps(case, now)).unwrap_or_default();
+        let obstacles: Vec<Value> = steps.list.iter().map(|step| json!({"reason": step.words, "wouldHelp": step.help})).collect();
+        let alone = steps.alone.clone();
+        let (summary, helps) = self.summary(uid, workload, steps, now);
         let clusters = self.state.catalog.promised_clusters();
         let clusters: Vec<Value> = clusters.iter().map(|cluster| self.explain_cluster(workload, cluster, case.as_ref(), now)).collect();
         Some(json!({
@@ -305,11 +309,13 @@ impl World {
             "state": workload.state_word(),
             "since": workload.since.0,
             "attempts": workload.attempts,
-            "position": self.position(uid, workload),
+            "position": case.as_ref().and_then(|case| self.position(case)),
             "clusters": clusters,
             "summary": summary,
             "placement": Self::placement_lines(workload),
             "wouldHelp": helps,
+            "obstacles": obstacles,
+            "alone": alone,
             "history": workload.history.iter().map(|s| json!({
                 "cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": s.granted.0, "over": s.over.map(|w| w.0), "end": s.end,
             })).collect::<Vec<_>>(),
@@ -330,7 +336,7 @@ impl World {
                 Some((case, Err(why))) => (why.verdict(), why.words(), self.help_at(case, cluster, why).0),
                 Some((case, Ok(()))) => self.able_in_words(case, now),
                 None if workload.phase.granted() => ("not-chosen", "another cluster has it".to_owned(), String::new()),
-                None => ("unknown", "not looked at yet".to_owned(), "the obstacle before it".to_owned()),
+                None => ("unknown", "it isn't known which cluster queue would ask it".to_owned(), String::new()),
             },
         };
         json!({
@@ -408,7 +414,7 @@ impl World {
         }
     }
 
-    fn summary(&self, uid: Uid, workload: &Workload, case: Option<&Case<'_>>, now: Now) -> (String, String) {
+    fn summary(&self, uid: Uid, workload: &Workload, steps: Steps, now: Now) -> (String, String) {
         let at = World::right(workload).map(|(_, l)| l.cluster.as_str().to_owned()).unwrap_or_default();
         match workload.phase {
             Phase::Running | Phase::Granted | Phase::Stopping => {
@@ -422,7 +428,7 @@ impl World {
             }
             Phase::Dispatching | Phase::Reserved => ("has quota; clusters are being asked".into(), String::new()),
             Phase::Pending => {
-                let (words, helps) = case.map(|case| self.steps(case, now).in_words()).unwrap_or_default();
+                let (words, helps) = steps.in_words();
                 let waits = if workload.inactive.is_some() || words.starts_with("waits") { "" } else { "waits: " };
                 (format!("{waits}{words}{}", self.kept_in_words(uid)), helps)
             }

@@ -12,6 +12,7 @@ use meridian_queueing::cycle::Entry;
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
+use meridian_queueing::pending::{Before, Standing};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Mono;
@@ -27,6 +28,8 @@ pub(super) struct Case<'a> {
     pub(super) workload: &'a Workload,
     /// Its number, where its queue looks at it.
     pub(super) id: Option<WorkloadId>,
+    /// Who comes before it there.
+    pub(super) before: Option<Before>,
     /// The queue that it waits in, or would.
     pub(super) queue: Option<QueueId>,
     /// What quota it would lack there, nobody being displaced.
@@ -45,6 +48,11 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
+    /// Where it stands in its queue.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        self.before.as_ref().map(Before::standing)
+    }
+
     /// Whether a cluster could start it now.
     pub(super) fn has_room(&self) -> bool {
         self.verdicts.values().any(Result::is_ok)
@@ -73,6 +81,7 @@ impl World {
             uid,
             workload,
             id,
+            before: id.and_then(|id| brain.before(id)),
             queue,
             lacks: None,
             uncovered: queue.map(|queue| self.uncovered(uid, queue)).unwrap_or_default(),

@@ -6,12 +6,11 @@
 use super::Why;
 use super::case::Case;
 use super::steps::Steps;
-use crate::{Workload, World};
+use crate::World;
 use meridian_queueing::cycle::First;
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::HeadStays;
-use meridian_shared::ids::Uid;
 use serde_json::{Value, json};
 
 /// The first obstacle.
@@ -37,15 +36,18 @@ impl World {
     }
 
     /// Its place in its local queue, and in the cluster queue where others wait there too.
-    pub(super) fn position(&self, uid: Uid, workload: &Workload) -> Option<Value> {
+    pub(super) fn position(&self, case: &Case<'_>) -> Option<Value> {
+        let workload = case.workload;
         if !workload.waits() {
             return None;
         }
         let class = self.queues.class(workload.class);
         let brain = self.deciding.brain();
-        let Some((id, standing)) = self.deciding.id(uid).and_then(|id| Some((id, brain.standing(id)?))) else {
+        // Who isn't looked at as its queue admits nobody stands in it all the same.
+        let known = || self.deciding.id(case.uid).and_then(|id| brain.standing(id));
+        let Some(standing) = case.standing().or_else(known) else {
             // It isn't looked at: the place is the one among those of its local queue that it has when it is.
-            let mine = crate::queues::Place::new(workload.priority, workload.submitted, uid);
+            let mine = self.place(case);
             let alike = self.queues.classes().filter(|(_, c)| c.namespace == class.namespace && c.queue == class.queue);
             let (mut before, mut of) = (0, 0);
             for (id, _) in alike {
@@ -56,7 +58,7 @@ impl World {
         };
         let mut position = json!({"queue": &*class.queue, "place": standing.before_in_local + 1, "of": standing.of_local});
         if standing.of > standing.of_local {
-            let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.to_string());
+            let queue = case.queue.map(|queue| brain.queue(queue).setup.name.to_string());
             position["clusterQueue"] = json!({"name": queue, "place": standing.before + 1, "of": standing.of});
         }
         Some(position)
@@ -90,7 +92,7 @@ impl World {
         let clusters_would = case.verdicts.values().any(waits_for_it);
         let able = stays != HeadStays::Displaces && case.lacks.is_none() && clusters_would;
         // Without the head it is its turn, if nobody else stands before it.
-        let before = case.id.and_then(|id| brain.standing(id)).map_or(0, |standing| standing.before);
+        let before = case.standing().map_or(0, |standing| standing.before);
         let mut steps = Steps::one(format!("{stands}{its}{use_of}"), format!("the start or deletion of {whom}"));
         if able && before == 1 {
             steps.alone.push(format!("the deletion of {whom} alone would do"));

@@ -39,7 +39,7 @@ impl World {
         let why = Why::Quota(quota.clone());
         let brain = self.deciding.brain();
         let Some((id, (flavor, resource, _))) = case.id.zip(key_of(brain, quota)) else {
-            let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (quota.words(&self.queue_in_words(case)), why.would_help()));
+            let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (self.lacks_in_words(case, quota), why.would_help()));
             let mut steps = Steps::one(words, help);
             steps.extend(self.room_steps(case));
             return steps;
@@ -51,10 +51,10 @@ impl World {
             _ => InTheWay::default(),
         };
         let turn = self.use_in_words(id).or_else(|| self.contest_in_words(id, key)).unwrap_or_default();
-        let raise = self.raise_in_words(id, key, &rivals);
+        let raise = self.raise_in_words(case, id, key, &rivals);
         let sooner = self.raise_before_others(id, key, &rivals);
         let help = match quota {
-            NoQuota::Used(_) => format!("{}{raise}{sooner}", self.ends_in_words(id, key)),
+            NoQuota::Used(_) => format!("{}{raise}{sooner}", self.ends_in_words(case, id, key)),
             _ => format!("{raise}, or ask for less{sooner}"),
         };
         let (fewest, enough) = self.fewest_in_words(case, id, key, &rivals).unzip();
@@ -63,11 +63,26 @@ impl World {
             NoQuota::Used(short) if !one.words.is_empty() => NoQuota::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
             _ => quota.clone(),
         };
-        let lacks = lacks.words(&self.queue_in_words(case));
+        let lacks = self.lacks_in_words(case, &lacks);
         let mut steps = Steps::one(format!("{lacks}{}{}{turn}", fewest.unwrap_or_default(), one.words), help);
         steps.alone = one.alone.into_iter().chain(enough.filter(|enough| !enough.is_empty())).collect();
         steps.extend(self.room_steps(case));
         steps
+    }
+
+    /// What quota it lacks, of which queue, and what that may borrow.
+    pub(super) fn lacks_in_words(&self, case: &Case<'_>, quota: &NoQuota) -> String {
+        let brain = self.deciding.brain();
+        let limit = case.queue.zip(key_of(brain, quota)).map(|(queue, (flavor, resource, _))| {
+            let setup = &brain.queue(queue).setup;
+            (setup.cohort.is_some(), setup.quota((flavor, resource)).borrowing_limit)
+        });
+        let borrows = match limit {
+            Some((false, _)) => String::new(),
+            Some((true, Some(limit))) => format!(", even borrowed (its borrowingLimit is {})", limit.0),
+            _ => ", even borrowed".to_owned(),
+        };
+        quota.words(&self.queue_in_words(case), &borrows)
     }
 
     pub(super) fn queue_in_words(&self, case: &Case<'_>) -> String {
@@ -100,13 +115,13 @@ impl World {
     }
 
     /// What must come free, for it and for all who may come first; nothing where no end would be enough.
-    fn ends_in_words(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> String {
+    fn ends_in_words(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> String {
         let brain = self.deciding.brain();
         let Some(queue) = brain.workload(id).map(|of| of.queue) else { return String::new() };
         if !brain.needed(id, key, |_| 0).iter().all(|(key, asks)| brain.could_ever_use(queue, *key, *asks)) {
             return String::new();
         }
-        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(id, key));
+        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(case, id, key));
         all.sort_by_key(|(of, _)| *of != key);
         let missing = |(key, asks): &((FlavorId, ResourceId), i64)| {
             let missing = asks.saturating_sub(brain.free(queue, *key)).max(1);
@@ -115,16 +130,17 @@ impl World {
         format!("the end of workloads with {}, or ", all.iter().map(missing).collect::<Vec<_>>().join(" and "))
     }
 
-    fn asked_by_rivals(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
+    fn asked_by_rivals(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
         let brain = self.deciding.brain();
-        brain.asked_before(id, key.1).saturating_add(brain.asked_beside(id, key).1)
+        let before = case.before.as_ref().map_or(0, |before| before.asked(brain, key.1));
+        before.saturating_add(brain.asked_beside(id, key).1)
     }
 
     /// The nominal quotas with which it fits even if all who may come first have been served.
-    fn raise_in_words(&self, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> String {
+    fn raise_in_words(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> String {
         let brain = self.deciding.brain();
         let Some(queue) = brain.workload(id).map(|w| w.queue) else { return String::new() };
-        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(id, key));
+        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(case, id, key));
         all.sort_by_key(|(of, _)| *of != key);
         let one = |((flavor, resource), asks): &((FlavorId, ResourceId), i64)| {
             let to = brain.nominal_for(queue, (*flavor, *resource), *asks);
@@ -245,7 +261,8 @@ impl World {
         let help = match (named.as_slice(), ends.len()) {
             ([], _) => "the end of several workloads there".to_owned(),
             ([one], _) => format!("the end of {one} there"),
-            (some, n) if n <= NAMED_MAX => format!("the end of {} there, all of them", some.join(" and ")),
+            ([one, other], 2) => format!("the end of both {one} and {other} there"),
+            (some, n) if n <= NAMED_MAX => format!("the end of all of {} there", some.join(", ")),
             (_, n) => format!("the end of the {n} largest workloads there"),
         };
         (help, ends)
@@ -275,7 +292,7 @@ impl World {
             many => format!("none of {many} clusters can start it now; nearest is `{cluster}`:"),
         };
         let (help, gone) = self.help_at(case, cluster, why);
-        Some((format!("{all} {}", why.words()), format!("at `{cluster}`: {help}{}", self.others_first(case, cluster, &gone))))
+        Some((format!("{all} {}", why.words()), format!("at `{cluster}`: {help}{}", self.others_first(case, (cluster, why), &gone))))
     }
 
     /// The cluster whose obstacle the least would remove.

@@ -326,7 +326,7 @@ impl World {
             NoQuota::Used(short) => NoQuota::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
             other => other.clone(),
         };
-        let words = || lacks.words(&self.queue_in_words(case));
+        let words = || self.lacks_in_words(case, &lacks);
         let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (words(), why.would_help()));
         Steps::one(format!("{words}{unless}"), help)
     }

@@ -130,18 +130,28 @@ impl Brain {
         (workload != id).then_some(Winner { workload, by })
     }
 
-    /// The queues of a workload's tree in which others wait who may be given this flavor of this resource, with how many those
-    /// are and what they ask for.
-    pub fn asked_beside(&self, id: WorkloadId, (flavor, resource): (FlavorId, ResourceId)) -> (usize, i64) {
-        let Some(of) = self.workloads.get(&id) else { return (0, 0) };
-        let Some(tree) = self.queue(of.queue).tree else { return (0, 0) };
-        let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node)).filter(|queue| *queue != of.queue);
-        let may = |queue: &QueueId| {
+    /// Queues of a workload's tree, other than its own, that may be given this flavor of this resource.
+    fn beside(&self, id: WorkloadId, (flavor, resource): (FlavorId, ResourceId)) -> impl Iterator<Item = QueueId> {
+        let of = self.workloads.get(&id).and_then(|of| Some((of.queue, self.queue(of.queue).tree?)));
+        let all = of.into_iter().flat_map(|(mine, tree)| {
+            let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
+            others.filter(move |queue| *queue != mine)
+        });
+        all.filter(move |queue| {
             let setup = &self.queue(*queue).setup;
             setup.inactive.is_none() && setup.group_of(resource).is_some_and(|group| group.flavors.contains(&flavor))
-        };
-        let each = others.filter(may).map(|queue| self.asked_in(queue, resource));
+        })
+    }
+
+    /// How many of other queues wait who may be given this flavor of this resource, and what they ask for.
+    pub fn asked_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> (usize, i64) {
+        let each = self.beside(id, key).map(|queue| self.asked_in(queue, key.1));
         each.fold((0, 0_i64), |(all, sum), (n, asks)| (all + n, sum.saturating_add(asks)))
+    }
+
+    /// One of those, first in its queue.
+    pub fn first_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> Option<WorkloadId> {
+        self.beside(id, key).find_map(|queue| self.front(queue))
     }
 
     /// Who is processed first of these heads, but for those that `counts` says don't matter, and what puts it before the first

@@ -6,10 +6,11 @@
 
 use super::{ClassKey, Pending, Place};
 use crate::brain::Brain;
-use crate::model::{QueueId, WorkloadId};
+use crate::model::{QueueId, ShapeId, WorkloadId};
 use crate::names::{Id, ResourceId};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// When who makes others give way is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,41 @@ pub struct Standing {
     pub before_in_local: usize,
     /// All of its own local queue.
     pub of_local: usize,
+}
+
+/// Who comes before a workload in its queue.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// Of each class how many come before, and how many there are.
+    classes: Vec<(ClassKey, usize, usize)>,
+    local_queue: Arc<str>,
+}
+
+impl Before {
+    /// Where it stands.
+    pub fn standing(&self) -> Standing {
+        let mut standing = Standing::default();
+        for ((local, _), before, of) in &self.classes {
+            standing.before += before;
+            standing.of += of;
+            if *local == self.local_queue {
+                standing.before_in_local += before;
+                standing.of_local += of;
+            }
+        }
+        standing
+    }
+
+    /// What those who come before ask for of a resource.
+    pub fn asked(&self, brain: &Brain, resource: ResourceId) -> i64 {
+        let each = self.classes.iter().filter(|(_, n, _)| *n > 0);
+        each.fold(0, |sum, ((_, shape), n, _)| sum.saturating_add(brain.asks(*shape, resource).saturating_mul(i64::try_from(*n).unwrap_or(i64::MAX))))
+    }
+
+    /// Of each shape how many come before.
+    pub fn by_shape(&self) -> impl Iterator<Item = (ShapeId, usize)> + '_ {
+        self.classes.iter().map(|((_, shape), before, _)| (*shape, *before))
+    }
 }
 
 /// Why a queue's head is looked at again and again, and nobody behind it.
@@ -236,7 +272,8 @@ impl Brain {
         self.ordered(queue, Pending::head).map(|(place, _)| place.workload)
     }
 
-    fn before(&self, id: WorkloadId) -> Option<Vec<(ClassKey, usize, usize)>> {
+    /// Who comes before a workload that waits, by class: counted once for all that is asked about it.
+    pub fn before(&self, id: WorkloadId) -> Option<Before> {
         let of = self.workloads.get(&id).filter(|of| of.holding.is_none())?;
         let (class, place) = self.place_of(id);
         let pending = &self.pending[of.queue.index()];
@@ -248,28 +285,12 @@ impl Brain {
             let before = pending.before(order, &place, &class.0, &special);
             before.into_iter().map(|(class, before, of)| (class.clone(), before, of)).collect()
         };
-        Some(self.ordered(of.queue, counts))
+        Some(Before { classes: self.ordered(of.queue, counts), local_queue: class.0.clone() })
     }
 
     /// Where a workload that waits stands in its queue.
     pub fn standing(&self, id: WorkloadId) -> Option<Standing> {
-        let local_queue = self.workloads.get(&id)?.local_queue.clone();
-        let mut standing = Standing::default();
-        for ((local, _), before, of) in self.before(id)? {
-            standing.before += before;
-            standing.of += of;
-            if local == local_queue {
-                standing.before_in_local += before;
-                standing.of_local += of;
-            }
-        }
-        Some(standing)
-    }
-
-    /// What those who come before a workload in its queue ask for of a resource.
-    pub fn asked_before(&self, id: WorkloadId, resource: ResourceId) -> i64 {
-        let before = self.before(id).unwrap_or_default().into_iter();
-        before.fold(0, |sum, ((_, shape), n, _)| sum.saturating_add(self.asks(shape, resource).saturating_mul(i64::try_from(n).unwrap_or(i64::MAX))))
+        self.before(id).map(|before| before.standing())
     }
 
     /// How many wait in a queue, and what they ask for of a resource.
@@ -280,7 +301,7 @@ impl Brain {
     }
 
     /// What all pods of a shape ask for of a resource.
-    pub(crate) fn asks(&self, shape: crate::model::ShapeId, resource: ResourceId) -> i64 {
+    pub(crate) fn asks(&self, shape: ShapeId, resource: ResourceId) -> i64 {
         let shape = self.shape_of(shape);
         let counts_pods = self.pods_resource() == Some(resource);
         let of = |(at, set): (usize, &crate::model::PodSet)| {
@@ -323,8 +344,6 @@ impl Brain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ShapeId;
-    use std::sync::Arc;
 
     fn roll(state: &mut u64, sides: u64) -> u64 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -7,6 +7,7 @@ mod stories;
 use super::*;
 use std::collections::BTreeSet;
 use stories::*;
+pub(super) use stories::{nodes, send};
 
 /// Dice per kind of story.
 const SEEDS: u64 = 40;

@@ -84,9 +84,9 @@ pub(super) fn sharing_fleet(
 }
 
 /// Name, GPUs and labels of a node.
-pub(super) type Machine<'a> = (&'a str, i64, &'a [(&'a str, &'a str)]);
+pub(in super::super) type Machine<'a> = (&'a str, i64, &'a [(&'a str, &'a str)]);
 
-pub(super) fn nodes(f: &mut Fleet, cluster: &str, all: &[Machine<'_>]) {
+pub(in super::super) fn nodes(f: &mut Fleet, cluster: &str, all: &[Machine<'_>]) {
     let node = |(name, gpus, labels): &Machine<'_>| NodeSpec {
         name: (*name).into(),
         labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
@@ -102,7 +102,7 @@ pub(super) fn queue_job(queue: &str, name: &str, pods: u32) -> Value {
     job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": queue}), "")
 }
 
-pub(super) fn send(f: &mut Fleet, job: Value) -> Uid {
+pub(in super::super) fn send(f: &mut Fleet, job: Value) -> Uid {
     let uid = match f.apply(vec![job]) {
         Reply::Written(written) => written[0].uid,
         other => panic!("not submitted: {other:?}"),
