@@ -23,9 +23,9 @@ use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
 use meridian_shared::time::Now;
 use obstacle::Obstacle;
-use steps::Steps;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use steps::Steps;
 
 /// Why a class can't start, at one cluster or at all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

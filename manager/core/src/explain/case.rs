@@ -16,6 +16,7 @@ use meridian_queueing::pending::{Before, Standing};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Mono;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,6 +31,9 @@ pub(super) struct Case<'a> {
     pub(super) id: Option<WorkloadId>,
     /// Who comes before it there.
     pub(super) before: Option<Before>,
+    standing: Option<Standing>,
+    /// What those who may come first ask for, once it was added up.
+    pub(super) asked: RefCell<BTreeMap<(FlavorId, ResourceId), i64>>,
     /// The queue that it waits in, or would.
     pub(super) queue: Option<QueueId>,
     /// What quota it would lack there, nobody being displaced.
@@ -50,7 +54,7 @@ pub(super) struct Case<'a> {
 impl Case<'_> {
     /// Where it stands in its queue.
     pub(super) fn standing(&self) -> Option<Standing> {
-        self.before.as_ref().map(Before::standing)
+        self.standing
     }
 
     /// Whether a cluster could start it now.
@@ -77,11 +81,14 @@ impl World {
             (None, None) => None,
         };
         let (gang, smaller) = self.meant(workload, met.as_ref());
+        let before = id.and_then(|id| brain.before(id));
         let mut case = Case {
             uid,
             workload,
             id,
-            before: id.and_then(|id| brain.before(id)),
+            standing: before.as_ref().map(Before::standing),
+            before,
+            asked: RefCell::default(),
             queue,
             lacks: None,
             uncovered: queue.map(|queue| self.uncovered(uid, queue)).unwrap_or_default(),

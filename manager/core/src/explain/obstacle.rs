@@ -10,7 +10,7 @@ use crate::World;
 use meridian_queueing::cycle::First;
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::names::{FlavorId, ResourceId};
-use meridian_queueing::pending::HeadStays;
+use meridian_queueing::pending::{COUNTED_MAX, HeadStays};
 use serde_json::{Value, json};
 
 /// The first obstacle.
@@ -49,14 +49,16 @@ impl World {
             // It isn't looked at: the place is the one among those of its local queue that it has when it is.
             let mine = self.place(case);
             let alike = self.queues.classes().filter(|(_, c)| c.namespace == class.namespace && c.queue == class.queue);
-            let (mut before, mut of) = (0, 0);
+            let (mut before, mut of, mut about, mut left) = (0, 0, false, COUNTED_MAX);
             for (id, _) in alike {
-                before += self.queues.before(id, &mine);
+                let counted = self.queues.before(id, &mine, &mut left);
+                before += counted.about;
+                about |= counted.about != counted.most;
                 of += self.queues.waiting_count(id);
             }
-            return Some(json!({"queue": &*class.queue, "place": before + 1, "of": of}));
+            return Some(place_of(&class.queue, (before, of), about));
         };
-        let mut position = json!({"queue": &*class.queue, "place": standing.before_in_local + 1, "of": standing.of_local});
+        let mut position = place_of(&class.queue, (standing.before_in_local, standing.of_local), standing.about);
         if standing.of > standing.of_local {
             let queue = case.queue.map(|queue| brain.queue(queue).setup.name.to_string());
             position["clusterQueue"] = json!({"name": queue, "place": standing.before + 1, "of": standing.of});
@@ -154,6 +156,15 @@ impl World {
         };
         Some(format!("; {whom} of cluster queue `{theirs}` comes first for what comes free: {by}"))
     }
+}
+
+/// Its place in a local queue; with a word where it was reckoned.
+fn place_of(queue: &str, (before, of): (usize, usize), about: bool) -> Value {
+    let mut place = json!({"queue": queue, "place": before + 1, "of": of});
+    if about {
+        place["about"] = json!(true);
+    }
+    place
 }
 
 /// Two amounts with as many digits as tell them apart.

@@ -13,7 +13,6 @@ use meridian_queueing::preempt::may_displace;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
-use meridian_shared::protocol::RefuseReason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -132,8 +131,8 @@ impl World {
 
     fn asked_by_rivals(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
         let brain = self.deciding.brain();
-        let before = case.before.as_ref().map_or(0, |before| before.asked(brain, key.1));
-        before.saturating_add(brain.asked_beside(id, key).1)
+        let add_up = || case.before.as_ref().map_or(0, |before| before.asked(brain, key.1)).saturating_add(brain.asked_beside(id, key).1);
+        *case.asked.borrow_mut().entry(key).or_insert_with(add_up)
     }
 
     /// The nominal quotas with which it fits even if all who may come first have been served.
@@ -250,7 +249,7 @@ impl World {
 
     /// What would help at one cluster, and whose ends that are.
     pub(super) fn help_at(&self, case: &Case<'_>, cluster: &ClusterName, why: &Why) -> (String, Vec<Uid>) {
-        if let (Some(level), Why::NoRoom(_) | Why::Refused { reason: RefuseReason::NoRoom, .. }) = (self.level_too_small(case, cluster), why) {
+        if let (Some(level), Why::NoRoom(_) | Why::Refused { .. }) = (self.level_too_small(case, cluster), why) {
             let help = format!("more room within one `{level}` there, or fewer or smaller pods, or a topology that is preferred instead of required");
             return (help, Vec::new());
         }

@@ -14,6 +14,7 @@ use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare::inactive;
 use meridian_queueing::model::{Inactive, QueueId};
 use meridian_queueing::names::{FlavorId, ResourceId};
+use meridian_queueing::pending::COUNTED_MAX;
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Now};
@@ -293,14 +294,14 @@ impl World {
             Scope::Namespace => class.namespace == mine.namespace && self.leads_to(class, name),
             Scope::ClusterQueue => self.leads_to(class, name),
         };
-        let mut ahead = Ahead::default();
+        let (mut ahead, mut left) = (Ahead::default(), COUNTED_MAX);
         for id in self.queues.waiting_classes() {
             let class = self.queues.class(id);
             if !same(class) {
                 continue;
             }
             let own = usize::from(id == case.workload.class);
-            let n = if by_usage { self.queues.waiting_count(id) - own } else { self.queues.before(id, &place) };
+            let n = if by_usage { self.queues.waiting_count(id) - own } else { self.queues.before(id, &place, &mut left).most };
             let Some(first) = self.queues.waiting(id).find(|other| other.uid != case.uid).filter(|_| n > 0) else { continue };
             ahead.count += n;
             add_scaled(&mut ahead.asks, &class.gang.total(), i64::try_from(n).unwrap_or(i64::MAX));

@@ -311,10 +311,11 @@ fn nobody_is_named_who_could_not_take_what_comes_free() {
 #[test]
 fn a_rack_that_could_never_hold_a_gang_is_no_matter_of_whose_end() {
     const RACK: &str = "rack";
+    const HOST: &str = "kubernetes.io/hostname";
     let mut f = Fleet::new(EU);
-    claims::nodes(&mut f, "eu", &[("h0", 4, &[("pool", "a"), (RACK, "r0")]), ("h1", 4, &[("pool", "a"), (RACK, "r1")])]);
+    claims::nodes(&mut f, "eu", &[("h0", 4, &[("pool", "a"), (RACK, "r0"), (HOST, "h0")]), ("h1", 4, &[("pool", "a"), (RACK, "r1"), (HOST, "h1")])]);
     let topology = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": [
-        {"nodeLabel": RACK}, {"nodeLabel": "kubernetes.io/hostname"}]}});
+        {"nodeLabel": RACK}, {"nodeLabel": HOST}]}});
     let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {
         "nodeLabels": {"pool": "a"}, "topologyName": "default"}});
     f.apply(vec![topology, flavor]);

@@ -62,13 +62,15 @@ pub struct Standing {
     pub before_in_local: usize,
     /// All of its own local queue.
     pub of_local: usize,
+    /// There are too many to count them one by one.
+    pub about: bool,
 }
 
 /// Who comes before a workload in its queue.
 #[derive(Clone, Debug)]
 pub struct Before {
     /// Of each class how many come before, and how many there are.
-    classes: Vec<(ClassKey, usize, usize)>,
+    classes: Vec<(ClassKey, Counted, usize)>,
     local_queue: Arc<str>,
 }
 
@@ -77,25 +79,26 @@ impl Before {
     pub fn standing(&self) -> Standing {
         let mut standing = Standing::default();
         for ((local, _), before, of) in &self.classes {
-            standing.before += before;
+            standing.before += before.about;
             standing.of += of;
+            standing.about |= before.about != before.most;
             if *local == self.local_queue {
-                standing.before_in_local += before;
+                standing.before_in_local += before.about;
                 standing.of_local += of;
             }
         }
         standing
     }
 
-    /// What those who come before ask for of a resource.
+    /// What those who come before ask for of a resource, at most.
     pub fn asked(&self, brain: &Brain, resource: ResourceId) -> i64 {
-        let each = self.classes.iter().filter(|(_, n, _)| *n > 0);
-        each.fold(0, |sum, ((_, shape), n, _)| sum.saturating_add(brain.asks(*shape, resource).saturating_mul(i64::try_from(*n).unwrap_or(i64::MAX))))
+        let each = self.classes.iter().filter(|(_, n, _)| n.most > 0);
+        each.fold(0, |sum, ((_, shape), n, _)| sum.saturating_add(brain.asks(*shape, resource).saturating_mul(i64::try_from(n.most).unwrap_or(i64::MAX))))
     }
 
     /// Of each shape how many come before.
     pub fn by_shape(&self) -> impl Iterator<Item = (ShapeId, usize)> + '_ {
-        self.classes.iter().map(|((_, shape), before, _)| (*shape, *before))
+        self.classes.iter().map(|((_, shape), before, _)| (*shape, before.about))
     }
 }
 
@@ -112,25 +115,35 @@ pub enum HeadStays {
     Looked,
 }
 
-/// How many come before a place, counted from whichever end is nearer.
-pub fn below<P: Ord>(all: &BTreeSet<P>, place: &P) -> usize {
+/// Places that are counted one by one for one question; what more there are is reckoned.
+pub const COUNTED_MAX: usize = 50_000;
+
+/// How many come before a place: counted as long as there is anything left to count, then half of them and at most all.
+pub fn below<P: Ord>(all: &BTreeSet<P>, place: &P, left: &mut usize) -> Counted {
+    let exactly = |n| Counted { about: n, most: n };
     match (all.first(), all.last()) {
-        (Some(first), _) if place <= first => 0,
-        (_, Some(last)) if last < place => all.len(),
-        (None, _) | (_, None) => 0,
+        (Some(first), _) if place <= first => exactly(0),
+        (_, Some(last)) if last < place => exactly(all.len()),
+        _ if all.len() > *left => Counted { about: all.len() / 2, most: all.len() },
         _ => {
-            let (mut before, mut after) = (all.range(..place), all.range(place..));
-            let mut n = 0;
-            loop {
-                if before.next().is_none() {
-                    return n;
-                }
-                if after.next().is_none() {
-                    return all.len() - n;
-                }
-                n += 1;
-            }
+            *left -= all.len();
+            exactly(all.range(..place).count())
         }
+    }
+}
+
+/// How many, as far as they were counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// So many, or about.
+    pub about: usize,
+    /// No more than so many.
+    pub most: usize,
+}
+
+impl Counted {
+    fn and(self, other: Self) -> Self {
+        Self { about: self.about + other.about, most: self.most + other.most }
     }
 }
 
@@ -193,21 +206,24 @@ impl Pending {
 
     /// How many of each class come before a place of a local queue, and how many there are. `special` are those who come
     /// before everybody, or before who is like them, where they wait.
-    fn before(&self, order: &Order<'_>, place: &Place, local_queue: &str, special: &[(ClassKey, Place)]) -> Vec<(&ClassKey, usize, usize)> {
+    fn before(&self, order: &Order<'_>, place: &Place, local_queue: &str, special: &[(ClassKey, Place)]) -> Vec<(&ClassKey, Counted, usize)> {
+        let mut left = COUNTED_MAX;
         let mine = self.rank(order, place, local_queue);
         let favourite = mine.favourite < self.favourites(order).len();
-        let count = |(key, class): (&'_ _, &'_ super::Class)| -> usize {
+        let all_of = |class: &super::Class| class.awake.len() + class.parked.len();
+        let mut count = |(key, class): (&'_ _, &'_ super::Class)| -> Counted {
             let key: &ClassKey = key;
             let used = order.usage.map_or(0.0, |usage| usage(&key.0));
             match used.total_cmp(&mine.used) {
-                _ if favourite => 0,
-                Ordering::Less => class.awake.len() + class.parked.len(),
-                Ordering::Equal if mine.later || order.turn == PreemptorsTurn::InOrder => below(&class.awake, place) + below(&class.parked, place),
-                Ordering::Equal | Ordering::Greater => 0,
+                _ if favourite => Counted::default(),
+                Ordering::Less => Counted { about: all_of(class), most: all_of(class) },
+                Ordering::Equal if mine.later || order.turn == PreemptorsTurn::InOrder => {
+                    below(&class.awake, place, &mut left).and(below(&class.parked, place, &mut left))
+                }
+                Ordering::Equal | Ordering::Greater => Counted::default(),
             }
         };
-        let mut all: Vec<(&ClassKey, usize, usize)> =
-            self.classes.iter().map(|(key, class)| (key, count((key, class)), class.awake.len() + class.parked.len())).collect();
+        let mut all: Vec<(&ClassKey, Counted, usize)> = self.classes.iter().map(|(key, class)| (key, count((key, class)), all_of(class))).collect();
         for (class, other) in special.iter().filter(|(_, other)| other.workload != place.workload) {
             let Some((_, before, _)) = all.iter_mut().find(|(key, ..)| *key == class) else { continue };
             let rank = self.rank(order, other, &class.0);
@@ -217,7 +233,8 @@ impl Pending {
                     Ordering::Equal => mine.later && other < place,
                     Ordering::Greater => false,
                 };
-            *before = *before + usize::from(rank.order(&mine).is_lt()) - usize::from(counted);
+            let (more, less) = (usize::from(rank.order(&mine).is_lt()), usize::from(counted));
+            *before = Counted { about: (before.about + more).saturating_sub(less), most: (before.most + more).saturating_sub(less) };
         }
         all
     }
@@ -378,7 +395,7 @@ mod tests {
             let line = pending.line(&order);
             assert_eq!(pending.front(&order, &special), line.first().copied());
             for (key, place) in &all {
-                let before: usize = pending.before(&order, place, &key.0, &special).iter().map(|(_, before, _)| before).sum();
+                let before: usize = pending.before(&order, place, &key.0, &special).iter().map(|(_, before, _)| before.about).sum();
                 assert_eq!(line[before], place.workload, "seed {seed}, {turn:?}, by use {by_usage}: {line:?}");
             }
             let mut taken = Vec::new();

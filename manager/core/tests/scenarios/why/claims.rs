@@ -92,7 +92,7 @@ const PLAIN: &[&str] = &[
 ];
 
 fn at_cluster(text: &str) -> Option<Claim> {
-    if text.contains("the end of `") && text.contains("` there") {
+    if text.contains("the end of ") && text.contains("` there") {
         let (_, rest) = text.split_once("the end of ").unwrap();
         let all: Vec<Claim> = quoted(rest).into_iter().map(|name| Claim::End("end of one there", name.strip_prefix("default/").unwrap().to_owned())).collect();
         return Some(if all.len() > 1 { Claim::All("end of several there", all) } else { all[0].clone() });
