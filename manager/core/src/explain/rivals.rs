@@ -101,6 +101,9 @@ impl World {
 
     /// Those of a class who may come before a workload: those that are counted as such, and all of those that aren't.
     fn rivals_of(&self, case: &Case<'_>, id: ClassId, before: &BTreeMap<ClassId, usize>) -> Option<Class> {
+        if before.get(&id) == Some(&0) {
+            return None;
+        }
         // Who has no way to a queue takes nothing.
         self.deciding.led_to(id).filter(|_| !matches!(self.live.blocked.get(&id), Some(Why::Route(_))))?;
         let others = || self.queues.waiting_count(id) - usize::from(id == case.workload.class);
