@@ -35,6 +35,8 @@ struct Position {
     queue: String,
     place: u64,
     of: u64,
+    /// There are too many to count.
+    about: bool,
     /// Its place among all whom the cluster queue serves, where that is another one.
     cluster_queue: Option<ClusterQueuePlace>,
 }
@@ -135,8 +137,9 @@ impl Explanation {
         if let Some(since) = moment(&self.since) {
             line.push_str(&format!(" ({})", age::short(now.duration_since(since))));
         }
-        if let Some(Position { queue, place, of, cluster_queue }) = &self.position {
-            line.push_str(&format!(", place {place} of {of} in queue {queue}"));
+        if let Some(Position { queue, place, of, about, cluster_queue }) = &self.position {
+            let about = if *about { "about " } else { "" };
+            line.push_str(&format!(", {about}place {place} of {of} in queue {queue}"));
             if let Some(ClusterQueuePlace { name, place, of }) = cluster_queue {
                 line.push_str(&format!(" ({place} of {of} in cluster queue {name})"));
             }

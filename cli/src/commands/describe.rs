@@ -25,9 +25,14 @@ pub(super) async fn run(session: &mut Session, args: DescribeArgs) -> Result<(),
             Some(Format::Json) => session.out.json(&object)?,
             Some(Format::Yaml) => session.out.yaml(&object)?,
             Some(Format::Wide | Format::Name | Format::Text) | None => {
-                let explanation = match (kind, &namespace) {
+                let job = match kind {
+                    Kind::Job => name.as_str(),
+                    Kind::Workload => text(&object, "/metadata/ownerReferences/0/name"),
+                    _ => "",
+                };
+                let explanation = match &namespace {
                     // a finished or foreign job may have none; the object is worth showing all the same
-                    (Kind::Job, Some(namespace)) => client.why(namespace, &name).await.ok().and_then(|answer| Explanation::read(answer).ok()),
+                    Some(namespace) if !job.is_empty() => client.why(namespace, job).await.ok().and_then(|answer| Explanation::read(answer).ok()),
                     _ => None,
                 };
                 if index > 0 {

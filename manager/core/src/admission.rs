@@ -238,7 +238,7 @@ impl Shown {
                 let waits = match (&w.inactive, self.waits.as_ref()) {
                     (Some(_), _) => DEACTIVATED.to_owned(),
                     (None, Some(why)) => why.words(),
-                    (None, None) => "no cluster can start it now".to_owned(),
+                    (None, None) => format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace),
                 };
                 add("QuotaReserved", false, "Pending", waits, w.since);
             }

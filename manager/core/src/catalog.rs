@@ -323,11 +323,16 @@ impl Catalog {
         if spec.stop_policy != StopPolicy::None {
             return Err(NoRoute::Stopped { what: format!("cluster queue `{name}`") });
         }
-        let selected = spec.namespace_selector.as_ref().is_some_and(|s| s.matches(&self.namespace_labels(namespace)));
-        if !selected {
-            return Err(NoRoute::NamespaceNotSelected { cluster_queue: name.clone(), namespace: namespace.clone() });
-        }
+        self.selected(name, spec, namespace)?;
         Ok(Arc::from(name.as_str()))
+    }
+
+    /// Whether a cluster queue admits from a namespace.
+    pub(crate) fn selected(&self, cluster_queue: &str, spec: &ClusterQueueSpec, namespace: &Arc<str>) -> Result<(), NoRoute> {
+        match spec.namespace_selector.as_ref().is_some_and(|s| s.matches(&self.namespace_labels(namespace))) {
+            true => Ok(()),
+            false => Err(NoRoute::NamespaceNotSelected { cluster_queue: cluster_queue.to_owned(), namespace: namespace.clone() }),
+        }
     }
 
     /// Clusters that a cluster queue may use, in the order of its MultiKueueConfig; `None` when it names none, which means all.

@@ -4,13 +4,13 @@
 //! marked is brought in line. What the brain decided itself is in line already. Which classes sleep is all that it knows
 //! besides, and a restart may forget that: they are looked at once more.
 
-use crate::World;
 use crate::catalog::{Catalog, NoRoute};
 use crate::explain::Why;
-use crate::queues::ClassId;
+use crate::queues::{ClassId, Queues};
 use crate::record::Class;
 use crate::ways::Way;
 use crate::workload::Phase;
+use crate::{Config, State, World};
 use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_objects::without_prefixes;
 use meridian_queueing::model::{Given, PodSet, QueueId, Shape, WorkloadId};
@@ -138,6 +138,11 @@ impl Deciding {
 
     pub(crate) fn id(&self, uid: Uid) -> Option<WorkloadId> {
         self.ids.get(&uid).copied()
+    }
+
+    /// The queue that a class was last led to.
+    pub(crate) fn led_to(&self, class: ClassId) -> Option<QueueId> {
+        self.routes.get(&class).copied().flatten()
     }
 
     /// A workload may get what it couldn't before: it and its neighbours are looked at again.
@@ -363,35 +368,43 @@ impl World {
     }
 
     fn new_workload(&mut self, uid: Uid, queue: QueueId) -> NewWorkload {
-        let workload = &self.state.workloads[&uid];
-        let (class, priority, since, tag) = (workload.class, workload.priority, since(workload), tag(workload));
-        // What was given to it before it was made smaller.
-        let has = workload.counts.clone().filter(|_| workload.resized.is_some());
-        let of = self.queues.class(class).clone();
-        let name = self.deciding.brain.queue(queue).setup.name.clone();
-        let excluded = self.state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
-        let brain = Arc::make_mut(&mut self.deciding.brain);
-        let pod_sets = of
-            .gang
-            .pod_sets
-            .iter()
-            .enumerate()
-            .map(|(at, set)| PodSet {
-                name: Arc::from(set.name.as_str()),
-                count: has.as_ref().and_then(|has| has.get(at)).copied().unwrap_or(set.count),
-                min_count: set.min_count,
-                per_pod: brain.requests(&without_prefixes(self.config.resources.seen(&set.per_pod), &excluded)),
-                node_selector: set.node_selector.clone(),
-                affinity: set.affinity.clone(),
-                tolerations: set.tolerations.clone(),
-                ..PodSet::default()
-            })
-            .collect();
-        // Alike are only workloads of one class: they may go to the same clusters.
-        let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
-        let key: Arc<str> = Arc::from(uid.to_string());
-        NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
+        as_waiting((&self.state, &self.queues, &self.config), Arc::make_mut(&mut self.deciding.brain), uid, queue)
     }
+
+    /// A workload as it would wait in a queue of a brain with the same books.
+    pub(crate) fn would_wait(&self, brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
+        as_waiting((&self.state, &self.queues, &self.config), brain, uid, queue)
+    }
+}
+
+fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
+    let workload = &state.workloads[&uid];
+    let (class, priority, since, tag) = (workload.class, workload.priority, since(workload), tag(workload));
+    // What was given to it before it was made smaller.
+    let has = workload.counts.clone().filter(|_| workload.resized.is_some());
+    let of = queues.class(class).clone();
+    let name = brain.queue(queue).setup.name.clone();
+    let excluded = state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
+    let pod_sets = of
+        .gang
+        .pod_sets
+        .iter()
+        .enumerate()
+        .map(|(at, set)| PodSet {
+            name: Arc::from(set.name.as_str()),
+            count: has.as_ref().and_then(|has| has.get(at)).copied().unwrap_or(set.count),
+            min_count: set.min_count,
+            per_pod: brain.requests(&without_prefixes(config.resources.seen(&set.per_pod), &excluded)),
+            node_selector: set.node_selector.clone(),
+            affinity: set.affinity.clone(),
+            tolerations: set.tolerations.clone(),
+            ..PodSet::default()
+        })
+        .collect();
+    // Alike are only workloads of one class: they may go to the same clusters.
+    let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
+    let key: Arc<str> = Arc::from(uid.to_string());
+    NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
 }
 
 /// Alike are only workloads of one class, and of those none that has another size than it wants.

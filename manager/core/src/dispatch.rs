@@ -569,7 +569,7 @@ impl Seen {
 }
 
 /// The first obstacle of a head that wasn't admitted.
-fn why_not(brain: &Brain, entry: &Looked) -> Why {
+pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
     match entry.outcome {
         Outcome::Preempting | Outcome::Deferred | Outcome::Migrating => return Why::Preempts { victims: entry.targets.len() },
         Outcome::Skipped => return Why::Overtaken,

@@ -3,8 +3,11 @@
 //! What quota lacks is stored per class as the scheduling pass finds it, so what people read is what was decided. The rest is
 //! found when somebody asks, by the functions that decide: who comes first and why, what each cluster says, what would do.
 
+mod case;
 mod obstacle;
 mod remedy;
+mod rivals;
+mod steps;
 
 use crate::catalog::NoRoute;
 use crate::leg::State as LegState;
@@ -13,14 +16,16 @@ use crate::record::Choice;
 use crate::residency::Denied;
 use crate::workload::Phase;
 use crate::{Workload, World};
+use case::Case;
 use meridian_queueing::model::Inactive;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
-use meridian_shared::time::{Millis, Now};
-use obstacle::{Obstacle, Verdicts};
+use meridian_shared::time::Now;
+use obstacle::Obstacle;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use steps::Steps;
 
 /// Why a class can't start, at one cluster or at all.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -142,20 +147,7 @@ impl Why {
                 format!("cluster queue `{cluster_queue}` doesn't admit namespace `{namespace}`")
             }
             Self::Route(NoRoute::Stopped { what }) => format!("{what} is stopped"),
-            Self::Quota(NoQuota::NotCovered { resource }) => format!("no resource group of the queue covers `{resource}`"),
-            Self::Quota(NoQuota::NoMatchingFlavor { why }) => format!("no flavor of the queue serves the pods: {why}"),
-            Self::Quota(NoQuota::ExceedsQuota { flavor, resource, asks, nominal, .. }) => {
-                format!("asks for {asks} `{resource}`, the queue could never use more than {nominal} of flavor `{flavor}`, even borrowed")
-            }
-            Self::Quota(NoQuota::Used(short)) => {
-                let Shortage { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. } = &**short;
-                let lends = match cohort {
-                    Some(cohort) => format!(", cohort `{cohort}` lends {}", (free - own).max(0)),
-                    None => String::new(),
-                };
-                let victims = if *no_victims { ", and the queue may displace nobody for it" } else { "" };
-                format!("asks for {asks} `{resource}`; the queue has {own} of {nominal} free in flavor `{flavor}`{lends}{victims}")
-            }
+            Self::Quota(quota) => quota.words("the queue", ", even borrowed"),
             Self::Preempts { victims } => format!("{victims} workloads were told to stop for it; it starts when they have"),
             Self::Overtaken => "another workload of its cohort came first".into(),
             Self::Inactive { queue, why } => format!("cluster queue `{queue}` admits nothing: {}", inactive_in_words(why)),
@@ -199,7 +191,7 @@ impl Why {
                 let Shortage { flavor, resource, asks, free, raise_to, also, .. } = &**short;
                 let also = if also.is_empty() { String::new() } else { format!(", and that of `{}` too", also.join("`, `")) };
                 format!(
-                    "the end of workloads with {} `{resource}`, or raise the queue's nominal quota of it in flavor `{flavor}` to {raise_to}{also}",
+                    "the end of workloads with {} `{resource}`, or raise the queue's nominal quota of `{resource}` in flavor `{flavor}` to {raise_to}{also}",
                     asks - free
                 )
             }
@@ -227,10 +219,32 @@ impl Why {
             Self::Inactive { queue, why } => match why {
                 Inactive::Stopped => "set its stopPolicy to `None`".into(),
                 Inactive::CohortCycle => "name another parent in one of the cohorts above it".into(),
-                Inactive::FlavorNotFound(flavor) => format!("create resource flavor `{flavor}`, or take it out of `{queue}`"),
-                Inactive::AdmissionCheck(check) => format!("create admission check `{check}`, or take it out of `{queue}`"),
+                Inactive::FlavorNotFound(flavor) => format!("create resource flavor `{flavor}`, or take it out of cluster queue `{queue}`"),
+                Inactive::AdmissionCheck(check) => format!("create admission check `{check}`, or take it out of cluster queue `{queue}`"),
                 Inactive::TopologyNotFound(topology) => format!("create topology `{topology}`"),
             },
+        }
+    }
+}
+
+impl NoQuota {
+    /// In words, of a queue that is called so and may borrow so.
+    pub(crate) fn words(&self, queue: &str, borrows: &str) -> String {
+        match self {
+            Self::NotCovered { resource } => format!("no resource group of {queue} covers `{resource}`"),
+            Self::NoMatchingFlavor { why } => format!("no flavor of {queue} serves the pods: {why}"),
+            Self::ExceedsQuota { flavor, resource, asks, nominal, .. } => {
+                format!("asks for {asks} `{resource}`, {queue} could never use more than {nominal} of flavor `{flavor}`{borrows}")
+            }
+            Self::Used(short) => {
+                let Shortage { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. } = &**short;
+                let lends = match cohort {
+                    Some(cohort) => format!(", cohort `{cohort}` lends {}", (free - own).max(0)),
+                    None => String::new(),
+                };
+                let victims = if *no_victims { ", and may displace nobody for it" } else { "" };
+                format!("asks for {asks} `{resource}`; {queue} has {own} of {nominal} free in flavor `{flavor}`{lends}{victims}")
+            }
         }
     }
 }
@@ -281,10 +295,13 @@ impl World {
     /// Everything a person may want to know about where a workload is and why, as JSON of a documented shape.
     pub fn explain(&self, uid: Uid, now: Now) -> Option<Value> {
         let workload = self.state.workloads.get(&uid)?;
-        let verdicts = if workload.waits() { self.verdicts(uid, workload, now.mono) } else { Verdicts::new() };
-        let (summary, helps) = self.summary(uid, workload, &verdicts, now);
+        let case = (workload.phase == Phase::Pending).then(|| self.case(uid, workload, now.mono));
+        let steps = case.as_ref().map(|case| self.steps(case, now)).unwrap_or_default();
+        let obstacles: Vec<Value> = steps.list.iter().map(|step| json!({"reason": step.words, "wouldHelp": step.help})).collect();
+        let alone = steps.alone.clone();
+        let (summary, helps) = self.summary(uid, workload, steps, now);
         let clusters = self.state.catalog.promised_clusters();
-        let clusters: Vec<Value> = clusters.iter().map(|cluster| self.explain_cluster(uid, workload, (cluster, verdicts.get(cluster)), now)).collect();
+        let clusters: Vec<Value> = clusters.iter().map(|cluster| self.explain_cluster(workload, cluster, case.as_ref(), now)).collect();
         Some(json!({
             "namespace": &*workload.namespace,
             "name": &*workload.name,
@@ -292,18 +309,20 @@ impl World {
             "state": workload.state_word(),
             "since": workload.since.0,
             "attempts": workload.attempts,
-            "position": self.position(uid, workload),
+            "position": case.as_ref().and_then(|case| self.position(case)),
             "clusters": clusters,
             "summary": summary,
             "placement": Self::placement_lines(workload),
             "wouldHelp": helps,
+            "obstacles": obstacles,
+            "alone": alone,
             "history": workload.history.iter().map(|s| json!({
                 "cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": s.granted.0, "over": s.over.map(|w| w.0), "end": s.end,
             })).collect::<Vec<_>>(),
         }))
     }
 
-    fn explain_cluster(&self, uid: Uid, workload: &Workload, (cluster, said): (&ClusterName, Option<&Result<(), Why>>), now: Now) -> Value {
+    fn explain_cluster(&self, workload: &Workload, cluster: &ClusterName, case: Option<&Case<'_>>, now: Now) -> Value {
         let region = self.state.catalog.cluster(cluster).map(|c| c.region.to_string());
         let leg = workload.legs.values().find(|l| l.cluster == *cluster);
         let (verdict, reason, helps) = match leg {
@@ -313,11 +332,11 @@ impl World {
                 None => ("over", "never ran there".to_owned(), String::new()),
             },
             None if workload.rests_inactive() => ("waiting", "it is deactivated: nobody is asked".to_owned(), String::new()),
-            None => match said {
-                Some(Err(why)) => (why.verdict(), why.words(), self.help_at(uid, workload, cluster, why)),
-                Some(Ok(())) => self.able_in_words(uid, workload, now),
+            None => match case.and_then(|case| Some((case, case.verdicts.get(cluster)?))) {
+                Some((case, Err(why))) => (why.verdict(), why.words(), self.help_at(case, cluster, why).0),
+                Some((case, Ok(()))) => self.able_in_words(case, now),
                 None if workload.phase.granted() => ("not-chosen", "another cluster has it".to_owned(), String::new()),
-                None => ("unknown", "not looked at yet".to_owned(), "the obstacle before it".to_owned()),
+                None => ("unknown", "it isn't known which cluster queue would ask it".to_owned(), String::new()),
             },
         };
         json!({
@@ -327,11 +346,15 @@ impl World {
     }
 
     /// What is to say where a cluster has nothing against a workload that waits.
-    fn able_in_words(&self, uid: Uid, workload: &Workload, now: Now) -> (&'static str, String, String) {
-        if self.live.not_before.get(&uid).is_some_and(|until| *until > now.mono) {
-            return (Why::BackOff.verdict(), Why::BackOff.words(), Why::BackOff.would_help());
+    fn able_in_words(&self, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
+        if self.live.not_before.get(&case.uid).is_some_and(|until| *until > now.mono) {
+            return (Why::BackOff.verdict(), "has room; the workload rests before its next attempt".to_owned(), String::new());
         }
-        match self.obstacle(uid, workload) {
+        if case.id.is_none() {
+            return ("waiting", "has room; nothing is asked of it before the queue admits".to_owned(), String::new());
+        }
+        match self.obstacle(case) {
+            Obstacle::Before(Why::Quota(_)) => ("waiting", "has room; the queue has no quota for it".to_owned(), String::new()),
             Obstacle::Before(why) => (why.verdict(), why.words(), why.would_help()),
             Obstacle::Behind(..) => ("waiting", "has room; the queue's head comes first".to_owned(), String::new()),
             Obstacle::AtClusters => ("waiting", "has room; it is asked in the next round".to_owned(), String::new()),
@@ -391,7 +414,7 @@ impl World {
         }
     }
 
-    fn summary(&self, uid: Uid, workload: &Workload, verdicts: &Verdicts, now: Now) -> (String, String) {
+    fn summary(&self, uid: Uid, workload: &Workload, steps: Steps, now: Now) -> (String, String) {
         let at = World::right(workload).map(|(_, l)| l.cluster.as_str().to_owned()).unwrap_or_default();
         match workload.phase {
             Phase::Running | Phase::Granted | Phase::Stopping => {
@@ -404,28 +427,11 @@ impl World {
                 (finish.map_or_else(String::new, |f| format!("over: {}: {}{ran}", f.reason, f.message)), String::new())
             }
             Phase::Dispatching | Phase::Reserved => ("has quota; clusters are being asked".into(), String::new()),
-            Phase::Pending if workload.inactive.is_some() => workload.inactivity_in_words(),
-            Phase::Pending if self.held_back(workload, now.mono) => (Why::RecoveryOpen.words(), Why::RecoveryOpen.would_help()),
-            Phase::Pending if self.state.rules_doubted.is_some() => (format!("waits: {}", Why::RulesDoubted.words()), Why::RulesDoubted.would_help()),
-            Phase::Pending if self.live.not_before.get(&uid).is_some_and(|until| *until > now.mono) => {
-                let rest = self.live.not_before.get(&uid).map_or(Millis(0), |until| until.since(now.mono));
-                (format!("waits: {}, for {rest}", Why::BackOff.words()), Why::BackOff.would_help())
-            }
             Phase::Pending => {
-                let (words, helps) = self.obstacle_in_words(uid, workload, verdicts);
-                (format!("{words}{}", self.kept_in_words(uid)), helps)
+                let (words, helps) = steps.in_words();
+                let waits = if workload.inactive.is_some() || words.starts_with("waits") { "" } else { "waits: " };
+                (format!("{waits}{words}{}", self.kept_in_words(uid)), helps)
             }
-        }
-    }
-
-    /// What is in the way of who waits, and what would help.
-    fn obstacle_in_words(&self, uid: Uid, workload: &Workload, verdicts: &Verdicts) -> (String, String) {
-        match self.obstacle(uid, workload) {
-            Obstacle::Before(Why::Quota(quota)) => self.quota_in_words(uid, workload, &quota, verdicts),
-            Obstacle::Before(Why::Route(NoRoute::Stopped { what })) => self.stops_in_words(workload, &what),
-            Obstacle::Before(why) => (format!("waits: {}", why.words()), why.would_help()),
-            Obstacle::Behind(head, stays) => self.behind_in_words(uid, head, stays, verdicts),
-            Obstacle::AtClusters => self.nearest_in_words(uid, workload, verdicts),
         }
     }
 

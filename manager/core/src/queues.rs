@@ -4,6 +4,7 @@
 //! can't start, the class is skipped. Order is priority, then age. Everything here is a cache over the workloads.
 
 use crate::record::Class;
+use meridian_queueing::pending::{Counted, below};
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::{Deserialize, Serialize};
@@ -176,6 +177,11 @@ impl Queues {
     /// Waiting workloads of a class, in order.
     pub fn waiting(&self, class: ClassId) -> impl Iterator<Item = &Place> {
         self.waiting.get(&class).into_iter().flatten()
+    }
+
+    /// How many of a class wait before a place.
+    pub(crate) fn before(&self, class: ClassId, place: &Place, left: &mut usize) -> Counted {
+        self.waiting.get(&class).map_or_else(Counted::default, |waiting| below(waiting, place, left))
     }
 
     /// How many of a class wait.

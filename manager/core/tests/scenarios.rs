@@ -515,7 +515,7 @@ fn quota_is_never_exceeded_and_its_obstacle_is_named() {
     assert!(f.world.over_quota().is_empty());
     assert_eq!(
         f.why(second)["summary"],
-        "waits: asks for 3 `nvidia.com/gpu`; the queue has 2 of 5 free in flavor `any`, and the queue may displace nobody for it; \
+        "waits: asks for 3 `nvidia.com/gpu`; cluster queue `cq` has 2 of 5 free in flavor `any`; \
          it would fit if `default/a` (priority 0) were preempted, which `withinClusterQueue: Never` forbids"
     );
     f.end(first, EndResult::Succeeded);

@@ -83,6 +83,14 @@ pub struct Preemption {
     pub borrow_within_cohort: Option<Option<i32>>,
 }
 
+impl Preemption {
+    /// Whether anybody may ever be displaced.
+    pub fn allows_any(&self) -> bool {
+        let never = |policy| matches!(policy, Displaces::Never | Displaces::Unset);
+        !never(self.within_queue) || !never(self.reclaim_within_cohort)
+    }
+}
+
 /// When a workload goes on to the next flavor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fungibility {

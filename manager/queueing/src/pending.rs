@@ -5,7 +5,7 @@
 
 mod line;
 
-pub use line::{HeadStays, Order, PreemptorsTurn, Standing};
+pub use line::{Before, COUNTED_MAX, Counted, HeadStays, Order, PreemptorsTurn, Standing, below};
 
 use crate::model::{Moment, ShapeId, WorkloadId};
 use std::cmp::Reverse;

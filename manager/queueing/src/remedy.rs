@@ -5,6 +5,9 @@ use crate::brain::Brain;
 use crate::model::{QueueId, WorkloadId};
 use crate::names::{FlavorId, ResourceId};
 
+/// Holders that are weighed one by one, those first that matter least.
+const WEIGHED_MAX: usize = 4_096;
+
 impl Brain {
     /// The holder that matters least without which a queue would have `asks` of a flavor and resource free, whatever policies
     /// say of it. Who is stopping anyway doesn't count.
@@ -15,7 +18,7 @@ impl Brain {
         let mut holders: Vec<_> = queues.flat_map(|queue| self.queue(queue).ranked.iter().copied()).collect();
         holders.sort_unstable();
         let mut forest = self.forest.clone();
-        holders.into_iter().map(|(_, _, id)| id).find(|id| {
+        holders.into_iter().take(WEIGHED_MAX).map(|(_, _, id)| id).find(|id| {
             let Some(holding) = self.workloads[id].holding.as_ref().filter(|h| !h.evicted) else { return false };
             let Some(at) = self.node_of(*id) else { return false };
             let held = holding.charge.iter().find(|(of, _)| *of == cell).map_or(Amount::ZERO, |(_, amount)| *amount);

@@ -10,7 +10,7 @@ use super::{Error, Message, Options, Shared, StartMode, Unavailable};
 use crate::journal::mark::{self, MarkWriter};
 use crate::journal::{self, Journal};
 use meridian_manager_core::World;
-use meridian_manager_core::input::{Change, Input, Reply};
+use meridian_manager_core::input::{Change, Input, Key, Reply};
 use meridian_objects::Kind;
 use meridian_shared::ids::ContentHash;
 use meridian_shared::lease;
@@ -422,7 +422,9 @@ impl Engine {
         let now = self.look();
         let answer = |aside| match aside {
             Aside::Explain(namespace, name, reply) => {
-                let uid = self.world.uid_of(&namespace, &name);
+                // A workload may be asked for by the name of its job, or by its own.
+                let own = || self.world.workload_at(&Key::namespaced(Kind::Workload, &namespace, &name)).map(|(uid, _)| uid);
+                let uid = self.world.uid_of(&namespace, &name).or_else(own);
                 Told::Explained(reply, uid.and_then(|uid| self.world.explain(uid, now)))
             }
             Aside::Recovery(reply) => Told::Recovery(reply, self.recovery()),

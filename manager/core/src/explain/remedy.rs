@@ -1,71 +1,145 @@
-//! What would let start who waits for quota, in numbers: what the queue would need, with what may come first, and whose end
-//! alone would do. What is promised here is checked by making the change.
+//! What would let start who waits for quota or room, in numbers: what the queue would need, with what may come first, and whose
+//! end alone would do. What is promised here is checked by making the change.
 
 use super::Why;
-use super::obstacle::{Verdicts, key_of};
+use super::case::{Case, key_of};
+use super::rivals::Rivals;
+use super::steps::Steps;
 use crate::queues::{NoQuota, Shortage};
 use crate::{Workload, World};
-use meridian_queueing::model::WorkloadId;
+use meridian_queueing::model::{Displaces, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::preempt::may_displace;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Runs in one cluster of which it is asked whether the end of one would do.
+/// Runs in one cluster of which it is asked whose end would do.
 const RUNS_MAX: usize = 256;
+/// Of so many that differ it is asked whether the end of one alone would do: each costs as much as a look at a cluster's room.
+const ALONE_MAX: usize = 32;
+/// So many are named whose end together would do.
+const NAMED_MAX: usize = 4;
 
-/// Who may be served before a workload when quota comes, and what they ask for.
-struct Rivals {
-    /// Of its own queue.
-    before: usize,
-    /// Of other queues that may be given the same.
-    beside: usize,
+/// The one workload without which quota would be there.
+#[derive(Default)]
+struct InTheWay {
+    /// Who it is, and what stands against displacing it.
+    words: String,
+    /// Changes of which each does for everything.
+    alone: Vec<String>,
 }
 
 impl World {
     /// What quota would let a workload start; and what more there is to say about what it lacks.
-    pub(super) fn quota_in_words(&self, uid: Uid, workload: &Workload, quota: &NoQuota, verdicts: &Verdicts) -> (String, String) {
+    pub(super) fn quota_steps(&self, case: &Case<'_>, quota: &NoQuota) -> Steps {
         let why = Why::Quota(quota.clone());
         let brain = self.deciding.brain();
-        let Some((id, (flavor, resource, asks))) = self.deciding.id(uid).zip(key_of(brain, quota)) else {
-            return (format!("waits: {}", why.words()), why.would_help());
+        let Some((id, (flavor, resource, _))) = case.id.zip(key_of(brain, quota)) else {
+            let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (self.lacks_in_words(case, quota), why.would_help()));
+            let mut steps = Steps::one(words, help);
+            steps.extend(self.room_steps(case));
+            return steps;
         };
         let key = (flavor, resource);
-        let beside = brain.asked_beside(id, key).0;
-        let rivals = Rivals { before: brain.standing(id).map_or(0, |standing| standing.before), beside };
+        let rivals = self.rivals_for_quota(case, id, key);
         let one = match quota {
-            NoQuota::Used(short) => self.one_in_the_way(uid, short, &rivals, verdicts),
-            _ => None,
+            NoQuota::Used(short) => self.one_in_the_way(case, id, short, &rivals).unwrap_or_default(),
+            _ => InTheWay::default(),
         };
-        let (policy, alone) = one.unwrap_or_default();
         let turn = self.use_in_words(id).or_else(|| self.contest_in_words(id, key)).unwrap_or_default();
-        let (room, besides) = self.room_in_words(uid, workload, verdicts);
-        let raise = self.raise_in_words(id, key, &rivals);
+        let raise = self.raise_in_words(case, id, key, &rivals);
+        let sooner = self.raise_before_others(id, key, &rivals);
         let help = match quota {
-            NoQuota::Used(short) => format!("the end of workloads with {} `{}`, or {raise}", self.missing(id, key, asks, short), short.resource),
-            _ => format!("{raise}, or ask for less"),
+            NoQuota::Used(_) => format!("{}{raise}{sooner}", self.ends_in_words(case, id, key)),
+            _ => format!("{raise}, or ask for less{sooner}"),
         };
-        (format!("waits: {}{policy}{turn}{room}", why.words()), format!("{help}{besides}{}", alone.unwrap_or_default()))
+        let (fewest, enough) = self.fewest_in_words(case, id, key, &rivals).unzip();
+        // Who is in the way says what the policies are.
+        let lacks = match quota {
+            NoQuota::Used(short) if !one.words.is_empty() => NoQuota::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
+            _ => quota.clone(),
+        };
+        let lacks = self.lacks_in_words(case, &lacks);
+        let mut steps = Steps::one(format!("{lacks}{}{}{turn}", fewest.unwrap_or_default(), one.words), help);
+        steps.alone = one.alone.into_iter().chain(enough.filter(|enough| !enough.is_empty())).collect();
+        steps.extend(self.room_steps(case));
+        steps
     }
 
-    /// What must come free, for it and for all who may come first.
-    fn missing(&self, id: WorkloadId, key: (FlavorId, ResourceId), asks: i64, short: &Shortage) -> i64 {
-        asks.saturating_add(self.asked_by_rivals(id, key)).saturating_sub(short.free).max(1)
-    }
-
-    fn asked_by_rivals(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
+    /// What quota it lacks, of which queue, and what that may borrow.
+    pub(super) fn lacks_in_words(&self, case: &Case<'_>, quota: &NoQuota) -> String {
         let brain = self.deciding.brain();
-        brain.asked_before(id, key.1).saturating_add(brain.asked_beside(id, key).1)
+        let limit = case.queue.zip(key_of(brain, quota)).map(|(queue, (flavor, resource, _))| {
+            let setup = &brain.queue(queue).setup;
+            (setup.cohort.is_some(), setup.quota((flavor, resource)).borrowing_limit)
+        });
+        let borrows = match limit {
+            Some((false, _)) => String::new(),
+            Some((true, Some(limit))) => format!(", even borrowed (its borrowingLimit is {})", limit.0),
+            _ => ", even borrowed".to_owned(),
+        };
+        quota.words(&self.queue_in_words(case), &borrows)
+    }
+
+    pub(super) fn queue_in_words(&self, case: &Case<'_>) -> String {
+        let queue = case.queue.map(|queue| &self.deciding.brain().queue(queue).setup.name);
+        queue.map_or_else(|| "the queue".to_owned(), |queue| format!("cluster queue `{queue}`"))
+    }
+
+    /// What it asks for with the fewest pods that do, where that is less; and the nominal quota with which those start.
+    fn fewest_in_words(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> Option<(String, String)> {
+        let brain = self.deciding.brain();
+        let resource = brain.resource_name(key.1);
+        let total = |gang: &Gang| gang.total().get(&**resource).copied().unwrap_or(0);
+        let (all, fewest) = (total(&case.gang), total(case.smaller.as_deref()?));
+        let to = brain.nominal_for(brain.workload(id)?.queue, key, fewest);
+        let enough = format!("a nominal quota of {to} alone would do for the fewest pods that it makes do with");
+        let promised = rivals.before + rivals.beside == 0 && case.has_room() && brain.needed(id, key, |_| 0).len() < 2;
+        (fewest < all).then(|| (format!(" (it makes do with {fewest})"), if promised { enough } else { String::new() }))
+    }
+
+    /// Where clusters have no room for it either.
+    fn room_steps(&self, case: &Case<'_>) -> Steps {
+        self.nearest_room(case).map(|(words, help)| Steps::one(words, help)).unwrap_or_default()
+    }
+
+    /// Every resource that the queue knows nothing of, where that is what it lacks.
+    pub(super) fn uncovered_in_words(&self, case: &Case<'_>, quota: &NoQuota) -> Option<(String, String)> {
+        let (NoQuota::NotCovered { .. }, [_, _, ..]) = (quota, case.uncovered.as_slice()) else { return None };
+        let all = case.uncovered.join("`, `");
+        Some((format!("no resource group of {} covers `{all}`", self.queue_in_words(case)), format!("add `{all}` to a resource group, or don't ask for them")))
+    }
+
+    /// What must come free, for it and for all who may come first; nothing where no end would be enough.
+    fn ends_in_words(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> String {
+        let brain = self.deciding.brain();
+        let Some(queue) = brain.workload(id).map(|of| of.queue) else { return String::new() };
+        if !brain.needed(id, key, |_| 0).iter().all(|(key, asks)| brain.could_ever_use(queue, *key, *asks)) {
+            return String::new();
+        }
+        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(case, id, key));
+        all.sort_by_key(|(of, _)| *of != key);
+        let missing = |(key, asks): &((FlavorId, ResourceId), i64)| {
+            let missing = asks.saturating_sub(brain.free(queue, *key)).max(1);
+            format!("{missing} `{}`", brain.resource_name(key.1))
+        };
+        format!("the end of workloads with {}, or ", all.iter().map(missing).collect::<Vec<_>>().join(" and "))
+    }
+
+    fn asked_by_rivals(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
+        let brain = self.deciding.brain();
+        let add_up = || case.before.as_ref().map_or(0, |before| before.asked(brain, key.1)).saturating_add(brain.asked_beside(id, key).1);
+        *case.asked.borrow_mut().entry(key).or_insert_with(add_up)
     }
 
     /// The nominal quotas with which it fits even if all who may come first have been served.
-    fn raise_in_words(&self, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> String {
+    fn raise_in_words(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> String {
         let brain = self.deciding.brain();
         let Some(queue) = brain.workload(id).map(|w| w.queue) else { return String::new() };
-        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(id, key));
+        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(case, id, key));
         all.sort_by_key(|(of, _)| *of != key);
         let one = |((flavor, resource), asks): &((FlavorId, ResourceId), i64)| {
             let to = brain.nominal_for(queue, (*flavor, *resource), *asks);
@@ -73,113 +147,162 @@ impl World {
         };
         let quotas: Vec<String> = all.iter().map(one).collect();
         let mut words = format!("raise the queue's nominal quota {}", quotas.join(", and "));
+        let first = rivals.first.as_deref();
         match rivals.before + rivals.beside {
             0 => {}
-            1 => words += ", which is enough for the one that may come first too, as far as there is room for both",
-            many => words += &format!(", which is enough for the {many} that may come first too, as far as there is room for all"),
+            1 => {
+                words += &format!(
+                    ", which is enough for {} too, which may come first, as far as there is room for both",
+                    first.unwrap_or("the other one that waits")
+                )
+            }
+            many => {
+                let first = first.map(|first| format!(" ({first} and others)")).unwrap_or_default();
+                words += &format!(", which is enough for the {many} that may come first too{first}, as far as there is room for all");
+            }
         }
         words
     }
 
-    /// The one workload without which the quota would be there: what stands against displacing it, and that its end would do.
-    fn one_in_the_way(&self, uid: Uid, short: &Shortage, rivals: &Rivals, verdicts: &Verdicts) -> Option<(String, Option<String>)> {
+    /// The nominal quota that is enough if it comes before all others.
+    fn raise_before_others(&self, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> String {
         let brain = self.deciding.brain();
-        let id = self.deciding.id(uid)?;
+        let (needed, queue) = (brain.needed(id, key, |_| 0), brain.workload(id).map(|w| w.queue));
+        match (needed.as_slice(), rivals.yields_above, queue) {
+            ([(key, asks)], Some(above), Some(queue)) => {
+                format!("; submitted again with a priority above {above}, {} is enough", brain.nominal_for(queue, *key, *asks))
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// The one workload without which the quota would be there: what stands against displacing it, and what would do.
+    fn one_in_the_way(&self, case: &Case<'_>, id: WorkloadId, short: &Shortage, rivals: &Rivals) -> Option<InTheWay> {
+        let brain = self.deciding.brain();
         let mine = brain.workload(id).filter(|_| short.no_victims)?;
         let (flavor, resource, asks) = key_of(brain, &NoQuota::Used(Box::new(short.clone())))?;
         if brain.needed(id, (flavor, resource), |_| 0).len() > 1 {
             return None;
         }
         let other = brain.in_the_way(mine.queue, (flavor, resource), asks)?;
-        let theirs = brain.workload(other)?;
-        let (one, other_uid) = (self.state.workloads.get(&uid)?, self.deciding.uid(other)?);
+        let (theirs, other_uid) = (brain.workload(other)?, self.deciding.uid(other)?);
         let it = self.state.workloads.get(&other_uid)?;
         let preemption = &brain.queue(mine.queue).setup.preemption;
-        let (name, policy) = match theirs.queue == mine.queue {
+        let same = theirs.queue == mine.queue;
+        let (name, policy) = match same {
             true => ("withinClusterQueue", preemption.within_queue),
             false => ("reclaimWithinCohort", preemption.reclaim_within_cohort),
         };
-        let against = match may_displace(policy, (one.priority, mine.since), (it.priority, theirs.since)) {
+        let allowed = may_displace(policy, (case.workload.priority, mine.since), (it.priority, theirs.since));
+        let against = match allowed {
             false => format!("which `{name}: {}` forbids", policy.word()),
             true => format!("which `{name}: {}` would allow, and the use or share of its queue doesn't", policy.word()),
         };
         let whom = format!("`{}/{}`", it.namespace, it.name);
         // Who may come first would take what it leaves.
-        let serves = rivals.before == 0 && rivals.beside == 0 && (verdicts.values().any(Result::is_ok) || self.leaves_room(uid, one, other_uid, it, verdicts));
-        let alone = serves.then(|| format!("; the end of {whom} alone would do"));
-        Some((format!("; it would fit if {whom} (priority {}) were preempted, {against}", it.priority), alone))
+        let first = rivals.before == 0 && rivals.beside == 0;
+        let serves = first && (case.has_room() || self.leaves_room(case, other_uid, it));
+        let mut alone: Vec<String> = serves.then(|| format!("the end of {whom} alone would do")).into_iter().collect();
+        let by_priority = matches!(policy, Displaces::LowerPriority | Displaces::LowerOrNewerEqualPriority);
+        if serves && same && !allowed && by_priority && case.has_room() {
+            alone.push(format!("to submit it again with a priority above {} alone would do: it would displace {whom}", it.priority));
+        }
+        Some(InTheWay { words: format!("; it would fit if {whom} (priority {}) were preempted, {against}", it.priority), alone })
     }
 
     /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
-    fn leaves_room(&self, uid: Uid, workload: &Workload, other: Uid, it: &Workload, verdicts: &Verdicts) -> bool {
+    fn leaves_room(&self, case: &Case<'_>, other: Uid, it: &Workload) -> bool {
         let Some(cluster) = Self::right(it).map(|(_, leg)| &leg.cluster) else { return false };
-        matches!(verdicts.get(cluster), Some(Err(Why::NoRoom(_)))) && self.fits_without(uid, workload, cluster, other)
+        matches!(case.verdicts.get(cluster), Some(Err(Why::NoRoom(_)))) && self.fits_without(case, cluster, &[other])
     }
 
-    fn fits_without(&self, uid: Uid, workload: &Workload, cluster: &ClusterName, other: Uid) -> bool {
-        let gone: Vec<Arc<Gang>> = self.gang_of(other).into_iter().collect();
-        let (gang, smaller) = self.meant(uid, workload);
-        let kept = self.kept_room(cluster, uid).all_gangs();
-        let fits = |gang: &Gang| self.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits_without(gang, &gone, &kept));
-        fits(&gang) || smaller.is_some_and(|gang| fits(&gang))
+    fn fits_without(&self, case: &Case<'_>, cluster: &ClusterName, others: &[Uid]) -> bool {
+        let gone: Vec<Arc<Gang>> = others.iter().filter_map(|other| self.gang_of(*other)).collect();
+        let kept = self.kept_room(cluster, case.uid).all_gangs();
+        let fits = |gang: &Gang| self.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits_near_without(gang, &gone, &kept));
+        fits(&case.gang) || case.smaller.as_ref().is_some_and(|gang| fits(gang))
     }
 
-    /// What would help at one cluster: of those that run there the smallest whose end is enough, where room is short.
-    pub(super) fn help_at(&self, uid: Uid, workload: &Workload, cluster: &ClusterName, why: &Why) -> String {
-        let Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) = why else { return why.would_help() };
+    /// Of those that run in a cluster the smallest whose end is enough; else the fewest of the largest whose ends together are.
+    fn ends_that_do(&self, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
         let there = self.loads.get(cluster).into_iter().flat_map(BTreeMap::keys).filter(|other| self.runs_in(**other, cluster));
         let size = |other: &Uid| self.gang_of(*other).map_or(0, |gang| gang.total().into_values().fold(0, i64::saturating_add));
         let mut there: Vec<(i64, Uid)> = there.take(RUNS_MAX).map(|other| (size(other), *other)).collect();
         there.sort_unstable();
-        let one = there.into_iter().map(|(_, other)| other).find(|other| self.fits_without(uid, workload, cluster, *other));
-        match one.and_then(|one| self.state.workloads.get(&one)) {
-            Some(it) => format!("the end of `{}/{}` there", it.namespace, it.name),
-            None => "the end of several workloads there".to_owned(),
+        // What is alike leaves the same room.
+        let mut classes = BTreeSet::new();
+        let alike = |other: &&(i64, Uid)| self.state.workloads.get(&other.1).is_some_and(|w| classes.insert((w.class, other.0)));
+        if let Some((_, one)) = there.iter().filter(alike).take(ALONE_MAX).find(|(_, other)| self.fits_without(case, cluster, &[*other])) {
+            return vec![*one];
         }
+        let largest: Vec<Uid> = there.into_iter().rev().map(|(_, uid)| uid).collect();
+        if largest.len() < 2 || !self.fits_without(case, cluster, &largest) {
+            return Vec::new();
+        }
+        let (mut low, mut high) = (1, largest.len());
+        while low + 1 < high {
+            let middle = usize::midpoint(low, high);
+            if self.fits_without(case, cluster, &largest[..middle]) { high = middle } else { low = middle }
+        }
+        largest[..high].to_vec()
     }
 
-    /// Who else waits, and isn't behind this one: they may be served first.
-    pub(super) fn others_first(&self, uid: Uid) -> String {
-        let all: usize = self.queues.waiting_classes().map(|class| self.queues.waiting_count(class)).sum();
-        let standing = self.deciding.id(uid).and_then(|id| self.deciding.brain().standing(id));
-        let behind = standing.map_or(0, |standing| standing.of - standing.before);
-        match all.saturating_sub(behind.max(1)) {
-            0 => String::new(),
-            1 => "; one other that waits may take it first".to_owned(),
-            many => format!("; {many} others that wait may take it first"),
+    /// What would help at one cluster, and whose ends that are.
+    pub(super) fn help_at(&self, case: &Case<'_>, cluster: &ClusterName, why: &Why) -> (String, Vec<Uid>) {
+        if let (Some(level), Why::NoRoom(_) | Why::Refused { .. }) = (self.level_too_small(case, cluster), why) {
+            let help = format!("more room within one `{level}` there, or fewer or smaller pods, or a topology that is preferred instead of required");
+            return (help, Vec::new());
         }
+        let Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) = why else { return (why.would_help(), Vec::new()) };
+        let ends = self.ends_that_do(case, cluster);
+        let named: Vec<String> =
+            ends.iter().take(NAMED_MAX).filter_map(|uid| self.state.workloads.get(uid)).map(|it| format!("`{}/{}`", it.namespace, it.name)).collect();
+        let help = match (named.as_slice(), ends.len()) {
+            ([], _) => "the end of several workloads there".to_owned(),
+            ([one], _) => format!("the end of {one} there"),
+            ([one, other], 2) => format!("the end of both {one} and {other} there"),
+            (some, n) if n <= NAMED_MAX => format!("the end of all of {} there", some.join(", ")),
+            (_, n) => format!("the end of the {n} largest workloads there"),
+        };
+        (help, ends)
+    }
+
+    /// The level of which no domain there could ever hold all pods that have to be in one.
+    fn level_too_small(&self, case: &Case<'_>, cluster: &ClusterName) -> Option<String> {
+        let rooms = &self.live.clusters.get(cluster)?.rooms;
+        let level = rooms.level_too_small(&case.gang)?;
+        case.smaller.as_ref().is_none_or(|gang| rooms.level_too_small(gang).is_some()).then_some(level)
     }
 
     /// What no cluster has, where none can start it now.
-    pub(super) fn nearest_in_words(&self, uid: Uid, workload: &Workload, verdicts: &Verdicts) -> (String, String) {
-        if verdicts.values().any(Result::is_ok) {
-            return ("waits for the next scheduling pass".into(), String::new());
+    pub(super) fn nearest_steps(&self, case: &Case<'_>) -> Steps {
+        if case.has_room() {
+            return Steps::one("waits for the next scheduling pass".into(), String::new());
         }
-        let Some((cluster, why)) = nearest(verdicts) else {
-            return (format!("waits: {}", Why::NoCluster.words()), Why::NoCluster.would_help());
+        self.nearest_room(case).map_or_else(|| Steps::of(&Why::NoCluster), |(words, help)| Steps::one(words, help))
+    }
+
+    /// What the cluster lacks whose obstacle the least would remove, where none can start it now, and what would help.
+    pub(super) fn nearest_room(&self, case: &Case<'_>) -> Option<(String, String)> {
+        let (cluster, why) = self.nearest(case).filter(|_| !case.has_room())?;
+        let all = match case.verdicts.len() {
+            1 => "the only cluster can't start it now:".to_owned(),
+            2 => format!("neither cluster can start it now; nearest is `{cluster}`:"),
+            many => format!("none of {many} clusters can start it now; nearest is `{cluster}`:"),
         };
-        let words = format!("waits: none of {} clusters can start it now; nearest is `{cluster}`: {}", verdicts.len(), why.words());
-        (words, format!("at `{cluster}`: {}{}", self.help_at(uid, workload, cluster, why), self.others_first(uid)))
+        let (help, gone) = self.help_at(case, cluster, why);
+        Some((format!("{all} {}", why.words()), format!("at `{cluster}`: {help}{}", self.others_first(case, (cluster, why), &gone))))
     }
 
-    /// What is to say where quota isn't all that is short: every cluster has its own obstacle too.
-    fn room_in_words(&self, uid: Uid, workload: &Workload, verdicts: &Verdicts) -> (String, String) {
-        if verdicts.values().any(Result::is_ok) {
-            return (String::new(), String::new());
-        }
-        let Some((cluster, why)) = nearest(verdicts) else { return (String::new(), String::new()) };
-        let room = format!("; nor could any of {} clusters start it now, nearest is `{cluster}`: {}", verdicts.len(), why.words());
-        (room, format!("; and besides, at `{cluster}`: {}", self.help_at(uid, workload, cluster, why)))
+    /// The cluster whose obstacle the least would remove.
+    fn nearest<'a>(&self, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'a Why)> {
+        let rank = |cluster: &ClusterName, why: &Why| match why {
+            Why::NoRoom(_) | Why::Refused { .. } if self.level_too_small(case, cluster).is_some() => 2,
+            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) | Why::Refused { .. } | Why::Capped { .. } => 0,
+            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => 1,
+            Why::NoRoom(_) => 2,
+            _ => 3,
+        };
+        case.verdicts.iter().filter_map(|(cluster, said)| Some((cluster, said.as_ref().err()?))).min_by_key(|(cluster, why)| rank(cluster, why))
     }
-}
-
-/// The cluster whose obstacle the least would remove.
-fn nearest(verdicts: &Verdicts) -> Option<(&ClusterName, &Why)> {
-    let rank = |why: &Why| match why {
-        Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) | Why::Refused { .. } | Why::Capped { .. } => 0,
-        Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => 1,
-        Why::NoRoom(_) => 2,
-        _ => 3,
-    };
-    verdicts.iter().filter_map(|(cluster, said)| Some((cluster, said.as_ref().err()?))).min_by_key(|(_, why)| rank(why))
 }

@@ -55,7 +55,7 @@ fn what_others_leave_is_borrowed_and_never_more() {
     assert_eq!(f.phase(owner), Some(Phase::Pending));
     assert_eq!(
         f.why(owner)["summary"],
-        "waits: asks for 2 `nvidia.com/gpu`; the queue has 4 of 4 free in flavor `any`, cohort `all` lends 0, and the queue may displace nobody for it; \
+        "waits: asks for 2 `nvidia.com/gpu`; cluster queue `team-b` has 4 of 4 free in flavor `any`, cohort `all` lends 0; \
          it would fit if `default/more` (priority 0) were preempted, which `reclaimWithinCohort: Never` forbids"
     );
     f.end(more, EndResult::Succeeded);
@@ -374,7 +374,7 @@ fn quota_sees_what_the_operator_makes_of_requests() {
     let (second, third) = (f.submit("second", 1), f.submit("third", 1));
     f.settle();
     assert_eq!(f.phases(&[labelled, second, third]), [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]);
-    assert!(f.why(third)["summary"].as_str().unwrap().starts_with("waits: asks for 10 `credits`; the queue has 5 of 25 free in flavor `any`"));
+    assert!(f.why(third)["summary"].as_str().unwrap().starts_with("waits: asks for 10 `credits`; cluster queue `cq` has 5 of 25 free in flavor `any`"));
     let key = Key { scope: None, kind: Kind::LocalQueue, namespace: Some("default".into()), name: "lq".into() };
     let shown = f.world.render(&key, &f.bodies, now(f.now)).unwrap();
     assert_eq!(shown["status"]["flavorsUsage"][0]["resources"][0], json!({"name": "credits", "total": "20"}));

@@ -128,8 +128,14 @@ fn a_head_that_never_fits_is_named_by_those_behind_it() {
     f.settle();
     assert_eq!((f.places(huge).0, f.places(small).0, f.places(smaller).0), ((1, 3), (2, 3), (3, 3)));
     let head = "waits: cluster queue `cq` keeps strict order, and its head `default/huge` can't start: asks for 4 `nvidia.com/gpu`, the queue could never use more than 3 of flavor `any`, even borrowed";
-    assert_eq!(f.words(small), (head.to_owned(), "the start or deletion of `default/huge`; the deletion of `default/huge` alone would do".to_owned()));
-    assert_eq!(f.words(smaller), (head.to_owned(), "the start or deletion of `default/huge`".to_owned()));
+    assert_eq!(f.words(small), (head.to_owned(), "the start or deletion of `default/huge`; the deletion of `default/huge` alone would do; or to submit it again with a priority above 0 alone would do".to_owned()));
+    assert_eq!(
+        f.words(smaller),
+        (
+            head.to_owned(),
+            "the start or deletion of `default/huge`; one more comes before it; to submit it again with a priority above 0 alone would do".to_owned()
+        )
+    );
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "huge"), uid: None }]);
     f.settle();
     assert_eq!(f.phases(&[small, smaller]), [Some(Phase::Running), Some(Phase::Pending)]);
@@ -180,7 +186,7 @@ fn a_queue_that_admits_nothing_says_what_it_lacks() {
     f.settle();
     let words = (
         "waits: cluster queue `cq` admits nothing: there is no resource flavor `rare`".to_owned(),
-        "create resource flavor `rare`, or take it out of `cq`".to_owned(),
+        "create resource flavor `rare`, or take it out of cluster queue `cq`".to_owned(),
     );
     assert_eq!(f.words(uid), words);
     f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "rare"}})]);
@@ -216,14 +222,115 @@ fn who_lacks_quota_and_room_is_told_of_both() {
     let uid = f.submit("job", 2);
     f.settle();
     let (summary, helps) = f.words(uid);
-    assert!(summary.ends_with("; nor could any of 1 clusters start it now, nearest is `eu`: room for 0 of 2 pods of `main` now"), "{summary}");
+    assert!(summary.ends_with("; and then: the only cluster can't start it now: room for 0 of 2 pods of `main` now"), "{summary}");
     assert_eq!(
         helps,
-        "raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less; and besides, at `eu`: the end of `default/there` there"
+        "no single change starts it; first: raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less; then: at `eu`: the end of `default/there` there"
     );
     f.apply(vec![cluster_queue("cq", 2, &json!({}))]);
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Pending));
     f.end(there, EndResult::Succeeded);
     assert_eq!(f.phase(uid), Some(Phase::Running));
+}
+
+#[test]
+fn what_comes_after_the_first_obstacle_is_told_with_it_in_order() {
+    let mut f = Fleet::new(EU);
+    let on_hold = json!({"stopPolicy": "Hold"});
+    f.apply(vec![cluster_queue("other", 4, &json!({})), local_queue("other", "other"), cluster_queue("cq", 1, &on_hold)]);
+    let there = f.submit_to("other", "there", 4, None);
+    f.settle();
+    let uid = f.submit("job", 2);
+    f.settle();
+    let why = f.why(uid);
+    let obstacles: Vec<(&str, &str)> =
+        why["obstacles"].as_array().unwrap().iter().map(|one| (one["reason"].as_str().unwrap(), one["wouldHelp"].as_str().unwrap())).collect();
+    assert_eq!(
+        obstacles,
+        [
+            ("cluster queue `cq` is stopped", "set the stopPolicy of cluster queue `cq` to `None`"),
+            (
+                "asks for 2 `nvidia.com/gpu`, cluster queue `cq` could never use more than 1 of flavor `any`",
+                "raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less"
+            ),
+            ("the only cluster can't start it now: room for 0 of 2 pods of `main` now", "at `eu`: the end of `default/there` there"),
+        ]
+    );
+    assert!(why["summary"].as_str().unwrap().starts_with("waits: cluster queue `cq` is stopped; and then: asks for 2"), "{why:#}");
+    assert!(why["wouldHelp"].as_str().unwrap().starts_with("no single change starts it; first: set the stopPolicy"), "{why:#}");
+    // In every cluster's line is what that cluster says, not what comes before it.
+    assert_eq!(why["clusters"][0]["reason"], "room for 0 of 2 pods of `main` now");
+    // Each change leaves what was told to come next.
+    f.apply(vec![cluster_queue("cq", 1, &json!({}))]);
+    f.settle();
+    assert!(f.words(uid).0.starts_with("waits: asks for 2 `nvidia.com/gpu`, cluster queue `cq` could never use more than 1"), "{}", f.words(uid).0);
+    f.apply(vec![cluster_queue("cq", 2, &json!({}))]);
+    f.settle();
+    assert_eq!(f.words(uid), (format!("waits: {}", obstacles[2].0), obstacles[2].1.to_owned()));
+    f.end(there, EndResult::Succeeded);
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+    assert_eq!(f.why(uid)["obstacles"], json!([]));
+}
+
+#[test]
+fn a_strict_queue_on_hold_says_who_will_stand_in_the_way() {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![cluster_queue("cq", 3, &json!({"stopPolicy": "Hold", "queueingStrategy": "StrictFIFO"}))]);
+    let (huge, uid) = (f.submit("huge", 4), f.submit("job", 2));
+    f.settle();
+    let (summary, helps) = f.words(uid);
+    let then = "; and then: cluster queue `cq` keeps strict order, and `default/huge`, which comes first there, can't start: asks for 4 ";
+    assert!(summary.contains(then), "{summary}");
+    assert_eq!(helps, "no single change starts it; first: set the stopPolicy of cluster queue `cq` to `None`; then: the start or deletion of `default/huge`");
+    f.apply(vec![cluster_queue("cq", 3, &json!({"queueingStrategy": "StrictFIFO"}))]);
+    f.settle();
+    assert_eq!(f.phases(&[huge, uid]), [Some(Phase::Pending); 2]);
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "huge"), uid: None }]);
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+}
+
+#[test]
+fn nobody_is_named_who_could_not_take_what_comes_free() {
+    let mut f = Fleet::new(EU);
+    let there = f.submit("there", 4);
+    f.settle();
+    // The first can never start here: it is ahead, and no rival.
+    let (_, second) = (f.submit("huge", 9), f.submit("second", 3));
+    f.settle();
+    assert_eq!(f.words(second).1, "at `eu`: the end of `default/there` there");
+    let third = f.submit("third", 3);
+    f.settle();
+    let condition = "; `default/second`, which waits too, may take it first, unless it is submitted again with a priority above 0";
+    assert_eq!(f.words(third).1, format!("at `eu`: the end of `default/there` there{condition}"));
+    f.end(there, EndResult::Succeeded);
+    assert_eq!(f.phases(&[second, third]), [Some(Phase::Running), Some(Phase::Pending)]);
+}
+
+#[test]
+fn a_rack_that_could_never_hold_a_gang_is_no_matter_of_whose_end() {
+    const RACK: &str = "rack";
+    const HOST: &str = "kubernetes.io/hostname";
+    let mut f = Fleet::new(EU);
+    claims::nodes(&mut f, "eu", &[("h0", 4, &[("pool", "a"), (RACK, "r0"), (HOST, "h0")]), ("h1", 4, &[("pool", "a"), (RACK, "r1"), (HOST, "h1")])]);
+    let topology = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": [
+        {"nodeLabel": RACK}, {"nodeLabel": HOST}]}});
+    let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {
+        "nodeLabels": {"pool": "a"}, "topologyName": "default"}});
+    f.apply(vec![topology, flavor]);
+    let near = |name: &str, pods: u32| {
+        let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+        job["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
+        job
+    };
+    let there = claims::send(&mut f, near("there", 4));
+    let (rack, wide) = (claims::send(&mut f, near("rack", 4)), claims::send(&mut f, near("wide", 5)));
+    assert_eq!(f.phases(&[there, rack, wide]), [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]);
+    let help = "at `eu`: more room within one `rack` there, or fewer or smaller pods, or a topology that is preferred instead of required";
+    assert_eq!(f.words(wide).1, help, "{:#}", f.why(wide));
+    f.end(there, EndResult::Succeeded);
+    f.end(rack, EndResult::Succeeded);
+    f.pass(Millis::secs(60));
+    assert_eq!((f.phase(wide), f.words(wide).1), (Some(Phase::Pending), help.to_owned()));
 }

@@ -4,15 +4,16 @@
 //! is woken by the room that everybody waits for. The copy has no holders, so nobody is displaced in it.
 
 use super::order::Order;
-use super::{Borrowed, Cycle, First, Outcome, Report};
+use super::{Borrowed, Cycle, Entry, First, Outcome, Report};
 use crate::amount::Amount;
 use crate::brain::{Brain, NewWorkload};
 use crate::flavors::{Assignment, Mode};
-use crate::model::{Queue, QueueId, WorkloadId};
+use crate::model::{Flavor, Queue, QueueId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
 use crate::pending::Pending;
 use crate::places::Anywhere;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Queues of a tree that are looked at: each costs as much as a head in a cycle.
 const CONTENDERS_MAX: usize = 1_000;
@@ -50,16 +51,56 @@ impl Brain {
         copy
     }
 
-    /// What a workload that waits would be given as the books are now, nobody being displaced.
-    pub fn would_be_given(&self, id: WorkloadId) -> Assignment {
+    /// What a workload that waits would meet if it were looked at now, nobody being displaced; and the copy of the books that
+    /// knows the names in it.
+    pub fn would_meet(&self, id: WorkloadId) -> (Self, Entry) {
         let mut sketch = self.sketch();
         let copy = sketch.copy(self, id);
-        sketch.would_assign(copy)
+        let entry = sketch.look_at(copy);
+        (sketch, entry)
     }
 
-    /// Whether a workload that waits would get its quota if it were looked at now.
-    pub fn would_fit(&self, id: WorkloadId) -> bool {
-        self.would_be_given(id).mode() == Mode::Fit
+    /// The same of one that isn't here, in a queue that is taken for one that admits: as if it weren't stopped, and every flavor
+    /// that it names were there, for machines of any kind. `None` where the queue has no place among cohorts.
+    pub fn would_meet_in(&self, queue: QueueId, come: impl FnOnce(&mut Self) -> NewWorkload) -> Option<(Self, Entry)> {
+        self.queue(queue).node?;
+        let mut sketch = self.sketch();
+        let mut setup = (*self.queue(queue).setup).clone();
+        setup.inactive = None;
+        for flavor in setup.groups.iter().flat_map(|group| &group.flavors).filter(|flavor| self.flavor(**flavor).is_none()) {
+            sketch.set_flavor(*flavor, Some(Flavor::default()));
+        }
+        sketch.queues[queue.index()].setup = Arc::new(setup);
+        let new = come(&mut sketch);
+        let one = sketch.wait(new);
+        let entry = sketch.look_at(one);
+        Some((sketch, entry))
+    }
+
+    /// Which of these that wait would get their quota if each alone were looked at when those of `gone` have given back what they
+    /// hold.
+    pub fn would_fit(&self, all: &[WorkloadId], gone: &[WorkloadId]) -> Vec<bool> {
+        let mut sketch = self.sketch();
+        let holders = gone.iter().filter_map(|id| Some((self.node_of(*id)?, self.workloads.get(id)?.holding.as_ref()?)));
+        for (node, (cell, amount)) in holders.flat_map(|(node, holding)| holding.charge.iter().map(move |part| (node, part))) {
+            sketch.forest.remove(node, *cell, *amount);
+        }
+        let copies: Vec<WorkloadId> = all.iter().map(|id| sketch.copy(self, *id)).collect();
+        copies.into_iter().map(|copy| sketch.look_at(copy).assignment.mode() == Mode::Fit).collect()
+    }
+
+    /// Whether a queue could use so much of a flavor and resource if nobody else did.
+    pub fn could_ever_use(&self, queue: QueueId, key: (FlavorId, ResourceId), asks: i64) -> bool {
+        let of = self.queue(queue);
+        let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        cell.is_some_and(|(node, cell)| Amount(asks) <= self.forest.cell(node, cell).potential)
+    }
+
+    /// What a queue may use of a flavor and resource now, borrowed or not.
+    pub fn free(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
+        let of = self.queue(queue);
+        let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        cell.map_or(0, |(node, cell)| self.forest.available(node, cell).0)
     }
 
     /// Who, of another queue, would be served before a workload that its own queue looks at first, of what comes free of a
@@ -89,18 +130,28 @@ impl Brain {
         (workload != id).then_some(Winner { workload, by })
     }
 
-    /// The queues of a workload's tree in which others wait who may be given this flavor of this resource, with how many those
-    /// are and what they ask for.
-    pub fn asked_beside(&self, id: WorkloadId, (flavor, resource): (FlavorId, ResourceId)) -> (usize, i64) {
-        let Some(of) = self.workloads.get(&id) else { return (0, 0) };
-        let Some(tree) = self.queue(of.queue).tree else { return (0, 0) };
-        let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node)).filter(|queue| *queue != of.queue);
-        let may = |queue: &QueueId| {
+    /// Queues of a workload's tree, other than its own, that may be given this flavor of this resource.
+    fn beside(&self, id: WorkloadId, (flavor, resource): (FlavorId, ResourceId)) -> impl Iterator<Item = QueueId> {
+        let of = self.workloads.get(&id).and_then(|of| Some((of.queue, self.queue(of.queue).tree?)));
+        let all = of.into_iter().flat_map(|(mine, tree)| {
+            let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
+            others.filter(move |queue| *queue != mine)
+        });
+        all.filter(move |queue| {
             let setup = &self.queue(*queue).setup;
             setup.inactive.is_none() && setup.group_of(resource).is_some_and(|group| group.flavors.contains(&flavor))
-        };
-        let each = others.filter(may).map(|queue| self.asked_in(queue, resource));
+        })
+    }
+
+    /// How many of other queues wait who may be given this flavor of this resource, and what they ask for.
+    pub fn asked_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> (usize, i64) {
+        let each = self.beside(id, key).map(|queue| self.asked_in(queue, key.1));
         each.fold((0, 0_i64), |(all, sum), (n, asks)| (all + n, sum.saturating_add(asks)))
+    }
+
+    /// One of those, first in its queue.
+    pub fn first_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> Option<WorkloadId> {
+        self.beside(id, key).find_map(|queue| self.front(queue))
     }
 
     /// Who is processed first of these heads, but for those that `counts` says don't matter, and what puts it before the first
@@ -115,9 +166,10 @@ impl Brain {
         Some((entries[first].workload, by))
     }
 
-    /// What a workload would be given as the books are now.
-    fn would_assign(&mut self, id: WorkloadId) -> Assignment {
+    /// What a workload would meet as the books are now.
+    fn look_at(&mut self, id: WorkloadId) -> Entry {
+        let queue = self.workloads[&id].queue;
         let mut cycle = Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
-        cycle.nominate(&[(id, false)]).pop().map(|entry| entry.assignment).unwrap_or_default()
+        cycle.nominate(&[(id, false)]).pop().unwrap_or_else(|| Entry::new(id, queue, false))
     }
 }

@@ -6,9 +6,11 @@
 
 use super::{ClassKey, Pending, Place};
 use crate::brain::Brain;
-use crate::model::{QueueId, WorkloadId};
+use crate::model::{QueueId, ShapeId, WorkloadId};
 use crate::names::{Id, ResourceId};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// When who makes others give way is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,44 @@ pub struct Standing {
     pub before_in_local: usize,
     /// All of its own local queue.
     pub of_local: usize,
+    /// There are too many to count them one by one.
+    pub about: bool,
+}
+
+/// Who comes before a workload in its queue.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// Of each class how many come before, and how many there are.
+    classes: Vec<(ClassKey, Counted, usize)>,
+    local_queue: Arc<str>,
+}
+
+impl Before {
+    /// Where it stands.
+    pub fn standing(&self) -> Standing {
+        let mut standing = Standing::default();
+        for ((local, _), before, of) in &self.classes {
+            standing.before += before.about;
+            standing.of += of;
+            standing.about |= before.about != before.most;
+            if *local == self.local_queue {
+                standing.before_in_local += before.about;
+                standing.of_local += of;
+            }
+        }
+        standing
+    }
+
+    /// What those who come before ask for of a resource, at most.
+    pub fn asked(&self, brain: &Brain, resource: ResourceId) -> i64 {
+        let each = self.classes.iter().filter(|(_, n, _)| n.most > 0);
+        each.fold(0, |sum, ((_, shape), n, _)| sum.saturating_add(brain.asks(*shape, resource).saturating_mul(i64::try_from(n.most).unwrap_or(i64::MAX))))
+    }
+
+    /// Of each shape how many come before.
+    pub fn by_shape(&self) -> impl Iterator<Item = (ShapeId, usize)> + '_ {
+        self.classes.iter().map(|((_, shape), before, _)| (*shape, before.about))
+    }
 }
 
 /// Why a queue's head is looked at again and again, and nobody behind it.
@@ -73,6 +113,38 @@ pub enum HeadStays {
     Displaces,
     /// It is still being looked at.
     Looked,
+}
+
+/// Places that are counted one by one for one question; what more there are is reckoned.
+pub const COUNTED_MAX: usize = 50_000;
+
+/// How many come before a place: counted as long as there is anything left to count, then half of them and at most all.
+pub fn below<P: Ord>(all: &BTreeSet<P>, place: &P, left: &mut usize) -> Counted {
+    let exactly = |n| Counted { about: n, most: n };
+    match (all.first(), all.last()) {
+        (Some(first), _) if place <= first => exactly(0),
+        (_, Some(last)) if last < place => exactly(all.len()),
+        _ if all.len() > *left => Counted { about: all.len() / 2, most: all.len() },
+        _ => {
+            *left -= all.len();
+            exactly(all.range(..place).count())
+        }
+    }
+}
+
+/// How many, as far as they were counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// So many, or about.
+    pub about: usize,
+    /// No more than so many.
+    pub most: usize,
+}
+
+impl Counted {
+    fn and(self, other: Self) -> Self {
+        Self { about: self.about + other.about, most: self.most + other.most }
+    }
 }
 
 impl Pending {
@@ -124,37 +196,34 @@ impl Pending {
         ranked.into_iter().map(|rank| rank.place.workload).collect()
     }
 
-    /// Who comes first of all, looked at or not.
-    fn front(&self, order: &Order<'_>) -> Option<WorkloadId> {
-        let favourites = self.favourites(order);
-        // One of those may be anywhere in its class.
-        let among = |place: &&Place| favourites.contains(&Some(place.workload)) || self.preemptor == Some(place.workload);
-        let firsts = self.classes.iter().flat_map(|(key, class)| {
-            let special = class.awake.iter().chain(&class.parked).filter(among).take(if self.preemptor.is_some() || order.urgent.is_some() { 2 } else { 0 });
-            class.awake.first().into_iter().chain(class.parked.first()).chain(special).map(move |place| (place, key))
-        });
-        firsts.map(|(place, key)| self.rank(order, place, &key.0)).min_by(Rank::order).map(|rank| rank.place.workload)
+    /// Who comes first of all, looked at or not. `special` are those who come before everybody, or before who is like them: they
+    /// may be anywhere in their classes.
+    fn front(&self, order: &Order<'_>, special: &[(ClassKey, Place)]) -> Option<WorkloadId> {
+        let firsts = self.classes.iter().flat_map(|(key, class)| class.awake.first().into_iter().chain(class.parked.first()).map(move |place| (place, key)));
+        let all = firsts.chain(special.iter().map(|(key, place)| (place, key)));
+        all.map(|(place, key)| self.rank(order, place, &key.0)).min_by(Rank::order).map(|rank| rank.place.workload)
     }
 
     /// How many of each class come before a place of a local queue, and how many there are. `special` are those who come
     /// before everybody, or before who is like them, where they wait.
-    fn before(&self, order: &Order<'_>, place: &Place, local_queue: &str, special: &[(ClassKey, Place)]) -> Vec<(&ClassKey, usize, usize)> {
+    fn before(&self, order: &Order<'_>, place: &Place, local_queue: &str, special: &[(ClassKey, Place)]) -> Vec<(&ClassKey, Counted, usize)> {
+        let mut left = COUNTED_MAX;
         let mine = self.rank(order, place, local_queue);
         let favourite = mine.favourite < self.favourites(order).len();
-        let count = |(key, class): (&'_ _, &'_ super::Class)| -> usize {
+        let all_of = |class: &super::Class| class.awake.len() + class.parked.len();
+        let mut count = |(key, class): (&'_ _, &'_ super::Class)| -> Counted {
             let key: &ClassKey = key;
             let used = order.usage.map_or(0.0, |usage| usage(&key.0));
             match used.total_cmp(&mine.used) {
-                _ if favourite => 0,
-                Ordering::Less => class.awake.len() + class.parked.len(),
+                _ if favourite => Counted::default(),
+                Ordering::Less => Counted { about: all_of(class), most: all_of(class) },
                 Ordering::Equal if mine.later || order.turn == PreemptorsTurn::InOrder => {
-                    class.awake.range(..place).count() + class.parked.range(..place).count()
+                    below(&class.awake, place, &mut left).and(below(&class.parked, place, &mut left))
                 }
-                Ordering::Equal | Ordering::Greater => 0,
+                Ordering::Equal | Ordering::Greater => Counted::default(),
             }
         };
-        let mut all: Vec<(&ClassKey, usize, usize)> =
-            self.classes.iter().map(|(key, class)| (key, count((key, class)), class.awake.len() + class.parked.len())).collect();
+        let mut all: Vec<(&ClassKey, Counted, usize)> = self.classes.iter().map(|(key, class)| (key, count((key, class)), all_of(class))).collect();
         for (class, other) in special.iter().filter(|(_, other)| other.workload != place.workload) {
             let Some((_, before, _)) = all.iter_mut().find(|(key, ..)| *key == class) else { continue };
             let rank = self.rank(order, other, &class.0);
@@ -164,7 +233,8 @@ impl Pending {
                     Ordering::Equal => mine.later && other < place,
                     Ordering::Greater => false,
                 };
-            *before = *before + usize::from(rank.order(&mine).is_lt()) - usize::from(counted);
+            let (more, less) = (usize::from(rank.order(&mine).is_lt()), usize::from(counted));
+            *before = Counted { about: (before.about + more).saturating_sub(less), most: (before.most + more).saturating_sub(less) };
         }
         all
     }
@@ -201,7 +271,17 @@ impl Brain {
 
     /// Who comes first in a queue, looked at or not.
     pub fn front(&self, queue: QueueId) -> Option<WorkloadId> {
-        self.ordered(queue, Pending::front)
+        let special = self.special(queue);
+        self.ordered(queue, |pending, order| pending.front(order, &special))
+    }
+
+    /// Those who may come before who is like them, where they wait in a queue.
+    fn special(&self, queue: QueueId) -> Vec<(ClassKey, Place)> {
+        let pending = &self.pending[queue.index()];
+        let all = self.starving(queue).into_iter().chain(pending.preemptor).filter(|id| self.workloads.get(id).is_some());
+        let mut all: Vec<(ClassKey, Place)> = all.map(|id| self.place_of(id)).filter(|(class, place)| pending.contains(class, place)).collect();
+        all.dedup();
+        all
     }
 
     /// Who is looked at next.
@@ -209,42 +289,25 @@ impl Brain {
         self.ordered(queue, Pending::head).map(|(place, _)| place.workload)
     }
 
-    fn before(&self, id: WorkloadId) -> Option<Vec<(ClassKey, usize, usize)>> {
+    /// Who comes before a workload that waits, by class: counted once for all that is asked about it.
+    pub fn before(&self, id: WorkloadId) -> Option<Before> {
         let of = self.workloads.get(&id).filter(|of| of.holding.is_none())?;
         let (class, place) = self.place_of(id);
         let pending = &self.pending[of.queue.index()];
         if !pending.contains(&class, &place) {
             return None;
         }
-        let special = self.starving(of.queue).into_iter().chain(pending.preemptor).filter(|id| self.workloads.get(id).is_some());
-        let mut special: Vec<(ClassKey, Place)> = special.map(|id| self.place_of(id)).filter(|(class, place)| pending.contains(class, place)).collect();
-        special.dedup();
+        let special = self.special(of.queue);
         let counts = |pending: &Pending, order: &Order<'_>| {
             let before = pending.before(order, &place, &class.0, &special);
             before.into_iter().map(|(class, before, of)| (class.clone(), before, of)).collect()
         };
-        Some(self.ordered(of.queue, counts))
+        Some(Before { classes: self.ordered(of.queue, counts), local_queue: class.0.clone() })
     }
 
     /// Where a workload that waits stands in its queue.
     pub fn standing(&self, id: WorkloadId) -> Option<Standing> {
-        let local_queue = self.workloads.get(&id)?.local_queue.clone();
-        let mut standing = Standing::default();
-        for ((local, _), before, of) in self.before(id)? {
-            standing.before += before;
-            standing.of += of;
-            if local == local_queue {
-                standing.before_in_local += before;
-                standing.of_local += of;
-            }
-        }
-        Some(standing)
-    }
-
-    /// What those who come before a workload in its queue ask for of a resource.
-    pub fn asked_before(&self, id: WorkloadId, resource: ResourceId) -> i64 {
-        let before = self.before(id).unwrap_or_default().into_iter();
-        before.fold(0, |sum, ((_, shape), n, _)| sum.saturating_add(self.asks(shape, resource).saturating_mul(i64::try_from(n).unwrap_or(i64::MAX))))
+        self.before(id).map(|before| before.standing())
     }
 
     /// How many wait in a queue, and what they ask for of a resource.
@@ -255,7 +318,7 @@ impl Brain {
     }
 
     /// What all pods of a shape ask for of a resource.
-    pub(crate) fn asks(&self, shape: crate::model::ShapeId, resource: ResourceId) -> i64 {
+    pub(crate) fn asks(&self, shape: ShapeId, resource: ResourceId) -> i64 {
         let shape = self.shape_of(shape);
         let counts_pods = self.pods_resource() == Some(resource);
         let of = |(at, set): (usize, &crate::model::PodSet)| {
@@ -263,6 +326,11 @@ impl Brain {
             per_pod.saturating_mul(i64::from(shape.count(at)))
         };
         shape.pod_sets.iter().enumerate().map(of).fold(0, i64::saturating_add)
+    }
+
+    /// Whether a workload comes before others for another reason than its place.
+    pub fn comes_before_all(&self, id: WorkloadId) -> bool {
+        self.workloads.get(&id).is_some() && (self.starves(id) || self.is_preemptor(id))
     }
 
     /// Whether a workload might be looked at if its queue's head weren't there.
@@ -293,8 +361,6 @@ impl Brain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ShapeId;
-    use std::sync::Arc;
 
     fn roll(state: &mut u64, sides: u64) -> u64 {
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -327,9 +393,9 @@ mod tests {
             let special: Vec<(ClassKey, Place)> =
                 all.iter().filter(|(_, p)| Some(p.workload) == pending.preemptor || Some(p.workload) == urgent).cloned().collect();
             let line = pending.line(&order);
-            assert_eq!(pending.front(&order), line.first().copied());
+            assert_eq!(pending.front(&order, &special), line.first().copied());
             for (key, place) in &all {
-                let before: usize = pending.before(&order, place, &key.0, &special).iter().map(|(_, before, _)| before).sum();
+                let before: usize = pending.before(&order, place, &key.0, &special).iter().map(|(_, before, _)| before.about).sum();
                 assert_eq!(line[before], place.workload, "seed {seed}, {turn:?}, by use {by_usage}: {line:?}");
             }
             let mut taken = Vec::new();

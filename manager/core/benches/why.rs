@@ -1,0 +1,163 @@
+//! How long one `why` takes with a million workloads waiting: it runs on the engine's thread, so nothing else happens meanwhile.
+//!
+//! `cargo bench -p meridian-manager-core`. One queue holds all of them, or a thousand queues in a hundred cohorts share them; asked
+//! is for who is first, in the middle and last.
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use meridian_agent_core::durable::Durable;
+use meridian_agent_core::ledger::NodeSpec;
+use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
+use meridian_manager_core::input::{Actor, Bodies, Change, Input, PutMode, Reply, Write};
+use meridian_manager_core::record::{Record, Submission};
+use meridian_manager_core::{Config, Start, World};
+use meridian_objects::Object;
+use meridian_shared::gang::Amounts;
+use meridian_shared::ids::{ContentHash, JournalId, LedgerId, Uid};
+use meridian_shared::mac::ReceiptKey;
+use meridian_shared::planted::Planted;
+use meridian_shared::protocol::{Lane, RunnerKind};
+use meridian_shared::time::{Millis, Mono, Now, Wall};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const GPU: &str = "nvidia.com/gpu";
+const WAITING: u32 = 1_000_000;
+const CLASSES: u32 = 10_000;
+const BATCH: u32 = 1_000;
+
+struct Nobody;
+
+impl Bodies for Nobody {
+    fn body(&self, _: ContentHash) -> Option<Arc<str>> {
+        None
+    }
+}
+
+fn now() -> Now {
+    Now { mono: Mono(5_000), wall: Wall(1_800_000_000_000) }
+}
+
+fn write(world: &mut World, objects: Vec<(u128, Value)>) -> Vec<Uid> {
+    let change = |(uid, value): (u128, Value)| {
+        let object = Box::new(Object::from_value(value).expect("the bench's own objects are right").0);
+        Change::Put { object, scope: None, uid: Uid(uid), mode: PutMode::Apply }
+    };
+    let write = Write { actor: Actor::user("bench"), changes: objects.into_iter().map(change).collect(), dry_run: false };
+    match world.apply(now(), Input::Write(Box::new(write)), &Nobody).reply {
+        Reply::Written(written) => written.iter().map(|one| one.uid).collect(),
+        other => panic!("not written: {other:?}"),
+    }
+}
+
+fn job(name: &str, queue: u32, gpus: u32, class: u32) -> Value {
+    let asks = json!({GPU: gpus, "cpu": format!("{}m", class + 1)});
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": format!("q{queue}")}},
+        "spec": {"parallelism": 1, "completions": 1, "template": {"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "c", "image": "i", "resources": {"requests": asks, "limits": asks}}]}}},
+    })
+}
+
+/// A manager and a cluster in which every queue's quota is taken.
+fn fleet(queues: u32, cohorts: u32) -> World {
+    let key = ReceiptKey([7; 32]);
+    let mut world = World::empty(JournalId(1), Config { term: Millis::secs(8), term_min: Millis::secs(8), ..Config::new(key) });
+    world.lead(Start { id: 1, recovery: None, fresh: true, now: now() }, &Nobody);
+    world.committed(now().mono);
+    let mut objects = vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"}, "spec": {"region": "europe-west4", "jurisdiction": "EU"}}),
+    ];
+    for queue in 0..queues {
+        let resources = json!([{"name": GPU, "nominalQuota": 8}, {"name": "cpu", "nominalQuota": 1_000}]);
+        objects.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": format!("cq{queue}")}, "spec": {
+            "namespaceSelector": {}, "cohortName": format!("cohort-{}", queue % cohorts),
+            "resourceGroups": [{"coveredResources": [GPU, "cpu"], "flavors": [{"name": "any", "resources": resources}]}]}}));
+        objects.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": format!("q{queue}"), "namespace": "default"},
+            "spec": {"clusterQueue": format!("cq{queue}")}}));
+    }
+    write(&mut world, objects.into_iter().zip(1..).map(|(object, uid)| (uid, object)).collect());
+    world.apply(now(), Input::Turn, &Nobody);
+    world
+}
+
+/// The cluster's agent, which starts whatever it is granted.
+fn talk(world: &mut World, agent: &mut Agent) {
+    for _ in 0..6 {
+        let request = agent.compose(now(), Lane::News);
+        let reply = world.apply(now(), Input::Sync { cluster: "eu".into(), request: Box::new(request), may_park: false }, &Nobody).reply;
+        world.apply(now(), Input::Turn, &Nobody);
+        world.committed(now().mono);
+        let Reply::Sync(answer) = reply else { panic!("not answered: {reply:?}") };
+        let mut effects = agent.apply(now(), AgentInput::Answer(answer)).effects;
+        while let Some(effect) = effects.pop() {
+            if let Effect::Start(start) = effect {
+                let runs = RunnerEvent::Running { uid: start.uid, fence: start.fence };
+                effects.extend(agent.apply(now(), AgentInput::Runner(runs)).effects);
+            }
+        }
+    }
+}
+
+fn full(queues: u32, cohorts: u32) -> (World, Vec<Uid>) {
+    let mut world = fleet(queues, cohorts);
+    let config = AgentConfig {
+        cluster: "eu".into(),
+        runner: RunnerKind::Simulated,
+        guarded: true,
+        located: None,
+        boot: 1,
+        replacement_wait: Millis(0),
+        planted: Planted::NONE,
+    };
+    let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(1)), Vec::new(), 1, now());
+    let node = |at: u32| NodeSpec { name: format!("n{at}"), capacity: Amounts::from([(GPU.into(), 8), ("cpu".into(), 64_000)]), ..NodeSpec::default() };
+    agent.apply(now(), AgentInput::Nodes { nodes: (0..queues).map(node).collect(), pools: Vec::new() });
+    talk(&mut world, &mut agent);
+    let holders = (0..queues).map(|queue| (1_000_000_000 + u128::from(queue), job(&format!("holds-{queue}"), queue, 8, 0))).collect();
+    write(&mut world, holders);
+    world.apply(now(), Input::Turn, &Nobody);
+    talk(&mut world, &mut agent);
+    let alike: Vec<Submission> = (0..CLASSES / BATCH).flat_map(|batch| submit_one_of_each(&mut world, batch, queues)).collect();
+    let mut all: Vec<Uid> = alike.iter().map(|one| one.uid).collect();
+    // The others as a journal would bring them.
+    for (at, one) in (CLASSES..WAITING).zip(alike.iter().cycle()) {
+        let one = Submission { uid: Uid(10_000 + u128::from(at)), name: Arc::from(format!("waits-{at}")), ..one.clone() };
+        all.push(one.uid);
+        world.absorb(world.state.last.next(), &Record::Submitted(Box::new(one)));
+    }
+    world.apply(now(), Input::Turn, &Nobody);
+    (world, all)
+}
+
+/// The first of each class of a batch, through the door that people use.
+fn submit_one_of_each(world: &mut World, batch: u32, queues: u32) -> Vec<Submission> {
+    let changes = (batch * BATCH..(batch + 1) * BATCH).map(|at| {
+        let object = Object::from_value(job(&format!("waits-{at}"), at % queues, 1, at)).expect("the bench's own objects are right").0;
+        Change::Put { object: Box::new(object), scope: None, uid: Uid(10_000 + u128::from(at)), mode: PutMode::Apply }
+    });
+    let write = Write { actor: Actor::user("bench"), changes: changes.collect(), dry_run: false };
+    let records = world.apply(now(), Input::Write(Box::new(write)), &Nobody).records;
+    let submitted = records.into_iter().filter_map(|(_, record)| match record {
+        Record::Submitted(one) => Some(*one),
+        _ => None,
+    });
+    submitted.collect()
+}
+
+fn why(c: &mut Criterion) {
+    let mut group = c.benchmark_group("why-with-1000000-waiting");
+    group.sample_size(20);
+    for (name, queues, cohorts) in [("one-queue", 1, 1), ("1000-queues", 1_000, 100)] {
+        let (world, all) = full(queues, cohorts);
+        for (whom, at) in [("first", 0), ("middle", all.len() / 2), ("last", all.len() - 1)] {
+            let uid = all[at];
+            eprintln!("{name}, {whom}: {}", world.explain(uid, now()).expect("it waits")["summary"]);
+            group.bench_function(BenchmarkId::new(name, whom), |b| b.iter(|| world.explain(uid, now())));
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, why);
+criterion_main!(benches);
