@@ -5,7 +5,7 @@
 //! room is left over (best fit). For a gang of one pod set the answer is exact. For several it is a heuristic (vector bin
 //! packing is NP-hard): it can miss a placement that exists, and never claims one that doesn't.
 
-use crate::gang::{Amounts, Gang, PodSet, Taint, TaintEffect};
+use crate::gang::{Amounts, Gang, PodSet, Taint, TaintEffect, Tolerance};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -111,7 +111,7 @@ impl Nodes<'_> {
     fn accept(&self, set: &PodSet) -> bool {
         set.node_selector.iter().all(|(k, v)| self.unnamed(k) || self.labels.get(k) == Some(v))
             && (set.affinity.is_empty() || set.affinity.iter().any(|term| term.iter().all(|r| self.unnamed(&r.key) || r.matches(self.labels))))
-            && self.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || set.tolerations.iter().any(|tol| tol.covers(t)))
+            && self.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || Tolerance::of(&set.tolerations, t).is_some())
     }
 
     /// Blocks stand for many nodes and don't say their names: which of them is meant is for the agent to judge, who knows.
