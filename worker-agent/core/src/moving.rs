@@ -221,6 +221,16 @@ impl Agent {
         run.map_or(0, |run| self.ledger.leaving(run.offer).len())
     }
 
+    /// Whether pods of a run are on their way to other places.
+    pub fn is_moving(&self, uid: Uid) -> bool {
+        self.runs.get(&uid).is_some_and(|run| !self.ledger.leaving(run.offer).is_empty())
+    }
+
+    /// Whether pods of a run wait for other places.
+    pub fn is_waiting(&self, uid: Uid) -> bool {
+        self.runs.get(&uid).is_some_and(|run| run.waits.is_some())
+    }
+
     /// Whether this attempt ends because a node of it is lost and its pods have no other place.
     pub fn is_stranded(&self, uid: Uid, fence: Fence) -> bool {
         self.runs.get(&uid).is_some_and(|run| run.fence == fence && run.stopped_by == Some(StopCause::Stranded))

@@ -113,7 +113,8 @@ impl World {
     /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
     fn leaves_room(&self, uid: Uid, workload: &Workload, other: Uid, it: &Workload, verdicts: &Verdicts) -> bool {
         let Some(cluster) = Self::right(it).map(|(_, leg)| &leg.cluster) else { return false };
-        matches!(verdicts.get(cluster), Some(Err(Why::NoRoom(_)))) && self.fits_without(uid, workload, cluster, other)
+        matches!(verdicts.get(cluster), Some(Err(Why::NoRoom(why))) if !matches!(why, Misfit::NoDomain { .. }))
+            && self.fits_without(uid, workload, cluster, other)
     }
 
     fn fits_without(&self, uid: Uid, workload: &Workload, cluster: &ClusterName, other: Uid) -> bool {
