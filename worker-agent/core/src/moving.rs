@@ -76,6 +76,9 @@ impl Agent {
 
     /// Begins, goes on with and ends the counting of how long whom is tolerated on his node, after nodes have changed.
     pub(crate) fn count_stays(&mut self, out: &mut Outcome) {
+        if !self.ledger.may_count() {
+            return;
+        }
         let stands = |run: &LiveRun| run.gang.clone().filter(|_| step(run.phase, Happening::Stranded) == Step::Stop);
         let runs: Vec<_> = self.runs.iter().filter_map(|(uid, run)| Some((*uid, run.offer, stands(run)?))).collect();
         for (uid, offer, gang) in runs {
@@ -138,8 +141,13 @@ impl Agent {
 
     fn waits_no_more(&mut self, uid: Uid, out: &mut Outcome) {
         self.waiting.runs.remove(&uid);
-        if self.runs.get_mut(&uid).is_some_and(|run| run.waits.take().is_some()) {
+        let Some(run) = self.runs.get_mut(&uid) else { return };
+        if run.waits.take().is_some() {
             self.store_run(uid, out);
+        }
+        // Nobody needs to be on the node any more: it is back, or its pods were the first to be done.
+        if step(self.runs[&uid].phase, Happening::Stranded) == Step::Stop && !self.is_moving(uid) {
+            self.tell_unhealthy(uid, Vec::new(), out);
         }
     }
 

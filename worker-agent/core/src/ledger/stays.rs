@@ -59,13 +59,14 @@ impl Ledger {
         self.stays.values().flatten().map(Stay::ends).filter(|ends| *ends > self.now).min()
     }
 
+    /// Whether there is anything to count: a stay, or a taint that drives pods away.
+    pub(crate) fn may_count(&self) -> bool {
+        !self.stays.is_empty() || self.nodes.values().any(|node| node.spec.taints.iter().any(|taint| taint.effect == TaintEffect::NoExecute))
+    }
+
     /// Counts the stays of the room that `gang` has under this offer: those under way go on, new ones begin, and what is no
     /// longer to be counted is forgotten. Whether anything changed.
     pub(crate) fn count_stays(&mut self, offer: OfferId, gang: &Gang, arrival: Arrival) -> bool {
-        let tainted = || self.nodes.values().any(|node| node.spec.taints.iter().any(|taint| taint.effect == TaintEffect::NoExecute));
-        if !self.stays.contains_key(&offer) && !tainted() {
-            return false;
-        }
         let known = self.stays.remove(&offer).unwrap_or_default();
         let places: BTreeSet<(&str, &str)> =
             self.rooms.get(&offer).into_iter().flat_map(Room::standing).map(|(_, pod)| (pod.node.as_str(), pod.pod_set.as_str())).collect();
