@@ -30,6 +30,17 @@ impl Stay {
     fn ends(&self) -> Wall {
         self.since + self.lasts
     }
+
+    fn place(&self) -> (&str, &str) {
+        (&self.node, &self.pod_set)
+    }
+}
+
+/// Those of one pod set on one node: stays are in the order of these.
+fn of<'a>(stays: &'a [Stay], node: &str, pod_set: &str) -> impl Iterator<Item = &'a Stay> {
+    let before = stays.partition_point(|stay| stay.place() < (node, pod_set));
+    let after = stays.partition_point(|stay| stay.place() <= (node, pod_set));
+    stays[before..after].iter()
 }
 
 /// How pods came to stand on a tainted node.
@@ -79,8 +90,8 @@ impl Ledger {
     }
 
     fn stays_on(&self, name: &str, pod_set: &str, gang: &Gang, arrival: Arrival, known: &[Stay]) -> Vec<Stay> {
-        let under_way = |stay: &&Stay| stay.node == name && stay.pod_set == pod_set;
-        let Some(node) = self.nodes.get(name) else { return known.iter().filter(under_way).cloned().collect() };
+        let under_way = || of(known, name, pod_set);
+        let Some(node) = self.nodes.get(name) else { return under_way().cloned().collect() };
         let Some(set) = gang.pod_sets.iter().find(|set| set.name == pod_set) else { return Vec::new() };
         let timed = |taint: &Taint| match Tolerance::of(&set.tolerations, taint) {
             Tolerance::For(lasts) if taint.effect == TaintEffect::NoExecute => Some(lasts),
@@ -90,7 +101,7 @@ impl Ledger {
             let lasts = timed(taint)?;
             let added = node.spec.added.iter().find(|(of, _)| of == taint).map(|(_, at)| *at).filter(|_| arrival == Arrival::Taint);
             let begins = added.map_or(self.now, |at| at.min(self.now));
-            let since = known.iter().filter(under_way).find(|stay| stay.taint == *taint).map_or(begins, |stay| stay.since);
+            let since = under_way().find(|stay| stay.taint == *taint).map_or(begins, |stay| stay.since);
             Some(Stay { node: name.to_owned(), pod_set: pod_set.to_owned(), taint: taint.clone(), since, lasts })
         };
         node.spec.taints.iter().filter_map(stay).collect()
@@ -115,14 +126,17 @@ impl Ledger {
 
     /// Whether a pod has been on its node for as long as it tolerates one of the node's taints.
     pub(super) fn outstays(&self, offer: OfferId, pod: &PodPlacement) -> bool {
-        let over = |stay: &Stay| stay.node == pod.node && stay.pod_set == pod.pod_set && stay.ends() <= self.now;
-        self.stays(offer).iter().any(over)
+        of(self.stays(offer), &pod.node, &pod.pod_set).any(|stay| stay.ends() <= self.now)
     }
 
-    /// Stays belong to rooms.
+    /// Stays belong to rooms, and are in order.
     pub(super) fn check_stays(&self) -> Result<(), String> {
-        match self.stays.iter().find(|(offer, stays)| stays.is_empty() || !self.rooms.contains_key(offer)) {
-            Some((offer, stays)) => Err(format!("{} stays are counted for offer {offer}, which has no room or none to count", stays.len())),
+        let wrong =
+            |(offer, stays): &(&OfferId, &Vec<Stay>)| stays.is_empty() || !self.rooms.contains_key(offer) || !stays.is_sorted_by_key(|stay| stay.place());
+        match self.stays.iter().find(wrong) {
+            Some((offer, stays)) => {
+                Err(format!("{} stays are counted for offer {offer}, which has no room or none to count, or they are out of order", stays.len()))
+            }
             None => Ok(()),
         }
     }
