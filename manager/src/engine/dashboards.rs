@@ -116,7 +116,6 @@ impl Tallies {
             }
         }
     }
-
 }
 
 /// Shows how queues stand.

@@ -91,7 +91,7 @@ impl Sim {
                 let (since, counted) = host.watched.stays.get(&key).copied().unwrap_or((now, false));
                 let ended = now.since(since) >= Millis::secs(seconds);
                 let left = agent.is_moving(uid) || agent.is_waiting(uid) || agent.is_stranded(uid, fence);
-                over += u64::from(ended && left && !counted && watched.stays.get(&key).is_none());
+                over += u64::from(ended && left && !counted && !watched.stays.contains_key(&key));
                 watched.stays.insert(key, (since, counted || (ended && left)));
                 if ended && !settles {
                     late = Some(format!("{fence} of {uid} stays on `{}` for {seconds} s and longer, since {} of {}", pod.node, since.0, now.0));
