@@ -54,10 +54,44 @@ pub struct Toleration {
     /// `None` matches every effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
+    /// For how long it tolerates a `NoExecute` taint (`tolerationSeconds`); `None` is for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<i64>,
+}
+
+/// What a pod makes of a taint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tolerance {
+    /// It must not be there.
+    No,
+    /// It may be there for so long, which is more than nothing.
+    For(Millis),
+    /// It doesn't mind.
+    Forever,
+}
+
+impl Tolerance {
+    /// What a pod with these tolerations makes of `taint`: of several that cover it the shortest counts, and one of no time at
+    /// all tolerates nothing. Kubernetes would place such a pod there, to end it at once.
+    pub fn of<'a>(tolerations: impl IntoIterator<Item = &'a Toleration>, taint: &Taint) -> Self {
+        let each = |toleration: &Toleration| match toleration.seconds.filter(|_| taint.effect == TaintEffect::NoExecute) {
+            None => Self::Forever,
+            Some(seconds) => match u64::try_from(seconds) {
+                Ok(0) | Err(_) => Self::No,
+                Ok(seconds) => Self::For(Millis(seconds.saturating_mul(1_000))),
+            },
+        };
+        tolerations.into_iter().filter(|toleration| toleration.covers(taint)).map(each).min().unwrap_or(Self::No)
+    }
+
+    /// Whether it may be there at all.
+    pub fn is_some(self) -> bool {
+        self != Self::No
+    }
 }
 
 impl Toleration {
-    /// Whether this toleration covers `taint`.
+    /// Whether this toleration covers `taint`, for however long.
     pub fn covers(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|e| e == taint.effect)
             && match &self.key {
@@ -239,12 +273,38 @@ mod tests {
     #[test]
     fn tolerations_follow_kubernetes() {
         let taint = Taint { key: "nvidia.com/gpu".into(), value: "present".into(), effect: TaintEffect::NoSchedule };
-        let exists = Toleration { key: Some("nvidia.com/gpu".into()), exists: true, value: String::new(), effect: Some(TaintEffect::NoSchedule) };
+        let exists =
+            Toleration { key: Some("nvidia.com/gpu".into()), exists: true, value: String::new(), effect: Some(TaintEffect::NoSchedule), seconds: None };
         assert!(exists.covers(&taint));
         assert!(Toleration { effect: None, ..exists.clone() }.covers(&taint));
         assert!(!Toleration { effect: Some(TaintEffect::NoExecute), ..exists.clone() }.covers(&taint));
         assert!(!Toleration { exists: false, value: "other".into(), ..exists.clone() }.covers(&taint));
         assert!(Toleration { key: None, ..exists }.covers(&taint));
+    }
+
+    #[test]
+    fn of_several_tolerations_the_shortest_counts() {
+        let taint = |effect| Taint { key: "k".into(), value: String::new(), effect };
+        let of = |seconds: &[Option<i64>], effect| {
+            let toleration = |seconds: &Option<i64>| Toleration { key: None, exists: true, value: String::new(), effect: None, seconds: *seconds };
+            Tolerance::of(&seconds.iter().map(toleration).collect::<Vec<_>>(), &taint(effect))
+        };
+        let (no, forever) = (Tolerance::No, Tolerance::Forever);
+        for (seconds, expect) in [
+            (&[][..], no),
+            (&[None][..], forever),
+            (&[Some(300), None, Some(60)][..], Tolerance::For(Millis::secs(60))),
+            (&[Some(0), None][..], no),
+            (&[Some(-5)][..], no),
+            (&[Some(i64::MAX)][..], Tolerance::For(Millis(u64::MAX))),
+        ] {
+            assert_eq!(of(seconds, TaintEffect::NoExecute), expect, "{seconds:?}");
+        }
+        assert_eq!(of(&[Some(0)], TaintEffect::NoSchedule), forever, "only what ends pods is timed");
+        let other = Toleration { key: Some("other".into()), exists: true, value: String::new(), effect: None, seconds: None };
+        assert_eq!(Tolerance::of([&other], &taint(TaintEffect::NoExecute)), no);
+        let old: Toleration = serde_json::from_str(r#"{"exists":true}"#).unwrap();
+        assert_eq!((old.seconds, serde_json::to_string(&old).unwrap().as_str()), (None, r#"{"exists":true}"#));
     }
 
     #[test]

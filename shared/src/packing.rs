@@ -5,7 +5,7 @@
 //! room is left over (best fit). For a gang of one pod set the answer is exact. For several it is a heuristic (vector bin
 //! packing is NP-hard): it can miss a placement that exists, and never claims one that doesn't.
 
-use crate::gang::{Amounts, Gang, PodSet, Taint, TaintEffect};
+use crate::gang::{Amounts, Gang, PodSet, Taint, TaintEffect, Tolerance};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -63,6 +63,17 @@ pub enum Misfit {
         /// Whether the whole gang would fit if nothing else ran here.
         fits_empty: bool,
     },
+    /// It must be in one domain of a topology, and none could ever hold it.
+    NoDomain {
+        /// The pod set.
+        pod_set: String,
+        /// The level.
+        level: String,
+        /// Pods that the largest domain would take with nothing else there.
+        fit: u32,
+        /// Pods of the set.
+        count: u32,
+    },
 }
 
 impl fmt::Display for Misfit {
@@ -73,6 +84,9 @@ impl fmt::Display for Misfit {
                 write!(f, "one pod of `{pod_set}` asks for {asks} `{resource}`, the largest matching node has {largest}")
             }
             Self::NotEnoughRoom { pod_set, fit, count, fits_empty: true } => write!(f, "room for {fit} of {count} pods of `{pod_set}` now"),
+            Self::NoDomain { pod_set, level, fit, count } => {
+                write!(f, "pod set `{pod_set}` must be in one `{level}`, and the largest takes {fit} of its {count} pods even with nothing else running")
+            }
             Self::NotEnoughRoom { pod_set, fit, count, fits_empty: false } => {
                 write!(f, "room for {fit} of {count} pods of `{pod_set}` now, and not for all even with nothing else running")
             }
@@ -107,11 +121,23 @@ pub struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
+    /// The same with nothing on them.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self { free: self.capacity, ..*self }
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn one(self) -> Self {
+        Self { nodes: self.nodes.min(1), ..self }
+    }
+
     /// Whether pods of `set` may be placed on these nodes at all.
     fn accept(&self, set: &PodSet) -> bool {
         set.node_selector.iter().all(|(k, v)| self.unnamed(k) || self.labels.get(k) == Some(v))
             && (set.affinity.is_empty() || set.affinity.iter().any(|term| term.iter().all(|r| self.unnamed(&r.key) || r.matches(self.labels))))
-            && self.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || set.tolerations.iter().any(|tol| tol.covers(t)))
+            && self.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || Tolerance::of(&set.tolerations, t).is_some())
     }
 
     /// Blocks stand for many nodes and don't say their names: which of them is meant is for the agent to judge, who knows.
@@ -121,7 +147,8 @@ impl Nodes<'_> {
 }
 
 impl Block {
-    fn view(&self) -> Nodes<'_> {
+    /// As a plan looks at it.
+    pub fn view(&self) -> Nodes<'_> {
         let Self { nodes, free, capacity, labels, taints } = self;
         Nodes { nodes: *nodes, free, capacity, labels, taints }
     }

@@ -28,6 +28,7 @@ pub mod planted;
 mod queues;
 mod residency;
 mod runner;
+mod staying;
 pub mod trace;
 mod worker;
 

@@ -102,6 +102,9 @@ const MINIMA: &[(&str, u64)] = &[
     ("new places told", 100),
     ("ends for want of a place", 100),
     ("waits for a place told", 50),
+    ("stays that ended", 60),
+    ("stays over a restart", 15),
+    ("waits over a restart", 8),
 ];
 
 #[test]

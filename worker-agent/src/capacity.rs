@@ -3,6 +3,7 @@
 //! Both give [`NodeSpec`]s; the ledger in `meridian-agent-core` decides what fits them.
 
 use meridian_shared::gang::{Amounts, Taint};
+use meridian_shared::time::Wall;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ pub struct NodeSpec {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
+    /// When some of them appeared.
+    pub added: Vec<(Taint, Wall)>,
     /// What it has in all, in base units.
     pub capacity: Amounts,
     /// It works. Pods on one that doesn't need another place.

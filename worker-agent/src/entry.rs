@@ -282,8 +282,8 @@ fn watch_nodes(settings: &Settings, cluster: ClusterName, nodes: Vec<ledger::Nod
 }
 
 fn node_spec(node: capacity::NodeSpec) -> ledger::NodeSpec {
-    let capacity::NodeSpec { name, labels, taints, capacity, ready, unschedulable } = node;
-    ledger::NodeSpec { name, labels, taints, capacity, unready: !ready, unschedulable }
+    let capacity::NodeSpec { name, labels, taints, added, capacity, ready, unschedulable } = node;
+    ledger::NodeSpec { name, labels, taints, added, capacity, unready: !ready, unschedulable }
 }
 
 fn pool(pool: capacity::ProvisionableSpec) -> Pool {

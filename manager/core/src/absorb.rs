@@ -8,10 +8,10 @@ use crate::catalog::Catalog;
 use crate::input::Key;
 use crate::leg::State as LegState;
 use crate::queues::{ClassId, Place};
-use crate::record::{Record, Submission};
+use crate::record::{Preempted, Record, Submission};
 use crate::tally::One;
 use crate::workload::{Happening, Phase, next};
-use crate::{Config, Deactivation, Evicted, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload, World};
+use crate::{Config, Deactivation, Evicted, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload, World, giving_way};
 use meridian_objects::Kind;
 use meridian_objects::spec::StopPolicy;
 use meridian_shared::ids::{ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
@@ -70,6 +70,7 @@ impl World {
                 offers: 0,
                 grants: 0,
                 past_use: BTreeMap::new(),
+                displaced: BTreeMap::new(),
             },
             live: Live::default(),
             config,
@@ -89,7 +90,10 @@ impl World {
         }
         let mut orphaned = Vec::new();
         match record {
-            Record::Led { leadership, recovery, foreign, .. } => self.absorb_led(number, *leadership, recovery.clone(), foreign),
+            Record::Led { leadership, at, recovery, foreign } => {
+                giving_way::forget_old(&mut self.state.displaced, *at);
+                self.absorb_led(number, *leadership, recovery.clone(), foreign);
+            }
             Record::RecoveryClosed { .. } => {
                 (self.state.recovery, self.state.behind) = (None, false);
                 self.deciding.declare_again();
@@ -255,6 +259,7 @@ impl World {
         }
         self.live.not_before.remove(&uid);
         self.live.giving_way.forget(uid);
+        self.state.displaced.remove(&uid);
         if let Some(finish) = &workload.finished {
             self.live.finished.remove(&(finish.at, uid));
         }
@@ -274,15 +279,18 @@ impl World {
                 w.reserved = *at;
                 w.happen(Happening::Reserve, number);
             }),
-            Record::Released { uid, preempted, at } => self.settle(*uid, |w| {
-                if preempted.is_some() {
-                    w.preempted.clone_from(preempted);
-                    w.evict(PREEMPTED, *at);
-                } else if w.inactive.is_some() {
-                    w.evict(DEACTIVATED, *at);
-                }
-                w.happen(Happening::Release, number);
-            }),
+            Record::Released { uid, preempted, at } => {
+                self.note_displaced(*uid, preempted.as_ref(), *at);
+                self.settle(*uid, |w| {
+                    if preempted.is_some() {
+                        w.preempted.clone_from(preempted);
+                        w.evict(PREEMPTED, *at);
+                    } else if w.inactive.is_some() {
+                        w.evict(DEACTIVATED, *at);
+                    }
+                    w.happen(Happening::Release, number);
+                });
+            }
             Record::Offered { uid, offer, cluster, ledger, choice } => {
                 self.state.offers = self.state.offers.max(offer.counter);
                 self.settle(*uid, |w| {
@@ -348,6 +356,7 @@ impl World {
             }),
             Record::StopOrdered { uid, reason, preempted, at, .. } => {
                 let queue = self.stopped_queue(*uid);
+                self.note_displaced(*uid, preempted.as_ref(), *at);
                 self.settle(*uid, |w| {
                     w.stopping = Some(*reason);
                     let taken_back = match (preempted, &w.inactive) {
@@ -455,6 +464,13 @@ impl World {
             | Record::Forgotten { .. }
             | Record::Sampled { .. }
             | Record::Audited(_) => unreachable!("absorbed before"),
+        }
+    }
+
+    /// Records of older managers don't say when, and count for nothing.
+    fn note_displaced(&mut self, uid: Uid, preempted: Option<&Preempted>, at: Option<Wall>) {
+        if let Some((preempted, at)) = preempted.zip(at).filter(|_| self.state.workloads.contains_key(&uid)) {
+            giving_way::note(&mut self.state.displaced, uid, preempted.by, at);
         }
     }
 

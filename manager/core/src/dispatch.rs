@@ -5,6 +5,7 @@
 //! policy. Quota is held only together with a live leg.
 
 use crate::audit::Entry;
+use crate::domains::Gone;
 use crate::explain::Why;
 use crate::input::Actor;
 use crate::outbox::Said;
@@ -24,6 +25,7 @@ use meridian_queueing::reason::Reason;
 use meridian_shared::gang::{Gang, TaintEffect};
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::lease::ManagerLease;
+use meridian_shared::packing::Misfit;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{OnLoss, StopReason};
 use meridian_shared::time::{Millis, Mono};
@@ -243,6 +245,10 @@ impl World {
         let cluster = &site.cluster;
         let live = self.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
         let fits = live.rooms.fits(gang);
+        // What could not be even without a topology is said first.
+        if matches!(fits, Ok(()) | Err(Misfit::NotEnoughRoom { fits_empty: true, .. })) {
+            self.judge_domains(gang, cluster, Gone::All).map_err(Why::NoRoom)?;
+        }
         let grows = fits.is_err() && live.rooms.could_grow(gang);
         if let (Err(misfit), false) = (fits, grows) {
             return Err(Why::NoRoom(misfit));

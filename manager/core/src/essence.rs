@@ -60,12 +60,14 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
         offers,
         grants,
         past_use,
+        displaced,
     } = state;
     (journal, last, leadership, led_since, ranges, recovery).hash(into);
     (recovery_since, behind).hash(into);
     (rules, rules_doubted, members, offers, grants).hash(into);
     // How long ago it was taken down is what it decays by.
     past_use.hash(into);
+    displaced.iter().flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times))).for_each(|pair| pair.hash(into));
     workloads.len().hash(into);
     for (uid, workload) in workloads {
         uid.hash(into);

@@ -1,14 +1,16 @@
 //! What follows when workloads are told to stop for another: the room that they free is kept for it, and for a while it is safe
 //! from them.
 //!
-//! Both are memory, not state. After a restart room is given to whoever comes first, and nobody is safe.
+//! Who displaced whom is in the journal, and a new leadership goes on counting what its predecessor counted. The room that is
+//! kept is memory, not state: after a restart it is given to whoever comes first.
 //!
 //! What is kept for who waits too long is kept in the same way: only that nobody was told to stop for it.
 
 use crate::{Workload, World};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
-use meridian_shared::time::{Millis, Mono, Wall};
+use meridian_shared::time::{Millis, Mono, Now, Wall};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,6 +20,48 @@ const SAFE_FOR: Millis = Millis::mins(10);
 /// How often one workload may displace the same other one within that time. A cluster may say no to whoever they were
 /// displaced for: by quota and count it would fit, and the topology there has no such place (simulation seed 618).
 const DISPLACED_MAX: u32 = 2;
+
+/// Of how many others that displaced it a workload is remembered; the oldest go first.
+const DISPLACERS_MAX: usize = 32;
+
+/// That one workload was displaced by another, as the journal knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Displaced {
+    /// For whom.
+    pub by: Uid,
+    /// How often, each time within [`SAFE_FOR`] of the one before.
+    pub times: u32,
+    /// The last time.
+    pub at: Wall,
+}
+
+impl Displaced {
+    fn counts_at(&self, now: Wall) -> bool {
+        now.since(self.at) < SAFE_FOR
+    }
+}
+
+/// By whom each was displaced.
+pub(crate) type Displacements = BTreeMap<Uid, Vec<Displaced>>;
+
+/// Notes that a workload is displaced.
+pub(crate) fn note(displaced: &mut Displacements, victim: Uid, by: Uid, at: Wall) {
+    let others = displaced.entry(victim).or_default();
+    others.retain(|other| other.counts_at(at));
+    let times = others.iter().position(|other| other.by == by).map_or(0, |known| others.remove(known).times);
+    others.push(Displaced { by, times: times.saturating_add(1), at });
+    if others.len() > DISPLACERS_MAX {
+        others.remove(0);
+    }
+}
+
+/// Forgets what no longer counts.
+pub(crate) fn forget_old(displaced: &mut Displacements, now: Wall) {
+    displaced.retain(|_, others| {
+        others.retain(|other| other.counts_at(now));
+        !others.is_empty()
+    });
+}
 
 /// For whom each gave way.
 pub(crate) type Safe = BTreeMap<Uid, BTreeMap<Uid, Way>>;
@@ -57,6 +101,19 @@ pub(crate) struct GivingWay {
 }
 
 impl GivingWay {
+    /// As the journal knows it: what is left of each time counts from now.
+    pub(crate) fn remembered(displaced: &Displacements, now: Now) -> Self {
+        let mut this = Self::default();
+        for (victim, others) in displaced {
+            for Displaced { by, times, at } in others.iter().filter(|other| other.counts_at(now.wall)) {
+                let left = SAFE_FOR.saturating_sub(now.wall.since(*at));
+                this.safe.entry(*victim).or_default().insert(*by, Way { until: now.mono + left, times: *times });
+            }
+        }
+        this.count();
+        this
+    }
+
     /// A workload gives way for another.
     pub(crate) fn displaced(&mut self, victim: Uid, by: Uid, now: Mono) {
         self.due = Some(self.due.map_or(now + SAFE_FOR, |due| due.min(now + SAFE_FOR)));
@@ -329,6 +386,29 @@ mod tests {
         assert!(ways.may_displace(ONE, THREE) && !ways.may_displace(ONE, TWO));
         ways.forget(ONE);
         assert!(ways.safe.is_empty());
+    }
+
+    #[test]
+    fn a_new_leadership_goes_on_with_what_is_left() {
+        let mut known = Displacements::new();
+        note(&mut known, ONE, TWO, Wall(0));
+        note(&mut known, ONE, TWO, Wall(1_000));
+        note(&mut known, ONE, THREE, Wall(2_000));
+        assert_eq!(known[&ONE].iter().map(|other| (other.by, other.times)).collect::<Vec<_>>(), [(TWO, 2), (THREE, 1)]);
+        let now = |wall: i64| Now { mono: Mono(7), wall: Wall(wall) };
+        let mut ways = GivingWay::remembered(&known, now(61_000));
+        assert!(!ways.may_displace_all(TWO) && !ways.may_displace(TWO, ONE) && ways.may_displace(THREE, ONE) && !ways.may_displace(ONE, THREE));
+        assert_eq!(ways.next_deadline(), Some(Mono(7) + Millis::mins(9)));
+        assert_eq!(ways.expire(Mono(7) + Millis::mins(9)), [ONE, TWO]);
+        // A calendar that was put back makes it no longer than a whole time.
+        assert_eq!(GivingWay::remembered(&known, now(-5_000)).next_deadline(), Some(Mono(7) + SAFE_FOR));
+        assert!(GivingWay::remembered(&known, now(602_000)).safe.is_empty());
+        note(&mut known, ONE, THREE, Wall(601_500));
+        assert_eq!(known[&ONE], [Displaced { by: THREE, times: 2, at: Wall(601_500) }], "older ones don't count");
+        forget_old(&mut known, Wall(1_300_000));
+        assert!(known.is_empty());
+        (0..100).for_each(|by| note(&mut known, ONE, Uid(by), Wall(0)));
+        assert_eq!(known[&ONE].len(), DISPLACERS_MAX);
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! | [`residency`] | where a workload may be known at all |
 //! | `dispatch` | one scheduling pass: who gets quota, which clusters are asked, who is granted |
 //! | `rooms`, `places` | what clusters have free, and rooms as the brain asks for them |
+//! | `domains` | whether pods that must be together could be in any domain there |
 //! | `past_use` | what local queues used before, taken down and forgotten |
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
 //! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
@@ -42,6 +43,7 @@ mod check;
 pub mod dashboard;
 mod deciding;
 mod dispatch;
+mod domains;
 pub mod elastic;
 mod essence;
 pub mod explain;
@@ -216,6 +218,9 @@ pub struct State {
     /// What local queues used before, by namespace and name, where anything is left of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub past_use: BTreeMap<Arc<str>, PastUse>,
+    /// Who was displaced by whom a while ago.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub displaced: BTreeMap<Uid, Vec<giving_way::Displaced>>,
 }
 
 /// A cluster that ever had a session.

@@ -1,6 +1,7 @@
 //! The rooms of the clusters, as the brain asks for them.
 
 use crate::World;
+use crate::domains::Gone;
 use crate::explain::Why;
 use crate::queues::ClassId;
 use crate::turn::Turn;
@@ -103,6 +104,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
             let gone = gangs(&gone);
             // What is expected to end isn't gone for this one, only for who waits too long.
             live.rooms.fits_without(&wanted, &gone, &kept.gangs)
+                && world.judge_domains(&wanted, cluster, Gone::These(&gone)).is_ok()
                 && (kept.starving.is_empty() || live.rooms.without(&gone, &kept.gangs).leaves(&wanted, &gangs(&kept.expected), &kept.starving))
         };
         candidates.iter().find(frees).cloned()
@@ -118,7 +120,8 @@ impl<'a, 'w> Clusters<'a, 'w> {
             Some(class) => *known.entry((class, cluster.clone())).or_insert_with(ask),
             None => ask(),
         };
-        let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok());
+        let world = &*self.turn.world;
+        let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok() && world.judge_domains(wanted, cluster, Gone::All).is_ok());
         fits && (once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok())
     }
 

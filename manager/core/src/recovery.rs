@@ -1,6 +1,7 @@
 //! Leaderships: every one starts in recovery, unless the shell has shown that the journal is the one that was left.
 
 use crate::audit::Entry;
+use crate::giving_way::GivingWay;
 use crate::input::{Actor, Bodies, Outcome};
 use crate::leg::State as LegState;
 use crate::record::{Record, RecoveryStart};
@@ -44,11 +45,12 @@ impl Turn<'_> {
     ) {
         let recovering = recovery.is_some();
         self.record(Record::Led { leadership, at: self.now.wall, recovery, foreign });
+        let giving_way = GivingWay::remembered(&self.world.state.displaced, self.now);
         let live = &mut self.world.live;
         let finished = std::mem::take(&mut live.finished);
         let claim_until = live.claim_until;
         let counts = std::mem::take(&mut live.counts);
-        *live = crate::Live { led_at: self.now.mono, claim_until, finished, counts, dirty: true, ..crate::Live::default() };
+        *live = crate::Live { led_at: self.now.mono, claim_until, finished, counts, dirty: true, giving_way, ..crate::Live::default() };
         if recovering || self.world.state.recovery.is_some() {
             self.world.live.awaited = self.world.state.members.keys().cloned().chain(members).collect();
         }

@@ -82,6 +82,12 @@ impl Rooms {
         self.stale |= self.outstanding.remove(&offer).is_some();
     }
 
+    /// Of one report.
+    #[cfg(test)]
+    pub(crate) fn of(blocks: Vec<Block>) -> Self {
+        Self { version: 1, bases: BTreeMap::from([(1, blocks.clone())]), estimate: blocks, ..Self::default() }
+    }
+
     /// Keeps room for a gang.
     pub(crate) fn keep(&mut self, uid: Uid, gang: Arc<Gang>) {
         if self.kept.insert(uid, gang.clone()).is_some_and(|old| old == gang) {
@@ -178,6 +184,11 @@ impl Rooms {
     /// Whether the gang would fit in what pools can still grow.
     pub fn could_grow(&self, gang: &Gang) -> bool {
         !self.provisionable.is_empty() && packing::fits(&self.provisionable, gang).is_ok()
+    }
+
+    /// Whether pools can still grow, whatever of.
+    pub(crate) fn can_grow(&self) -> bool {
+        !self.provisionable.is_empty()
     }
 
     /// Whether anything was reported.

@@ -4,7 +4,7 @@ use crate::labels;
 use crate::misfit::Misfit;
 use crate::request::{PodSetRequest, PreferredTerm};
 use crate::snapshot::Flavor;
-use meridian_shared::gang::{Amounts, Requirement, Taint, TaintEffect, Toleration};
+use meridian_shared::gang::{Amounts, Requirement, Taint, TaintEffect, Tolerance, Toleration};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ impl<'a> Wishes<'a> {
     /// How much a node with these labels and taints is preferred, unless something is against it.
     pub(crate) fn judge(&self, labels: &BTreeMap<String, String>, taints: &[Taint]) -> Result<i64, Against> {
         let forbids = |taint: &&Taint| matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute);
-        let tolerated = |taint: &Taint| self.own.iter().chain(self.flavor).any(|toleration| toleration.covers(taint));
+        let tolerated = |taint: &Taint| Tolerance::of(self.own.iter().chain(self.flavor), taint).is_some();
         if let Some(taint) = taints.iter().filter(forbids).find(|taint| !tolerated(taint)) {
             return Err(Against::Taint(written(taint)));
         }

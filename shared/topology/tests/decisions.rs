@@ -184,7 +184,7 @@ fn what_nodes_hold_against_pods_is_counted() {
     let reason =
         "topology \"default\" allows to fit only 1 out of 2 pod(s). Total nodes: 4; excluded: affinity: 1, nodeSelector: 1, taint \"t=v:NoExecute\": 1";
     check(&topology, elsewhere.clone(), reason);
-    let toleration = Toleration { key: Some("t".into()), exists: true, value: String::new(), effect: None };
+    let toleration = Toleration { key: Some("t".into()), exists: true, value: String::new(), effect: None, seconds: None };
     check(&topology, PodSetRequest { tolerations: vec![toleration], node_selector: BTreeMap::new(), ..elsewhere.clone() }, "x3=2");
     let garbled = PodSetRequest { node_selector: BTreeMap::from([("a b".to_owned(), String::new())]), ..elsewhere };
     check(&topology, garbled, "invalid node selectors: a b=");

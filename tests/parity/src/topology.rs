@@ -214,6 +214,7 @@ fn toleration(toleration: &Value) -> anyhow::Result<Toleration> {
         exists: text(&toleration["operator"]) == "Exists",
         value: text(&toleration["value"]).to_owned(),
         effect: if text(&toleration["effect"]).is_empty() { None } else { Some(effect(&toleration["effect"])?) },
+        seconds: toleration["tolerationSeconds"].as_i64(),
     })
 }
 

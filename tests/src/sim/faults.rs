@@ -284,6 +284,7 @@ impl Sim {
         mac.runner.reboot();
         mac.clock.reboot(self.now, mono);
         mac.boot = boot;
+        self.forget_stays(machine);
         for a in 0..self.agents.len() {
             if self.agents[a].machine == machine && self.agents[a].agent.is_some() {
                 self.end_agent(a, true);

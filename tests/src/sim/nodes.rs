@@ -2,6 +2,7 @@
 
 use super::nearness::Near;
 use super::oracle::broken;
+use super::staying::TAINT;
 use super::{Happening, Sim};
 use meridian_agent_core::ledger::{NodeSpec, PodPlacement};
 use meridian_agent_core::{Input, RunnerEvent};
@@ -18,14 +19,14 @@ pub(super) enum Loss {
     Gone,
     /// It has failed.
     Unready,
-    /// It has a taint that nobody tolerates.
+    /// It has a taint that some tolerate, and most of them for a while only.
     Tainted,
 }
 
 impl Loss {
     /// A node as its agents are told of it.
     pub(super) fn shown(loss: Option<&Self>, node: NodeSpec) -> NodeSpec {
-        let taint = || Taint { key: "example.com/maintenance".into(), value: String::new(), effect: TaintEffect::NoExecute };
+        let taint = || Taint { key: TAINT.into(), value: String::new(), effect: TaintEffect::NoExecute };
         match loss {
             None | Some(Self::Gone) => node,
             Some(Self::Unready) => NodeSpec { unready: true, ..node },
@@ -40,21 +41,24 @@ impl Sim {
         let Some(mean) = self.plan.node_losses.filter(|_| !self.healed) else { return };
         let chance = &mut self.chance.nodes;
         let (next, away) = (chance.between(mean / 2, mean * 3 / 2), chance.between(500, AWAY_MS_MAX));
-        let (machine, gone) = (chance.index(self.machines.len()), chance.of_1000(500));
-        let loss = if gone { Loss::Gone } else { *chance.pick(&[Loss::Unready, Loss::Tainted]).expect("not empty") };
+        let (machine, gone) = (chance.index(self.machines.len()), chance.of_1000(350));
+        let loss = if gone { Loss::Gone } else { *chance.pick(&[Loss::Unready, Loss::Tainted, Loss::Tainted]).expect("not empty") };
         let node = u32::try_from(chance.below(u64::from(self.machines[machine].nodes))).expect("few");
         self.at(self.now + next, Happening::NodeLost);
         self.at(self.now + away, Happening::NodeBack { machine, node });
         self.trace.say(self.now, || format!("node n{node} of machine {machine} is lost: {loss:?}"));
         self.counters.one("nodes lost");
         self.counters.add("nodes tainted", u64::from(loss == Loss::Tainted));
-        self.machines[machine].failed.insert(node, loss);
+        if self.machines[machine].failed.insert(node, loss).is_some() {
+            self.forget_stays(machine);
+        }
         self.tell_nodes(machine);
     }
 
     /// A node works again.
     pub(super) fn bring_back(&mut self, machine: usize, node: u32) {
         if self.machines[machine].failed.remove(&node).is_some() {
+            self.forget_stays(machine);
             self.tell_nodes(machine);
         }
     }
@@ -63,6 +67,7 @@ impl Sim {
     pub(super) fn heal_nodes(&mut self) {
         for machine in 0..self.machines.len() {
             self.machines[machine].failed.clear();
+            self.forget_stays(machine);
             self.tell_nodes(machine);
         }
     }

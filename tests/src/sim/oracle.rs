@@ -64,6 +64,8 @@ pub struct Job {
     pub priority: i64,
     /// How near to each other its pods want to be.
     pub near: Option<Near>,
+    /// For how many seconds its pods tolerate the taint of a node, each time that it says so.
+    pub tolerates: Vec<Option<i64>>,
 }
 
 impl Job {

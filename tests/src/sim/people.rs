@@ -11,6 +11,7 @@ use super::oracle::Job;
 use super::plan::Plan;
 use super::queues::{Declared, PRIORITIES};
 use super::runner::Behaviour;
+use super::staying;
 use meridian_manager_core::input::{Actor, Change, Input, Key, Operator, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
@@ -148,7 +149,7 @@ pub(super) fn fleet(declared: &Declared, places: &[usize]) -> Vec<Value> {
 
 /// A job as its submitter wrote it.
 pub(super) fn manifest_of(job: &Job, pods: usize) -> Value {
-    let Job { name, namespace, queue, least, gpus, priority, sizes, near, .. } = job;
+    let Job { name, namespace, queue, least, gpus, priority, sizes, near, tolerates, .. } = job;
     let mut labels = json!({"kueue.x-k8s.io/queue-name": queue});
     if let Some((class, _)) = PRIORITIES.iter().find(|(_, value)| value == priority) {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
@@ -159,13 +160,17 @@ pub(super) fn manifest_of(job: &Job, pods: usize) -> Value {
     }
     let mode = if sizes.is_empty() { "NonIndexed" } else { "Indexed" };
     let wish = near.map_or_else(|| json!({}), Near::annotations);
-    json!({
+    let mut manifest = json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations},
         "spec": {"parallelism": pods, "completions": pods, "completionMode": mode, "suspend": true,
             "template": {"metadata": {"annotations": wish}, "spec": {"restartPolicy": "Never", "containers": [
             {"name": "c", "image": "secret-image", "command": ["work"], "resources": {"requests": {GPU: gpus}, "limits": {GPU: gpus}}}]}}},
-    })
+    });
+    if !tolerates.is_empty() {
+        manifest["spec"]["template"]["spec"]["tolerations"] = staying::tolerations(tolerates);
+    }
+    manifest
 }
 
 /// The same for whoever gives an orphan its job back, of the size that it was granted with.
@@ -235,8 +240,9 @@ impl Sim {
         let sizes = if elastic { vec![pods] } else { Vec::new() };
         let behaviour = Behaviour { startup, duration: Millis(duration), succeeds, leaves };
         let near = Near::of(&self.plan, &name, gpus * i64::try_from(pods).expect("few pods"));
+        let tolerates = staying::tolerates(&self.plan, &name);
         let (namespace, queue, term) = (namespace.into(), queue.into(), Millis::secs(term));
-        let job = Job { name, namespace, queue, pods, least, sizes, gpus, behaviour, term, on_loss, priority, near };
+        let job = Job { name, namespace, queue, pods, least, sizes, gpus, behaviour, term, on_loss, priority, near, tolerates };
         let manifest = manifest_of(&job, job.pods);
         self.oracle.jobs.insert(uid, job);
         self.ask(Wish::Submit { uid, manifest });

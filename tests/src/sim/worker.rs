@@ -11,6 +11,7 @@ use super::oracle::{Verdict, broken};
 use super::people::GPU;
 use super::plan::Fault;
 use super::runner::Runner;
+use super::staying::Watched;
 use super::{Happening, Sim};
 use meridian_agent_core::durable::{Durable, StoreOp};
 use meridian_agent_core::ledger::NodeSpec;
@@ -72,6 +73,8 @@ pub(super) struct AgentHost {
     turn_at: u64,
     follows: Option<Leadership>,
     pub(super) copy_of: Option<usize>,
+    /// Since when it counts what.
+    pub(super) watched: Watched,
 }
 
 impl Machine {
@@ -109,6 +112,12 @@ impl Machine {
         Input::Nodes { nodes: self.node_specs(), pools: self.pool_blocks() }
     }
 
+    /// Whether pods are driven away from a node by its taint.
+    pub(super) fn is_tainted(&self, node: &str) -> bool {
+        let number = node.strip_prefix('n').and_then(|number| number.parse().ok());
+        number.is_some_and(|number: u32| self.failed.get(&number) == Some(&Loss::Tainted))
+    }
+
     fn pool_blocks(&self) -> Vec<Block> {
         let capacity = Amounts::from([(GPU.into(), NODE_GPUS)]);
         let mut labels = self.telling.labels("made");
@@ -144,6 +153,7 @@ impl AgentHost {
             turn_at: u64::MAX,
             follows: None,
             copy_of: None,
+            watched: Watched::default(),
         }
     }
 
@@ -189,6 +199,8 @@ impl Sim {
             replacement_wait: self.plan.replacement_wait,
             planted: self.plan.planted.map_or(Planted::NONE, Planted::with),
         };
+        self.count_restarted(a);
+        let host = &self.agents[a];
         let pairs = host.store.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let durable = match Durable::load(pairs) {
             Ok(Some(durable)) => durable,
@@ -227,8 +239,7 @@ impl Sim {
 
     /// Makes a turn's writes durable, unless the process ends before or right after.
     fn keep(&mut self, a: usize, ops: Vec<StoreOp>) -> bool {
-        let fragile = self.plan.faults.contains_key(&Fault::AgentKill) && !self.healed && self.machines[self.agents[a].machine].guarded;
-        let fate = if fragile && !ops.is_empty() { self.chance.faults.below(900) } else { u64::MAX };
+        let fate = if self.kills_agents(a) && !ops.is_empty() { self.chance.faults.below(900) } else { u64::MAX };
         if fate == 0 {
             self.trace.say(self.now, || format!("agent {a} ends before its store is durable"));
             self.end_agent(a, true);
@@ -246,6 +257,11 @@ impl Sim {
             return false;
         }
         true
+    }
+
+    /// Whether this agent's process may end at any moment.
+    pub(super) fn kills_agents(&self, a: usize) -> bool {
+        self.plan.faults.contains_key(&Fault::AgentKill) && !self.healed && self.machines[self.agents[a].machine].guarded
     }
 
     /// The process is over; gangs go on under their guards.
@@ -279,6 +295,7 @@ impl Sim {
         if self.failure.is_none() && self.keep(a, store) {
             self.judge_following(a, follows);
             self.perform(a, effects);
+            self.judge_stays(a);
         }
     }
 

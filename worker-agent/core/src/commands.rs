@@ -1,6 +1,7 @@
 //! What the manager asks of an agent: offers, withdraws, grants and stops (the protocol's section 3, agent's half).
 
 use crate::durable::Tombstone;
+use crate::ledger::Arrival;
 use crate::leg::{Happening, Phase, Step, step};
 use crate::placed;
 use crate::placing::Misfit;
@@ -176,7 +177,11 @@ impl Agent {
             moves: 0,
             stranded: None,
             size: None,
+            waits: None,
         };
+        if let Some(gang) = &run.gang {
+            self.ledger.count_stays(run.offer, gang, Arrival::Pods);
+        }
         self.runs.insert(uid, run);
         self.due = lease.map_or(self.due, |l| self.due.min(l.stop_at()));
         // Durable before anything starts: the shell commits `store` before it looks at `effects`.

@@ -3,7 +3,7 @@
 //! Kept as keyed values, so that the shell needs one table and knows nothing of their meaning. Holds and offers are not
 //! here: they die with the session, and a grant that names one is then refused.
 
-use crate::ledger::{NodeSpec, PodPlacement};
+use crate::ledger::{NodeSpec, PodPlacement, Stay};
 use crate::{StopCause, leg::Phase};
 use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
@@ -64,6 +64,12 @@ pub(crate) struct StoredRun {
     pub(crate) spare: BTreeSet<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<Size>,
+    /// Since when it waits for another place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) waits: Option<Wall>,
+    /// For how long it may stay where it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stays: Vec<Stay>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]

@@ -27,7 +27,7 @@ impl Agent {
             offers,
             withdrawn,
             runs,
-            waiting,
+            waiting: _,
             transmissions,
             sent,
             answered,
@@ -50,7 +50,7 @@ impl Agent {
         durable.hash_essence(into);
         let skipped = self.skipped();
         (session, withdrawn, number(*answered), *transmissions > answered + 1, commands_through, events, events_from).hash(into);
-        (strangers, lost, waiting.left(now)).hash(into);
+        (strangers, lost, self.waits_left(), ledger.stays_left()).hash(into);
         for (uid, carried) in spare_news {
             (uid, *carried == 0, number(*carried)).hash(into);
         }
@@ -88,6 +88,7 @@ impl Agent {
                 moves,
                 stranded,
                 size,
+                waits: _,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures, placed).hash(into);
@@ -127,10 +128,13 @@ impl Durable {
                 stranded,
                 spare,
                 size,
+                waits,
+                stays,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures, placed).hash(into);
             (moves, leaving, provided, stranded, spare, size).hash(into);
+            (waits, stays).hash(into);
         }
         for Tombstone { end, refused, acknowledged } in tombstones.values() {
             (end, refused, acknowledged.map(|(by, record, _)| (by, record))).hash(into);

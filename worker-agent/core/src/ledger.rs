@@ -7,11 +7,15 @@ use crate::placing::{self, Misfit, PODS_UNSTATED, Site};
 use meridian_shared::gang::{Amounts, Gang, Taint};
 use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::packing::{self, Block, HOSTNAME_LABEL};
+use meridian_shared::time::Wall;
 use meridian_topology::PODS;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod losses;
+mod stays;
+
+pub(crate) use stays::{Arrival, Stay};
 
 /// Most nodes of a placement that a log names.
 const NODES_NAMED_MAX: usize = 16;
@@ -25,6 +29,9 @@ pub struct NodeSpec {
     pub labels: BTreeMap<String, String>,
     /// Taints.
     pub taints: Vec<Taint>,
+    /// When some of the taints appeared; of the others nobody says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<(Taint, Wall)>,
     /// What it has for pods.
     pub capacity: Amounts,
     /// It has failed: nothing is placed on it, and what is there needs another place.
@@ -105,6 +112,10 @@ pub struct Ledger {
     /// Nodes on which gangs stand that nobody remembers; none named means that it can't be told which.
     closed: BTreeMap<(Uid, Fence), BTreeSet<String>>,
     pools: Vec<Block>,
+    /// How long whom is still tolerated where.
+    stays: BTreeMap<OfferId, Vec<Stay>>,
+    /// What time it is.
+    now: Wall,
     /// Whether anybody has said yet which nodes there are.
     told: bool,
     revision: u64,
@@ -220,6 +231,7 @@ impl Ledger {
 
     /// Gives a room back, and forgets nodes that were provided for it.
     pub fn release(&mut self, offer: OfferId) {
+        self.stays.remove(&offer);
         if let Some(room) = self.rooms.remove(&offer) {
             for pod in room.there() {
                 discharge(&mut self.nodes, pod, &room.per_pod);
@@ -288,6 +300,7 @@ impl Ledger {
 
     /// Recounts every node's free room from the rooms.
     pub fn check(&self) -> Result<(), String> {
+        self.check_stays()?;
         let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
         let mut pods: BTreeMap<&str, i64> = BTreeMap::new();
         let mut seen: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
@@ -350,7 +363,7 @@ impl Ledger {
 impl Node {
     /// As the placing looks at it; `closed` is what a node has free on which nothing may be held.
     fn site<'a>(&'a self, name: &'a str, closed: Option<&'a Amounts>) -> Site<'a> {
-        let NodeSpec { name: _, labels, taints, capacity, unready: _, unschedulable: _ } = &self.spec;
+        let NodeSpec { name: _, labels, taints, added: _, capacity, unready: _, unschedulable: _ } = &self.spec;
         let pods_free = if closed.is_some() { 0 } else { self.free.get(PODS).copied().unwrap_or(PODS_UNSTATED) - self.pods };
         Site { name, labels, taints, capacity, free: closed.unwrap_or(&self.free), pods_free }
     }

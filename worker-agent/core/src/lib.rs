@@ -337,6 +337,8 @@ struct LiveRun {
     stranded: Option<Arc<str>>,
     /// How large it is, where it was made smaller.
     size: Option<Size>,
+    /// Since when pods of it, on a lost node, wait for another place.
+    waits: Option<Wall>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -397,18 +399,23 @@ impl Agent {
         let mut out = Outcome::default();
         let at = self.elapsed(now);
         let news = self.events_last();
+        let outstayed = self.ledger.advance(self.calendar(at));
         match input {
             Input::Answer(answer) => self.on_answer(at, now, *answer, &mut out),
             Input::Runner(event) => self.on_runner(event, &mut out),
             Input::Provider(event) => self.on_provider(at, event, &mut out),
             Input::Nodes { nodes, pools } => {
                 self.ledger.set_nodes(nodes, pools);
+                self.count_stays(&mut out);
                 self.look_after_nodes(&mut out);
             }
             Input::Tick => {}
         }
+        if outstayed {
+            self.look_after_nodes(&mut out);
+        }
         self.on_time(at, now, &mut out);
-        self.look_after_waiting(at, &mut out);
+        self.look_after_waiting(&mut out);
         if self.events_last() > news || self.spare_news.values().any(|carried| *carried == 0) {
             out.effects.push(Effect::SendNews);
         }
@@ -439,7 +446,8 @@ impl Agent {
         });
         let leases = self.runs.values().filter(|r| r.phase != leg::Phase::Stopping).filter_map(|r| r.lease.map(|l| l.stop_at()));
         let lead = Millis(self.skipped());
-        holds.chain(leases).chain(self.waiting.due()).min().map(|at| at - lead)
+        let ends = self.replacing_due().map(|at| self.moment(at));
+        holds.chain(leases).chain(ends).min().map(|at| at - lead)
     }
 
     /// Runs that are live here, for logs and tests: (uid, fence, running, stopping).
@@ -480,6 +488,7 @@ impl Agent {
             }
             self.check_nodes(*uid, run)?;
         }
+        self.check_waiting()?;
         for (id, offer) in &self.offers {
             if matches!(offer.state, OfferState::Held { .. }) {
                 let pods: u32 = offer.gang.pod_sets.iter().map(|s| s.count).sum();
@@ -515,6 +524,17 @@ impl Agent {
             Some(most) => self.wall_lead = Some(most.max(lead)),
         }
         now.mono + Millis(self.skipped())
+    }
+
+    /// A moment of elapsed time as a calendar moment that a later session can compare with its own: it never goes back within
+    /// a session, whatever people do to the clock.
+    fn calendar(&self, at: Mono) -> Wall {
+        Wall(self.wall_lead_first.saturating_add(i64::try_from(at.0).unwrap_or(i64::MAX)))
+    }
+
+    /// The reverse.
+    fn moment(&self, at: Wall) -> Mono {
+        Mono(u64::try_from(at.0.saturating_sub(self.wall_lead_first)).unwrap_or(0))
     }
 
     fn skipped(&self) -> u64 {

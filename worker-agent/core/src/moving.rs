@@ -13,17 +13,19 @@
 //!                   waiting, told ─► the node is back ─► told
 //! ```
 //!
-//! How long it has waited isn't durable: a restarted agent waits anew.
+//! A taint may also be tolerated for a while (`tolerationSeconds`): the node is lost when that is over ([`crate::ledger`] counts).
+//! Both moments, from which a wait and a stay are counted, are durable: a restarted agent goes on with what is left.
 //! Invariants: the new places are durable before anybody is moved; the old ones stay charged until the runner has seen the
 //! pods there ended; while that lasts nothing else of the gang is moved.
 
+use crate::ledger::Arrival;
 use crate::leg::{Happening, Phase, Step, step};
 use crate::{Agent, Effect, LiveRun, OfferState, Outcome, StopCause, placed};
 use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{Event, clean};
-use meridian_shared::time::{Millis, Mono};
-use std::collections::{BTreeMap, BTreeSet};
+use meridian_shared::time::{Millis, Wall};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Moves of one attempt at most; who loses more nodes starts anew.
@@ -31,35 +33,18 @@ pub const MOVES_MAX: u32 = 16;
 /// Lost nodes that a message names.
 const NODES_NAMED_MAX: usize = 4;
 
-/// For how long a run waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Patience {
-    /// It has only begun to.
-    Begun,
-    Until(Mono),
-    Over,
-}
-
-/// Runs with pods of a lost node that wait for another place.
+/// Runs with pods of a lost node that wait for another place. Since when each does is kept with the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
-    runs: BTreeMap<Uid, Patience>,
+    runs: BTreeSet<Uid>,
     /// The ledger as it was when a place was looked for last.
-    seen: u64,
+    seen: Option<u64>,
 }
 
 impl Waiting {
-    /// When each wait ends.
-    pub(crate) fn due(&self) -> impl Iterator<Item = Mono> + '_ {
-        self.runs.values().map(|patience| match patience {
-            Patience::Begun | Patience::Over => Mono(0),
-            Patience::Until(until) => *until,
-        })
-    }
-
-    /// How long each still waits at `now`.
-    pub(crate) fn left(&self, now: Mono) -> Vec<(Uid, Millis)> {
-        self.runs.keys().copied().zip(self.due().map(|until| until.since(now))).collect()
+    /// A run waits that wasn't among them.
+    pub(crate) fn begin(&mut self, uid: Uid) {
+        self.runs.insert(uid);
     }
 }
 
@@ -89,37 +74,81 @@ impl Agent {
         }
     }
 
-    /// Looks for places again for whoever waits: where anything changed on the nodes, and once more at the end of the wait.
-    pub(crate) fn look_after_waiting(&mut self, at: Mono, out: &mut Outcome) {
-        if self.waiting.runs.is_empty() {
+    /// Begins, goes on with and ends the counting of how long whom is tolerated on his node, after nodes have changed.
+    pub(crate) fn count_stays(&mut self, out: &mut Outcome) {
+        if !self.ledger.may_count() {
             return;
         }
-        let mut runs = std::mem::take(&mut self.waiting.runs);
-        runs.retain(|uid, _| self.runs.get(uid).is_some_and(|run| !self.lost_under(run).is_empty()));
-        for patience in runs.values_mut() {
-            match *patience {
-                Patience::Begun => *patience = Patience::Until(at + self.config.replacement_wait),
-                Patience::Until(until) if at >= until => *patience = Patience::Over,
-                Patience::Until(_) | Patience::Over => {}
+        let stands = |run: &LiveRun| run.gang.clone().filter(|_| step(run.phase, Happening::Stranded) == Step::Stop);
+        let runs: Vec<_> = self.runs.iter().filter_map(|(uid, run)| Some((*uid, run.offer, stands(run)?))).collect();
+        for (uid, offer, gang) in runs {
+            if self.ledger.count_stays(offer, &gang, Arrival::Taint) {
+                self.store_run(uid, out);
             }
         }
-        let changed = self.waiting.seen != self.ledger.revision();
-        let again: Vec<Uid> = runs.iter().filter(|(_, patience)| changed || **patience == Patience::Over).map(|(uid, _)| *uid).collect();
-        self.waiting.runs = runs;
-        for uid in again {
-            let lost = self.lost_under(&self.runs[&uid]);
-            self.replace(uid, &lost, out);
+    }
+
+    /// When the next wait or stay ends.
+    pub(crate) fn replacing_due(&self) -> impl Iterator<Item = Wall> + '_ {
+        let waits = self.waiting.runs.iter().filter(|_| self.ledger.is_told()).filter_map(|uid| self.waits_until(*uid));
+        waits.chain(self.ledger.next_end())
+    }
+
+    fn waits_until(&self, uid: Uid) -> Option<Wall> {
+        self.runs.get(&uid)?.waits.map(|since| since + self.config.replacement_wait)
+    }
+
+    /// How long each run still waits, for the essence of an agent.
+    pub(crate) fn waits_left(&self) -> Vec<(Uid, Option<Millis>)> {
+        let left = |uid: &Uid| self.waits_until(*uid).map(|until| until.since(self.ledger.now()));
+        self.waiting.runs.iter().map(|uid| (*uid, left(uid))).collect()
+    }
+
+    /// Looks for places again for whoever waits: where anything changed on the nodes, and once more at the end of the wait.
+    pub(crate) fn look_after_waiting(&mut self, out: &mut Outcome) {
+        if self.waiting.runs.is_empty() || !self.ledger.is_told() {
+            return;
         }
-        self.waiting.seen = self.ledger.revision();
+        let changed = self.waiting.seen != Some(self.ledger.revision());
+        for uid in self.waiting.runs.clone() {
+            let lost = self.runs.get(&uid).map(|run| self.lost_under(run)).unwrap_or_default();
+            if lost.is_empty() {
+                self.waits_no_more(uid, out);
+            } else if changed || !self.may_wait(uid) {
+                self.replace(uid, &lost, out);
+            }
+        }
+        self.waiting.seen = Some(self.ledger.revision());
+    }
+
+    /// Whether a run has not waited for long enough yet.
+    fn may_wait(&self, uid: Uid) -> bool {
+        self.config.replacement_wait > Millis(0) && self.waits_until(uid).is_none_or(|until| self.ledger.now() < until)
     }
 
     /// Waits for another place, unless it has done so for long enough.
-    fn waits(&mut self, uid: Uid) -> bool {
-        let may = self.config.replacement_wait > Millis(0) && self.waiting.runs.get(&uid) != Some(&Patience::Over);
-        if may {
-            self.waiting.runs.entry(uid).or_insert(Patience::Begun);
+    fn waits(&mut self, uid: Uid, out: &mut Outcome) -> bool {
+        let may = self.may_wait(uid);
+        let now = self.ledger.now();
+        let run = self.runs.get_mut(&uid).expect("the caller found this run");
+        if may && run.waits.is_none() {
+            run.waits = Some(now);
+            self.waiting.begin(uid);
+            self.store_run(uid, out);
         }
         may
+    }
+
+    fn waits_no_more(&mut self, uid: Uid, out: &mut Outcome) {
+        self.waiting.runs.remove(&uid);
+        let Some(run) = self.runs.get_mut(&uid) else { return };
+        if run.waits.take().is_some() {
+            self.store_run(uid, out);
+        }
+        // Nobody needs to be on the node any more: it is back, or its pods were the first to be done.
+        if step(self.runs[&uid].phase, Happening::Stranded) == Step::Stop && !self.is_moving(uid) {
+            self.tell_unhealthy(uid, Vec::new(), out);
+        }
     }
 
     /// Tells which nodes a run waits to leave.
@@ -169,11 +198,12 @@ impl Agent {
         } else {
             match self.ledger.replace(offer, &gang, lost) {
                 Ok(()) => None,
-                Err(_) if self.waits(uid) => return self.tell_unhealthy(uid, lost.iter().cloned().collect(), out),
+                Err(_) if self.waits(uid, out) => return self.tell_unhealthy(uid, lost.iter().cloned().collect(), out),
                 Err(why) => Some(format!("there is no other place for its pods: {why}")),
             }
         };
         self.waiting.runs.remove(&uid);
+        self.runs.get_mut(&uid).expect("found above").waits = None;
         if let Some(why) = why_not {
             let what = if lost.iter().all(|node| self.ledger.is_well(node)) { "drove pods away by a taint" } else { "failed" };
             let words = clean(&format!("{} {what}, and {why}", in_words(lost)));
@@ -197,6 +227,16 @@ impl Agent {
     pub fn moving(&self, uid: Uid, fence: Fence, number: u32) -> usize {
         let run = self.runs.get(&uid).filter(|run| run.fence == fence && run.moves == number);
         run.map_or(0, |run| self.ledger.leaving(run.offer).len())
+    }
+
+    /// Whether pods of a run are on their way to other places.
+    pub fn is_moving(&self, uid: Uid) -> bool {
+        self.runs.get(&uid).is_some_and(|run| !self.ledger.leaving(run.offer).is_empty())
+    }
+
+    /// Whether pods of a run wait for other places.
+    pub fn is_waiting(&self, uid: Uid) -> bool {
+        self.runs.get(&uid).is_some_and(|run| run.waits.is_some())
     }
 
     /// Whether this attempt ends because a node of it is lost and its pods have no other place.
@@ -224,11 +264,21 @@ impl Agent {
 
     /// Nobody stands on a lost node, unless it is about to leave it, waits to, or ends.
     pub(crate) fn check_nodes(&self, uid: Uid, run: &LiveRun) -> Result<(), String> {
-        if !self.ledger.is_told() || !self.ledger.leaving(run.offer).is_empty() || self.waiting.runs.contains_key(&uid) {
+        if !self.ledger.is_told() || !self.ledger.leaving(run.offer).is_empty() || self.waiting.runs.contains(&uid) {
             return Ok(());
         }
         let lost = self.lost_under(run);
         if lost.is_empty() { Ok(()) } else { Err(format!("run {uid} stands on lost nodes {lost:?}")) }
+    }
+
+    /// Who waits is known by when it began to.
+    pub(crate) fn check_waiting(&self) -> Result<(), String> {
+        let waits: BTreeSet<Uid> = self.runs.iter().filter(|(_, run)| run.waits.is_some()).map(|(uid, _)| *uid).collect();
+        // Of runs that have ended or are told to, those listed are looked at in the next turn.
+        match waits.iter().find(|uid| !self.waiting.runs.contains(*uid)) {
+            Some(uid) => Err(format!("run {uid} waits for a place, and nobody looks for one")),
+            None => Ok(()),
+        }
     }
 
     /// Offers that hold room on a lost node: none.

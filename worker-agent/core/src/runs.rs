@@ -1,7 +1,7 @@
 //! What happens at the agent's own side: restarts, the runner's and the provider's words, and time.
 
 use crate::durable::{Durable, StoredRun, Tombstone};
-use crate::ledger::{Ledger, Room};
+use crate::ledger::{Ledger, Room, Stay};
 use crate::leg::{Happening, Phase, Step, step};
 use crate::{
     Agent, Config, Effect, Found, FoundState, LiveRun, OfferState, Outcome, ProviderEvent, RunnerEvent, StopCause, TOMBSTONE_KEPT, TOMBSTONES_MAX, link,
@@ -50,6 +50,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
     };
     let stored = durable.runs.clone();
     agent.durable = durable;
+    agent.ledger.advance(agent.calendar(now.mono));
     for (uid, run) in stored {
         agent.adopt(uid, run, lead);
     }
@@ -74,8 +75,13 @@ impl Agent {
         let same_boot = run.boot == self.config.boot;
         let skipped = Millis(u64::try_from(lead.saturating_sub(run.lead)).unwrap_or(0));
         let lease = run.lease.filter(|_| same_boot).map(|l| lease::AgentLease { lapses: l.lapses - skipped, ..l });
+        // A calendar that was put back meanwhile makes nobody wait longer: on this boot that is known, else it is no later than now.
+        let back = Millis(u64::try_from(run.lead.saturating_sub(lead)).unwrap_or(0));
+        let now = self.ledger.now();
+        let moment = |at: Wall| if same_boot { Wall(at.0.saturating_sub(i64::try_from(back.0).unwrap_or(i64::MAX))) } else { at }.min(now);
         self.ledger.add_provided(run.offer, run.provided);
         self.ledger.adopt(run.offer, Room { placement: run.placement, per_pod: run.per_pod, leaving: run.leaving, spare: run.spare });
+        self.ledger.adopt_stays(run.offer, run.stays.into_iter().map(|stay| Stay { since: moment(stay.since), ..stay }).collect());
         self.runs.insert(
             uid,
             LiveRun {
@@ -95,8 +101,12 @@ impl Agent {
                 moves: run.moves,
                 stranded: run.stranded,
                 size: run.size,
+                waits: run.waits.map(moment),
             },
         );
+        if run.waits.is_some() {
+            self.waiting.begin(uid);
+        }
     }
 
     fn on_found(&mut self, found: Found, out: &mut Outcome) {
@@ -317,6 +327,8 @@ impl Agent {
             stranded: run.stranded.clone(),
             spare: self.ledger.spare(run.offer).clone(),
             size: run.size,
+            waits: run.waits,
+            stays: self.ledger.stays(run.offer).to_vec(),
         };
         self.durable.put_run(uid, stored, &mut out.store);
     }

@@ -15,6 +15,11 @@ use meridian_shared::topology::{FlavorTopology, TopologyRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+#[path = "moving/hostile.rs"]
+mod hostile;
+#[path = "moving/staying.rs"]
+mod staying;
+
 const GPU: &str = "nvidia.com/gpu";
 const HOST: &str = "kubernetes.io/hostname";
 const US: Leadership = Leadership { epoch: 1, id: 7 };
@@ -49,7 +54,7 @@ fn tainted(names: &[&str], effect: TaintEffect) -> Vec<NodeSpec> {
 
 /// The same, whose pods don't mind the taint.
 fn tolerant(mut gang: Gang) -> Gang {
-    let all = Toleration { key: Some("maintenance".into()), exists: true, value: String::new(), effect: None };
+    let all = Toleration { key: Some("maintenance".into()), exists: true, value: String::new(), effect: None, seconds: None };
     gang.pod_sets.iter_mut().for_each(|set| set.tolerations.push(all.clone()));
     gang
 }
@@ -587,7 +592,7 @@ fn a_second_loss_ends_the_wait_of_a_gang_in_a_topology_and_a_stop_ends_any() {
 }
 
 #[test]
-fn a_restarted_agent_waits_anew_and_says_so_when_the_node_is_back() {
+fn a_restarted_agent_says_so_when_the_node_is_back() {
     let mut bench = Bench::waiting(WAIT);
     bench.run(1, plain(24));
     bench.nodes(unready(&["b0-r0-h0"]));

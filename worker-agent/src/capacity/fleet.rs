@@ -12,7 +12,8 @@
 //!     cpu: 4
 //!     memory: 15Gi
 //!     labels: {cloud.google.com/gke-accelerator: nvidia-tesla-t4}
-//!     taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]   # one with NoExecute drives away who runs there
+//!     taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]   # one with NoExecute drives away who runs there,
+//!                                  # from its `timeAdded` on (RFC 3339), or else from when the agent reads it
 //!     ready: true                  # false: it failed, and its pods need another place
 //!     unschedulable: false         # true: nothing new is placed on it
 //!   provisionable:
@@ -22,9 +23,10 @@
 
 use super::quantity::Quantity;
 use super::{NodeSpec, ProvisionableSpec};
-use meridian_shared::gang::{Amounts, Taint};
+use meridian_shared::gang::{Amounts, Taint, TaintEffect};
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
 use meridian_shared::packing::HOSTNAME_LABEL;
+use meridian_shared::time::Wall;
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,11 +158,29 @@ struct RawNodes {
     #[serde(default)]
     labels: BTreeMap<String, String>,
     #[serde(default)]
-    taints: Vec<Taint>,
+    taints: Vec<RawTaint>,
     #[serde(default = "yes")]
     ready: bool,
     #[serde(default)]
     unschedulable: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawTaint {
+    key: String,
+    #[serde(default)]
+    value: String,
+    effect: TaintEffect,
+    time_added: Option<jiff::Timestamp>,
+}
+
+impl RawTaint {
+    /// The taint, and when it appeared if that is said.
+    fn split(self) -> (Taint, Option<Wall>) {
+        let Self { key, value, effect, time_added } = self;
+        (Taint { key, value, effect }, time_added.map(|at| Wall(at.as_millisecond())))
+    }
 }
 
 const fn yes() -> bool {
@@ -234,6 +254,9 @@ impl RawNodes {
             return Err(content(Some(at), "`cpu` and `memory` have fields of their own, and don't belong into `accelerators` or `resources`"));
         }
         let capacity = amounts(all, at)?;
+        let taints: Vec<(Taint, Option<Wall>)> = self.taints.into_iter().map(RawTaint::split).collect();
+        let added: Vec<(Taint, Wall)> = taints.iter().filter_map(|(taint, at)| at.map(|at| (taint.clone(), at))).collect();
+        let taints: Vec<Taint> = taints.into_iter().map(|(taint, _)| taint).collect();
         for name in own {
             if name.is_empty() || name.starts_with('-') || !names.insert(name.clone()) {
                 return Err(content(Some(at), format!("node name `{name}` is empty or stands here twice")));
@@ -242,7 +265,7 @@ impl RawNodes {
             labels.entry(HOSTNAME_LABEL.into()).or_insert_with(|| name.clone());
             labels.entry(REGION_LABEL.into()).or_insert_with(|| region.to_owned());
             let (ready, unschedulable) = (self.ready, self.unschedulable);
-            nodes.push(NodeSpec { name, labels, taints: self.taints.clone(), capacity: capacity.clone(), ready, unschedulable });
+            nodes.push(NodeSpec { name, labels, taints: taints.clone(), added: added.clone(), capacity: capacity.clone(), ready, unschedulable });
         }
         Ok(())
     }
@@ -259,7 +282,6 @@ fn amounts(raw: BTreeMap<String, Quantity>, at: Location) -> Result<Amounts, Err
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_shared::gang::TaintEffect;
 
     const ONE: &str = "\
 cluster: eu
@@ -295,12 +317,22 @@ provisionable:
     }
 
     #[test]
+    fn a_taint_may_say_when_it_appeared() {
+        let text = ONE.replacen("value: present, effect: NoSchedule", "effect: NoExecute, timeAdded: 2026-06-01T12:00:00.5+02:00", 1);
+        let nodes = &parse(&text).unwrap()[0].nodes;
+        let taint = Taint { key: "nvidia.com/gpu".into(), value: String::new(), effect: TaintEffect::NoExecute };
+        assert_eq!((&nodes[0].taints, &nodes[1].added), (&vec![taint.clone()], &vec![(taint, Wall(1_780_308_000_500))]));
+        assert_eq!((nodes[2].taints.len(), nodes[2].added.len()), (0, 0));
+    }
+
+    #[test]
     fn errors_name_the_line() {
         for (from, to, line, says) in [
             ("  count: 2\n", "  cuont: 2\n", 6, "cuont"),
             ("cpu: 3500m", "cpu: lots", 8, "`lots`"),
             ("  count: 2\n", "", 7, "namePrefix"),
             ("effect: NoSchedule", "effect: Never", 11, "Never"),
+            ("effect: NoSchedule", "effect: NoExecute, timeAdded: yesterday", 11, "yesterday"),
             ("{name: big,", "{name: t4-1,", 12, "twice"),
             ("count: 2", "count: 4000000000", 6, "at most"),
             ("region: europe-west4\n", "", 1, "`region`"),

@@ -61,7 +61,7 @@ fn node(name: &str, processors: i64, memory: i64, gpus: &[String]) -> NodeSpec {
             labels.extend(gke_name(first).map(|name| (GKE_ACCELERATOR.to_owned(), name.to_owned())));
         }
     }
-    NodeSpec { name: name.to_owned(), labels, taints: Vec::new(), capacity, ready: true, unschedulable: false }
+    NodeSpec { name: name.to_owned(), labels, taints: Vec::new(), added: Vec::new(), capacity, ready: true, unschedulable: false }
 }
 
 fn memory_bytes(meminfo: &str) -> Option<i64> {

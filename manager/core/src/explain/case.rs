@@ -6,7 +6,8 @@
 use super::Why;
 use crate::dispatch::why_not;
 use crate::queues::NoQuota;
-use crate::{Workload, World, residency};
+use crate::ways::{Site, Way};
+use crate::{Workload, World};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::Entry;
 use meridian_queueing::flavors::Mode;

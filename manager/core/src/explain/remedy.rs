@@ -213,7 +213,8 @@ impl World {
     /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
     fn leaves_room(&self, case: &Case<'_>, other: Uid, it: &Workload) -> bool {
         let Some(cluster) = Self::right(it).map(|(_, leg)| &leg.cluster) else { return false };
-        matches!(case.verdicts.get(cluster), Some(Err(Why::NoRoom(_)))) && self.fits_without(case, cluster, &[other])
+        matches!(case.verdicts.get(cluster), Some(Err(Why::NoRoom(why))) if !matches!(why, Misfit::NoDomain { .. }))
+            && self.fits_without(case, cluster, &[other])
     }
 
     fn fits_without(&self, case: &Case<'_>, cluster: &ClusterName, others: &[Uid]) -> bool {

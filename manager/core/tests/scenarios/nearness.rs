@@ -1,5 +1,6 @@
 //! Gangs that want their pods near each other: the wish travels from the Job to the agent, which places by it.
 
+use super::queues::{priorities, teams};
 use super::*;
 use meridian_shared::gang::Gang;
 use meridian_shared::placement::{PlacedDomain, Placement};
@@ -254,4 +255,73 @@ fn a_gang_without_a_wish_is_asked_for_as_ever() {
     let gang: &Gang = &f.world.queues.class(f.world.state.workloads[&uid].class).gang;
     let written = serde_json::to_value(gang).unwrap();
     assert_eq!(written["pod_sets"][0].as_object().unwrap().keys().collect::<Vec<_>>(), ["count", "name", "per_pod"]);
+}
+
+/// A cluster whose queue lets higher priorities displace lower ones.
+fn ranked() -> Fleet {
+    let mut f = fleet();
+    teams(&mut f, [32, 0], &json!({"withinClusterQueue": "LowerPriority"}));
+    priorities(&mut f, 9);
+    f
+}
+
+fn submit_ranked(f: &mut Fleet, name: &str, pods: u32, class: &str, annotations: &Value) -> Uid {
+    let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": class}), "");
+    job["spec"]["template"]["metadata"] = json!({"annotations": annotations});
+    match f.apply(vec![job]) {
+        Reply::Written(written) => written[0].uid,
+        other => panic!("not submitted: {other:?}"),
+    }
+}
+
+#[test]
+fn nobody_stops_for_a_gang_that_no_domain_could_ever_hold() {
+    let mut f = ranked();
+    let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+    let low: Vec<Uid> = (0..4).map(|i| submit_ranked(&mut f, &format!("low-{i}"), 8, "low", &rack)).collect();
+    f.settle();
+    assert_eq!(f.phases(&low), [Some(Phase::Running); 4]);
+    let nine = submit_ranked(&mut f, "nine", 9, "high", &rack);
+    f.pass(Millis::secs(30));
+    assert_eq!(f.phases(&low), [Some(Phase::Running); 4]);
+    let reason = "pod set `main` must be in one `cloud.provider.com/topology-rack`, and the largest takes 8 of its 9 pods even with nothing else running";
+    assert_eq!(f.why(nine)["clusters"][0]["reason"], reason, "{:#}", f.why(nine));
+    assert_eq!(f.why(nine)["clusters"][0]["wouldHelp"], "other nodes there, or smaller pods");
+    // Eight fit into a rack whose gang goes, and only that one goes.
+    let eight = submit_ranked(&mut f, "eight", 8, "high", &rack);
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(eight), Some(Phase::Running), "{:#}", f.why(eight));
+    assert_eq!(low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count(), 3);
+    // A rack with a third host comes: now others stop for it.
+    let third = NodeSpec { name: "b0-r0-h2".into(), ..hosts().remove(0) };
+    let third = NodeSpec { labels: third.labels.into_iter().map(|(k, v)| if k == HOST { (k, "b0-r0-h2".to_owned()) } else { (k, v) }).collect(), ..third };
+    let nodes = hosts().into_iter().chain([third]).collect();
+    f.end(eight, EndResult::Succeeded);
+    let out = f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    f.perform(&ClusterName::new("eu"), out.effects);
+    for _ in 0..10 {
+        f.settle();
+        f.pass(Millis::secs(5));
+    }
+    assert_eq!(f.phase(nine), Some(Phase::Running), "{:#}", f.why(nine));
+}
+
+#[test]
+fn nobody_stops_where_all_of_them_together_would_not_leave_a_domain() {
+    let mut f = ranked();
+    let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+    // In every rack of eight: six that stay, one that could go, and one that is free.
+    let six: Vec<Uid> = (0..4).map(|i| submit_ranked(&mut f, &format!("six-{i}"), 6, "high", &rack)).collect();
+    f.settle();
+    let low: Vec<Uid> = (0..4).map(|i| submit_ranked(&mut f, &format!("low-{i}"), 1, "low", &json!({}))).collect();
+    f.settle();
+    assert_eq!((f.phases(&six), f.phases(&low)), (vec![Some(Phase::Running); 4], vec![Some(Phase::Running); 4]));
+    let eight = submit_ranked(&mut f, "eight", 8, "high", &rack);
+    f.pass(Millis::secs(30));
+    assert_eq!((f.phase(eight), f.phases(&low)), (Some(Phase::Pending), vec![Some(Phase::Running); 4]));
+    // By count alone they would have stopped for it, as they do for one that may be anywhere.
+    let anywhere = submit_ranked(&mut f, "anywhere", 8, "high", &json!({}));
+    f.pass(Millis::secs(5));
+    assert_eq!((f.phase(anywhere), f.phases(&low)), (Some(Phase::Running), vec![Some(Phase::Pending); 4]));
 }

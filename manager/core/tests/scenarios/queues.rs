@@ -5,7 +5,7 @@ use meridian_queueing::settings::FairSharing;
 use meridian_shared::protocol::StopReason;
 
 /// Two teams in one cohort, each with its own quota of GPUs.
-fn teams(f: &mut Fleet, own: [i64; 2], preemption: &Value) {
+pub(super) fn teams(f: &mut Fleet, own: [i64; 2], preemption: &Value) {
     let queue = |name: &str, nominal: i64| {
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
             "cohortName": "all", "namespaceSelector": {}, "preemption": preemption, "resourceGroups": [
@@ -15,7 +15,7 @@ fn teams(f: &mut Fleet, own: [i64; 2], preemption: &Value) {
     f.apply(vec![queue("team-a", own[0]), queue("team-b", own[1]), local("a", "team-a"), local("b", "team-b")]);
 }
 
-fn priorities(f: &mut Fleet, high: i64) {
+pub(super) fn priorities(f: &mut Fleet, high: i64) {
     f.apply(vec![
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": high}),
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "low"}, "value": 1}),
@@ -173,6 +173,29 @@ fn who_was_displaced_does_not_displace_in_turn() {
     assert_eq!(f.world.state.workloads[&own].attempts, 1);
     f.end(high, EndResult::Succeeded);
     assert_eq!(f.phase(own), Some(Phase::Running));
+}
+
+#[test]
+fn a_new_leadership_remembers_who_displaced_whom() {
+    let (mut f, [victim, four, _]) = one_stops_for_another();
+    f.settle();
+    assert_eq!(f.phases(&[victim, four]), [Some(Phase::Pending), Some(Phase::Running)]);
+    let pairs = |f: &Fleet| {
+        let of = |victim: &Uid| f.world.state.displaced[victim].iter().map(|other| (other.by, other.times)).collect::<Vec<_>>();
+        f.world.state.displaced.keys().map(|uid| (*uid, of(uid))).collect::<Vec<_>>()
+    };
+    assert_eq!(pairs(&f), [(victim, vec![(four, 1)])]);
+    f.restart(2, None);
+    f.settle();
+    assert_eq!(pairs(&f), [(victim, vec![(four, 1)])]);
+    // The tables turn, and it is still not displaced in turn.
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "low"}, "value": 99})]);
+    f.pass(Millis::mins(1));
+    assert_eq!(f.phases(&[victim, four]), [Some(Phase::Pending), Some(Phase::Running)]);
+    f.pass(Millis::mins(10));
+    assert_eq!(f.phases(&[victim, four]), [Some(Phase::Running), Some(Phase::Pending)], "after ten minutes it counts for nothing");
+    f.restart(3, None);
+    assert_eq!(pairs(&f), [(four, vec![(victim, 1)])], "and is forgotten");
 }
 
 #[test]

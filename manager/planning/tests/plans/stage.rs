@@ -154,7 +154,7 @@ impl Job {
     }
 
     pub(crate) fn tolerates(mut self, taint: &str) -> Self {
-        self.shape.pod_sets[0].tolerations.push(Toleration { key: Some(taint.to_owned()), exists: true, value: String::new(), effect: None });
+        self.shape.pod_sets[0].tolerations.push(Toleration { key: Some(taint.to_owned()), exists: true, value: String::new(), effect: None, seconds: None });
         self
     }
 

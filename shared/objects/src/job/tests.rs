@@ -165,7 +165,7 @@ fn placement_is_carried_over() {
     ]});
     let job = read(with(&[
         (&format!("{POD}.nodeSelector"), json!({"gpu": "t4"})),
-        (&format!("{POD}.tolerations"), json!([{"key": "k", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}])),
+        (&format!("{POD}.tolerations"), json!([{"key": "k", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}, {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}])),
         (&format!("{POD}.affinity"), json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})),
         (&format!("{POD}.terminationGracePeriodSeconds"), json!(5)),
     ]))
@@ -174,6 +174,7 @@ fn placement_is_carried_over() {
     assert_eq!(set.node_selector["gpu"], "t4");
     assert_eq!(set.tolerations[0].effect, Some(TaintEffect::NoSchedule));
     assert_eq!((set.tolerations[1].key.as_deref(), set.tolerations[1].exists), (None, true));
+    assert_eq!(set.tolerations.iter().map(|toleration| toleration.seconds).collect::<Vec<_>>(), [None, None, Some(300)]);
     assert_eq!(set.affinity.len(), 1, "a term without requirements matches nothing");
     assert_eq!((set.affinity[0][0].operator, set.affinity[0][1].key.as_str()), (Operator::In, "kubernetes.io/hostname"));
     assert_eq!(job.grace_period, Some(Millis::secs(5)));

@@ -72,7 +72,7 @@ pub(crate) fn toleration(item: &Item<'_>) -> Option<Toleration> {
         fields.error("effect", "must be `NoExecute` with `tolerationSeconds`", "write `effect: NoExecute`, or remove `tolerationSeconds`");
     }
     fields.finish();
-    Some(Toleration { key, exists, value, effect })
+    Some(Toleration { key, exists, value, effect, seconds })
 }
 
 /// One requirement of a label selector or, with `node`, of a node affinity.

@@ -1,8 +1,8 @@
 //! Rooms on nodes that are lost: which they are, and another place for the pods that stood there.
 
-use super::{Ledger, Node, NodeSpec, PodPlacement, Room};
+use super::{Arrival, Ledger, Node, NodeSpec, PodPlacement, Room, stays};
 use crate::placing::{self, Site, Standing, Why};
-use meridian_shared::gang::{Amounts, Gang, TaintEffect};
+use meridian_shared::gang::{Amounts, Gang, TaintEffect, Tolerance};
 use meridian_shared::ids::OfferId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,9 +12,13 @@ impl Ledger {
         self.told
     }
 
-    /// Nodes of the room that `gang` has under this offer that are gone, have failed, or drive one of its pods away.
+    /// Nodes of the room that `gang` has under this offer that are gone, have failed, or drive one of its pods away, at once or
+    /// after it was tolerant for long enough.
     pub fn lost(&self, offer: OfferId, gang: &Gang) -> BTreeSet<String> {
-        let is_lost = |pod: &&PodPlacement| self.nodes.get(&pod.node).is_none_or(|node| node.spec.unready || node.spec.drives_away(gang, &pod.pod_set));
+        let is_lost = |pod: &&PodPlacement| {
+            let unfit = |node: &Node| node.spec.unready || node.spec.drives_away(gang, &pod.pod_set) || self.outstays(offer, pod);
+            self.nodes.get(&pod.node).is_none_or(unfit)
+        };
         let pods = self.rooms.get(&offer).into_iter().flat_map(Room::standing).map(|(_, pod)| pod);
         pods.filter(is_lost).map(|pod| pod.node.clone()).collect()
     }
@@ -25,7 +29,25 @@ impl Ledger {
     }
 
     /// Gives the pods on `lost` nodes other places, and keeps the old ones charged until [`Self::left`]. Every other pod stays.
+    /// Where they may stay for a while only is as good as nowhere, unless it is failed nodes that they leave: then it is better.
     pub(crate) fn replace(&mut self, offer: OfferId, gang: &Gang, lost: &BTreeSet<String>) -> Result<(), Why> {
+        let timed = gang.pod_sets.iter().flat_map(|set| &set.tolerations).any(|toleration| toleration.seconds.is_some());
+        let failed = !lost.iter().any(|node| self.is_well(node));
+        if timed {
+            match self.replace_as(offer, &stays::impatient(gang), lost) {
+                Err(_) if failed => {}
+                answer => return answer.map(|()| self.come(offer, gang)),
+            }
+        }
+        self.replace_as(offer, gang, lost).map(|()| self.come(offer, gang))
+    }
+
+    /// Pods have just come to where they are.
+    fn come(&mut self, offer: OfferId, gang: &Gang) {
+        self.count_stays(offer, gang, Arrival::Pods);
+    }
+
+    fn replace_as(&mut self, offer: OfferId, gang: &Gang, lost: &BTreeSet<String>) -> Result<(), Why> {
         let Some(room) = self.rooms.get(&offer) else { return Ok(()) };
         let standing = standing(gang, room, lost);
         // Pods that have succeeded need no place, and none in a topology either.
@@ -90,7 +112,7 @@ impl NodeSpec {
             return false;
         }
         let tolerations = gang.pod_sets.iter().find(|set| set.name == pod_set).map(|set| set.tolerations.as_slice()).unwrap_or_default();
-        taints.any(|taint| !tolerations.iter().any(|toleration| toleration.covers(taint)))
+        taints.any(|taint| !Tolerance::of(tolerations, taint).is_some())
     }
 }
 
