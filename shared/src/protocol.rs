@@ -107,6 +107,9 @@ pub struct SyncRequest {
     /// This agent understands [`Command::Shrink`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shrinks: bool,
+    /// This agent understands [`Command::Grow`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grows: bool,
 }
 
 /// Pods of a running gang that have succeeded and won't be needed again: their places are free.
@@ -256,6 +259,37 @@ pub enum Command {
         /// How large it is from now on.
         size: Size,
     },
+    /// Let this attempt go on with more pods, all of them or none. Only for agents that say that they understand it.
+    Grow {
+        /// The workload.
+        uid: Uid,
+        /// Its attempt.
+        fence: Fence,
+        /// What it is given.
+        growth: Box<Growth>,
+    },
+}
+
+/// What an attempt is given besides what it has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Growth {
+    /// The record by which quota was charged for it: a later growth has a larger one.
+    pub number: RecordNumber,
+    /// Places of each pod set that were given in this attempt, with these.
+    pub places: Vec<u32>,
+    /// How large it is from then on.
+    pub size: Size,
+    /// The manager's code over all of it: without it a growth that is shown later counts for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+}
+
+impl Growth {
+    /// The bytes that its code covers.
+    pub fn message(&self, cluster: &ClusterName, ledger: LedgerId, uid: Uid, fence: Fence) -> Vec<u8> {
+        let Self { number, places, size: Size { parallelism, completions }, mac: _ } = self;
+        format!("growth 1\n{cluster}\n{ledger}\n{uid}\n{fence}\n{number}\n{places:?}\n{parallelism} {completions:?}\n").into_bytes()
+    }
 }
 
 /// How many pods a job has.
@@ -277,6 +311,7 @@ impl Command {
             Self::Offer(offer) => FRAME + offer.gang.weight(),
             // A string within JSON: quotes and backslashes double.
             Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
+            Self::Grow { growth, .. } => FRAME + 12 * growth.places.len(),
             Self::Withdraw { .. } | Self::Stop { .. } | Self::Shrink { .. } => FRAME,
         }
     }
@@ -435,6 +470,28 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         placement: Option<Arc<Placement>>,
     },
+    /// The attempt has room for all pods that it grows by, durably: they start now. What ran runs on.
+    Grown {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Which growth.
+        number: RecordNumber,
+    },
+    /// The attempt goes on as it is. The answer to this growth stays the same, however often it is asked for.
+    NotGrown {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Which growth.
+        number: RecordNumber,
+        /// From the closed list.
+        reason: RefuseReason,
+        /// In words.
+        text: String,
+    },
     /// The attempt is over: everything of it was seen ended.
     Ended(End),
 }
@@ -449,13 +506,13 @@ impl Event {
         match self {
             Self::Accepted { placement, .. } | Self::Running { placement, .. } => FRAME + placement.as_ref().map_or(0, |p| p.weight()),
             Self::Waiting { reason, .. } => FRAME + text(reason),
-            Self::Refused { text: words, .. } => FRAME + text(words),
+            Self::Refused { text: words, .. } | Self::NotGrown { text: words, .. } => FRAME + text(words),
             Self::Ended(end) => match &end.result {
                 EndResult::Failed { reason, message } => FRAME + text(reason) + text(message),
                 EndResult::NodeLost { message } => FRAME + text(message),
                 EndResult::Succeeded | EndResult::Stopped | EndResult::LeaseLapsed => FRAME,
             },
-            Self::Held { .. } | Self::Gone { .. } | Self::GrantRefused { .. } => FRAME,
+            Self::Held { .. } | Self::Gone { .. } | Self::GrantRefused { .. } | Self::Grown { .. } => FRAME,
         }
     }
 }
@@ -612,6 +669,9 @@ pub struct Run {
     /// Pods of each pod set that have succeeded and left their places for good.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spare: BTreeMap<String, u32>,
+    /// The latest growth that has its room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grown: Option<Box<Growth>>,
 }
 
 /// Digest of what is live: (offers held or waiting) and (grants), as a commutative sum so that it is kept incrementally.
@@ -698,7 +758,12 @@ mod tests {
             mac: Some(mac.clone()),
             placement: None,
             spare: BTreeMap::from([("main".into(), u32::MAX)]),
+            grown: None,
         };
+        // What has grown is of one pod set.
+        let size = Size { parallelism: u32::MAX, completions: Some(u32::MAX) };
+        let growth = Growth { number: RecordNumber(most), places: vec![u32::MAX], size, mac: Some(mac.clone()) };
+        let run = Run { grown: Some(Box::new(growth)), ..run };
         // A quote is the longest that a cleaned character gets.
         let message = clean(&"\"".repeat(9_999));
         let proof = Proof { offer, attempt: u32::MAX, term: Millis(most), on_loss: OnLoss::Fence, mac };

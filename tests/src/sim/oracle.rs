@@ -419,7 +419,7 @@ impl Oracle {
                         return broken("recovery", format!("{leadership} sends the grant {} again", grant.fence));
                     }
                 }
-                Command::Shrink { uid, .. } => judge_place(world, *uid, cluster, "a size")?,
+                Command::Shrink { uid, .. } | Command::Grow { uid, .. } => judge_place(world, *uid, cluster, "a size")?,
                 Command::Withdraw { .. } | Command::Stop { .. } => {}
             }
         }

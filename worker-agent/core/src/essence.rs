@@ -88,8 +88,10 @@ impl Agent {
                 moves,
                 stranded,
                 size,
+                growth,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
+            growth.hash(into);
             (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures, placed).hash(into);
             (moves, stranded, size, ledger.spare(*offer)).hash(into);
         }
@@ -127,8 +129,10 @@ impl Durable {
                 stranded,
                 spare,
                 size,
+                growth,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
+            growth.hash(into);
             (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures, placed).hash(into);
             (moves, leaving, provided, stranded, spare, size).hash(into);
         }

@@ -95,6 +95,7 @@ impl Agent {
                 moves: run.moves,
                 stranded: run.stranded,
                 size: run.size,
+                growth: run.growth,
             },
         );
     }
@@ -317,6 +318,7 @@ impl Agent {
             stranded: run.stranded.clone(),
             spare: self.ledger.spare(run.offer).clone(),
             size: run.size,
+            growth: run.growth.clone(),
         };
         self.durable.put_run(uid, stored, &mut out.store);
     }

@@ -2,7 +2,8 @@
 //!
 //! Knows neither processes nor clocks: the process runner's guard and the simulated runner both drive it. A *slot* is one
 //! place of the placement; a *pod* is one completion, tried again in its slot until it succeeds or the job is over. When the
-//! job shrinks, a pod whose slot goes is *owed*: it is tried again in the next slot that is free.
+//! job shrinks, a pod whose slot goes is *owed*: it is tried again in the next slot that is free. When it grows, slots are added;
+//! those that were closed stay so.
 //!
 //! Invariants: a slot runs at most one pod; a completion that succeeded is never started again; a completion is in one slot at
 //! most, and owed only while it is in none; while one is owed some slot is open; after a verdict nothing is due.
@@ -246,6 +247,23 @@ impl Pods {
             self.judge();
         }
         Some(leaving)
+    }
+
+    /// Goes on with `size` in so many places, those that are new behind all others: what is new starts with the next
+    /// [`Pods::due`]. Nothing changes where there are no more places, or the job is over.
+    pub fn grow(&mut self, size: Size, places: usize) {
+        let added = places.saturating_sub(self.places);
+        if self.verdict.is_some() || added == 0 {
+            return;
+        }
+        // Places beyond the slots were never of use.
+        self.slots.resize(self.places, Slot::Closed { spare: true });
+        // A work queue that has seen a success takes no new pods.
+        let done = self.completions.is_none() && self.succeeded > 0;
+        self.slots.resize(places, if done { Slot::Closed { spare: true } } else { Slot::Free });
+        self.places = places;
+        self.parallelism = size.parallelism.max(self.parallelism);
+        self.completions = self.completions.map(|known| size.completions.map_or(known, |wanted| wanted.max(known)));
     }
 
     /// Only the first `wanted` completions count from now on; what was tried of the others is as if it hadn't been.

@@ -40,7 +40,7 @@ const GUARD_PATIENCE: Millis = Millis(2_000);
 pub(super) enum Order {
     Start { start: Box<Start>, refused: Option<String>, given: Now },
     Renew { uid: Uid, fence: Fence, deadline: Mono, given: Now },
-    Move { uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement> },
+    Move { uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, grows_to: Option<Size> },
     Shrink { uid: Uid, fence: Fence, size: Size },
     Stop { uid: Uid, fence: Fence },
     Adopt { uid: Uid, fence: Fence },
@@ -157,9 +157,9 @@ impl Supervisor {
                     run.renew(deadline, given);
                 }
             }
-            Order::Move { uid, fence, number, placement } => {
+            Order::Move { uid, fence, number, placement, grows_to } => {
                 if let Some(run) = self.runs.get_mut(&(uid, fence)) {
-                    run.movement = Some(Handover::Unwritten(Movement { version: VERSION, number, placement }, Mono(0)));
+                    run.movement = Some(Handover::Unwritten(Movement { version: VERSION, number, placement, grows_to }, Mono(0)));
                     run.hand_over((uid, fence), clock::now().mono);
                 }
             }
@@ -457,8 +457,13 @@ impl Run {
         if now < *due {
             return;
         }
-        match self.dir.write_movement(movement) {
+        let forget_size = movement.grows_to.is_some().then(|| self.dir.forget_resize());
+        match forget_size.unwrap_or(Ok(())).and_then(|()| self.dir.write_movement(movement)) {
             Ok(()) => {
+                if movement.grows_to.is_some() {
+                    // What was said of sizes before was done before.
+                    self.shrinking = None;
+                }
                 self.movement = Some(Handover::Written(movement.number));
                 self.say_move();
             }
