@@ -277,7 +277,7 @@ pub trait Runner: Send {
     fn shrink(&mut self, uid: Uid, fence: Fence, size: Size);
     /// Lets a run go on with more pods: `placement` has all its places, those that are new behind the others, which are as they
     /// were. What is new starts, and nothing that runs is touched; `Moved` follows as for a move of this number. `size` is as in
-    /// [`Runner::shrink`]. Comes only once everything that was to end has ended. Repeated, it starts nothing anew. Ignored where
+    /// [`Runner::shrink`]. Where pods are still to end because of a size that was said before, that comes first. Repeated, it starts nothing anew. Ignored where
     /// nothing runs.
     fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size);
     /// Stops a run, known or not; `Ended` follows when nothing of it is left.

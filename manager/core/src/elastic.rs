@@ -158,11 +158,14 @@ impl Turn<'_> {
         Some((leg.cluster.clone(), leg.fence?))
     }
 
-    /// Tells the agent of a gang that it has more pods than its job wants. Every inventory that shows it does so again.
+    /// Tells the agent of a gang how few pods it is to have, where that is fewer than it was given. Every inventory that shows it does
+    /// so again.
     pub(crate) fn shrink(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
         let Some(workload) = self.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running)) else { return };
-        let too_many = workload.pods_too_many(self.world.queues.class(workload.class));
-        if let Some(size) = workload.resized.as_ref().filter(|resized| resized.growing.is_none() && too_many > 0).map(|resized| resized.size)
+        // Of pods that are gone it isn't known whether they had succeeded: it is told as long as any place was given up.
+        let runs = workload.runs_with(self.world.queues.class(workload.class));
+        let smaller = |resized: &&Box<Resized>| resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places);
+        if let Some(size) = workload.resized.as_ref().filter(smaller).map(|resized| resized.size)
             && self.world.live.clusters.get(cluster).is_some_and(|live| live.shrinks)
         {
             self.say(cluster, Said::Shrink(uid, fence, size));

@@ -158,7 +158,9 @@ impl World {
         if workload.phase != Phase::Running {
             return Some((format!("{grows}: first all that it has must have started"), String::new()));
         }
-        Some(match self.live.growths.get(&uid) {
+        let held_back = [(self.state.recovery.is_some(), Why::RecoveryOpen), (self.state.rules_doubted.is_some(), Why::RulesDoubted)];
+        let before = held_back.iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
+        Some(match before.or_else(|| self.live.growths.get(&uid)) {
             Some(why) => (format!("{grows}: {}", why.words()), why.would_help()),
             None => (format!("{grows}: it is looked at when its turn comes"), String::new()),
         })

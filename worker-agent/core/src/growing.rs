@@ -101,6 +101,10 @@ impl Agent {
         }
         let (offer, grown) = (run.offer, gang.of_counts(&growth.places));
         let added: Vec<u32> = gang.pod_sets.iter().zip(&growth.places).map(|(set, places)| places - set.count).collect();
+        let has = run.size.map_or_else(|| gang.pod_sets.iter().map(|set| set.count).sum(), |size| size.parallelism);
+        if has.saturating_add(added.iter().sum()) != growth.size.parallelism {
+            return Err((RefuseReason::StillRuns, format!("it has {has} pods here, and the manager counts on another number")));
+        }
         match self.ledger.grow(offer, &grown, &added) {
             Ok(()) => Ok(grown),
             Err(why) => Err((RefuseReason::NoRoom, format!("there is no room for the pods that are added: {why}"))),

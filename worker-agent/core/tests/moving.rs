@@ -15,6 +15,9 @@ use meridian_shared::topology::{FlavorTopology, TopologyRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+#[path = "moving/growing.rs"]
+mod growing;
+
 const GPU: &str = "nvidia.com/gpu";
 const HOST: &str = "kubernetes.io/hostname";
 const US: Leadership = Leadership { epoch: 1, id: 7 };

@@ -316,12 +316,18 @@ impl Watch {
             return;
         }
         let Some(movement) = &self.movement else { return };
+        // Nothing starts beside a pod of its own index that has yet to end.
+        if movement.grows_to.is_some() && self.running.values().any(|running| running.surplus) {
+            return;
+        }
         if self.moving_out.iter().any(|this| self.left_behind(this)) {
             return;
         }
         let mut plan = self.plan.clone();
         plan.start.placement.clone_from(&movement.placement);
-        if let Err(error) = self.dir.write_plan(&plan) {
+        // The size that was said before it grows is no longer the smallest.
+        let forgotten = if movement.grows_to.is_some() { self.dir.forget_resize() } else { Ok(()) };
+        if let Err(error) = forgotten.and_then(|()| self.dir.write_plan(&plan)) {
             return super::remark(&error.to_string());
         }
         self.moved = movement.number;
