@@ -47,7 +47,7 @@ pub const COMMANDS_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const SPARE_MAX: usize = 512;
 /// Most bytes in one body, either way. A grant carries a spec of at most 3 MiB, which is at most twice as long as a string
 /// within JSON.
-pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 
 /// Text from an agent or a job as it is sent and kept: bounded, and free of control characters.
 pub fn clean(text: &str) -> String {

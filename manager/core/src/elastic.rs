@@ -164,8 +164,8 @@ impl Turn<'_> {
         let Some(workload) = self.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running)) else { return };
         // Of pods that are gone it isn't known whether they had succeeded: it is told as long as any place was given up.
         let runs = workload.runs_with(self.world.queues.class(workload.class));
-        let smaller = |resized: &&Box<Resized>| resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places);
-        if let Some(size) = workload.resized.as_ref().filter(smaller).map(|resized| resized.size)
+        let smaller = |resized: &&Resized| resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places);
+        if let Some(size) = workload.resized.as_deref().filter(smaller).map(|resized| resized.size)
             && self.world.live.clusters.get(cluster).is_some_and(|live| live.shrinks)
         {
             self.say(cluster, Said::Shrink(uid, fence, size));

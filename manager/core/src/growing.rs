@@ -191,7 +191,8 @@ impl Turn<'_> {
         let size = resized.wants.map_or(resized.size, |wants| wants.size);
         let detail = format!("from {} to {} pods", resized.runs.iter().sum::<u32>(), runs.iter().sum::<u32>());
         self.record(Record::Grows { uid, fence, places, runs, size, at: self.now.wall });
-        let entry = Entry { action: "grow".into(), subject: uid.to_string(), cluster: Some(cluster.to_string()), verdict: None, rule: None, detail: Some(detail) };
+        let entry =
+            Entry { action: "grow".into(), subject: uid.to_string(), cluster: Some(cluster.to_string()), verdict: None, rule: None, detail: Some(detail) };
         self.audit(Actor::system(), entry);
         self.world.live.growths.remove(&uid);
         let number = self.say_grow(&cluster, uid, fence).unwrap_or(0);

@@ -115,7 +115,8 @@ impl Sim {
                 }
                 let kept = known.smaller.map_or(known.kept, |(_, pods)| pods);
                 if placement.len() - after != (size.parallelism as usize).saturating_sub(kept) {
-                    let words = format!("{fence} of {uid} grows to {size:?} in {} places, of {after} with {} pods: {:?}", placement.len(), known.kept, known.smaller);
+                    let words =
+                        format!("{fence} of {uid} grows to {size:?} in {} places, of {after} with {} pods: {:?}", placement.len(), known.kept, known.smaller);
                     self.judge(broken("P3", words));
                 }
             }

@@ -33,7 +33,11 @@ impl Fleet {
 
     /// Another node's worth of room, or other room than before.
     fn nodes(&mut self, cluster: &str, gpus: &[i64]) {
-        let spec = |(at, gpus): (usize, &i64)| NodeSpec { name: format!("{cluster}-{}", at + 1), capacity: Amounts::from([(GPU.into(), *gpus)]), ..NodeSpec::default() };
+        let spec = |(at, gpus): (usize, &i64)| NodeSpec {
+            name: format!("{cluster}-{}", at + 1),
+            capacity: Amounts::from([(GPU.into(), *gpus)]),
+            ..NodeSpec::default()
+        };
         let nodes = gpus.iter().enumerate().map(spec).collect();
         let out = self.agents.get_mut(&ClusterName::new(cluster)).unwrap().apply(now(self.now), AgentInput::Nodes { nodes, pools: Vec::new() });
         self.perform(&cluster.into(), out.effects);
@@ -79,7 +83,10 @@ fn what_it_grows_by_waits_for_quota_and_the_gang_runs_on_meanwhile() {
     f.settle();
     assert_eq!((f.used(), f.phase(gang), f.phase(behind), f.grows()), (4, Some(Phase::Running), Some(Phase::Pending), 0));
     let why = f.summary(gang);
-    assert!(why.contains("its 2 pods run there") && why.contains("it waits to grow from 2 to 3 pods: asks for 1 `nvidia.com/gpu`; the queue has 0 of 4"), "{why}");
+    assert!(
+        why.contains("its 2 pods run there") && why.contains("it waits to grow from 2 to 3 pods: asks for 1 `nvidia.com/gpu`; the queue has 0 of 4"),
+        "{why}"
+    );
     assert!(f.why(gang)["wouldHelp"].as_str().unwrap().contains("the end of workloads with 1 `nvidia.com/gpu`"), "{:#}", f.why(gang));
     // Who waited longer comes first, then who asked after it.
     f.end(other, EndResult::Succeeded);
@@ -132,7 +139,8 @@ fn an_agent_without_room_is_asked_again_and_what_was_charged_goes_back() {
 #[test]
 fn what_a_gang_of_high_priority_grows_by_displaces_others_and_never_itself() {
     let mut f = Fleet::new(EU);
-    let class = |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    let class =
+        |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
     let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
         "namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}, "resourceGroups": [
             {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 4}]}]}]}});
