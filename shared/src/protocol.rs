@@ -11,6 +11,12 @@
 //! session; each side repeats what the other has not acknowledged. A [`Digest`] over what is live, compared when nothing
 //! is under way, finds what numbering can't.
 
+mod digest;
+mod size;
+
+pub use digest::Digest;
+pub use size::{Growth, Size};
+
 use crate::gang::Gang;
 use crate::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Session, Uid};
 use crate::mac::Mac;
@@ -268,38 +274,6 @@ pub enum Command {
         /// What it is given.
         growth: Box<Growth>,
     },
-}
-
-/// What an attempt is given besides what it has.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Growth {
-    /// The record by which quota was charged for it: a later growth has a larger one.
-    pub number: RecordNumber,
-    /// Places of each pod set that were given in this attempt, with these.
-    pub places: Vec<u32>,
-    /// How large it is from then on.
-    pub size: Size,
-    /// The manager's code over all of it: without it a growth that is shown later counts for nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac: Option<Mac>,
-}
-
-impl Growth {
-    /// The bytes that its code covers.
-    pub fn message(&self, cluster: &ClusterName, ledger: LedgerId, uid: Uid, fence: Fence) -> Vec<u8> {
-        let Self { number, places, size: Size { parallelism, completions }, mac: _ } = self;
-        format!("growth 1\n{cluster}\n{ledger}\n{uid}\n{fence}\n{number}\n{places:?}\n{parallelism} {completions:?}\n").into_bytes()
-    }
-}
-
-/// How many pods a job has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Size {
-    /// Pods that run at once, at most.
-    pub parallelism: u32,
-    /// Pods that have to succeed, where that changes with them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub completions: Option<u32>,
 }
 
 impl Command {
@@ -672,29 +646,6 @@ pub struct Run {
     /// The latest growth that has its room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grown: Option<Box<Growth>>,
-}
-
-/// Digest of what is live: (offers held or waiting) and (grants), as a commutative sum so that it is kept incrementally.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Digest(pub u64);
-
-impl Digest {
-    /// Adds one live offer.
-    pub fn with_offer(self, offer: OfferId) -> Self {
-        Self(self.0.wrapping_add(mix(1, offer.epoch, offer.leadership, offer.counter)))
-    }
-
-    /// Adds one live grant.
-    pub fn with_grant(self, uid: Uid, fence: Fence) -> Self {
-        let low = u64::try_from(uid.0 & u128::from(u64::MAX)).unwrap_or(0);
-        Self(self.0.wrapping_add(mix(2 ^ low, fence.epoch, fence.leadership, fence.counter)))
-    }
-}
-
-fn mix(tag: u64, a: u64, b: u64, c: u64) -> u64 {
-    use crate::backoff::splitmix;
-    splitmix(splitmix(splitmix(splitmix(tag) ^ a) ^ b) ^ c)
 }
 
 /// Room at a cluster, and what could grow.

@@ -117,7 +117,6 @@ impl Tallies {
             }
         }
     }
-
 }
 
 /// Shows how queues stand.

@@ -102,8 +102,8 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Journal, RedbJournal};
     use crate::journal::faulty::{Faults, FaultyDisk};
+    use crate::journal::{Journal, RedbJournal};
     use meridian_shared::ids::JournalId;
     use meridian_shared::time::Wall;
 
