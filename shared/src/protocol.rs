@@ -11,6 +11,12 @@
 //! session; each side repeats what the other has not acknowledged. A [`Digest`] over what is live, compared when nothing
 //! is under way, finds what numbering can't.
 
+mod digest;
+mod size;
+
+pub use digest::Digest;
+pub use size::{Growth, Size};
+
 use crate::gang::Gang;
 use crate::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Session, Uid};
 use crate::mac::Mac;
@@ -47,7 +53,7 @@ pub const COMMANDS_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const SPARE_MAX: usize = 512;
 /// Most bytes in one body, either way. A grant carries a spec of at most 3 MiB, which is at most twice as long as a string
 /// within JSON.
-pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 
 /// Text from an agent or a job as it is sent and kept: bounded, and free of control characters.
 pub fn clean(text: &str) -> String {
@@ -107,6 +113,9 @@ pub struct SyncRequest {
     /// This agent understands [`Command::Shrink`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shrinks: bool,
+    /// This agent understands [`Command::Grow`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grows: bool,
 }
 
 /// Pods of a running gang that have succeeded and won't be needed again: their places are free.
@@ -256,16 +265,15 @@ pub enum Command {
         /// How large it is from now on.
         size: Size,
     },
-}
-
-/// How many pods a job has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Size {
-    /// Pods that run at once, at most.
-    pub parallelism: u32,
-    /// Pods that have to succeed, where that changes with them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub completions: Option<u32>,
+    /// Let this attempt go on with more pods, all of them or none. Only for agents that say that they understand it.
+    Grow {
+        /// The workload.
+        uid: Uid,
+        /// Its attempt.
+        fence: Fence,
+        /// What it is given.
+        growth: Box<Growth>,
+    },
 }
 
 impl Command {
@@ -277,6 +285,7 @@ impl Command {
             Self::Offer(offer) => FRAME + offer.gang.weight(),
             // A string within JSON: quotes and backslashes double.
             Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
+            Self::Grow { growth, .. } => FRAME + 12 * growth.places.len(),
             Self::Withdraw { .. } | Self::Stop { .. } | Self::Shrink { .. } => FRAME,
         }
     }
@@ -435,6 +444,28 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         placement: Option<Arc<Placement>>,
     },
+    /// The attempt has room for all pods that it grows by, durably: they start now. What ran runs on.
+    Grown {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Which growth.
+        number: RecordNumber,
+    },
+    /// The attempt goes on as it is. The answer to this growth stays the same, however often it is asked for.
+    NotGrown {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Which growth.
+        number: RecordNumber,
+        /// From the closed list.
+        reason: RefuseReason,
+        /// In words.
+        text: String,
+    },
     /// The attempt is over: everything of it was seen ended.
     Ended(End),
 }
@@ -449,13 +480,13 @@ impl Event {
         match self {
             Self::Accepted { placement, .. } | Self::Running { placement, .. } => FRAME + placement.as_ref().map_or(0, |p| p.weight()),
             Self::Waiting { reason, .. } => FRAME + text(reason),
-            Self::Refused { text: words, .. } => FRAME + text(words),
+            Self::Refused { text: words, .. } | Self::NotGrown { text: words, .. } => FRAME + text(words),
             Self::Ended(end) => match &end.result {
                 EndResult::Failed { reason, message } => FRAME + text(reason) + text(message),
                 EndResult::NodeLost { message } => FRAME + text(message),
                 EndResult::Succeeded | EndResult::Stopped | EndResult::LeaseLapsed => FRAME,
             },
-            Self::Held { .. } | Self::Gone { .. } | Self::GrantRefused { .. } => FRAME,
+            Self::Held { .. } | Self::Gone { .. } | Self::GrantRefused { .. } | Self::Grown { .. } => FRAME,
         }
     }
 }
@@ -612,29 +643,9 @@ pub struct Run {
     /// Pods of each pod set that have succeeded and left their places for good.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spare: BTreeMap<String, u32>,
-}
-
-/// Digest of what is live: (offers held or waiting) and (grants), as a commutative sum so that it is kept incrementally.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Digest(pub u64);
-
-impl Digest {
-    /// Adds one live offer.
-    pub fn with_offer(self, offer: OfferId) -> Self {
-        Self(self.0.wrapping_add(mix(1, offer.epoch, offer.leadership, offer.counter)))
-    }
-
-    /// Adds one live grant.
-    pub fn with_grant(self, uid: Uid, fence: Fence) -> Self {
-        let low = u64::try_from(uid.0 & u128::from(u64::MAX)).unwrap_or(0);
-        Self(self.0.wrapping_add(mix(2 ^ low, fence.epoch, fence.leadership, fence.counter)))
-    }
-}
-
-fn mix(tag: u64, a: u64, b: u64, c: u64) -> u64 {
-    use crate::backoff::splitmix;
-    splitmix(splitmix(splitmix(splitmix(tag) ^ a) ^ b) ^ c)
+    /// The latest growth that has its room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grown: Option<Box<Growth>>,
 }
 
 /// Room at a cluster, and what could grow.
@@ -698,7 +709,12 @@ mod tests {
             mac: Some(mac.clone()),
             placement: None,
             spare: BTreeMap::from([("main".into(), u32::MAX)]),
+            grown: None,
         };
+        // What has grown is of one pod set.
+        let size = Size { parallelism: u32::MAX, completions: Some(u32::MAX) };
+        let growth = Growth { number: RecordNumber(most), places: vec![u32::MAX], size, mac: Some(mac.clone()) };
+        let run = Run { grown: Some(Box::new(growth)), ..run };
         // A quote is the longest that a cleaned character gets.
         let message = clean(&"\"".repeat(9_999));
         let proof = Proof { offer, attempt: u32::MAX, term: Millis(most), on_loss: OnLoss::Fence, mac };

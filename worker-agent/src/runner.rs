@@ -275,6 +275,11 @@ pub trait Runner: Send {
     /// Places in which nothing is or starts any more are told as `Spare`, once they were seen empty. A size that isn't smaller
     /// changes nothing. Survives the guard's and the agent's restart. Ignored where nothing runs.
     fn shrink(&mut self, uid: Uid, fence: Fence, size: Size);
+    /// Lets a run go on with more pods: `placement` has all its places, those that are new behind the others, which are as they
+    /// were. What is new starts, and nothing that runs is touched; `Moved` follows as for a move of this number. `size` is as in
+    /// [`Runner::shrink`]. Where pods are still to end because of a size that was said before, that comes first. Repeated, it starts nothing anew. Ignored where
+    /// nothing runs.
+    fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size);
     /// Stops a run, known or not; `Ended` follows when nothing of it is left.
     fn stop(&mut self, uid: Uid, fence: Fence);
     /// What is really there. Called once, before the first command.

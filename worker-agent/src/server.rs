@@ -288,6 +288,10 @@ impl Server {
                 tracing::info!(%uid, %fence, pods = size.parallelism, "a gang goes on with fewer pods");
                 runner.shrink(uid, fence, size);
             }
+            Effect::Grow { uid, fence, number, placement, size } => {
+                tracing::info!(%uid, %fence, number, pods = size.parallelism, nodes = ledger::in_words(&placement), "a gang goes on with more pods");
+                runner.grow(uid, fence, number, placement.into_iter().map(bridge::place).collect(), size);
+            }
             Effect::Stop { uid, fence } => {
                 tracing::info!(%uid, %fence, "stopping an attempt");
                 runner.stop(uid, fence);

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{Receiver, channel};
 
+#[path = "process_runner/grown.rs"]
+mod grown;
 #[path = "process_runner/moved.rs"]
 mod moved;
 

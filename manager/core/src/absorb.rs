@@ -5,6 +5,7 @@
 
 use crate::audit::Head;
 use crate::catalog::Catalog;
+use crate::elastic::counts_of;
 use crate::input::Key;
 use crate::leg::State as LegState;
 use crate::queues::{ClassId, Place};
@@ -192,6 +193,9 @@ impl World {
             | Record::Deactivated { .. }
             | Record::Activated { .. }
             | Record::Reprioritized { .. }
+            | Record::Grows { .. }
+            | Record::Grown { .. }
+            | Record::NotGrown { .. }
             | Record::Finished { .. } => self.absorb_workload(number, record),
         }
         orphaned
@@ -438,6 +442,18 @@ impl World {
                 }
                 self.deciding.touch(*uid);
             }
+            Record::Grows { uid, places, runs, size, .. } => {
+                let Some(before) = self.state.workloads.get(uid).map(|w| counts_of(&w.given_gang(self.queues.class(w.class)))) else { return };
+                self.settle(*uid, |w| w.absorb_grows(places.clone(), (runs.clone(), *size), before, number));
+            }
+            Record::Grown { uid, growth, .. } => {
+                let wanted = self.wanted_counts(*uid);
+                self.settle(*uid, |w| w.absorb_grown(&wanted, growth, number));
+            }
+            Record::NotGrown { uid, .. } => {
+                let wanted = self.wanted_counts(*uid);
+                self.settle(*uid, |w| w.absorb_not_grown(&wanted, number));
+            }
             Record::Finished { uid, succeeded, reason, message, at } => {
                 self.settle(*uid, |w| {
                     w.happen(Happening::Finish, number);
@@ -500,13 +516,11 @@ impl World {
         at: Wall,
     ) {
         let spare = self.spare_of_adopted(run);
-        let counts = self.counts_of_adopted(run);
+        let (places, wanted) = (self.counts_of_adopted(run), self.wanted_counts(run.uid));
         self.settle(run.uid, |w| {
             w.happen(Happening::Adopt, number);
             w.spare = spare;
-            if w.resized.is_some() {
-                w.counts = Some(counts);
-            }
+            w.resize_adopted(&wanted, places, run.grown.as_deref(), number);
             w.legs.clear();
             w.fence = Some(w.fence.map_or(run.fence, |f| f.max(run.fence)));
             w.attempts = w.attempts.max(run.attempt);
@@ -525,6 +539,11 @@ impl World {
             );
             w.history.push(Stay { cluster: cluster.clone(), fence: run.fence, granted: at, over: None, end: None });
         });
+    }
+
+    /// Pods of each pod set that a job wants.
+    fn wanted_counts(&self, uid: Uid) -> Vec<u32> {
+        self.state.workloads.get(&uid).map(|w| counts_of(&self.queues.class(w.class).gang)).unwrap_or_default()
     }
 
     /// The right to run under this fence is over.
@@ -566,6 +585,9 @@ impl World {
         if was.charged() && !is.charged() {
             workload.flavors.clear();
             (workload.reserved, workload.counts, workload.spare) = (None, None, None);
+            if let Some(resized) = &mut workload.resized {
+                resized.growing = None;
+            }
             self.queues.refund(uid, &flavors, &total_before);
         }
         let total = self.config.resources.total(&workload.gang(&shape));

@@ -44,6 +44,8 @@ pub struct Shown {
     waits: Option<Why>,
     /// It waits a moment before it is looked at again.
     rests: bool,
+    /// Why a gang that runs is smaller than its job wants it.
+    growth: Option<String>,
     /// How many of its class are before it.
     place: Option<usize>,
     /// Where it is, or where it ended.
@@ -64,6 +66,7 @@ impl World {
             resources: self.config.resources.clone(),
             waits: if charged.is_none() { self.reasons(workload).0.cloned() } else { None },
             rests: self.live.not_before.contains_key(&uid),
+            growth: workload.phase.granted().then(|| self.growth_in_words(uid, workload)).flatten().map(|(words, _)| words),
             place: self.queues.waiting(workload.class).take(PLACES_MAX).position(|place| *place == here),
             region: cluster.and_then(|c| self.state.catalog.cluster(c)).map(|c| c.region.clone()),
             cluster: cluster.cloned(),
@@ -122,6 +125,9 @@ impl Shown {
             },
             "failed": w.pod_failures,
         });
+        if let Some(growth) = &self.growth {
+            status["meridian"]["growth"] = json!(growth);
+        }
         if let Some(started) = w.started {
             status["startTime"] = json!(timestamp(started));
         }
@@ -180,6 +186,9 @@ impl Shown {
             if !sets.is_empty() {
                 value["status"]["reclaimablePods"] = Value::Array(sets);
             }
+        }
+        if let Some(growth) = &self.growth {
+            value["status"]["meridian"]["growth"] = json!(growth);
         }
         if let Some(unhealthy) = World::unhealthy_nodes(right) {
             value["status"]["unhealthyNodes"] = unhealthy;

@@ -3,6 +3,8 @@
 //! A cache over [`State`](crate::State): every record that touches a workload marks it, and before the next decision what is
 //! marked is brought in line. What the brain decided itself is in line already. Which classes sleep is all that it knows
 //! besides, and a restart may forget that: they are looked at once more.
+//!
+//! A gang that is to grow while it runs is there twice: as who holds quota, and as who waits for what it grows by.
 
 use crate::catalog::{Catalog, NoRoute};
 use crate::explain::Why;
@@ -13,11 +15,11 @@ use crate::workload::Phase;
 use crate::{Config, State, World};
 use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_objects::without_prefixes;
-use meridian_queueing::model::{Given, PodSet, QueueId, Shape, WorkloadId};
+use meridian_queueing::model::{Given, Marks, PodSet, QueueId, Shape, WorkloadId};
 use meridian_queueing::names::Id;
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{Brain, NewWorkload, declare};
-use meridian_shared::ids::Uid;
+use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::time::Mono;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +31,8 @@ use std::sync::Arc;
 pub(crate) struct Deciding {
     brain: Arc<Brain>,
     ids: BTreeMap<Uid, WorkloadId>,
+    /// What gangs that run are to grow by, each an entry of its own.
+    growths: BTreeMap<Uid, WorkloadId>,
     /// By number.
     uids: Vec<Option<Uid>>,
     /// Declarations changed.
@@ -37,13 +41,16 @@ pub(crate) struct Deciding {
     touched: BTreeSet<Uid>,
     /// Who isn't looked at and holds nothing: without a way to a queue, resting, deactivated, or held back by recovery.
     outside: BTreeSet<Uid>,
-    /// Pods that gave back what they had, where the brain knows that they did.
-    spare: BTreeMap<Uid, Vec<u32>>,
+    /// Pods that were given and that gave back what they had, where the brain knows of a gang that isn't as it was given.
+    sizes: BTreeMap<Uid, Sizes>,
     /// Ways of classes, until an object changes.
     ways: BTreeMap<ClassId, Arc<Way>>,
     /// Where a class was last led.
     routes: BTreeMap<ClassId, Option<QueueId>>,
 }
+
+/// Places that were given, and how many of them are empty.
+type Sizes = (Option<Vec<u32>>, Option<Vec<u32>>);
 
 /// It follows from the state, so it tells no two worlds apart.
 impl PartialEq for Deciding {
@@ -152,8 +159,25 @@ impl Deciding {
         }
     }
 
+    /// Whether it is what a gang that runs is to grow by.
+    pub(crate) fn is_growth(&self, id: WorkloadId) -> bool {
+        self.uid(id).is_some_and(|uid| self.growths.get(&uid) == Some(&id))
+    }
+
+    /// What a gang that runs is to grow by.
+    pub(crate) fn growth(&self, uid: Uid) -> Option<WorkloadId> {
+        self.growths.get(&uid).copied()
+    }
+
+    fn forget_growth(&mut self, uid: Uid) {
+        if let Some(id) = self.growths.remove(&uid) {
+            self.uids[id.index()] = None;
+            self.brain_mut().remove(id);
+        }
+    }
+
     fn forget(&mut self, uid: Uid) {
-        self.spare.remove(&uid);
+        self.sizes.remove(&uid);
         if let Some(id) = self.ids.remove(&uid) {
             self.uids[id.index()] = None;
             self.brain_mut().remove(id);
@@ -162,6 +186,10 @@ impl Deciding {
 
     fn know(&mut self, uid: Uid, id: WorkloadId) {
         self.ids.insert(uid, id);
+        self.name(uid, id);
+    }
+
+    fn name(&mut self, uid: Uid, id: WorkloadId) {
         if self.uids.len() <= id.index() {
             self.uids.resize(id.index() + 1, None);
         }
@@ -190,6 +218,7 @@ impl World {
         }
         for uid in std::mem::take(&mut self.deciding.touched) {
             self.align_one(uid, now);
+            self.align_growth(uid, now);
         }
     }
 
@@ -299,7 +328,7 @@ impl World {
                     Some((_, at, false, _)) if at == queue => {}
                     Some((id, at, true, _)) if at == queue => {
                         let since = since(&self.state.workloads[&uid]);
-                        self.deciding.spare.remove(&uid);
+                        self.deciding.sizes.remove(&uid);
                         self.deciding.brain_mut().requeue(id, since);
                     }
                     _ => {
@@ -311,9 +340,9 @@ impl World {
                 }
             }
             Wanted::Holding { queue, evicted } => {
-                let spare = self.state.workloads[&uid].spare.clone();
+                let sizes = sizes(&self.state.workloads[&uid]);
                 let id = match there {
-                    Some((id, at, true, _)) if at == queue && self.deciding.spare.get(&uid) == spare.as_ref() => id,
+                    Some((id, at, true, _)) if at == queue && self.deciding.sizes.get(&uid) == sizes.as_ref() => id,
                     other => {
                         let given = self.given(uid);
                         match other {
@@ -327,7 +356,7 @@ impl World {
                                 let since = new.since;
                                 let id = self.deciding.brain_mut().hold(new, given, since, evicted, true);
                                 self.deciding.know(uid, id);
-                                self.deciding.spare.extend(spare.map(|spare| (uid, spare)));
+                                self.deciding.sizes.extend(sizes.map(|sizes| (uid, sizes)));
                                 id
                             }
                         }
@@ -339,6 +368,52 @@ impl World {
                 }
             }
         }
+    }
+
+    /// What a gang that runs is to grow by waits beside what it has.
+    fn align_growth(&mut self, uid: Uid, now: Mono) {
+        let Some((queue, since)) = self.growth_wanted(uid, now) else {
+            self.deciding.forget_growth(uid);
+            self.live.growths.remove(&uid);
+            return;
+        };
+        let workload = &self.state.workloads[&uid];
+        let known = self.deciding.growth(uid).and_then(|id| self.deciding.brain.workload(id));
+        let same = known.filter(|known| known.queue == queue && known.since == since && known.holding.is_none());
+        if same.is_some_and(|known| self.deciding.brain.shape_of(known.shape).priority == workload.priority) {
+            return;
+        }
+        self.deciding.forget_growth(uid);
+        self.live.growths.remove(&uid);
+        let of = NewEntry { counts: workload.grows_by(self.queues.class(workload.class)), tag: growth_tag(uid), since, key: format!("{uid}+") };
+        let flavors: BTreeSet<Arc<str>> = workload.flavors.values().cloned().collect();
+        let mut new = self.new_entry(uid, queue, of);
+        let brain = self.deciding.brain_mut();
+        // Its pods are of one kind.
+        let pinned = flavors.iter().map(|flavor| brain.flavor_id(flavor)).collect();
+        new.marks = Some(Box::new(Marks { pinned, ..Marks::default() }));
+        let id = brain.wait(new);
+        self.deciding.growths.insert(uid, id);
+        self.deciding.name(uid, id);
+    }
+
+    /// In which queue, and since when, a gang that runs waits to grow.
+    fn growth_wanted(&mut self, uid: Uid, now: Mono) -> Option<(QueueId, i64)> {
+        let workload = self.state.workloads.get(&uid)?;
+        let class = self.queues.class(workload.class);
+        workload.grows_by(class)?;
+        if self.held_back(workload, now) {
+            self.deciding.outside.insert(uid);
+            return None;
+        }
+        if let Err(why) = self.way(class) {
+            self.live.growths.insert(uid, Why::Route(why));
+            self.deciding.outside.insert(uid);
+            self.deciding.forget_growth(uid);
+            return None;
+        }
+        let queue = self.queues.charged_to(uid).and_then(|name| self.deciding.brain.queue_id(name))?;
+        Some((queue, number(workload.grows_since())))
     }
 
     /// What a workload was given, as its records say.
@@ -368,20 +443,24 @@ impl World {
     }
 
     fn new_workload(&mut self, uid: Uid, queue: QueueId) -> NewWorkload {
-        as_waiting((&self.state, &self.queues, &self.config), Arc::make_mut(&mut self.deciding.brain), uid, queue)
+        let of = NewEntry::of(&self.state.workloads[&uid], uid);
+        self.new_entry(uid, queue, of)
+    }
+
+    fn new_entry(&mut self, uid: Uid, queue: QueueId, of: NewEntry) -> NewWorkload {
+        as_waiting((&self.state, &self.queues, &self.config), Arc::make_mut(&mut self.deciding.brain), uid, queue, of)
     }
 
     /// A workload as it would wait in a queue of a brain with the same books.
     pub(crate) fn would_wait(&self, brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
-        as_waiting((&self.state, &self.queues, &self.config), brain, uid, queue)
+        as_waiting((&self.state, &self.queues, &self.config), brain, uid, queue, NewEntry::of(&self.state.workloads[&uid], uid))
     }
 }
 
-fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
+fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut Brain, uid: Uid, queue: QueueId, of: NewEntry) -> NewWorkload {
+    let NewEntry { counts: has, tag, since, key } = of;
     let workload = &state.workloads[&uid];
-    let (class, priority, since, tag) = (workload.class, workload.priority, since(workload), tag(workload));
-    // What was given to it before it was made smaller.
-    let has = workload.counts.clone().filter(|_| workload.resized.is_some());
+    let (class, priority, exact) = (workload.class, workload.priority, tag & GROWTH != 0);
     let of = queues.class(class).clone();
     let name = brain.queue(queue).setup.name.clone();
     let excluded = state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
@@ -393,7 +472,7 @@ fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut B
         .map(|(at, set)| PodSet {
             name: Arc::from(set.name.as_str()),
             count: has.as_ref().and_then(|has| has.get(at)).copied().unwrap_or(set.count),
-            min_count: set.min_count,
+            min_count: set.min_count.filter(|_| !exact),
             per_pod: brain.requests(&without_prefixes(config.resources.seen(&set.per_pod), &excluded)),
             node_selector: set.node_selector.clone(),
             affinity: set.affinity.clone(),
@@ -403,8 +482,41 @@ fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut B
         .collect();
     // Alike are only workloads of one class: they may go to the same clusters.
     let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
-    let key: Arc<str> = Arc::from(uid.to_string());
+    let key: Arc<str> = Arc::from(key);
     NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
+}
+
+/// What makes an entry of the queue of a workload.
+struct NewEntry {
+    /// Pods of each pod set, where they aren't those that its class has.
+    counts: Option<Vec<u32>>,
+    tag: u64,
+    since: i64,
+    key: String,
+}
+
+impl NewEntry {
+    /// The workload itself.
+    fn of(workload: &crate::Workload, uid: Uid) -> Self {
+        // What was given to it before it was made smaller.
+        let counts = workload.counts.clone().filter(|_| workload.resized.is_some());
+        Self { counts, tag: tag(workload), since: since(workload), key: uid.to_string() }
+    }
+}
+
+/// Tells growths from whole workloads.
+const GROWTH: u64 = 1 << 63;
+
+/// No growth is like another: each is bound to where its gang runs.
+fn growth_tag(uid: Uid) -> u64 {
+    let half = |of: u128| u64::try_from(of & u128::from(u64::MAX)).unwrap_or(0);
+    meridian_shared::backoff::splitmix(half(uid.0) ^ half(uid.0 >> u64::BITS).rotate_left(1)) | GROWTH
+}
+
+/// How large a gang is, where it isn't as it was given.
+fn sizes(workload: &crate::Workload) -> Option<Sizes> {
+    let changed = workload.resized.is_some() || workload.spare.is_some();
+    changed.then(|| (workload.counts.clone().filter(|_| workload.resized.is_some()), workload.spare.clone()))
 }
 
 /// Alike are only workloads of one class, and of those none that has another size than it wants.
@@ -415,5 +527,9 @@ fn tag(workload: &crate::Workload) -> u64 {
 
 /// A workload's place in time: the number of its record.
 fn since(workload: &crate::Workload) -> i64 {
-    i64::try_from(workload.submitted.0).unwrap_or(i64::MAX)
+    number(workload.submitted)
+}
+
+fn number(record: RecordNumber) -> i64 {
+    i64::try_from(record.0).unwrap_or(i64::MAX)
 }

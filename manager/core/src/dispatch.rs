@@ -106,9 +106,18 @@ impl Turn<'_> {
     /// Tells victims to stop, and stores why who waits does.
     fn act_on(&mut self, seen: Seen) {
         // Of each class what came last.
-        let mut told: BTreeSet<ClassId> = BTreeSet::new();
+        let (mut told, mut grown): (BTreeSet<ClassId>, BTreeSet<Uid>) = Default::default();
         for entry in seen.entries.iter().rev() {
             let Some(uid) = self.world.deciding.uid(entry.workload) else { continue };
+            if self.world.deciding.is_growth(entry.workload) {
+                // Whether its cluster has the room was said when it was asked.
+                if grown.insert(uid) && Seen::waits(entry) {
+                    let why = self.world.growth_cluster(uid, self.now.mono).err();
+                    let why = why.unwrap_or_else(|| why_not(self.world.deciding.brain(), entry));
+                    self.world.live.growths.insert(uid, why);
+                }
+                continue;
+            }
             let Some(class) = self.workload(uid).map(|w| w.class) else { continue };
             if !told.insert(class) {
                 continue;

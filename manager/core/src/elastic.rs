@@ -1,10 +1,11 @@
 //! Elastic jobs (`kueue.x-k8s.io/elastic-job: "true"`): the one change of a job's spec that is taken, that of how many pods it has.
 //!
 //! Who waits takes the new number at once and keeps its age. Who runs goes on with fewer: its agent ends the pods that are too
-//! many, and quota comes back as the places are told to be empty, like that of pods that have succeeded. A gang that runs
-//! doesn't grow.
+//! many, and quota comes back as the places are told to be empty, like that of pods that have succeeded. How it goes on with more
+//! is in `growing`.
 //!
-//! Invariant: what was given stays charged until the agent has seen it empty, whatever the job says it wants.
+//! Invariants: what was given stays charged until the agent has seen it empty, whatever the job says it wants; one change of
+//! its size at a time is under way at an agent.
 
 use crate::catalog::Catalog;
 use crate::input::{Actor, Key, Rejection, RejectionReason, WriteResult};
@@ -19,22 +20,56 @@ use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_objects::{Object, job_to_workload};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, RecordNumber, Uid};
-use meridian_shared::placement::Placement;
-use meridian_shared::protocol::Size;
+use meridian_shared::protocol::{Run, Size};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// What kubectl notes of what it applied: a copy, and no part of a job.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// That a job has another number of pods than the gang that runs of it.
+/// That a job has another number of pods than the gang that runs of it had at first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Resized {
-    /// What it is to have.
+    /// What the gang that runs is to have.
     pub size: Size,
     /// What was given to it at most, by pod set.
     pub most: Vec<u32>,
+    /// Pods of each pod set that it is to have; none stated by a record from before gangs could grow: what the job wants.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<u32>,
+    /// What the job wants, where that is something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wants: Option<Wants>,
+    /// Quota is charged for more, and its agent isn't known to have the room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growing: Option<Growing>,
+    /// The latest growth.
+    #[serde(default)]
+    pub last: RecordNumber,
+}
+
+/// Another size than a gang runs with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Wants {
+    /// Which.
+    pub size: Size,
+    /// The record by which it was asked for: its place in the queue.
+    pub asked: RecordNumber,
+}
+
+/// A growth that quota is charged for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Growing {
+    /// The record by which it was charged.
+    pub number: RecordNumber,
+    /// Places of each pod set that were given before.
+    pub before: Vec<u32>,
+    /// Pods of each pod set that it is to have then.
+    pub runs: Vec<u32>,
+    /// The same, as its agent is told.
+    pub size: Size,
 }
 
 /// What may change of a job, where nothing else does.
@@ -78,24 +113,18 @@ impl Turn<'_> {
         if !matches!(workload.phase, Phase::Granted | Phase::Running) {
             return Ok(());
         }
-        let has: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
+        let has: u32 = workload.runs_with(class).iter().sum();
         let wants = job_to_workload(object).map_or(0, |job| job.gang.pod_sets.iter().map(|set| set.count).sum());
-        if wants > has {
-            return invalid(
-                "spec.parallelism",
-                format!(
-                    "{key} runs with {has} pods, and a gang that runs doesn't grow to {wants}: `meridian stop workload {}`, change it, and `meridian resume workload {}`",
-                    key.name, key.name
-                ),
-            );
-        }
-        let cluster = World::right(workload).map(|(_, leg)| leg.cluster.clone());
-        match cluster.and_then(|cluster| self.world.live.clusters.get(&cluster).map(|live| (cluster, live.shrinks))) {
-            Some((cluster, false)) => {
-                let message = format!(
-                    "{key} runs in cluster `{cluster}`, whose agent is of an older version and can't let a gang go on with fewer pods: update it first"
-                );
-                invalid("spec.parallelism", message)
+        let Some((_, leg)) = World::right(workload) else { return Ok(()) };
+        let Some(live) = self.world.live.clusters.get(&leg.cluster) else { return Ok(()) };
+        let cluster = &leg.cluster;
+        let older = format!("{key} runs in cluster `{cluster}`, whose agent is of an older version and can't let a gang go on with");
+        match wants.cmp(&has) {
+            Ordering::Less if !live.shrinks => invalid("spec.parallelism", format!("{older} fewer pods: update it first")),
+            Ordering::Greater if !live.grows => {
+                let name = &key.name;
+                let anew = format!("`meridian stop workload {name}`, change it, and `meridian resume workload {name}`");
+                invalid("spec.parallelism", format!("{older} more than {has} pods: update it first; or else {anew}"))
             }
             _ => Ok(()),
         }
@@ -129,11 +158,14 @@ impl Turn<'_> {
         Some((leg.cluster.clone(), leg.fence?))
     }
 
-    /// Tells the agent of a gang that it has more pods than its job wants. Every inventory that shows it does so again.
+    /// Tells the agent of a gang how few pods it is to have, where that is fewer than it was given. Every inventory that shows it does
+    /// so again.
     pub(crate) fn shrink(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
         let Some(workload) = self.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running)) else { return };
-        let too_many = workload.pods_too_many(self.world.queues.class(workload.class));
-        if let Some(size) = workload.resized.as_ref().map(|resized| resized.size).filter(|_| too_many > 0)
+        // Of pods that are gone it isn't known whether they had succeeded: it is told as long as any place was given up.
+        let runs = workload.runs_with(self.world.queues.class(workload.class));
+        let smaller = |resized: &&Resized| resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places);
+        if let Some(size) = workload.resized.as_deref().filter(smaller).map(|resized| resized.size)
             && self.world.live.clusters.get(cluster).is_some_and(|live| live.shrinks)
         {
             self.say(cluster, Said::Shrink(uid, fence, size));
@@ -187,27 +219,63 @@ fn essence(manifest: &Value) -> Value {
 }
 
 impl Workload {
-    /// Its gang as an attempt of it has it that is taken over: where its job was made smaller or larger, as many pods as its agent
-    /// tells, if that can be, else the most that were given.
-    pub(crate) fn adopted_gang(&self, class: &Class, placement: Option<&Placement>) -> Arc<Gang> {
+    /// Its gang as an attempt of it has it that is taken over: where it has grown, what it was given with that; where its job was
+    /// made smaller or larger, as many pods as its agent tells, if that can be, else the most that were given.
+    pub(crate) fn adopted_gang(&self, class: &Class, run: &Run) -> Arc<Gang> {
+        if let Some(grown) = run.grown.as_ref().filter(|grown| grown.places.len() == class.gang.pod_sets.len()) {
+            return Arc::new(class.gang.of_counts(&grown.places));
+        }
         let Some(Resized { most, .. }) = self.resized.as_deref() else { return self.given_gang(class) };
+        let placement = run.placement.as_deref();
         let told = placement.map(|placement| placement.pod_sets.iter().map(|set| u32::try_from(set.pods()).unwrap_or(u32::MAX)).collect::<Vec<_>>());
         let can_be = |told: &Vec<u32>| told.len() == most.len() && told.iter().zip(most).all(|(told, most)| (1..=*most).contains(told));
         Arc::new(class.gang.of_counts(&told.filter(can_be).unwrap_or_else(|| most.clone())))
     }
 
-    /// Pods that its job doesn't want any more and that were ended, by pod set.
-    pub(crate) fn no_longer_wanted(&self, class: &Class) -> Vec<u32> {
-        let given = self.given_gang(class);
-        let sets = given.pod_sets.iter().zip(&class.gang.pod_sets).enumerate();
-        let spare = |at: usize| self.spare.as_ref().and_then(|spare| spare.get(at)).copied().unwrap_or(0);
-        sets.map(|(at, (given, wants))| given.count.saturating_sub(wants.count).min(spare(at))).collect()
+    /// Pods of each pod set that the gang which runs is to have, once nothing that was decided of it is under way.
+    pub(crate) fn runs_with(&self, class: &Class) -> Vec<u32> {
+        match self.resized.as_deref() {
+            Some(Resized { growing: Some(growing), .. }) => growing.runs.clone(),
+            Some(Resized { runs, .. }) if !runs.is_empty() => runs.clone(),
+            Some(_) => counts_of(&class.gang),
+            None => counts_of(&self.given_gang(class)),
+        }
     }
 
-    /// Pods that its job doesn't want any more, of those that haven't given back what they had.
+    /// Pods that the gang isn't to have any more and that were ended, by pod set.
+    pub(crate) fn no_longer_wanted(&self, class: &Class) -> Vec<u32> {
+        let given = self.given_gang(class);
+        let sets = given.pod_sets.iter().zip(self.runs_with(class)).enumerate();
+        let spare = |at: usize| self.spare.as_ref().and_then(|spare| spare.get(at)).copied().unwrap_or(0);
+        sets.map(|(at, (given, runs))| given.count.saturating_sub(runs).min(spare(at))).collect()
+    }
+
+    /// Pods that the gang isn't to have any more, of those that haven't given back what they had.
     pub(crate) fn pods_too_many(&self, class: &Class) -> u32 {
         let has = self.gang(class);
-        has.pod_sets.iter().zip(&class.gang.pod_sets).map(|(has, wants)| has.count.saturating_sub(wants.count)).sum()
+        has.pod_sets.iter().zip(self.runs_with(class)).map(|(has, runs)| has.count.saturating_sub(runs)).sum()
+    }
+}
+
+/// Pods of each pod set.
+pub(crate) fn counts_of(gang: &Gang) -> Vec<u32> {
+    gang.pod_sets.iter().map(|set| set.count).collect()
+}
+
+impl Resized {
+    /// Of a gang that was given so many places and has all its pods.
+    pub(crate) fn of(places: Vec<u32>) -> Self {
+        let size = Size { parallelism: places.iter().sum(), completions: None };
+        Self { size, most: places.clone(), runs: places, wants: None, growing: None, last: RecordNumber(0) }
+    }
+
+    /// What is wanted follows at once where it isn't more and nothing else is under way.
+    pub(crate) fn settle(&mut self, wanted: &[u32]) {
+        let Some(Wants { size, .. }) = self.wants.filter(|_| self.growing.is_none()) else { return };
+        if self.runs.iter().zip(wanted).all(|(runs, wanted)| wanted <= runs) {
+            self.size = if self.runs == wanted { self.size } else { size };
+            (self.runs, self.wants) = (wanted.to_vec(), None);
+        }
     }
 }
 
@@ -219,7 +287,8 @@ impl World {
             (w.class, Place::new(w.priority, w.submitted, uid), w.waits())
         };
         self.tally_workload(uid, false);
-        let given: Vec<u32> = self.state.workloads[&uid].given_gang(self.queues.class(old)).pod_sets.iter().map(|set| set.count).collect();
+        let before = &self.state.workloads[&uid];
+        let (given, runs) = (counts_of(&before.given_gang(self.queues.class(old))), before.runs_with(self.queues.class(old)));
         let new = self.queues.intern(class);
         if waits {
             self.queues.leave(old, place);
@@ -228,8 +297,15 @@ impl World {
         let workload = self.state.workloads.get_mut(&uid)?;
         (workload.class, workload.changed) = (new, number);
         if workload.phase.charged() {
-            workload.counts = Some(given.clone());
-            workload.resized = Some(Box::new(Resized { size, most: given }));
+            let mut resized = workload.resized.take().unwrap_or_else(|| Box::new(Resized::of(given.clone())));
+            if resized.growing.is_none() {
+                resized.runs = runs;
+            }
+            resized.most.clone_from(&given);
+            resized.wants = Some(Wants { size, asked: number });
+            resized.settle(&counts_of(&class.gang));
+            workload.counts = Some(given);
+            workload.resized = Some(resized);
         }
         let before = std::mem::replace(&mut workload.body, body);
         let clusters: Vec<ClusterName> = workload.legs.values().map(|leg| leg.cluster.clone()).collect();

@@ -136,6 +136,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         refused,
         audited: _,
         not_before,
+        growths: _,
         giving_way,
         starving_due,
         look_for_starving,
@@ -206,6 +207,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         backed_off,
         located_elsewhere,
         shrinks,
+        grows,
     } = live;
     (session, number(*answered), events_through, inventoried, want_inventory).hash(into);
     age(now, *heard, silence(memory), into);
@@ -221,7 +223,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
     for (end, (record, carried)) in acknowledge {
         (end, record, *carried == 0, number(*carried)).hash(into);
     }
-    (failed_starts, located_elsewhere, shrinks).hash(into);
+    (failed_starts, located_elsewhere, shrinks, grows).hash(into);
     rooms.hash_essence(number, into);
 }
 

@@ -393,10 +393,14 @@ impl World {
 
     /// How many of its pods a workload was given, where it makes do with fewer.
     fn pods_in_words(&self, workload: &Workload, all: &str) -> String {
-        let wished: u32 = self.queues.class(workload.class).gang.pod_sets.iter().map(|set| set.count).sum();
+        let class = self.queues.class(workload.class);
+        let wished: u32 = class.gang.pod_sets.iter().map(|set| set.count).sum();
         let spare = workload.spare_pods();
-        let given: u32 = workload.counts.iter().flatten().sum();
-        if given > wished {
+        if let Some(resized) = &workload.resized {
+            let (given, wished): (u32, u32) = match &resized.growing {
+                Some(growing) => (growing.before.iter().sum(), growing.before.iter().sum::<u32>().saturating_sub(spare)),
+                None => (workload.counts.iter().flatten().sum(), workload.runs_with(class).iter().sum()),
+            };
             let left = given.saturating_sub(spare);
             return match left.checked_sub(wished) {
                 None => format!("{left} of its {wished} pods"),
@@ -419,7 +423,10 @@ impl World {
         match workload.phase {
             Phase::Running | Phase::Granted | Phase::Stopping => {
                 let (verdict, reason, helps) = World::right(workload).map_or(("", String::new(), String::new()), |(_, l)| self.leg_in_words(workload, l, now));
-                (format!("{verdict} in cluster `{at}`: {reason}"), helps)
+                match self.growth_in_words(uid, workload).filter(|_| workload.phase != Phase::Stopping) {
+                    Some((grows, help)) => (format!("{verdict} in cluster `{at}`: {reason}; {grows}"), if helps.is_empty() { help } else { helps }),
+                    None => (format!("{verdict} in cluster `{at}`: {reason}"), helps),
+                }
             }
             Phase::Finished => {
                 let finish = workload.finished.as_ref();

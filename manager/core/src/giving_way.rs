@@ -338,7 +338,8 @@ impl World {
     }
 
     fn waits(&self, uid: Uid) -> bool {
-        self.deciding.id(uid).is_some() && self.state.workloads.get(&uid).is_some_and(Workload::waits)
+        let waits = self.deciding.id(uid).is_some() && self.state.workloads.get(&uid).is_some_and(Workload::waits);
+        waits || self.deciding.growth(uid).is_some()
     }
 
     /// Room is kept only for who still waits, and as long as anybody is still to give way or it waits too long. True where some

@@ -26,7 +26,7 @@ impl Turn<'_> {
         let Some(live) = self.world.live.clusters.get(cluster) else { return };
         let settled = live.outbox.quiet() || commands_through >= live.outbox.last();
         for run in &inventory.runs {
-            self.take_run(cluster, ledger, run);
+            self.take_run(cluster, ledger, &self.believed(cluster, ledger, run));
         }
         for end in inventory.ends {
             self.on_ended(cluster, end);
@@ -85,6 +85,7 @@ impl Turn<'_> {
             if run.running && !running && !stopping {
                 self.record(Record::Running { uid: run.uid, fence: run.fence, at: self.now.wall });
             }
+            self.heed_growth(cluster, run);
             self.take_placement(run.uid, run.fence, run.placement.clone());
             self.reclaim(run.uid, run.fence, &run.spare);
             self.shrink(cluster, run.uid, run.fence);
@@ -107,7 +108,7 @@ impl Turn<'_> {
                 self.world.deciding.touch(run.uid);
             }
         } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
-            let gang = workload.adopted_gang(self.world.queues.class(workload.class), run.placement.as_deref());
+            let gang = workload.adopted_gang(self.world.queues.class(workload.class), run);
             let placement = run.placement.clone().filter(|placement| placement.is_of(&gang));
             self.adopt(cluster, ledger, &Run { placement, ..run.clone() });
         } else {

@@ -23,7 +23,7 @@
 //! | `past_use` | what local queues used before, taken down and forgotten |
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
 //! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
-//! | `elastic` | jobs whose number of pods changes |
+//! | `elastic`, `growing` | jobs whose number of pods changes, and gangs that grow while they run |
 //! | `reclaim` | pods of running gangs that aren't needed any more, and the quota that they give back |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
 //! | [`explain`], [`view`] | the reasons in words, and objects as readers see them |
@@ -48,6 +48,7 @@ pub mod elastic;
 mod essence;
 pub mod explain;
 mod giving_way;
+mod growing;
 pub mod input;
 mod inventory;
 pub mod leg;
@@ -465,6 +466,8 @@ pub struct Live {
     audited: BTreeMap<(ClassId, ClusterName), RecordNumber>,
     /// Not dispatched again before then.
     not_before: BTreeMap<Uid, Mono>,
+    /// Why gangs that are to grow haven't yet.
+    growths: BTreeMap<Uid, Why>,
     /// Who gave way for whom.
     giving_way: GivingWay,
     /// It isn't looked for who waits too long before this moment.
@@ -573,6 +576,8 @@ pub struct LiveCluster {
     pub located_elsewhere: Option<Arc<str>>,
     /// Its agent can let a gang go on with fewer pods.
     pub shrinks: bool,
+    /// And with more.
+    pub grows: bool,
 }
 
 /// The world of one manager.

@@ -68,6 +68,8 @@ pub enum Event {
         /// Since it was told.
         took: Millis,
     },
+    /// It was given more pods while it runs: Kueue's new slice in place of the old one.
+    Replaced,
     /// It ended for good.
     Finished {
         /// Run time over all attempts.
@@ -128,6 +130,7 @@ impl World {
                 | Record::Ended { .. }
                 | Record::GrantRefused { .. }
                 | Record::Lapsed { .. }
+                | Record::Grows { .. }
                 | Record::Finished { .. }
         );
         let workload = self.state.workloads.get(&uid).filter(|_| may_be || deactivated)?;
@@ -155,6 +158,7 @@ impl World {
                 events.push(Event::Admitted { cluster, waited: at.since(queued(workload)), checked: reserved.map(|from| at.since(from)) });
             }
             Record::Running { at, .. } if phase != to => events.push(Event::Ready { waited: at.since(queued(workload)), started: at.since(since) }),
+            Record::Grows { .. } => events.push(Event::Replaced),
             Record::Finished { .. } if phase != to => events.push(Event::Finished { ran: workload.ran }),
             _ => {}
         }

@@ -3,7 +3,7 @@
 //! What is kept is a reference, not a message: the rules about every send (residency, a grant's age, recovery) are judged
 //! when an answer is composed, first time or repeated.
 
-use meridian_shared::ids::{Fence, OfferId, Uid};
+use meridian_shared::ids::{Fence, OfferId, RecordNumber, Uid};
 use meridian_shared::protocol::{COMMANDS_MAX, Size, StopReason};
 use meridian_shared::time::{Millis, Mono};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,6 +26,8 @@ pub enum Said {
     Stop(Uid, Fence, StopReason),
     /// Let an attempt go on with fewer pods.
     Shrink(Uid, Fence, Size),
+    /// Let an attempt go on with more, by this growth.
+    Grow(Uid, Fence, RecordNumber),
 }
 
 /// Commands of one (leadership, session).

@@ -75,6 +75,11 @@ impl<'a, 'w> Clusters<'a, 'w> {
         }
         let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.clone());
         let uid = self.turn.world.deciding.uid(id);
+        if let Some(uid) = uid.filter(|_| self.turn.world.deciding.is_growth(id)) {
+            let found: Arc<[ClusterName]> = self.turn.world.growth_cluster(uid, self.turn.now.mono).into_iter().collect();
+            self.candidates.insert(id, found.clone());
+            return found;
+        }
         let found: Arc<[ClusterName]> = uid.zip(queue).map_or_else(Vec::new, |(uid, queue)| self.turn.candidates_of(uid, &queue, Candidates::Ready)).into();
         self.candidates.insert(id, found.clone());
         found
@@ -85,8 +90,9 @@ impl<'a, 'w> Clusters<'a, 'w> {
         let candidates = self.of(brain, workload);
         let uid = self.turn.world.deciding.uid(workload)?;
         let wanted = self.gang(workload)?;
-        let class = self.turn.workload(uid).map(|w| w.class).filter(|_| !self.shrunk.contains_key(&workload));
-        if let Some(cluster) = candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, class)) {
+        let is_growth = self.turn.world.deciding.is_growth(workload);
+        let class = self.turn.workload(uid).map(|w| w.class).filter(|_| !self.shrunk.contains_key(&workload) && !is_growth);
+        if let Some(cluster) = candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, (class, is_growth))) {
             return Some(cluster.clone());
         }
         let world = &*self.turn.world;
@@ -111,9 +117,10 @@ impl<'a, 'w> Clusters<'a, 'w> {
     }
 
     /// Whether one cluster has room for the gang now and what is kept for others. What is alike is asked once.
-    fn has_room_in(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Gang, class: Option<ClassId>) -> bool {
+    fn has_room_in(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Gang, (class, is_growth): (Option<ClassId>, bool)) -> bool {
         let Some(live) = self.turn.world.live.clusters.get(cluster) else { return false };
-        if live.rooms.could_grow(wanted) {
+        // Nodes are made for gangs that aren't there yet.
+        if !is_growth && live.rooms.could_grow(wanted) {
             return true;
         }
         let once = |known: &mut BTreeMap<(ClassId, ClusterName), bool>, ask: &dyn Fn() -> bool| match class {
@@ -128,7 +135,18 @@ impl<'a, 'w> Clusters<'a, 'w> {
     /// The gang that is meant.
     fn gang(&self, workload: WorkloadId) -> Option<Arc<Gang>> {
         let world = &*self.turn.world;
+        if world.deciding.is_growth(workload) {
+            return world.growth_gang(world.deciding.uid(workload)?);
+        }
         self.shrunk.get(&workload).cloned().or_else(|| world.gang_of(world.deciding.uid(workload)?))
+    }
+
+    /// Room was taken: what was asked before may have another answer.
+    fn taken(&mut self, uid: Uid) -> bool {
+        self.turn.world.let_room_of_go(uid);
+        self.fitting.clear();
+        self.sparing.clear();
+        true
     }
 
     fn cluster(&self, holder: WorkloadId) -> Option<&ClusterName> {
@@ -165,6 +183,10 @@ impl Places for Clusters<'_, '_> {
 
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         let world = &*self.turn.world;
+        // Nobody grows by displacing itself.
+        if world.deciding.is_growth(workload) && world.deciding.uid(workload) == world.deciding.uid(holder) {
+            return false;
+        }
         let Some(uid) = world.deciding.uid(workload).filter(|uid| !world.live.giving_way.may_displace_all(*uid)) else { return true };
         world.deciding.uid(holder).is_none_or(|other| world.live.giving_way.may_displace(uid, other))
     }
@@ -191,14 +213,12 @@ impl Places for Clusters<'_, '_> {
         for (resource, choice) in assignment.pod_sets.iter().flat_map(|set| &set.flavors) {
             flavors.insert(brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone());
         }
+        if self.turn.world.deciding.is_growth(workload) {
+            return self.turn.grow(uid) && self.taken(uid);
+        }
         let counts = assignment.counts();
         let all = self.turn.world.gang_of(uid).is_some_and(|gang| gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()));
         let asked = self.turn.dispatch(uid, &queue, flavors, (!all).then_some(counts));
-        if asked {
-            self.turn.world.let_room_of_go(uid);
-            self.fitting.clear();
-            self.sparing.clear();
-        }
-        asked
+        asked && self.taken(uid)
     }
 }

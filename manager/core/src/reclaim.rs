@@ -60,13 +60,13 @@ impl Workload {
 impl World {
     /// How many pods of each pod set a run has that is taken over.
     pub(crate) fn counts_of_adopted(&self, run: &Run) -> Vec<u32> {
-        let gang = self.state.workloads.get(&run.uid).map(|w| w.adopted_gang(self.queues.class(w.class), run.placement.as_deref()));
+        let gang = self.state.workloads.get(&run.uid).map(|w| w.adopted_gang(self.queues.class(w.class), run));
         gang.iter().flat_map(|gang| &gang.pod_sets).map(|set| set.count).collect()
     }
 
     /// Spare pods of a run that is taken over, as it was reported.
     pub(crate) fn spare_of_adopted(&self, run: &Run) -> Option<Vec<u32>> {
         let workload = self.state.workloads.get(&run.uid).filter(|_| !run.spare.is_empty())?;
-        Some(spare_of(&workload.adopted_gang(self.queues.class(workload.class), run.placement.as_deref()), &run.spare))
+        Some(spare_of(&workload.adopted_gang(self.queues.class(workload.class), run), &run.spare))
     }
 }

@@ -9,7 +9,7 @@ use meridian_objects::Object;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
 use meridian_shared::placement::Placement;
-use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, Size, StopReason};
+use meridian_shared::protocol::{EndResult, Growth, OnLoss, RefuseReason, Run, Size, StopReason};
 use meridian_shared::time::{Millis, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -394,6 +394,45 @@ pub enum Record {
         /// Who.
         by: Actor,
     },
+    /// Quota is charged for more pods of a gang that runs; its agent is told.
+    Grows {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Places of each pod set that were given in this attempt, with these.
+        places: Vec<u32>,
+        /// Pods of each pod set that it is to have.
+        runs: Vec<u32>,
+        /// The same, as its agent is told.
+        size: Size,
+        /// When.
+        at: Wall,
+    },
+    /// Its agent has room for all of them.
+    Grown {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// What it has, as it was told or as it shows.
+        growth: Box<Growth>,
+        /// When.
+        at: Wall,
+    },
+    /// Its agent has no room for them: what was charged for them goes back.
+    NotGrown {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// From the closed list.
+        reason: RefuseReason,
+        /// In words.
+        text: String,
+        /// When.
+        at: Wall,
+    },
     /// Its priority class has another value.
     Reprioritized {
         /// The workload.
@@ -510,7 +549,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 42] = [
+    const NAMES: [&str; 45] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -548,6 +587,9 @@ mod tests {
         "Deactivated",
         "Activated",
         "Resized",
+        "Grows",
+        "Grown",
+        "NotGrown",
         "Reprioritized",
         "Finished",
         "Forgotten",
@@ -594,6 +636,9 @@ mod tests {
             Record::Deactivated { .. } => "Deactivated",
             Record::Activated { .. } => "Activated",
             Record::Resized { .. } => "Resized",
+            Record::Grows { .. } => "Grows",
+            Record::Grown { .. } => "Grown",
+            Record::NotGrown { .. } => "NotGrown",
             Record::Reprioritized { .. } => "Reprioritized",
             Record::Finished { .. } => "Finished",
             Record::Forgotten { .. } => "Forgotten",

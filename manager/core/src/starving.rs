@@ -61,7 +61,8 @@ impl Turn<'_> {
         let brain = self.world.deciding.brain();
         let queues: Vec<QueueId> = brain.queue_list().map(|(_, id)| id).collect();
         let too_long = |queue: &QueueId| {
-            let id = brain.first_waiting(*queue)?;
+            // What a gang grows by waits as long as it takes: the gang runs.
+            let id = brain.first_waiting(*queue, |id| !self.world.deciding.is_growth(id))?;
             let (since, uid) = self.world.waits_since(self.world.deciding.uid(id)?)?;
             (self.now.wall.since(since) >= guard && !self.world.is_hopeless(uid)).then_some((since, uid, *queue, id))
         };

@@ -54,7 +54,7 @@ impl Turn<'_> {
         let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
         let returned = now.since(live.heard) >= lease::silence(self.world.config.term_min);
         live.heard = now;
-        live.shrinks = request.shrinks;
+        (live.shrinks, live.grows) = (request.shrinks, request.grows);
         if request.answered > live.answered {
             live.answered = request.answered;
             live.acknowledged = now;
@@ -205,6 +205,7 @@ impl Turn<'_> {
             backed_off: old.map_or(Mono(0), |o| o.backed_off),
             located_elsewhere: None,
             shrinks: false,
+            grows: false,
         };
         self.world.live.clusters.insert(cluster.clone(), live);
         self.world.keep_room_again(cluster);
@@ -305,6 +306,8 @@ impl Turn<'_> {
                 Some(_) => self.take_placement(uid, fence, placement),
                 None => self.stray(cluster, uid, fence),
             },
+            Event::Grown { uid, fence, number } => self.on_grown(cluster, uid, fence, number),
+            Event::NotGrown { uid, fence, number, reason, text } => self.on_not_grown(cluster, (uid, fence), number, (reason, &text)),
             Event::Ended(end) => self.on_ended(cluster, end),
         }
     }
@@ -632,6 +635,7 @@ impl Turn<'_> {
             Said::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
             Said::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
             Said::Shrink(uid, fence, size) => self.render_shrink(cluster, uid, fence, size),
+            Said::Grow(uid, fence, number) => self.render_grow(cluster, uid, fence, number),
             Said::Offer(uid, offer) => {
                 let open = self.workload(uid).and_then(|w| w.legs.get(&offer)).is_some_and(|l| l.state.open());
                 match self.world.asked_gang(uid) {
@@ -711,7 +715,7 @@ impl Turn<'_> {
     }
 
     /// Residency, judged again at every send.
-    fn may_know(&self, uid: Uid, cluster: &ClusterName) -> bool {
+    pub(crate) fn may_know(&self, uid: Uid, cluster: &ClusterName) -> bool {
         let Some(workload) = self.workload(uid) else { return false };
         let class: Arc<crate::record::Class> = self.world.queues.class(workload.class).clone();
         self.world.config.planted.has(Bug::ResidencyJudgedOnce)

@@ -123,6 +123,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::Accepted { uid, .. }
         | Record::Placed { uid, .. }
         | Record::Activated { uid, .. }
+        | Record::Grows { uid, .. }
         | Record::Running { uid, .. } => (Some(*uid), false),
         Record::Released { uid, .. }
         | Record::Refused { uid, .. }
@@ -137,6 +138,8 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::DeletionAsked { uid, .. }
         | Record::Deactivated { uid, .. }
         | Record::Resized { uid, .. }
+        | Record::Grown { uid, .. }
+        | Record::NotGrown { uid, .. }
         | Record::Reprioritized { uid, .. }
         | Record::Finished { uid, .. }
         | Record::Forgotten { uid } => (Some(*uid), true),

@@ -10,6 +10,8 @@ mod copies;
 mod counts;
 #[path = "scenarios/elastic.rs"]
 mod elastic;
+#[path = "scenarios/growing.rs"]
+mod growing;
 #[path = "scenarios/nearness.rs"]
 mod nearness;
 #[path = "scenarios/past_use.rs"]
@@ -243,7 +245,7 @@ impl Fleet {
                     }
                     RunnerEvent::Running { uid: s.uid, fence: s.fence }
                 }
-                Effect::Move { uid, fence, number, .. } => RunnerEvent::Moved { uid, fence, number },
+                Effect::Move { uid, fence, number, .. } | Effect::Grow { uid, fence, number, .. } => RunnerEvent::Moved { uid, fence, number },
                 Effect::Shrink { uid, fence, size } if !self.hold_ends => {
                     RunnerEvent::Spare { uid, fence, places: (size.parallelism..9).map(|index| ("main".to_owned(), index)).collect() }
                 }
@@ -623,6 +625,7 @@ fn a_run_without_the_managers_code_is_not_adopted() {
         mac: None,
         placement: None,
         spare: BTreeMap::new(),
+        grown: None,
     };
     let mut request: SyncRequest = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
     assert_eq!(request.session, Session { counter: 1, id: 1 });

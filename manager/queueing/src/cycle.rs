@@ -247,7 +247,7 @@ impl Cycle<'_> {
         }
         let (mut assignment, targets) = self.first_assignment(workload, entry.queue, begun.as_deref().map(Vec::as_slice).or(nominated));
         self.brain.place_with_victims(workload, &mut assignment, &targets);
-        if begun.is_some() {
+        if begun.is_some() || !self.brain.workloads[&workload].marks().pinned.is_empty() {
             // Nor does it go on with the next one when it has no place in this one yet (simulation seed 3266).
             assignment.scan.tried.clear();
         }

@@ -528,6 +528,11 @@ impl Assigner<'_> {
                 reasons.push(Reason::NotNominated { flavor, resource });
                 continue;
             }
+            let pinned = &self.brain.workloads[&self.workload].marks().pinned;
+            if !pinned.is_empty() && !pinned.contains(&flavor) {
+                reasons.push(Reason::SliceFlavor { flavor, original: pinned.first().copied() });
+                continue;
+            }
             if concurrent && shape.allowed_flavors.as_ref().is_some_and(|allowed| !allowed.contains(&flavor)) {
                 reasons.push(Reason::NotAllowed { flavor });
                 continue;

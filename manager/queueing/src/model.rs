@@ -345,6 +345,8 @@ pub struct Marks {
     pub wrong_namespace: bool,
     /// Why it can't be admitted as it is written.
     pub unfit: Option<Arc<str>>,
+    /// Flavors that it has to have, as it is a part of what has them; none where any will do.
+    pub pinned: Vec<FlavorId>,
 }
 
 /// Flavors per pod set and resource. Rarely there, and a workload is small.
@@ -401,6 +403,7 @@ impl Workload {
             updates: BTreeMap::new(),
             wrong_namespace: false,
             unfit: None,
+            pinned: Vec::new(),
         };
         self.marks.as_deref().unwrap_or(USUAL)
     }

@@ -173,10 +173,10 @@ impl Pending {
         awake.flat_map(|(key, class)| class.awake.iter().map(move |p| (p, key))).find(|(p, _)| p.workload == workload).map(|(p, k)| (p.clone(), k.clone()))
     }
 
-    /// Who comes first, looked at or not, but for who is stuck.
-    pub fn first(&self) -> Option<WorkloadId> {
-        let free = |class: &Class| class.parked.iter().find(|place| !self.stuck.contains(&place.workload)).cloned();
-        let firsts = self.classes.values().flat_map(|class| [class.awake.first().cloned(), free(class)]);
+    /// Who comes first, looked at or not, of those who are asked for, but for who is stuck.
+    pub fn first(&self, of: impl Fn(WorkloadId) -> bool) -> Option<WorkloadId> {
+        let free = |class: &Class| class.parked.iter().find(|place| !self.stuck.contains(&place.workload) && of(place.workload)).cloned();
+        let firsts = self.classes.values().flat_map(|class| [class.awake.iter().find(|place| of(place.workload)).cloned(), free(class)]);
         firsts.flatten().min().map(|place| place.workload)
     }
 

@@ -11,9 +11,9 @@ use crate::names::Id;
 use std::cmp::Reverse;
 
 impl Brain {
-    /// Who comes first of those who wait in a queue, looked at or not.
-    pub fn first_waiting(&self, queue: QueueId) -> Option<WorkloadId> {
-        self.pending[queue.index()].first()
+    /// Who comes first of those who wait in a queue and are asked for, looked at or not.
+    pub fn first_waiting(&self, queue: QueueId, of: impl Fn(WorkloadId) -> bool) -> Option<WorkloadId> {
+        self.pending[queue.index()].first(of)
     }
 
     /// Who starves in a queue.

@@ -225,7 +225,7 @@ fn who_starves_is_not_passed_by_in_its_queue() {
         let gang = wait(&mut brain, "gang", q, 0, &[("gpu", 4)]);
         brain.run(&mut Anywhere, |_, _| true);
         wait(&mut brain, "small", q, 0, &[("gpu", 2)]);
-        assert_eq!(brain.first_waiting(q), Some(gang), "asleep or not");
+        assert_eq!(brain.first_waiting(q, |_| true), Some(gang), "asleep or not");
         brain.set_starving(q, guarded.then_some(gang));
         let first = after_the_end_of(&mut brain, holders[0]);
         assert_eq!(first, if guarded { vec!["b"] } else { vec!["b", "small"] });

@@ -110,6 +110,7 @@ impl Tallies {
                 }
             }
             Event::Stopped { reason, took } => k.eviction_latency.took([queue, reason], std::time::Duration::from_millis(took.0)),
+            Event::Replaced => k.replaced_slices.inc([queue]),
             Event::Finished { ran } => {
                 k.finished.inc(whose, local);
                 k.execution_time.took(whose, local, *ran);

@@ -73,6 +73,8 @@ pub struct Kueue {
     pub evicted: Counters<4>,
     /// Evictions by `name`, `namespace`, `reason`, `underlying_cause`, `priority_class`.
     pub local_evicted: Counters<5>,
+    /// Running workloads that were given more pods: Kueue's new slice in place of the old one.
+    pub replaced_slices: Counters<1>,
     /// Preemptions by `preempting_cluster_queue`, `reason`.
     pub preempted: Counters<2>,
     /// From all pods running to the eviction, by `cluster_queue`, `reason`, `underlying_cause`.
@@ -196,6 +198,7 @@ impl Kueue {
                 &["name", "namespace", "reason", "underlying_cause", "priority_class"],
             ),
             preempted: m.counters("kueue_preempted_workloads_total", "preemptions by the queue they were for", &["preempting_cluster_queue", "reason"]),
+            replaced_slices: m.counters("kueue_replaced_workload_slices_total", "running workloads that were given more pods", &["cluster_queue"]),
             ready_to_evicted: m.histograms(
                 "kueue_pods_ready_to_evicted_time_seconds",
                 "time from all pods running to the eviction",

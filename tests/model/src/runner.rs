@@ -63,7 +63,13 @@ impl Runner {
                 None
             }
             // No node is ever lost here.
-            Effect::Move { .. } | Effect::Shrink { .. } | Effect::Provision { .. } | Effect::Deprovision { .. } | Effect::SendNews | Effect::Superseded => None,
+            Effect::Move { .. }
+            | Effect::Grow { .. }
+            | Effect::Shrink { .. }
+            | Effect::Provision { .. }
+            | Effect::Deprovision { .. }
+            | Effect::SendNews
+            | Effect::Superseded => None,
         }
     }
 

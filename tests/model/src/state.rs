@@ -294,6 +294,7 @@ fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
         capacity,
         spare,
         shrinks: _,
+        grows: _,
     } = request;
     (ledger, session, transmission(host, *sent), transmission(host, *answered), lane, follows).hash(into);
     (commands_through, events, events_from, events_last, digest, spare).hash(into);

@@ -173,6 +173,8 @@ struct Held {
     amounts: Vec<(String, i64)>,
     flavors: BTreeMap<String, Arc<str>>,
     counts: Option<Vec<u32>>,
+    /// What it had before a growth that its agent hasn't answered.
+    small: Option<Vec<u32>>,
     fence: Option<Fence>,
     stopping: bool,
     /// Whom it stops for.
@@ -185,6 +187,7 @@ struct Charged {
     flavors: BTreeMap<String, Arc<str>>,
     counts: Option<Vec<u32>>,
     spare: Option<Vec<u32>>,
+    small: Option<Vec<u32>>,
     fence: Option<Fence>,
     stopping: bool,
     /// For whose sake it stops.
@@ -198,6 +201,8 @@ pub(super) struct Books {
     held: BTreeMap<Uid, Charged>,
     /// Pods that elastic jobs are to have, and the most that a run of theirs may have that was made smaller.
     sizes: BTreeMap<Uid, (u32, Option<u32>)>,
+    /// Pods that runs of theirs are to have, where that isn't what they were given.
+    runs: BTreeMap<Uid, u32>,
 }
 
 impl Books {
@@ -217,6 +222,7 @@ impl Books {
                     flavors: w.flavors.clone(),
                     counts: w.counts.clone().or_else(|| sizes.get(uid).map(|(pods, _)| vec![*pods])),
                     spare: w.spare.clone(),
+                    small: w.resized.as_ref().and_then(|resized| resized.growing.as_ref()).map(|growing| growing.before.clone()),
                     fence,
                     stopping,
                     stops_for: w.preempted.as_ref().filter(|_| stopping).map(|p| p.by),
@@ -224,7 +230,9 @@ impl Books {
             )
         });
         let held = held.collect();
-        Self { declared, held, sizes }
+        let resized = world.state.workloads.iter().filter_map(|(uid, w)| Some((*uid, w.resized.as_ref()?)));
+        let runs = resized.map(|(uid, resized)| (uid, resized.growing.as_ref().map_or(&resized.runs, |growing| &growing.runs).iter().sum())).collect();
+        Self { declared, held, sizes, runs }
     }
 }
 
@@ -252,6 +260,7 @@ pub(super) struct Recount<'a> {
     held: BTreeMap<Uid, Held>,
     jobs: &'a BTreeMap<Uid, Job>,
     sizes: BTreeMap<Uid, (u32, Option<u32>)>,
+    runs: BTreeMap<Uid, u32>,
     fair: bool,
     forest: Option<Forest>,
     displaced: Vec<Displaced>,
@@ -266,11 +275,13 @@ impl<'a> Recount<'a> {
     pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
         let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
         let sizes = before.sizes.clone();
-        let mut all = Self { declared, held: BTreeMap::new(), jobs, sizes, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
-        for (uid, Charged { flavors, counts, spare, fence, stopping, stops_for }) in &before.held {
+        let runs = before.runs.clone();
+        let mut all = Self { declared, held: BTreeMap::new(), jobs, sizes, runs, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
+        for (uid, Charged { flavors, counts, spare, small, fence, stopping, stops_for }) in &before.held {
             all.hold(*uid, flavors, (counts.as_ref(), spare.as_ref()), *fence);
             if let Some(held) = all.held.get_mut(uid) {
                 (held.stopping, held.stops_for) = (*stopping, *stops_for);
+                held.small.clone_from(small);
             }
         }
         all
@@ -280,7 +291,7 @@ impl<'a> Recount<'a> {
         let Some(job) = self.jobs.get(&uid) else { return };
         let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total_left(counts, spare))).collect();
         let (flavors, counts) = (flavors.clone(), counts.cloned());
-        self.held.insert(uid, Held { queue: job.queue.clone(), amounts, flavors, counts, fence, stopping: false, stops_for: None });
+        self.held.insert(uid, Held { queue: job.queue.clone(), amounts, flavors, counts, small: None, fence, stopping: false, stops_for: None });
         self.forest = None;
     }
 
@@ -290,6 +301,35 @@ impl<'a> Recount<'a> {
         let total = job.total_left(held.counts.as_ref(), spare);
         held.amounts = held.flavors.values().map(|flavor| (flavor.to_string(), total)).collect();
         self.forest = None;
+    }
+
+    /// Its places are other ones than before.
+    fn resize(&mut self, uid: Uid, places: &[u32]) {
+        let (Some(job), Some(held)) = (self.jobs.get(&uid), self.held.get_mut(&uid)) else { return };
+        let places = Some(places.to_vec());
+        let more = job.total_of(places.as_ref()) - job.total_of(held.counts.as_ref());
+        held.amounts.iter_mut().for_each(|(_, amount)| *amount += more);
+        held.counts = places;
+        if let Some((_, most)) = self.sizes.get_mut(&uid) {
+            *most = held.counts.as_ref().map(|counts| counts.iter().sum());
+        }
+        self.forest = None;
+    }
+
+    /// P4: what a running gang grows by was available.
+    fn judge_growth(&mut self, uid: Uid, places: &[u32]) -> Verdict {
+        let (Some(job), Some(held)) = (self.jobs.get(&uid), self.held.get(&uid).cloned()) else { return Ok(()) };
+        let asks = job.total_of(Some(&places.to_vec())) - job.total_of(held.counts.as_ref());
+        if asks <= 0 || held.stopping || held.small.is_some() || self.spec(&held.queue)["stopPolicy"].as_str().is_some_and(|stop| stop != "None") {
+            return broken("P4", format!("{uid} grows by {asks} in queue `{}`: {held:?}", held.queue));
+        }
+        for flavor in held.flavors.values() {
+            let free = self.forest().available(&held.queue, flavor);
+            if free.is_none_or(|free| free < asks) {
+                return broken("P4", format!("{uid} grows by {asks} of `{flavor}` in queue `{}`, and {free:?} is available", held.queue));
+            }
+        }
+        Ok(())
     }
 
     fn free(&mut self, uid: Uid) {
@@ -339,7 +379,36 @@ impl<'a> Recount<'a> {
             }
             Record::Resized { uid, class, .. } => {
                 let given = self.held.get(uid).map(|held| held.counts.iter().flatten().sum());
+                if let Some(given) = given {
+                    let runs = self.runs.entry(*uid).or_insert(given);
+                    // What is under way is answered first.
+                    *runs = if self.held.get(uid).is_some_and(|held| held.small.is_some()) { *runs } else { (*runs).min(pods_of(class)) };
+                }
                 self.sizes.insert(*uid, (pods_of(class), given));
+            }
+            Record::Grows { uid, places, runs, .. } => {
+                self.judge_enough()?;
+                self.judge_growth(*uid, places)?;
+                let before = self.held.get(uid).and_then(|held| held.counts.clone());
+                self.resize(*uid, places);
+                self.runs.insert(*uid, runs.iter().sum());
+                if let Some(held) = self.held.get_mut(uid) {
+                    held.small = before;
+                }
+            }
+            Record::Grown { uid, growth, .. } => {
+                self.resize(*uid, &growth.places);
+                let wanted = self.sizes.get(uid).map_or(u32::MAX, |(pods, _)| *pods);
+                self.runs.insert(*uid, growth.size.parallelism.min(wanted));
+                if let Some(held) = self.held.get_mut(uid) {
+                    held.small = None;
+                }
+            }
+            Record::NotGrown { uid, .. } => {
+                if let Some(before) = self.held.get_mut(uid).and_then(|held| held.small.take()) {
+                    self.resize(*uid, &before);
+                    self.runs.insert(*uid, u32::MAX);
+                }
             }
             Record::Adopted { run, flavors, .. } => {
                 match self.held.get_mut(&run.uid) {
@@ -352,6 +421,12 @@ impl<'a> Recount<'a> {
                 if let (Some((_, Some(most))), Some(held)) = (self.sizes.get(&run.uid), self.held.get_mut(&run.uid)) {
                     let told = run.placement.as_ref().map(|p| p.pod_sets.iter().map(|set| set.pods()).sum::<u64>()).and_then(|pods| u32::try_from(pods).ok());
                     held.counts = Some(vec![told.filter(|told| (1..=*most).contains(told)).unwrap_or(*most)]);
+                }
+                if let (Some(grown), Some(held)) = (&run.grown, self.held.get_mut(&run.uid)) {
+                    (held.counts, held.small) = (Some(grown.places.clone()), None);
+                    if let Some((_, most)) = self.sizes.get_mut(&run.uid) {
+                        *most = Some(grown.places.iter().sum());
+                    }
                 }
                 let spare = run.spare.values().copied().collect();
                 self.leave(run.uid, Some(&spare));
@@ -397,6 +472,14 @@ impl<'a> Recount<'a> {
     /// Accelerators of the fewest pods that do, of an elastic job those that it is to have.
     fn least_of(&self, uid: Uid, job: &Job) -> i64 {
         self.sizes.get(&uid).map_or_else(|| job.least_total(), |(pods, _)| i64::from(*pods).saturating_mul(job.gpus))
+    }
+
+    /// The same of one that holds quota already: what it is to grow by.
+    fn asks_of(&self, uid: Uid, job: &Job, held: &BTreeMap<Uid, Held>) -> i64 {
+        match (held.contains_key(&uid), self.sizes.get(&uid), self.runs.get(&uid)) {
+            (true, Some((pods, _)), Some(runs)) => i64::from(pods.saturating_sub(*runs)).saturating_mul(job.gpus),
+            _ => self.least_of(uid, job),
+        }
     }
 
     fn most_of(&self, uid: Uid, job: &Job) -> i64 {
@@ -507,7 +590,7 @@ impl<'a> Recount<'a> {
         let victims: BTreeSet<Uid> = own.chain(before).map(|d| d.victim).collect();
         let leaving = held.iter().filter(|(uid, h)| h.queue == p.queue && (h.stopping || victims.contains(uid)));
         let stopping: Vec<(String, i64)> = leaving.flat_map(|(_, h)| h.amounts.clone()).collect();
-        let asks = self.least_of(*by, p);
+        let asks = self.asks_of(*by, p, held);
         let Some(flavor) = held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };
         if forest.root(&from).is_none() || forest.root(&from) != forest.root(&to) {
             return forbidden("they share no cohort");

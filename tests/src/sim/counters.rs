@@ -57,6 +57,9 @@ impl Counters {
             Record::Activated { .. } => "reactivated",
             Record::Finished { .. } => "finished",
             Record::Forgotten { .. } => "forgotten",
+            Record::Grows { .. } => "growths charged",
+            Record::Grown { .. } => "growths confirmed",
+            Record::NotGrown { .. } => "growths refused",
             Record::Audited(_) => "audit lines",
             _ => return,
         };

@@ -5,7 +5,8 @@ use super::chance::Chance;
 use super::oracle::{Job, Verdict, broken};
 use super::people::{Wish, manifest_of};
 use super::runner::{Run, Runner};
-use meridian_agent_core::RunnerEvent;
+use meridian_agent_core::ledger::PodPlacement;
+use meridian_agent_core::{Input, RunnerEvent};
 use meridian_manager_core::World;
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::protocol::Size;
@@ -72,17 +73,62 @@ impl Sim {
             return;
         }
         let open: Vec<Uid> = self.oracle.wanted().into_iter().filter(|uid| !self.oracle.jobs[uid].sizes.is_empty() && self.is_open(*uid)).collect();
-        let Some(uid) = chance.pick(&open).copied() else { return };
+        // As often a job that runs with fewer is to be whole again.
+        let small = |uid: &Uid| self.oracle.jobs[uid].sizes.last().is_some_and(|pods| *pods < self.oracle.jobs[uid].pods) && self.runs_somewhere(*uid);
+        let small: Vec<Uid> = open.iter().copied().filter(small).collect();
+        let larger = !small.is_empty() && chance.of_1000(500);
+        let Some(uid) = chance.pick(if larger { &small } else { &open }).copied() else { return };
         let job = self.oracle.jobs.get_mut(&uid).expect("just listed");
-        let pods = 1 + chance.index(job.pods);
+        let pods = if larger { job.pods } else { 1 + chance.index(job.pods) };
         job.sizes.push(pods);
         let manifest = manifest_of(job, pods);
         self.ask(Wish::Resize { uid, pods, manifest });
     }
 
+    fn runs_somewhere(&self, uid: Uid) -> bool {
+        self.machines.iter().any(|machine| machine.runner.alive().any(|(other, _)| other == uid))
+    }
+
     /// Whether another request about the size of this job is under way.
     pub(super) fn is_resized(&self, uid: Uid) -> bool {
         self.people.requests.values().any(|r| matches!(r.wish, Wish::Resize { uid: other, .. } if other == uid))
+    }
+
+    /// An agent lets a gang go on with more pods.
+    pub(super) fn grow_gang(&mut self, a: usize, machine: usize, (uid, fence): (Uid, Fence), number: u32, placement: Vec<PodPlacement>, size: Size) {
+        let stored = self.agents[a].store.get(&format!("run/{uid}")).is_some_and(|run| run.contains(&format!("\"moves\":{number}")));
+        let known = self.machines[machine].runner.runs().find(|(key, run)| **key == (uid, fence) && run.alive()).map(|(_, run)| run.clone());
+        // It may have ended in the very turn that decided this.
+        let Some(known) = known else { return };
+        if !stored {
+            self.judge(broken("durable first", format!("{fence} of {uid} is made larger, and that is not in the agent's store")));
+        }
+        self.trace.say(self.now, || format!("agent {a} makes {fence} of {uid} larger: {size:?}, {placement:?}"));
+        if number > known.moved {
+            self.counters.one("gangs made larger");
+            if self.machines[machine].honest {
+                let verdict = self.oracle.grows(uid, fence, placement.len(), size.parallelism as usize);
+                self.judge(verdict);
+                let after = known.places().len();
+                if !placement.starts_with(known.places()) || placement.len() <= after {
+                    self.judge(broken("P3", format!("{fence} of {uid} grows, and what it had isn't as it was: {placement:?} after {:?}", known.places())));
+                }
+                let kept = known.smaller.map_or(known.kept, |(_, pods)| pods);
+                if placement.len() - after != (size.parallelism as usize).saturating_sub(kept) {
+                    let words =
+                        format!("{fence} of {uid} grows to {size:?} in {} places, of {after} with {} pods: {:?}", placement.len(), known.kept, known.smaller);
+                    self.judge(broken("P3", words));
+                }
+            }
+        }
+        if let Some(event) = self.machines[machine].runner.grow(uid, fence, number, placement, size) {
+            self.agents[a].inbox.push(Input::Runner(event));
+            self.rouse(a, self.now);
+        }
+        if self.machines[machine].honest {
+            self.judge_nodes(machine);
+            self.judge_nearness(machine);
+        }
     }
 
     /// An agent makes a gang smaller.
@@ -119,18 +165,40 @@ impl Runner {
     }
 }
 
+impl Runner {
+    /// Starts the pods whose places are new, once those that are too many have ended; said at once, also where that was done
+    /// before, or else by [`Self::tick`].
+    pub(super) fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) -> Option<RunnerEvent> {
+        let run = self.runs.get_mut(&(uid, fence)).filter(|run| run.alive() && run.stops_at.is_none())?;
+        if number > run.moved {
+            run.larger = Some((number, placement, size.parallelism as usize));
+            run.grow_larger()?;
+        }
+        Some(RunnerEvent::Moved { uid, fence, number })
+    }
+}
+
 impl Run {
+    /// Pods start in new places, if nothing has to end before; which move that was.
+    pub(super) fn grow_larger(&mut self) -> Option<u32> {
+        let (number, placement, kept) = self.larger.take_if(|_| self.smaller.is_none())?;
+        self.indexes.extend(self.kept..self.kept + placement.len().saturating_sub(self.placement.len()));
+        (self.moved, self.placement, self.kept) = (number, placement, kept);
+        Some(number)
+    }
+
     /// Pods that were too many are gone, if it is time; whether none is left that the job still needs.
     pub(super) fn grow_smaller(&mut self, now: Mono) -> bool {
         if let Some((_, pods)) = self.smaller.take_if(|(at, _)| *at <= now) {
             self.kept = self.kept.min(pods);
+            self.gone.extend(self.indexes.iter().enumerate().filter(|(_, index)| **index >= pods).map(|(at, _)| at));
         }
-        self.left >= self.kept
+        self.there().is_empty()
     }
 
     /// Places in which nothing is any more, nor will be.
     pub(super) fn spare_places(&self) -> Vec<(String, u32)> {
-        let gone = self.placement.iter().enumerate().filter(|(at, _)| *at < self.left || *at >= self.kept);
+        let gone = self.placement.iter().enumerate().filter(|(at, _)| *at < self.left || self.gone.contains(at));
         gone.map(|(_, pod)| (pod.pod_set.clone(), pod.index)).collect()
     }
 

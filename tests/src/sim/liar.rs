@@ -5,13 +5,18 @@
 
 use super::Sim;
 use super::chance::Chance;
-use meridian_shared::ids::{Fence, Leadership, OfferId, Uid};
+use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
-use meridian_shared::protocol::{Digest, End, EndResult, Event, Inventory, OnLoss, Run, Spare, SyncRequest};
+use meridian_shared::protocol::{Digest, End, EndResult, Event, Growth, Inventory, OnLoss, RefuseReason, Run, Size, Spare, SyncRequest};
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// A growth that nobody gave it.
+fn absurd_growth() -> Growth {
+    Growth { number: RecordNumber(u64::MAX), places: vec![u32::MAX], size: Size { parallelism: u32::MAX, completions: None }, mac: None }
+}
 
 impl Sim {
     /// Bends one request.
@@ -34,6 +39,14 @@ impl Sim {
             2 => request.events.push(Event::Held { offer, uid }),
             3 => request.events.push(Event::Running { uid, fence, placement: absurd_placement(chance) }),
             4 => request.events.push(Event::Accepted { uid, fence, placement: absurd_placement(chance) }),
+            // It knows the growth that it was told, if it was.
+            5 if uid.0.is_multiple_of(2) => {
+                let world = self.managers.iter().find_map(|m| m.world.as_ref());
+                let number = world.and_then(|w| w.state.workloads.get(&uid)?.resized.as_ref()).map_or(RecordNumber(1), |resized| resized.last);
+                let text = "\u{7}".repeat(9);
+                let no = Event::NotGrown { uid, fence, number, reason: RefuseReason::NoRoom, text };
+                request.events.push(if number.0.is_multiple_of(2) { Event::Grown { uid, fence, number } } else { no });
+            }
             5 => request.follows = Some(Leadership { epoch: u64::MAX, id: chance.bits() }),
             6 => {
                 let run = Run {
@@ -49,6 +62,7 @@ impl Sim {
                     mac: None,
                     placement: absurd_placement(chance),
                     spare: BTreeMap::from([("main".to_owned(), u32::MAX)]),
+                    grown: Some(Box::new(absurd_growth())),
                 };
                 let inventory = request.inventory.get_or_insert_with(|| Inventory { for_leadership: request.follows, ..Inventory::default() });
                 inventory.runs.push(run);

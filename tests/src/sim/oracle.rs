@@ -175,6 +175,8 @@ pub struct Oracle {
     fair: bool,
     /// How often one displaced another since anything came from outside.
     displaced: BTreeMap<(Uid, Uid), u32>,
+    /// Places that an attempt was given at most, where it was given more than at first.
+    places: BTreeMap<(Uid, Fence), u32>,
     /// So many pods of an attempt have left where an honest runner saw it.
     pub left: BTreeMap<(Uid, Fence), usize>,
     /// Jobs that succeeded where an honest runner saw it.
@@ -280,6 +282,11 @@ impl Oracle {
                 }
                 Record::Reclaimed { uid, fence, pods } => self.judge_reclaimed(act, *uid, *fence, pods)?,
                 Record::Granted { uid, fence, .. } => self.judge_grant(act, *uid, *fence)?,
+                Record::Grows { uid, fence, places, .. } => {
+                    let most = self.places.entry((*uid, *fence)).or_default();
+                    *most = places.iter().sum::<u32>().max(*most);
+                    self.judge_in_recovery(act, *uid, "made larger")?;
+                }
                 Record::Offered { uid, .. } if act.world.state.rules_doubted.is_some() => {
                     return broken("rules", format!("{uid} is offered while rules are in doubt"));
                 }
@@ -421,7 +428,7 @@ impl Oracle {
                         return broken("recovery", format!("{leadership} sends the grant {} again", grant.fence));
                     }
                 }
-                Command::Shrink { uid, .. } => judge_place(world, *uid, cluster, "a size")?,
+                Command::Shrink { uid, .. } | Command::Grow { uid, .. } => judge_place(world, *uid, cluster, "a size")?,
                 Command::Withdraw { .. } | Command::Stop { .. } => {}
             }
         }
@@ -463,6 +470,18 @@ impl Oracle {
             && !job.may_have(pods)
         {
             return broken("P3", format!("{uid} starts with {pods} of {} pods", job.pods));
+        }
+        Ok(())
+    }
+
+    /// A runner makes an attempt larger, to so many places of which so many are in use.
+    pub fn grows(&self, uid: Uid, fence: Fence, places: usize, pods: usize) -> Verdict {
+        if let Some(how) = self.over.get(&(uid, fence)) {
+            return broken("P2", format!("{fence} of {uid} grows after it {how}"));
+        }
+        let granted = self.places.get(&(uid, fence)).copied().unwrap_or(0);
+        if places > granted as usize || !self.jobs.get(&uid).is_none_or(|job| job.may_have(pods)) {
+            return broken("P3", format!("{fence} of {uid} grows to {places} places for {pods} pods, and {granted} were granted"));
         }
         Ok(())
     }

@@ -34,8 +34,14 @@ pub(super) struct Run {
     /// When the first of them leave for good.
     leaves: Vec<Mono>,
     pub(super) left: usize,
-    /// Those from here on are too many and were ended.
+    /// Its size: which of the job's pods, by index, are to be there.
     pub(super) kept: usize,
+    /// What it grows to once those that are too many have ended.
+    pub(super) larger: Option<(u32, Vec<PodPlacement>, usize)>,
+    /// Which of the job's pods each place is for.
+    pub(super) indexes: Vec<usize>,
+    /// Places whose pods were too many and were ended.
+    pub(super) gone: BTreeSet<usize>,
     /// From this moment on only so many are kept.
     pub(super) smaller: Option<(Mono, usize)>,
     /// So many of those that left were told of.
@@ -48,12 +54,12 @@ pub(super) struct Run {
     succeeds: bool,
     running: bool,
     pub(super) stop_takes: Millis,
-    stops_at: Option<Mono>,
+    pub(super) stops_at: Option<Mono>,
     pod_failures: u32,
     over: Option<(EndResult, u32, Millis)>,
     /// Pods that end where they are, to start elsewhere at this moment.
     movement: Option<(Mono, u32, Vec<PodPlacement>)>,
-    moved: u32,
+    pub(super) moved: u32,
 }
 
 impl Run {
@@ -63,8 +69,8 @@ impl Run {
     }
 
     /// Where its pods are: all but those that have left.
-    pub(super) fn there(&self) -> &[PodPlacement] {
-        self.placement.get(self.left..self.kept).unwrap_or_default()
+    pub(super) fn there(&self) -> Vec<&PodPlacement> {
+        self.placement.iter().enumerate().filter(|(at, _)| *at >= self.left && !self.gone.contains(at)).map(|(_, pod)| pod).collect()
     }
 
     /// Pods leave whose time has come, if nothing stops the gang.
@@ -119,6 +125,9 @@ impl Runner {
             leaves: job.leaves.iter().take(most).map(|after| runs_from + *after).collect(),
             left: 0,
             kept: start.placement.len(),
+            larger: None,
+            indexes: (0..start.placement.len()).collect(),
+            gone: BTreeSet::new(),
             smaller: None,
             told: 0,
             deadline: start.deadline.map(|at| Deadline::new(at, start.stop_budget, now)),
@@ -195,7 +204,10 @@ impl Runner {
             }
             run.leave(now);
             if run.running && run.stops_at.is_none() {
-                if run.grow_smaller(now.mono) {
+                let all_gone = run.grow_smaller(now.mono);
+                if let Some(number) = run.grow_larger() {
+                    events.push(RunnerEvent::Moved { uid: *uid, fence: *fence, number });
+                } else if all_gone {
                     // All that are left to it have succeeded.
                     run.ends_at = run.ends_at.min(now.mono);
                 }

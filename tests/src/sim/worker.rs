@@ -320,6 +320,7 @@ impl Sim {
                     self.judge_lease(machine, uid, fence);
                 }
                 Effect::Move { uid, fence, number, placement } => self.move_pods(a, machine, (uid, fence), number, placement),
+                Effect::Grow { uid, fence, number, placement, size } => self.grow_gang(a, machine, (uid, fence), number, placement, size),
                 Effect::Shrink { uid, fence, size } => self.shrink_gang(a, machine, (uid, fence), size),
                 Effect::Stop { uid, fence } => {
                     self.trace.say(self.now, || format!("agent {a} stops {fence} of {uid}"));

@@ -1,6 +1,7 @@
 //! What the manager asks of an agent: offers, withdraws, grants and stops (the protocol's section 3, agent's half).
 
 use crate::durable::Tombstone;
+use crate::growing::Growths;
 use crate::ledger::Arrival;
 use crate::leg::{Happening, Phase, Step, step};
 use crate::placed;
@@ -22,6 +23,7 @@ impl Agent {
             Command::Grant(grant) => self.on_grant(at, sent, *grant, out),
             Command::Stop { uid, fence, reason } => self.on_stop(uid, fence, reason, out),
             Command::Shrink { uid, fence, size } => self.on_shrink(uid, fence, size, out),
+            Command::Grow { uid, fence, growth } => self.on_grow((uid, fence), *growth, out),
         }
     }
 
@@ -178,6 +180,7 @@ impl Agent {
             stranded: None,
             size: None,
             waits: None,
+            growth: Growths { able: true, ..Growths::default() },
         };
         if let Some(gang) = &run.gang {
             self.ledger.count_stays(run.offer, gang, Arrival::Pods);
@@ -248,13 +251,19 @@ impl Agent {
             return;
         }
         run.size = Some(size);
+        let later = run.growth.open;
         self.store_run(uid, out);
-        out.effects.push(Effect::Shrink { uid, fence, size });
+        if !later {
+            out.effects.push(Effect::Shrink { uid, fence, size });
+        }
     }
 
     /// Orders again what an earlier session may not have handed over.
     pub(crate) fn shrink_again(&self, uid: Uid, out: &mut Outcome) {
         let run = &self.runs[&uid];
+        if run.growth.open {
+            return;
+        }
         out.effects.extend(run.size.map(|size| Effect::Shrink { uid, fence: run.fence, size }));
     }
 

@@ -3,6 +3,7 @@
 //! Kept as keyed values, so that the shell needs one table and knows nothing of their meaning. Holds and offers are not
 //! here: they die with the session, and a grant that names one is then refused.
 
+use crate::growing::Growths;
 use crate::ledger::{NodeSpec, PodPlacement, Stay};
 use crate::{StopCause, leg::Phase};
 use meridian_shared::gang::{Amounts, Gang};
@@ -70,6 +71,8 @@ pub(crate) struct StoredRun {
     /// For how long it may stay where it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stays: Vec<Stay>,
+    #[serde(default, skip_serializing_if = "Growths::is_plain")]
+    pub(crate) growth: Growths,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]

@@ -89,8 +89,10 @@ impl Agent {
                 stranded,
                 size,
                 waits: _,
+                growth,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
+            growth.hash(into);
             (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures, placed).hash(into);
             (moves, stranded, size, ledger.spare(*offer)).hash(into);
         }
@@ -130,8 +132,10 @@ impl Durable {
                 size,
                 waits,
                 stays,
+                growth,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
+            growth.hash(into);
             (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures, placed).hash(into);
             (moves, leaving, provided, stranded, spare, size).hash(into);
             (waits, stays).hash(into);

@@ -18,6 +18,7 @@
 mod commands;
 pub mod durable;
 mod essence;
+mod growing;
 pub mod ledger;
 pub mod leg;
 mod link;
@@ -133,7 +134,8 @@ pub enum RunnerEvent {
         /// The attempt.
         fence: Fence,
     },
-    /// The pods that had to move were seen ended where they were, and start where they belong now. The answer to [`Effect::Move`].
+    /// The pods that had to move were seen ended where they were, and start where they belong now. The answer to [`Effect::Move`]
+    /// and [`Effect::Grow`].
     Moved {
         /// The workload.
         uid: Uid,
@@ -227,6 +229,20 @@ pub enum Effect {
         uid: Uid,
         /// The attempt.
         fence: Fence,
+        /// How large it is from now on.
+        size: Size,
+    },
+    /// Start the pods whose places are new, and leave all others alone; the answer is that of a move of the same number
+    /// ([`RunnerEvent::Moved`]). Idempotent by (uid, fence, number).
+    Grow {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// Counts among the moves of this attempt.
+        number: u32,
+        /// Where every pod belongs, in the order of the start, those that are new behind all others.
+        placement: Vec<PodPlacement>,
         /// How large it is from now on.
         size: Size,
     },
@@ -335,10 +351,12 @@ struct LiveRun {
     moves: u32,
     /// Why it had to end, where a node was lost and there was no other place.
     stranded: Option<Arc<str>>,
-    /// How large it is, where it was made smaller.
+    /// How large it is, where that isn't as it was granted.
     size: Option<Size>,
     /// Since when pods of it, on a lost node, wait for another place.
     waits: Option<Wall>,
+    /// How it may grow, and has.
+    growth: growing::Growths,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]

@@ -60,6 +60,7 @@ impl Agent {
             capacity: self.capacity_report(),
             spare: self.spare_news.iter().filter(|(_, carried)| **carried > 0).filter_map(|(uid, _)| self.spare_of(*uid)).collect(),
             shrinks: true,
+            grows: true,
         }
     }
 
@@ -106,6 +107,7 @@ impl Agent {
                 mac: r.mac.clone(),
                 placement: r.placed.clone().filter(&mut told),
                 spare: self.ledger.spare_pods(r.offer),
+                grown: r.growth.latest.clone(),
             })
             .collect();
         let known = |leadership: Leadership, record| self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record));

@@ -184,6 +184,10 @@ impl Agent {
 
     fn replace(&mut self, uid: Uid, lost: &BTreeSet<String>, out: &mut Outcome) {
         let run = &self.runs[&uid];
+        if run.growth.open {
+            // Looked at again once the pods that are added were handed over.
+            return;
+        }
         let (offer, fence, number) = (run.offer, run.fence, run.moves + 1);
         let Some(gang) = run.gang.clone() else { return };
         let (near, moving) = (gang.wants_topology(), !self.ledger.leaving(offer).is_empty());
@@ -193,7 +197,7 @@ impl Agent {
         }
         let why_not = if near && (moving || lost.len() > 1) {
             Some("a gang that asks for a place in a topology survives the loss of one node at a time".to_owned())
-        } else if number > MOVES_MAX {
+        } else if run.losses() >= MOVES_MAX {
             Some(format!("its pods were moved {MOVES_MAX} times already"))
         } else {
             match self.ledger.replace(offer, &gang, lost) {
@@ -221,6 +225,7 @@ impl Agent {
         if !self.ledger.leaving(run.offer).is_empty() {
             out.effects.push(Effect::Move { uid, fence: run.fence, number: run.moves, placement: self.ledger.placement(run.offer) });
         }
+        out.effects.extend(self.growth_again(uid));
     }
 
     /// Pods that this move of an attempt has under way; none once it is over.
@@ -248,7 +253,7 @@ impl Agent {
     pub(crate) fn on_moved(&mut self, uid: Uid, fence: Fence, number: u32, out: &mut Outcome) {
         let Some(run) = self.runs.get_mut(&uid).filter(|run| run.fence == fence && run.moves == number) else { return };
         let offer = run.offer;
-        if self.ledger.leaving(offer).is_empty() {
+        if self.ledger.leaving(offer).is_empty() && !run.growth.open {
             return;
         }
         self.ledger.left(offer);
@@ -257,6 +262,7 @@ impl Agent {
             let revision = run.placed.as_ref().map_or(number, |placed| placed.revision.saturating_add(1).max(number));
             run.placed = Some(Arc::new(placed::told(revision, gang, &self.ledger.placement(offer), &self.ledger)));
         }
+        self.grown(uid, out);
         self.store_run(uid, out);
         self.say_where(uid);
         self.look_after_nodes(out);
@@ -264,7 +270,7 @@ impl Agent {
 
     /// Nobody stands on a lost node, unless it is about to leave it, waits to, or ends.
     pub(crate) fn check_nodes(&self, uid: Uid, run: &LiveRun) -> Result<(), String> {
-        if !self.ledger.is_told() || !self.ledger.leaving(run.offer).is_empty() || self.waiting.runs.contains(&uid) {
+        if !self.ledger.is_told() || run.growth.open || !self.ledger.leaving(run.offer).is_empty() || self.waiting.runs.contains(&uid) {
             return Ok(());
         }
         let lost = self.lost_under(run);

@@ -102,6 +102,7 @@ impl Agent {
                 stranded: run.stranded,
                 size: run.size,
                 waits: run.waits.map(moment),
+                growth: run.growth,
             },
         );
         if run.waits.is_some() {
@@ -329,6 +330,7 @@ impl Agent {
             size: run.size,
             waits: run.waits,
             stays: self.ledger.stays(run.offer).to_vec(),
+            growth: run.growth.clone(),
         };
         self.durable.put_run(uid, stored, &mut out.store);
     }

@@ -15,6 +15,8 @@ use meridian_shared::topology::{FlavorTopology, TopologyRequest};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+#[path = "moving/growing.rs"]
+mod growing;
 #[path = "moving/hostile.rs"]
 mod hostile;
 #[path = "moving/staying.rs"]

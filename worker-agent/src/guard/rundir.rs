@@ -62,6 +62,9 @@ pub struct Movement {
     pub number: u32,
     /// All places, in the order of the start.
     pub placement: Vec<PodPlacement>,
+    /// How many pods it goes on with, where places were added behind the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grows_to: Option<Size>,
 }
 
 /// What a run has shrunk to.
@@ -214,6 +217,11 @@ impl RunDir {
         self.write("size.json", resize)
     }
 
+    /// Removes what it shrunk to: it has grown since.
+    pub fn forget_resize(&self) -> Result<(), Error> {
+        self.drop_file("size.json")
+    }
+
     /// Who the guard is.
     pub fn identity(&self) -> Result<Option<Identity>, Error> {
         self.read("guard.json")
@@ -275,6 +283,15 @@ impl RunDir {
         let mut text = String::new();
         file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(|e| file_error("read", &path, e))?;
         serde_json::from_str(&text).map(Some).map_err(|source| Error::Damaged { path, source })
+    }
+
+    fn drop_file(&self, name: &str) -> Result<(), Error> {
+        let path = self.path.join(name);
+        match fs::remove_file(&path) {
+            Ok(()) => sync_directory(&self.path),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(file_error("remove", &path, e)),
+        }
     }
 
     fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), Error> {

@@ -4,8 +4,8 @@
 //!  Starting ──every first pod started──▶ Running ──▶ Ending(cause, kill at) ──nothing left, on disk──▶ ended
 //!                                         (stop · lapse · run time used up · verdict)
 //! ```
-//! Pods whose node is lost end and start again in another place while the rest goes on, and pods that are too many end when
-//! the job shrinks: that changes no phase.
+//! Pods whose node is lost end and start again in another place while the rest goes on, pods that are too many end when the job
+//! shrinks, and more start when it grows (a move in which nobody moves): that changes no phase.
 //! Invariants: once Ending, no pod starts and the cause never changes; the result is the cause's, whatever the pods' exit
 //! codes then are (a pod that saves its work and exits 0 when told to stop has not completed the job).
 
@@ -246,7 +246,7 @@ impl Watch {
             return;
         }
         let movement = match self.dir.movement() {
-            Ok(Some(movement)) if movement.number == number && movement.placement.len() == self.plan.start.placement.len() => movement,
+            Ok(Some(movement)) if movement.number == number && self.is_possible(&movement) => movement,
             Ok(_) => return super::remark("there is nothing in `move.json` by which pods could be moved"),
             Err(error) => return super::remark(&error.to_string()),
         };
@@ -260,6 +260,12 @@ impl Watch {
             }
         }
         self.movement = Some(movement);
+    }
+
+    /// Whether a move has the places that there are; or those, and more behind them.
+    fn is_possible(&self, movement: &Movement) -> bool {
+        let known = &self.plan.start.placement;
+        if movement.grows_to.is_some() { movement.placement.starts_with(known) } else { movement.placement.len() == known.len() }
     }
 
     /// Ends the pods that are too many; the others go on.
@@ -310,15 +316,24 @@ impl Watch {
             return;
         }
         let Some(movement) = &self.movement else { return };
+        // Nothing starts beside a pod of its own index that has yet to end.
+        if movement.grows_to.is_some() && self.running.values().any(|running| running.surplus) {
+            return;
+        }
         if self.moving_out.iter().any(|this| self.left_behind(this)) {
             return;
         }
         let mut plan = self.plan.clone();
         plan.start.placement.clone_from(&movement.placement);
-        if let Err(error) = self.dir.write_plan(&plan) {
+        // The size that was said before it grows is no longer the smallest.
+        let forgotten = if movement.grows_to.is_some() { self.dir.forget_resize() } else { Ok(()) };
+        if let Err(error) = forgotten.and_then(|()| self.dir.write_plan(&plan)) {
             return super::remark(&error.to_string());
         }
         self.moved = movement.number;
+        if let Some(size) = movement.grows_to {
+            self.pods.grow(size, plan.start.placement.len());
+        }
         (self.plan, self.movement) = (plan, None);
         self.moving_out.clear();
         self.tell();

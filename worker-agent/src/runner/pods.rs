@@ -2,7 +2,8 @@
 //!
 //! Knows neither processes nor clocks: the process runner's guard and the simulated runner both drive it. A *slot* is one
 //! place of the placement; a *pod* is one completion, tried again in its slot until it succeeds or the job is over. When the
-//! job shrinks, a pod whose slot goes is *owed*: it is tried again in the next slot that is free.
+//! job shrinks, a pod whose slot goes is *owed*: it is tried again in the next slot that is free. When it grows, slots are added;
+//! those that were closed stay so.
 //!
 //! Invariants: a slot runs at most one pod; a completion that succeeded is never started again; a completion is in one slot at
 //! most, and owed only while it is in none; while one is owed some slot is open; after a verdict nothing is due.
@@ -246,6 +247,23 @@ impl Pods {
             self.judge();
         }
         Some(leaving)
+    }
+
+    /// Goes on with `size` in so many places, those that are new behind all others: what is new starts with the next
+    /// [`Pods::due`]. Nothing changes where there are no more places, or the job is over.
+    pub fn grow(&mut self, size: Size, places: usize) {
+        let added = places.saturating_sub(self.places);
+        if self.verdict.is_some() || added == 0 {
+            return;
+        }
+        // Places beyond the slots were never of use.
+        self.slots.resize(self.places, Slot::Closed { spare: true });
+        // A work queue that has seen a success takes no new pods.
+        let done = self.completions.is_none() && self.succeeded > 0;
+        self.slots.resize(places, if done { Slot::Closed { spare: true } } else { Slot::Free });
+        self.places = places;
+        self.parallelism = size.parallelism.max(self.parallelism);
+        self.completions = self.completions.map(|known| size.completions.map_or(known, |wanted| wanted.max(known)));
     }
 
     /// Only the first `wanted` completions count from now on; what was tried of the others is as if it hadn't been.
@@ -619,5 +637,52 @@ mod tests {
     #[test]
     fn no_place_is_an_answer_and_not_a_wait() {
         assert!(matches!(pods("", 0).verdict(), Some(RunResult::Failed { reason, .. }) if reason == "NoPods"));
+    }
+
+    #[test]
+    fn what_is_added_starts_and_what_runs_is_left_alone() {
+        let mut pods = pods(r#""parallelism":2,"completions":2,"completionMode":"Indexed","#, 2);
+        let running = pods.due(Mono(0));
+        pods.grow(size(4, Some(4)), 4);
+        let added = pods.due(Mono(0));
+        assert_eq!(added.iter().map(|this| (this.slot, this.index, this.attempt)).collect::<Vec<_>>(), [(2, 2, 0), (3, 3, 0)]);
+        pods.grow(size(4, Some(4)), 4);
+        assert_eq!((pods.due(Mono(0)).len(), pods.verdict()), (0, None), "a repetition");
+        for this in running.into_iter().chain(added) {
+            pods.ended(this, 0, None, Mono(1));
+        }
+        assert_eq!(pods.verdict(), Some(&RunResult::Succeeded));
+        pods.grow(size(5, Some(5)), 5);
+        assert!(pods.due(Mono(1)).is_empty(), "it is over");
+    }
+
+    #[test]
+    fn places_that_were_given_up_stay_so_and_their_indexes_run_in_new_ones() {
+        let mut pods = pods(FOUR, 4);
+        let running = pods.due(Mono(0));
+        assert_eq!(pods.shrink(size(2, Some(2))), Some(running[2..].to_vec()));
+        running[2..].iter().for_each(|this| pods.removed(*this, Mono(0)));
+        assert_eq!(pods.spare(), [2, 3]);
+        pods.grow(size(3, Some(3)), 5);
+        assert_eq!(pods.due(Mono(0)), [Try { slot: 4, index: 2, attempt: 0 }]);
+        assert_eq!(pods.spare(), [2, 3]);
+        // And smaller again, beyond what it was before.
+        assert_eq!(pods.shrink(size(1, Some(1))).map(|leaving| leaving.len()), Some(2));
+    }
+
+    #[test]
+    fn a_work_queue_grows_until_something_of_it_has_succeeded() {
+        let mut queue = pods(r#""parallelism":2,"#, 2);
+        let running = queue.due(Mono(0));
+        queue.grow(size(3, None), 3);
+        assert_eq!(queue.due(Mono(0)).len(), 1);
+        queue.ended(running[0], 0, None, Mono(0));
+        queue.grow(size(5, None), 5);
+        assert_eq!((queue.due(Mono(0)).len(), queue.spare()), (0, vec![0, 3, 4]));
+        // With completions that stay, what is left for them to do goes to all places that are of use.
+        let mut fixed = pods(r#""parallelism":1,"completions":3,"#, 1);
+        assert_eq!(fixed.due(Mono(0)).len(), 1);
+        fixed.grow(size(4, None), 4);
+        assert_eq!((fixed.due(Mono(0)).len(), fixed.spare()), (2, vec![3]));
     }
 }

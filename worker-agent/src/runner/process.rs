@@ -166,7 +166,11 @@ impl Runner for ProcessRunner {
     }
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {
-        self.orders.give(Order::Move { uid, fence, number, placement });
+        self.orders.give(Order::Move { uid, fence, number, placement, grows_to: None });
+    }
+
+    fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) {
+        self.orders.give(Order::Move { uid, fence, number, placement, grows_to: Some(size) });
     }
 
     fn shrink(&mut self, uid: Uid, fence: Fence, size: Size) {

@@ -170,6 +170,10 @@ impl Runner for SimulatedRunner {
         self.take_in(Input::Move { uid, fence, number, placement });
     }
 
+    fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) {
+        self.take_in(Input::Grow { uid, fence, number, placement, size });
+    }
+
     fn shrink(&mut self, uid: Uid, fence: Fence, size: Size) {
         self.take_in(Input::Shrink { uid, fence, size });
     }

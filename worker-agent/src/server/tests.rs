@@ -92,6 +92,9 @@ impl Runner for Stage {
     fn shrink(&mut self, uid: Uid, fence: Fence, size: Size) {
         self.note(Told::Shrink(uid, fence, size));
     }
+    fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<runner::PodPlacement>, _size: Size) {
+        self.note(Told::Move(uid, fence, number, placement.into_iter().map(|place| place.node).collect()));
+    }
     fn adopt(&mut self) -> Vec<Found> {
         self.found.clone()
     }

@@ -167,6 +167,7 @@ impl Loaded {
             updates: updates(workload),
             wrong_namespace,
             unfit: stranger.or_else(|| self.unfit(workload)).map(Arc::from),
+            pinned: Vec::new(),
         }
     }
 

@@ -84,6 +84,40 @@ impl Ledger {
         Ok(())
     }
 
+    /// Gives the gang of this room as many more pods of each set as `added` says, all of them or none; it is `grown` then. Every
+    /// other pod stays.
+    pub(crate) fn grow(&mut self, offer: OfferId, grown: &Gang, added: &[u32]) -> Result<(), Why> {
+        let Some(room) = self.rooms.get(&offer) else { return Ok(()) };
+        let mut standing = standing(grown, room, &BTreeSet::new());
+        standing.iter_mut().zip(added).for_each(|(standing, added)| standing.missing = *added);
+        let needed: Vec<u32> = standing.iter().map(Standing::pods).collect();
+        let open: Vec<(&String, &Node)> = self.open(offer).collect();
+        let nothing = Amounts::new();
+        let full = |name: &str, node: &Node| node.spec.unschedulable || self.is_closed(name);
+        let sites: Vec<Site<'_>> = open.iter().map(|(name, n)| n.site(name, full(name, n).then_some(&nothing))).collect();
+        // As if they had stood on a node that is gone.
+        let shares = placing::replace(&sites, &grown.of_counts(&needed), &standing, "")?;
+        let count = |set: &str| room.placement.iter().filter(|pod| pod.pod_set == set).count();
+        let mut next: Vec<u32> = grown.pod_sets.iter().map(|set| u32::try_from(count(&set.name)).unwrap_or(u32::MAX)).collect();
+        let mut pods = Vec::new();
+        for share in &shares {
+            let (set, node) = (&grown.pod_sets[share.pod_set], open[share.node].0);
+            for _ in 0..share.pods {
+                pods.push(PodPlacement { pod_set: set.name.clone(), index: next[share.pod_set], node: node.clone(), accelerators: BTreeMap::new() });
+                next[share.pod_set] += 1;
+            }
+        }
+        self.assign_accelerators(&mut pods, &room.per_pod);
+        let mut room = self.rooms.remove(&offer).expect("found above");
+        for pod in pods {
+            super::charge(&mut self.nodes, &pod, &room.per_pod);
+            room.placement.push(pod);
+        }
+        self.rooms.insert(offer, room);
+        self.revision += 1;
+        Ok(())
+    }
+
     /// Where pods of this room still may be that have another place.
     pub(crate) fn leaving(&self, offer: OfferId) -> &[PodPlacement] {
         self.rooms.get(&offer).map(|room| room.leaving.as_slice()).unwrap_or_default()

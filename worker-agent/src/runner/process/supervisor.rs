@@ -40,7 +40,7 @@ const GUARD_PATIENCE: Millis = Millis(2_000);
 pub(super) enum Order {
     Start { start: Box<Start>, refused: Option<String>, given: Now },
     Renew { uid: Uid, fence: Fence, deadline: Mono, given: Now },
-    Move { uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement> },
+    Move { uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, grows_to: Option<Size> },
     Shrink { uid: Uid, fence: Fence, size: Size },
     Stop { uid: Uid, fence: Fence },
     Adopt { uid: Uid, fence: Fence },
@@ -55,15 +55,15 @@ type Key = (Uid, Fence);
 enum Handover {
     /// It can't be written: tried again at a moment.
     Unwritten(Movement, Mono),
-    /// It is on disk; the number is said in every conversation.
-    Written(u32),
+    /// It is on disk; the number is said in every conversation. Whether the run grows by it.
+    Written(u32, bool),
 }
 
 impl Handover {
     fn number(&self) -> u32 {
         match self {
             Self::Unwritten(movement, _) => movement.number,
-            Self::Written(number) => *number,
+            Self::Written(number, _) => *number,
         }
     }
 }
@@ -157,9 +157,9 @@ impl Supervisor {
                     run.renew(deadline, given);
                 }
             }
-            Order::Move { uid, fence, number, placement } => {
+            Order::Move { uid, fence, number, placement, grows_to } => {
                 if let Some(run) = self.runs.get_mut(&(uid, fence)) {
-                    run.movement = Some(Handover::Unwritten(Movement { version: VERSION, number, placement }, Mono(0)));
+                    run.movement = Some(Handover::Unwritten(Movement { version: VERSION, number, placement, grows_to }, Mono(0)));
                     run.hand_over((uid, fence), clock::now().mono);
                 }
             }
@@ -286,8 +286,9 @@ impl Supervisor {
                 run.failures_told = status.failures;
                 self.outbox.push_back(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: status.failures });
             }
-            run.heed_moves(key, status.moved, &mut self.outbox);
+            // A size is from before a growth, if there are both.
             run.heed_shrinks(key, status.shrinks);
+            run.heed_moves(key, status.moved, &mut self.outbox);
             if status.spare > run.spare_told {
                 run.spare_told = status.spare;
                 self.outbox.extend(run.spare(key));
@@ -307,8 +308,8 @@ impl Supervisor {
             run.kill_guard(key);
         }
         run.leave_tombstone(key, &self.settings, now.mono);
-        run.hand_over(key, now.mono);
         run.hand_over_size(key, now.mono);
+        run.hand_over(key, now.mono);
         if let Some(due) = run.tombstone_due.filter(|_| !run.dir.path().is_dir()) {
             // Nothing runs, and nothing says so yet: whoever came now could still start it.
             run.look_at = due;
@@ -357,7 +358,7 @@ impl Supervisor {
         let tombstones = self.runs.values().filter_map(|r| r.tombstone_due).map(|due| due.since(now));
         let unwritten = |run: &Run| match run.movement {
             Some(Handover::Unwritten(_, due)) => Some(due.since(now)),
-            Some(Handover::Written(_)) | None => None,
+            Some(Handover::Written(..)) | None => None,
         };
         let moves = self.runs.values().filter_map(unwritten);
         let unwritten_size = |run: &Run| match run.shrinking {
@@ -457,9 +458,14 @@ impl Run {
         if now < *due {
             return;
         }
+        let grows = movement.grows_to.is_some();
+        if grows && matches!(self.shrinking, Some(Shrinking::Unwritten(..))) {
+            // What was said before comes first.
+            return;
+        }
         match self.dir.write_movement(movement) {
             Ok(()) => {
-                self.movement = Some(Handover::Written(movement.number));
+                self.movement = Some(Handover::Written(movement.number, grows));
                 self.say_move();
             }
             Err(error) => {
@@ -471,7 +477,7 @@ impl Run {
 
     /// Says a move to a guard that is known to understand it: an older one would end the conversation.
     fn say_move(&mut self) {
-        if let (Some(Handover::Written(number)), Some(_)) = (&self.movement, self.guard_moves) {
+        if let (Some(Handover::Written(number, _)), Some(_)) = (&self.movement, self.guard_moves) {
             let order = wire::Order::Move { number: *number };
             self.send(&order);
         }
@@ -484,7 +490,10 @@ impl Run {
         let Some(number) = self.movement.as_ref().map(Handover::number) else { return };
         match moved {
             Some(done) if done >= number => {
-                self.movement = None;
+                if let Some(Handover::Written(_, true)) = self.movement.take() {
+                    // The guard has forgotten what was said of its size before.
+                    self.shrinking = None;
+                }
                 outbox.push_back(RunnerEvent::Moved { uid, fence, number });
             }
             Some(_) if first => self.say_move(),
@@ -493,7 +502,7 @@ impl Run {
         }
     }
 
-    /// Notes a new size. Sizes only shrink, whichever agent says them in whatever order.
+    /// Notes a new size. Sizes only shrink, whichever agent says them in whatever order, until the run grows.
     fn shrink(&mut self, size: Size) {
         let known = match self.shrinking {
             Some(Shrinking::Unwritten(known, _)) => Some(known),

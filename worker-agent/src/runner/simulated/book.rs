@@ -39,6 +39,19 @@ pub enum Input {
         /// All places.
         placement: Vec<PodPlacement>,
     },
+    /// Let it go on with more pods.
+    Grow {
+        /// The workload.
+        uid: Uid,
+        /// The grant.
+        fence: Fence,
+        /// Which move.
+        number: u32,
+        /// All places, those that are new behind the others.
+        placement: Vec<PodPlacement>,
+        /// With how many.
+        size: Size,
+    },
     /// Let it go on with fewer pods.
     Shrink {
         /// The workload.
@@ -96,6 +109,11 @@ enum Change {
         number: u32,
         placement: Vec<PodPlacement>,
     },
+    Grown {
+        number: u32,
+        placement: Vec<PodPlacement>,
+        size: Size,
+    },
     Shrunk(Size),
 }
 
@@ -143,6 +161,7 @@ impl Book {
                 }
             }
             Input::Move { uid, fence, number, placement } => self.move_pods((uid, fence), number, placement, now, &mut events),
+            Input::Grow { uid, fence, number, placement, size } => self.grow((uid, fence), number, placement, size, now, &mut events),
             Input::Shrink { uid, fence, size } => self.shrink((uid, fence), size, now, &mut events),
             Input::Stop { uid, fence } => match self.runs.get(&(uid, fence)) {
                 Some(Entry::Over(over)) => events.push(RunnerEvent::Ended { uid, fence, end: over.end.clone() }),
@@ -220,6 +239,9 @@ impl Book {
                 let start = Start { deadline: live.deadline.lapses(), ..live.start.clone() };
                 let changed = |(now, change): &(Now, Change)| match change {
                     Change::Moved { number, placement } => (*now, Input::Move { uid: *uid, fence: *fence, number: *number, placement: placement.clone() }),
+                    Change::Grown { number, placement, size } => {
+                        (*now, Input::Grow { uid: *uid, fence: *fence, number: *number, placement: placement.clone(), size: *size })
+                    }
                     Change::Shrunk(size) => (*now, Input::Shrink { uid: *uid, fence: *fence, size: *size }),
                 };
                 std::iter::once((live.started, Input::Start(Box::new(start)))).chain(live.changes.iter().map(changed)).collect()
@@ -319,6 +341,20 @@ impl Book {
             }
             live.changes.push((now, Change::Moved { number, placement }));
             tracing::debug!(%uid, %fence, number, pods = stays.iter().filter(|stays| !**stays).count(), "pods are moved (simulated)");
+            self.list((uid, fence), now.mono);
+        }
+        events.push(RunnerEvent::Moved { uid, fence, number });
+        self.settle((uid, fence), now, events);
+    }
+
+    /// Pods start in the places that are new.
+    fn grow(&mut self, (uid, fence): Key, number: u32, placement: Vec<PodPlacement>, size: Size, now: Now, events: &mut Vec<RunnerEvent>) {
+        let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) else { return };
+        let known = live.moves().last().map_or(0, |(number, _)| number);
+        if number > known && placement.starts_with(live.placement()) {
+            live.pods.grow(size, placement.len());
+            tracing::debug!(%uid, %fence, number, pods = size.parallelism, "pods are added (simulated)");
+            live.changes.push((now, Change::Grown { number, placement, size }));
             self.list((uid, fence), now.mono);
         }
         events.push(RunnerEvent::Moved { uid, fence, number });
@@ -434,13 +470,13 @@ impl Live {
     /// The number and the places of every move so far.
     fn moves(&self) -> impl Iterator<Item = (u32, &[PodPlacement])> {
         self.changes.iter().filter_map(|(_, change)| match change {
-            Change::Moved { number, placement } => Some((*number, placement.as_slice())),
+            Change::Moved { number, placement } | Change::Grown { number, placement, .. } => Some((*number, placement.as_slice())),
             Change::Shrunk(_) => None,
         })
     }
 
     fn spare(&self) -> Vec<(String, u32)> {
-        let place = |slot: usize| self.start.placement.get(slot).map(|place| (place.pod_set.clone(), place.index));
+        let place = |slot: usize| self.placement().get(slot).map(|place| (place.pod_set.clone(), place.index));
         self.pods.spare().into_iter().filter_map(place).collect()
     }
 
