@@ -1,9 +1,12 @@
 //! The engine: one thread that owns the world and the journal, and everything others need to reach them.
 //!
 //! ```text
-//!  many callers ──ask──▶ queue ──▶ select ─▶ apply ─▶ commit ─▶ publish, reply ─▶ dispatch
-//!                                  all that   the core  one sync   readers, then     parked polls
-//!                                  arrived    decides   of records callers           are woken
+//!  many callers ──ask──▶ queue ──▶ select ─▶ apply ─┐  the engine's thread
+//!                                  all that   the core │
+//!                                  arrived    decides  ▼
+//!                                                    commit ─▶ publish, reply ─▶ dispatch   the scribe's thread
+//!                                                    one sync   readers, then     parked polls
+//!                                                    of records callers           are woken
 //! ```
 //!
 //! Everything that arrived is taken into one batch, and one flush of the disk serves all of it; `Turn` (timers and one
@@ -14,6 +17,7 @@
 //! |---|---|
 //! | `turns` | the loop: batches, timers, heartbeats |
 //! | `pending` | what one batch will write, and whom it will answer |
+//! | `scribe` | what follows a decision: the commit, readers, callers, parked polls, counts |
 //! | `leading` | how a leadership starts, and what follows a failed commit |
 //! | `reads` | committed objects for readers and watchers |
 //! | `publish` | which views changed, and the facts that they are made of |
@@ -22,7 +26,8 @@
 //! | `wakes` | who is parked |
 //! | `seen`, `dashboards` | metrics and traces, from committed facts |
 //!
-//! Invariants: nothing that a batch says leaves this thread before its commit returned; a reader sees committed state only;
+//! Invariants: nothing that a batch says leaves this room before its commit returned; one batch at most is under way while the
+//! next is decided, which falls with it; a reader sees committed state only;
 //! after a commit failed the world in memory is thrown away and read again from what is durable; an answer to a sync leaves
 //! only while the claim is valid.
 
