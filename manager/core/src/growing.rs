@@ -30,9 +30,10 @@ use meridian_shared::protocol::{Command, Growth, RefuseReason, Run, Size, StopRe
 use meridian_shared::time::{Millis, Mono};
 use std::sync::Arc;
 
-/// First wait after an agent said no for want of room; it doubles with every other no.
+/// Shortest wait after an agent said no for want of room: up to eight times as long, by the number of what was refused, so that
+/// gangs that were refused together don't ask together again.
 const REFUSED_FOR: Millis = Millis(500);
-/// First wait after it said no for another reason.
+/// Shortest wait after it said no for another reason.
 const UNABLE_FOR: Millis = Millis::mins(1);
 /// The longest.
 const REFUSED_FOR_MAX: Millis = Millis::mins(10);

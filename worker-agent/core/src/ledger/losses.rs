@@ -115,6 +115,7 @@ impl Ledger {
         }
         self.rooms.insert(offer, room);
         self.revision += 1;
+        self.come(offer, grown);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use super::*;
 use meridian_shared::gang::Tolerance;
+use meridian_shared::protocol::Growth;
 
 /// The fleet, with `NoExecute` taints that appeared at `added`, if anybody says when.
 fn drained(names: &[&str], added: Option<i64>) -> Vec<NodeSpec> {
@@ -227,4 +228,24 @@ fn a_calendar_that_is_put_back_while_the_agent_is_away_makes_nobody_wait_longer(
 fn a_gang_of_an_older_manager_tolerates_as_it_ever_did() {
     let old: Toleration = serde_json::from_str(r#"{"key":"maintenance","exists":true,"effect":"NoExecute"}"#).unwrap();
     assert_eq!(Tolerance::of([&old], &taint(TaintEffect::NoExecute)), Tolerance::Forever);
+}
+
+#[test]
+fn pods_that_are_added_on_a_tainted_node_are_counted_from_then_on() {
+    let mut bench = Bench::new();
+    bench.run(1, patient(plain(4), &[Some(5)]));
+    assert_eq!(bench.places(1), "b0-r0-h0=4");
+    // All nodes but its own have had the taint for long.
+    let others: Vec<String> = fleet().into_iter().map(|node| node.name).filter(|name| name != "b0-r0-h0").collect();
+    let others: Vec<&str> = others.iter().map(String::as_str).collect();
+    bench.nodes(drained(&others, Some(1)));
+    let grow = Growth { number: RecordNumber(7), places: vec![6], size: Size { parallelism: 6, completions: Some(6) }, mac: None };
+    bench.exchange(Some(Command::Grow { uid: Uid(1), fence: fence(1), growth: Box::new(grow) }));
+    let added = bench.now;
+    assert_eq!(bench.places(1), "b0-r0-h0=4 b0-r0-h1=2");
+    bench.confirm(1, 1);
+    bench.effects.clear();
+    assert_eq!(bench.due(), added + 5_000, "from when they came, and not from when the taint did");
+    bench.nodes(drained(&others, Some(1)));
+    assert_eq!((bench.moved(1), bench.due()), (None, added + 5_000));
 }
