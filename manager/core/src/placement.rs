@@ -74,7 +74,9 @@ impl World {
     pub(crate) fn placement_lines(workload: &Workload) -> Option<Vec<String>> {
         let placement = Self::right(workload)?.1.placement.as_ref()?;
         let left = |at: usize| workload.spare.as_ref().and_then(|spare| spare.get(at)).copied().filter(|left| *left > 0);
-        let line = |(at, set): (usize, &PlacedPodSet)| left(at).map_or_else(|| set.to_string(), |left| format!("{set}; {left} of them have left"));
+        let line = |(at, set): (usize, &PlacedPodSet)| {
+            left(at).map_or_else(|| set.to_string(), |left| format!("{set}; {left} of them {}", if left == 1 { "has left" } else { "have left" }))
+        };
         let waits = (!placement.unhealthy.is_empty()).then(|| format!("lost, and its pods wait for another place: {}", placement.unhealthy.join(", ")));
         Some(placement.pod_sets.iter().enumerate().map(line).chain(waits).collect())
     }

@@ -2,6 +2,7 @@
 
 use super::nearness::Near;
 use super::oracle::broken;
+use super::runner::Run;
 use super::staying::TAINT;
 use super::{Happening, Sim};
 use meridian_agent_core::ledger::{NodeSpec, PodPlacement};
@@ -93,7 +94,10 @@ impl Sim {
         self.trace.say(self.now, || format!("agent {a} moves pods of {fence} of {uid}, move {number}"));
         self.counters.one("moves ordered");
         let same = |runs: &[PodPlacement]| runs.iter().map(|p| (&p.pod_set, p.index)).eq(placement.iter().map(|p| (&p.pod_set, p.index)));
-        if self.machines[machine].runner.runs().any(|(key, run)| *key == (uid, fence) && !same(run.places())) {
+        // A twin knows a gang as it was when it was copied; what runs it doesn't heed what is over, or is of other pods (seed 919).
+        let heeded = self.agents[a].copy_of.is_none();
+        let other = |(key, run): (&(Uid, Fence), &Run)| *key == (uid, fence) && number > run.moved && !same(run.places());
+        if heeded && self.machines[machine].runner.runs().any(other) {
             self.judge(broken("P3", format!("move {number} of {fence} of {uid} is of other pods than its start")));
         }
         let now = self.machines[machine].clock.now(self.now);

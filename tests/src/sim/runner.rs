@@ -160,7 +160,7 @@ impl Runner {
     /// Moves pods; said at once where that is done already, else by [`Self::tick`].
     pub(super) fn move_pods(&mut self, now: Now, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) -> Option<RunnerEvent> {
         let run = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive())?;
-        if number <= run.moved {
+        if number <= run.moved || placement.len() != run.places().len() {
             return Some(RunnerEvent::Moved { uid, fence, number });
         }
         let at = now.mono + run.stop_takes;

@@ -13,6 +13,7 @@ use meridian_queueing::preempt::may_displace;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -295,14 +296,19 @@ impl World {
         Some((format!("{all} {}", why.words()), format!("at `{cluster}`: {help}{}", self.others_first(case, (cluster, why), &gone))))
     }
 
-    /// The cluster whose obstacle the least would remove.
+    /// The cluster whose obstacle the least would remove: of those that are full the one where the fewest have to end, then the one
+    /// that has room for most pods now.
     fn nearest<'a>(&self, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'a Why)> {
         let rank = |cluster: &ClusterName, why: &Why| match why {
-            Why::NoRoom(_) | Why::Refused { .. } if self.level_too_small(case, cluster).is_some() => 2,
-            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) | Why::Refused { .. } | Why::Capped { .. } => 0,
-            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => 1,
-            Why::NoRoom(_) => 2,
-            _ => 3,
+            Why::NoRoom(_) | Why::Refused { .. } if self.level_too_small(case, cluster).is_some() => (2, 0, Reverse(0)),
+            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, fit, .. }) => {
+                let ends = self.ends_that_do(case, cluster).len();
+                (0, if ends == 0 { usize::MAX } else { ends }, Reverse(*fit))
+            }
+            Why::Refused { .. } | Why::Capped { .. } => (0, 1, Reverse(0)),
+            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => (1, 0, Reverse(0)),
+            Why::NoRoom(_) => (2, 0, Reverse(0)),
+            _ => (3, 0, Reverse(0)),
         };
         case.verdicts.iter().filter_map(|(cluster, said)| Some((cluster, said.as_ref().err()?))).min_by_key(|(cluster, why)| rank(cluster, why))
     }

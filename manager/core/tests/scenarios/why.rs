@@ -334,3 +334,19 @@ fn a_rack_that_could_never_hold_a_gang_is_no_matter_of_whose_end() {
     f.pass(Millis::secs(60));
     assert_eq!((f.phase(wide), f.words(wide).1), (Some(Phase::Pending), help.to_owned()));
 }
+
+#[test]
+fn of_full_clusters_the_one_where_the_fewest_have_to_end_is_the_nearest() {
+    let mut f = Fleet::new(&[("asia", "asia-southeast1", "SG"), ("eu", "europe-west4", "EU")]);
+    f.apply(vec![cluster_queue("wide", 100, &json!({})), local_queue("wide", "wide")]);
+    // The emptiest cluster is taken, and of those that are as empty the first by name.
+    for (name, pods) in [("one", 2), ("most", 3), ("two", 2)] {
+        f.submit_to("wide", name, pods, None);
+        f.settle();
+    }
+    let waits = f.submit_to("wide", "waits", 4, None);
+    f.settle();
+    let (summary, help) = f.words(waits);
+    assert!(summary.contains("nearest is `eu`: "), "{summary}");
+    assert!(help.starts_with("at `eu`: the end of `default/most` there"), "{help}");
+}
