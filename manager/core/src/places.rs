@@ -183,6 +183,11 @@ impl Places for Clusters<'_, '_> {
 
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         let world = &*self.turn.world;
+        // What was added in this very pass is as young as its change, and with it the whole gang would go, whatever its own age
+        // (simulation seed 1503): from the next pass on they are one.
+        if world.deciding.is_growth(holder) {
+            return false;
+        }
         // Nobody grows by displacing itself.
         if world.deciding.is_growth(workload) && world.deciding.uid(workload) == world.deciding.uid(holder) {
             return false;
