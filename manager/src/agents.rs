@@ -66,13 +66,12 @@ pub struct Parts {
 struct Agents {
     parts: Parts,
     budgets: Budgets,
-    polls: sync::Polls,
     joins: identity::Joins,
 }
 
 /// The routes of agents.
 pub fn router(parts: Parts) -> Router {
-    let agents = Arc::new(Agents { parts, budgets: Budgets::default(), polls: sync::Polls::default(), joins: identity::Joins::default() });
+    let agents = Arc::new(Agents { parts, budgets: Budgets::default(), joins: identity::Joins::default() });
     Router::new()
         .route(SYNC_PATH, post(sync::sync))
         .route(JOIN_PATH, post(identity::join))

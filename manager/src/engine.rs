@@ -4,26 +4,26 @@
 //!  many callers ──ask──▶ queue ──▶ select ─▶ apply ─┐  the engine's thread
 //!                                  all that   the core │
 //!                                  arrived    decides  ▼
-//!                                                    commit ─▶ publish, reply ─▶ dispatch   the scribe's thread
-//!                                                    one sync   readers, then     parked polls
-//!                                                    of records callers           are woken
+//!                                                    commit ─▶ publish ─▶ reply   the scribe's thread
+//!                                                    one sync   readers    callers
+//!                                                    of records            and agents
 //! ```
 //!
-//! Everything that arrived is taken into one batch, and one flush of the disk serves all of it; `Turn` (timers and one
-//! scheduling pass) is always last in a batch. What the room must not know: HTTP, TLS, or what any record means; decisions
-//! are the core's.
+//! Everything that arrived is taken into one batch, and one flush of the disk serves all of it. `Turn` (timers and one
+//! scheduling pass) follows what arrived, and last come the answers to agents, parked polls among them: what a batch decides
+//! leaves with it. What the room must not know: HTTP, TLS, or what any record means; decisions are the core's.
 //!
 //! | file | owns |
 //! |---|---|
 //! | `turns` | the loop: batches, timers, heartbeats |
 //! | `pending` | what one batch will write, and whom it will answer |
-//! | `scribe` | what follows a decision: the commit, readers, callers, parked polls, counts |
+//! | `scribe` | what follows a decision: the commit, readers, callers, counts |
 //! | `leading` | how a leadership starts, and what follows a failed commit |
 //! | `reads` | committed objects for readers and watchers |
 //! | `publish` | which views changed, and the facts that they are made of |
 //! | `bodies` | big bodies: the journal's, behind a bounded cache |
 //! | `clock` | boot time and wall time, and the claim's one-sided rule |
-//! | `wakes` | who is parked |
+//! | `calls` | syncs that wait for their answers, parked polls among them |
 //! | `seen`, `dashboards` | metrics and traces, from committed facts |
 //!
 //! Invariants: nothing that a batch says leaves this room before its commit returned; one batch at most is under way while the
@@ -34,6 +34,7 @@
 pub mod clock;
 
 mod bodies;
+mod calls;
 mod dashboards;
 mod leading;
 mod pending;
@@ -42,10 +43,8 @@ mod reads;
 mod scribe;
 mod seen;
 mod turns;
-mod wakes;
 
 pub use reads::{Change, Event, Gone, Reads, View, Watch};
-pub use wakes::{Wake, Wakes};
 
 use crate::journal::mark::BootId;
 use crate::journal::{self, Journal};
@@ -54,6 +53,7 @@ use bodies::BodyStore;
 use clock::Clock;
 use meridian_manager_core::Config;
 use meridian_manager_core::input::{Input, Reply};
+use meridian_shared::ids::ClusterName;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -125,6 +125,9 @@ pub enum Unavailable {
     /// It is going away.
     #[error("the manager is shutting down: try again in a moment")]
     Stopping,
+    /// An agent has one poll.
+    #[error("a newer poll of this agent took this one's place")]
+    Replaced,
     /// The queue is full.
     #[error("the manager has more requests than it can take: try again in a moment")]
     Busy,
@@ -142,6 +145,7 @@ enum Message {
     Ask { input: Box<Input>, reply: oneshot::Sender<Result<Reply, Unavailable>> },
     Explain { namespace: String, name: String, reply: oneshot::Sender<Option<serde_json::Value>> },
     Recovery { reply: oneshot::Sender<serde_json::Value> },
+    PollOver { cluster: ClusterName, transmission: u64 },
     Stop,
 }
 
@@ -149,7 +153,6 @@ enum Message {
 #[derive(Debug)]
 struct Shared {
     reads: Reads,
-    wakes: Wakes,
     metrics: Metrics,
     leading: watch::Sender<bool>,
     bodies: Arc<BodyStore>,
@@ -219,9 +222,9 @@ impl Handle {
         let _ = self.shared.leading.subscribe().wait_for(|leads| *leads).await;
     }
 
-    /// Who is told that a cluster has something to hear.
-    pub fn wakes(&self) -> &Wakes {
-        &self.shared.wakes
+    /// A poll was parked for long enough: it is answered with whatever there is.
+    pub fn end_poll(&self, cluster: &ClusterName, transmission: u64) -> Result<(), Unavailable> {
+        self.send(Message::PollOver { cluster: cluster.clone(), transmission })
     }
 
     fn send(&self, message: Message) -> Result<(), Unavailable> {
@@ -264,7 +267,6 @@ pub fn start(journal: Box<dyn Journal>, options: Options) -> Result<(Handle, Run
     let bodies = Arc::new(BodyStore::new(journal.reader()));
     let shared = Arc::new(Shared {
         reads: Reads::new(Arc::clone(&bodies), world.state.last),
-        wakes: Wakes::default(),
         metrics: options.metrics.clone(),
         leading: watch::channel(false).0,
         bodies,

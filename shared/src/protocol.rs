@@ -118,6 +118,13 @@ pub struct SyncRequest {
     pub grows: bool,
 }
 
+impl SyncRequest {
+    /// Whether it says nothing new, so that its answer can wait until there is something to say.
+    pub fn may_wait(&self) -> bool {
+        self.lane == Lane::Poll && self.events.is_empty() && self.inventory.is_none() && self.capacity.is_none() && self.spare.is_empty()
+    }
+}
+
 /// Pods of a running gang that have succeeded and won't be needed again: their places are free.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Spare {

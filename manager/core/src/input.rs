@@ -130,7 +130,7 @@ pub enum Input {
         cluster: ClusterName,
         /// What it says.
         request: Box<SyncRequest>,
-        /// Whether the shell can park it when there is nothing to say.
+        /// Whether the shell parks it: it is only taken then, and `Unpark` asks for its answer.
         may_park: bool,
     },
     /// Answer a parked transmission now.
@@ -278,7 +278,8 @@ pub enum Reply {
     Rejected(Vec<Rejection>),
     /// An answer to a sync.
     Sync(Box<SyncAnswer>),
-    /// Nothing to say yet: hold the request and ask again with `Unpark` when the cluster is woken or its poll ends.
+    /// It was taken: ask for its answer with `Unpark`, at the end of the batch, or when there is [something to say](crate::World::owes)
+    /// where it [may wait](SyncRequest::may_wait) for that.
     Park,
     /// The operator's action was taken, in words.
     Done(String),

@@ -16,7 +16,7 @@ use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Se
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Proof, RENEWALS_MAX, RUNS_MAX, Receipt,
+    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, Proof, RENEWALS_MAX, RUNS_MAX, Receipt,
     RefuseReason, Size, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::protocol::{clean, grant_message};
@@ -35,6 +35,17 @@ const ACKNOWLEDGE_MAX: usize = 4 * RUNS_MAX;
 const RECORDS_MAX: usize = 64;
 /// Ranges named in one answer at most, the newest.
 const RANGES_MAX: usize = 64;
+
+impl World {
+    /// Whether there is something to say to a cluster's agent.
+    pub fn owes(&self, cluster: &ClusterName, now: Mono) -> bool {
+        let Some(live) = self.live.clusters.get(cluster) else { return true };
+        live.want_inventory
+            || !live.acknowledge.is_empty()
+            || live.outbox.due(now)
+            || (now >= live.renew_at && self.loads.get(cluster).is_some_and(|l| !l.is_empty()))
+    }
+}
 
 impl Turn<'_> {
     pub(crate) fn sync(&mut self, cluster: ClusterName, request: SyncRequest, may_park: bool) {
@@ -69,7 +80,6 @@ impl Turn<'_> {
             self.stir();
         }
         self.admit_members(&cluster);
-        let had_news = !request.events.is_empty() || request.inventory.is_some() || request.capacity.is_some() || !request.spare.is_empty();
         self.take_events(&cluster, request.events_from, request.events.clone());
         self.take_spare(&cluster, std::mem::take(&mut request.spare));
         // What an older transmission shows must not be held against commands that were taken since.
@@ -86,7 +96,7 @@ impl Turn<'_> {
         if follows_us {
             self.compare_digest(&cluster, &request);
         }
-        if may_park && !had_news && request.lane == Lane::Poll && !self.has_something_to_say(&cluster) {
+        if may_park {
             return self.reply(Reply::Park);
         }
         self.answer(&cluster, request.session, request.transmission);
@@ -511,15 +521,6 @@ impl Turn<'_> {
             self.world.live.counts.digest_mismatches += 1;
             self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").want_inventory = true;
         }
-    }
-
-    fn has_something_to_say(&self, cluster: &ClusterName) -> bool {
-        let now = self.now.mono;
-        let Some(live) = self.world.live.clusters.get(cluster) else { return true };
-        live.want_inventory
-            || !live.acknowledge.is_empty()
-            || live.outbox.due(now)
-            || (now >= live.renew_at && self.world.loads.get(cluster).is_some_and(|l| !l.is_empty()))
     }
 
     /// Composes one answer: from here on, whether or not it arrives, its leases count.

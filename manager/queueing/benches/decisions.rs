@@ -202,5 +202,103 @@ fn reclaim(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, admissions, one_change, reclaim);
+/// One kind of workload of Kueue's large-scale benchmark: how many in each queue, how often one comes, how long it runs, its
+/// priority, and what it asks for.
+const LARGE_SCALE: [(u64, u64, u64, i64, i64); 3] = [(35, 60, 150, 50, 1), (11, 300, 350, 100, 5), (4, 700, 700, 200, 20)];
+/// Between two passes, from a reservation to the beginning of its run and from its end to the report, from the decision to
+/// displace somebody to the report that it has stopped.
+const PASS_MS: u64 = 50;
+const AROUND_RUN_MS: u64 = 500;
+const TO_STOP_MS: u64 = 300;
+
+/// What happens in virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Comes {
+        queue: usize,
+        kind: usize,
+    },
+    /// The run that began then.
+    Ends(WorkloadId, i64),
+    Stopped(WorkloadId),
+}
+
+/// Kueue's large-scale benchmark in virtual time: every decision of it, and nothing else.
+fn large_scale(c: &mut Criterion) {
+    let mut group = c.benchmark_group("large-scale");
+    group.sample_size(10);
+    group.bench_function("in-virtual-time", |b| b.iter(play));
+    group.finish();
+}
+
+/// Returns when the last one ended, and how many heads were looked at.
+fn play() -> (u64, usize) {
+    let mut load = Load::new(10, 1_000, 20);
+    let brain = &mut load.brain;
+    brain.settings.fair_sharing = None;
+    let flavor = load.flavors[0];
+    let cpu = brain.resource("cpu");
+    let setup = |at: usize| QueueSetup {
+        name: Arc::from(format!("queue-{at}")),
+        cohort: Some(Arc::from(format!("cohort-{}", at / 100))),
+        groups: vec![Group { resources: vec![cpu], flavors: vec![flavor] }],
+        quotas: Quotas::from([((flavor, cpu), Quota { nominal: Amount(20_000), borrowing_limit: Some(Amount(100_000)), ..Quota::default() })]),
+        preemption: Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort: Displaces::Any, ..Preemption::default() },
+        ..QueueSetup::default()
+    };
+    brain.configure(&BTreeMap::new(), (0..1_000).map(setup).collect());
+    let shapes: Vec<ShapeId> = LARGE_SCALE
+        .iter()
+        .map(|(_, _, _, priority, cpus)| {
+            let amounts = BTreeMap::from([("cpu".to_owned(), cpus * 1_000)]);
+            let set = PodSet { name: Arc::from("main"), count: 1, per_pod: brain.requests(&amounts), on_node: amounts, ..PodSet::default() };
+            brain.intern(Shape { pod_sets: vec![set], priority: *priority, ..Shape::default() })
+        })
+        .collect();
+    let mut events: BTreeMap<u64, Vec<Event>> = BTreeMap::new();
+    for (kind, (count, every, ..)) in LARGE_SCALE.iter().enumerate() {
+        for (n, queue) in (0..*count).flat_map(|n| (0..1_000).map(move |queue| (n, queue))) {
+            events.entry((n + 1) * every).or_default().push(Event::Comes { queue, kind });
+        }
+    }
+    let mut kinds: Vec<usize> = Vec::new();
+    let (mut now, mut looked_at) = (0, 0);
+    while !events.is_empty() {
+        now += PASS_MS;
+        let later = events.split_off(&(now + 1));
+        for event in std::mem::replace(&mut events, later).into_values().flatten() {
+            match event {
+                Event::Comes { queue, kind } => {
+                    let id = load.wait(queue, shapes[kind]);
+                    let at = usize::try_from(id.0).unwrap();
+                    kinds.resize(kinds.len().max(at + 1), 0);
+                    kinds[at] = kind;
+                }
+                Event::Ends(id, since) => {
+                    // Who was displaced meanwhile has no end of this run.
+                    let runs = |w: &meridian_queueing::model::Workload| w.holding.as_ref().is_some_and(|h| !h.evicted && h.since == since);
+                    if load.brain.workload(id).is_some_and(runs) {
+                        load.brain.remove(id);
+                    }
+                }
+                Event::Stopped(id) => load.brain.requeue(id, i64::try_from(now).unwrap()),
+            }
+        }
+        load.brain.now = i64::try_from(now).unwrap();
+        load.brain.run(&mut Anywhere, |_, report| {
+            looked_at += report.entries.len();
+            for entry in report.entries.iter().filter(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted) {
+                let run = LARGE_SCALE[kinds[usize::try_from(entry.workload.0).unwrap()]].2;
+                events.entry(now + AROUND_RUN_MS + run).or_default().push(Event::Ends(entry.workload, i64::try_from(now).unwrap()));
+            }
+            for (victim, ..) in &report.preempted {
+                events.entry(now + TO_STOP_MS).or_default().push(Event::Stopped(*victim));
+            }
+            true
+        });
+    }
+    (now, looked_at)
+}
+
+criterion_group!(benches, admissions, one_change, reclaim, large_scale);
 criterion_main!(benches);

@@ -118,7 +118,6 @@ impl Engine {
         self.seen.reset(&self.world);
         self.desk.scribe().counts.reset(&self.world);
         self.shared.lead(true);
-        self.shared.wakes.wake_all();
         let state = &self.world.state;
         tracing::info!(leadership = %state.leadership, record = %state.last, recovery = state.recovery.is_some(), workloads = state.workloads.len(), "leading");
         Ok(())
@@ -127,6 +126,7 @@ impl Engine {
     /// After a commit failed: back to what is durable. Errors only where this process can't lead again.
     pub(super) fn reload(&mut self, cause: &journal::Error) -> Result<(), Error> {
         self.shared.lead(false);
+        self.parked.refuse();
         tracing::error!(error = %cause, "a commit failed: reading back what is durable");
         if matches!(cause, journal::Error::Fenced { .. }) {
             return Err(Error::Foreign);

@@ -25,6 +25,7 @@ pub(super) struct Pending {
     pub(super) bodies: HashMap<ContentHash, Arc<str>>,
     pub(super) dropped: BTreeSet<ContentHash>,
     pub(super) urgent: bool,
+    /// To whom there is something to say.
     pub(super) wake: BTreeSet<ClusterName>,
     pub(super) changed: BTreeSet<Key>,
     pub(super) workloads: BTreeSet<Uid>,

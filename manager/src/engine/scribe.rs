@@ -1,5 +1,5 @@
-//! What follows a decision, on a thread of its own: the commit, and after it what readers see, who is answered, who is woken,
-//! and what is counted.
+//! What follows a decision, on a thread of its own: the commit, and after it what readers see, who is answered, and what is
+//! counted.
 //!
 //! While one batch is written the engine decides on the next. The scribe goes to its thread with a batch and comes back with
 //! what became of it, so the journal is always in one thread only, and a batch is never handed over before the fate of the one
@@ -159,10 +159,10 @@ impl Scribe {
         }
     }
 
-    /// What follows a commit: readers, callers, parked polls.
+    /// What follows a commit: readers, and callers.
     fn tell(&mut self, work: Work) {
         let Work { pending, changes, at, dropped, beside, reached, told, .. } = work;
-        let Pending { records, bodies, replies, wake, .. } = pending;
+        let Pending { records, bodies, replies, .. } = pending;
         for (hash, body) in bodies {
             self.shared.bodies.keep(hash, body);
         }
@@ -176,7 +176,6 @@ impl Scribe {
         for (caller, reply) in replies {
             self.reply(caller, reply);
         }
-        self.shared.wakes.wake(&wake);
         for told in told {
             // Who has gone away needs no answer, here and below.
             match told {

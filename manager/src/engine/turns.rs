@@ -1,6 +1,7 @@
-//! The loop: select, apply, hand over. While one batch is committed the next is applied.
+//! The loop: select, apply, answer, hand over. While one batch is committed the next is applied.
 
 use super::bodies::Source;
+use super::calls::{Call, Parked};
 use super::clock::{Clock, Jumps};
 use super::pending::Pending;
 use super::publish::Publisher;
@@ -106,6 +107,7 @@ pub(super) struct Engine {
     pub(super) vouched: bool,
     pub(super) publisher: Publisher,
     pub(super) seen: Seen,
+    pub(super) parked: Parked,
     pub(super) stopping: bool,
     /// New work is refused until then, because the disk was full.
     pub(super) full_until: Mono,
@@ -163,6 +165,7 @@ impl Engine {
             vouched,
             publisher: Publisher::new(),
             seen: Seen::new(metrics),
+            parked: Parked::default(),
             stopping: false,
             full_until: Mono(0),
             full_pause: Millis(0),
@@ -278,16 +281,16 @@ impl Engine {
         self.urgent_only || now < self.full_until
     }
 
-    /// One batch: everything that arrived, then timers and one scheduling pass.
+    /// One batch: everything that arrived, then timers and one scheduling pass, then what agents are told.
     fn cycle(&mut self, first: Option<Message>) -> Result<(), Error> {
         let mut pending = Pending::default();
-        let mut asides = Vec::new();
+        let (mut asides, mut calls) = (Vec::new(), Vec::new());
         let now = self.look();
         let restricted = self.restricted(now.mono);
         let mut next = first;
         let (mut taken, began) = (0, Instant::now());
         while let Some(message) = next.take() {
-            self.take(message, restricted, &mut pending, &mut asides);
+            self.take(message, restricted, &mut pending, (&mut asides, &mut calls));
             taken += 1;
             if taken < BATCH_INPUTS_MAX && pending.bytes < BATCH_BYTES_MAX && began.elapsed() < BATCH_TIME_MAX && !self.stopping {
                 next = self.next_waiting(taken);
@@ -297,6 +300,7 @@ impl Engine {
         if !restricted {
             self.apply(Input::Turn, &mut pending);
         }
+        self.answer_calls(calls, &mut pending);
         self.turned = self.look().mono;
         let told = self.answers(asides);
         // What became of the batch before is known before this one is handed over.
@@ -309,22 +313,54 @@ impl Engine {
         self.chores()
     }
 
-    fn take(&mut self, message: Message, restricted: bool, pending: &mut Pending, asides: &mut Vec<Aside>) {
+    fn take(&mut self, message: Message, restricted: bool, pending: &mut Pending, (asides, calls): (&mut Vec<Aside>, &mut Vec<Call>)) {
         match message {
             Message::Stop => self.stopping = true,
             Message::Explain { namespace, name, reply } => asides.push(Aside::Explain(namespace, name, reply)),
             Message::Recovery { reply } => asides.push(Aside::Recovery(reply)),
+            Message::PollOver { cluster, transmission } => {
+                calls.iter_mut().chain(self.parked.of(&cluster)).for_each(|call| call.end(&cluster, transmission));
+            }
             Message::Ask { input, reply } => {
                 if restricted && brings_new_work(&input) {
                     let _ = reply.send(Err(Unavailable::Full));
                     return;
                 }
                 let submits = submits(&input);
-                let answer = self.apply(*input, pending);
-                self.seen.replied(&answer, submits);
-                pending.replies.push((reply, answer));
+                let call = match &*input {
+                    Input::Sync { cluster, request, may_park: true } => Call::of(cluster, request, reply),
+                    _ => {
+                        let answer = self.apply(*input, pending);
+                        self.seen.replied(&answer, submits);
+                        return pending.replies.push((reply, answer));
+                    }
+                };
+                match self.apply(*input, pending) {
+                    Reply::Park => calls.push(call),
+                    refused => pending.replies.push((call.reply, refused)),
+                }
             }
         }
+    }
+
+    /// Answers the syncs of this batch, and polls that wait for what it says; a poll that is told nothing is parked.
+    fn answer_calls(&mut self, calls: Vec<Call>, pending: &mut Pending) {
+        for call in calls {
+            let now = self.look().mono;
+            if call.waits && !self.world.owes(&call.cluster, now) {
+                self.parked.park(call);
+            } else {
+                self.answer_call(call, pending);
+            }
+        }
+        for call in self.parked.due(&std::mem::take(&mut pending.wake)) {
+            self.answer_call(call, pending);
+        }
+    }
+
+    fn answer_call(&mut self, call: Call, pending: &mut Pending) {
+        let answer = self.apply(call.unpark(), pending);
+        pending.replies.push((call.reply, answer));
     }
 
     /// One input. Each gets its own reading of the clocks: a lease counts from when its answer was composed, and an agent may
@@ -484,7 +520,6 @@ impl Engine {
         if let Err(error) = beat {
             tracing::warn!(%error, "the last write failed");
         }
-        self.shared.wakes.wake_all();
     }
 
     /// Answers whatever arrives with `why`.
@@ -498,14 +533,18 @@ impl Engine {
                 let _ = reply.send(Err(why));
             }
             // Their callers take a dropped channel for "can't say".
-            Message::Explain { .. } | Message::Recovery { .. } => {}
+            Message::Explain { .. } | Message::Recovery { .. } | Message::PollOver { .. } => {}
         }
     }
 }
 
 /// Whether an agent waits for the answer.
 fn is_an_agents(message: &Message) -> bool {
-    matches!(message, Message::Ask { input, .. } if matches!(**input, Input::Sync { .. } | Input::Unpark { .. }))
+    match message {
+        Message::PollOver { .. } => true,
+        Message::Ask { input, .. } => matches!(**input, Input::Sync { .. } | Input::Unpark { .. }),
+        _ => false,
+    }
 }
 
 /// Whether an input only adds to what the journal must hold.

@@ -5,8 +5,12 @@ use meridian_manager::engine::{Event, Gone};
 use meridian_manager::journal::AuditNumber;
 use meridian_manager_core::input::{Actor, Input, Key, Operator, Reply};
 use meridian_objects::Kind;
-use meridian_shared::ids::RecordNumber;
+use meridian_shared::ids::{ClusterName, RecordNumber};
 use meridian_shared::protocol::{Lane, SyncAnswer};
+use std::time::Duration;
+
+/// A poll that isn't answered for so long is parked.
+const QUIET: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn a_gang_goes_through_to_its_end() {
@@ -114,29 +118,48 @@ async fn a_parked_poll_is_woken_by_what_there_is_to_say() {
     rig.lay_out(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     worker.until(&rig.handle, "quiet", |w| w.refused == 0 && rig_knows(&rig)).await;
-    let cluster = "eu".into();
-    let mut parked = None;
+    let cluster: ClusterName = "eu".into();
+    let poll = |worker: &mut Worker| {
+        let (handle, cluster, request) = (rig.handle.clone(), cluster.clone(), Box::new(worker.compose(Lane::Poll)));
+        let transmission = request.transmission;
+        let asked = tokio::spawn(async move {
+            match handle.ask(Input::Sync { cluster, request, may_park: true }).await.unwrap() {
+                Reply::Sync(answer) => answer,
+                other => panic!("{other:?}"),
+            }
+        });
+        (transmission, asked)
+    };
+    let commands = |answer: &SyncAnswer| match answer {
+        SyncAnswer::Ok(ok) => ok.commands.len(),
+        SyncAnswer::Refused(why) => panic!("{why:?}"),
+    };
     // What is left to be said comes first; then there is nothing.
-    while parked.is_none() {
-        let request = worker.compose(Lane::Poll);
-        let (session, transmission) = (request.session, request.transmission);
-        let wake = rig.handle.wakes().listen(&cluster);
-        match rig.handle.ask(Input::Sync { cluster: cluster.clone(), request: Box::new(request), may_park: true }).await.unwrap() {
-            Reply::Park => parked = Some((session, transmission, wake)),
-            Reply::Sync(answer) => worker.land(answer),
-            other => panic!("{other:?}"),
+    let parked = loop {
+        let (_, mut asked) = poll(&mut worker);
+        match tokio::time::timeout(QUIET, &mut asked).await {
+            Ok(answer) => worker.land(answer.unwrap()),
+            Err(_) => break asked,
         }
-    }
-    let (session, transmission, mut wake) = parked.unwrap();
+    };
     submit(&rig.handle, "one").await.unwrap();
-    tokio::time::timeout(DEADLINE, wake.woken()).await.expect("the offer wakes it");
-    match rig.handle.ask(Input::Unpark { cluster, session, transmission }).await.unwrap() {
-        Reply::Sync(answer) => match *answer {
-            SyncAnswer::Ok(ok) => assert_eq!(ok.commands.len(), 1),
-            SyncAnswer::Refused(why) => panic!("{why:?}"),
-        },
-        other => panic!("{other:?}"),
-    }
+    let answer = tokio::time::timeout(DEADLINE, parked).await.expect("the offer wakes it").unwrap();
+    assert_eq!(commands(&answer), 1);
+    worker.land(answer);
+    // One that was parked for long enough is answered with whatever there is; the end of another doesn't touch it.
+    worker.until(&rig.handle, "started", |w| w.refused == 0 && w.runs.len() == 1).await;
+    let (transmission, mut asked) = loop {
+        let (transmission, mut asked) = poll(&mut worker);
+        match tokio::time::timeout(QUIET, &mut asked).await {
+            Ok(answer) => worker.land(answer.unwrap()),
+            Err(_) => break (transmission, asked),
+        }
+    };
+    rig.handle.end_poll(&cluster, transmission + 1).unwrap();
+    assert!(tokio::time::timeout(QUIET, &mut asked).await.is_err());
+    rig.handle.end_poll(&cluster, transmission).unwrap();
+    let answer = tokio::time::timeout(DEADLINE, asked).await.expect("its time is over").unwrap();
+    assert_eq!(commands(&answer), 0);
     rig.stop().await;
 }
 

@@ -1,6 +1,6 @@
 //! One manager's host: the real world and the real journal, and the shell's order around them.
 //!
-//! `apply* → Input::Turn → commit → committed → replies → wakes`. A commit takes time, and the process can end before it,
+//! `apply* → Input::Turn → answers to agents → commit → committed → replies`. A commit takes time, and the process can end before it,
 //! within it, after it and between two replies.
 
 use super::clock::HostClock;
@@ -19,7 +19,7 @@ use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::{Bug, Planted};
 use meridian_shared::protocol::{SyncAnswer, SyncRefusal, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Records between two snapshots.
@@ -61,7 +61,6 @@ struct Committing {
     batches: Vec<Batch>,
     written: bool,
     replies: Vec<(Asker, Reply)>,
-    wake: BTreeSet<ClusterName>,
     before: Option<Box<State>>,
 }
 
@@ -393,7 +392,20 @@ impl Sim {
         let before = self.disk_is_bad(m).then(|| self.managers[m].world.as_ref().map(|w| Box::new(w.state.clone()))).flatten();
         let mut outcomes = Vec::new();
         let mut replies = Vec::new();
+        let mut taken = Vec::new();
         for item in items {
+            let waits = matches!(&item.input, Input::Sync { request, .. } if request.may_wait());
+            let mut outcome = self.apply(m, now, &item);
+            match std::mem::replace(&mut outcome.reply, Reply::None) {
+                Reply::Park => taken.push((item.asker, waits)),
+                reply => replies.push((item.asker, reply)),
+            }
+            outcomes.push(outcome);
+            if self.failure.is_some() {
+                return;
+            }
+        }
+        for item in self.to_answer(m, now.mono, taken, &outcomes) {
             let mut outcome = self.apply(m, now, &item);
             replies.push((item.asker, std::mem::replace(&mut outcome.reply, Reply::None)));
             outcomes.push(outcome);
@@ -401,7 +413,6 @@ impl Sim {
                 return;
             }
         }
-        let mut wake: BTreeSet<ClusterName> = outcomes.iter_mut().flat_map(|o| std::mem::take(&mut o.wake)).collect();
         let mut batches = self.batches(m, outcomes);
         let host = &self.managers[m];
         let beat = now.mono.since(host.written).0 * 3 >= lease::claim(self.plan.term_min).0;
@@ -414,15 +425,15 @@ impl Sim {
             batch.urgent = true;
         }
         if batches.is_empty() && (!beat || self.plan.late_beats) {
-            self.effects(m, replies, wake);
+            self.effects(m, replies);
             if !beat || self.managers[m].world.is_none() {
                 return;
             }
-            (replies, wake) = (Vec::new(), BTreeSet::new());
+            replies = Vec::new();
         }
         let slow = self.now < self.managers[m].slow_until;
         let takes = if slow { self.chance.disk.between(200, 3_000) } else { self.chance.disk.between(0, self.plan.commit_max) };
-        let committing = Committing { begun: now.mono, batches, written: false, replies, wake, before };
+        let committing = Committing { begun: now.mono, batches, written: false, replies, before };
         self.managers[m].committing = Some(committing);
         if takes == 0 {
             return self.finish(m, self.managers[m].life);
@@ -442,13 +453,28 @@ impl Sim {
         let host = &mut self.managers[m];
         let (over, still): (Vec<Parked>, Vec<Parked>) = std::mem::take(&mut host.parked).into_iter().partition(|p| p.until <= now);
         host.parked = still;
-        let mut items: Vec<Item> = over.into_iter().filter_map(unpark).collect();
+        let mut items: Vec<Item> = over.into_iter().filter_map(|poll| unpark(poll.asker)).collect();
         while items.len() < most
             && let Some(item) = host.inbox.pop_front()
         {
             items.push(item);
         }
         items
+    }
+
+    /// Syncs that are answered at the end of a turn, with whatever it decided: those that it took, and polls that are woken. A poll
+    /// that is told nothing is parked.
+    fn to_answer(&mut self, m: usize, now: Mono, taken: Vec<(Asker, bool)>, outcomes: &[Outcome]) -> Vec<Item> {
+        let until = self.now + lease::poll(self.plan.term_min).0;
+        let host = &mut self.managers[m];
+        let Some(world) = &host.world else { return Vec::new() };
+        let owes = |asker: &Asker| matches!(asker, Asker::Agent { cluster, .. } if world.owes(cluster, now));
+        let (park, answer): (Vec<_>, Vec<_>) = taken.into_iter().partition(|(asker, waits)| *waits && !owes(asker));
+        host.parked.extend(park.into_iter().map(|(asker, _)| Parked { asker, until }));
+        let wakes = |poll: &Parked| matches!(&poll.asker, Asker::Agent { cluster, .. } if outcomes.iter().any(|o| o.wake.contains(cluster)));
+        let (woken, still): (Vec<Parked>, Vec<Parked>) = std::mem::take(&mut host.parked).into_iter().partition(wakes);
+        host.parked = still;
+        answer.into_iter().map(|(asker, _)| asker).chain(woken.into_iter().map(|poll| poll.asker)).filter_map(unpark).collect()
     }
 
     fn apply(&mut self, m: usize, now: Now, item: &Item) -> Outcome {
@@ -467,18 +493,19 @@ impl Sim {
         host.bodies.extend(outcome.bodies.iter().cloned());
         self.counters.differences(&counts, &world.live.counts);
         self.judge_outcome(m, now.mono, &before, &outcome);
-        if let (Asker::Agent { agent, cluster, .. }, Reply::Sync(answer)) = (&item.asker, &outcome.reply)
-            && let SyncAnswer::Ok(response) = &**answer
-        {
-            let world = self.managers[m].world.as_ref().expect("it leads");
-            let verdict = self.oracle.composes(&self.managers[m].clock, now.mono, world, cluster, response);
-            let inventory = match &item.input {
-                Input::Sync { request, .. } => request.inventory.as_ref(),
-                _ => None,
-            };
-            let whole = inventory.filter(|i| i.for_leadership == Some(before.leadership) && !i.more && !self.agents[*agent].lies);
-            self.judge(verdict.and(whole.map_or(Ok(()), |inventory| self.oracle.reported(world, cluster, &inventory.runs, &inventory.ends))));
-        }
+        let world = self.managers[m].world.as_ref().expect("it leads");
+        let verdict = match (&item.asker, &item.input, &outcome.reply) {
+            (Asker::Agent { agent, cluster, .. }, Input::Sync { request, .. }, Reply::Park) => {
+                let whole = request.inventory.as_ref().filter(|i| i.for_leadership == Some(before.leadership) && !i.more && !self.agents[*agent].lies);
+                whole.map_or(Ok(()), |inventory| self.oracle.reported(world, cluster, &inventory.runs, &inventory.ends))
+            }
+            (Asker::Agent { cluster, .. }, _, Reply::Sync(answer)) => match &**answer {
+                SyncAnswer::Ok(response) => self.oracle.composes(&self.managers[m].clock, now.mono, world, cluster, response),
+                SyncAnswer::Refused(_) => Ok(()),
+            },
+            _ => Ok(()),
+        };
+        self.judge(verdict);
         outcome
     }
 
@@ -543,7 +570,7 @@ impl Sim {
         self.managers[m].committing = Some(committing);
     }
 
-    /// The end of a commit: replies and wakes, or everything is thrown away.
+    /// The end of a commit: replies, or everything is thrown away.
     pub(super) fn finish(&mut self, m: usize, life: u64) {
         if self.managers[m].life != life {
             return;
@@ -561,10 +588,10 @@ impl Sim {
         host.written = committing.begun;
         let (journal_id, leadership, last, chain) = (journal.meta().journal, journal.leadership(), journal.last(), journal.chain());
         host.mark = Some(Mark { journal: journal_id, leadership, last, chain, boot: BootId(host.boot), at: now.mono });
-        self.effects(m, committing.replies, committing.wake);
+        self.effects(m, committing.replies);
     }
 
-    fn effects(&mut self, m: usize, replies: Vec<(Asker, Reply)>, wake: BTreeSet<ClusterName>) {
+    fn effects(&mut self, m: usize, replies: Vec<(Asker, Reply)>) {
         let life = self.managers[m].life;
         for (asker, reply) in replies {
             self.deliver(m, asker, reply);
@@ -573,15 +600,9 @@ impl Sim {
                 return self.end_process(m, false, 500);
             }
         }
-        let host = &mut self.managers[m];
-        if host.life != life {
-            return;
+        if self.managers[m].life == life {
+            self.next_turn(m);
         }
-        let (woken, still): (Vec<Parked>, Vec<Parked>) =
-            std::mem::take(&mut host.parked).into_iter().partition(|p| matches!(&p.asker, Asker::Agent { cluster, .. } if wake.contains(cluster)));
-        host.parked = still;
-        host.inbox.extend(woken.into_iter().filter_map(unpark));
-        self.next_turn(m);
     }
 
     fn next_turn(&mut self, m: usize) {
@@ -606,11 +627,6 @@ impl Sim {
         match (asker, reply) {
             (Asker::Agent { agent, life, transmission, .. }, Reply::Sync(answer)) if claims || matches!(*answer, SyncAnswer::Refused(_)) => {
                 self.send_answer(m, agent, life, transmission, *answer);
-            }
-            (asker @ Asker::Agent { .. }, Reply::Park) => {
-                let until = self.now + lease::poll(self.plan.term_min).0;
-                let host = &mut self.managers[m];
-                host.parked.push(Parked { asker, until });
             }
             (Asker::Agent { agent, life, transmission, .. }, _) => {
                 self.send_answer(m, agent, life, transmission, SyncAnswer::Refused(SyncRefusal::NotLeading));
@@ -770,8 +786,8 @@ impl Sim {
     }
 }
 
-fn unpark(parked: Parked) -> Option<Item> {
-    let Asker::Agent { cluster, session, transmission, .. } = &parked.asker else { return None };
+fn unpark(asker: Asker) -> Option<Item> {
+    let Asker::Agent { cluster, session, transmission, .. } = &asker else { return None };
     let input = Input::Unpark { cluster: cluster.clone(), session: *session, transmission: *transmission };
-    Some(Item { asker: parked.asker, input })
+    Some(Item { asker, input })
 }
