@@ -221,6 +221,11 @@ impl Cycle<'_> {
             } else if let Some(why) = &marks.unfit {
                 entry.reject(Obstacle::Misconfigured, why.clone());
             } else {
+                if self.brain.starves(*id) {
+                    // It comes first for all that it may have: in the middle of its list it would leave to others what it takes back
+                    // from them in the next cycle, and those would have displaced somebody in vain (simulation seed 1795361736851182).
+                    self.forget_scan(*id);
+                }
                 self.assign(&mut entry, None);
             }
             entries.push(entry);

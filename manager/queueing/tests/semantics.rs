@@ -266,3 +266,23 @@ fn nothing_is_kept_for_who_can_never_be_admitted() {
     assert_eq!(after_the_end_of(&mut brain, holder), ["small"]);
     assert_eq!(brain.starving(q), None);
 }
+
+#[test]
+fn who_starves_looks_at_all_its_flavors_in_every_cycle() {
+    let mut brain = world(Settings::default(), |brain| {
+        let quota: &[(&str, Amounts<'_>)] = &[("any", &[("gpu", 4)]), ("other", &[("gpu", 0)])];
+        let mut mine = queue(brain, "mine", Some("all"), &[quota]);
+        mine.preemption = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+        vec![mine, queue(brain, "theirs", Some("all"), &[&[("any", &[("gpu", 0)])]])]
+    });
+    let (mine, theirs) = (id(&brain, "mine"), id(&brain, "theirs"));
+    let gang = wait(&mut brain, "gang", mine, 0, &[("gpu", 4)]);
+    let first = wait(&mut brain, "first", theirs, 9, &[("gpu", 4)]);
+    brain.set_starving(mine, Some(gang));
+    brain.set_starving(theirs, Some(first));
+    let outcomes = |report: &meridian_queueing::cycle::Report| report.entries.iter().map(|e| (e.workload, e.outcome)).collect::<Vec<_>>();
+    assert_eq!(outcomes(&brain.cycle(&mut Anywhere, false)), [(first, Outcome::Admitted), (gang, Outcome::Skipped)]);
+    let report = brain.cycle(&mut Anywhere, false);
+    assert_eq!(outcomes(&report), [(gang, Outcome::Preempting)], "it doesn't go on with the other flavor");
+    assert_eq!(report.preempted, [(first, gang, Right::InCohortReclamation)]);
+}
