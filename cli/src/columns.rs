@@ -128,6 +128,7 @@ fn workload_columns() -> Vec<Column> {
         column("ACTIVE", |o, _| Cell::new(o.pointer("/spec/active").map(Value::to_string).unwrap_or_default())),
         AGE,
         wide("PRIORITY", |o, _| Cell::new(number(o, "/spec/priority"))),
+        wide("REASON", |o, _| Cell::new(waits(o))),
     ]
 }
 
@@ -165,6 +166,12 @@ pub(crate) fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {
 /// The status of a condition: `True`, `False`, `Unknown`, or nothing.
 pub(crate) fn condition<'o>(object: &'o Value, name: &str) -> &'o str {
     find_condition(object, name).map(|condition| text(condition, "/status")).unwrap_or_default()
+}
+
+/// What keeps a workload that waits.
+fn waits(workload: &Value) -> &str {
+    let reserved = find_condition(workload, "QuotaReserved").filter(|reserved| text(reserved, "/status") == "False");
+    reserved.filter(|_| condition(workload, "Finished") != "True").map(|reserved| text(reserved, "/message")).unwrap_or_default()
 }
 
 /// A condition by its type.
@@ -296,8 +303,24 @@ mod tests {
         let workload = json!({"metadata": {"name": "w"}, "spec": {"queueName": "q", "priority": 7, "active": false}, "status": {"conditions": [{"type": "Admitted", "status": "True"}]}});
         assert_eq!(
             show(Kind::Workload, true, false, &[workload]),
-            "NAME   QUEUE   RESERVED-IN   ADMITTED   FINISHED   CLUSTER   ACTIVE   AGE   PRIORITY\nw      q       -             True       -          -         false    -     7\n"
+            "NAME   QUEUE   RESERVED-IN   ADMITTED   FINISHED   CLUSTER   ACTIVE   AGE   PRIORITY   REASON\n\
+             w      q       -             True       -          -         false    -     7          -\n"
         );
+    }
+
+    #[test]
+    fn only_a_workload_that_waits_says_what_keeps_it_and_only_when_there_is_room_for_it() {
+        let waits = json!({"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "another workload of its cohort came first"});
+        let workload = |conditions: Value| json!({"metadata": {"name": "w"}, "status": {"conditions": conditions}});
+        let reason = |conditions: Value| {
+            let shown = show(Kind::Workload, true, false, &[workload(conditions)]);
+            let (header, row) = shown.trim_end().split_once('\n').unwrap();
+            row[header.find("REASON").unwrap()..].to_owned()
+        };
+        assert_eq!(reason(json!([waits])), "another workload of its cohort came first");
+        assert_eq!(reason(json!([waits, {"type": "Finished", "status": "True"}])), "-");
+        assert_eq!(reason(json!([{"type": "QuotaReserved", "status": "True", "message": "Quota reserved in ClusterQueue cq"}])), "-");
+        assert!(!show(Kind::Workload, false, false, &[workload(json!([waits]))]).contains("came first"));
     }
 
     #[test]

@@ -64,6 +64,7 @@ fn columns(kind: Kind) -> Vec<Column> {
             AGE,
             wide("Priority", |o, _| at(o, "/spec/priority")),
             wide("Active", |o, _| at(o, "/spec/active")),
+            wide("Reason", |o, _| waits(o)),
         ],
         Kind::ClusterQueue => vec![
             NAME,
@@ -135,14 +136,24 @@ fn at(object: &Value, pointer: &str) -> Value {
     }
 }
 
+/// What keeps a workload that waits.
+fn waits(workload: &Value) -> Value {
+    let waits = condition(workload, "QuotaReserved") == "False" && condition(workload, "Finished") != "True";
+    if waits { of_condition(workload, "QuotaReserved", "message") } else { json!("") }
+}
+
 fn list(object: &Value, pointer: &str) -> Value {
     let names = object.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
     json!(names.filter_map(Value::as_str).collect::<Vec<_>>().join(","))
 }
 
 fn condition(object: &Value, kind: &str) -> Value {
+    of_condition(object, kind, "status")
+}
+
+fn of_condition(object: &Value, kind: &str, field: &str) -> Value {
     let mut conditions = object.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
-    conditions.find(|c| c["type"] == kind).map_or(json!(""), |c| c["status"].clone())
+    conditions.find(|c| c["type"] == kind).and_then(|c| c.get(field)).cloned().unwrap_or_else(|| json!(""))
 }
 
 /// How long an object has been there, as Kubernetes writes durations.
@@ -196,6 +207,19 @@ mod tests {
         ] {
             assert_eq!(human(seconds), expect, "{seconds}");
         }
+    }
+
+    #[test]
+    fn a_workload_that_waits_says_what_keeps_it() {
+        let waits = json!({"type": "QuotaReserved", "status": "False", "message": "it is stopped"});
+        let reason = |conditions: Value| {
+            let columns = columns(Kind::Workload);
+            let column = columns.iter().find(|c| c.name == "Reason" && c.priority == 1).unwrap();
+            (column.cell)(&json!({"status": {"conditions": conditions}}), Timestamp::UNIX_EPOCH)
+        };
+        assert_eq!(reason(json!([waits])), "it is stopped");
+        assert_eq!(reason(json!([waits, {"type": "Finished", "status": "True"}])), "");
+        assert_eq!(reason(json!([{"type": "QuotaReserved", "status": "True", "message": "Quota reserved in ClusterQueue cq"}])), "");
     }
 
     #[test]
