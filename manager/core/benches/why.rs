@@ -58,6 +58,13 @@ fn job(name: &str, queue: u32, gpus: u32, class: u32) -> Value {
     })
 }
 
+fn cluster_queue(number: u32, cohorts: u32, stops: &str) -> Value {
+    let resources = json!([{"name": GPU, "nominalQuota": 8}, {"name": "cpu", "nominalQuota": 1_000}]);
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": format!("cq{number}")}, "spec": {
+        "namespaceSelector": {}, "cohortName": format!("cohort-{}", number % cohorts), "stopPolicy": stops,
+        "resourceGroups": [{"coveredResources": [GPU, "cpu"], "flavors": [{"name": "any", "resources": resources}]}]}})
+}
+
 /// A manager and a cluster in which every queue's quota is taken.
 fn fleet(queues: u32, cohorts: u32) -> World {
     let key = ReceiptKey([7; 32]);
@@ -69,10 +76,7 @@ fn fleet(queues: u32, cohorts: u32) -> World {
         json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"}, "spec": {"region": "europe-west4", "jurisdiction": "EU"}}),
     ];
     for queue in 0..queues {
-        let resources = json!([{"name": GPU, "nominalQuota": 8}, {"name": "cpu", "nominalQuota": 1_000}]);
-        objects.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": format!("cq{queue}")}, "spec": {
-            "namespaceSelector": {}, "cohortName": format!("cohort-{}", queue % cohorts),
-            "resourceGroups": [{"coveredResources": [GPU, "cpu"], "flavors": [{"name": "any", "resources": resources}]}]}}));
+        objects.push(cluster_queue(queue, cohorts, "None"));
         objects.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": format!("q{queue}"), "namespace": "default"},
             "spec": {"clusterQueue": format!("cq{queue}")}}));
     }
@@ -149,12 +153,18 @@ fn why(c: &mut Criterion) {
     let mut group = c.benchmark_group("why-with-1000000-waiting");
     group.sample_size(20);
     for (name, queues, cohorts) in [("one-queue", 1, 1), ("1000-queues", 1_000, 100)] {
-        let (world, all) = full(queues, cohorts);
-        for (whom, at) in [("first", 0), ("middle", all.len() / 2), ("last", all.len() - 1)] {
-            let uid = all[at];
-            eprintln!("{name}, {whom}: {}", world.explain(uid, now()).expect("it waits")["summary"]);
-            group.bench_function(BenchmarkId::new(name, whom), |b| b.iter(|| world.explain(uid, now())));
-        }
+        let (mut world, all) = full(queues, cohorts);
+        let mut ask = |world: &World, name: &str| {
+            for (whom, at) in [("first", 0), ("middle", all.len() / 2), ("last", all.len() - 1)] {
+                let uid = all[at];
+                eprintln!("{name}, {whom}: {}", world.explain(uid, now()).expect("it waits")["summary"]);
+                group.bench_function(BenchmarkId::new(name, whom), |b| b.iter(|| world.explain(uid, now())));
+            }
+        };
+        ask(&world, name);
+        write(&mut world, (0..queues).map(|queue| (u128::from(queue), cluster_queue(queue, cohorts, "Hold"))).collect());
+        world.apply(now(), Input::Turn, &Nobody);
+        ask(&world, &format!("{name}-on-hold"));
     }
     group.finish();
 }

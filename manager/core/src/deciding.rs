@@ -147,9 +147,14 @@ impl Deciding {
         self.ids.get(&uid).copied()
     }
 
-    /// The queue that a class was last led to.
-    pub(crate) fn led_to(&self, class: ClassId) -> Option<QueueId> {
-        self.routes.get(&class).copied().flatten()
+    /// The queues that classes were last led to, those that were, in the order of classes.
+    pub(crate) fn routes(&self) -> impl Iterator<Item = (ClassId, QueueId)> {
+        self.routes.iter().filter_map(|(id, queue)| Some((*id, (*queue)?)))
+    }
+
+    /// Whether a workload that waits is looked at by the queue that its class was led to, and doesn't rest.
+    pub(crate) fn looks_at(&self, uid: Uid) -> bool {
+        !self.outside.contains(&uid)
     }
 
     /// A workload may get what it couldn't before: it and its neighbours are looked at again.

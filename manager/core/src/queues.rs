@@ -4,7 +4,6 @@
 //! can't start, the class is skipped. Order is priority, then age. Everything here is a cache over the workloads.
 
 use crate::record::Class;
-use meridian_queueing::pending::{Counted, below};
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::{Deserialize, Serialize};
@@ -179,14 +178,18 @@ impl Queues {
         self.waiting.get(&class).into_iter().flatten()
     }
 
-    /// How many of a class wait before a place.
-    pub(crate) fn before(&self, class: ClassId, place: &Place, left: &mut usize) -> Counted {
-        self.waiting.get(&class).map_or_else(Counted::default, |waiting| below(waiting, place, left))
-    }
-
     /// How many of a class wait.
     pub fn waiting_count(&self, class: ClassId) -> usize {
         self.waiting.get(&class).map_or(0, BTreeSet::len)
+    }
+
+    /// Waiting workloads by class, in order.
+    pub(crate) fn waiting_by_class(&self) -> impl Iterator<Item = (ClassId, &Arc<Class>, &BTreeSet<Place>)> {
+        let mut classes = self.classes.iter();
+        self.waiting.iter().filter_map(move |(id, waiting)| {
+            let (_, (class, _)) = classes.find(|(of, _)| *of == id)?;
+            Some((*id, class, waiting))
+        })
     }
 
     /// Classes with someone waiting.

@@ -136,9 +136,9 @@ impl Brain {
         Self { settings, ..Self::default() }
     }
 
-    /// Takes over what another one knows of quota: names, flavors, queues' places and what is used.
-    pub(crate) fn take_books(&mut self, of: &Self) {
-        (self.now, self.forest, self.queue_of_node) = (of.now, of.forest.clone(), of.queue_of_node.clone());
+    /// Takes over what another one knows of quota in some trees: names, flavors, queues' places and what is used.
+    pub(crate) fn take_books(&mut self, of: &Self, trees: &BTreeSet<TreeId>) {
+        (self.now, self.forest, self.queue_of_node) = (of.now, of.forest.only(trees), of.queue_of_node.clone());
         (self.resources, self.flavors, self.flavor_specs) = (of.resources.clone(), of.flavors.clone(), of.flavor_specs.clone());
     }
 

@@ -4,6 +4,8 @@ use crate::amount::Amount;
 use crate::brain::Brain;
 use crate::model::{QueueId, WorkloadId};
 use crate::names::{FlavorId, ResourceId};
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 
 /// Holders that are weighed one by one, those first that matter least.
 const WEIGHED_MAX: usize = 4_096;
@@ -15,10 +17,17 @@ impl Brain {
         let (node, tree) = self.queue(queue).node.zip(self.queue(queue).tree)?;
         let cell = self.forest.find_cell(tree, key)?;
         let queues = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
-        let mut holders: Vec<_> = queues.flat_map(|queue| self.queue(queue).ranked.iter().copied()).collect();
-        holders.sort_unstable();
-        let mut forest = self.forest.clone();
-        holders.into_iter().take(WEIGHED_MAX).map(|(_, _, id)| id).find(|id| {
+        // Every queue has its holders in order: of those first in each are the first of all.
+        let mut firsts: BinaryHeap<Reverse<(_, usize)>> = BinaryHeap::new();
+        let mut rests: Vec<_> = queues.map(|queue| self.queue(queue).ranked.iter()).collect();
+        firsts.extend(rests.iter_mut().enumerate().filter_map(|(at, rest)| Some(Reverse((*rest.next()?, at)))));
+        let next = || {
+            let Reverse(((_, _, id), at)) = firsts.pop()?;
+            firsts.extend(rests[at].next().map(|holder| Reverse((*holder, at))));
+            Some(id)
+        };
+        let mut forest = self.forest.only(&BTreeSet::from([tree]));
+        std::iter::from_fn(next).take(WEIGHED_MAX).find(|id| {
             let Some(holding) = self.workloads[id].holding.as_ref().filter(|h| !h.evicted) else { return false };
             let Some(at) = self.node_of(*id) else { return false };
             let held = holding.charge.iter().find(|(of, _)| *of == cell).map_or(Amount::ZERO, |(_, amount)| *amount);

@@ -219,6 +219,19 @@ impl Forest {
         (forest, places)
     }
 
+    /// A copy in which only some trees have anything. In the others nodes keep their numbers, and nothing else.
+    pub(crate) fn only(&self, trees: &BTreeSet<TreeId>) -> Self {
+        let node = |node: &Node| match trees.contains(&node.tree) {
+            true => node.clone(),
+            false => Node { name: Arc::default(), cohorts: Vec::new(), queues: Vec::new(), cells: Vec::new(), lendable: Vec::new(), ..*node },
+        };
+        let tree = |(at, tree): (usize, &Tree)| {
+            let wanted = trees.contains(&TreeId::new(u32::try_from(at).unwrap_or(u32::MAX)));
+            if wanted { tree.clone() } else { Tree::default() }
+        };
+        Self { nodes: self.nodes.iter().map(node).collect(), trees: self.trees.iter().enumerate().map(tree).collect(), ..Self::default() }
+    }
+
     fn push(&mut self, name: Arc<str>, cohort: bool, weight: i64) -> NodeId {
         let id = NodeId::new(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         let tree = TreeId(0);

@@ -4,6 +4,7 @@
 //! Found once for each question, on a copy of the books, by the functions that decide.
 
 use super::Why;
+use super::obstacle::Obstacle;
 use crate::dispatch::why_not;
 use crate::queues::NoQuota;
 use crate::ways::{Site, Way};
@@ -17,12 +18,23 @@ use meridian_queueing::pending::{Before, Standing};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Mono;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What each cluster says to a workload: nothing against it, or why not.
 pub(super) type Verdicts = BTreeMap<ClusterName, Result<(), Why>>;
+
+/// What was found out on the way, and is asked for more than once.
+#[derive(Default)]
+pub(super) struct Found {
+    /// What keeps it where its queue looks at it.
+    pub(super) obstacle: OnceCell<Obstacle>,
+    /// What those who may come first ask for.
+    pub(super) asked: RefCell<BTreeMap<(FlavorId, ResourceId), i64>>,
+    /// By cluster whose ends would do.
+    pub(super) ends: RefCell<BTreeMap<ClusterName, Vec<Uid>>>,
+}
 
 /// One workload that waits.
 pub(super) struct Case<'a> {
@@ -31,10 +43,9 @@ pub(super) struct Case<'a> {
     /// Its number, where its queue looks at it.
     pub(super) id: Option<WorkloadId>,
     /// Who comes before it there.
-    pub(super) before: Option<Before>,
+    pub(super) before: Option<Before<'a>>,
     standing: Option<Standing>,
-    /// What those who may come first ask for, once it was added up.
-    pub(super) asked: RefCell<BTreeMap<(FlavorId, ResourceId), i64>>,
+    pub(super) found: Found,
     /// The queue that it waits in, or would.
     pub(super) queue: Option<QueueId>,
     /// What quota it would lack there, nobody being displaced.
@@ -56,6 +67,11 @@ impl Case<'_> {
     /// Where it stands in its queue.
     pub(super) fn standing(&self) -> Option<Standing> {
         self.standing
+    }
+
+    /// Who comes first in its queue, where that looks at it.
+    pub(super) fn front(&self) -> Option<WorkloadId> {
+        self.before.as_ref()?.front()
     }
 
     /// Whether a cluster could start it now.
@@ -89,7 +105,7 @@ impl World {
             id,
             standing: before.as_ref().map(Before::standing),
             before,
-            asked: RefCell::default(),
+            found: Found::default(),
             queue,
             lacks: None,
             uncovered: queue.map(|queue| self.uncovered(uid, queue)).unwrap_or_default(),

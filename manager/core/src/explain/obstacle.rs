@@ -7,10 +7,9 @@ use super::Why;
 use super::case::Case;
 use super::steps::Steps;
 use crate::World;
-use meridian_queueing::cycle::First;
+use meridian_queueing::cycle::{First, Winner};
 use meridian_queueing::model::WorkloadId;
-use meridian_queueing::names::{FlavorId, ResourceId};
-use meridian_queueing::pending::{COUNTED_MAX, HeadStays};
+use meridian_queueing::pending::{COUNTED_MAX, HeadStays, below};
 use serde_json::{Value, json};
 
 /// The first obstacle.
@@ -25,7 +24,11 @@ pub(super) enum Obstacle {
 
 impl World {
     /// What keeps a workload that its queue looks at.
-    pub(super) fn obstacle(&self, case: &Case<'_>) -> Obstacle {
+    pub(super) fn obstacle<'a>(&self, case: &'a Case<'_>) -> &'a Obstacle {
+        case.found.obstacle.get_or_init(|| self.find_obstacle(case))
+    }
+
+    fn find_obstacle(&self, case: &Case<'_>) -> Obstacle {
         if let Some((head, stays)) = case.id.and_then(|id| self.deciding.brain().waits_behind(id)) {
             return Obstacle::Behind(head, stays);
         }
@@ -48,13 +51,13 @@ impl World {
         let Some(standing) = case.standing().or_else(known) else {
             // It isn't looked at: the place is the one among those of its local queue that it has when it is.
             let mine = self.place(case);
-            let alike = self.queues.classes().filter(|(_, c)| c.namespace == class.namespace && c.queue == class.queue);
+            let alike = self.queues.waiting_by_class().filter(|(_, c, _)| c.namespace == class.namespace && c.queue == class.queue);
             let (mut before, mut of, mut about, mut left) = (0, 0, false, COUNTED_MAX);
-            for (id, _) in alike {
-                let counted = self.queues.before(id, &mine, &mut left);
+            for (_, _, waiting) in alike {
+                let counted = below(waiting, &mine, &mut left);
                 before += counted.about;
                 about |= counted.about != counted.most;
-                of += self.queues.waiting_count(id);
+                of += waiting.len();
             }
             return Some(place_of(&class.queue, (before, of), about));
         };
@@ -85,7 +88,7 @@ impl World {
         let ahead = self.deciding.uid(head).and_then(|uid| self.state.workloads.get(&uid));
         let its = ahead.and_then(|w| self.live.blocked.get(&w.class));
         let its = its.filter(|why| !matches!(why, Why::Preempts { .. })).map(|why| format!(": {}", why.words())).unwrap_or_default();
-        let use_of = case.id.and_then(|id| self.use_in_words(id)).unwrap_or_default();
+        let use_of = case.id.and_then(|id| self.use_in_words(case, id)).unwrap_or_default();
         let waits_for_it = |said: &Result<(), Why>| match said {
             Ok(()) => true,
             Err(Why::Kept { for_whom, .. }) => format!("`{for_whom}`") == whom,
@@ -120,10 +123,10 @@ impl World {
     }
 
     /// Who comes first where a queue goes by what its local queues used.
-    pub(super) fn use_in_words(&self, id: WorkloadId) -> Option<String> {
+    pub(super) fn use_in_words(&self, case: &Case<'_>, id: WorkloadId) -> Option<String> {
         let brain = self.deciding.brain();
         let of = brain.workload(id).filter(|of| brain.orders_by_usage(of.queue))?;
-        let first = brain.front(of.queue).filter(|first| *first != id)?;
+        let first = case.front().filter(|first| *first != id)?;
         let other = &brain.workload(first)?.local_queue;
         let [mine, theirs] = [&of.local_queue, other].map(|local| brain.local_usage_value(local));
         if mine <= theirs {
@@ -138,10 +141,9 @@ impl World {
     }
 
     /// Who of another queue comes first for what comes free, and what puts it there.
-    pub(super) fn contest_in_words(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> Option<String> {
+    pub(super) fn contest_in_words(&self, id: WorkloadId, winner: &Winner) -> Option<String> {
         let brain = self.deciding.brain();
-        let of = brain.workload(id).filter(|of| brain.front(of.queue) == Some(id))?;
-        let winner = brain.served_before(id, key)?;
+        let of = brain.workload(id)?;
         let [theirs, mine] = [brain.workload(winner.workload)?.queue, of.queue].map(|queue| brain.queue(queue).setup.name.clone());
         let whom = self.named(winner.workload);
         let by = match winner.by {

@@ -45,12 +45,14 @@ impl World {
             return steps;
         };
         let key = (flavor, resource);
-        let rivals = self.rivals_for_quota(case, id, key);
+        // Whom its own queue looks at first contends with those of other queues.
+        let winner = case.front().filter(|front| *front == id).and_then(|id| brain.served_before(id, key));
+        let rivals = self.rivals_for_quota(case, id, key, winner.as_ref());
         let one = match quota {
             NoQuota::Used(short) => self.one_in_the_way(case, id, short, &rivals).unwrap_or_default(),
             _ => InTheWay::default(),
         };
-        let turn = self.use_in_words(id).or_else(|| self.contest_in_words(id, key)).unwrap_or_default();
+        let turn = self.use_in_words(case, id).or_else(|| self.contest_in_words(id, winner.as_ref()?)).unwrap_or_default();
         let raise = self.raise_in_words(case, id, key, &rivals);
         let sooner = self.raise_before_others(id, key, &rivals);
         let help = match quota {
@@ -132,8 +134,8 @@ impl World {
 
     fn asked_by_rivals(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
         let brain = self.deciding.brain();
-        let add_up = || case.before.as_ref().map_or(0, |before| before.asked(brain, key.1)).saturating_add(brain.asked_beside(id, key).1);
-        *case.asked.borrow_mut().entry(key).or_insert_with(add_up)
+        let add_up = || case.before.as_ref().map_or(0, |before| before.asked(brain, key.1)).saturating_add(brain.asked_beside(id, key));
+        *case.found.asked.borrow_mut().entry(key).or_insert_with(add_up)
     }
 
     /// The nominal quotas with which it fits even if all who may come first have been served.
@@ -227,6 +229,10 @@ impl World {
 
     /// Of those that run in a cluster the smallest whose end is enough; else the fewest of the largest whose ends together are.
     fn ends_that_do(&self, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
+        case.found.ends.borrow_mut().entry(cluster.clone()).or_insert_with(|| self.find_ends(case, cluster)).clone()
+    }
+
+    fn find_ends(&self, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
         let there = self.loads.get(cluster).into_iter().flat_map(BTreeMap::keys).filter(|other| self.runs_in(**other, cluster));
         let size = |other: &Uid| self.gang_of(*other).map_or(0, |gang| gang.total().into_values().fold(0, i64::saturating_add));
         let mut there: Vec<(i64, Uid)> = there.take(RUNS_MAX).map(|other| (size(other), *other)).collect();

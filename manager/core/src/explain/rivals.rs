@@ -4,12 +4,15 @@ use super::Why;
 use super::case::Case;
 use crate::World;
 use crate::queues::{ClassId, Place};
-use meridian_queueing::model::WorkloadId;
+use meridian_queueing::cycle::Winner;
+use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::Before;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
-use std::collections::BTreeMap;
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
+use std::iter::Peekable;
 use std::sync::Arc;
 
 /// Classes that are looked at to see whether who waits in them could take what comes free; who is in others may.
@@ -30,17 +33,34 @@ pub(super) struct Rivals {
 /// Others of one class that may come first.
 struct Class {
     first: Place,
+    id: ClassId,
     count: usize,
+    /// Where they wait.
+    queue: QueueId,
+}
+
+/// A list in the order of its keys, asked for one after another in the same order.
+struct Alongside<I: Iterator>(Peekable<I>);
+
+impl<K: Ord + Copy, V, I: Iterator<Item = (K, V)>> Alongside<I> {
+    fn new(list: impl IntoIterator<IntoIter = I>) -> Self {
+        Self(list.into_iter().peekable())
+    }
+
+    fn at(&mut self, key: K) -> Option<V> {
+        while self.0.next_if(|(of, _)| *of < key).is_some() {}
+        self.0.next_if(|(of, _)| *of == key).map(|(_, value)| value)
+    }
 }
 
 impl World {
     /// Who may be served first when quota of a flavor and resource comes.
-    pub(super) fn rivals_for_quota(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> Rivals {
+    pub(super) fn rivals_for_quota(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), winner: Option<&Winner>) -> Rivals {
         let brain = self.deciding.brain();
         let before = case.standing().map_or(0, |standing| standing.before);
-        let beside = brain.asked_beside(id, key).0;
-        let front = case.queue.and_then(|queue| brain.front(queue)).filter(|front| *front != id);
-        let first = front.or_else(|| brain.served_before(id, key).map(|winner| winner.workload)).or_else(|| brain.first_beside(id, key));
+        let beside = brain.waiting_beside(id, key);
+        let front = case.front().filter(|front| *front != id);
+        let first = front.or_else(|| winner.map(|winner| winner.workload)).or_else(|| brain.first_beside(id, key));
         // A queue goes by priority first, but for who is urgent there.
         let goes_by_priority = beside == 0 && !self.by_usage(id) && front.is_some_and(|front| !brain.comes_before_all(front));
         let priority = front.and_then(|front| self.deciding.uid(front)).and_then(|uid| self.state.workloads.get(&uid)).map(|w| w.priority);
@@ -56,14 +76,7 @@ impl World {
         }
         // They don't all end at once: what is left by the first may be enough for who is behind and small.
         let in_parts = gone.len() > 1;
-        let brain = self.deciding.brain();
-        // A class of the brain is one of the world's.
-        let class_of = |shape| u32::try_from(brain.shape_of(shape).tag & u64::from(u32::MAX)).map(ClassId);
-        let by_shape = case.before.iter().filter(|_| !in_parts).flat_map(Before::by_shape);
-        let mut before: BTreeMap<ClassId, usize> = BTreeMap::new();
-        by_shape.filter_map(|(shape, n)| Some((class_of(shape).ok()?, n))).for_each(|(class, n)| *before.entry(class).or_default() += n);
-        let mut all: Vec<(ClassId, Class)> = self.queues.waiting_classes().filter_map(|id| Some((id, self.rivals_of(case, id, &before)?))).collect();
-        all.sort_by_key(|(_, class)| class.first);
+        let all = self.rivals_for_room(case, in_parts);
         let able = self.could_take(&all, cluster, gone, grows);
         let count: usize = able.iter().map(|class| class.count).sum();
         let Some(first) = able.first().and_then(|class| self.state.workloads.get(&class.first.uid)) else { return String::new() };
@@ -79,9 +92,9 @@ impl World {
 
     /// Those who would have quota and room when those of `gone` have ended, and haven't both already, for then something else
     /// keeps them. Where the room `grows`, whoever has quota may fit, and so may whoever isn't looked at.
-    fn could_take<'a>(&self, all: &'a [(ClassId, Class)], cluster: &ClusterName, gone: &[Uid], grows: bool) -> Vec<&'a Class> {
+    fn could_take<'a>(&self, all: &'a [Class], cluster: &ClusterName, gone: &[Uid], grows: bool) -> Vec<&'a Class> {
         let looked_at = all.len().min(LOOKED_AT_MAX);
-        let ids: Vec<Option<WorkloadId>> = all[..looked_at].iter().map(|(_, class)| self.deciding.id(class.first.uid)).collect();
+        let ids: Vec<Option<WorkloadId>> = all[..looked_at].iter().map(|class| self.deciding.id(class.first.uid)).collect();
         let known: Vec<WorkloadId> = ids.iter().flatten().copied().collect();
         let has_quota = |gone: &[Uid]| {
             let holders: Vec<WorkloadId> = gone.iter().filter_map(|uid| self.deciding.id(*uid)).collect();
@@ -89,27 +102,53 @@ impl World {
             // Who isn't looked at takes nothing.
             ids.iter().map(|id| id.is_some() && fits.next().unwrap_or(true)).collect::<Vec<bool>>()
         };
-        let (before, after) = (has_quota(&[]), has_quota(gone));
+        let (before, after) = (LazyCell::new(|| has_quota(&[])), has_quota(gone));
         let gangs: Vec<Arc<Gang>> = gone.iter().filter_map(|uid| self.gang_of(*uid)).collect();
-        let could = |at: usize, id: ClassId, class: &Class| {
-            let fits = |gangs: &[Arc<Gang>]| self.would_fit_there(id, class.first.uid, cluster, gangs);
+        let could = |at: usize, class: &Class| {
+            let fits = |gangs: &[Arc<Gang>]| self.would_fit_there(class.id, class.first.uid, cluster, gangs);
             let already = || !gone.is_empty() && before[at] && fits(&[]);
             at >= looked_at || (after[at] && (grows || (fits(&gangs) && !already())))
         };
-        all.iter().enumerate().filter(|(at, (id, class))| could(*at, *id, class)).map(|(_, (_, class))| class).collect()
+        all.iter().enumerate().filter(|(at, class)| could(*at, class)).map(|(_, class)| class).collect()
     }
 
-    /// Those of a class who may come before a workload: those that are counted as such, and all of those that aren't.
-    fn rivals_of(&self, case: &Case<'_>, id: ClassId, before: &BTreeMap<ClassId, usize>) -> Option<Class> {
-        if before.get(&id) == Some(&0) {
-            return None;
+    /// Those of each class who may come before a workload: where they are counted as such, of its own queue and unless what comes
+    /// free comes `in_parts`, those; and all others. In order as far as they are looked at, and one more.
+    fn rivals_for_room(&self, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
+        let before = if in_parts { Vec::new() } else { self.before_by_class(case) };
+        let blocked = self.live.blocked.iter().map(|(id, why)| (*id, why));
+        let (mut before, mut routes, mut blocked) = (Alongside::new(before), Alongside::new(self.deciding.routes()), Alongside::new(blocked));
+        let of_class = |(id, _, waiting): (ClassId, &_, &BTreeSet<Place>)| {
+            let (before, route, why) = (before.at(id), routes.at(id), blocked.at(id));
+            // Who has no way to a queue takes nothing.
+            let queue = route.filter(|_| !matches!(why, Some(Why::Route(_))))?;
+            let count = before.unwrap_or_else(|| waiting.len() - usize::from(id == case.workload.class));
+            let first = waiting.iter().find(|place| place.uid != case.uid).filter(|_| count > 0)?;
+            Some(Class { first: *first, id, count, queue })
+        };
+        let mut all: Vec<Class> = self.queues.waiting_by_class().filter_map(of_class).collect();
+        if all.len() > LOOKED_AT_MAX {
+            all.select_nth_unstable_by_key(LOOKED_AT_MAX, |class| class.first);
         }
-        // Who has no way to a queue takes nothing.
-        self.deciding.led_to(id).filter(|_| !matches!(self.live.blocked.get(&id), Some(Why::Route(_))))?;
-        let others = || self.queues.waiting_count(id) - usize::from(id == case.workload.class);
-        let count = before.get(&id).copied().unwrap_or_else(others);
-        let first = self.queues.waiting(id).find(|place| place.uid != case.uid).filter(|_| count > 0)?;
-        Some(Class { first: *first, count })
+        let looked_at = all.len().min(LOOKED_AT_MAX);
+        all[..looked_at].sort_unstable_by_key(|class| class.first);
+        all
+    }
+
+    /// Of each class how many come before a workload in its queue, in the order of classes.
+    fn before_by_class(&self, case: &Case<'_>) -> Vec<(ClassId, usize)> {
+        let brain = self.deciding.brain();
+        // A class of the brain is one of the world's.
+        let class_of = |shape| u32::try_from(brain.shape_of(shape).tag & u64::from(u32::MAX)).map(ClassId);
+        let by_shape = case.before.iter().flat_map(Before::by_shape);
+        let mut all: Vec<(ClassId, usize)> = by_shape.filter_map(|(shape, n)| Some((class_of(shape).ok()?, n))).collect();
+        all.sort_unstable_by_key(|(class, _)| *class);
+        all.dedup_by(|(class, n), (kept, sum)| {
+            let same = class == kept;
+            *sum += if same { *n } else { 0 };
+            same
+        });
+        all
     }
 
     /// Whether the gang of a class that waits fits in a cluster without some that are there.
@@ -126,10 +165,10 @@ impl World {
     /// Whether a higher priority would put it before these others, whatever queues they are in.
     fn goes_by_priority(&self, case: &Case<'_>, others: &[&Class]) -> bool {
         let brain = self.deciding.brain();
-        let queue_of = |class: &&Class| self.deciding.id(class.first.uid).and_then(|id| brain.workload(id)).map(|of| of.queue);
-        let special = |class: &&Class| self.deciding.id(class.first.uid).is_some_and(|id| brain.comes_before_all(id));
-        let (same, fair) = (others.iter().all(|class| queue_of(class) == case.queue), brain.settings.fair_sharing.is_some());
+        let in_queue = |class: &&Class| Some(class.queue) == case.queue && self.deciding.looks_at(class.first.uid);
+        let special: BTreeSet<Uid> = brain.all_special().filter_map(|id| self.deciding.uid(id)).collect();
+        let (same, fair) = (others.iter().all(in_queue), brain.settings.fair_sharing.is_some());
         let alike = same || (!fair && !case.borrows);
-        alike && case.id.is_some_and(|id| !self.by_usage(id)) && !others.iter().any(special)
+        alike && case.id.is_some_and(|id| !self.by_usage(id)) && (special.is_empty() || !others.iter().any(|class| special.contains(&class.first.uid)))
     }
 }

@@ -14,10 +14,11 @@ use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare::inactive;
 use meridian_queueing::model::{Inactive, QueueId};
 use meridian_queueing::names::{FlavorId, ResourceId};
-use meridian_queueing::pending::COUNTED_MAX;
+use meridian_queueing::pending::{COUNTED_MAX, below};
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Now};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a queue may lack that is told at once.
@@ -79,6 +80,7 @@ impl Steps {
 struct Ahead {
     first: Option<Place>,
     count: usize,
+    /// What they ask for, and their gangs; not all of it where they are too many to be tried beside each other.
     asks: Amounts,
     gangs: Vec<Arc<Gang>>,
 }
@@ -196,9 +198,9 @@ impl World {
     /// What keeps it in a queue that looks at it.
     fn in_queue(&self, case: &Case<'_>) -> Steps {
         match self.obstacle(case) {
-            Obstacle::Before(Why::Quota(quota)) => self.quota_steps(case, &quota),
-            Obstacle::Before(why) => Steps::of(&why),
-            Obstacle::Behind(head, stays) => self.behind(case, head, stays),
+            Obstacle::Before(Why::Quota(quota)) => self.quota_steps(case, quota),
+            Obstacle::Before(why) => Steps::of(why),
+            Obstacle::Behind(head, stays) => self.behind(case, *head, *stays),
             Obstacle::AtClusters => self.nearest_steps(case),
         }
     }
@@ -269,12 +271,13 @@ impl World {
             let asks = ahead.asks.get(&**brain.resource_name(key.1)).copied().unwrap_or(0);
             brain.free(queue, *key) >= takes.saturating_add(asks)
         };
-        let quota = case.lacks.is_none() && case.takes.iter().all(|(key, takes)| free(key, *takes));
+        let few = ahead.count <= TOGETHER_MAX;
+        let quota = few && case.lacks.is_none() && case.takes.iter().all(|(key, takes)| free(key, *takes));
         let together = |(cluster, said): (&ClusterName, &Result<(), Why>)| {
             let live = said.as_ref().ok().and_then(|()| self.live.clusters.get(cluster));
             live.is_some_and(|live| live.rooms.fits_without(&case.gang, &[], &ahead.gangs))
         };
-        if quota && ahead.count <= TOGETHER_MAX && case.verdicts.iter().any(together) {
+        if quota && case.verdicts.iter().any(together) {
             return None;
         }
         let whom = self.whom(first.uid);
@@ -295,17 +298,19 @@ impl World {
             Scope::ClusterQueue => self.leads_to(class, name),
         };
         let (mut ahead, mut left) = (Ahead::default(), COUNTED_MAX);
-        for id in self.queues.waiting_classes() {
-            let class = self.queues.class(id);
-            if !same(class) {
+        let mut known: BTreeMap<(&str, &str), bool> = BTreeMap::new();
+        for (id, class, waiting) in self.queues.waiting_by_class() {
+            if !*known.entry((&*class.namespace, &*class.queue)).or_insert_with(|| same(class)) {
                 continue;
             }
             let own = usize::from(id == case.workload.class);
-            let n = if by_usage { self.queues.waiting_count(id) - own } else { self.queues.before(id, &place, &mut left).most };
-            let Some(first) = self.queues.waiting(id).find(|other| other.uid != case.uid).filter(|_| n > 0) else { continue };
+            let n = if by_usage { waiting.len() - own } else { below(waiting, &place, &mut left).most };
+            let Some(first) = waiting.iter().find(|other| other.uid != case.uid).filter(|_| n > 0) else { continue };
             ahead.count += n;
-            add_scaled(&mut ahead.asks, &class.gang.total(), i64::try_from(n).unwrap_or(i64::MAX));
-            ahead.gangs.extend(std::iter::repeat_n(class.gang.clone(), n.min(TOGETHER_MAX)).take(TOGETHER_MAX.saturating_sub(ahead.gangs.len())));
+            if ahead.count <= TOGETHER_MAX {
+                add_scaled(&mut ahead.asks, &class.gang.total(), i64::try_from(n).unwrap_or(i64::MAX));
+                ahead.gangs.extend(std::iter::repeat_n(class.gang.clone(), n));
+            }
             ahead.first = Some(ahead.first.map_or(*first, |place| place.min(*first)));
         }
         ahead

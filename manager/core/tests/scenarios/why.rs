@@ -5,6 +5,8 @@
 mod claims;
 
 use super::*;
+use meridian_manager_core::record::Submission;
+use meridian_queueing::pending::COUNTED_MAX;
 use meridian_queueing::settings::FairSharing;
 
 const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
@@ -139,6 +141,39 @@ fn a_head_that_never_fits_is_named_by_those_behind_it() {
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "huge"), uid: None }]);
     f.settle();
     assert_eq!(f.phases(&[small, smaller]), [Some(Phase::Running), Some(Phase::Pending)]);
+}
+
+/// Of those who are alike the first and the last are known without counting; the others are counted while they aren't too many.
+#[test]
+fn where_too_many_wait_to_be_counted_a_place_is_told_about() {
+    let mut f = Fleet::new(EU);
+    let small = |f: &mut Fleet, stops: &str| f.apply(vec![cluster_queue("small", 1, &json!({"stopPolicy": stops})), local_queue("a", "small")]);
+    small(&mut f, "None");
+    let first = f.submit_to("a", "w", 2, None);
+    let submitted = f.records.iter().find_map(|(_, record)| match record {
+        Record::Submitted(one) if one.uid == first => Some(one.clone()),
+        _ => None,
+    });
+    let submitted = submitted.expect("it was submitted");
+    let uid = |at: usize| Uid(1_000_000 + u128::try_from(at).unwrap());
+    for at in 2..COUNTED_MAX {
+        let one = Submission { uid: uid(at), name: Arc::from(format!("w-{at}")), ..(*submitted).clone() };
+        f.world.absorb(f.world.state.last.next(), &Record::Submitted(Box::new(one)));
+    }
+    let place = |f: &Fleet, of: Uid| {
+        let position = f.why(of)["position"].clone();
+        (position["place"].as_u64().unwrap(), position["of"].as_u64().unwrap(), position.get("about").is_some())
+    };
+    for more in 0..2 {
+        let last = f.submit_to("a", &format!("last-{more}"), 2, None);
+        let n = u64::try_from(COUNTED_MAX).unwrap() + more;
+        for stops in ["None", "Hold"] {
+            small(&mut f, stops);
+            assert_eq!((place(&f, first), place(&f, last)), ((1, n, false), (n, n, false)), "{stops}");
+            assert_eq!(place(&f, uid(8)), if more == 0 { (8, n, false) } else { (n / 2 + 1, n, true) }, "{stops}");
+        }
+        small(&mut f, "None");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::model::{Flavor, Queue, QueueId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
 use crate::pending::Pending;
 use crate::places::Anywhere;
+use crate::tree::TreeId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -28,11 +29,11 @@ pub struct Winner {
 }
 
 impl Brain {
-    /// A copy with the same books and nobody in them.
-    fn sketch(&self) -> Self {
+    /// A copy with the same books of some trees, and nobody in them.
+    fn sketch(&self, trees: impl IntoIterator<Item = TreeId>) -> Self {
         let mut sketch = Self::new(self.settings.clone());
         let none = |queue: &Queue| Queue { holders: BTreeSet::new(), ranked: BTreeSet::new(), easiest: BTreeSet::new(), setup: queue.setup.clone(), ..*queue };
-        sketch.take_books(self);
+        sketch.take_books(self, &trees.into_iter().collect());
         sketch.queues = self.queues.iter().map(none).collect();
         sketch.pending = vec![Pending::default(); self.pending.len()];
         sketch
@@ -51,10 +52,14 @@ impl Brain {
         copy
     }
 
+    fn tree_of(&self, id: WorkloadId) -> Option<TreeId> {
+        self.queue(self.workloads.get(&id)?.queue).tree
+    }
+
     /// What a workload that waits would meet if it were looked at now, nobody being displaced; and the copy of the books that
     /// knows the names in it.
     pub fn would_meet(&self, id: WorkloadId) -> (Self, Entry) {
-        let mut sketch = self.sketch();
+        let mut sketch = self.sketch(self.tree_of(id));
         let copy = sketch.copy(self, id);
         let entry = sketch.look_at(copy);
         (sketch, entry)
@@ -64,7 +69,7 @@ impl Brain {
     /// that it names were there, for machines of any kind. `None` where the queue has no place among cohorts.
     pub fn would_meet_in(&self, queue: QueueId, come: impl FnOnce(&mut Self) -> NewWorkload) -> Option<(Self, Entry)> {
         self.queue(queue).node?;
-        let mut sketch = self.sketch();
+        let mut sketch = self.sketch(self.queue(queue).tree);
         let mut setup = (*self.queue(queue).setup).clone();
         setup.inactive = None;
         for flavor in setup.groups.iter().flat_map(|group| &group.flavors).filter(|flavor| self.flavor(**flavor).is_none()) {
@@ -80,8 +85,11 @@ impl Brain {
     /// Which of these that wait would get their quota if each alone were looked at when those of `gone` have given back what they
     /// hold.
     pub fn would_fit(&self, all: &[WorkloadId], gone: &[WorkloadId]) -> Vec<bool> {
-        let mut sketch = self.sketch();
-        let holders = gone.iter().filter_map(|id| Some((self.node_of(*id)?, self.workloads.get(id)?.holding.as_ref()?)));
+        let trees: BTreeSet<TreeId> = all.iter().filter_map(|id| self.tree_of(*id)).collect();
+        let mut sketch = self.sketch(trees.iter().copied());
+        // What ends in other trees changes nothing in these.
+        let gone = gone.iter().filter(|id| self.tree_of(**id).is_some_and(|tree| trees.contains(&tree)));
+        let holders = gone.filter_map(|id| Some((self.node_of(*id)?, self.workloads.get(id)?.holding.as_ref()?)));
         for (node, (cell, amount)) in holders.flat_map(|(node, holding)| holding.charge.iter().map(move |part| (node, part))) {
             sketch.forest.remove(node, *cell, *amount);
         }
@@ -114,7 +122,7 @@ impl Brain {
         if heads.is_empty() {
             return None;
         }
-        let mut sketch = self.sketch();
+        let mut sketch = self.sketch([tree]);
         // As if all that is shared came free, and everybody still had what it has: of that shares are made.
         let root = self.forest.root(self.queue(of.queue).node?);
         for cell in self.forest.cells(root).filter_map(|(key, _)| self.forest.find_cell(tree, key)) {
@@ -143,10 +151,14 @@ impl Brain {
         })
     }
 
-    /// How many of other queues wait who may be given this flavor of this resource, and what they ask for.
-    pub fn asked_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> (usize, i64) {
-        let each = self.beside(id, key).map(|queue| self.asked_in(queue, key.1));
-        each.fold((0, 0_i64), |(all, sum), (n, asks)| (all + n, sum.saturating_add(asks)))
+    /// How many of other queues wait who may be given this flavor of this resource.
+    pub fn waiting_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> usize {
+        self.beside(id, key).map(|queue| self.pending[queue.index()].len()).sum()
+    }
+
+    /// What all of those ask for.
+    pub fn asked_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
+        self.beside(id, key).map(|queue| self.asked_in(queue, key.1)).fold(0, i64::saturating_add)
     }
 
     /// One of those, first in its queue.

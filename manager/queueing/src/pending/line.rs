@@ -35,6 +35,34 @@ pub struct Order<'a> {
     pub urgent: Option<WorkloadId>,
 }
 
+impl Order<'_> {
+    fn used(&self, local_queue: &str) -> f64 {
+        self.usage.map_or(0.0, |usage| usage(local_queue))
+    }
+}
+
+/// What local queues used, found once where the same one comes again and again.
+struct Uses<'a> {
+    order: &'a Order<'a>,
+    last: Option<(&'a str, f64)>,
+}
+
+impl<'a> Uses<'a> {
+    fn new(order: &'a Order<'a>) -> Self {
+        Self { order, last: None }
+    }
+
+    fn of(&mut self, local_queue: &'a str) -> f64 {
+        if self.order.usage.is_none() {
+            return 0.0;
+        }
+        match self.last {
+            Some((last, used)) if last == local_queue => used,
+            _ => self.last.insert((local_queue, self.order.used(local_queue))).1,
+        }
+    }
+}
+
 /// A place in the whole order.
 struct Rank<'a> {
     /// Place among those who come before everybody; all others have the same.
@@ -48,6 +76,10 @@ impl Rank<'_> {
     fn order(&self, other: &Self) -> Ordering {
         let by_use = self.favourite.cmp(&other.favourite).then_with(|| self.used.total_cmp(&other.used));
         by_use.then_with(|| (self.later, self.place).cmp(&(other.later, other.place)))
+    }
+
+    fn first(one: Option<Self>, other: Self) -> Self {
+        one.filter(|one| one.order(&other).is_le()).unwrap_or(other)
     }
 }
 
@@ -68,32 +100,41 @@ pub struct Standing {
 
 /// Who comes before a workload in its queue.
 #[derive(Clone, Debug)]
-pub struct Before {
-    /// Of each class how many come before, and how many there are.
-    classes: Vec<(ClassKey, Counted, usize)>,
+pub struct Before<'a> {
+    /// Of each class how many come before, and how many there are; in the order of their keys.
+    classes: Vec<(&'a ClassKey, Counted, usize)>,
+    front: Option<WorkloadId>,
     local_queue: Arc<str>,
 }
 
-impl Before {
+impl Before<'_> {
     /// Where it stands.
     pub fn standing(&self) -> Standing {
         let mut standing = Standing::default();
-        for ((local, _), before, of) in &self.classes {
+        for (_, before, of) in &self.classes {
             standing.before += before.about;
             standing.of += of;
             standing.about |= before.about != before.most;
-            if *local == self.local_queue {
-                standing.before_in_local += before.about;
-                standing.of_local += of;
-            }
+        }
+        // Those of one local queue follow one another.
+        let from = self.classes.partition_point(|((local, _), ..)| *local < self.local_queue);
+        let to = self.classes.partition_point(|((local, _), ..)| *local <= self.local_queue);
+        for (_, before, of) in &self.classes[from..to] {
+            standing.before_in_local += before.about;
+            standing.of_local += of;
         }
         standing
+    }
+
+    /// Who comes first of all in the queue, looked at or not.
+    pub fn front(&self) -> Option<WorkloadId> {
+        self.front
     }
 
     /// What those who come before ask for of a resource, at most.
     pub fn asked(&self, brain: &Brain, resource: ResourceId) -> i64 {
         let each = self.classes.iter().filter(|(_, n, _)| n.most > 0);
-        each.fold(0, |sum, ((_, shape), n, _)| sum.saturating_add(brain.asks(*shape, resource).saturating_mul(i64::try_from(n.most).unwrap_or(i64::MAX))))
+        brain.asked_by(resource, each.map(|((_, shape), n, _)| (*shape, n.most)))
     }
 
     /// Of each shape how many come before.
@@ -158,11 +199,11 @@ impl Pending {
         [order.urgent, self.preemptor.filter(|_| goes_first)]
     }
 
-    fn rank<'a>(&self, order: &Order<'_>, place: &'a Place, local_queue: &str) -> Rank<'a> {
+    fn rank<'a>(&self, order: &Order<'_>, place: &'a Place, used: f64) -> Rank<'a> {
         let favourites = self.favourites(order);
         Rank {
             favourite: favourites.iter().position(|of| *of == Some(place.workload)).unwrap_or(favourites.len()),
-            used: order.usage.map_or(0.0, |usage| usage(local_queue)),
+            used,
             later: order.turn == PreemptorsTurn::InOrder || self.preemptor != Some(place.workload),
             place,
         }
@@ -184,14 +225,18 @@ impl Pending {
         }
         let preemptor = self.preemptor.filter(|_| order.turn == PreemptorsTurn::Sticky).and_then(|id| self.find_awake(id));
         let candidates: Vec<&(Place, ClassKey)> = self.heads.iter().chain(&preemptor).collect();
-        let ranked = candidates.into_iter().map(|found| (self.rank(order, &found.0, &found.1.0), found));
+        let ranked = candidates.into_iter().map(|found| (self.rank(order, &found.0, order.used(&found.1.0)), found));
         ranked.min_by(|a, b| a.0.order(&b.0)).map(|(_, found)| found.clone())
     }
 
     /// Everybody, looked at or not, in order.
     pub fn line(&self, order: &Order<'_>) -> Vec<WorkloadId> {
-        let everybody = self.classes.iter().flat_map(|(key, class)| class.awake.iter().chain(&class.parked).map(move |place| (place, key)));
-        let mut ranked: Vec<Rank<'_>> = everybody.map(|(place, key)| self.rank(order, place, &key.0)).collect();
+        let mut uses = Uses::new(order);
+        let everybody = self.classes.iter().flat_map(|(key, class)| {
+            let used = uses.of(&key.0);
+            class.awake.iter().chain(&class.parked).map(move |place| (place, used))
+        });
+        let mut ranked: Vec<Rank<'_>> = everybody.map(|(place, used)| self.rank(order, place, used)).collect();
         ranked.sort_by(Rank::order);
         ranked.into_iter().map(|rank| rank.place.workload).collect()
     }
@@ -199,21 +244,29 @@ impl Pending {
     /// Who comes first of all, looked at or not. `special` are those who come before everybody, or before who is like them: they
     /// may be anywhere in their classes.
     fn front(&self, order: &Order<'_>, special: &[(ClassKey, Place)]) -> Option<WorkloadId> {
-        let firsts = self.classes.iter().flat_map(|(key, class)| class.awake.first().into_iter().chain(class.parked.first()).map(move |place| (place, key)));
-        let all = firsts.chain(special.iter().map(|(key, place)| (place, key)));
-        all.map(|(place, key)| self.rank(order, place, &key.0)).min_by(Rank::order).map(|rank| rank.place.workload)
+        let mut uses = Uses::new(order);
+        let firsts = self.classes.iter().flat_map(|(key, class)| {
+            let used = uses.of(&key.0);
+            class.awake.first().into_iter().chain(class.parked.first()).map(move |place| (place, used))
+        });
+        let all = firsts.chain(special.iter().map(|(key, place)| (place, order.used(&key.0))));
+        all.map(|(place, used)| self.rank(order, place, used)).min_by(Rank::order).map(|rank| rank.place.workload)
     }
 
-    /// How many of each class come before a place of a local queue, and how many there are. `special` are those who come
-    /// before everybody, or before who is like them, where they wait.
-    fn before(&self, order: &Order<'_>, place: &Place, local_queue: &str, special: &[(ClassKey, Place)]) -> Vec<(&ClassKey, Counted, usize)> {
-        let mut left = COUNTED_MAX;
-        let mine = self.rank(order, place, local_queue);
+    /// How many of each class come before a place of a local queue, and how many there are; and who comes first of all. `special`
+    /// are those who come before everybody, or before who is like them, where they wait. `left` are counted one by one.
+    fn before(
+        &self,
+        order: &Order<'_>,
+        (place, local_queue): (&Place, &str),
+        special: &[(ClassKey, Place)],
+        mut left: usize,
+    ) -> (Vec<(&ClassKey, Counted, usize)>, Option<WorkloadId>) {
+        let mine = self.rank(order, place, order.used(local_queue));
         let favourite = mine.favourite < self.favourites(order).len();
         let all_of = |class: &super::Class| class.awake.len() + class.parked.len();
-        let mut count = |(key, class): (&'_ _, &'_ super::Class)| -> Counted {
-            let key: &ClassKey = key;
-            let used = order.usage.map_or(0.0, |usage| usage(&key.0));
+        let mut uses = Uses::new(order);
+        let mut count = |used: f64, class: &super::Class| -> Counted {
             match used.total_cmp(&mine.used) {
                 _ if favourite => Counted::default(),
                 Ordering::Less => Counted { about: all_of(class), most: all_of(class) },
@@ -223,10 +276,21 @@ impl Pending {
                 Ordering::Equal | Ordering::Greater => Counted::default(),
             }
         };
-        let mut all: Vec<(&ClassKey, Counted, usize)> = self.classes.iter().map(|(key, class)| (key, count((key, class)), all_of(class))).collect();
+        let mut front: Option<Rank<'_>> = None;
+        let mut all: Vec<(&ClassKey, Counted, usize)> = Vec::with_capacity(self.classes.len());
+        for (key, class) in &self.classes {
+            let used = uses.of(&key.0);
+            for first in class.awake.first().into_iter().chain(class.parked.first()) {
+                front = Some(Rank::first(front, self.rank(order, first, used)));
+            }
+            all.push((key, count(used, class), all_of(class)));
+        }
+        for (class, one) in special {
+            front = Some(Rank::first(front, self.rank(order, one, order.used(&class.0))));
+        }
         for (class, other) in special.iter().filter(|(_, other)| other.workload != place.workload) {
             let Some((_, before, _)) = all.iter_mut().find(|(key, ..)| *key == class) else { continue };
-            let rank = self.rank(order, other, &class.0);
+            let rank = self.rank(order, other, order.used(&class.0));
             let counted = !favourite
                 && match rank.used.total_cmp(&mine.used) {
                     Ordering::Less => true,
@@ -236,7 +300,7 @@ impl Pending {
             let (more, less) = (usize::from(rank.order(&mine).is_lt()), usize::from(counted));
             *before = Counted { about: (before.about + more).saturating_sub(less), most: (before.most + more).saturating_sub(less) };
         }
-        all
+        (all, front.map(|rank| rank.place.workload))
     }
 
     /// Whether a workload may be looked at.
@@ -251,7 +315,7 @@ impl Pending {
 
 impl Brain {
     /// Asks about a queue's order.
-    pub(crate) fn ordered<R>(&self, queue: QueueId, ask: impl FnOnce(&Pending, &Order<'_>) -> R) -> R {
+    pub(crate) fn ordered<'a, R>(&'a self, queue: QueueId, ask: impl FnOnce(&'a Pending, &Order<'_>) -> R) -> R {
         let by_usage = self.orders_by_usage(queue);
         let usage = |local: &str| self.local_usage_value(local);
         let turn = match (self.settings.gates.prioritize_preemptors && by_usage, self.queue(queue).setup.strict) {
@@ -290,7 +354,7 @@ impl Brain {
     }
 
     /// Who comes before a workload that waits, by class: counted once for all that is asked about it.
-    pub fn before(&self, id: WorkloadId) -> Option<Before> {
+    pub fn before(&self, id: WorkloadId) -> Option<Before<'_>> {
         let of = self.workloads.get(&id).filter(|of| of.holding.is_none())?;
         let (class, place) = self.place_of(id);
         let pending = &self.pending[of.queue.index()];
@@ -298,11 +362,8 @@ impl Brain {
             return None;
         }
         let special = self.special(of.queue);
-        let counts = |pending: &Pending, order: &Order<'_>| {
-            let before = pending.before(order, &place, &class.0, &special);
-            before.into_iter().map(|(class, before, of)| (class.clone(), before, of)).collect()
-        };
-        Some(Before { classes: self.ordered(of.queue, counts), local_queue: class.0.clone() })
+        let (classes, front) = self.ordered(of.queue, |pending, order| pending.before(order, (&place, &class.0), &special, COUNTED_MAX));
+        Some(Before { classes, front, local_queue: class.0.clone() })
     }
 
     /// Where a workload that waits stands in its queue.
@@ -310,17 +371,27 @@ impl Brain {
         self.before(id).map(|before| before.standing())
     }
 
-    /// How many wait in a queue, and what they ask for of a resource.
-    pub fn asked_in(&self, queue: QueueId, resource: ResourceId) -> (usize, i64) {
-        let counts =
-            self.pending[queue.index()].classes.iter().map(|((_, shape), class)| (class.awake.len() + class.parked.len(), self.asks(*shape, resource)));
-        counts.fold((0, 0), |(all, sum), (n, asks)| (all + n, asks.saturating_mul(i64::try_from(n).unwrap_or(i64::MAX)).saturating_add(sum)))
+    /// What all who wait in a queue ask for of a resource.
+    pub fn asked_in(&self, queue: QueueId, resource: ResourceId) -> i64 {
+        let pending = &self.pending[queue.index()];
+        let each = pending.classes.iter().map(|((_, shape), class)| (*shape, class.awake.len() + class.parked.len()));
+        self.asked_by(resource, each)
     }
 
     /// What all pods of a shape ask for of a resource.
     pub(crate) fn asks(&self, shape: ShapeId, resource: ResourceId) -> i64 {
-        let shape = self.shape_of(shape);
+        self.asked_by(resource, std::iter::once((shape, 1)))
+    }
+
+    /// What so many of each shape ask for of a resource.
+    fn asked_by(&self, resource: ResourceId, all: impl Iterator<Item = (ShapeId, usize)>) -> i64 {
         let counts_pods = self.pods_resource() == Some(resource);
+        let scaled = |(shape, n): (ShapeId, usize)| self.asked_by_one(shape, resource, counts_pods).saturating_mul(i64::try_from(n).unwrap_or(i64::MAX));
+        all.map(scaled).fold(0, i64::saturating_add)
+    }
+
+    fn asked_by_one(&self, shape: ShapeId, resource: ResourceId, counts_pods: bool) -> i64 {
+        let shape = self.shape_of(shape);
         let of = |(at, set): (usize, &crate::model::PodSet)| {
             let per_pod = if counts_pods { 1 } else { crate::model::amount_of(&set.per_pod, resource).max(0) };
             per_pod.saturating_mul(i64::from(shape.count(at)))
@@ -331,6 +402,12 @@ impl Brain {
     /// Whether a workload comes before others for another reason than its place.
     pub fn comes_before_all(&self, id: WorkloadId) -> bool {
         self.workloads.get(&id).is_some() && (self.starves(id) || self.is_preemptor(id))
+    }
+
+    /// Everybody who does.
+    pub fn all_special(&self) -> impl Iterator<Item = WorkloadId> + '_ {
+        let all = self.all_starving().chain(self.pending.iter().filter_map(|pending| pending.preemptor));
+        all.filter(|id| self.comes_before_all(*id))
     }
 
     /// Whether a workload might be looked at if its queue's head weren't there.
@@ -367,21 +444,58 @@ mod tests {
         (*state >> 33) % sides
     }
 
+    /// Twelve of up to three local queues.
+    fn crowd(dice: &mut u64) -> (Pending, Vec<(ClassKey, Place)>) {
+        let mut pending = Pending::default();
+        let mut all: Vec<(ClassKey, Place)> = Vec::new();
+        for at in 0..12 {
+            let local: Arc<str> = Arc::from(format!("ns/{}", roll(dice, 3)));
+            let priority = i64::try_from(roll(dice, 3)).unwrap();
+            let key = (local, ShapeId(u32::try_from(roll(dice, 2)).unwrap() + 2 * u32::try_from(priority).unwrap()));
+            let place = Place::new(priority, i64::try_from(roll(dice, 4)).unwrap(), Arc::from(at.to_string()), WorkloadId(at));
+            pending.push(&key, place.clone());
+            all.push((key, place));
+        }
+        (pending, all)
+    }
+
+    /// What isn't counted one by one is reckoned per class, says so, and is never more than said at most.
+    #[test]
+    fn who_is_too_many_to_be_counted_is_reckoned_and_said_to_be() {
+        let (mut counted, mut reckoned) = (0, 0);
+        for seed in 0..100 {
+            let mut dice = seed;
+            let (pending, all) = crowd(&mut dice);
+            let order = Order { usage: None, turn: PreemptorsTurn::Sticky, urgent: None };
+            let line = pending.line(&order);
+            for left in 0..=all.len() {
+                for (key, place) in &all {
+                    let (before, front) = pending.before(&order, (place, &key.0), &[], left);
+                    let is = line.iter().position(|id| *id == place.workload).unwrap();
+                    let about: usize = before.iter().map(|(_, n, _)| n.about).sum();
+                    let most: usize = before.iter().map(|(_, n, _)| n.most).sum();
+                    assert!(is <= most, "seed {seed}, {left} counted: {is} before {place:?}, at most {most}");
+                    let exact = Before { classes: before, front, local_queue: key.0.clone() }.standing();
+                    assert_eq!((exact.before, exact.of), (about, all.len()));
+                    if exact.about {
+                        assert!(about < most && left < all.len(), "seed {seed}: all {left} could be counted");
+                        reckoned += 1;
+                    } else {
+                        assert_eq!(about, is, "seed {seed}, {left} counted");
+                        counted += 1;
+                    }
+                }
+            }
+        }
+        assert!(counted > 1_000 && reckoned > 1_000, "{counted} {reckoned}");
+    }
+
     /// Places are counted as heads are taken one after another.
     #[test]
     fn who_is_at_a_place_is_the_head_when_those_before_it_are_gone() {
         for seed in 0..300 {
             let mut dice = seed;
-            let mut pending = Pending::default();
-            let mut all: Vec<(ClassKey, Place)> = Vec::new();
-            for at in 0..12 {
-                let local: Arc<str> = Arc::from(format!("ns/{}", roll(&mut dice, 3)));
-                let priority = i64::try_from(roll(&mut dice, 3)).unwrap();
-                let key = (local, ShapeId(u32::try_from(roll(&mut dice, 2)).unwrap() + 2 * u32::try_from(priority).unwrap()));
-                let place = Place::new(priority, i64::try_from(roll(&mut dice, 4)).unwrap(), Arc::from(at.to_string()), WorkloadId(at));
-                pending.push(&key, place.clone());
-                all.push((key, place));
-            }
+            let (mut pending, all) = crowd(&mut dice);
             let uses = [0, 1, 2].map(|_| roll(&mut dice, 2) as f64);
             let usage = |local: &str| uses[local[3..].parse::<usize>().unwrap()];
             let by_usage = roll(&mut dice, 2) == 0;
@@ -395,8 +509,9 @@ mod tests {
             let line = pending.line(&order);
             assert_eq!(pending.front(&order, &special), line.first().copied());
             for (key, place) in &all {
-                let before: usize = pending.before(&order, place, &key.0, &special).iter().map(|(_, before, _)| before.about).sum();
-                assert_eq!(line[before], place.workload, "seed {seed}, {turn:?}, by use {by_usage}: {line:?}");
+                let (before, front) = pending.before(&order, (place, &key.0), &special, COUNTED_MAX);
+                let before: usize = before.iter().map(|(_, before, _)| before.about).sum();
+                assert_eq!((line[before], front), (place.workload, line.first().copied()), "seed {seed}, {turn:?}, by use {by_usage}: {line:?}");
             }
             let mut taken = Vec::new();
             while let Some((place, key)) = pending.head(&order) {
