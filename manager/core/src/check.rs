@@ -25,7 +25,7 @@ impl World {
                 let queue = self.queues.charged_to(*uid).cloned().ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase))?;
                 recount.charge(*uid, queue, &w.flavors, &self.config.resources.total(&w.gang(self.queues.class(w.class))));
             }
-            let waits = self.queues.waiting(w.class).any(|p| *p == Place::new(w.priority, w.submitted, *uid));
+            let waits = self.queues.is_waiting(w.class, &Place::new(w.priority, w.submitted, *uid));
             if waits != w.waits() {
                 return Err(format!("{uid} is {:?} and {} in its queue", w.phase, if waits { "is" } else { "isn't" }));
             }

@@ -31,6 +31,14 @@ impl Place {
     }
 }
 
+/// Those of one class who wait, in order; never nobody. Who is first stands beside them, so that whoever goes through all
+/// classes need not look into each.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Waiting {
+    first: Place,
+    all: BTreeSet<Place>,
+}
+
 /// Charged amounts of one cluster queue by flavor and resource.
 pub type Usage = BTreeMap<(Arc<str>, String), i64>;
 
@@ -40,7 +48,7 @@ pub struct Queues {
     classes: BTreeMap<ClassId, (Arc<Class>, u64)>,
     ids: BTreeMap<Arc<Class>, ClassId>,
     next: u32,
-    waiting: BTreeMap<ClassId, BTreeSet<Place>>,
+    waiting: BTreeMap<ClassId, Waiting>,
     usage: BTreeMap<Arc<str>, Usage>,
     /// Where each charged workload's quota was charged, so that a changed route gives back what was taken.
     charged: BTreeMap<Uid, Arc<str>>,
@@ -161,35 +169,38 @@ impl Queues {
     }
 
     pub(crate) fn wait(&mut self, class: ClassId, place: Place) {
-        self.waiting.entry(class).or_default().insert(place);
+        let waiting = self.waiting.entry(class).or_insert_with(|| Waiting { first: place, all: BTreeSet::new() });
+        waiting.first = waiting.first.min(place);
+        waiting.all.insert(place);
     }
 
     pub(crate) fn leave(&mut self, class: ClassId, place: Place) {
-        if let Some(set) = self.waiting.get_mut(&class) {
-            set.remove(&place);
-            if set.is_empty() {
-                self.waiting.remove(&class);
-            }
+        let Some(waiting) = self.waiting.get_mut(&class) else { return };
+        waiting.all.remove(&place);
+        match waiting.all.first() {
+            Some(first) => waiting.first = *first,
+            None => drop(self.waiting.remove(&class)),
         }
     }
 
     /// Waiting workloads of a class, in order.
     pub fn waiting(&self, class: ClassId) -> impl Iterator<Item = &Place> {
-        self.waiting.get(&class).into_iter().flatten()
+        self.waiting.get(&class).into_iter().flat_map(|waiting| &waiting.all)
+    }
+
+    /// Whether one of a class waits.
+    pub(crate) fn is_waiting(&self, class: ClassId, place: &Place) -> bool {
+        self.waiting.get(&class).is_some_and(|waiting| waiting.all.contains(place))
     }
 
     /// How many of a class wait.
     pub fn waiting_count(&self, class: ClassId) -> usize {
-        self.waiting.get(&class).map_or(0, BTreeSet::len)
+        self.waiting.get(&class).map_or(0, |waiting| waiting.all.len())
     }
 
-    /// Waiting workloads by class, in order.
-    pub(crate) fn waiting_by_class(&self) -> impl Iterator<Item = (ClassId, &Arc<Class>, &BTreeSet<Place>)> {
-        let mut classes = self.classes.iter();
-        self.waiting.iter().filter_map(move |(id, waiting)| {
-            let (_, (class, _)) = classes.find(|(of, _)| *of == id)?;
-            Some((*id, class, waiting))
-        })
+    /// Classes with someone waiting, with who is first and all, in order.
+    pub(crate) fn waiting_by_class(&self) -> impl Iterator<Item = (ClassId, &Place, &BTreeSet<Place>)> {
+        self.waiting.iter().map(|(id, waiting)| (*id, &waiting.first, &waiting.all))
     }
 
     /// Classes with someone waiting.
@@ -237,6 +248,19 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_first_of_a_class_is_known_whoever_comes_and_goes() {
+        let (mut queues, class) = (Queues::default(), ClassId(0));
+        let places = [3, 1, 2].map(|age| Place::new(0, RecordNumber(age), Uid(u128::from(age))));
+        let first = |queues: &Queues| queues.waiting_by_class().next().map(|(_, first, all)| (*first, all.len()));
+        places.iter().for_each(|place| queues.wait(class, *place));
+        assert_eq!(first(&queues), Some((places[1], 3)));
+        for (gone, then) in [(0, Some((places[1], 2))), (1, Some((places[2], 1))), (2, None)] {
+            queues.leave(class, places[gone]);
+            assert_eq!(first(&queues), then);
+        }
+    }
 
     #[test]
     fn places_order_by_priority_then_age() {

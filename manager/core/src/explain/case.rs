@@ -30,7 +30,9 @@ pub(super) type Verdicts = BTreeMap<ClusterName, Result<(), Why>>;
 pub(super) struct Found {
     /// What keeps it where its queue looks at it.
     pub(super) obstacle: OnceCell<Obstacle>,
-    /// What those who may come first ask for.
+    /// What those who come before it in its queue ask for.
+    pub(super) asked_before: OnceCell<BTreeMap<ResourceId, i64>>,
+    /// What all who may come first ask for.
     pub(super) asked: RefCell<BTreeMap<(FlavorId, ResourceId), i64>>,
     /// By cluster whose ends would do.
     pub(super) ends: RefCell<BTreeMap<ClusterName, Vec<Uid>>>,

@@ -5,6 +5,7 @@
 
 use super::Why;
 use super::case::Case;
+use super::rivals::Alongside;
 use super::steps::Steps;
 use crate::World;
 use meridian_queueing::cycle::{First, Winner};
@@ -51,7 +52,9 @@ impl World {
         let Some(standing) = case.standing().or_else(known) else {
             // It isn't looked at: the place is the one among those of its local queue that it has when it is.
             let mine = self.place(case);
-            let alike = self.queues.waiting_by_class().filter(|(_, c, _)| c.namespace == class.namespace && c.queue == class.queue);
+            let mut classes = Alongside::new(self.queues.classes());
+            let mut is_alike = |id| classes.at(id).is_some_and(|c| c.namespace == class.namespace && c.queue == class.queue);
+            let alike = self.queues.waiting_by_class().filter(|(id, ..)| is_alike(*id));
             let (mut before, mut of, mut about, mut left) = (0, 0, false, COUNTED_MAX);
             for (_, _, waiting) in alike {
                 let counted = below(waiting, &mine, &mut left);

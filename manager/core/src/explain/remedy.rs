@@ -134,7 +134,9 @@ impl World {
 
     fn asked_by_rivals(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
         let brain = self.deciding.brain();
-        let add_up = || case.before.as_ref().map_or(0, |before| before.asked(brain, key.1)).saturating_add(brain.asked_beside(id, key));
+        let before = || case.before.as_ref().map(|before| before.asked(brain)).unwrap_or_default();
+        let before = || case.found.asked_before.get_or_init(before).get(&key.1).copied().unwrap_or(0);
+        let add_up = || before().saturating_add(brain.asked_beside(id, key));
         *case.found.asked.borrow_mut().entry(key).or_insert_with(add_up)
     }
 

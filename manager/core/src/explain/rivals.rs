@@ -40,14 +40,14 @@ struct Class {
 }
 
 /// A list in the order of its keys, asked for one after another in the same order.
-struct Alongside<I: Iterator>(Peekable<I>);
+pub(super) struct Alongside<I: Iterator>(Peekable<I>);
 
 impl<K: Ord + Copy, V, I: Iterator<Item = (K, V)>> Alongside<I> {
-    fn new(list: impl IntoIterator<IntoIter = I>) -> Self {
+    pub(super) fn new(list: impl IntoIterator<IntoIter = I>) -> Self {
         Self(list.into_iter().peekable())
     }
 
-    fn at(&mut self, key: K) -> Option<V> {
+    pub(super) fn at(&mut self, key: K) -> Option<V> {
         while self.0.next_if(|(of, _)| *of < key).is_some() {}
         self.0.next_if(|(of, _)| *of == key).map(|(_, value)| value)
     }
@@ -118,13 +118,13 @@ impl World {
         let before = if in_parts { Vec::new() } else { self.before_by_class(case) };
         let blocked = self.live.blocked.iter().map(|(id, why)| (*id, why));
         let (mut before, mut routes, mut blocked) = (Alongside::new(before), Alongside::new(self.deciding.routes()), Alongside::new(blocked));
-        let of_class = |(id, _, waiting): (ClassId, &_, &BTreeSet<Place>)| {
+        let of_class = |(id, first, waiting): (ClassId, &Place, &BTreeSet<Place>)| {
             let (before, route, why) = (before.at(id), routes.at(id), blocked.at(id));
             // Who has no way to a queue takes nothing.
             let queue = route.filter(|_| !matches!(why, Some(Why::Route(_))))?;
             let count = before.unwrap_or_else(|| waiting.len() - usize::from(id == case.workload.class));
-            let first = waiting.iter().find(|place| place.uid != case.uid).filter(|_| count > 0)?;
-            Some(Class { first: *first, id, count, queue })
+            let other = if first.uid == case.uid { waiting.iter().nth(1) } else { Some(first) };
+            Some(Class { first: *other.filter(|_| count > 0)?, id, count, queue })
         };
         let mut all: Vec<Class> = self.queues.waiting_by_class().filter_map(of_class).collect();
         if all.len() > LOOKED_AT_MAX {

@@ -6,6 +6,7 @@
 use super::Why;
 use super::case::Case;
 use super::obstacle::Obstacle;
+use super::rivals::Alongside;
 use crate::World;
 use crate::catalog::NoRoute;
 use crate::queues::{NoQuota, Place, Shortage};
@@ -299,13 +300,16 @@ impl World {
         };
         let (mut ahead, mut left) = (Ahead::default(), COUNTED_MAX);
         let mut known: BTreeMap<(&str, &str), bool> = BTreeMap::new();
-        for (id, class, waiting) in self.queues.waiting_by_class() {
+        let mut classes = Alongside::new(self.queues.classes());
+        for (id, first, waiting) in self.queues.waiting_by_class() {
+            let Some(class) = classes.at(id) else { continue };
             if !*known.entry((&*class.namespace, &*class.queue)).or_insert_with(|| same(class)) {
                 continue;
             }
             let own = usize::from(id == case.workload.class);
             let n = if by_usage { waiting.len() - own } else { below(waiting, &place, &mut left).most };
-            let Some(first) = waiting.iter().find(|other| other.uid != case.uid).filter(|_| n > 0) else { continue };
+            let other = if first.uid == case.uid { waiting.iter().nth(1) } else { Some(first) };
+            let Some(first) = other.filter(|_| n > 0) else { continue };
             ahead.count += n;
             if ahead.count <= TOGETHER_MAX {
                 add_scaled(&mut ahead.asks, &class.gang.total(), i64::try_from(n).unwrap_or(i64::MAX));

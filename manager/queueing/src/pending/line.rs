@@ -9,7 +9,7 @@ use crate::brain::Brain;
 use crate::model::{QueueId, ShapeId, WorkloadId};
 use crate::names::{Id, ResourceId};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// When who makes others give way is looked at.
@@ -131,10 +131,10 @@ impl Before<'_> {
         self.front
     }
 
-    /// What those who come before ask for of a resource, at most.
-    pub fn asked(&self, brain: &Brain, resource: ResourceId) -> i64 {
+    /// What those who come before ask for of each resource, at most.
+    pub fn asked(&self, brain: &Brain) -> BTreeMap<ResourceId, i64> {
         let each = self.classes.iter().filter(|(_, n, _)| n.most > 0);
-        brain.asked_by(resource, each.map(|((_, shape), n, _)| (*shape, n.most)))
+        brain.asked_by(each.map(|((_, shape), n, _)| (*shape, n.most)))
     }
 
     /// Of each shape how many come before.
@@ -375,28 +375,30 @@ impl Brain {
     pub fn asked_in(&self, queue: QueueId, resource: ResourceId) -> i64 {
         let pending = &self.pending[queue.index()];
         let each = pending.classes.iter().map(|((_, shape), class)| (*shape, class.awake.len() + class.parked.len()));
-        self.asked_by(resource, each)
+        self.asked_by(each).get(&resource).copied().unwrap_or(0)
     }
 
     /// What all pods of a shape ask for of a resource.
     pub(crate) fn asks(&self, shape: ShapeId, resource: ResourceId) -> i64 {
-        self.asked_by(resource, std::iter::once((shape, 1)))
+        self.asked_by(std::iter::once((shape, 1))).get(&resource).copied().unwrap_or(0)
     }
 
-    /// What so many of each shape ask for of a resource.
-    fn asked_by(&self, resource: ResourceId, all: impl Iterator<Item = (ShapeId, usize)>) -> i64 {
-        let counts_pods = self.pods_resource() == Some(resource);
-        let scaled = |(shape, n): (ShapeId, usize)| self.asked_by_one(shape, resource, counts_pods).saturating_mul(i64::try_from(n).unwrap_or(i64::MAX));
-        all.map(scaled).fold(0, i64::saturating_add)
-    }
-
-    fn asked_by_one(&self, shape: ShapeId, resource: ResourceId, counts_pods: bool) -> i64 {
-        let shape = self.shape_of(shape);
-        let of = |(at, set): (usize, &crate::model::PodSet)| {
-            let per_pod = if counts_pods { 1 } else { crate::model::amount_of(&set.per_pod, resource).max(0) };
-            per_pod.saturating_mul(i64::from(shape.count(at)))
-        };
-        shape.pod_sets.iter().enumerate().map(of).fold(0, i64::saturating_add)
+    /// What so many of each shape ask for of each resource.
+    fn asked_by(&self, all: impl Iterator<Item = (ShapeId, usize)>) -> BTreeMap<ResourceId, i64> {
+        let pods = self.pods_resource();
+        let mut asked: BTreeMap<ResourceId, i64> = BTreeMap::new();
+        for (shape, n) in all {
+            let (shape, n) = (self.shape_of(shape), i64::try_from(n).unwrap_or(i64::MAX));
+            for (at, set) in shape.pod_sets.iter().enumerate() {
+                let of = set.per_pod.iter().copied().filter(|(resource, _)| Some(*resource) != pods).chain(pods.map(|pods| (pods, 1)));
+                for (resource, per_pod) in of {
+                    let all = per_pod.max(0).saturating_mul(i64::from(shape.count(at))).saturating_mul(n);
+                    let sum = asked.entry(resource).or_default();
+                    *sum = sum.saturating_add(all);
+                }
+            }
+        }
+        asked
     }
 
     /// Whether a workload comes before others for another reason than its place.
