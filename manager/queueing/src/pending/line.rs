@@ -164,7 +164,7 @@ pub fn below<P: Ord>(all: &BTreeSet<P>, place: &P, left: &mut usize) -> Counted 
     let exactly = |n| Counted { about: n, most: n };
     match (all.first(), all.last()) {
         (Some(first), _) if place <= first => exactly(0),
-        (_, Some(last)) if last < place => exactly(all.len()),
+        (_, Some(last)) if last <= place => exactly(all.len() - usize::from(last == place)),
         _ if all.len() > *left => Counted { about: all.len() / 2, most: all.len() },
         _ => {
             *left -= all.len();
@@ -489,7 +489,7 @@ mod tests {
                 }
             }
         }
-        assert!(counted > 1_000 && reckoned > 1_000, "{counted} {reckoned}");
+        assert!(counted > 1_000 && reckoned > 500, "{counted} {reckoned}");
     }
 
     /// Places are counted as heads are taken one after another.
