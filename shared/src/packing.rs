@@ -173,14 +173,20 @@ fn pods(free: &Amounts, each: &Amounts) -> u32 {
 /// The result lists, per pod set, how many nodes of which former block (by index into the *input*) take how many pods.
 pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>, Misfit> {
     let views: Vec<Nodes<'_>> = blocks.iter().map(Block::view).collect();
-    let Layout { heaps, parts } = lay_out(&views, gang)?;
-    let untouched: Vec<u32> = heaps[..views.len()].iter().map(|heap| heap.nodes).collect();
-    let used: Vec<(usize, u32, Amounts)> = heaps[views.len()..].iter().map(|heap| (heap.origin, heap.nodes, heap.free.clone().into_owned())).collect();
-    for (origin, nodes, free) in used {
-        let Block { capacity, labels, taints, .. } = blocks[origin].clone();
-        blocks.push(Block { nodes, free, capacity, labels, taints });
-    }
+    let Layout { mut heaps, parts } = lay_out(&views, gang)?;
+    let used: Vec<(usize, u32, Amounts)> = heaps.drain(views.len()..).map(|heap| (heap.origin, heap.nodes, heap.free.into_owned())).collect();
+    let untouched: Vec<u32> = heaps.iter().map(|heap| heap.nodes).collect();
     blocks.iter_mut().zip(untouched).for_each(|(block, nodes)| block.nodes = nodes);
+    for (origin, nodes, free) in used.into_iter().filter(|(_, nodes, _)| *nodes > 0) {
+        let of = &mut blocks[origin];
+        if of.nodes == 0 {
+            // Nothing is left of it as it was.
+            (of.nodes, of.free) = (nodes, free);
+        } else {
+            let (capacity, labels, taints) = (of.capacity.clone(), of.labels.clone(), of.taints.clone());
+            blocks.push(Block { nodes, free, capacity, labels, taints });
+        }
+    }
     blocks.retain(|block| block.nodes > 0);
     // What was in order stays so, and costs next to nothing to sort; alike nodes become one block again.
     blocks.sort_by(Block::order);

@@ -10,10 +10,13 @@ use meridian_shared::protocol::{Capacity, RunnerKind};
 use meridian_shared::topology::Constraint;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Versions kept as bases for deltas.
 const BASES_MAX: usize = 8;
+/// Questions between two marks of what was left before them.
+const MARK_EVERY: usize = 32;
 /// Keeps versions apart from transmissions where both are hashed by their order.
 const VERSIONS: u64 = 1 << 20;
 
@@ -28,8 +31,15 @@ pub struct Rooms {
     guarded: bool,
     estimate: Vec<Block>,
     outstanding: BTreeMap<OfferId, (u64, Arc<Gang>)>,
-    /// The estimate is from before the newest report or refusal.
+    /// What was left before some of the outstanding questions, and how many came after the last of those.
+    marks: BTreeMap<OfferId, Vec<Block>>,
+    since_mark: usize,
+    /// The estimate is from before the newest report.
     stale: bool,
+    /// It counts a question that is over; all before that one are counted rightly.
+    stale_from: Option<OfferId>,
+    /// What is left by those for whom room is kept has to be told anew.
+    spare_stale: bool,
     /// Gangs for which room is kept.
     kept: BTreeMap<Uid, Arc<Gang>>,
     /// What all of them leave of the estimate, or less; none where they don't fit before others are gone.
@@ -71,15 +81,31 @@ impl Rooms {
 
     /// Notes an offer that goes out as this command.
     pub(crate) fn asked(&mut self, offer: OfferId, number: u64, gang: &Arc<Gang>) {
-        // What doesn't fit is for the agent to refuse.
-        let _ = packing::place(&mut self.estimate, gang);
         self.spare = self.spare.take().and_then(|spare| after(spare, gang));
         self.outstanding.insert(offer, (number, gang.clone()));
+        if self.stale || self.stale_from.is_some() {
+            // Marked where it is counted anew; what doesn't fit is for the agent to refuse.
+            let _ = packing::place(&mut self.estimate, gang);
+        } else {
+            self.count(offer, gang);
+        }
+    }
+
+    /// Counts a question after all before it.
+    fn count(&mut self, offer: OfferId, gang: &Gang) {
+        if self.since_mark == 0 {
+            self.marks.insert(offer, self.estimate.clone());
+        }
+        self.since_mark = (self.since_mark + 1) % MARK_EVERY;
+        // What doesn't fit, or no longer does, was refused or will be.
+        let _ = packing::place(&mut self.estimate, gang);
     }
 
     /// An offer is over without having taken room.
     pub(crate) fn over(&mut self, offer: OfferId) {
-        self.stale |= self.outstanding.remove(&offer).is_some();
+        if self.outstanding.remove(&offer).is_some() {
+            self.stale_from = Some(self.stale_from.map_or(offer, |from| from.min(offer)));
+        }
     }
 
     /// Of one report.
@@ -101,7 +127,7 @@ impl Rooms {
 
     /// Room is no longer kept for a gang.
     pub(crate) fn let_go(&mut self, uid: Uid) {
-        self.stale |= self.kept.remove(&uid).is_some();
+        self.spare_stale |= self.kept.remove(&uid).is_some();
     }
 
     /// Whether room is kept for this one.
@@ -114,24 +140,47 @@ impl Rooms {
         self.kept.is_empty() || self.spare.as_ref().is_some_and(|spare| packing::fits(spare, gang).is_ok())
     }
 
-    /// Makes the estimate true again, before it is asked. Once for all that a batch brought: it costs as much as there is outstanding.
+    /// Makes the estimate true again, before it is asked. Once for all that a batch brought: after a report it costs as much as there
+    /// is outstanding, and where questions are over as much as there is behind the first of them.
     pub(crate) fn refresh(&mut self) {
-        if !std::mem::take(&mut self.stale) {
+        let from = self.stale_from.take();
+        if std::mem::take(&mut self.stale) {
+            self.recount(None);
+        } else if let Some(from) = from {
+            let mark = self.marks.range(..=from).next_back().map(|(offer, _)| *offer);
+            self.recount(mark);
+        } else if !std::mem::take(&mut self.spare_stale) {
             return;
         }
-        self.estimate = self.bases.get(&self.version).cloned().unwrap_or_default();
-        for (_, gang) in self.outstanding.values() {
-            // What no longer fits was refused, or will be.
-            let _ = packing::place(&mut self.estimate, gang);
-        }
+        self.spare_stale = false;
         let first = (!self.kept.is_empty()).then(|| self.estimate.clone());
         self.spare = first.and_then(|spare| self.kept.values().try_fold(spare, |spare, gang| after(spare, gang)));
+    }
+
+    /// Counts all outstanding questions anew, or those from a mark on.
+    fn recount(&mut self, mark: Option<OfferId>) {
+        let marked = mark.and_then(|mark| Some((mark, self.marks.split_off(&mark).remove(&mark)?)));
+        let from = if let Some((mark, estimate)) = marked {
+            self.estimate = estimate;
+            Bound::Included(mark)
+        } else {
+            self.marks.clear();
+            self.estimate = self.blocks().to_vec();
+            Bound::Unbounded
+        };
+        self.since_mark = 0;
+        let outstanding: Vec<(OfferId, Arc<Gang>)> =
+            self.outstanding.range((from, Bound::Unbounded)).map(|(offer, (_, gang))| (*offer, gang.clone())).collect();
+        for (offer, gang) in outstanding {
+            self.count(offer, &gang);
+        }
     }
 
     /// Feeds what later behaviour depends on to a hash: see [`crate::World::hash_essence`]. Only the order of versions matters,
     /// and only the two newest can still be the base of a delta.
     pub(crate) fn hash_essence(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
-        let Self { version, after_command, bases, provisionable, runner, guarded, estimate, outstanding, stale, kept, spare: _ } = self;
+        let Self { version, after_command, bases, provisionable, runner, guarded, estimate, outstanding, kept, .. } = self;
+        let stale = self.stale || self.stale_from.is_some();
         (number(VERSIONS + version), after_command, provisionable, runner, guarded, estimate, stale).hash(into);
         kept.keys().for_each(|uid| uid.hash(into));
         for (version, blocks) in bases.iter().rev().take(2) {
@@ -289,4 +338,64 @@ fn release(blocks: &mut Vec<Block>, gone: &[Arc<Gang>]) {
 fn total(blocks: &[Block], of: impl Fn(&Block) -> &meridian_shared::gang::Amounts, resource: &str) -> i64 {
     let amount = |b: &Block| of(b).get(resource).copied().unwrap_or(0).saturating_mul(i64::from(b.nodes));
     blocks.iter().map(amount).fold(0, i64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::backoff::splitmix;
+    use meridian_shared::gang::Amounts;
+
+    const GPU: &str = "nvidia.com/gpu";
+
+    fn nodes(free: i64, nodes: u32) -> Block {
+        let gpus = |n| Amounts::from([(GPU.to_owned(), n)]);
+        Block { nodes, free: gpus(free), capacity: gpus(8), ..Block::default() }
+    }
+
+    fn gang(pods: u32, each: i64) -> Arc<Gang> {
+        let set = PodSet { name: "main".into(), count: pods, per_pod: Amounts::from([(GPU.to_owned(), each)]), ..PodSet::default() };
+        Arc::new(Gang { pod_sets: vec![set], ..Gang::default() })
+    }
+
+    /// Counted from the mark before the first question that is over, the estimate is as if all were counted anew.
+    #[test]
+    fn what_is_left_is_the_report_less_what_is_outstanding_whatever_came_and_went() {
+        let (mut marked, mut anew) = (0, 0);
+        for seed in 0..20_u64 {
+            let (mut rooms, mut dice) = (Rooms::default(), seed);
+            let mut roll = |sides: u64| {
+                dice = splitmix(dice);
+                dice % sides
+            };
+            let (mut counter, mut version) = (0, 0);
+            for _ in 0..300 {
+                let reports = version == 0 || roll(40) == 0;
+                if reports {
+                    version += 1;
+                    let blocks = vec![nodes(i64::try_from(roll(8)).unwrap(), 2), nodes(8, u32::try_from(20 + roll(40)).unwrap())];
+                    let capacity = Capacity { version, after_command: counter.max(60) - 60, blocks, ..Capacity::default() };
+                    assert!(rooms.report(capacity));
+                }
+                for _ in 0..roll(4) {
+                    counter += 1;
+                    let offer = OfferId { epoch: 1, leadership: 1, counter };
+                    rooms.asked(offer, counter, &gang(u32::try_from(1 + roll(3)).unwrap(), 1 << roll(4)));
+                }
+                if roll(2) == 0 {
+                    let over = rooms.outstanding.keys().nth(usize::try_from(roll(64)).unwrap()).copied();
+                    over.into_iter().for_each(|offer| rooms.over(offer));
+                }
+                anew += usize::from(rooms.stale);
+                marked += usize::from(!rooms.stale && rooms.stale_from.is_some_and(|from| rooms.marks.range(..=from).next().is_some()));
+                rooms.refresh();
+                let mut left = rooms.blocks().to_vec();
+                for (_, gang) in rooms.outstanding.values() {
+                    let _ = packing::place(&mut left, gang);
+                }
+                assert_eq!(rooms.estimate, left, "seed {seed}, question {counter}");
+            }
+        }
+        assert!(marked > 500 && anew > 50, "{marked} {anew}");
+    }
 }
