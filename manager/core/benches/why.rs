@@ -42,7 +42,7 @@ fn write(world: &mut World, objects: Vec<(u128, Value)>) -> Vec<Uid> {
         let object = Box::new(Object::from_value(value).expect("the bench's own objects are right").0);
         Change::Put { object, scope: None, uid: Uid(uid), mode: PutMode::Apply }
     };
-    let write = Write { actor: Actor::user("bench"), changes: objects.into_iter().map(change).collect(), dry_run: false };
+    let write = Write::new(Actor::user("bench"), objects.into_iter().map(change).collect(), false);
     match world.apply(now(), Input::Write(Box::new(write)), &Nobody).reply {
         Reply::Written(written) => written.iter().map(|one| one.uid).collect(),
         other => panic!("not written: {other:?}"),
@@ -140,7 +140,7 @@ fn submit_one_of_each(world: &mut World, batch: u32, queues: u32) -> Vec<Submiss
         let object = Object::from_value(job(&format!("waits-{at}"), at % queues, 1, at)).expect("the bench's own objects are right").0;
         Change::Put { object: Box::new(object), scope: None, uid: Uid(10_000 + u128::from(at)), mode: PutMode::Apply }
     });
-    let write = Write { actor: Actor::user("bench"), changes: changes.collect(), dry_run: false };
+    let write = Write::new(Actor::user("bench"), changes.collect(), false);
     let records = world.apply(now(), Input::Write(Box::new(write)), &Nobody).records;
     let submitted = records.into_iter().filter_map(|(_, record)| match record {
         Record::Submitted(one) => Some(*one),

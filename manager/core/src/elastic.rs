@@ -14,7 +14,7 @@ use crate::queues::Place;
 use crate::record::{Class, Record};
 use crate::turn::Turn;
 use crate::workload::Phase;
-use crate::writes::{class_of, reject};
+use crate::writes::reject;
 use crate::{Workload, World};
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_objects::{Object, job_to_workload};
@@ -131,17 +131,15 @@ impl Turn<'_> {
     }
 
     /// Takes a change that was judged before. What waits for answers asks anew.
-    pub(crate) fn resize(&mut self, object: &Object, key: &Key, uid: Uid, by: &Actor, dry_run: bool) -> WriteResult {
-        let Some(Change { size, manifest, .. }) = self.change_of(object, uid).filter(|change| !change.none) else {
+    pub(crate) fn resize(&mut self, object: &Object, class: Option<Class>, uid: Uid, by: &Actor, dry_run: bool) -> WriteResult {
+        let change = self.change_of(object, uid).filter(|change| !change.none);
+        let Some((Change { size, manifest, .. }, class)) = change.zip(class) else {
             return WriteResult::Unchanged;
         };
         if dry_run {
             return WriteResult::Configured;
         }
         self.withdraw_open(uid);
-        let job = job_to_workload(object).expect("judged before");
-        let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
-        let class = class_of(&self.world.state.catalog, object, &job, &namespace, &job.queue);
         let body: Arc<str> = Arc::from(manifest.to_string());
         let hash = ContentHash::of(body.as_bytes());
         self.new_bodies.insert(hash, body);

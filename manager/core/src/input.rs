@@ -1,6 +1,7 @@
 //! What goes into the core and what comes out. Closed enums: a new kind of input is a new line here.
 
 use crate::milestone::Milestone;
+use crate::reading::ReadJob;
 use crate::record::Record;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid};
@@ -159,9 +160,32 @@ pub struct Write {
     /// Who.
     pub actor: Actor,
     /// What, in order.
-    pub changes: Vec<Change>,
+    pub(crate) changes: Vec<Change>,
     /// Judge, but change nothing.
     pub dry_run: bool,
+    /// What was read of jobs, beside their changes.
+    jobs: Vec<Option<ReadJob>>,
+}
+
+impl Write {
+    /// These changes, in order. Jobs are read here, by whoever asks.
+    pub fn new(actor: Actor, changes: Vec<Change>, dry_run: bool) -> Self {
+        let read = |change: &Change| match change {
+            Change::Put { object, uid, .. } => ReadJob::of(object, *uid),
+            Change::Delete { .. } | Change::SetActive { .. } => None,
+        };
+        Self { jobs: changes.iter().map(read).collect(), actor, changes, dry_run }
+    }
+
+    /// What is to change, in order.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// The same, with what was read of jobs.
+    pub(crate) fn with_jobs(&self) -> impl Iterator<Item = (&Change, Option<&ReadJob>)> {
+        self.changes.iter().zip(self.jobs.iter().map(Option::as_ref))
+    }
 }
 
 /// One change.
@@ -372,6 +396,8 @@ pub struct Outcome {
     pub urgent: bool,
     /// What happened to workloads that dashboards count, in order.
     pub milestones: Vec<Milestone>,
+    /// Requests that were carried out: large, and better let go of where nobody waits.
+    pub spent: Vec<Box<Write>>,
 }
 
 impl Default for Outcome {
@@ -386,6 +412,7 @@ impl Default for Outcome {
             workloads: BTreeSet::new(),
             urgent: false,
             milestones: Vec::new(),
+            spent: Vec::new(),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | [`record`], [`absorb`](self) | facts, and what they change |
 //! | `activity` | who is taken out of the queue, and put back |
 //! | [`catalog`] | objects as people wrote them, and the questions asked of them |
+//! | `reading` | what is read of a job before the world is asked |
 //! | `writes` | people's changes: all or nothing |
 //! | [`queues`] | classes, who waits in them, what is charged |
 //! | [`tally`] | how many stand where, per queue |
@@ -59,6 +60,7 @@ mod past_use;
 mod placement;
 mod places;
 pub mod queues;
+mod reading;
 mod reclaim;
 pub mod record;
 mod recovery;
@@ -624,7 +626,7 @@ impl World {
     pub fn apply(&mut self, now: Now, input: Input, bodies: &dyn Bodies) -> Outcome {
         let mut turn = Turn::new(self, now, bodies);
         match input {
-            Input::Write(write) => turn.write(*write),
+            Input::Write(write) => turn.write(write),
             Input::Sync { cluster, request, may_park } => turn.sync(cluster, *request, may_park),
             Input::Unpark { cluster, session, transmission } => turn.unpark(cluster, session, transmission),
             Input::Operator { actor, action } => turn.operate(actor, action),

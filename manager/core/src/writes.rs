@@ -3,15 +3,14 @@
 use crate::audit::Entry;
 use crate::catalog::Catalog;
 use crate::input::{Actor, Change, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
+use crate::reading::{ReadJob, body_hash};
 use crate::record::{Class, Record, Submission};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{World, residency};
-use meridian_objects::requests::filled_in;
 use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting, StopPolicy};
-use meridian_objects::{Kind, Object, PodTemplate, job_to_workload};
-use meridian_objects::{limit_range_violations, limit_violations};
-use meridian_shared::ids::{ClusterName, ContentHash, Uid};
+use meridian_objects::{Kind, Object};
+use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::{OnLoss, RefuseReason, Run, StopReason};
 use meridian_shared::time::Millis;
@@ -22,11 +21,8 @@ use std::sync::Arc;
 /// Most changes in one transaction.
 pub(crate) const CHANGES_MAX: usize = 10_000;
 
-/// Labels that name one workload and decide nothing.
-const NAMING_LABELS: [&str; 4] = ["job-name", "batch.kubernetes.io/job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
-
 impl Turn<'_> {
-    pub(crate) fn write(&mut self, write: Write) {
+    pub(crate) fn write(&mut self, write: Box<Write>) {
         if write.changes.len() > CHANGES_MAX {
             let message = format!("{} changes in one request, at most {CHANGES_MAX} are taken: split it", write.changes.len());
             return self.reply(Reply::Rejected(vec![Rejection { index: 0, reason: RejectionReason::Invalid, field: None, message }]));
@@ -36,10 +32,14 @@ impl Turn<'_> {
         let mut catalog = Cow::Borrowed(&self.world.state.catalog);
         let mut rejections = Vec::new();
         let mut seen = BTreeSet::new();
-        for (index, change) in write.changes.iter().enumerate() {
-            if let Err(mut rejection) = self.judge_change(&mut catalog, change, &write.actor, &mut seen) {
-                rejection.index = index;
-                rejections.push(rejection);
+        let mut judged = Vec::with_capacity(write.changes.len());
+        for (index, (change, job)) in write.with_jobs().enumerate() {
+            match self.judge_change(&mut catalog, change, job, &write.actor, &mut seen) {
+                Ok(class) => judged.push(class),
+                Err(mut rejection) => {
+                    rejection.index = index;
+                    rejections.push(rejection);
+                }
             }
         }
         for (index, change) in write.changes.iter().enumerate() {
@@ -56,7 +56,8 @@ impl Turn<'_> {
         }
         let rules_before = self.world.state.rules;
         let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
-        let written = write.changes.into_iter().map(|change| self.perform(change, &write.actor, write.dry_run)).collect();
+        let accepted = write.with_jobs().zip(judged).map(|((change, job), class)| self.perform(change, job.zip(class), &write.actor, write.dry_run));
+        let written = accepted.collect();
         if self.world.state.rules != rules_before {
             self.rejudge();
             self.drain_stopped();
@@ -65,6 +66,7 @@ impl Turn<'_> {
             self.reprioritize(&class);
         }
         self.reply(Reply::Written(written));
+        self.out.spent.push(write);
     }
 
     /// A priority class has another value: whoever names it takes its new place, waiting or running.
@@ -97,7 +99,15 @@ impl Turn<'_> {
         }
     }
 
-    fn judge_change(&self, catalog: &mut Cow<'_, Catalog>, change: &Change, by: &Actor, seen: &mut BTreeSet<Key>) -> Result<(), Rejection> {
+    /// Whether a change may be made; with the class that a job would have.
+    fn judge_change(
+        &self,
+        catalog: &mut Cow<'_, Catalog>,
+        change: &Change,
+        job: Option<&ReadJob>,
+        by: &Actor,
+        seen: &mut BTreeSet<Key>,
+    ) -> Result<Option<Class>, Rejection> {
         match change {
             Change::Put { object, scope, uid, mode } => {
                 let key = key_of(object, scope.as_ref());
@@ -124,16 +134,17 @@ impl Turn<'_> {
                     _ => {}
                 }
                 if object.kind == Kind::Job {
-                    return self.judge_job(catalog, object, &key);
+                    let no_job = || reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
+                    return job.map_or_else(no_job, |job| self.judge_job(catalog, object, job, &key));
                 }
                 catalog.to_mut().put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
-                Ok(())
+                Ok(None)
             }
             Change::SetActive { key, active, version } => {
                 if !seen.insert(key.clone()) {
                     return reject(RejectionReason::Invalid, None, format!("{key} appears twice in one request"));
                 }
-                self.judge_activity(key, *active, *version)
+                self.judge_activity(key, *active, *version).map(|()| None)
             }
             Change::Delete { key, uid } => {
                 let there = match key.kind {
@@ -148,7 +159,7 @@ impl Turn<'_> {
                         if key.kind != Kind::Job {
                             catalog.to_mut().remove(key);
                         }
-                        Ok(())
+                        Ok(None)
                     }
                 }
             }
@@ -188,19 +199,17 @@ impl Turn<'_> {
         self.world.uid_of(key.namespace.as_deref().unwrap_or("default"), &key.name)
     }
 
-    fn judge_job(&self, catalog: &Catalog, object: &Object, key: &Key) -> Result<(), Rejection> {
+    /// Whether a job may be submitted, or its pods may be more or fewer; with the class that it would have, unless nothing changes.
+    fn judge_job(&self, catalog: &Catalog, object: &Object, read: &ReadJob, key: &Key) -> Result<Option<Class>, Rejection> {
         let invalid = |field: &str, message: String| reject(RejectionReason::Invalid, Some(field), message);
         if let Some(uid) = self.job_at(key) {
             let there = self.workload(uid).expect("names lead to workloads");
             if there.body == body_hash(object, uid) {
-                return Ok(());
+                return Ok(None);
             }
             self.judge_resize(object, uid, key)?;
         }
-        let job = job_to_workload(object).map_err(|errors| {
-            let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            Rejection { index: 0, reason: RejectionReason::Invalid, field: errors.first().map(|e| e.field.to_string()), message: all.join("; ") }
-        })?;
+        let job = &read.job;
         let queue = &job.queue;
         let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
         if catalog.local_queue(&namespace, queue).is_none() {
@@ -225,14 +234,12 @@ impl Turn<'_> {
                 ),
             );
         }
-        let filled = filled_template(catalog, object, &namespace);
-        let own = limit_violations(&filled);
-        let broken = if own.is_empty() { limit_range_violations(&filled, &catalog.limit_ranges(&namespace)) } else { own };
-        if !broken.is_empty() {
-            let all: Vec<String> = broken.iter().map(ToString::to_string).collect();
-            return invalid("spec.template.spec", all.join("; "));
-        }
-        self.judge_place(catalog, &class_of(catalog, object, &job, &namespace, queue))
+        let class = match read.class(catalog, &namespace) {
+            Ok(class) => class,
+            Err(broken) => return invalid("spec.template.spec", broken),
+        };
+        self.judge_place(catalog, &class)?;
+        Ok(Some(class))
     }
 
     /// Refuses a job that no declared cluster may ever run by policy, and what may not be stored where this manager is.
@@ -259,26 +266,26 @@ impl Turn<'_> {
         }
     }
 
-    fn perform(&mut self, change: Change, by: &Actor, dry_run: bool) -> Written {
+    fn perform(&mut self, change: &Change, job: Option<(&ReadJob, Class)>, by: &Actor, dry_run: bool) -> Written {
         match change {
-            Change::Put { object, scope, uid, .. } if object.kind == Kind::Job => self.submit(*object, scope, uid, by, dry_run),
+            Change::Put { object, scope, uid, .. } if object.kind == Kind::Job => self.submit((object, job), scope.as_ref(), *uid, by, dry_run),
             Change::Put { object, scope, uid, .. } => {
-                let key = key_of(&object, scope.as_ref());
+                let key = key_of(object, scope.as_ref());
                 let there = self.world.state.catalog.get(&key);
                 let result = match there {
                     None => WriteResult::Created,
                     Some(stored) if stored.object.stored == object.stored => WriteResult::Unchanged,
                     Some(_) => WriteResult::Configured,
                 };
-                let uid = there.map_or(uid, |s| s.uid);
-                let warnings = match &scope {
-                    None => meridian_objects::not_honoured(&object),
-                    Some(_) => meridian_objects::not_honoured_by_cluster(&object),
+                let uid = there.map_or(*uid, |s| s.uid);
+                let warnings = match scope {
+                    None => meridian_objects::not_honoured(object),
+                    Some(_) => meridian_objects::not_honoured_by_cluster(object),
                 };
                 let warnings = warnings.iter().map(ToString::to_string).collect();
                 if !dry_run && result != WriteResult::Unchanged {
                     self.audit_change(&key, by, if result == WriteResult::Created { "created" } else { "changed" });
-                    self.record(Record::Applied { key: key.clone(), object, uid, at: self.now.wall, by: by.clone() });
+                    self.record(Record::Applied { key: key.clone(), object: object.clone(), uid, at: self.now.wall, by: by.clone() });
                     if matches!(key.kind, Kind::ResourceFlavor | Kind::Topology) {
                         // What was too much for the machines as they were described may fit now.
                         self.world.live.refused.retain(|_, (_, reason, _)| *reason != RefuseReason::NeverFits);
@@ -287,8 +294,8 @@ impl Turn<'_> {
                 }
                 Written { key, uid, result, warnings }
             }
-            Change::Delete { key, .. } => self.delete(key, by, dry_run),
-            Change::SetActive { key, active, .. } => self.set_active(key, active, by, dry_run),
+            Change::Delete { key, .. } => self.delete(key.clone(), by, dry_run),
+            Change::SetActive { key, active, .. } => self.set_active(key.clone(), *active, by, dry_run),
         }
     }
 
@@ -306,57 +313,56 @@ impl Turn<'_> {
         }
     }
 
-    fn submit(&mut self, object: Object, scope: Option<ClusterName>, uid: Uid, by: &Actor, dry_run: bool) -> Written {
-        let key = key_of(&object, scope.as_ref());
-        if let Some(uid) = self.job_at(&key) {
-            let result = self.resize(&object, &key, uid, by, dry_run);
-            return Written { key, uid, result, warnings: Vec::new() };
-        }
-        let warnings = meridian_objects::not_honoured(&object).iter().map(ToString::to_string).collect();
-        let written = Written { key: key.clone(), uid, result: WriteResult::Created, warnings };
-        if dry_run {
-            return written;
-        }
-        self.accept(&object, &key, uid, None, by);
-        self.world.live.dirty = true;
-        written
+    fn submit(&mut self, (object, job): (&Object, Option<(&ReadJob, Class)>), scope: Option<&ClusterName>, uid: Uid, by: &Actor, dry_run: bool) -> Written {
+        let key = key_of(object, scope);
+        let there = self.job_at(&key);
+        let (uid, result, warnings) = match (there, job) {
+            (Some(there), job) => (there, self.resize(object, job.map(|(_, class)| class), there, by, dry_run), Vec::new()),
+            (None, Some((read, class))) => {
+                if !dry_run {
+                    self.accept((read, class), &key, uid, None, by);
+                    self.world.live.dirty = true;
+                }
+                (uid, WriteResult::Created, read.warnings.clone())
+            }
+            (None, None) => unreachable!("a job that isn't there was judged with its class"),
+        };
+        Written { key, uid, result, warnings }
     }
 
     /// Submits the job of a run that this journal doesn't know, if it is the very job that runs, under the run's uid and lease.
     pub(crate) fn submit_adopted(&mut self, object: &Object, run: &Run, by: &Actor) -> Result<(), Rejection> {
         let key = key_of(object, None);
-        if object.kind != Kind::Job {
+        let there = reject(RejectionReason::AlreadyExists, None, format!("{key} already exists: delete it first, or stop the orphan"));
+        let Some(read) = ReadJob::of(object, run.uid) else {
             return reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
-        }
+        };
         if self.job_at(&key).is_some() {
-            return reject(RejectionReason::AlreadyExists, None, format!("{key} already exists: delete it first, or stop the orphan"));
+            return there;
         }
-        if body_hash(object, run.uid) != run.spec {
+        if read.hash != run.spec {
             let message = format!("{key} isn't the job that runs there: its manifest must be, to the letter, the one that was submitted");
             return reject(RejectionReason::Invalid, None, message);
         }
-        self.judge_job(&self.world.state.catalog, object, &key)?;
-        self.accept(object, &key, run.uid, Some((run.term, run.on_loss)), by);
+        let judged = self.judge_job(&self.world.state.catalog, object, &read, &key)?;
+        let Some(class) = judged else { return there };
+        self.accept((&read, class), &key, run.uid, Some((run.term, run.on_loss)), by);
         Ok(())
     }
 
-    fn accept(&mut self, object: &Object, key: &Key, uid: Uid, lease: Option<(Millis, OnLoss)>, by: &Actor) {
-        let job = job_to_workload(object).expect("judged before");
-        let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
-        let queue = job.queue.clone();
-        let (term, on_loss) = lease.unwrap_or_else(|| self.lease_of(&self.world.state.catalog, &namespace, &queue));
-        let class = class_of(&self.world.state.catalog, object, &job, &namespace, &queue);
+    fn accept(&mut self, (read, class): (&ReadJob, Class), key: &Key, uid: Uid, lease: Option<(Millis, OnLoss)>, by: &Actor) {
+        let job = &read.job;
+        let namespace = class.namespace.clone();
+        let (term, on_loss) = lease.unwrap_or_else(|| self.lease_of(&self.world.state.catalog, &namespace, &class.queue));
         let priority = self.world.state.catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).unwrap_or(0);
-        let body: Arc<str> = Arc::from(body_text(object, uid));
-        let hash = ContentHash::of(body.as_bytes());
-        self.new_bodies.insert(hash, body);
+        self.new_bodies.insert(read.hash, read.body.clone());
         let submission = Submission {
             uid,
             namespace,
             name: key.name.clone(),
             class,
             priority,
-            body: hash,
+            body: read.hash,
             term,
             on_loss,
             ttl: job.ttl_after_finished,
@@ -459,50 +465,11 @@ fn known_queues(catalog: &Catalog, namespace: &str) -> String {
     if names.is_empty() { "none (the namespace has no queue)".into() } else { names.join(", ") }
 }
 
-pub(crate) fn reject(reason: RejectionReason, field: Option<&str>, message: String) -> Result<(), Rejection> {
+pub(crate) fn reject<T>(reason: RejectionReason, field: Option<&str>, message: String) -> Result<T, Rejection> {
     Err(Rejection { index: 0, reason, field: field.map(str::to_owned), message })
 }
 
 /// The key of an object as it will be stored.
 pub(crate) fn key_of(object: &Object, scope: Option<&ClusterName>) -> Key {
     Key { scope: scope.cloned(), kind: object.kind, namespace: object.namespace_or_default().map(Arc::from), name: Arc::from(object.name.as_str()) }
-}
-
-/// The stored body of a job: its whole manifest, with the uid so that equal jobs have bodies of their own.
-fn body_text(object: &Object, uid: Uid) -> String {
-    let mut manifest = object.stored.clone();
-    manifest["metadata"]["uid"] = serde_json::Value::String(uid.to_string());
-    manifest.to_string()
-}
-
-fn body_hash(object: &Object, uid: Uid) -> ContentHash {
-    ContentHash::of(body_text(object, uid).as_bytes())
-}
-
-/// A job's template with what its namespace's limit ranges and its runtime class add.
-fn filled_template(catalog: &Catalog, object: &Object, namespace: &str) -> PodTemplate {
-    let template = PodTemplate::of_job(object).unwrap_or_default();
-    filled_in(&template, &catalog.limit_ranges(namespace), template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name)))
-}
-
-pub(crate) fn class_of(catalog: &Catalog, object: &Object, job: &meridian_objects::JobWorkload, namespace: &Arc<str>, queue: &str) -> Class {
-    let mut gang = job.gang.clone();
-    let mut per_pod = filled_template(catalog, object, namespace).requests();
-    per_pod.retain(|_, amount| *amount > 0);
-    for set in &mut gang.pod_sets {
-        set.per_pod.clone_from(&per_pod);
-    }
-    let mut labels = object.labels.clone();
-    for label in NAMING_LABELS {
-        labels.remove(label);
-    }
-    Class {
-        namespace: namespace.clone(),
-        queue: Arc::from(queue),
-        kind: Arc::from("Job"),
-        labels,
-        regions: job.regions.iter().cloned().collect(),
-        gang: Arc::new(gang),
-        elastic: Catalog::is_elastic(object),
-    }
 }

@@ -175,7 +175,7 @@ impl Fleet {
     }
 
     fn write(&mut self, changes: Vec<Change>) -> Reply {
-        let reply = self.input(Input::Write(Box::new(Write { actor: Actor::user("test"), changes, dry_run: false })));
+        let reply = self.input(Input::Write(Box::new(Write::new(Actor::user("test"), changes, false))));
         self.input(Input::Turn);
         reply
     }

@@ -220,7 +220,7 @@ impl Request<'_> {
             Change::Put { object, .. } => Subject::new(object.kind, &object.name),
             Change::Delete { key, .. } | Change::SetActive { key, .. } => Subject::new(key.kind, &key.name),
         };
-        let write = Write { actor: Actor::user(&self.user.name), changes: vec![change], dry_run };
+        let write = Write::new(Actor::user(&self.user.name), vec![change], dry_run);
         match self.api.ask(Input::Write(Box::new(write))).await? {
             Reply::Written(mut written) if written.len() == 1 => Ok(written.remove(0)),
             Reply::Rejected(rejections) => Err(Error::rejected(subject, &rejections)),

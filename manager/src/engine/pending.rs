@@ -2,7 +2,7 @@
 
 use super::Unavailable;
 use crate::journal::Batch;
-use meridian_manager_core::input::{Key, Outcome, Reply};
+use meridian_manager_core::input::{Key, Outcome, Reply, Write};
 use meridian_manager_core::milestone::Milestone;
 use meridian_manager_core::record::Record;
 use meridian_shared::ids::{ClusterName, ContentHash, Leadership, RecordNumber, Uid};
@@ -31,12 +31,14 @@ pub(super) struct Pending {
     pub(super) workloads: BTreeSet<Uid>,
     pub(super) replies: Vec<(Caller, Reply)>,
     pub(super) milestones: Vec<Milestone>,
+    /// Let go of with the batch, on the scribe's thread.
+    pub(super) spent: Vec<Box<Write>>,
 }
 
 impl Pending {
     /// Takes what one input came to; returns its reply.
     pub(super) fn take(&mut self, outcome: Outcome) -> Reply {
-        let Outcome { records, bodies, dropped_bodies, reply, wake, changed, workloads, urgent, milestones } = outcome;
+        let Outcome { records, bodies, dropped_bodies, reply, wake, changed, workloads, urgent, milestones, spent } = outcome;
         self.bytes += RECORD_BYTES * records.len();
         self.records.extend(records);
         for (hash, body) in bodies {
@@ -55,6 +57,7 @@ impl Pending {
         self.workloads.extend(workloads);
         self.urgent |= urgent;
         self.milestones.extend(milestones);
+        self.spent.extend(spent);
         reply
     }
 

@@ -550,9 +550,9 @@ fn is_an_agents(message: &Message) -> bool {
 /// Whether an input only adds to what the journal must hold.
 fn brings_new_work(input: &Input) -> bool {
     let adds = |change: &Change| matches!(change, Change::Put { .. } | Change::SetActive { active: true, .. });
-    matches!(input, Input::Write(write) if !write.dry_run && write.changes.iter().any(adds))
+    matches!(input, Input::Write(write) if !write.dry_run && write.changes().iter().any(adds))
 }
 
 fn submits(input: &Input) -> bool {
-    matches!(input, Input::Write(write) if write.changes.iter().any(|c| matches!(c, Change::Put { object, .. } if object.kind == Kind::Job)))
+    matches!(input, Input::Write(write) if write.changes().iter().any(|c| matches!(c, Change::Put { object, .. } if object.kind == Kind::Job)))
 }

@@ -145,7 +145,7 @@ fn new_uid() -> Uid {
 }
 
 pub(crate) fn write(changes: Vec<Change>) -> Input {
-    Input::Write(Box::new(Write { actor: Actor::user("test"), changes, dry_run: false }))
+    Input::Write(Box::new(Write::new(Actor::user("test"), changes, false)))
 }
 
 /// Applies objects; all must be taken.

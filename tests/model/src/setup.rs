@@ -118,7 +118,7 @@ pub fn delete() -> Input {
 }
 
 fn write(changes: Vec<Change>) -> Input {
-    Input::Write(Box::new(Write { actor: Actor::user("u"), changes, dry_run: false }))
+    Input::Write(Box::new(Write::new(Actor::user("u"), changes, false)))
 }
 
 fn put(value: Value) -> Change {

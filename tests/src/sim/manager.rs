@@ -385,7 +385,7 @@ impl Sim {
         let restricted = host.restricted(now.mono);
         let mut items = self.select(m);
         if restricted {
-            items.retain(|i| !matches!(&i.input, Input::Write(w) if w.changes.iter().any(|c| matches!(c, Change::Put { .. }))));
+            items.retain(|i| !matches!(&i.input, Input::Write(w) if w.changes().iter().any(|c| matches!(c, Change::Put { .. }))));
         } else {
             items.push(Item { asker: Asker::Nobody, input: Input::Turn });
         }

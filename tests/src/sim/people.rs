@@ -355,7 +355,7 @@ impl Sim {
     }
 
     fn input_of(&mut self, wish: Wish) -> Input {
-        let write = |actor, changes| Input::Write(Box::new(Write { actor, changes, dry_run: false }));
+        let write = |actor, changes| Input::Write(Box::new(Write::new(actor, changes, false)));
         match wish {
             Wish::Objects(manifests) => {
                 let chance = &mut self.chance.people;

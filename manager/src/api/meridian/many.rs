@@ -221,7 +221,7 @@ async fn write(api: &Api, user: &User, batch: &Batch, mode: PutMode) -> Result<R
     order.sort_by_key(|index| rank(batch.objects[*index].kind));
     let put = |index: &usize| Change::Put { object: Box::new(batch.objects[*index].clone()), scope: batch.scope.clone(), uid: naming::uid(), mode };
     let changes = order.iter().map(put).collect();
-    let write = Write { actor: Actor::user(&user.name), changes, dry_run: batch.dry_run };
+    let write = Write::new(Actor::user(&user.name), changes, batch.dry_run);
     match api.ask(Input::Write(Box::new(write))).await? {
         Reply::Written(written) if written.len() == order.len() => {
             let mut placed: Vec<(usize, Written)> = order.into_iter().zip(written).collect();
