@@ -13,7 +13,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 const PREFIX: &str = "meridian_";
@@ -276,6 +276,15 @@ impl Metrics {
     /// Until the guard is dropped nothing is rendered.
     pub fn together(&self) -> MutexGuard<'_, ()> {
         self.together.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, unless it has to be waited for.
+    pub fn together_now(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.together.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The text format of Prometheus, for `/metrics`: of the metrics of these names, or of all where there are none.

@@ -11,7 +11,7 @@
 use super::clock::{Clock, Jumps};
 use super::pending::{Caller, Pending};
 use super::reads::Entry;
-use super::seen::{Beside, Counts, Reached};
+use super::seen::{Beside, Counts, Reached, Standings};
 use super::{Shared, Unavailable};
 use crate::journal::mark::{BootId, Mark, MarkWriter};
 use crate::journal::{self, Journal, Snapshot};
@@ -51,6 +51,7 @@ pub(super) struct Work {
     /// What counting takes besides the records.
     pub(super) beside: Vec<(usize, Beside)>,
     pub(super) reached: Vec<Reached>,
+    pub(super) standings: Standings,
     pub(super) told: Vec<Told>,
 }
 
@@ -161,11 +162,12 @@ impl Scribe {
 
     /// What follows a commit: readers, and callers.
     fn tell(&mut self, work: Work) {
-        let Work { pending, changes, at, dropped, beside, reached, told, .. } = work;
+        let Work { pending, changes, at, dropped, beside, reached, standings, told, .. } = work;
         let Pending { records, bodies, replies, .. } = pending;
         for (hash, body) in bodies {
             self.shared.bodies.keep(hash, body);
         }
+        self.counts.stand(&standings);
         self.counts.note(&records, beside);
         for reached in &reached {
             self.counts.reached(reached);

@@ -72,6 +72,25 @@ impl Beside {
     }
 }
 
+/// How many workloads stand where.
+#[derive(Debug)]
+pub(super) struct Standings(Vec<(String, i64)>);
+
+impl Standings {
+    /// Those of a world.
+    pub(super) fn of(world: &World) -> Self {
+        let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let inactive = world.tally.inactive();
+        let pending = |phase| if phase == Phase::Pending { inactive } else { 0 };
+        let phases = Phase::ALL.map(|phase| (format!("{phase:?}"), whole(world.tally.phase(phase).saturating_sub(pending(phase)))));
+        Self(phases.into_iter().chain([("Deactivated".to_owned(), whole(inactive))]).collect())
+    }
+
+    fn show(&self, metrics: &Metrics) {
+        metrics.workloads.replace(self.0.iter().map(|(phase, n)| ([phase.as_str()], *n)));
+    }
+}
+
 impl Seen {
     pub(super) fn new(metrics: Metrics) -> Self {
         let dashboards = Dashboards::new(metrics.kueue.clone());
@@ -115,12 +134,8 @@ impl Seen {
         self.dashboards.attempted(counts.attempts_fruitful.saturating_sub(fruitful), counts.attempts_fruitless.saturating_sub(fruitless));
         (self.renewals, self.attempts) = (counts.renewals, (counts.attempts_fruitful, counts.attempts_fruitless));
         m.orphans.set(i64::try_from(world.state.orphans.len()).unwrap_or(i64::MAX));
+        Standings::of(world).show(m);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let inactive = world.tally.inactive();
-        let pending = |phase| if phase == Phase::Pending { inactive } else { 0 };
-        let phases = Phase::ALL.map(|phase| (format!("{phase:?}"), world.tally.phase(phase).saturating_sub(pending(phase))));
-        let rests = [("Deactivated".to_owned(), inactive)];
-        m.workloads.replace(phases.iter().chain(&rests).map(|(phase, n)| ([phase.as_str()], whole(*n))));
         let legs: Vec<_> = world.tally.legs().map(|(cluster, state, n)| (format!("{state:?}"), cluster, n)).collect();
         m.legs.replace(legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], whole(*n))));
         self.dashboards.show(world);
@@ -156,6 +171,14 @@ impl Counts {
                     legs.insert(fence, OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster.clone(), granted });
                 }
             }
+        }
+    }
+
+    /// Shows how many stand where behind a batch that is committed: what else is told of a large queue follows more slowly. While
+    /// somebody reads it isn't waited for: the next batch shows it.
+    pub(super) fn stand(&self, standings: &Standings) {
+        if let Some(_whole) = self.metrics.together_now() {
+            standings.show(&self.metrics);
         }
     }
 

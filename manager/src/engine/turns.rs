@@ -6,7 +6,7 @@ use super::clock::{Clock, Jumps};
 use super::pending::Pending;
 use super::publish::Publisher;
 use super::scribe::{Desk, Done, Scribe, Told, Work};
-use super::seen::{Beside, Counts, Reached, Seen};
+use super::seen::{Beside, Counts, Reached, Seen, Standings};
 use super::{Error, Message, Options, Shared, StartMode, Unavailable};
 use crate::journal::mark::{self, MarkWriter};
 use crate::journal::{self, Journal};
@@ -418,7 +418,7 @@ impl Engine {
             bytes
         });
         let (leadership, at) = (self.world.state.leadership, self.world.state.last);
-        Work { pending, leadership, urgent, snapshot, changes, at, dropped, beside, reached, told }
+        Work { pending, leadership, urgent, snapshot, changes, at, dropped, beside, reached, standings: Standings::of(&self.world), told }
     }
 
     /// Waits for the batch that is under way, if there is one; an error is why it isn't durable.
