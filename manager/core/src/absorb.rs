@@ -570,7 +570,8 @@ impl World {
         let Some(workload) = self.state.workloads.get_mut(&uid) else { return };
         let class = workload.class;
         let shape = self.queues.class(class).clone();
-        let total_before = self.config.resources.total(&workload.gang(&shape));
+        let gang_before = workload.gang(&shape);
+        let total_before = self.config.resources.total(&gang_before);
         let place = Place::new(workload.priority, workload.submitted, uid);
         let (was, flavors_before) = (workload.phase, workload.flavors.clone());
         let (waited, was_inactive) = (workload.waits(), workload.inactive.is_some());
@@ -590,7 +591,8 @@ impl World {
             }
             self.queues.refund(uid, &flavors, &total_before);
         }
-        let total = self.config.resources.total(&workload.gang(&shape));
+        let gang = workload.gang(&shape);
+        let total = if Arc::ptr_eq(&gang, &gang_before) { total_before.clone() } else { self.config.resources.total(&gang) };
         if was.charged()
             && is.charged()
             && (total != total_before || flavors != flavors_before)

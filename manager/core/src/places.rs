@@ -3,7 +3,6 @@
 use crate::World;
 use crate::domains::Gone;
 use crate::explain::Why;
-use crate::queues::ClassId;
 use crate::turn::Turn;
 use crate::ways::Site;
 use meridian_queueing::Brain;
@@ -57,10 +56,10 @@ pub(crate) struct Clusters<'a, 'w> {
     candidates: BTreeMap<WorkloadId, Arc<[ClusterName]>>,
     /// Workloads that are meant with fewer pods.
     shrunk: BTreeMap<WorkloadId, Arc<Gang>>,
-    /// Whether a gang as its class has it fits a cluster, since room was last taken.
-    fitting: BTreeMap<(ClassId, ClusterName), bool>,
+    /// Whether such a gang fits a cluster, since room was last taken.
+    fitting: BTreeMap<(ClusterName, Arc<Gang>), bool>,
     /// Whether it spares what is kept there, since room was last taken or kept.
-    sparing: BTreeMap<(ClassId, ClusterName), bool>,
+    sparing: BTreeMap<(ClusterName, Arc<Gang>), bool>,
 }
 
 impl<'a, 'w> Clusters<'a, 'w> {
@@ -91,8 +90,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
         let uid = self.turn.world.deciding.uid(workload)?;
         let wanted = self.gang(workload)?;
         let is_growth = self.turn.world.deciding.is_growth(workload);
-        let class = self.turn.workload(uid).map(|w| w.class).filter(|_| !self.shrunk.contains_key(&workload) && !is_growth);
-        if let Some(cluster) = candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, (class, is_growth))) {
+        if let Some(cluster) = candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, is_growth)) {
             return Some(cluster.clone());
         }
         let world = &*self.turn.world;
@@ -117,16 +115,14 @@ impl<'a, 'w> Clusters<'a, 'w> {
     }
 
     /// Whether one cluster has room for the gang now and what is kept for others. What is alike is asked once.
-    fn has_room_in(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Gang, (class, is_growth): (Option<ClassId>, bool)) -> bool {
+    fn has_room_in(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Arc<Gang>, is_growth: bool) -> bool {
         let Some(live) = self.turn.world.live.clusters.get(cluster) else { return false };
         // Nodes are made for gangs that aren't there yet.
         if !is_growth && live.rooms.could_grow(wanted) {
             return true;
         }
-        let once = |known: &mut BTreeMap<(ClassId, ClusterName), bool>, ask: &dyn Fn() -> bool| match class {
-            Some(class) => *known.entry((class, cluster.clone())).or_insert_with(ask),
-            None => ask(),
-        };
+        let once =
+            |known: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, ask: &dyn Fn() -> bool| *known.entry((cluster.clone(), wanted.clone())).or_insert_with(ask);
         let world = &*self.turn.world;
         let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok() && world.judge_domains(wanted, cluster, Gone::All).is_ok());
         fits && (once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok())

@@ -9,7 +9,7 @@ use crate::model::{
 use crate::names::{FlavorId, Id, Names, ResourceId};
 use crate::pending::{ClassKey, Pending, Place};
 use crate::settings::Settings;
-use crate::tree::{CellId, CohortSetup, Forest, Leaf, NodeId, TreeId};
+use crate::tree::{CohortSetup, Forest, Leaf, NodeId, TreeId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -78,8 +78,8 @@ pub struct Brain {
     pub(crate) starving: BTreeMap<QueueId, WorkloadId>,
     /// Whether a search for victims would have found some, had a cluster had the room.
     pub(crate) roomless: bool,
-    /// For whom, for which cell and how much of it the flavors just now assigned would have needed victims, and there are none.
-    pub(crate) nobody_found: Vec<(WorkloadId, CellId, Amount)>,
+    /// What was found out about victims while flavors were assigned just now.
+    pub(crate) searched: Vec<crate::preempt::Searched>,
     pub(crate) local_usage: BTreeMap<Arc<str>, LocalUsage>,
     /// What each admission cost of which it isn't known yet whether it comes about.
     pub(crate) penalties: BTreeMap<WorkloadId, Parts>,

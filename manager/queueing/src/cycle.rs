@@ -5,6 +5,7 @@ mod concessions;
 mod contest;
 mod entry;
 mod order;
+mod room;
 
 pub use contest::Winner;
 pub use entry::{Entry, Outcome, Requeued};
@@ -88,6 +89,9 @@ struct Cycle<'a> {
     places: &'a mut dyn Places,
     victims: BTreeSet<WorkloadId>,
     borrowed: Borrowed,
+    /// What a node leaves to those below it of a cell once all victims so far are gone, where that was found out since there
+    /// were more of them: it has only become less.
+    left: Vec<(NodeId, CellId, Amount)>,
     report: Report,
 }
 
@@ -152,7 +156,7 @@ impl Brain {
             // A queue counts the cycles that it took part in: those of other trees say nothing about how old a scan is.
             self.queues[queue.index()].cycles += u64::from(chosen.len() > before);
         }
-        let mut cycle = Cycle { brain: self, places, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
+        let mut cycle = Cycle { brain: self, places, victims: BTreeSet::new(), borrowed: Borrowed::default(), left: Vec::new(), report: Report::default() };
         let entries = cycle.nominate(&chosen);
         let mut order = Order::new(cycle.brain, &entries);
         let starving = cycle.brain.starving_among(&entries);
@@ -389,7 +393,7 @@ impl Cycle<'_> {
             self.keep_all(entry);
             return;
         }
-        self.victims.extend(entry.targets.iter().map(|t| t.workload));
+        self.add_victims(&entry.targets);
         let slice = entry.assignment.replaces;
         if mode == Mode::Preempt {
             self.take(entry);
@@ -499,6 +503,10 @@ impl Cycle<'_> {
         for (node, cell, amount) in &charges {
             self.brain.forest.add(*node, *cell, *amount);
         }
+        if charges.iter().any(|(_, _, amount)| *amount < Amount::ZERO) {
+            // It replaces what is larger.
+            self.left.clear();
+        }
         self.brain.place_assignment(entry.workload, &entry.assignment, true);
         self.borrowed.places.push((entry.workload, entry.assignment.clone()));
         charges
@@ -594,68 +602,6 @@ impl Cycle<'_> {
         self.count_borrowed(true);
         if unjust {
             entry.targets.clear();
-        }
-    }
-
-    /// Whether the entry fits in quota, and whether its places are free, once all victims so far and its own are gone.
-    fn fits(&mut self, entry: &Entry) -> (bool, bool) {
-        let Some(node) = self.brain.node_of(entry.workload) else { return (false, false) };
-        let asks = self.net_charge(entry);
-        if !self.brain.settings.gates.topology && self.is_available(node, &asks) {
-            // What others give back makes it no less.
-            return (true, true);
-        }
-        let gone: BTreeSet<WorkloadId> = self.victims.iter().copied().chain(entry.targets.iter().map(|t| t.workload)).collect();
-        for victim in &gone {
-            self.brain.suspend_usage(*victim);
-        }
-        let quota = self.is_available(node, &asks);
-        let placed = quota && self.brain.still_free(entry.workload, &entry.assignment);
-        for victim in &gone {
-            self.brain.resume_usage(*victim);
-        }
-        (quota, placed)
-    }
-
-    fn is_available(&self, node: NodeId, asks: &[(CellId, Amount)]) -> bool {
-        asks.iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell))
-    }
-
-    /// Whether the quota is free while the victims of this cycle still hold theirs. What is only kept for others doesn't count
-    /// here: that it is left for them was checked before.
-    fn is_free_now(&mut self, entry: &Entry) -> bool {
-        let Some(node) = self.brain.node_of(entry.workload) else { return false };
-        let asks = self.net_charge(entry);
-        if self.is_available(node, &asks) {
-            // Nor without what others of this cycle took.
-            return true;
-        }
-        self.count_borrowed(false);
-        let free = self.is_available(node, &asks);
-        self.count_borrowed(true);
-        free
-    }
-
-    /// Counts what entries of this cycle took and keep as used, or not.
-    fn count_borrowed(&mut self, used: bool) {
-        for (node, cell, amount) in &self.borrowed.charges {
-            if used {
-                self.brain.forest.add(*node, *cell, *amount);
-            } else {
-                self.brain.forest.remove(*node, *cell, *amount);
-            }
-        }
-        self.count_kept(used);
-    }
-
-    /// Counts what is only kept as used, or not.
-    pub(super) fn count_kept(&mut self, used: bool) {
-        for (node, cell, amount) in &self.borrowed.kept {
-            if used {
-                self.brain.forest.add(*node, *cell, *amount);
-            } else {
-                self.brain.forest.remove(*node, *cell, *amount);
-            }
         }
     }
 

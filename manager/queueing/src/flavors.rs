@@ -319,7 +319,7 @@ struct Found {
 impl Assigner<'_> {
     /// Chooses flavors for every pod set, with `counts` pods where they are given.
     pub(crate) fn assign(&mut self, counts: Option<&[u32]>) -> Assignment {
-        self.brain.nobody_found.clear();
+        self.brain.searched.clear();
         let setup = self.brain.queues[crate::names::Id::index(self.queue)].setup.clone();
         let workload = &self.brain.workloads[&self.workload];
         let shape = self.brain.shape_of(workload.shape).clone();
@@ -488,7 +488,7 @@ impl Assigner<'_> {
         attempts: &mut Attempts,
     ) -> Found {
         let goes_on_anyway = !setup.fungibility.preempt_rather_than_next && !setup.fungibility.prefers_preemption;
-        self.lazy = self.brain.settings.brief && self.brain.settings.gates.flavor_fungibility && goes_on_anyway;
+        self.lazy = self.brain.settings.brief && self.brain.settings.gates.flavor_fungibility && goes_on_anyway && resource_group.flavors.len() > 1;
         let before = attempts.begin();
         let found = self.find_now(setup, shape, group, resource_group, requests, resource, usage, attempts);
         let guessed = self.lazy && !found.flavors.iter().all(|(_, c)| c.mode == Mode::Fit);

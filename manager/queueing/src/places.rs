@@ -15,7 +15,7 @@ pub trait Places {
         let _ = (workload, counts);
     }
 
-    /// Whether one cluster has room for the workload now.
+    /// Whether one cluster has room for the workload now; then `fits` says so whoever ends, and no cluster matters to `clusters`.
     fn has_room(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
         let _ = (brain, workload);
         true

@@ -53,6 +53,16 @@ pub struct Target {
     pub right: Option<Right>,
 }
 
+/// What a search came to that asked for no room.
+#[derive(Clone, Debug)]
+pub(crate) struct Searched {
+    workload: WorkloadId,
+    cell: CellId,
+    amount: Amount,
+    /// None where there are none.
+    victims: Vec<Target>,
+}
+
 /// One search for victims.
 pub(crate) struct Search<'a> {
     pub(crate) brain: &'a mut Brain,
@@ -189,15 +199,17 @@ pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: Work
     let contested: Vec<CellId> = assignment.contested().into_iter().filter_map(|key| brain.forest.find_cell(tree, key)).collect();
     let charge = brain.charge_of_request(workload, assignment);
     let topology = brain.topology_requests(workload, assignment);
+    // Where there is room now, only quota is short, whoever ends.
+    let rooms = !places.has_room(brain, workload);
     let search = |brain: &mut Brain, places: &mut dyn Places, within: Option<ClusterIndex>| {
         let (charge, contested, topology) = (charge.clone(), contested.clone(), topology.clone());
-        Search { brain, places, workload, queue, node, charge, contested, topology, rooms: true, within }.run()
+        Search { brain, places, workload, queue, node, charge, contested, topology, rooms, within }.run()
     };
     // Victims in one cluster free room where the gang can use it: of all answers the one with the fewest victims, in the
     // fewest clusters.
-    let in_vain = brain.searched_in_vain(workload, &charge, &contested);
-    let whole = if in_vain { Vec::new() } else { search(brain, places, None) };
-    if whole.len() == 1 {
+    let known = brain.searched_before(workload, &charge, &contested).filter(|found| found.is_empty() || (!rooms && topology.is_none()));
+    let whole = known.unwrap_or_else(|| search(brain, places, None));
+    if whole.len() == 1 || !rooms {
         return whole;
     }
     let mut found: Vec<Vec<Target>> = vec![whole];
@@ -220,8 +232,8 @@ impl Oracle for Books<'_> {
         let Some((node, cell)) = place else { return (Possibility::NoCandidates, 0) };
         let (charge, contested) = (vec![(cell, amount)], vec![cell]);
         let victims = Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false, within: None }.run();
+        brain.searched.push(Searched { workload, cell, amount, victims: victims.clone() });
         if victims.is_empty() {
-            brain.nobody_found.push((workload, cell, amount));
             return (Possibility::NoCandidates, brain.forest.lowest_fit(node, cell, amount).0);
         }
         for victim in &victims {
@@ -237,17 +249,21 @@ impl Oracle for Books<'_> {
 }
 
 impl Brain {
-    /// Whether the same books were searched for this workload already, for no more than this charge in the only contested cell,
-    /// and nobody was found.
-    fn searched_in_vain(&self, workload: WorkloadId, charge: &Charge, contested: &[CellId]) -> bool {
-        let &[cell] = contested else { return false };
-        let asked = charge.iter().find(|(of, _)| *of == cell).map(|(_, amount)| *amount);
-        self.nobody_found.iter().any(|(of, at, amount)| *of == workload && *at == cell && asked.is_some_and(|asked| asked >= *amount))
+    /// What was found when the same books were searched for this workload already: for this very charge, or nobody for no more
+    /// than it in the only contested cell. Rooms weren't asked then.
+    fn searched_before(&self, workload: WorkloadId, charge: &Charge, contested: &[CellId]) -> Option<Vec<Target>> {
+        let &[cell] = contested else { return None };
+        let asked = charge.iter().find(|(of, _)| *of == cell).map(|(_, amount)| *amount)?;
+        let same = |before: &&Searched| {
+            let just_this = charge.len() == 1 && asked == before.amount;
+            before.workload == workload && before.cell == cell && (just_this || (before.victims.is_empty() && asked >= before.amount))
+        };
+        self.searched.iter().find(same).map(|before| before.victims.clone())
     }
 
     /// Who would have to give way so that a workload gets what an assignment says.
     pub fn victims(&mut self, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
-        self.nobody_found.clear();
+        self.searched.clear();
         targets(self, places, workload, assignment)
     }
 

@@ -83,6 +83,11 @@ impl Cell {
         (self.local - self.usage).floor()
     }
 
+    /// Whether all of it is lent out.
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.local == Amount::ZERO
+    }
+
     /// Whether `more` would need what isn't the node's own subtree quota.
     pub fn borrows_with(&self, more: Amount) -> bool {
         self.subtree < self.usage + more

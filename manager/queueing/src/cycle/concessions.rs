@@ -57,7 +57,7 @@ impl Cycle<'_> {
             let taken = entry.targets.iter().any(|target| self.victims.contains(&target.workload));
             let may_preempt = mode == Mode::Preempt && !entry.targets.is_empty() && !taken;
             if may_preempt && self.places.fits(self.brain, workload, &entry.targets) {
-                self.victims.extend(entry.targets.iter().map(|target| target.workload));
+                self.add_victims(&entry.targets);
                 self.take(entry);
                 return self.preempt(entry, None);
             }
@@ -75,10 +75,12 @@ impl Cycle<'_> {
         if kept.is_empty() {
             return false;
         }
+        self.left.clear();
         for (node, cell, amount) in &kept {
             self.brain.forest.remove(*node, *cell, *amount);
         }
         let (quota, placed) = self.fits(entry);
+        self.left.clear();
         for (node, cell, amount) in &kept {
             self.brain.forest.add(*node, *cell, *amount);
         }

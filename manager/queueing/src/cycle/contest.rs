@@ -170,7 +170,8 @@ impl Brain {
     /// of them. `None` where that one itself doesn't count.
     fn first_of(&mut self, heads: &[WorkloadId], counts: impl Fn(&Assignment) -> bool) -> Option<(WorkloadId, First)> {
         let chosen: Vec<(WorkloadId, bool)> = heads.iter().map(|id| (*id, false)).collect();
-        let mut cycle = Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
+        let mut cycle =
+            Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), left: Vec::new(), report: Report::default() };
         let mut entries = cycle.nominate(&chosen);
         entries.retain(|entry| entry.outcome != Outcome::Rejected && counts(&entry.assignment));
         let asked = entries.iter().position(|entry| Some(&entry.workload) == heads.first())?;
@@ -181,7 +182,8 @@ impl Brain {
     /// What a workload would meet as the books are now.
     fn look_at(&mut self, id: WorkloadId) -> Entry {
         let queue = self.workloads[&id].queue;
-        let mut cycle = Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), report: Report::default() };
+        let mut cycle =
+            Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), left: Vec::new(), report: Report::default() };
         cycle.nominate(&[(id, false)]).pop().unwrap_or_else(|| Entry::new(id, queue, false))
     }
 }

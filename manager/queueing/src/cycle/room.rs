@@ -1,0 +1,105 @@
+//! What is left for an entry once those before it in the cycle took and gave back theirs.
+
+use super::{Cycle, Entry};
+use crate::amount::Amount;
+use crate::model::WorkloadId;
+use crate::preempt::Target;
+use crate::tree::{CellId, NodeId};
+use std::collections::BTreeSet;
+
+impl Cycle<'_> {
+    /// Whether the entry fits in quota, and whether its places are free, once all victims so far and its own are gone.
+    pub(super) fn fits(&mut self, entry: &Entry) -> (bool, bool) {
+        let Some(node) = self.brain.node_of(entry.workload) else { return (false, false) };
+        let asks = self.net_charge(entry);
+        let topology = self.brain.settings.gates.topology;
+        if !topology && self.is_available(node, &asks) {
+            // What others give back makes it no less.
+            return (true, true);
+        }
+        if entry.targets.is_empty() && self.is_exhausted(node, &asks) {
+            return (false, false);
+        }
+        let own: BTreeSet<WorkloadId> = entry.targets.iter().map(|t| t.workload).filter(|own| !self.victims.contains(own)).collect();
+        for victim in self.victims.iter().chain(&own) {
+            self.brain.suspend_usage(*victim);
+        }
+        let quota = self.is_available(node, &asks);
+        let placed = quota && self.brain.still_free(entry.workload, &entry.assignment);
+        if entry.targets.is_empty() {
+            self.note_left(node, &asks);
+        }
+        for victim in self.victims.iter().chain(&own) {
+            self.brain.resume_usage(*victim);
+        }
+        (quota, placed)
+    }
+
+    /// Notes what the node above leaves as the books are now.
+    fn note_left(&mut self, node: NodeId, asks: &[(CellId, Amount)]) {
+        let Some(parent) = self.brain.forest.node(node).parent else { return };
+        for (cell, _) in asks {
+            self.left.retain(|(of, at, _)| (*of, *at) != (parent, *cell));
+            self.left.push((parent, *cell, self.brain.forest.balance(parent, *cell)));
+        }
+    }
+
+    /// Whether others of the cohort, looked at before, found less there than a queue that keeps nothing for itself asks for.
+    fn is_exhausted(&self, node: NodeId, asks: &[(CellId, Amount)]) -> bool {
+        let parent = self.brain.forest.node(node).parent;
+        asks.iter().any(|(cell, amount)| {
+            let keeps_nothing = self.brain.forest.cell(node, *cell).keeps_nothing();
+            keeps_nothing && *amount > Amount::ZERO && self.left.iter().any(|(of, at, left)| Some(*of) == parent && at == cell && left < amount)
+        })
+    }
+
+    /// More give back what they hold.
+    pub(super) fn add_victims(&mut self, targets: &[Target]) {
+        self.victims.extend(targets.iter().map(|target| target.workload));
+        if !targets.is_empty() {
+            self.left.clear();
+        }
+    }
+
+    pub(super) fn is_available(&self, node: NodeId, asks: &[(CellId, Amount)]) -> bool {
+        asks.iter().all(|(cell, amount)| *amount <= self.brain.forest.available(node, *cell))
+    }
+
+    /// Whether the quota is free while the victims of this cycle still hold theirs. What is only kept for others doesn't count
+    /// here: that it is left for them was checked before.
+    pub(super) fn is_free_now(&mut self, entry: &Entry) -> bool {
+        let Some(node) = self.brain.node_of(entry.workload) else { return false };
+        let asks = self.net_charge(entry);
+        if self.is_available(node, &asks) {
+            // Nor without what others of this cycle took.
+            return true;
+        }
+        self.count_borrowed(false);
+        let free = self.is_available(node, &asks);
+        self.count_borrowed(true);
+        free
+    }
+
+    /// Counts what entries of this cycle took and keep as used, or not.
+    pub(super) fn count_borrowed(&mut self, used: bool) {
+        for (node, cell, amount) in &self.borrowed.charges {
+            if used {
+                self.brain.forest.add(*node, *cell, *amount);
+            } else {
+                self.brain.forest.remove(*node, *cell, *amount);
+            }
+        }
+        self.count_kept(used);
+    }
+
+    /// Counts what is only kept as used, or not.
+    pub(super) fn count_kept(&mut self, used: bool) {
+        for (node, cell, amount) in &self.borrowed.kept {
+            if used {
+                self.brain.forest.add(*node, *cell, *amount);
+            } else {
+                self.brain.forest.remove(*node, *cell, *amount);
+            }
+        }
+    }
+}
