@@ -672,7 +672,7 @@ impl Brain {
     }
 
     /// Whether a workload is its queue's preemptor and somebody of its tree is still stopping.
-    fn displaces(&self, workload: WorkloadId) -> bool {
+    pub(crate) fn displaces(&self, workload: WorkloadId) -> bool {
         if !self.is_preemptor(workload) {
             return false;
         }

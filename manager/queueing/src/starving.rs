@@ -50,15 +50,16 @@ impl Brain {
         }
     }
 
-    /// Places of entries whose workload starves: higher priority first, then older.
+    /// Places of entries whose workload starves: for whom others stop already first, as what is left beside them was counted on
+    /// (simulation seed 30998); then higher priority, then older.
     pub(crate) fn starving_among(&self, entries: &[Entry]) -> Vec<usize> {
         if self.starving.is_empty() {
             return Vec::new();
         }
         let mut found: Vec<usize> = (0..entries.len()).filter(|at| self.starves(entries[*at].workload)).collect();
-        found.sort_by_key(|at| {
+        found.sort_by_cached_key(|at| {
             let workload = &self.workloads[&entries[*at].workload];
-            (Reverse(self.priority_of(workload)), workload.since, entries[*at].workload)
+            (!self.displaces(entries[*at].workload), Reverse(self.priority_of(workload)), workload.since, entries[*at].workload)
         });
         found
     }

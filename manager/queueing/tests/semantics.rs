@@ -286,3 +286,24 @@ fn who_starves_looks_at_all_its_flavors_in_every_cycle() {
     assert_eq!(outcomes(&report), [(gang, Outcome::Preempting)], "it doesn't go on with the other flavor");
     assert_eq!(report.preempted, [(first, gang, Right::InCohortReclamation)]);
 }
+
+#[test]
+fn of_those_who_starve_the_one_for_whom_others_stop_comes_first() {
+    let mut brain = world(Settings::default(), |brain| {
+        let mut mine = queue(brain, "mine", Some("all"), &[&[("any", &[("gpu", 4)])]]);
+        mine.preemption = Preemption { within_queue: Displaces::LowerPriority, ..Preemption::default() };
+        vec![mine, queue(brain, "theirs", Some("all"), &[&[("any", &[("gpu", 0)])]])]
+    });
+    brain.settings.gates.prioritize_preemptors = true;
+    let (mine, theirs) = (id(&brain, "mine"), id(&brain, "theirs"));
+    let victim = hold(&mut brain, "victim", mine, "any", &[("gpu", 2)]);
+    let gang = wait(&mut brain, "gang", mine, 5, &[("gpu", 4)]);
+    brain.set_starving(mine, Some(gang));
+    let report = brain.cycle(&mut Anywhere, false);
+    assert_eq!(report.preempted, [(victim, gang, Right::InClusterQueue)]);
+    let small = wait(&mut brain, "small", theirs, 9, &[("gpu", 2)]);
+    brain.set_starving(theirs, Some(small));
+    let report = brain.cycle(&mut Anywhere, false);
+    let outcomes: Vec<_> = report.entries.iter().map(|e| (e.workload, e.outcome)).collect();
+    assert_eq!(outcomes, [(gang, Outcome::Preempting), (small, Outcome::Skipped)], "what is free was counted on");
+}
