@@ -397,7 +397,7 @@ pub struct Outcome {
     /// What happened to workloads that dashboards count, in order.
     pub milestones: Vec<Milestone>,
     /// Requests that were carried out: large, and better let go of where nobody waits.
-    pub spent: Vec<Box<Write>>,
+    pub spent: Vec<Write>,
 }
 
 impl Default for Outcome {

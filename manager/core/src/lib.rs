@@ -626,7 +626,7 @@ impl World {
     pub fn apply(&mut self, now: Now, input: Input, bodies: &dyn Bodies) -> Outcome {
         let mut turn = Turn::new(self, now, bodies);
         match input {
-            Input::Write(write) => turn.write(write),
+            Input::Write(write) => turn.write(*write),
             Input::Sync { cluster, request, may_park } => turn.sync(cluster, *request, may_park),
             Input::Unpark { cluster, session, transmission } => turn.unpark(cluster, session, transmission),
             Input::Operator { actor, action } => turn.operate(actor, action),

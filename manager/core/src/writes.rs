@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(crate) const CHANGES_MAX: usize = 10_000;
 
 impl Turn<'_> {
-    pub(crate) fn write(&mut self, write: Box<Write>) {
+    pub(crate) fn write(&mut self, write: Write) {
         if write.changes.len() > CHANGES_MAX {
             let message = format!("{} changes in one request, at most {CHANGES_MAX} are taken: split it", write.changes.len());
             return self.reply(Reply::Rejected(vec![Rejection { index: 0, reason: RejectionReason::Invalid, field: None, message }]));

@@ -32,7 +32,7 @@ pub(super) struct Pending {
     pub(super) replies: Vec<(Caller, Reply)>,
     pub(super) milestones: Vec<Milestone>,
     /// Let go of with the batch, on the scribe's thread.
-    pub(super) spent: Vec<Box<Write>>,
+    pub(super) spent: Vec<Write>,
 }
 
 impl Pending {
