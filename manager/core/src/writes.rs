@@ -108,12 +108,15 @@ impl Turn<'_> {
         by: &Actor,
         seen: &mut BTreeSet<Key>,
     ) -> Result<Option<Class>, Rejection> {
+        let key = match change {
+            Change::Put { object, scope, .. } => key_of(object, scope.as_ref()),
+            Change::SetActive { key, .. } | Change::Delete { key, .. } => key.clone(),
+        };
+        if !seen.insert(key.clone()) {
+            return reject(RejectionReason::Invalid, None, format!("{key} appears twice in one request"));
+        }
         match change {
-            Change::Put { object, scope, uid, mode } => {
-                let key = key_of(object, scope.as_ref());
-                if !seen.insert(key.clone()) {
-                    return reject(RejectionReason::Invalid, None, format!("{key} appears twice in one request"));
-                }
+            Change::Put { object, uid, mode, .. } => {
                 if object.kind == Kind::Workload {
                     return reject(RejectionReason::Forbidden, None, "workloads are made from jobs: submit the job".into());
                 }
@@ -140,24 +143,19 @@ impl Turn<'_> {
                 catalog.to_mut().put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
                 Ok(None)
             }
-            Change::SetActive { key, active, version } => {
-                if !seen.insert(key.clone()) {
-                    return reject(RejectionReason::Invalid, None, format!("{key} appears twice in one request"));
-                }
-                self.judge_activity(key, *active, *version).map(|()| None)
-            }
-            Change::Delete { key, uid } => {
+            Change::SetActive { active, version, .. } => self.judge_activity(&key, *active, *version).map(|()| None),
+            Change::Delete { uid, .. } => {
                 let there = match key.kind {
-                    Kind::Job => self.job_at(key),
-                    _ => catalog.get(key).map(|s| s.uid),
+                    Kind::Job => self.job_at(&key),
+                    _ => catalog.get(&key).map(|s| s.uid),
                 };
                 match (there, uid) {
                     (None, _) => reject(RejectionReason::NotFound, None, format!("{key} doesn't exist")),
                     (Some(has), Some(wanted)) if has != *wanted => reject(RejectionReason::Conflict, None, format!("{key} has another uid now")),
                     (Some(_), _) => {
-                        self.judge_delete(key)?;
+                        self.judge_delete(&key)?;
                         if key.kind != Kind::Job {
-                            catalog.to_mut().remove(key);
+                            catalog.to_mut().remove(&key);
                         }
                         Ok(None)
                     }

@@ -407,3 +407,22 @@ fn quota_sees_what_the_operator_makes_of_requests() {
     f.end(second, EndResult::Succeeded);
     assert_eq!(f.phases(&[labelled, third]), [Some(Phase::Running), Some(Phase::Running)]);
 }
+
+#[test]
+fn a_request_names_an_object_once() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let uid = f.submit("train", 1);
+    let key = Key::namespaced(Kind::Job, "default", "train");
+    let delete = || Change::Delete { key: key.clone(), uid: None };
+    let put = Change::Put {
+        object: object(job("default", "train", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "")),
+        scope: None,
+        uid: Uid(99),
+        mode: PutMode::Apply,
+    };
+    for changes in [vec![delete(), delete()], vec![delete(), put]] {
+        let Reply::Rejected(why) = f.write(changes) else { panic!("taken") };
+        assert!(why[0].index == 1 && why[0].message.ends_with("appears twice in one request"), "{why:?}");
+    }
+    assert!(f.world.state.workloads.contains_key(&uid), "nothing of it was done");
+}
