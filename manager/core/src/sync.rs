@@ -364,9 +364,10 @@ impl Turn<'_> {
         self.record(Record::Refused { uid, offer, reason, text: text.clone() });
         self.over(cluster, offer);
         let base = match reason {
-            RefuseReason::NoRoom | RefuseReason::StillRuns => Millis(500),
+            // An agent that was asked too much at once has answered most of it a moment later.
+            RefuseReason::NoRoom | RefuseReason::StillRuns | RefuseReason::Overloaded => Millis(500),
             RefuseReason::NeverFits | RefuseReason::Unsupported => Millis::mins(1),
-            RefuseReason::Overloaded | RefuseReason::ProviderFailed => Millis::secs(5),
+            RefuseReason::ProviderFailed => Millis::secs(5),
         };
         let tried = u32::try_from(offer.counter % 4).unwrap_or(0);
         let until = self.now.mono + meridian_shared::backoff::wait(base, Millis::mins(10), tried, offer.counter);
