@@ -4,7 +4,7 @@ use super::{Cycle, Entry};
 use crate::amount::Amount;
 use crate::model::WorkloadId;
 use crate::preempt::Target;
-use crate::tree::{CellId, NodeId};
+use crate::tree::{CellId, Forest, NodeId};
 use std::collections::BTreeSet;
 
 impl Cycle<'_> {
@@ -82,24 +82,22 @@ impl Cycle<'_> {
 
     /// Counts what entries of this cycle took and keep as used, or not.
     pub(super) fn count_borrowed(&mut self, used: bool) {
-        for (node, cell, amount) in &self.borrowed.charges {
-            if used {
-                self.brain.forest.add(*node, *cell, *amount);
-            } else {
-                self.brain.forest.remove(*node, *cell, *amount);
-            }
-        }
+        count(&mut self.brain.forest, &self.borrowed.charges, used);
         self.count_kept(used);
     }
 
     /// Counts what is only kept as used, or not.
     pub(super) fn count_kept(&mut self, used: bool) {
-        for (node, cell, amount) in &self.borrowed.kept {
-            if used {
-                self.brain.forest.add(*node, *cell, *amount);
-            } else {
-                self.brain.forest.remove(*node, *cell, *amount);
-            }
+        count(&mut self.brain.forest, &self.borrowed.kept, used);
+    }
+}
+
+fn count(forest: &mut Forest, charges: &[(NodeId, CellId, Amount)], used: bool) {
+    for (node, cell, amount) in charges {
+        if used {
+            forest.add(*node, *cell, *amount);
+        } else {
+            forest.remove(*node, *cell, *amount);
         }
     }
 }
