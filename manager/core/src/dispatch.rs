@@ -17,11 +17,12 @@ use crate::ways::{Site, Way};
 use crate::workload::Phase;
 use crate::{Lease, LiveCluster, World, residency};
 use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, ResourceFlavorSpec, Supervision};
-use meridian_queueing::Brain;
-use meridian_queueing::cycle::{Entry as Looked, Outcome, Report};
-use meridian_queueing::model::WorkloadId;
+use meridian_queueing::cycle::{Entry as Looked, Outcome, Passed, Report};
+use meridian_queueing::model::{PodSet, QueueId, WorkloadId, amount_of};
+use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::preempt::Right;
 use meridian_queueing::reason::Reason;
+use meridian_queueing::{Amount, Brain};
 use meridian_shared::gang::{Gang, TaintEffect};
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::lease::ManagerLease;
@@ -107,7 +108,17 @@ impl Turn<'_> {
     fn act_on(&mut self, seen: Seen) {
         // Of each class what came last.
         let (mut told, mut grown): (BTreeSet<ClassId>, BTreeSet<Uid>) = Default::default();
-        for entry in seen.entries.iter().rev() {
+        for looked in seen.heads.iter().rev() {
+            let entry = match looked {
+                Head::Looked(entry) => entry,
+                Head::Passed(passed) => {
+                    let class = self.world.deciding.uid(passed.workload).and_then(|uid| self.workload(uid)).map(|w| w.class);
+                    if let Some((class, why)) = class.filter(|class| told.insert(*class)).zip(why_passed(self.world.deciding.brain(), passed)) {
+                        self.world.live.blocked.insert(class, why);
+                    }
+                    continue;
+                }
+            };
             let Some(uid) = self.world.deciding.uid(entry.workload) else { continue };
             if self.world.deciding.is_growth(entry.workload) {
                 // Whether its cluster has the room was said when it was asked.
@@ -556,6 +567,14 @@ fn cap_of(spec: &ClusterQueueSpec, resource: &str) -> Option<i64> {
     (!quotas.is_empty()).then(|| quotas.into_iter().fold(0, i64::saturating_add))
 }
 
+/// A head as a cycle left it.
+enum Head {
+    /// It was looked at.
+    Looked(Box<Looked>),
+    /// It is known to wait on.
+    Passed(Passed),
+}
+
 /// What cycles came to, kept until their brain is back in the world.
 #[derive(Default)]
 struct Seen {
@@ -564,7 +583,7 @@ struct Seen {
     /// Cycles in which somebody was looked at in vain.
     fruitless: u64,
     /// In the order in which they were looked at.
-    entries: Vec<Looked>,
+    heads: Vec<Head>,
     victims: Vec<(WorkloadId, WorkloadId, Right)>,
 }
 
@@ -579,8 +598,41 @@ impl Seen {
         self.fruitful += u64::from(admitted);
         self.fruitless += u64::from(!admitted && !report.entries.is_empty());
         self.victims.extend(&report.preempted);
-        self.entries.extend(report.entries);
+        self.heads.extend(report.passed.into_iter().map(Head::Passed));
+        self.heads.extend(report.entries.into_iter().map(|entry| Head::Looked(Box::new(entry))));
     }
+}
+
+/// What is short of the first flavor and resource that is, and which others are too.
+fn shortage(
+    brain: &Brain,
+    queue: QueueId,
+    asks: impl Fn(ResourceId) -> i64,
+    short: &[(FlavorId, ResourceId, Amount)],
+    exceeding: impl Iterator<Item = ResourceId>,
+) -> Option<Shortage> {
+    let (flavor, resource, _) = *short.first()?;
+    // Of several pod sets the last one asks for what is left by those before it.
+    let missing = short.iter().filter(|(f, r, _)| (*f, *r) == (flavor, resource)).map(|(.., missing)| *missing).max()?;
+    let setup = &brain.queue(queue).setup;
+    let asks = asks(resource);
+    let nominal = setup.quota((flavor, resource)).nominal.0;
+    let used = brain.used(queue, (flavor, resource));
+    let also: BTreeSet<ResourceId> = short.iter().map(|(_, other, _)| *other).chain(exceeding).filter(|other| *other != resource).collect();
+    let mut also: Vec<String> = also.into_iter().map(|other| brain.resource_name(other).to_string()).collect();
+    also.sort_unstable();
+    Some(Shortage {
+        flavor: brain.flavor_name(flavor).to_string(),
+        resource: brain.resource_name(resource).to_string(),
+        asks,
+        free: asks.saturating_sub(missing.0),
+        nominal,
+        own: nominal.saturating_sub(used).max(0),
+        cohort: setup.cohort.as_ref().map(ToString::to_string),
+        no_victims: true,
+        raise_to: brain.nominal_for(queue, (flavor, resource), asks),
+        also,
+    })
 }
 
 /// The first obstacle of a head that wasn't admitted.
@@ -593,32 +645,18 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
     }
     let resource_name = |r| brain.resource_name(r).to_string();
     let reasons = || entry.assignment.reasons().map(|(_, reason)| reason);
-    let short = reasons().find_map(|reason| match reason {
+    let short = reasons().filter_map(|reason| match reason {
         Reason::Short { flavor, resource, missing } => Some((*flavor, *resource, *missing)),
         _ => None,
     });
-    if let Some((flavor, resource, missing)) = short {
-        let setup = &brain.queue(entry.queue).setup;
-        let asks = entry.assignment.pod_sets.iter().flat_map(|set| &set.requests).filter(|(r, _)| *r == resource).map(|(_, a)| *a).sum::<i64>();
-        let nominal = setup.quota((flavor, resource)).nominal.0;
-        let used = brain.used(entry.queue, (flavor, resource));
-        let also = reasons().filter_map(|reason| match reason {
-            Reason::Short { resource: other, .. } | Reason::ExceedsMax { resource: other, .. } if *other != resource => Some(resource_name(*other)),
-            _ => None,
-        });
-        let also: BTreeSet<String> = also.collect();
-        return Why::Quota(NoQuota::Used(Box::new(Shortage {
-            flavor: brain.flavor_name(flavor).to_string(),
-            resource: resource_name(resource),
-            asks,
-            free: asks.saturating_sub(missing.0),
-            nominal,
-            own: nominal.saturating_sub(used).max(0),
-            cohort: setup.cohort.as_ref().map(ToString::to_string),
-            no_victims: !matches!(entry.outcome, Outcome::Preempting),
-            raise_to: brain.nominal_for(entry.queue, (flavor, resource), asks),
-            also: also.into_iter().collect(),
-        })));
+    let exceeding = reasons().filter_map(|reason| match reason {
+        Reason::ExceedsMax { resource, .. } => Some(*resource),
+        _ => None,
+    });
+    let asks = |resource| entry.assignment.pod_sets.iter().flat_map(|set| &set.requests).filter(|(r, _)| *r == resource).map(|(_, a)| *a).sum::<i64>();
+    if let Some(mut shortage) = shortage(brain, entry.queue, asks, &short.collect::<Vec<_>>(), exceeding) {
+        shortage.no_victims = !matches!(entry.outcome, Outcome::Preempting);
+        return Why::Quota(NoQuota::Used(Box::new(shortage)));
     }
     let exceeds = reasons().find_map(|reason| match reason {
         Reason::ExceedsMax { flavor, resource, asks, most, .. } => Some(NoQuota::ExceedsQuota {
@@ -638,6 +676,22 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
         return Why::Quota(why);
     }
     Why::Quota(NoQuota::NoMatchingFlavor { why: reasons().map(|reason| reason.text(brain)).collect::<Vec<_>>().join("; ") })
+}
+
+/// The first obstacle of a head that was passed by.
+fn why_passed(brain: &Brain, passed: &Passed) -> Option<Why> {
+    let shape = brain.shape_of(brain.workload(passed.workload)?.shape);
+    let pods = brain.resource_id("pods");
+    let asks = |resource| {
+        let of = |(at, set): (usize, &PodSet)| {
+            let count = i64::from(shape.count(at));
+            let each = if pods == Some(resource) { 1 } else { amount_of(&set.per_pod, resource) };
+            each.saturating_mul(count)
+        };
+        shape.pod_sets.iter().enumerate().map(of).sum()
+    };
+    let shortage = shortage(brain, passed.queue, asks, &passed.short, std::iter::empty())?;
+    Some(Why::Quota(NoQuota::Used(Box::new(shortage))))
 }
 
 impl World {

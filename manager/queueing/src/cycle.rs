@@ -5,11 +5,13 @@ mod concessions;
 mod contest;
 mod entry;
 mod order;
+mod passing;
 mod room;
 
 pub use contest::Winner;
 pub use entry::{Entry, Outcome, Requeued};
 pub use order::{First, Rank, classical_order};
+pub use passing::Passed;
 
 use crate::amount::Amount;
 use crate::brain::Brain;
@@ -33,6 +35,8 @@ const FLAVORS_MAX: usize = 64;
 pub struct Report {
     /// Every head that was looked at.
     pub entries: Vec<Entry>,
+    /// Heads that nobody had to look at to know that they wait on.
+    pub passed: Vec<Passed>,
     /// Who was told to stop so that another fits: victim, preemptor, right.
     pub preempted: Vec<(WorkloadId, WorkloadId, Right)>,
     /// Who was told to stop for another reason.
@@ -114,11 +118,16 @@ impl Brain {
         while let Some(tree) = self.changed.pop_first() {
             let mut looks = 0;
             loop {
-                let queues: Vec<QueueId> = self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
-                if queues.is_empty() {
+                let mut queues: Vec<QueueId> =
+                    self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
+                let mut passed = Vec::new();
+                queues.iter().for_each(|queue| self.pass_by(*queue, &mut passed));
+                queues.retain(|queue| self.active.contains(queue));
+                if queues.is_empty() && passed.is_empty() {
                     break;
                 }
-                let report = self.cycle_over(places, &queues, 1, false);
+                let mut report = if queues.is_empty() { Report::default() } else { self.cycle_over(places, &queues, 1, false) };
+                report.passed = passed;
                 // Who found no place for one flavor goes on with the next.
                 let next_flavor = |e: &Entry| e.outcome == Outcome::NoPlace && e.assignment.scan.pending();
                 let settled = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));

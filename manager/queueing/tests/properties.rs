@@ -7,8 +7,9 @@ mod fleet;
 #[path = "properties/recount.rs"]
 mod recount;
 
-use fleet::{Fleet, Op, Plan, ops, plan};
+use fleet::{Fleet, Op, Plan, ops, plan, usual_op};
 use meridian_queueing::Amount;
+use meridian_queueing::model::Displaces;
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::tree::{CohortSetup, Forest, Leaf, NodeId, Quota, Quotas, WEIGHT_ONE};
 use proptest::prelude::*;
@@ -47,6 +48,20 @@ proptest! {
             two.step(op);
             prop_assert_eq!(one.picture(), two.picture(), "after {:?}", op);
         }
+    }
+
+    /// Who is passed by would have been looked at in vain: where queues lend each other what they have, and take it back.
+    #[test]
+    fn who_is_passed_by_waits_in_vain(
+        queues in prop::collection::vec((2_i64..9, prop::sample::select(vec![Displaces::Never, Displaces::LowerPriority, Displaces::LowerOrNewerEqualPriority])), 2..5),
+        nested in prop::bool::weighted(0.3),
+        ops in prop::collection::vec(usual_op(), 20..60),
+    ) {
+        let mut fleet = Fleet::of_one_flavor(&queues, nested);
+        for op in &ops {
+            fleet.step(op);
+        }
+        prop_assume!(fleet.passed() > 0);
     }
 
     /// Whatever happened before, what is feasible is admitted once others end.

@@ -1,11 +1,12 @@
 //! A random forest with workloads, driven by operations and judged after each.
 
 use super::recount::{Books, Key, Node};
-use meridian_queueing::cycle::{Outcome, Report};
+use meridian_queueing::cycle::{Outcome, Passed, Report, Requeued};
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::{Displaces, Flavor, Fungibility, Group, PodSet, Preemption, QueueSetup, Shape, WorkloadId};
 use meridian_queueing::places::Places;
 use meridian_queueing::preempt::{Right, Target};
+use meridian_queueing::reason::Reason;
 use meridian_queueing::settings::{FairSharing, Settings};
 use meridian_queueing::tree::{CohortSetup, Quota, Quotas, WEIGHT_ONE};
 use meridian_queueing::{Amount, Brain, NewWorkload};
@@ -133,6 +134,16 @@ pub(crate) fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..most)
 }
 
+/// What happens while nobody changes a queue.
+pub(crate) fn usual_op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (0_usize..6, 1_i64..4, 1_u32..4, -1_i64..2).prop_map(|(queue, gpus, pods, priority)| Op::Wait(queue, gpus, pods, priority)),
+        2 => any::<usize>().prop_map(Op::Finish),
+        1 => any::<usize>().prop_map(Op::Requeue),
+        4 => Just(Op::Run),
+    ]
+}
+
 /// What a workload asks for and where.
 #[derive(Clone, Debug)]
 struct Asked {
@@ -150,6 +161,7 @@ pub(crate) struct Fleet {
     reversed: bool,
     fair: bool,
     made: u32,
+    passed: u32,
     /// Whom a workload may not displace, as it gave way for them; none while everybody may.
     safe: Option<Safe>,
 }
@@ -209,6 +221,7 @@ impl Fleet {
         let settings = Settings { fair_sharing: plan.fair.then(FairSharing::default), brief: plan.brief, ..Settings::default() };
         let mut brain = Brain::new(settings);
         brain.settings.gates.prioritize_preemptors = plan.sticky;
+        brain.settings.gates.topology = !plan.brief;
         let (mut flavors, mut resources) = (FLAVORS, RESOURCES);
         if reversed {
             flavors.reverse();
@@ -222,7 +235,7 @@ impl Fleet {
             brain.set_flavor(id, Some(Flavor::default()));
         }
         let books = Books { queues: plan.queues.clone(), cohorts: plan.cohorts.clone(), used: BTreeMap::new() };
-        let mut fleet = Self { brain, books, asked: BTreeMap::new(), reversed, fair: plan.fair, made: 0, safe: None };
+        let mut fleet = Self { brain, books, asked: BTreeMap::new(), reversed, fair: plan.fair, made: 0, passed: 0, safe: None };
         fleet.configure();
         fleet
     }
@@ -240,6 +253,27 @@ impl Fleet {
         };
         let cohorts = vec![Cohort { parent: None, quotas: BTreeMap::new(), weight: 1 }];
         Self::new(&Plan { cohorts, queues: nominal.iter().map(queue).collect(), fair: false, brief: true, sticky: true }, false)
+    }
+
+    /// Queues of one flavor that take back what is theirs, in one cohort or in two, one below the other.
+    pub(crate) fn of_one_flavor(queues: &[(i64, Displaces)], nested: bool) -> Self {
+        let only = |quotas: BTreeMap<Key, Limits>| quotas.into_iter().filter(|((flavor, _), _)| flavor == FLAVORS[0]).collect::<BTreeMap<_, _>>();
+        let none = (0, None, None);
+        let queue = |(at, (nominal, within_queue)): (usize, &(i64, Displaces))| Queue {
+            cohort: Some(if nested { at % 2 } else { 0 }),
+            quotas: only(keyed(&[(*nominal, None, None), none, (100, None, None), none])),
+            strict: false,
+            preemption: Preemption { within_queue: *within_queue, reclaim_within_cohort: Displaces::Any, ..Preemption::default() },
+            fungibility: Fungibility::default(),
+            weight: 1,
+        };
+        let cohorts = (0..2).map(|at| Cohort { parent: (at > 0).then_some(0), quotas: BTreeMap::new(), weight: 1 }).collect();
+        Self::new(&Plan { cohorts, queues: queues.iter().enumerate().map(queue).collect(), fair: false, brief: true, sticky: true }, false)
+    }
+
+    /// How often it was judged whether a head was rightly passed by.
+    pub(crate) fn passed(&self) -> u32 {
+        self.passed
     }
 
     /// One cohort (or one below another) with all the quota, queues with nothing but weights.
@@ -298,9 +332,10 @@ impl Fleet {
                 ..QueueSetup::default()
             })
             .collect();
-        for setup in &mut setups {
+        for (setup, queue) in setups.iter_mut().zip(&self.books.queues) {
             let resources = RESOURCES.iter().map(|r| self.brain.resource(r)).collect();
-            let flavors = FLAVORS.iter().map(|f| self.brain.flavor_id(f)).collect();
+            let given = FLAVORS.iter().filter(|flavor| queue.quotas.keys().any(|(of, _)| of == *flavor));
+            let flavors = given.map(|f| self.brain.flavor_id(f)).collect();
             setup.groups = vec![Group { resources, flavors }];
         }
         if self.reversed {
@@ -401,7 +436,30 @@ impl Fleet {
         books
     }
 
+    /// Who is passed by would have been looked at in vain, and told the same.
+    fn judge_passing(&mut self) {
+        let passed: Vec<Passed> = self.brain.queue_list().filter_map(|(_, queue)| self.brain.looked_at_in_vain(queue)).collect();
+        if passed.is_empty() {
+            return;
+        }
+        let mut judge = Judge { books: self.recounted(), names: &uses_of, safe: self.safe.clone().unwrap_or_default() };
+        let mut brain = self.brain.clone();
+        let report = brain.cycle(&mut judge, false);
+        for passed in passed {
+            self.passed += 1;
+            let entry = report.entries.iter().find(|entry| entry.workload == passed.workload).unwrap();
+            assert!(matches!(entry.outcome, Outcome::NoCandidates | Outcome::NoFit), "{passed:?}: {entry:?}");
+            assert_eq!(entry.requeued, Some(Requeued::Parked), "{passed:?}: {entry:?}");
+            let short = entry.assignment.reasons().filter_map(|(_, reason)| match reason {
+                Reason::Short { flavor, resource, missing } => Some((*flavor, *resource, *missing)),
+                _ => None,
+            });
+            assert_eq!(short.collect::<Vec<_>>(), passed.short, "{passed:?}: {entry:?}");
+        }
+    }
+
     fn run(&mut self) {
+        self.judge_passing();
         let books = self.recounted();
         let mut judge = Judge { books, names: &uses_of, safe: self.safe.clone().unwrap_or_default() };
         let mut brain = std::mem::take(&mut self.brain);
@@ -411,6 +469,7 @@ impl Fleet {
             std::mem::swap(&mut self.brain, brain);
             self.judge_books();
             self.judge_victims(&report);
+            self.judge_passing();
             std::mem::swap(&mut self.brain, brain);
             true
         });
