@@ -362,13 +362,17 @@ impl Brain {
         self.shape_of(workload.shape).priority
     }
 
+    /// A holder as a search for victims meets it.
+    pub(crate) fn displaceable_as(&self, id: WorkloadId) -> Displaceable {
+        let of = &self.workloads[&id];
+        let since = Reverse(of.holding.as_ref().map_or(0, |h| h.since));
+        Displaceable { goes_on: !of.evicted(), priority: self.priority_of(of), since, uid: of.uid.clone(), workload: id }
+    }
+
     /// Lists a holder among those of its queue, or no longer.
     fn list(&mut self, id: WorkloadId, listed: bool) {
-        let of = &self.workloads[&id];
-        let priority = self.priority_of(of);
-        let rank = (priority, Reverse(of.since), id);
-        let since = Reverse(of.holding.as_ref().map_or(0, |h| h.since));
-        let easiest = Displaceable { goes_on: !of.evicted(), priority, since, uid: of.uid.clone(), workload: id };
+        let (of, easiest) = (&self.workloads[&id], self.displaceable_as(id));
+        let rank = (easiest.priority, Reverse(of.since), id);
         let queue = &mut self.queues[of.queue.index()];
         if listed {
             queue.holders.insert(id);

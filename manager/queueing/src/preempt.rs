@@ -16,7 +16,7 @@ use crate::topology::Requests as TopologyRequests;
 use crate::tree::{CellId, NodeId};
 use serde::{Deserialize, Serialize};
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
 
 /// By which right a workload is displaced; the words are Kueue's.
@@ -93,8 +93,8 @@ pub fn may_displace(policy: Displaces, preemptor: (i64, i64), candidate: (i64, i
     }
 }
 
-/// The order in which candidates are considered: who is stopping anyway, other queues, who used most before, the least
-/// important, the newest.
+/// Which of two candidates is considered first: who is stopping anyway, other queues', who used most before, the least important,
+/// the newest. Use counts within a queue only: of several queues' candidates each may come before the next in a circle.
 pub fn candidate_order(brain: &Brain, by_usage: bool, own: QueueId, a: WorkloadId, b: WorkloadId) -> Ordering {
     let (x, y) = (&brain.workloads[&a], &brain.workloads[&b]);
     let usage = || {
@@ -114,6 +114,34 @@ pub fn candidate_order(brain: &Brain, by_usage: bool, own: QueueId, a: WorkloadI
         .then_with(|| brain.priority_of(x).cmp(&brain.priority_of(y)))
         .then_with(|| since(y).cmp(&since(x)))
         .then_with(|| x.uid.cmp(&y.uid))
+}
+
+/// Candidates in the order in which they are considered. Those of a queue keep their order, and the first left of each compete:
+/// so there is one order even where use and importance contradict each other.
+pub fn in_order(brain: &Brain, by_usage: bool, own: QueueId, mut all: Vec<WorkloadId>) -> Vec<WorkloadId> {
+    if !by_usage {
+        all.sort_by(|a, b| candidate_order(brain, false, own, *a, *b));
+        return all;
+    }
+    let mut lines: BTreeMap<QueueId, Vec<WorkloadId>> = BTreeMap::new();
+    for workload in all.drain(..) {
+        lines.entry(brain.workloads[&workload].queue).or_default().push(workload);
+    }
+    let in_line = |(queue, mut line): (QueueId, Vec<WorkloadId>)| {
+        line.sort_by(|a, b| candidate_order(brain, true, own, *a, *b));
+        (queue == own, line.into_iter())
+    };
+    let mut lines: Vec<_> = lines.into_iter().map(in_line).collect();
+    let next = |at: usize, (mine, line): &mut (bool, std::vec::IntoIter<WorkloadId>)| {
+        let of = brain.displaceable_as(line.next()?);
+        Some(Reverse((of.goes_on, *mine, of, at)))
+    };
+    let mut heads: BinaryHeap<_> = lines.iter_mut().enumerate().filter_map(|(at, line)| next(at, line)).collect();
+    while let Some(Reverse((.., first, at))) = heads.pop() {
+        all.push(first.workload);
+        heads.extend(next(at, &mut lines[at]));
+    }
+    all
 }
 
 impl Search<'_> {

@@ -2,13 +2,13 @@
 
 use meridian_queueing::cycle::Outcome;
 use meridian_queueing::flavors::Mode;
-use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Preemption, QueueId, QueueSetup, Shape, WorkloadId};
+use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Preemption, QueueId, QueueSetup, Shape, Workload, WorkloadId};
 use meridian_queueing::places::Anywhere;
 use meridian_queueing::preempt::Right;
-use meridian_queueing::settings::Settings;
+use meridian_queueing::settings::{AdmissionFairSharing, Settings};
 use meridian_queueing::share::Share;
 use meridian_queueing::tree::{Forest, Leaf, Quota, Quotas, WEIGHT_ONE};
-use meridian_queueing::{Amount, Brain, NewWorkload};
+use meridian_queueing::{Amount, Brain, NewWorkload, parts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -306,4 +306,53 @@ fn of_those_who_starve_the_one_for_whom_others_stop_comes_first() {
     let report = brain.cycle(&mut Anywhere, false);
     let outcomes: Vec<_> = report.entries.iter().map(|e| (e.workload, e.outcome)).collect();
     assert_eq!(outcomes, [(gang, Outcome::Preempting), (small, Outcome::Skipped)], "what is free was counted on");
+}
+
+/// A brain in which past use orders what waits, and whom to displace: per local queue what it used.
+fn by_past_use(used: &[(&str, i64)], make: impl FnOnce(&mut Brain) -> Vec<QueueSetup>) -> Brain {
+    let fair = AdmissionFairSharing { half_life_ms: 1_000, sampling_ms: 1_000, resource_weights: Vec::new() };
+    let mut brain = world(Settings { admission_fair_sharing: Some(fair), ..Settings::default() }, make);
+    let gpu = brain.resource("gpu");
+    for (local_queue, used) in used {
+        brain.recall(Arc::from(*local_queue), [(gpu, parts("gpu", *used))].into(), 1.0);
+    }
+    brain
+}
+
+#[test]
+fn victims_are_found_where_past_use_and_priority_contradict_each_other() {
+    for fair in [false, true] {
+        for seed in 0..50 {
+            let mut brain = by_past_use(&[("n/heavy0", 9), ("n/light0", 1), ("n/heavy1", 5), ("n/light1", 2)], |brain| {
+                let mut mine = queue(brain, "mine", Some("all"), &[&[("any", &[("gpu", 80)])]]);
+                mine.preemption = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+                let theirs = (0..2).map(|at| {
+                    let theirs = queue(brain, &format!("theirs{at}"), Some("all"), &[&[("any", &[("gpu", 0)])]]);
+                    QueueSetup { usage_based: true, ..theirs }
+                });
+                theirs.chain([mine]).collect::<Vec<_>>()
+            });
+            brain.settings.fair_sharing = fair.then(Default::default);
+            let (mine, any, gpu) = (id(&brain, "mine"), brain.flavor_id("any"), brain.resource("gpu"));
+            for at in 0..80_u64 {
+                let dice = meridian_shared::backoff::splitmix(seed << 32 ^ at);
+                let theirs = id(&brain, &format!("theirs{}", dice % 2));
+                let heavy = dice >> 8 & 3 == 0;
+                let priority = i64::try_from(dice >> 16 & 15).expect("it is small") + if heavy { 4 } else { 0 };
+                let holder = new(&mut brain, &format!("w{at}"), theirs, priority, &[("gpu", 1)]);
+                let local_queue = Arc::from(format!("n/{}{}", if heavy { "heavy" } else { "light" }, dice % 2));
+                let given = Given { flavors: [(gpu, any)].into(), usage: vec![(gpu, 1)], count: 1, ..Given::default() };
+                brain.hold(NewWorkload { local_queue, ..holder }, vec![given], 0, false, true);
+            }
+            let asks = wait(&mut brain, "asks", mine, 0, &[("gpu", 5)]);
+            let report = brain.cycle(&mut Anywhere, false);
+            assert_eq!(report.preempted.len(), 5);
+            for (victim, by, _) in report.preempted {
+                let of = brain.workload(victim).expect("it is still there");
+                let goes_on = |w: &Workload| w.holding.as_ref().is_some_and(|h| !h.evicted);
+                let spared = brain.workloads().any(|(_, w)| w.queue == of.queue && w.local_queue.starts_with("n/heavy") && goes_on(w));
+                assert!(by == asks && (of.local_queue.starts_with("n/heavy") || !spared), "seed {seed}: {} ends", of.local_queue);
+            }
+        }
+    }
 }

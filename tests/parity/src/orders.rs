@@ -5,7 +5,7 @@ use crate::quota::bare_queue;
 use crate::verdict::{Differences, Verdict};
 use meridian_queueing::brain::LocalUsage;
 use meridian_queueing::cycle::{Rank, classical_order};
-use meridian_queueing::preempt::{FairOrder, candidate_order};
+use meridian_queueing::preempt::{FairOrder, in_order};
 use meridian_queueing::{PARTS, Parts};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -67,8 +67,7 @@ pub(crate) fn candidates(case: &Case<'_>) -> anyhow::Result<Verdict> {
     }
     let brain = loaded.brain;
     let own = queue(&brain, own)?;
-    order.sort_by(|a, b| candidate_order(&brain, by_usage, own, *a, *b));
-    let order: Vec<String> = order.into_iter().filter_map(|id| brain.workload(id)).map(|w| w.key.to_string()).collect();
+    let order: Vec<String> = in_order(&brain, by_usage, own, order).into_iter().filter_map(|id| brain.workload(id)).map(|w| w.key.to_string()).collect();
     let mut differences = Differences::default();
     differences.decision("order", &order.iter().map(String::as_str).collect(), &names(&case.expect()["order"]));
     Ok(differences.verdict())

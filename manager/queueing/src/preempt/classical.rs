@@ -3,7 +3,7 @@
 //! Three kinds of candidates: those whose room the preemptor's subtree could hold by its own quota (it has the advantage over
 //! them whatever their priority), those of the cohort whom it may displace by priority, and those of its own queue.
 
-use super::{Right, Search, Target, candidate_order};
+use super::{Right, Search, Target, in_order};
 use crate::amount::Amount;
 use crate::brain::Brain;
 use crate::model::{Displaceable, Displaces, QueueId, WorkloadId};
@@ -147,9 +147,8 @@ impl Search<'_> {
     }
 
     /// Candidates one and all, in their order.
-    fn listed(&self, mut all: Vec<WorkloadId>, candidate: impl Fn(WorkloadId) -> Candidate) -> Candidates {
-        let (brain, by_usage, queue) = (&*self.brain, self.by_usage(), self.queue);
-        all.sort_by(|a, b| candidate_order(brain, by_usage, queue, *a, *b));
+    fn listed(&self, all: Vec<WorkloadId>, candidate: impl Fn(WorkloadId) -> Candidate) -> Candidates {
+        let all = in_order(self.brain, self.by_usage(), self.queue, all);
         Candidates::Listed { all: all.into_iter().map(candidate).collect(), next: 0 }
     }
 

@@ -1,6 +1,6 @@
 //! Victims by share: the queue that is furthest above its share gives way first.
 
-use super::{Right, Search, Target, candidate_order};
+use super::{Right, Search, Target, candidate_order, in_order};
 use crate::brain::Brain;
 use crate::model::{Displaces, QueueId, WorkloadId};
 use crate::settings::FairStrategy;
@@ -142,12 +142,11 @@ impl FairStrategy {
 
 impl Search<'_> {
     pub(super) fn fair(&mut self) -> Vec<Target> {
-        let mut candidates = self.fair_candidates();
+        let candidates = self.fair_candidates();
         if candidates.is_empty() {
             return Vec::new();
         }
-        let (brain, by_usage, queue) = (&*self.brain, self.by_usage(), self.queue);
-        candidates.sort_by(|a, b| candidate_order(brain, by_usage, queue, *a, *b));
+        let candidates = in_order(self.brain, self.by_usage(), self.queue, candidates);
         // Shares count the incoming workload.
         self.charge_self(true);
         let strategies = self.brain.settings.fair_sharing.as_ref().map(|f| f.strategies.clone()).unwrap_or_default();
