@@ -675,9 +675,10 @@ impl Brain {
     }
 
     /// Whether others are stopping for an entry that can't be served now, as others took the room: until they are gone nobody
-    /// behind it takes what they give up.
+    /// behind it takes what they give up, where who displaces comes first.
     fn is_awaiting_victims(&self, entry: &Entry) -> bool {
-        matches!(entry.outcome, Outcome::NoCandidates | Outcome::NoPlace) && self.displaces(entry.workload)
+        let waits = entry.outcome == Outcome::NoPlace || (entry.outcome == Outcome::NoCandidates && self.settings.gates.prioritize_preemptors);
+        waits && self.displaces(entry.workload)
     }
 
     /// Whether a workload is its queue's preemptor and somebody of its tree is still stopping.

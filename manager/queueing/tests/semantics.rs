@@ -1,6 +1,6 @@
 //! Small points of Kueue's semantics, each with the smallest world that shows it.
 
-use meridian_queueing::cycle::Outcome;
+use meridian_queueing::cycle::{Outcome, Requeued};
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Preemption, QueueId, QueueSetup, Shape, Workload, WorkloadId};
 use meridian_queueing::places::Anywhere;
@@ -306,6 +306,27 @@ fn of_those_who_starve_the_one_for_whom_others_stop_comes_first() {
     let report = brain.cycle(&mut Anywhere, false);
     let outcomes: Vec<_> = report.entries.iter().map(|e| (e.workload, e.outcome)).collect();
     assert_eq!(outcomes, [(gang, Outcome::Preempting), (small, Outcome::Skipped)], "what is free was counted on");
+}
+
+#[test]
+fn who_displaces_stays_awake_only_where_that_puts_it_first() {
+    for first in [false, true] {
+        let mut brain = world(Settings::default(), |brain| {
+            let mut mine = queue(brain, "mine", Some("all"), &[&[("any", &[("gpu", 4)])]]);
+            mine.preemption = Preemption { within_queue: Displaces::LowerPriority, ..Preemption::default() };
+            vec![mine, queue(brain, "theirs", Some("all"), &[&[("any", &[("gpu", 0)])]])]
+        });
+        brain.settings.gates.prioritize_preemptors = first;
+        let (mine, theirs) = (id(&brain, "mine"), id(&brain, "theirs"));
+        let victim = hold(&mut brain, "victim", mine, "any", &[("gpu", 2)]);
+        let gang = wait(&mut brain, "gang", mine, 5, &[("gpu", 4)]);
+        assert_eq!(brain.cycle(&mut Anywhere, false).preempted, [(victim, gang, Right::InClusterQueue)]);
+        hold(&mut brain, "lucky", theirs, "any", &[("gpu", 1)]);
+        let report = brain.cycle(&mut Anywhere, false);
+        let entry = &report.entries[0];
+        let wanted = if first { Requeued::Awake } else { Requeued::Parked };
+        assert_eq!((entry.workload, entry.outcome, entry.requeued), (gang, Outcome::NoCandidates, Some(wanted)));
+    }
 }
 
 /// A brain in which past use orders what waits, and whom to displace: per local queue what it used.
