@@ -54,11 +54,13 @@ impl Brain {
         stated && !to_come
     }
 
-    /// Names of the admission checks that apply to a holder, by its flavors.
+    /// Names of the admission checks that apply to a holder, by its flavors: a check for all of them asks nothing of who has none.
     pub fn checks_of(&self, workload: WorkloadId) -> impl Iterator<Item = &std::sync::Arc<str>> {
         let of = &self.workloads[&workload];
+        let setup = &self.queue(of.queue).setup;
         let given = of.holding.as_ref().map(|h| h.given.as_slice()).unwrap_or_default();
         let uses = |flavor: &crate::names::FlavorId| given.iter().any(|g| g.flavors.values().any(|f| f == flavor));
-        self.queue(of.queue).setup.checks.iter().filter(move |(_, flavors)| flavors.is_empty() || flavors.iter().any(uses)).map(|(name, _)| name)
+        let any = move || setup.groups.iter().flat_map(|group| &group.flavors).any(uses);
+        setup.checks.iter().filter(move |(_, flavors)| if flavors.is_empty() { any() } else { flavors.iter().any(uses) }).map(|(name, _)| name)
     }
 }

@@ -125,6 +125,21 @@ fn a_holder_runs_once_every_check_is_stated_and_ready() {
 }
 
 #[test]
+fn a_check_for_all_flavors_asks_nothing_of_who_has_none() {
+    for (asks, runs) in [(&[("cpu", 1)][..], false), (&[], true)] {
+        let mut brain = world(Settings::default(), |brain| {
+            let mut setup = queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]]);
+            setup.checks = vec![(Arc::from("ask"), Vec::new())];
+            vec![setup]
+        });
+        let q = id(&brain, "q");
+        let w = wait(&mut brain, "w", q, 0, asks);
+        brain.cycle(&mut Anywhere, false);
+        assert_eq!(brain.workload(w).and_then(|w| w.holding.as_ref()).map(|h| h.admitted), Some(runs));
+    }
+}
+
+#[test]
 fn who_could_not_be_told_to_stop_goes_on() {
     let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]])]);
     let q = id(&brain, "q");
