@@ -702,7 +702,8 @@ impl Brain {
         let (class, place) = self.place_of(id);
         let (queue, shape) = (entry.queue, self.workloads[&id].shape);
         let strict = self.queue(queue).setup.strict;
-        let mismatch = entry.outcome == Outcome::Rejected && self.workloads[&id].marks().wrong_namespace;
+        let misfit = entry.outcome == Outcome::Rejected && entry.obstacle == Some(Obstacle::Misconfigured);
+        let mismatch = misfit && self.workloads[&id].marks().wrong_namespace;
         let soon = matches!(entry.outcome, Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) || self.is_awaiting_victims(entry);
         let unfinished = self.workloads[&id].scan.as_ref().is_some_and(|s| s.pending());
         if Self::is_hopeless(entry) {

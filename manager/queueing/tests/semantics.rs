@@ -140,6 +140,22 @@ fn a_check_for_all_flavors_asks_nothing_of_who_has_none() {
 }
 
 #[test]
+fn of_a_strict_queue_only_who_is_told_that_its_namespace_is_wrong_is_parked() {
+    for (checks_failed, wanted) in [(false, Requeued::Parked), (true, Requeued::Awake)] {
+        let mut brain = world(Settings::default(), |brain| {
+            let setup = queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]]);
+            vec![QueueSetup { strict: true, ..setup }]
+        });
+        let q = id(&brain, "q");
+        let marks = Marks { checks_failed, unfit: Some(Arc::from("its namespace isn't chosen")), wrong_namespace: true, ..Marks::default() };
+        let new = NewWorkload { marks: Some(Box::new(marks)), ..new(&mut brain, "w", q, 0, &[("cpu", 1)]) };
+        brain.wait(new);
+        let entry = &brain.cycle(&mut Anywhere, false).entries[0];
+        assert_eq!((entry.outcome, entry.requeued), (Outcome::Rejected, Some(wanted)), "failed checks: {checks_failed}");
+    }
+}
+
+#[test]
 fn who_could_not_be_told_to_stop_goes_on() {
     let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]])]);
     let q = id(&brain, "q");
