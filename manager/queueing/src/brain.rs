@@ -68,6 +68,8 @@ pub struct Brain {
     keys: BTreeMap<Arc<str>, WorkloadId>,
     /// Holders that aren't candidates for the time being.
     pub(crate) hidden: BTreeSet<WorkloadId>,
+    /// The same: victims of the cycle, while others are looked for.
+    pub(crate) gone: BTreeSet<WorkloadId>,
     /// Trees in which something changed since they were last decided on.
     pub(crate) changed: BTreeSet<TreeId>,
     /// Queues with somebody to look at.
@@ -237,6 +239,7 @@ impl Brain {
                     holders: BTreeSet::new(),
                     ranked: BTreeSet::new(),
                     easiest: BTreeSet::new(),
+                    stopping: 0,
                     topology_only,
                 });
                 self.pending.push(Pending::default());
@@ -373,15 +376,22 @@ impl Brain {
     fn list(&mut self, id: WorkloadId, listed: bool) {
         let (of, easiest) = (&self.workloads[&id], self.displaceable_as(id));
         let rank = (easiest.priority, Reverse(of.since), id);
+        let given = of.holding.iter().flat_map(|holding| &holding.given);
+        let flavors: BTreeSet<FlavorId> = given.flat_map(|given| given.flavors.values().copied()).collect();
+        let stopping = usize::from(!easiest.goes_on);
         let queue = &mut self.queues[of.queue.index()];
         if listed {
             queue.holders.insert(id);
             queue.ranked.insert(rank);
-            queue.easiest.insert(easiest);
+            queue.stopping += stopping;
+            queue.easiest.extend(flavors.into_iter().map(|flavor| (flavor, easiest.clone())));
         } else {
             queue.holders.remove(&id);
             queue.ranked.remove(&rank);
-            queue.easiest.remove(&easiest);
+            queue.stopping -= stopping;
+            for flavor in flavors {
+                queue.easiest.remove(&(flavor, easiest.clone()));
+            }
         }
     }
 
@@ -665,6 +675,11 @@ impl Brain {
         let queue = self.queue(queue);
         let cell = queue.node.zip(queue.tree.and_then(|tree| self.forest.find_cell(tree, key)));
         cell.map_or(0, |(node, cell)| self.forest.cell(node, cell).usage.0)
+    }
+
+    /// Whether a holder is no candidate for the time being.
+    pub(crate) fn is_hidden(&self, id: WorkloadId) -> bool {
+        self.hidden.contains(&id) || self.gone.contains(&id)
     }
 
     /// The node of a workload's queue.

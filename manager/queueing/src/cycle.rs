@@ -92,6 +92,8 @@ struct Cycle<'a> {
     brain: &'a mut Brain,
     places: &'a mut dyn Places,
     victims: BTreeSet<WorkloadId>,
+    /// What those hold, by queue and cell.
+    freed: Vec<(NodeId, CellId, Amount)>,
     borrowed: Borrowed,
     /// What a node leaves to those below it of a cell once all victims so far are gone, where that was found out since there
     /// were more of them: it has only become less.
@@ -165,7 +167,7 @@ impl Brain {
             // A queue counts the cycles that it took part in: those of other trees say nothing about how old a scan is.
             self.queues[queue.index()].cycles += u64::from(chosen.len() > before);
         }
-        let mut cycle = Cycle { brain: self, places, victims: BTreeSet::new(), borrowed: Borrowed::default(), left: Vec::new(), report: Report::default() };
+        let mut cycle = Cycle::new(self, places);
         let entries = cycle.nominate(&chosen);
         let mut order = Order::new(cycle.brain, &entries);
         let starving = cycle.brain.starving_among(&entries);
@@ -215,6 +217,13 @@ impl Brain {
         let Some(holding) = workload.holding.as_ref().filter(|_| !lost.is_empty()) else { return false };
         let mut domains = holding.given.iter().filter_map(|g| g.placement.as_ref()).flat_map(|p| &p.domains);
         domains.any(|domain| domain.values.last().is_some_and(|node| lost.contains(node)))
+    }
+}
+
+impl<'a> Cycle<'a> {
+    fn new(brain: &'a mut Brain, places: &'a mut dyn Places) -> Self {
+        let (victims, freed, borrowed, left) = Default::default();
+        Self { brain, places, victims, freed, borrowed, left, report: Report::default() }
     }
 }
 
@@ -564,10 +573,9 @@ impl Cycle<'_> {
         if !displaced && !overlaps {
             return quota && placed;
         }
-        let gone: Vec<WorkloadId> = if overlaps { self.victims.iter().copied().collect() } else { Vec::new() };
-        for victim in &gone {
-            self.brain.suspend_usage(*victim);
-            self.brain.hidden.insert(*victim);
+        if overlaps {
+            self.count_victims(false);
+            std::mem::swap(&mut self.victims, &mut self.brain.gone);
         }
         self.forget_scan(entry.workload);
         let nominated = nomination(&entry.assignment);
@@ -575,9 +583,9 @@ impl Cycle<'_> {
         self.assign(entry, Some(&nominated));
         self.count_kept(true);
         self.spare_lenders(entry);
-        for victim in &gone {
-            self.brain.resume_usage(*victim);
-            self.brain.hidden.remove(victim);
+        if overlaps {
+            std::mem::swap(&mut self.victims, &mut self.brain.gone);
+            self.count_victims(true);
         }
         if overlaps && entry.assignment.mode() == Mode::Fit {
             entry.assignment.set_mode(Mode::DeferredFit);
@@ -688,9 +696,8 @@ impl Brain {
         }
         let Some(node) = self.node_of(workload) else { return false };
         let tree = self.forest.node(node).tree;
-        let queues = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
-        // Who is stopping is listed first.
-        queues.into_iter().any(|queue| self.queue(queue).easiest.first().is_some_and(|first| !first.goes_on))
+        let mut queues = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
+        queues.any(|queue| self.queue(queue).stopping > 0)
     }
 
     /// Puts an entry that wasn't admitted back where it waits.

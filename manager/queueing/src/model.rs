@@ -424,6 +424,13 @@ pub(crate) struct Displaceable {
     pub(crate) workload: WorkloadId,
 }
 
+impl Displaceable {
+    /// What comes before everybody.
+    pub(crate) fn first() -> Self {
+        Self { goes_on: false, priority: i64::MIN, since: Reverse(Moment::MAX), uid: Arc::from(""), workload: WorkloadId(0) }
+    }
+}
+
 /// A cluster queue as decisions see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Queue {
@@ -441,8 +448,11 @@ pub struct Queue {
     pub holders: BTreeSet<WorkloadId>,
     /// The same, whom it is easiest to displace first: by priority, then the newest.
     pub(crate) ranked: BTreeSet<(i64, Reverse<Moment>, WorkloadId)>,
-    /// The same in the order in which victims are looked for: who is stopping anyway, the least important, who got quota last.
-    pub(crate) easiest: BTreeSet<Displaceable>,
+    /// The same by each flavor that they have, in the order in which victims are looked for: who is stopping anyway, the least
+    /// important, who got quota last.
+    pub(crate) easiest: BTreeSet<(FlavorId, Displaceable)>,
+    /// How many of them are stopping.
+    pub(crate) stopping: usize,
     /// Whether every flavor has a topology.
     pub topology_only: bool,
 }

@@ -306,6 +306,6 @@ impl Brain {
             Displaces::Any => Bound::Unbounded,
         };
         let ranked = self.queues[queue.index()].ranked.range((Bound::Unbounded, end));
-        ranked.map(|(_, _, workload)| *workload).filter(|w| !self.hidden.contains(w))
+        ranked.map(|(_, _, workload)| *workload).filter(|w| !self.is_hidden(*w))
     }
 }

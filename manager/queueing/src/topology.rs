@@ -23,6 +23,11 @@ pub(crate) struct Topologies {
 }
 
 impl Topologies {
+    /// Whether any flavor has one.
+    pub(crate) fn knows_any(&self) -> bool {
+        !self.of.is_empty()
+    }
+
     pub(crate) fn forget_usage(&mut self) {
         self.of.clone_from(&self.empty);
     }
@@ -107,7 +112,7 @@ impl Brain {
 
     /// Adds or takes away what a holder's pods take where they lie.
     pub(crate) fn place_usage(&mut self, id: WorkloadId, add: bool) {
-        if self.topologies.of.is_empty() {
+        if !self.topologies.knows_any() {
             return;
         }
         let Some(workload) = self.workloads.get(&id) else { return };

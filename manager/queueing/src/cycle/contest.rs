@@ -4,7 +4,7 @@
 //! is woken by the room that everybody waits for. The copy has no holders, so nobody is displaced in it.
 
 use super::order::Order;
-use super::{Borrowed, Cycle, Entry, First, Outcome, Report};
+use super::{Cycle, Entry, First, Outcome};
 use crate::amount::Amount;
 use crate::brain::{Brain, NewWorkload};
 use crate::flavors::{Assignment, Mode};
@@ -32,7 +32,10 @@ impl Brain {
     /// A copy with the same books of some trees, and nobody in them.
     fn sketch(&self, trees: impl IntoIterator<Item = TreeId>) -> Self {
         let mut sketch = Self::new(self.settings.clone());
-        let none = |queue: &Queue| Queue { holders: BTreeSet::new(), ranked: BTreeSet::new(), easiest: BTreeSet::new(), setup: queue.setup.clone(), ..*queue };
+        let none = |queue: &Queue| {
+            let (holders, ranked, easiest) = Default::default();
+            Queue { holders, ranked, easiest, stopping: 0, setup: queue.setup.clone(), ..*queue }
+        };
         sketch.take_books(self, &trees.into_iter().collect());
         sketch.queues = self.queues.iter().map(none).collect();
         sketch.pending = vec![Pending::default(); self.pending.len()];
@@ -170,8 +173,8 @@ impl Brain {
     /// of them. `None` where that one itself doesn't count.
     fn first_of(&mut self, heads: &[WorkloadId], counts: impl Fn(&Assignment) -> bool) -> Option<(WorkloadId, First)> {
         let chosen: Vec<(WorkloadId, bool)> = heads.iter().map(|id| (*id, false)).collect();
-        let mut cycle =
-            Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), left: Vec::new(), report: Report::default() };
+        let mut anywhere = Anywhere;
+        let mut cycle = Cycle::new(self, &mut anywhere);
         let mut entries = cycle.nominate(&chosen);
         entries.retain(|entry| entry.outcome != Outcome::Rejected && counts(&entry.assignment));
         let asked = entries.iter().position(|entry| Some(&entry.workload) == heads.first())?;
@@ -182,8 +185,8 @@ impl Brain {
     /// What a workload would meet as the books are now.
     fn look_at(&mut self, id: WorkloadId) -> Entry {
         let queue = self.workloads[&id].queue;
-        let mut cycle =
-            Cycle { brain: self, places: &mut Anywhere, victims: BTreeSet::new(), borrowed: Borrowed::default(), left: Vec::new(), report: Report::default() };
+        let mut anywhere = Anywhere;
+        let mut cycle = Cycle::new(self, &mut anywhere);
         cycle.nominate(&[(id, false)]).pop().unwrap_or_else(|| Entry::new(id, queue, false))
     }
 }

@@ -21,17 +21,15 @@ impl Cycle<'_> {
             return (false, false);
         }
         let own: BTreeSet<WorkloadId> = entry.targets.iter().map(|t| t.workload).filter(|own| !self.victims.contains(own)).collect();
-        for victim in self.victims.iter().chain(&own) {
-            self.brain.suspend_usage(*victim);
-        }
+        self.count_victims(false);
+        own.iter().for_each(|victim| self.brain.suspend_usage(*victim));
         let quota = self.is_available(node, &asks);
         let placed = quota && self.brain.still_free(entry.workload, &entry.assignment);
         if entry.targets.is_empty() {
             self.note_left(node, &asks);
         }
-        for victim in self.victims.iter().chain(&own) {
-            self.brain.resume_usage(*victim);
-        }
+        own.iter().for_each(|victim| self.brain.resume_usage(*victim));
+        self.count_victims(true);
         (quota, placed)
     }
 
@@ -55,9 +53,29 @@ impl Cycle<'_> {
 
     /// More give back what they hold.
     pub(super) fn add_victims(&mut self, targets: &[Target]) {
-        self.victims.extend(targets.iter().map(|target| target.workload));
+        for Target { workload, .. } in targets {
+            if !self.victims.insert(*workload) {
+                continue;
+            }
+            let held = self.brain.node_of(*workload).zip(self.brain.workloads[workload].holding.as_ref());
+            for (node, (cell, amount)) in held.into_iter().flat_map(|(node, holding)| holding.charge.iter().map(move |of| (node, *of))) {
+                match self.freed.binary_search_by_key(&(node, cell), |(node, cell, _)| (*node, *cell)) {
+                    Ok(at) => self.freed[at].2 = self.freed[at].2 + amount,
+                    Err(at) => self.freed.insert(at, (node, cell, amount)),
+                }
+            }
+        }
         if !targets.is_empty() {
             self.left.clear();
+        }
+    }
+
+    /// Counts what the victims of this cycle hold as used, or not. What each queue's hold together comes to the same as one after
+    /// the other.
+    pub(super) fn count_victims(&mut self, used: bool) {
+        count(&mut self.brain.forest, &self.freed, used);
+        if self.brain.topologies.knows_any() {
+            self.victims.iter().for_each(|victim| self.brain.place_usage(*victim, used));
         }
     }
 

@@ -7,10 +7,10 @@ use super::{Right, Search, Target, in_order};
 use crate::amount::Amount;
 use crate::brain::Brain;
 use crate::model::{Displaceable, Displaces, QueueId, WorkloadId};
-use crate::names::Id;
+use crate::names::{FlavorId, Id};
 use crate::tree::NodeId;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
 use std::rc::Rc;
 
@@ -56,8 +56,9 @@ struct Source {
 enum Candidates {
     /// Found and ordered one and all.
     Listed { all: Rc<[Candidate]>, next: usize },
-    /// Of queues that have to give back whatever they have too much: the first of each is enough to know which comes next.
-    Merged { sources: Rc<[Source]>, heads: BinaryHeap<Reverse<(Displaceable, usize)>> },
+    /// Of queues that have to give back whatever they have too much, and of flavors that are contested: the first of each is
+    /// enough to know which comes next. Who has two of the flavors comes twice in a row, and counts once.
+    Merged { sources: Rc<[(FlavorId, Source)]>, heads: BinaryHeap<Reverse<(Displaceable, usize)>>, last: Option<WorkloadId> },
 }
 
 impl Candidates {
@@ -66,10 +67,10 @@ impl Candidates {
         loop {
             match self {
                 Self::Listed { all, next } => return all.get(*next).copied(),
-                Self::Merged { sources, heads } => {
+                Self::Merged { sources, heads, last } => {
                     let Reverse((head, of)) = heads.peek()?;
-                    if !search.brain.hidden.contains(&head.workload) && search.uses_contested(head.workload) {
-                        let Source { meets, advantage, .. } = sources[*of];
+                    if *last != Some(head.workload) && search.uses_contested(head.workload) {
+                        let Source { meets, advantage, .. } = sources[*of].1;
                         let variant = search.variant(advantage, head.priority);
                         return Some(Candidate { workload: head.workload, goes_on: head.goes_on, meets: Some(meets), variant });
                     }
@@ -83,10 +84,11 @@ impl Candidates {
     fn pass(&mut self, brain: &Brain, same_queue: bool) {
         match self {
             Self::Listed { next, .. } => *next += 1,
-            Self::Merged { sources, heads } => {
+            Self::Merged { sources, heads, last } => {
                 let Some(Reverse((passed, of))) = heads.pop() else { return };
-                let after = (Bound::Excluded(passed), Bound::Unbounded);
-                if let Some(next) = brain.queue(sources[of].queue).easiest.range(after).next().filter(|_| same_queue) {
+                *last = Some(passed.workload);
+                let (flavor, source) = sources[of];
+                if same_queue && let Some(next) = brain.easiest_after(source.queue, flavor, Some(passed)) {
                     heads.push(Reverse((next.clone(), of)));
                 }
             }
@@ -210,12 +212,15 @@ impl Search<'_> {
             }
         }
         [by_position, by_priority]
-            .map(|sources| if policy == Displaces::Any && !self.by_usage() { self.merged(sources) } else { self.collected(&sources, policy) })
+            .map(|sources| if policy == Displaces::Any && !self.by_usage() { self.merged(&sources) } else { self.collected(&sources, policy) })
     }
 
-    fn merged(&self, sources: Vec<Source>) -> Candidates {
-        let firsts = sources.iter().enumerate().filter_map(|(at, of)| Some(Reverse((self.brain.queue(of.queue).easiest.first()?.clone(), at))));
-        Candidates::Merged { heads: firsts.collect(), sources: sources.into() }
+    fn merged(&self, sources: &[Source]) -> Candidates {
+        let tree = self.brain.forest.tree(self.brain.forest.node(self.node).tree);
+        let flavors: BTreeSet<FlavorId> = self.contested.iter().map(|cell| tree.cells[cell.index()].0).collect();
+        let sources: Rc<[(FlavorId, Source)]> = sources.iter().flat_map(|source| flavors.iter().map(|flavor| (*flavor, *source))).collect();
+        let first = |(at, (flavor, source)): (usize, &(FlavorId, Source))| Some(Reverse((self.brain.easiest_after(source.queue, *flavor, None)?.clone(), at)));
+        Candidates::Merged { heads: sources.iter().enumerate().filter_map(first).collect(), sources, last: None }
     }
 
     fn collected(&self, sources: &[Source], policy: Displaces) -> Candidates {
@@ -262,6 +267,13 @@ impl Search<'_> {
 }
 
 impl Brain {
+    /// The first holder of a queue that has a flavor and may be met now; the first after another one where that is given.
+    fn easiest_after(&self, queue: QueueId, flavor: FlavorId, after: Option<Displaceable>) -> Option<&Displaceable> {
+        let from = after.map_or_else(|| Bound::Included((flavor, Displaceable::first())), |one| Bound::Excluded((flavor, one)));
+        let with_it = self.queue(queue).easiest.range((from, Bound::Unbounded)).take_while(|(of, _)| *of == flavor);
+        with_it.map(|(_, one)| one).find(|one| !self.is_hidden(one.workload))
+    }
+
     /// The cluster queue at a node.
     pub(crate) fn queue_at(&self, node: NodeId) -> Option<QueueId> {
         self.queue_of_node.get(node.index()).copied().flatten()
@@ -283,26 +295,30 @@ mod tests {
     use meridian_shared::backoff::splitmix;
     use std::sync::Arc;
 
-    fn new(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, since: i64) -> (NewWorkload, Given) {
-        let (cpu, flavor) = (brain.resource("cpu"), brain.flavor_id("any"));
-        let set = PodSet { name: Arc::from("main"), count: 1, per_pod: vec![(cpu, 1)], ..PodSet::default() };
+    /// A resource of each flavor.
+    const BOTH: [(&str, &str); 2] = [("cpu", "any"), ("gpu", "fast")];
+
+    /// One that has some of the one flavor, of the other, or of both.
+    fn new(brain: &mut Brain, name: &str, queue: QueueId, (priority, since): (i64, i64), has: &[(&str, &str)]) -> (NewWorkload, Given) {
+        let has: Vec<_> = has.iter().map(|(resource, flavor)| (brain.resource(resource), brain.flavor_id(flavor))).collect();
+        let amounts: Vec<_> = has.iter().map(|(resource, _)| (*resource, 1)).collect();
+        let set = PodSet { name: Arc::from("main"), count: 1, per_pod: amounts.clone(), ..PodSet::default() };
         let shape = brain.intern(Shape { pod_sets: vec![set], priority, ..Shape::default() });
-        let given = Given { flavors: [(cpu, flavor)].into(), usage: vec![(cpu, 1)], count: 1, ..Given::default() };
+        let given = Given { flavors: has.into_iter().collect(), usage: amounts, count: 1, ..Given::default() };
         (NewWorkload { key: Arc::from(name), uid: Arc::from(name), queue, local_queue: Arc::from("n/q"), shape, since, marks: None }, given)
     }
 
     /// Queues of one cohort that hold more than their own, of random importance and age, some of it stopping.
     fn borrowers(seed: u64) -> Brain {
         let mut brain = Brain::default();
-        let (cpu, flavor) = (brain.resource("cpu"), brain.flavor_id("any"));
-        brain.set_flavor(flavor, Some(Flavor::default()));
-        let quotas = BTreeMap::from([((flavor, cpu), Quota { nominal: Amount(2), ..Quota::default() })]);
-        let group = Group { resources: vec![cpu], flavors: vec![flavor] };
+        let groups = BOTH.map(|(resource, flavor)| (brain.resource(resource), brain.flavor_id(flavor)));
+        groups.iter().for_each(|(_, flavor)| brain.set_flavor(*flavor, Some(Flavor::default())));
+        let quotas: BTreeMap<_, _> = groups.iter().map(|(r, f)| ((*f, *r), Quota { nominal: Amount(2), ..Quota::default() })).collect();
         let preemption = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
         let queue = |at: usize| QueueSetup {
             name: Arc::from(format!("q{at}")),
             cohort: Some(Arc::from("c")),
-            groups: vec![group.clone()],
+            groups: groups.map(|(resource, flavor)| Group { resources: vec![resource], flavors: vec![flavor] }).into(),
             quotas: quotas.clone(),
             preemption,
             ..QueueSetup::default()
@@ -311,7 +327,9 @@ mod tests {
         for at in 0..24_u64 {
             let dice = splitmix(seed ^ (at << 32));
             let queue = brain.queue_id(&format!("q{}", 1 + dice % 4)).unwrap();
-            let (new, given) = new(&mut brain, &format!("w{:02}", splitmix(dice) % 100 * 24 + at), queue, i64::try_from(dice >> 8 & 3).unwrap(), 0);
+            let has = [&BOTH[..1], &BOTH[1..], &BOTH[..]][usize::try_from(dice >> 40 & 3).unwrap().min(2)];
+            let name = format!("w{:02}", splitmix(dice) % 100 * 24 + at);
+            let (new, given) = new(&mut brain, &name, queue, (i64::try_from(dice >> 8 & 3).unwrap(), 0), has);
             brain.hold(new, vec![given], i64::try_from(dice >> 16 & 7).unwrap(), dice >> 32 & 7 == 0, true);
         }
         brain
@@ -332,12 +350,12 @@ mod tests {
         for seed in 0..200 {
             let mut brain = borrowers(seed);
             let queue = brain.queue_id("q0").unwrap();
-            let (waits, _) = new(&mut brain, "waits", queue, 1, 0);
+            let (waits, _) = new(&mut brain, "waits", queue, (1, 0), &BOTH);
             let workload = brain.wait(waits);
             let (node, tree) = brain.queue(queue).node.zip(brain.queue(queue).tree).unwrap();
-            let (cpu, flavor) = (brain.resource("cpu"), brain.flavor_id("any"));
-            let cell = brain.forest.find_cell(tree, (flavor, cpu)).unwrap();
-            let (charge, contested) = (vec![(cell, Amount(1))], vec![cell]);
+            let cells =
+                BOTH.map(|(resource, flavor)| (brain.flavor_id(flavor), brain.resource(resource))).map(|key| brain.forest.find_cell(tree, key).unwrap());
+            let (charge, contested) = (cells.map(|cell| (cell, Amount(1))).into(), cells.into());
             let mut anywhere = Anywhere;
             let search =
                 Search { brain: &mut brain, places: &mut anywhere, workload, queue, node, charge, contested, topology: None, rooms: false, within: None };
@@ -347,7 +365,7 @@ mod tests {
             let listed = drained(search.collected(&sources, Displaces::Any), &search);
             assert!(listed.len() >= 12, "{listed:?}");
             stopping += listed.iter().filter(|(_, goes_on, _)| !goes_on).count();
-            assert_eq!(drained(search.merged(sources), &search), listed, "seed {seed}");
+            assert_eq!(drained(search.merged(&sources), &search), listed, "seed {seed}");
         }
         assert!(stopping > 200, "{stopping}");
     }
