@@ -537,7 +537,7 @@ impl Assigner<'_> {
                 reasons.push(Reason::NotAllowed { flavor });
                 continue;
             }
-            if let Some(why) = self.unsuitable(setup, shape, group, resource_group, flavor) {
+            if let Some(why) = self.brain.unsuitable(self.queue, shape, group, resource_group, flavor) {
                 attempts.no_fit(flavor, why.clone());
                 reasons.push(why);
                 continue;
@@ -616,55 +616,6 @@ impl Assigner<'_> {
         flavor
     }
 
-    /// Why the flavor can't serve these pods at all.
-    fn unsuitable(&self, setup: &QueueSetup, shape: &Shape, group: &[usize], resource_group: &Group, flavor: FlavorId) -> Option<Reason> {
-        let Some(spec) = self.brain.flavor(flavor) else { return Some(Reason::FlavorNotFound { flavor }) };
-        for at in group {
-            let set = &shape.pod_sets[*at];
-            if self.brain.settings.gates.topology
-                && let Some(why) = self.topology_mismatch(set, flavor, resource_group)
-            {
-                return Some(why);
-            }
-            let untolerated = spec
-                .taints
-                .iter()
-                .find(|taint| taint.effect != TaintEffect::PreferNoSchedule && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint)));
-            if let Some(taint) = untolerated {
-                let effect = match taint.effect {
-                    TaintEffect::NoSchedule => "NoSchedule",
-                    TaintEffect::NoExecute => "NoExecute",
-                    TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-                };
-                let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
-                return Some(Reason::Taint { flavor, taint: format!("{}{value}:{effect}", taint.key) });
-            }
-            let selected = set.node_selector.iter().all(|(k, v)| spec.labels.get(k).is_none_or(|has| has == v));
-            if !selected || !affine(set, &spec.labels) {
-                return Some(Reason::Affinity { flavor });
-            }
-        }
-        let _ = setup;
-        None
-    }
-
-    fn topology_mismatch(&self, set: &PodSet, flavor: FlavorId, resource_group: &Group) -> Option<Reason> {
-        let spec = self.brain.flavor(flavor)?;
-        if set.wants_topology() {
-            if spec.topology.is_none() {
-                // It may still give what isn't placed on nodes.
-                let overlaps = set.on_node.keys().any(|name| self.brain.resource_id(name).is_some_and(|r| resource_group.resources.contains(&r)));
-                return overlaps.then_some(Reason::NoTopology { flavor });
-            }
-            if !self.brain.has_topology(flavor) {
-                return Some(Reason::TopologyUnknown { flavor });
-            }
-            return (!self.brain.has_levels(flavor, set)).then_some(Reason::NoLevel { flavor });
-        }
-        let implied = self.brain.queue(self.queue).topology_only;
-        (!implied && spec.topology.is_some()).then_some(Reason::TopologyOnly { flavor })
-    }
-
     fn fits(&mut self, setup: &QueueSetup, key: (FlavorId, ResourceId), assumed: Amount, asks: i64) -> Fit {
         let (flavor, resource) = key;
         let amount = assumed + Amount(asks);
@@ -694,6 +645,56 @@ impl Assigner<'_> {
             return Fit { option: Prospect { possibility, borrowing }, why: Some((why, hurdle)) };
         }
         Fit { option: Prospect { possibility: Possibility::NoFit, borrowing }, why: Some((why, Some(Obstacle::WaitingForQuota))) }
+    }
+}
+
+impl Brain {
+    /// Why the flavor can't serve these pods at all.
+    pub(crate) fn unsuitable(&self, queue: QueueId, shape: &Shape, group: &[usize], resource_group: &Group, flavor: FlavorId) -> Option<Reason> {
+        let Some(spec) = self.flavor(flavor) else { return Some(Reason::FlavorNotFound { flavor }) };
+        for at in group {
+            let set = &shape.pod_sets[*at];
+            if self.settings.gates.topology
+                && let Some(why) = self.topology_mismatch(queue, set, flavor, resource_group)
+            {
+                return Some(why);
+            }
+            let untolerated = spec
+                .taints
+                .iter()
+                .find(|taint| taint.effect != TaintEffect::PreferNoSchedule && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint)));
+            if let Some(taint) = untolerated {
+                let effect = match taint.effect {
+                    TaintEffect::NoSchedule => "NoSchedule",
+                    TaintEffect::NoExecute => "NoExecute",
+                    TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+                };
+                let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
+                return Some(Reason::Taint { flavor, taint: format!("{}{value}:{effect}", taint.key) });
+            }
+            let selected = set.node_selector.iter().all(|(k, v)| spec.labels.get(k).is_none_or(|has| has == v));
+            if !selected || !affine(set, &spec.labels) {
+                return Some(Reason::Affinity { flavor });
+            }
+        }
+        None
+    }
+
+    fn topology_mismatch(&self, queue: QueueId, set: &PodSet, flavor: FlavorId, resource_group: &Group) -> Option<Reason> {
+        let spec = self.flavor(flavor)?;
+        if set.wants_topology() {
+            if spec.topology.is_none() {
+                // It may still give what isn't placed on nodes.
+                let overlaps = set.on_node.keys().any(|name| self.resource_id(name).is_some_and(|r| resource_group.resources.contains(&r)));
+                return overlaps.then_some(Reason::NoTopology { flavor });
+            }
+            if !self.has_topology(flavor) {
+                return Some(Reason::TopologyUnknown { flavor });
+            }
+            return (!self.has_levels(flavor, set)).then_some(Reason::NoLevel { flavor });
+        }
+        let implied = self.queue(queue).topology_only;
+        (!implied && spec.topology.is_some()).then_some(Reason::TopologyOnly { flavor })
     }
 }
 

@@ -9,6 +9,7 @@ use meridian_queueing::settings::{AdmissionFairSharing, Settings};
 use meridian_queueing::share::Share;
 use meridian_queueing::tree::{Forest, Leaf, Quota, Quotas, WEIGHT_ONE};
 use meridian_queueing::{Amount, Brain, NewWorkload, parts};
+use meridian_shared::gang::{Taint, TaintEffect};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -407,4 +408,29 @@ fn victims_are_found_where_past_use_and_priority_contradict_each_other() {
             }
         }
     }
+}
+
+#[test]
+fn who_is_passed_by_is_told_of_flavors_that_it_could_have() {
+    let brief = Settings { brief: true, ..Settings::default() };
+    let mut brain = world(brief, |brain| {
+        let mut setup = queue(brain, "q", None, &[&[("spot", &[("gpu", 2)]), ("plain", &[("gpu", 4)])]]);
+        setup.preemption = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+        vec![setup]
+    });
+    brain.settings.gates.topology = false;
+    let taint = |brain: &mut Brain, flavor: &str| {
+        let id = brain.flavor_id(flavor);
+        let taint = Taint { key: "only".into(), value: String::new(), effect: TaintEffect::NoSchedule };
+        brain.set_flavor(id, Some(Flavor { taints: vec![taint], ..Flavor::default() }));
+    };
+    taint(&mut brain, "spot");
+    let q = id(&brain, "q");
+    hold(&mut brain, "holds", q, "plain", &[("gpu", 3)]);
+    wait(&mut brain, "waits", q, 0, &[("gpu", 2)]);
+    let passed = brain.looked_at_in_vain(q).expect("one of two is free, and nobody may give way");
+    let short: Vec<(&str, i64)> = passed.short.iter().map(|(flavor, _, missing)| (&**brain.flavor_name(*flavor), missing.0)).collect();
+    assert_eq!(short, [("plain", 1)]);
+    taint(&mut brain, "plain");
+    assert_eq!(brain.looked_at_in_vain(q), None, "that no flavor suits is another obstacle");
 }

@@ -81,6 +81,9 @@ impl Brain {
             let before = short.len();
             let (mut hopeless, mut too_much) = (!group.flavors.is_empty(), !group.flavors.is_empty());
             for flavor in &group.flavors {
+                if self.unsuitable(queue, shape, &[0], group, *flavor).is_some() {
+                    continue;
+                }
                 let (mut displaces, mut holds) = (true, true);
                 for (resource, amount) in asks.iter().filter(|(resource, _)| group.resources.contains(resource)) {
                     let cell = self.forest.find_cell(tree, (*flavor, *resource))?;
@@ -98,9 +101,9 @@ impl Brain {
                 too_much &= !holds;
             }
             if too_much {
-                // No other group is looked at.
+                // No other group is looked at. Where no flavor suits, that is another obstacle.
                 short.drain(..before);
-                return Some(short);
+                return (!short.is_empty()).then_some(short);
             }
             if !hopeless && group.flavors.len() > 1 {
                 // Which of them is looked at next depends on where the last look ended.
@@ -108,6 +111,6 @@ impl Brain {
             }
             in_vain |= hopeless;
         }
-        in_vain.then_some(short)
+        (in_vain && !short.is_empty()).then_some(short)
     }
 }
