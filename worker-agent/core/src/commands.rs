@@ -55,8 +55,7 @@ impl Agent {
             return self.refuse(offer, uid, RefuseReason::Unsupported, "the policy requires guarded gangs, this runner only supervises".into());
         }
         // A newer question about the same workload replaces an older one: two rooms for one gang help nobody.
-        let older: Vec<OfferId> = self.offers.iter().filter(|(_, o)| o.uid == uid).map(|(id, _)| *id).collect();
-        for id in older {
+        if let Some(id) = self.offers.about(uid) {
             self.drop_offer(id, out);
             self.say(Event::Gone { offer: id, uid, expired: false });
         }
@@ -96,7 +95,7 @@ impl Agent {
 
     /// Gives back what an open offer held or asked for.
     pub(crate) fn drop_offer(&mut self, offer: OfferId, out: &mut Outcome) -> bool {
-        let Some(open) = self.offers.remove(&offer) else { return false };
+        let Some(open) = self.offers.remove(offer) else { return false };
         if matches!(open.state, OfferState::Waiting) || self.ledger.has_room(offer) {
             out.effects.push(Effect::Deprovision { offer });
         }
@@ -105,7 +104,7 @@ impl Agent {
     }
 
     fn on_withdraw(&mut self, offer: OfferId, uid: Uid, out: &mut Outcome) {
-        if self.runs.values().any(|r| r.offer == offer) {
+        if self.runs.get(&uid).is_some_and(|r| r.offer == offer) {
             return; // It was granted: only a stop ends it.
         }
         self.drop_offer(offer, out);
@@ -160,7 +159,7 @@ impl Agent {
 
     fn accept(&mut self, grant: Grant, lease: Option<AgentLease>, out: &mut Outcome) {
         let (uid, fence) = (grant.uid, grant.fence);
-        let asked = self.offers.remove(&grant.offer).expect("a grant without its hold was refused");
+        let asked = self.offers.remove(grant.offer).expect("a grant without its hold was refused");
         let placement = self.ledger.placement(grant.offer);
         let run = LiveRun {
             fence,

@@ -63,7 +63,7 @@ impl Agent {
         for (sent, at) in sent.iter().filter(|(sent, _)| flying.contains(sent)) {
             (number(*sent), now.since(*at)).hash(into);
         }
-        for (offer, OpenOffer { uid, gang: _, state, hold: _ }) in offers {
+        for (offer, OpenOffer { uid, gang: _, state, hold: _ }) in offers.iter() {
             let left = match state {
                 OfferState::Waiting => None,
                 OfferState::Held { until } => Some(until.since(now)),

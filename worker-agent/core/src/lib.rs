@@ -23,6 +23,7 @@ pub mod ledger;
 pub mod leg;
 mod link;
 mod moving;
+mod offers;
 mod placed;
 pub mod placing;
 mod runs;
@@ -41,6 +42,7 @@ use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{Command, End, EndResult, Event, Lane, OnLoss, RunnerKind, Size, StopReason, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
+use offers::Offers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -373,7 +375,7 @@ pub struct Agent {
     durable: Durable,
     session: Session,
     ledger: Ledger,
-    offers: BTreeMap<OfferId, OpenOffer>,
+    offers: Offers,
     withdrawn: BTreeSet<OfferId>,
     runs: BTreeMap<Uid, LiveRun>,
     /// Runs with pods of a lost node that wait for another place.
@@ -507,7 +509,8 @@ impl Agent {
             self.check_nodes(*uid, run)?;
         }
         self.check_waiting()?;
-        for (id, offer) in &self.offers {
+        self.offers.check()?;
+        for (id, offer) in self.offers.iter() {
             if matches!(offer.state, OfferState::Held { .. }) {
                 let pods: u32 = offer.gang.pod_sets.iter().map(|s| s.count).sum();
                 let room = self.ledger.pods(*id);

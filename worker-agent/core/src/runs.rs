@@ -23,7 +23,7 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
     let mut agent = Agent {
         session: Session { counter, id: random },
         ledger: Ledger::default(),
-        offers: BTreeMap::new(),
+        offers: crate::offers::Offers::default(),
         withdrawn: BTreeSet::new(),
         runs: BTreeMap::new(),
         waiting: crate::moving::Waiting::default(),
@@ -236,7 +236,7 @@ impl Agent {
             Ok(()) => {
                 let until = at + open.hold;
                 self.due = self.due.min(until);
-                self.offers.get_mut(&offer).expect("found above").state = OfferState::Held { until };
+                *self.offers.state_mut(offer).expect("found above") = OfferState::Held { until };
                 self.say(Event::Held { offer, uid: open.uid });
             }
             Err(misfit) => {
