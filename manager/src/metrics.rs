@@ -8,7 +8,7 @@
 pub mod kueue;
 
 use kueue::Kueue;
-use prometheus::core::{Collector, Desc};
+use prometheus::core::{Atomic, AtomicF64, AtomicI64, Collector, Desc, GenericGauge, GenericGaugeVec};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,31 +78,64 @@ impl<const N: usize> Counters<N> {
 }
 
 /// Gauges that differ in `N` labels.
-#[derive(Clone, Debug)]
-pub struct Gauges<const N: usize>(IntGaugeVec);
+pub type Gauges<const N: usize> = Series<AtomicI64, N>;
+/// Gauges of amounts, shares and limits, which need not be whole.
+pub type Amounts<const N: usize> = Series<AtomicF64, N>;
 
-impl<const N: usize> Gauges<N> {
-    /// Becomes `value`.
-    pub fn set(&self, labels: [&str; N], value: i64) {
-        self.0.with_label_values(&labels).set(value);
-    }
+/// One gauge for each combination of labels.
+#[derive(Debug)]
+pub struct Series<P: Atomic, const N: usize> {
+    made: GenericGaugeVec<P>,
+    /// What [`Self::replace`] took last, in its order.
+    shown: Arc<Mutex<Vec<One<P, N>>>>,
+}
 
-    /// Forgets every series and takes these, so that what is gone is not shown for ever.
-    pub fn replace<'a>(&self, values: impl IntoIterator<Item = ([&'a str; N], i64)>) {
-        self.0.reset();
-        values.into_iter().for_each(|(labels, value)| self.set(labels, value));
+/// One gauge, and its labels.
+type One<P, const N: usize> = ([Box<str>; N], GenericGauge<P>);
+
+impl<P: Atomic, const N: usize> Clone for Series<P, N> {
+    fn clone(&self) -> Self {
+        Self { made: self.made.clone(), shown: Arc::clone(&self.shown) }
     }
 }
 
-/// Gauges of amounts, shares and limits, which need not be whole.
-#[derive(Clone, Debug)]
-pub struct Amounts<const N: usize>(GaugeVec);
+impl<P: Atomic, const N: usize> Series<P, N> {
+    fn new(made: GenericGaugeVec<P>) -> Self {
+        Self { made, shown: Arc::default() }
+    }
 
-impl<const N: usize> Amounts<N> {
-    /// Forgets every series and takes these, so that what is gone is not shown for ever.
-    pub fn replace<'a>(&self, values: impl IntoIterator<Item = ([&'a str; N], f64)>) {
-        self.0.reset();
-        values.into_iter().for_each(|(labels, value)| self.0.with_label_values(&labels).set(value));
+    /// Becomes `value`.
+    pub fn set(&self, labels: [&str; N], value: P::T) {
+        self.made.with_label_values(&labels).set(value);
+    }
+
+    /// Takes these in place of what it took last: what is gone is not shown for ever, and who looks meanwhile sees everything
+    /// that stays. Nearly always the same series come in the same order.
+    pub fn replace<'a>(&self, values: impl IntoIterator<Item = ([&'a str; N], P::T)>) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut same = 0;
+        let mut others = Vec::new();
+        for (labels, value) in values {
+            match shown.get(same).filter(|(known, _)| others.is_empty() && known.iter().map(|label| &**label).eq(labels)) {
+                Some((_, gauge)) => {
+                    gauge.set(value);
+                    same += 1;
+                }
+                None => others.push((labels, value)),
+            }
+        }
+        let stay: BTreeSet<[&str; N]> = others.iter().map(|(labels, _)| *labels).collect();
+        for (labels, _) in shown.drain(same..) {
+            if !stay.contains(&labels.each_ref().map(|label| &**label)) {
+                // It was there a moment ago; who else forgets it is welcome to.
+                let _ = self.made.remove_label_values(&labels.each_ref().map(|label| &**label));
+            }
+        }
+        for (labels, value) in others {
+            let gauge = self.made.with_label_values(&labels);
+            gauge.set(value);
+            shown.push((labels.map(Box::from), gauge));
+        }
     }
 }
 
@@ -339,12 +372,12 @@ impl Maker {
 
     fn gauges<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Gauges<N> {
         let made = IntGaugeVec::new(opts(name, help), labels).expect("the name and the labels are sound");
-        Gauges(self.registered(Entry { name, help, kind: "gauge", labels }, made))
+        Series::new(self.registered(Entry { name, help, kind: "gauge", labels }, made))
     }
 
     fn amounts<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Amounts<N> {
         let made = GaugeVec::new(opts(name, help), labels).expect("the name and the labels are sound");
-        Amounts(self.registered(Entry { name, help, kind: "gauge", labels }, made))
+        Series::new(self.registered(Entry { name, help, kind: "gauge", labels }, made))
     }
 
     fn level(&mut self, name: &'static str, help: &'static str) -> Level {
@@ -427,5 +460,23 @@ mod tests {
         let some = metrics.render(&["meridian_watchers", "kueue_pending_workloads", "no_such", "meridian_watchers"].map(str::to_owned));
         let samples: Vec<&str> = some.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(samples, [r#"kueue_pending_workloads{cluster_queue="team-b",replica_role="leader",status="active"} 5"#, "meridian_watchers 0"]);
+    }
+
+    #[test]
+    fn series_come_go_and_change_places() {
+        let metrics = Metrics::new("1");
+        let shown = |rows: &[(&str, i64)]| {
+            metrics.kueue.reserving_active.replace(rows.iter().map(|(queue, n)| ([*queue], *n)));
+            let text = metrics.render(&["kueue_reserving_active_workloads".to_owned()]);
+            let samples = text.lines().filter(|line| !line.starts_with('#'));
+            samples.map(|line| (line.split('"').nth(1).unwrap().to_owned(), line.rsplit(' ').next().unwrap().parse().unwrap())).collect::<Vec<(String, i64)>>()
+        };
+        for rows in
+            [&[("a", 1), ("b", 2), ("c", 3)][..], &[("a", 4), ("b", 5), ("c", 6)], &[("a", 7), ("c", 8), ("d", 9)], &[("d", 1), ("a", 2)], &[], &[("c", 1)]]
+        {
+            let mut expected: Vec<(String, i64)> = rows.iter().map(|(queue, n)| ((*queue).to_owned(), *n)).collect();
+            expected.sort();
+            assert_eq!(shown(rows), expected);
+        }
     }
 }

@@ -147,13 +147,7 @@ fn unchanged(reads: &Reads, world: &World, key: &Key) -> bool {
 }
 
 fn differs_in_version_only(kept: &Entry, new: &Entry) -> bool {
-    let (Form::Whole(kept), Form::Whole(new)) = (&kept.form, &new.form) else { return false };
-    let unversioned = |value: &Value| {
-        let mut value = value.clone();
-        value["metadata"]["resourceVersion"] = Value::Null;
-        value
-    };
-    unversioned(kept) == unversioned(new)
+    same_but(kept, new, "metadata", &["resourceVersion"])
 }
 
 fn version_of(value: &Value) -> RecordNumber {
@@ -161,15 +155,18 @@ fn version_of(value: &Value) -> RecordNumber {
 }
 
 fn differs_in_passing_only(kept: &Entry, new: &Entry) -> bool {
+    same_but(kept, new, "status", &RUNNING_FIELDS)
+}
+
+/// Whether two objects are the same but for some fields of one part.
+fn same_but(kept: &Entry, new: &Entry, part: &str, fields: &[&str]) -> bool {
+    fn rest<'a>(part: &'a Value, fields: &'a [&str]) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        part.as_object().into_iter().flatten().filter(|(name, _)| !fields.contains(&name.as_str()))
+    }
     let (Form::Whole(kept), Form::Whole(new)) = (&kept.form, &new.form) else { return false };
-    let lasting = |value: &Value| {
-        let mut value = value.clone();
-        if let Some(status) = value.get_mut("status").and_then(Value::as_object_mut) {
-            RUNNING_FIELDS.iter().for_each(|field| {
-                status.remove(*field);
-            });
-        }
-        value
+    let (Some(kept), Some(new)) = (kept.as_object(), new.as_object()) else { return kept == new };
+    let same = |((name, kept), (other, new)): ((&String, &Value), (&String, &Value))| {
+        name == other && if name == part { rest(kept, fields).eq(rest(new, fields)) } else { kept == new }
     };
-    lasting(kept) == lasting(new)
+    kept.len() == new.len() && kept.iter().zip(new).all(same)
 }
