@@ -9,7 +9,7 @@
 //!                                                    of records            and agents
 //! ```
 //!
-//! Everything that arrived is taken into one batch, and one flush of the disk serves all of it. `Turn` (timers and one
+//! What arrived is taken into one batch, for longer while the disk is busy, and one flush of it serves all of them. `Turn` (timers and one
 //! scheduling pass) follows what arrived, and last come the answers to agents, parked polls among them: what a batch decides
 //! leaves with it. What the room must not know: HTTP, TLS, or what any record means; decisions are the core's.
 //!

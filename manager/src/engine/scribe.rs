@@ -23,6 +23,7 @@ use meridian_shared::time::{Millis, Mono, Now};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -211,6 +212,8 @@ pub(super) struct Desk {
     from: Receiver<Returned>,
     /// Bodies of the batch that it is away with.
     bodies: HashMap<ContentHash, Arc<str>>,
+    /// Whether that is still being written, or told of.
+    at_work: Arc<AtomicBool>,
 }
 
 impl Desk {
@@ -218,20 +221,28 @@ impl Desk {
     pub(super) fn new(scribe: Scribe) -> std::io::Result<Self> {
         let (to, inbox) = sync_channel::<Sent>(1);
         let (outbox, from) = sync_channel::<Returned>(1);
+        let at_work = Arc::new(AtomicBool::new(false));
+        let working = Arc::clone(&at_work);
         let run = move || {
             for (mut scribe, work) in inbox {
                 let done = scribe.carry_out(*work);
+                working.store(false, Ordering::Relaxed);
                 // The desk is gone only while the engine breaks down.
                 let _ = outbox.send((scribe, done));
             }
         };
         std::thread::Builder::new().name("scribe".to_owned()).spawn(run)?;
-        Ok(Self { here: Some(Box::new(scribe)), to, from, bodies: HashMap::new() })
+        Ok(Self { here: Some(Box::new(scribe)), to, from, bodies: HashMap::new(), at_work })
     }
 
     /// Whether a batch is under way.
     pub(super) fn is_away(&self) -> bool {
         self.here.is_none()
+    }
+
+    /// Whether a batch is being written, or told of; who asks learns nothing of what became of it.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed)
     }
 
     /// Waits for the batch that is under way, for so long at most, and says what became of it; none where that isn't known yet,
@@ -265,6 +276,7 @@ impl Desk {
     pub(super) fn send(&mut self, work: Work) {
         let scribe = self.here.take().expect("one batch at a time");
         self.bodies.clone_from(&work.pending.bodies);
+        self.at_work.store(true, Ordering::Relaxed);
         assert!(self.to.send((scribe, Box::new(work))).is_ok(), "the scribe's thread ends before this desk only by breaking down");
     }
 

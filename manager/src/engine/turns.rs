@@ -18,7 +18,6 @@ use meridian_shared::lease;
 use meridian_shared::time::{Millis, Mono, Now};
 use serde_json::json;
 use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
@@ -28,6 +27,8 @@ use tokio::sync::oneshot;
 const BATCH_INPUTS_MAX: usize = 512;
 /// How long a batch takes inputs: leases are renewed between batches, however much is submitted.
 const BATCH_TIME_MAX: Duration = Duration::from_millis(200);
+/// The same while nothing is being written: the disk and the agents needn't wait for more.
+const BATCH_TIME_ALONE: Duration = Duration::from_millis(15);
 /// Of so many inputs one is not an agent's, while both wait.
 const OTHERS_SHARE: usize = 4;
 /// Inputs that are sorted while they wait; the rest stays in the queue.
@@ -190,13 +191,7 @@ impl Engine {
     }
 
     pub(super) fn run(mut self) -> Result<(), Error> {
-        let result = self.turn_after_turn();
-        // A store that somebody else has written to may panic while it is closed; why the engine ended stands already.
-        let closed = catch_unwind(AssertUnwindSafe(move || drop(self)));
-        if closed.is_err() {
-            tracing::error!("the journal could not be closed in order");
-        }
-        result
+        self.turn_after_turn()
     }
 
     fn turn_after_turn(&mut self) -> Result<(), Error> {
@@ -292,7 +287,8 @@ impl Engine {
         while let Some(message) = next.take() {
             self.take(message, restricted, &mut pending, (&mut asides, &mut calls));
             taken += 1;
-            if taken < BATCH_INPUTS_MAX && pending.bytes < BATCH_BYTES_MAX && began.elapsed() < BATCH_TIME_MAX && !self.stopping {
+            let time_max = if self.desk.is_at_work() { BATCH_TIME_MAX } else { BATCH_TIME_ALONE };
+            if taken < BATCH_INPUTS_MAX && pending.bytes < BATCH_BYTES_MAX && began.elapsed() < time_max && !self.stopping {
                 next = self.next_waiting(taken);
             }
         }
@@ -304,8 +300,7 @@ impl Engine {
         self.turned = self.look().mono;
         let told = self.answers(asides);
         // What became of the batch before is known before this one is handed over.
-        let landed = self.land();
-        let handed_over = landed.and_then(|()| self.hand_over(&mut pending, told, restricted));
+        let handed_over = self.land().and_then(|()| self.hand_over(&mut pending, told, restricted));
         if let Err(error) = handed_over {
             pending.fail();
             return self.reload(&error);

@@ -17,6 +17,20 @@ pub(super) struct Shared {
     pub(super) place: String,
 }
 
+impl Drop for Shared {
+    /// A store whose pages rotted, or that somebody else has written to, may panic while it is closed: what it said stands already.
+    fn drop(&mut self) {
+        let store = self.slot.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let closed = contained(&self.place, move || {
+            drop(store);
+            Ok(())
+        });
+        if closed.is_err() {
+            tracing::error!(place = %self.place, "the journal could not be closed in order");
+        }
+    }
+}
+
 impl Shared {
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Option<Database>> {
         // the slot is replaced in one step, so a panic elsewhere leaves no half of it
