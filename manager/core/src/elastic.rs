@@ -11,13 +11,14 @@ use crate::catalog::Catalog;
 use crate::input::{Actor, Key, Rejection, RejectionReason, WriteResult};
 use crate::outbox::Said;
 use crate::queues::Place;
+use crate::reading::ReadJob;
 use crate::record::{Class, Record};
 use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::writes::reject;
 use crate::{Workload, World};
+use meridian_objects::Object;
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
-use meridian_objects::{Object, job_to_workload};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, RecordNumber, Uid};
 use meridian_shared::protocol::{Run, Size};
@@ -84,10 +85,10 @@ struct Change {
 
 impl Turn<'_> {
     /// Whether an existing job may have this manifest. Everything that new jobs are judged by is judged besides.
-    pub(crate) fn judge_resize(&self, object: &Object, uid: Uid, key: &Key) -> Result<(), Rejection> {
+    pub(crate) fn judge_resize(&self, read: &ReadJob, uid: Uid, key: &Key) -> Result<(), Rejection> {
         let invalid = |field: &str, message: String| reject(RejectionReason::Invalid, Some(field), message);
         let workload = self.workload(uid).expect("names lead to workloads");
-        let Some(Change { none, .. }) = self.change_of(object, uid) else {
+        let Some(Change { none, .. }) = self.change_of(read, uid) else {
             return invalid(
                 "spec",
                 format!(
@@ -114,7 +115,7 @@ impl Turn<'_> {
             return Ok(());
         }
         let has: u32 = workload.runs_with(class).iter().sum();
-        let wants = job_to_workload(object).map_or(0, |job| job.gang.pod_sets.iter().map(|set| set.count).sum());
+        let wants: u32 = read.job.gang.pod_sets.iter().map(|set| set.count).sum();
         let Some((_, leg)) = World::right(workload) else { return Ok(()) };
         let Some(live) = self.world.live.clusters.get(&leg.cluster) else { return Ok(()) };
         let cluster = &leg.cluster;
@@ -131,8 +132,8 @@ impl Turn<'_> {
     }
 
     /// Takes a change that was judged before. What waits for answers asks anew.
-    pub(crate) fn resize(&mut self, object: &Object, class: Option<Class>, uid: Uid, by: &Actor, dry_run: bool) -> WriteResult {
-        let change = self.change_of(object, uid).filter(|change| !change.none);
+    pub(crate) fn resize(&mut self, (read, class): (&ReadJob, Option<Class>), uid: Uid, by: &Actor, dry_run: bool) -> WriteResult {
+        let change = self.change_of(read, uid).filter(|change| !change.none);
         let Some((Change { size, manifest, .. }, class)) = change.zip(class) else {
             return WriteResult::Unchanged;
         };
@@ -172,14 +173,15 @@ impl Turn<'_> {
 
     /// The stored manifest with this object's numbers, where nothing else differs. `completions` changes with the pods, where
     /// both are the same before and after and every index succeeds once.
-    fn change_of(&self, object: &Object, uid: Uid) -> Option<Change> {
+    fn change_of(&self, read: &ReadJob, uid: Uid) -> Option<Change> {
         let mut manifest: Value = serde_json::from_str(&self.body(self.workload(uid)?.body)?).ok()?;
-        if essence(&manifest) != essence(&object.stored) {
+        let written = read.manifest();
+        if essence(&manifest) != essence(&written) {
             return None;
         }
-        let (old, new) = (size(&manifest)?, size(&object.stored)?);
+        let (old, new) = (size(&manifest)?, size(&written)?);
         let completions = |value: &Value| value["spec"].get("completions").cloned();
-        let (before, after) = (completions(&manifest), completions(&object.stored));
+        let (before, after) = (completions(&manifest), completions(&written));
         let follow = old.completions.is_some() && new.completions.is_some();
         if before != after && !follow {
             return None;

@@ -169,15 +169,15 @@ pub struct Write {
 
 impl Write {
     /// These changes, in order. Jobs are read here, by whoever asks.
-    pub fn new(actor: Actor, changes: Vec<Change>, dry_run: bool) -> Self {
-        let read = |change: &Change| match change {
+    pub fn new(actor: Actor, mut changes: Vec<Change>, dry_run: bool) -> Self {
+        let read = |change: &mut Change| match change {
             Change::Put { object, uid, .. } => ReadJob::of(object, *uid),
             Change::Delete { .. } | Change::SetActive { .. } => None,
         };
-        Self { jobs: changes.iter().map(read).collect(), actor, changes, dry_run }
+        Self { jobs: changes.iter_mut().map(read).collect(), actor, changes, dry_run }
     }
 
-    /// What is to change, in order.
+    /// What is to change, in order; of a job without its manifest.
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }

@@ -3,7 +3,7 @@
 use crate::audit::Entry;
 use crate::catalog::Catalog;
 use crate::input::{Actor, Change, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
-use crate::reading::{ReadJob, body_hash};
+use crate::reading::ReadJob;
 use crate::record::{Class, Record, Submission};
 use crate::turn::Turn;
 use crate::workload::Phase;
@@ -56,7 +56,8 @@ impl Turn<'_> {
         }
         let rules_before = self.world.state.rules;
         let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
-        let accepted = write.with_jobs().zip(judged).map(|((change, job), class)| self.perform(change, job.zip(class), &write.actor, write.dry_run));
+        let accepted =
+            write.with_jobs().zip(judged).map(|((change, job), class)| self.perform(change, job.map(|job| (job, class)), &write.actor, write.dry_run));
         let written = accepted.collect();
         if self.world.state.rules != rules_before {
             self.rejudge();
@@ -138,7 +139,7 @@ impl Turn<'_> {
                 }
                 if object.kind == Kind::Job {
                     let no_job = || reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
-                    return job.map_or_else(no_job, |job| self.judge_job(catalog, object, job, &key));
+                    return job.map_or_else(no_job, |job| self.judge_job(catalog, job, &key));
                 }
                 catalog.to_mut().put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
                 Ok(None)
@@ -198,14 +199,14 @@ impl Turn<'_> {
     }
 
     /// Whether a job may be submitted, or its pods may be more or fewer; with the class that it would have, unless nothing changes.
-    fn judge_job(&self, catalog: &Catalog, object: &Object, read: &ReadJob, key: &Key) -> Result<Option<Class>, Rejection> {
+    fn judge_job(&self, catalog: &Catalog, read: &ReadJob, key: &Key) -> Result<Option<Class>, Rejection> {
         let invalid = |field: &str, message: String| reject(RejectionReason::Invalid, Some(field), message);
         if let Some(uid) = self.job_at(key) {
             let there = self.workload(uid).expect("names lead to workloads");
-            if there.body == body_hash(object, uid) {
+            if there.body == read.hash_as(uid) {
                 return Ok(None);
             }
-            self.judge_resize(object, uid, key)?;
+            self.judge_resize(read, uid, key)?;
         }
         let job = &read.job;
         let queue = &job.queue;
@@ -264,11 +265,13 @@ impl Turn<'_> {
         }
     }
 
-    fn perform(&mut self, change: &Change, job: Option<(&ReadJob, Class)>, by: &Actor, dry_run: bool) -> Written {
+    fn perform(&mut self, change: &Change, job: Option<(&ReadJob, Option<Class>)>, by: &Actor, dry_run: bool) -> Written {
         match change {
-            Change::Put { object, scope, uid, .. } if object.kind == Kind::Job => self.submit((object, job), scope.as_ref(), *uid, by, dry_run),
             Change::Put { object, scope, uid, .. } => {
                 let key = key_of(object, scope.as_ref());
+                if let Some(job) = job {
+                    return self.submit(key, job, *uid, by, dry_run);
+                }
                 let there = self.world.state.catalog.get(&key);
                 let result = match there {
                     None => WriteResult::Created,
@@ -311,12 +314,10 @@ impl Turn<'_> {
         }
     }
 
-    fn submit(&mut self, (object, job): (&Object, Option<(&ReadJob, Class)>), scope: Option<&ClusterName>, uid: Uid, by: &Actor, dry_run: bool) -> Written {
-        let key = key_of(object, scope);
-        let there = self.job_at(&key);
-        let (uid, result, warnings) = match (there, job) {
-            (Some(there), job) => (there, self.resize(object, job.map(|(_, class)| class), there, by, dry_run), Vec::new()),
-            (None, Some((read, class))) => {
+    fn submit(&mut self, key: Key, (read, class): (&ReadJob, Option<Class>), uid: Uid, by: &Actor, dry_run: bool) -> Written {
+        let (uid, result, warnings) = match (self.job_at(&key), class) {
+            (Some(there), class) => (there, self.resize((read, class), there, by, dry_run), Vec::new()),
+            (None, Some(class)) => {
                 if !dry_run {
                     self.accept((read, class), &key, uid, None, by);
                     self.world.live.dirty = true;
@@ -332,7 +333,7 @@ impl Turn<'_> {
     pub(crate) fn submit_adopted(&mut self, object: &Object, run: &Run, by: &Actor) -> Result<(), Rejection> {
         let key = key_of(object, None);
         let there = reject(RejectionReason::AlreadyExists, None, format!("{key} already exists: delete it first, or stop the orphan"));
-        let Some(read) = ReadJob::of(object, run.uid) else {
+        let Some(read) = ReadJob::of(&mut object.clone(), run.uid) else {
             return reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
         };
         if self.job_at(&key).is_some() {
@@ -342,7 +343,7 @@ impl Turn<'_> {
             let message = format!("{key} isn't the job that runs there: its manifest must be, to the letter, the one that was submitted");
             return reject(RejectionReason::Invalid, None, message);
         }
-        let judged = self.judge_job(&self.world.state.catalog, object, &read, &key)?;
+        let judged = self.judge_job(&self.world.state.catalog, &read, &key)?;
         let Some(class) = judged else { return there };
         self.accept((&read, class), &key, run.uid, Some((run.term, run.on_loss)), by);
         Ok(())

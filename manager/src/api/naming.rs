@@ -17,7 +17,12 @@ pub(crate) const TRIES: usize = 8;
 
 /// Gives `object` a random name if it has only a prefix; says whether it did.
 pub(crate) fn random(object: &mut Object) -> bool {
-    name(object, uuid::Uuid::new_v4().as_u128(), SUFFIX_CHARS)
+    take(object, uuid::Uuid::new_v4().as_u128(), SUFFIX_CHARS)
+}
+
+/// A random name for an object that has only a prefix.
+pub(crate) fn random_for(object: &Object) -> String {
+    name(object.generate_name.as_deref().unwrap_or_default(), uuid::Uuid::new_v4().as_u128(), SUFFIX_CHARS)
 }
 
 /// Gives `object` the name that `key` and its place in the request decide, so that a repeated request makes no other.
@@ -29,18 +34,23 @@ pub(crate) fn keyed(object: &mut Object, user: &str, key: &str, index: usize) ->
     }
     let digest = hash.finalize();
     let (seed, _) = digest.split_at(16);
-    name(object, u128::from_be_bytes(seed.try_into().expect("split at 16")), KEYED_SUFFIX_CHARS)
+    take(object, u128::from_be_bytes(seed.try_into().expect("split at 16")), KEYED_SUFFIX_CHARS)
 }
 
-fn name(object: &mut Object, mut seed: u128, chars: usize) -> bool {
-    let Some(prefix) = object.generate_name.clone().filter(|_| object.name.is_empty()) else { return false };
+fn take(object: &mut Object, seed: u128, chars: usize) -> bool {
+    let Some(prefix) = object.generate_name.as_deref().filter(|_| object.name.is_empty()) else { return false };
+    let name = name(prefix, seed, chars);
+    object.set_name(&name);
+    true
+}
+
+fn name(prefix: &str, mut seed: u128, chars: usize) -> String {
     let mut name: String = prefix.chars().take(NAME_CHARS_MAX - chars).collect();
     for _ in 0..chars {
         name.push(char::from(ALPHABET[usize::try_from(seed % ALPHABET.len() as u128).expect("smaller than the alphabet")]));
         seed /= ALPHABET.len() as u128;
     }
-    object.set_name(&name);
-    true
+    name
 }
 
 /// A uid for a new object.

@@ -15,7 +15,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
-use meridian_manager_core::input::{Actor, Change, Input, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
+use meridian_manager_core::input::{Actor, Change, Input, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::ClusterName;
@@ -58,11 +58,10 @@ pub(super) async fn apply(State(api): State<Api>, Extension(user): Extension<Use
     let message = "has only a `generateName`, so that every apply would make another one; name it, or create it";
     let causes = unnamed.map(|(i, _)| Cause { reason: "FieldValueInvalid", field: format!("objects[{i}].metadata.name"), message: message.to_owned() });
     refuse(batch.objects.len(), RejectionReason::Invalid, causes.collect())?;
-    let written = match write(&api, &user, &batch, PutMode::Apply).await? {
-        Ok(written) => written,
-        Err(rejections) => return Err(rejected(batch.objects.len(), &rejections)),
-    };
-    Ok(json_bytes(answer(&batch, &written)))
+    let Batch { objects, remarks, scope, dry_run } = batch;
+    let count = objects.len();
+    let written = write(&api, &user, objects, (scope, dry_run), PutMode::Apply).await?.map_err(|rejections| rejected(count, &rejections))?;
+    Ok(json_bytes(answer(remarks, &written)))
 }
 
 pub(super) async fn bulk(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
@@ -77,7 +76,7 @@ pub(super) async fn bulk(State(api): State<Api>, Extension(user): Extension<User
         None => {}
     }
     let request = bytes.clone();
-    let mut batch = parsed(bytes).await?;
+    let batch = parsed(bytes).await?;
     if batch.scope.is_some() {
         return Err(Error::BadRequest("`cluster` is for `apply`; jobs are dispatched, not placed".to_owned()));
     }
@@ -89,19 +88,21 @@ pub(super) async fn bulk(State(api): State<Api>, Extension(user): Extension<User
         message: format!("is `{}`; bulk takes jobs only: use `apply` for the rest", object.kind),
     });
     refuse(batch.objects.len(), RejectionReason::Invalid, causes.collect())?;
+    let Batch { mut objects, remarks, dry_run, .. } = batch;
+    let count = objects.len();
     let written = match &key {
         Some(key) => {
-            for (index, object) in batch.objects.iter_mut().enumerate() {
+            for (index, object) in objects.iter_mut().enumerate() {
                 naming::keyed(object, &user.name, key, index);
             }
             // a repetition finds its own jobs, and finding them is success
-            write(&api, &user, &batch, PutMode::Apply).await?
+            write(&api, &user, objects, (None, dry_run), PutMode::Apply).await?
         }
-        None => create_all(&api, &user, &mut batch).await?,
+        None => create_all(&api, &user, objects, dry_run, &request).await?,
     };
-    let written = written.map_err(|rejections| rejected(batch.objects.len(), &rejections))?;
-    let bytes = answer(&batch, &written);
-    if let Some(key) = key.filter(|_| !batch.dry_run) {
+    let written = written.map_err(|rejections| rejected(count, &rejections))?;
+    let bytes = answer(remarks, &written);
+    if let Some(key) = key.filter(|_| !dry_run) {
         api.kept.keep(&user.name, &key, &request, Bytes::from(bytes.clone()));
     }
     Ok(json_bytes(bytes))
@@ -116,39 +117,38 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
     Ok(Some(text.to_owned()))
 }
 
-/// Creates everything under new names where only a prefix is given; tries others for those that are taken.
-async fn create_all(api: &Api, user: &User, batch: &mut Batch) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
-    let patterns: Vec<Option<Object>> = batch.objects.iter().map(|object| object.name.is_empty().then(|| object.clone())).collect();
+/// Creates everything under new names where only a prefix is given; tries others for those that are taken. What is written is
+/// gone from here, so another try reads the request again.
+async fn create_all(api: &Api, user: &User, mut objects: Vec<Object>, dry_run: bool, request: &Bytes) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
+    let unnamed: Vec<bool> = objects.iter().map(|object| object.name.is_empty()).collect();
+    let mut made: Vec<Option<String>> = vec![None; objects.len()];
     let place = |object: &Object| (object.namespace.clone(), object.name.clone());
-    let mut taken: BTreeSet<_> = batch.objects.iter().map(place).collect();
-    for object in batch.objects.iter_mut().filter(|object| object.name.is_empty()) {
-        fresh_name(object, &mut taken);
-    }
+    let mut taken: BTreeSet<_> = objects.iter().map(place).collect();
     let mut tries = 1;
     loop {
-        let outcome = write(api, user, batch, PutMode::Create).await?;
+        for (index, object) in objects.iter_mut().enumerate().filter(|(index, _)| unnamed[*index]) {
+            let name = made[index].get_or_insert_with(|| fresh_name(object, &mut taken));
+            object.set_name(name);
+        }
+        let outcome = write(api, user, objects, (None, dry_run), PutMode::Create).await?;
         let Err(rejections) = &outcome else { return Ok(outcome) };
-        let only_names = rejections.iter().all(|r| r.reason == RejectionReason::AlreadyExists && patterns[r.index].is_some());
+        let only_names = rejections.iter().all(|r| r.reason == RejectionReason::AlreadyExists && unnamed[r.index]);
         if !only_names || tries == naming::TRIES {
             return Ok(outcome);
         }
         tries += 1;
-        for rejection in rejections {
-            batch.objects[rejection.index] = patterns[rejection.index].clone().expect("looked at above");
-            fresh_name(&mut batch.objects[rejection.index], &mut taken);
-        }
+        rejections.iter().for_each(|rejection| made[rejection.index] = None);
+        objects = parsed(request.clone()).await?.objects;
     }
 }
 
 /// A random name that no other object of the request has.
-fn fresh_name(object: &mut Object, taken: &mut BTreeSet<(Option<String>, String)>) {
-    let pattern = object.clone();
+fn fresh_name(object: &Object, taken: &mut BTreeSet<(Option<String>, String)>) -> String {
     loop {
-        naming::random(object);
-        if taken.insert((object.namespace.clone(), object.name.clone())) {
-            return;
+        let name = naming::random_for(object);
+        if taken.insert((object.namespace.clone(), name.clone())) {
+            return name;
         }
-        *object = pattern.clone();
     }
 }
 
@@ -214,14 +214,22 @@ fn may_write(user: &User, batch: &Batch) -> Result<(), Error> {
 }
 
 /// One transaction. Rejections and results come in the order of the request.
-async fn write(api: &Api, user: &User, batch: &Batch, mode: PutMode) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
+async fn write(
+    api: &Api,
+    user: &User,
+    objects: Vec<Object>,
+    (scope, dry_run): (Option<ClusterName>, bool),
+    mode: PutMode,
+) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
     let rank = |kind: Kind| Kind::ALL.iter().position(|known| *known == kind);
-    let mut order: Vec<usize> = (0..batch.objects.len()).collect();
+    let mut ordered: Vec<(usize, Object)> = objects.into_iter().enumerate().collect();
     // what others refer to comes first, whatever the order in the files
-    order.sort_by_key(|index| rank(batch.objects[*index].kind));
-    let put = |index: &usize| Change::Put { object: Box::new(batch.objects[*index].clone()), scope: batch.scope.clone(), uid: naming::uid(), mode };
-    let changes = order.iter().map(put).collect();
-    let write = Write::new(Actor::user(&user.name), changes, batch.dry_run);
+    ordered.sort_by_key(|(_, object)| rank(object.kind));
+    let order: Vec<usize> = ordered.iter().map(|(index, _)| *index).collect();
+    let actor = Actor::user(&user.name);
+    let put = move |(_, object)| Change::Put { object: Box::new(object), scope: scope.clone(), uid: naming::uid(), mode };
+    let reading = tokio::task::spawn_blocking(move || Write::new(actor, ordered.into_iter().map(put).collect(), dry_run));
+    let write = reading.await.map_err(|error| Error::Internal(format!("the objects could not be read: {error}")))?;
     match api.ask(Input::Write(Box::new(write))).await? {
         Reply::Written(written) if written.len() == order.len() => {
             let mut placed: Vec<(usize, Written)> = order.into_iter().zip(written).collect();
@@ -248,7 +256,7 @@ fn refuse(objects: usize, reason: RejectionReason, causes: Vec<Cause>) -> Result
     if causes.is_empty() { Ok(()) } else { Err(Error::Many { objects, reason, causes }) }
 }
 
-fn answer(batch: &Batch, written: &[Written]) -> Vec<u8> {
+fn answer(mut remarks: Vec<String>, written: &[Written]) -> Vec<u8> {
     let results: Vec<Value> = written
         .iter()
         .map(|written| {
@@ -263,15 +271,17 @@ fn answer(batch: &Batch, written: &[Written]) -> Vec<u8> {
             json!({"kind": key.kind.name(), "namespace": key.namespace.as_deref(), "name": &*key.name, "uid": written.uid.to_string(), "result": result})
         })
         .collect();
-    let judged = batch.objects.iter().zip(written).flat_map(|(object, written)| {
-        let title = object.title();
-        written.warnings.iter().map(move |warning| format!("{title}: {warning}"))
-    });
-    let mut remarks: Vec<String> = batch.remarks.iter().cloned().chain(judged).collect();
+    remarks.extend(written.iter().flat_map(|written| written.warnings.iter().map(|warning| format!("{}: {warning}", title(&written.key)))));
     if remarks.len() > REMARKS_MAX {
         let more = remarks.len() - REMARKS_MAX;
         remarks.truncate(REMARKS_MAX);
         remarks.push(format!("{more} more warnings are left out"));
     }
     serde_json::to_vec(&json!({"results": results, "warnings": remarks})).expect("results have text keys and plain values")
+}
+
+/// As [`Object::title`] has it.
+fn title(key: &Key) -> String {
+    let namespace = key.namespace.iter().map(|namespace| format!("{namespace}/")).collect::<String>();
+    format!("{}/{namespace}{}", key.kind.singular(), key.name)
 }
