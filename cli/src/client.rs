@@ -11,7 +11,7 @@ mod meridian;
 mod status;
 mod watch;
 
-pub(crate) use self::meridian::{ApplyResult, ClusterAction, JoinRequest, LogQuery};
+pub(crate) use self::meridian::{ApplyResult, Bulk, ClusterAction, JoinRequest, LogQuery};
 pub(crate) use self::status::Status;
 pub(crate) use self::watch::{Change, ChangeKind, Watch};
 

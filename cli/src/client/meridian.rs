@@ -3,6 +3,7 @@
 use super::{Client, EXCHANGE_TIMEOUT, Error, Lines};
 use reqwest::{Method, Url};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// What became of one object of an apply.
@@ -27,6 +28,19 @@ pub(crate) struct ApplyAnswer {
     pub(crate) results: Vec<ApplyResult>,
     /// What a person should know.
     pub(crate) warnings: Vec<String>,
+}
+
+/// Many new jobs, as text: whoever sends tens of thousands at set times has no time to write them then, nor room for their values.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Bulk {
+    objects: Vec<Box<RawValue>>,
+}
+
+impl FromIterator<Value> for Bulk {
+    fn from_iter<I: IntoIterator<Item = Value>>(jobs: I) -> Self {
+        let text = |job: Value| serde_json::value::to_raw_value(&job).expect("a value is text");
+        Self { objects: jobs.into_iter().map(text).collect() }
+    }
 }
 
 /// What a joining cluster will be.
@@ -109,8 +123,8 @@ impl Client {
     }
 
     /// Makes many new jobs in one transaction, all or none.
-    pub(crate) async fn bulk(&self, jobs: &[Value]) -> Result<Value, Error> {
-        self.own(Method::POST, ["bulk"], Some(&json!({"objects": jobs}))).await
+    pub(crate) async fn bulk(&self, jobs: &Bulk) -> Result<Value, Error> {
+        self.own(Method::POST, ["bulk"], Some(jobs)).await
     }
 
     /// Whether the manager says that it is ready.
@@ -143,7 +157,7 @@ impl Client {
 
     /// Why a workload runs where it does, or does not run.
     pub(crate) async fn why(&self, namespace: &str, name: &str) -> Result<Value, Error> {
-        self.own(Method::GET, ["why", namespace, name], None).await
+        self.own(Method::GET, ["why", namespace, name], None::<&Value>).await
     }
 
     /// A one-time token for the agent of a cluster.
@@ -162,7 +176,7 @@ impl Client {
 
     /// Whether the manager is recovering, and what it waits for.
     pub(crate) async fn recovery(&self) -> Result<Value, Error> {
-        self.own(Method::GET, ["recovery"], None).await
+        self.own(Method::GET, ["recovery"], None::<&Value>).await
     }
 
     /// An operator's word that no other copy of the journal runs.
@@ -207,7 +221,12 @@ impl Client {
         Ok(Lines::new(self.send(self.request(Method::GET, url)).await?))
     }
 
-    async fn own<'s, T: for<'d> Deserialize<'d>>(&self, method: Method, path: impl IntoIterator<Item = &'s str>, body: Option<&Value>) -> Result<T, Error> {
+    async fn own<'s, T: for<'d> Deserialize<'d>>(
+        &self,
+        method: Method,
+        path: impl IntoIterator<Item = &'s str>,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
         let url = self.url(ROOT.into_iter().chain(path));
         let what = url.path().to_owned();
         let request = self.request(method, url);

@@ -13,6 +13,7 @@
 //! | `figures` | numbers and their spread |
 
 mod figures;
+mod ideal;
 mod kueue;
 mod load;
 mod machine;

@@ -12,9 +12,10 @@
 
 use super::Effort;
 use super::figures::{Figure, quantile};
+use super::ideal;
 use super::load::CLIENTS;
 use super::measures::{Bench, sum};
-use crate::client::{Client, Selection};
+use crate::client::{Bulk, Client, Selection};
 use crate::error::Error;
 use meridian_objects::Kind;
 use meridian_objects::job::{PRIORITY_LABEL, QUEUE_LABEL};
@@ -41,13 +42,13 @@ clusters:
 
 /// Workloads of one kind, in every queue.
 #[derive(Debug)]
-struct Class {
+pub(super) struct Class {
     name: &'static str,
     count: u64,
     every_ms: u64,
-    run_ms: u64,
-    priority: i32,
-    cpu: u64,
+    pub(super) run_ms: u64,
+    pub(super) priority: i32,
+    pub(super) cpu: u64,
 }
 
 /// What Kueue's project measured on its CI, and what was measured with it on a machine of two cores like the build machines.
@@ -64,10 +65,10 @@ struct Theirs {
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     cohorts: u64,
-    queues_per_cohort: u64,
-    nominal_cpu: u64,
-    borrowing_cpu: u64,
-    classes: [Class; 3],
+    pub(super) queues_per_cohort: u64,
+    pub(super) nominal_cpu: u64,
+    pub(super) borrowing_cpu: u64,
+    pub(super) classes: [Class; 3],
     /// Means of Kueue's CI runs.
     published: Theirs,
     /// Kueue on two cores, measured in November 2026 (API server, etcd without fsync and Kueue on one machine), where it was.
@@ -105,7 +106,7 @@ pub(super) const LARGE_SCALE: Scenario = Scenario {
 };
 
 impl Scenario {
-    fn queues(&self) -> u64 {
+    pub(super) fn queues(&self) -> u64 {
         self.cohorts * self.queues_per_cohort
     }
 
@@ -145,17 +146,18 @@ impl Scenario {
         all
     }
 
-    /// All jobs by the millisecond at which they are due: every stream waits before each of its creates, the first included.
-    fn schedule(&self) -> BTreeMap<u64, Vec<Value>> {
-        let mut due: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
+    /// All requests by the millisecond at which they are due: every stream waits before each of its creates, the first included.
+    fn schedule(&self) -> BTreeMap<u64, Vec<Bulk>> {
+        let mut due: BTreeMap<u64, Vec<(usize, u64, u64)>> = BTreeMap::new();
         for (at, class, queue, number) in self.streams() {
-            due.entry(at).or_default().push(job(&self.classes[class], queue, number));
+            due.entry(at).or_default().push((class, queue, number));
         }
-        due
+        let request = |jobs: &[(usize, u64, u64)]| jobs.iter().map(|(class, queue, number)| job(&self.classes[*class], *queue, *number)).collect();
+        due.into_iter().map(|(at, jobs)| (at, jobs.chunks(REQUEST_JOBS).map(request).collect())).collect()
     }
 
     /// Due millisecond, class, queue and number of every workload.
-    fn streams(&self) -> impl Iterator<Item = (u64, usize, u64, u64)> + '_ {
+    pub(super) fn streams(&self) -> impl Iterator<Item = (u64, usize, u64, u64)> + '_ {
         let classes = self.classes.iter().enumerate();
         classes.flat_map(move |(at, class)| (0..class.count).flat_map(move |n| (0..self.queues()).map(move |queue| ((n + 1) * class.every_ms, at, queue, n))))
     }
@@ -253,14 +255,14 @@ async fn run(bench: &Bench, scenario: &Scenario) -> Result<Played, Error> {
     let mut late = Duration::ZERO;
     let mut next = 0;
     let sending = async {
-        for (at, jobs) in schedule {
+        for (at, requests) in schedule {
             let due = began + Duration::from_millis(at);
             tokio::time::sleep_until(due).await;
             late = late.max(due.elapsed());
-            for part in jobs.chunks(REQUEST_JOBS) {
-                let (client, part) = (clients[next % clients.len()].clone(), part.to_vec());
+            for request in requests {
+                let client = clients[next % clients.len()].clone();
                 next += 1;
-                sends.spawn(async move { client.bulk(&part).await.map(drop) });
+                sends.spawn(async move { client.bulk(&request).await.map(drop) });
             }
         }
         while let Some(done) = sends.join_next().await {
@@ -338,12 +340,14 @@ fn figures(scenario: &Scenario, played: &Played, (admitted, grants): &(HashMap<S
     };
     let jobs = scenario.jobs() as f64;
     let quota = (scenario.queues() * scenario.nominal_cpu) as f64;
+    let ideal = ideal::play(scenario);
     let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / wall;
     let mut all = vec![
         figure("wall".into(), "s", wall, format!("{jobs} workloads; {}", beside(&|t| t.wall_s))),
         figure("admissions".into(), "1/s", jobs / wall, format!("{grants} grants, displaced ones again; {}", beside(&|t| jobs / t.wall_s))),
         figure("usage of nominal quota, grant to end".into(), "%", 100.0 * cpu_seconds / quota / wall, beside(&|t| t.usage_pct)),
         figure("work done, of what nominal quota allows".into(), "%", 100.0 * scenario.floor_s() / wall, format!("the floor is {:.1} s", scenario.floor_s())),
+        figure("wall, if nothing but runs took time".into(), "s", ideal.wall_ms as f64 / 1_000.0, format!("{} runs are displaced even so", ideal.displaced)),
         figure("CPU of the manager".into(), "s", after.manager_cpu_s - before.manager_cpu_s, per_workload(after.manager_cpu_s - before.manager_cpu_s, jobs)),
         figure("CPU of three agents".into(), "s", after.agents_cpu_s - before.agents_cpu_s, per_workload(after.agents_cpu_s - before.agents_cpu_s, jobs)),
         figure("durable commits of the manager".into(), "1/s", rate(before.commits, after.commits), String::new()),
@@ -374,8 +378,22 @@ mod tests {
         assert!((BASELINE.floor_s() - 66.0).abs() < 1e-9 && (LARGE_SCALE.floor_s() - 4.025).abs() < 1e-9);
         assert_eq!(BASELINE.streams().map(|(due, ..)| due).max(), Some(60_000));
         assert_eq!(LARGE_SCALE.streams().map(|(due, ..)| due).max(), Some(3_300));
-        let schedule = BASELINE.schedule();
-        assert_eq!((schedule[&100].len(), schedule[&500].len(), schedule[&6_000].len()), (30, 60, 90));
+        let due = |at| BASELINE.streams().filter(|(due, ..)| *due == at).count();
+        assert_eq!((due(100), due(500), due(6_000)), (30, 60, 90));
+        assert_eq!(LARGE_SCALE.schedule()[&300].len(), 8, "2,000 jobs, 250 in a request");
+    }
+
+    #[test]
+    fn the_ideal_is_what_displacing_leaves() {
+        let one = |count, every_ms, run_ms, priority, cpu| Class { name: "", count, every_ms, run_ms, priority, cpu };
+        // A large one comes every 1.2 s and runs for 1 s: a medium one that starts in between never gets to its end before the
+        // last large one has come, at 3.6 s, and ended.
+        let classes = [one(0, 1, 1, 0, 1), one(1, 1_100, 500, 100, 20), one(3, 1_200, 1_000, 200, 20)];
+        let scenario = Scenario { cohorts: 1, queues_per_cohort: 1, classes, published: LARGE_SCALE.published, measured: None, ..BASELINE };
+        assert_eq!(ideal::play(&scenario), ideal::Ideal { wall_ms: 4_600 + 500, displaced: 3 });
+        // Nothing comes between the small ones of a queue.
+        let scenario = Scenario { classes: [one(40, 1, 100, 0, 1), one(0, 1, 1, 0, 1), one(0, 1, 1, 0, 1)], ..scenario };
+        assert_eq!(ideal::play(&scenario), ideal::Ideal { wall_ms: 201 + 19, displaced: 0 });
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(super) async fn batches(access: &Access, kinds: &Kinds, enough: Enough, room
                     Enough::Jobs(jobs) if first >= jobs => return Ok(()),
                     Enough::Jobs(jobs) => jobs.min(first + BATCH),
                 };
-                let jobs: Vec<Value> = (first..end).map(|n| kinds.job(n)).collect();
+                let jobs = (first..end).map(|n| kinds.job(n)).collect();
                 client.bulk(&jobs).await?;
                 acknowledged.fetch_add(end - first, Ordering::Relaxed);
             }
