@@ -165,7 +165,7 @@ impl Why {
             Self::NoRoom(misfit) => misfit.to_string(),
             Self::Kept { for_whom, starves: false } => format!("its room is kept for `{for_whom}`, for which others are stopping"),
             Self::Kept { for_whom, starves: true } => format!("its room is kept for `{for_whom}`, which waits too long"),
-            Self::GivesWay => "quota that is free is kept for a workload of its cohort that waits too long".into(),
+            Self::GivesWay => "the quota that it needs, or that others would free for it, is kept for a workload of its cohort that waits too long".into(),
             Self::Refused { text, .. } => text.clone(),
             Self::BackedOff => "holds there did not reach running; it is left out for a while".into(),
             Self::NotChosen { chosen } => format!("has room, `{chosen}` was preferred"),

@@ -95,6 +95,8 @@ struct Cycle<'a> {
     /// What those hold, by queue and cell.
     freed: Vec<(NodeId, CellId, Amount)>,
     borrowed: Borrowed,
+    /// Who starves, and found nobody who may be displaced for it.
+    unserved: Vec<WorkloadId>,
     /// What a node leaves to those below it of a cell once all victims so far are gone, where that was found out since there
     /// were more of them: it has only become less.
     left: Vec<(NodeId, CellId, Amount)>,
@@ -175,6 +177,9 @@ impl Brain {
         let mut done = Vec::with_capacity(entries.len());
         for mut entry in starving.into_iter().filter_map(|at| entries[at].take()) {
             cycle.process(&mut entry);
+            if entry.outcome == Outcome::NoCandidates {
+                cycle.unserved.push(entry.workload);
+            }
             done.push(entry);
         }
         cycle.borrowed.for_starving = cycle.borrowed.kept.len();
@@ -222,8 +227,8 @@ impl Brain {
 
 impl<'a> Cycle<'a> {
     fn new(brain: &'a mut Brain, places: &'a mut dyn Places) -> Self {
-        let (victims, freed, borrowed, left) = Default::default();
-        Self { brain, places, victims, freed, borrowed, left, report: Report::default() }
+        let (victims, freed, borrowed, unserved, left) = Default::default();
+        Self { brain, places, victims, freed, borrowed, unserved, left, report: Report::default() }
     }
 }
 
@@ -405,6 +410,11 @@ impl Cycle<'_> {
             *self.report.skipped_preemptions.entry(entry.queue).or_default() += 1;
             return;
         }
+        if mode == Mode::Preempt && self.frees_for_the_starving(entry) {
+            (entry.outcome, entry.obstacle) = (Outcome::GivesWay, Some(Obstacle::WaitingForQuota));
+            self.forget_scan(entry.workload);
+            return;
+        }
         if mode == Mode::Fit && !self.is_free_now(entry) {
             (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
             self.forget_scan(entry.workload);
@@ -570,7 +580,8 @@ impl Cycle<'_> {
         let gates = &self.brain.settings.gates;
         let displaced = quota && !placed && gates.topology_recompute;
         let overlaps = gates.recompute_on_target_overlap && entry.targets.iter().any(|t| self.victims.contains(&t.workload));
-        if !displaced && !overlaps {
+        let outdated = gates.prioritize_preemptors && mode == Mode::Preempt && quota && placed && self.may_have_lost_its_right(entry);
+        if !displaced && !overlaps && !outdated {
             return quota && placed;
         }
         if overlaps {
@@ -602,6 +613,14 @@ impl Cycle<'_> {
             *self.report.recomputed.entry((entry.queue, anew)).or_default() += 1;
         }
         quota && placed
+    }
+
+    /// Whether entries before this one may have used up what lets it displace others: in a hierarchy, what its subtree has of its
+    /// own. Its victims would stop in vain, as the next cycle no longer chooses it (simulation seed 82155). In a flat cohort that
+    /// is its own queue's, and nobody else uses it.
+    fn may_have_lost_its_right(&self, entry: &Entry) -> bool {
+        let Some(node) = self.brain.node_of(entry.workload) else { return false };
+        !self.brain.hidden.is_empty() && self.brain.forest.ancestors(node).nth(1).is_some()
     }
 
     /// Takes nothing back from queues that borrow nothing yet: they would only once others have stopped for them (simulation

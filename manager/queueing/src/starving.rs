@@ -1,5 +1,6 @@
 //! Who waits so long that room is kept for it: nobody behind it in its queue is looked at, and the quota that it asks for, as far
-//! as its queue may use it, is given to nobody else.
+//! as its queue may use it, is given to nobody else. Room is kept in one flavor; in the others nobody is displaced for somebody
+//! else where it would take what comes free.
 //!
 //! Who that is comes from outside, since it is a matter of time and of clusters. Nobody is where decisions are compared with
 //! Kueue's, which knows no such thing.

@@ -5,9 +5,9 @@ use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Preemption, QueueId, QueueSetup, Shape, Workload, WorkloadId};
 use meridian_queueing::places::Anywhere;
 use meridian_queueing::preempt::Right;
-use meridian_queueing::settings::{AdmissionFairSharing, Settings};
+use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, Gates, Settings};
 use meridian_queueing::share::Share;
-use meridian_queueing::tree::{Forest, Leaf, Quota, Quotas, WEIGHT_ONE};
+use meridian_queueing::tree::{CohortSetup, Forest, Leaf, Quota, Quotas, WEIGHT_ONE};
 use meridian_queueing::{Amount, Brain, NewWorkload, parts};
 use meridian_shared::gang::{Taint, TaintEffect};
 use std::collections::BTreeMap;
@@ -297,6 +297,72 @@ fn nothing_is_kept_for_who_can_never_be_admitted() {
     brain.set_starving(q, Some(huge));
     assert_eq!(after_the_end_of(&mut brain, holder), ["small"]);
     assert_eq!(brain.starving(q), None);
+}
+
+#[test]
+fn nobody_stops_for_another_where_who_starves_would_take_the_room() {
+    for guarded in [false, true] {
+        let settings = Settings { fair_sharing: Some(FairSharing::default()), ..Settings::default() };
+        let mut brain = world(settings, |brain| {
+            let policy = |reclaim_within_cohort| Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort, ..Preemption::default() };
+            let mut mine = queue(brain, "mine", Some("all"), &[&[("any", &[("gpu", 0)]), ("other", &[("gpu", 2)])]]);
+            let mut theirs = queue(brain, "theirs", Some("all"), &[&[("other", &[("gpu", 0)])]]);
+            (mine.preemption, theirs.preemption) = (policy(Displaces::Any), policy(Displaces::LowerPriority));
+            let lender = queue(brain, "lender", Some("all"), &[&[("any", &[("gpu", 4)]), ("other", &[("gpu", 4)])]]);
+            vec![mine, theirs, lender]
+        });
+        let (mine, theirs, lender) = (id(&brain, "mine"), id(&brain, "theirs"), id(&brain, "lender"));
+        hold(&mut brain, "all of any", lender, "any", &[("gpu", 4)]);
+        let ends = hold(&mut brain, "ends", lender, "other", &[("gpu", 2)]);
+        hold(&mut brain, "own", mine, "other", &[("gpu", 2)]);
+        let low = hold(&mut brain, "low", theirs, "other", &[("gpu", 2)]);
+        // Its room is kept in the first flavor; half of the second is its queue's, and is held by who may be displaced for it.
+        let gang = wait(&mut brain, "gang", mine, 9, &[("gpu", 4)]);
+        let second = wait(&mut brain, "second", theirs, 9, &[("gpu", 2)]);
+        brain.set_starving(mine, guarded.then_some(gang));
+        let report = brain.cycle(&mut Anywhere, false);
+        let outcome = |report: &meridian_queueing::cycle::Report, of| report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
+        assert_eq!(outcome(&report, gang), Some(Outcome::NoCandidates));
+        assert_eq!(outcome(&report, second), Some(if guarded { Outcome::GivesWay } else { Outcome::Preempting }));
+        assert_eq!(report.preempted.iter().any(|(victim, ..)| *victim == low), !guarded);
+        if guarded {
+            brain.remove(ends);
+            let report = brain.cycle(&mut Anywhere, false);
+            assert_eq!(outcome(&report, gang), Some(Outcome::Preempting), "what came free and its own are enough");
+        }
+    }
+}
+
+#[test]
+fn what_a_cohort_has_of_its_own_is_taken_back_once_in_a_cycle() {
+    for first_comes in [false, true] {
+        let gates = Gates { prioritize_preemptors: true, ..Gates::default() };
+        let mut brain = Brain::new(Settings { gates, ..Settings::default() });
+        let reclaims = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+        let ours = |brain: &mut Brain, name| QueueSetup { preemption: reclaims, ..queue(brain, name, Some("team"), &[&[("any", &[("gpu", 0)])]]) };
+        let (one, two) = (ours(&mut brain, "one"), ours(&mut brain, "two"));
+        let borrower = queue(&mut brain, "borrower", Some("all"), &[&[("any", &[("gpu", 1)])]]);
+        let cell = (brain.flavor_id("any"), brain.resource("gpu"));
+        let team = CohortSetup {
+            parent: Some(Arc::from("all")),
+            quotas: Quotas::from([(cell, Quota { nominal: Amount(6), ..Quota::default() })]),
+            ..CohortSetup::default()
+        };
+        brain.configure(&BTreeMap::from([(Arc::from("team"), team)]), vec![one, two, borrower]);
+        let (one, two, borrower) = (id(&brain, "one"), id(&brain, "two"), id(&brain, "borrower"));
+        let victim = hold(&mut brain, "borrows", borrower, "any", &[("gpu", 6)]);
+        if first_comes {
+            let small = wait(&mut brain, "small", one, 0, &[("gpu", 1)]);
+            brain.set_starving(one, Some(small));
+        }
+        // All that the cohort has of its own; one more is free in the cohort above.
+        wait(&mut brain, "gang", two, 0, &[("gpu", 6)]);
+        let report = brain.cycle(&mut Anywhere, false);
+        let displaced: Vec<WorkloadId> = report.preempted.iter().map(|(victim, ..)| *victim).collect();
+        assert_eq!(displaced, if first_comes { vec![] } else { vec![victim] });
+        // Nor later, as long as the first one is there: nobody stopped in vain.
+        assert!(brain.cycle(&mut Anywhere, false).preempted.is_empty());
+    }
 }
 
 #[test]
