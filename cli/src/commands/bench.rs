@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `shapes` | what is submitted |
 //! | `kueue` | Kueue's scheduler benchmark: its facts, and how it is played in real time |
+//! | `ideal` | how long those loads take where only their runs take time |
 //! | `load` | clients that send it, on a schedule or as fast as answers come |
 //! | `measures` | one function per measure |
 //! | `machine` | what this machine is, and how fast its disk flushes |
