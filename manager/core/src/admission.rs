@@ -9,7 +9,7 @@ use crate::explain::Why;
 use crate::input::Key;
 use crate::queues::{ClassId, Place};
 use crate::record::{Class, Preempted};
-use crate::view::{metadata, timestamp, workload_name};
+use crate::view::{metadata, micro_timestamp, timestamp, workload_name};
 use crate::workload::Phase;
 use crate::{Reactivation, Workload, World};
 use meridian_objects::job::PRIORITY_LABEL;
@@ -174,7 +174,7 @@ impl Shown {
                 "admission": self.charged.as_ref().map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments()})),
                 "meridian": {
                     "state": w.state_word(), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
-                    "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": timestamp(s.granted), "over": s.over.map(timestamp), "end": s.end})).collect::<Vec<_>>(),
+                    "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": micro_timestamp(s.granted), "over": s.over.map(micro_timestamp), "end": s.end})).collect::<Vec<_>>(),
                     "placement": World::placement_status(right),
                 },
             },

@@ -34,6 +34,11 @@ pub fn timestamp(at: Wall) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", time / 3_600, time / 60 % 60, time % 60)
 }
 
+/// RFC 3339 with what is known below the second, as Kubernetes writes a `MicroTime`.
+pub fn micro_timestamp(at: Wall) -> String {
+    format!("{}.{:03}000Z", timestamp(at).trim_end_matches('Z'), at.0.rem_euclid(1_000))
+}
+
 impl World {
     /// Every key that a list shows, for readers that start anew.
     pub fn keys(&self) -> Vec<Key> {
@@ -172,5 +177,7 @@ mod tests {
         assert_eq!(timestamp(Wall(951_782_400_000)), "2000-02-29T00:00:00Z");
         assert_eq!(timestamp(Wall(1_795_219_199_999)), "2026-11-20T23:59:59Z");
         assert_eq!(timestamp(Wall(-1)), "1969-12-31T23:59:59Z");
+        assert_eq!(micro_timestamp(Wall(1_795_219_199_009)), "2026-11-20T23:59:59.009000Z");
+        assert_eq!(micro_timestamp(Wall(-1)), "1969-12-31T23:59:59.999000Z");
     }
 }

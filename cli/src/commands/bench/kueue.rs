@@ -308,13 +308,12 @@ async fn admissions(bench: &Bench) -> Result<(HashMap<String, i64>, u64), Error>
 async fn stays(bench: &Bench) -> Result<HashMap<String, (String, f64)>, Error> {
     let selection = Selection { kind: Kind::Workload, namespace: Some("default".into()), labels: String::new(), name: None };
     let list = bench.client.list(&selection).await?;
-    let second = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).map(jiff::Timestamp::as_second);
+    let at = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).map(jiff::Timestamp::as_millisecond);
     let of = |workload: &Value| {
         let owner = &workload["metadata"]["ownerReferences"][0];
         let history = workload["status"]["meridian"]["history"].as_array().cloned().unwrap_or_default();
-        // Told in whole seconds: cut off at both ends alike, so that the mean over thousands is right.
-        let held: i64 = history.iter().filter_map(|stay| Some(second(&stay["over"])? - second(&stay["granted"])?)).sum();
-        Some((owner["name"].as_str()?.to_owned(), (owner["uid"].as_str()?.to_owned(), held as f64)))
+        let held: i64 = history.iter().filter_map(|stay| Some(at(&stay["over"])? - at(&stay["granted"])?)).sum();
+        Some((owner["name"].as_str()?.to_owned(), (owner["uid"].as_str()?.to_owned(), held as f64 / 1_000.0)))
     };
     Ok(list.items.iter().filter_map(of).collect())
 }
