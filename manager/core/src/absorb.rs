@@ -6,6 +6,7 @@
 use crate::audit::Head;
 use crate::catalog::Catalog;
 use crate::elastic::counts_of;
+use crate::flavors::Flavors;
 use crate::input::Key;
 use crate::leg::State as LegState;
 use crate::queues::{ClassId, Place};
@@ -15,7 +16,8 @@ use crate::workload::{Happening, Phase, next};
 use crate::{Config, Deactivation, Evicted, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload, World, giving_way};
 use meridian_objects::Kind;
 use meridian_objects::spec::StopPolicy;
-use meridian_shared::ids::{ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{EndResult, StopReason};
 use meridian_shared::time::Wall;
@@ -65,7 +67,7 @@ impl World {
                 catalog: Catalog::default(),
                 members: BTreeMap::new(),
                 tokens: BTreeMap::new(),
-                workloads: BTreeMap::new(),
+                workloads: crate::by_uid::Workloads::default(),
                 orphans: BTreeMap::new(),
                 audit: Head::default(),
                 offers: 0,
@@ -231,7 +233,7 @@ impl World {
     }
 
     fn absorb_submitted(&mut self, number: RecordNumber, submission: &Submission) {
-        let class = self.queues.intern(&submission.class);
+        let class = self.queues.intern(&submission.class, &self.config.resources);
         let workload = Workload::new(submission, class, number);
         self.names.insert((submission.namespace.clone(), submission.name.clone()), submission.uid);
         self.queues.wait(class, Place::new(workload.priority, workload.submitted, submission.uid));
@@ -267,7 +269,7 @@ impl World {
         if let Some(finish) = &workload.finished {
             self.live.finished.remove(&(finish.at, uid));
         }
-        let name = (workload.namespace, workload.name);
+        let name = (workload.namespace.clone(), workload.name.clone());
         if self.names.get(&name) == Some(&uid) {
             self.names.remove(&name);
         }
@@ -512,7 +514,7 @@ impl World {
         number: RecordNumber,
         (cluster, ledger): (&meridian_shared::ids::ClusterName, meridian_shared::ids::LedgerId),
         run: &meridian_shared::protocol::Run,
-        flavors: &BTreeMap<String, Arc<str>>,
+        flavors: &Flavors,
         at: Wall,
     ) {
         let spare = self.spare_of_adopted(run);
@@ -569,13 +571,14 @@ impl World {
     fn settle(&mut self, uid: Uid, change: impl FnOnce(&mut Workload)) {
         let Some(workload) = self.state.workloads.get_mut(&uid) else { return };
         let class = workload.class;
-        let shape = self.queues.class(class).clone();
+        let (shape, whole) = self.queues.class_and_total(class);
+        let (shape, whole) = (shape.clone(), whole.clone());
+        let total_of = |gang: &Arc<Gang>| if Arc::ptr_eq(gang, &shape.gang) { whole.clone() } else { Arc::new(self.config.resources.total(gang)) };
         let gang_before = workload.gang(&shape);
-        let total_before = self.config.resources.total(&gang_before);
         let place = Place::new(workload.priority, workload.submitted, uid);
         let (was, flavors_before) = (workload.phase, workload.flavors.clone());
         let (waited, was_inactive) = (workload.waits(), workload.inactive.is_some());
-        let charged_before = self.queues.charged_to(uid).cloned();
+        let charged_before = was.charged().then(|| self.queues.charged_to(uid).cloned()).flatten();
         let legs_before: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
         change(workload);
         let is = workload.phase;
@@ -583,16 +586,20 @@ impl World {
         self.deciding.touch(uid);
         let flavors = workload.flavors.clone();
         let legs_after: Vec<_> = workload.legs.values().map(|l| (l.cluster.clone(), l.state)).collect();
-        if was.charged() && !is.charged() {
-            workload.flavors.clear();
+        let ceases = was.charged() && !is.charged();
+        if ceases {
+            workload.flavors = Flavors::default();
             (workload.reserved, workload.counts, workload.spare) = (None, None, None);
             if let Some(resized) = &mut workload.resized {
                 resized.growing = None;
             }
-            self.queues.refund(uid, &flavors, &total_before);
         }
         let gang = workload.gang(&shape);
-        let total = if Arc::ptr_eq(&gang, &gang_before) { total_before.clone() } else { self.config.resources.total(&gang) };
+        let total_before = total_of(&gang_before);
+        let total = if Arc::ptr_eq(&gang, &gang_before) { total_before.clone() } else { total_of(&gang) };
+        if ceases {
+            self.queues.refund(uid, &flavors, &total_before);
+        }
         if was.charged()
             && is.charged()
             && (total != total_before || flavors != flavors_before)
@@ -619,16 +626,20 @@ impl World {
         if !waited && waits {
             self.queues.wait(class, place);
         }
-        for (cluster, state) in legs_before {
-            if let Some(load) = self.loads.get_mut(&cluster) {
+        if legs_before == legs_after {
+            return;
+        }
+        let is_in = |legs: &[(ClusterName, LegState)], cluster| legs.iter().any(|(other, _)| other == cluster);
+        for (cluster, _) in legs_before.iter().filter(|(cluster, _)| !is_in(&legs_after, cluster)) {
+            if let Some(load) = self.loads.get_mut(cluster) {
                 load.remove(&uid);
             }
-            self.tally.leg(cluster, state, false);
         }
-        for (cluster, state) in legs_after {
+        for (cluster, _) in legs_after.iter().filter(|(cluster, _)| !is_in(&legs_before, cluster)) {
             self.loads.entry(cluster.clone()).or_default().insert(uid, class);
-            self.tally.leg(cluster, state, true);
         }
+        legs_before.into_iter().for_each(|(cluster, state)| self.tally.leg(cluster, state, false));
+        legs_after.into_iter().for_each(|(cluster, state)| self.tally.leg(cluster, state, true));
     }
 
     /// Which of its queues takes back what it had given, where no other workload does.
@@ -660,7 +671,7 @@ impl World {
 
     /// Rebuilds every cache from `state`, after a snapshot was read.
     pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>, next: crate::queues::ClassId) {
-        self.queues.restore(classes, next);
+        self.queues.restore(classes, next, &self.config.resources);
         self.deciding.start_over();
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {

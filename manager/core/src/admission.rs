@@ -35,7 +35,7 @@ const PLACES_MAX: usize = 1_000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     uid: Uid,
-    workload: Workload,
+    workload: Arc<Workload>,
     class: Arc<Class>,
     resources: Arc<ResourceRules>,
     /// The cluster queue whose quota it is charged to.
@@ -56,7 +56,7 @@ pub struct Shown {
 impl World {
     /// What is known of a workload now.
     pub fn shown(&self, uid: Uid) -> Option<Shown> {
-        let workload = self.state.workloads.get(&uid)?;
+        let workload = self.state.workloads.shared(&uid)?;
         let charged = self.queues.charged_to(uid).cloned();
         let here = Place::new(workload.priority, workload.submitted, uid);
         let cluster = Self::right(workload).map(|(_, l)| &l.cluster).or_else(|| workload.finished.as_ref().and(workload.history.last()).map(|s| &s.cluster));
@@ -84,8 +84,8 @@ impl Shown {
     }
 
     /// Its class.
-    pub fn class(&self) -> ClassId {
-        self.workload.class
+    pub fn class(&self) -> (ClassId, &Arc<Class>) {
+        (self.workload.class, &self.class)
     }
 
     /// The newest record about it.
@@ -211,7 +211,7 @@ impl Shown {
             let count = i64::from(set.count);
             let mut usage: Map<String, Value> = Map::new();
             let mut flavors: Map<String, Value> = Map::new();
-            for (resource, flavor) in &w.flavors {
+            for (resource, flavor) in w.flavors.iter() {
                 // Pods count as themselves where a quota speaks of them.
                 let each = seen.get(resource).copied().or_else(|| (resource == "pods").then_some(1));
                 let Some(each) = each else { continue };

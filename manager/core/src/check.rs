@@ -13,9 +13,10 @@ impl World {
     /// The first broken invariant, in words.
     pub fn check(&self) -> Result<(), String> {
         let mut recount = Queues::default();
-        recount.restore(self.queues.classes().map(|(id, c)| (id, (**c).clone())).collect(), self.queues.next_class());
+        let classes = self.queues.classes().map(|(id, class)| (id, (**class).clone())).collect();
+        recount.restore(classes, self.queues.next_class(), &self.config.resources);
         let mut loads: BTreeMap<ClusterName, BTreeMap<Uid, crate::queues::ClassId>> = BTreeMap::new();
-        for (uid, w) in &self.state.workloads {
+        for (uid, w) in self.state.workloads.iter() {
             self.check_workload(*uid, w)?;
             for leg in w.legs.values() {
                 loads.entry(leg.cluster.clone()).or_default().insert(*uid, w.class);

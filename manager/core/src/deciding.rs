@@ -6,8 +6,11 @@
 //!
 //! A gang that is to grow while it runs is there twice: as who holds quota, and as who waits for what it grows by.
 
+use crate::by_uid::ByUid;
 use crate::catalog::{Catalog, NoRoute};
 use crate::explain::Why;
+use crate::flavors::Flavors;
+use crate::places;
 use crate::queues::{ClassId, Queues};
 use crate::record::Class;
 use crate::ways::Way;
@@ -15,8 +18,9 @@ use crate::workload::Phase;
 use crate::{Config, State, World};
 use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_objects::without_prefixes;
+use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::{Given, Marks, PodSet, QueueId, Shape, WorkloadId};
-use meridian_queueing::names::Id;
+use meridian_queueing::names::{FlavorId, Id, ResourceId};
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{Brain, NewWorkload, declare};
 use meridian_shared::ids::{RecordNumber, Uid};
@@ -30,9 +34,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deciding {
     brain: Arc<Brain>,
-    ids: BTreeMap<Uid, WorkloadId>,
+    ids: ByUid<WorkloadId>,
     /// What gangs that run are to grow by, each an entry of its own.
-    growths: BTreeMap<Uid, WorkloadId>,
+    growths: ByUid<WorkloadId>,
     /// By number.
     uids: Vec<Option<Uid>>,
     /// Declarations changed.
@@ -42,9 +46,11 @@ pub(crate) struct Deciding {
     /// Who isn't looked at and holds nothing: without a way to a queue, resting, deactivated, or held back by recovery.
     outside: BTreeSet<Uid>,
     /// Pods that were given and that gave back what they had, where the brain knows of a gang that isn't as it was given.
-    sizes: BTreeMap<Uid, Sizes>,
+    sizes: ByUid<Sizes>,
     /// Ways of classes, until an object changes.
     ways: BTreeMap<ClassId, Arc<Way>>,
+    /// Flavors that were given, by the numbers of resources and flavors, so that all to whom they are share them.
+    given: BTreeMap<Vec<(ResourceId, FlavorId)>, Flavors>,
     /// Where a class was last led.
     routes: BTreeMap<ClassId, Option<QueueId>>,
 }
@@ -174,6 +180,12 @@ impl Deciding {
         self.growths.get(&uid).copied()
     }
 
+    /// The flavor that each resource is given by an assignment of a brain that was taken out.
+    pub(crate) fn flavors_of(&mut self, brain: &Brain, assignment: &Assignment) -> Flavors {
+        let chosen = assignment.pod_sets.iter().flat_map(|set| &set.flavors).map(|(resource, choice)| (*resource, choice.flavor)).collect();
+        self.given.entry(chosen).or_insert_with(|| places::flavors_of(brain, assignment)).clone()
+    }
+
     fn forget_growth(&mut self, uid: Uid) {
         if let Some(id) = self.growths.remove(&uid) {
             self.uids[id.index()] = None;
@@ -234,6 +246,7 @@ impl World {
             brief: true,
             ..Settings::default()
         };
+        self.deciding.given.clear();
         let catalog = &self.state.catalog;
         let brain = Arc::make_mut(&mut self.deciding.brain);
         brain.settings = settings;
@@ -361,7 +374,9 @@ impl World {
                                 let since = new.since;
                                 let id = self.deciding.brain_mut().hold(new, given, since, evicted, true);
                                 self.deciding.know(uid, id);
-                                self.deciding.sizes.extend(sizes.map(|sizes| (uid, sizes)));
+                                if let Some(sizes) = sizes {
+                                    self.deciding.sizes.insert(uid, sizes);
+                                }
                                 id
                             }
                         }

@@ -7,6 +7,7 @@
 use crate::audit::Entry;
 use crate::domains::Gone;
 use crate::explain::Why;
+use crate::flavors::Flavors;
 use crate::input::Actor;
 use crate::outbox::Said;
 use crate::places::Clusters;
@@ -176,7 +177,7 @@ impl Turn<'_> {
     }
 
     /// Records what the brain decided and asks clusters; false where none could be asked, with a reason for each.
-    pub(crate) fn dispatch(&mut self, uid: Uid, queue: &Arc<str>, flavors: BTreeMap<String, Arc<str>>, counts: Option<Vec<u32>>) -> bool {
+    pub(crate) fn dispatch(&mut self, uid: Uid, queue: &Arc<str>, flavors: Flavors, counts: Option<Vec<u32>>) -> bool {
         let Some(class) = self.workload(uid).map(|w| w.class) else { return false };
         let shape = self.world.queues.class(class).clone();
         let way = self.world.way_from(class, queue);
@@ -697,7 +698,7 @@ fn why_passed(brain: &Brain, passed: &Passed) -> Option<Why> {
 impl World {
     /// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
     /// the topology of their nodes where it asks for a place in one.
-    pub(crate) fn with_flavors(&self, gang: &Arc<Gang>, flavors: &BTreeMap<String, Arc<str>>) -> Arc<Gang> {
+    pub(crate) fn with_flavors(&self, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
         let catalog = &self.state.catalog;
         let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
         let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();

@@ -289,7 +289,7 @@ impl World {
         self.tally_workload(uid, false);
         let before = &self.state.workloads[&uid];
         let (given, runs) = (counts_of(&before.given_gang(self.queues.class(old))), before.runs_with(self.queues.class(old)));
-        let new = self.queues.intern(class);
+        let new = self.queues.intern(class, &self.config.resources);
         if waits {
             self.queues.leave(old, place);
             self.queues.wait(new, place);

@@ -69,7 +69,7 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
     past_use.hash(into);
     displaced.iter().flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times))).for_each(|pair| pair.hash(into));
     workloads.len().hash(into);
-    for (uid, workload) in workloads {
+    for (uid, workload) in workloads.iter() {
         uid.hash(into);
         hash_workload(workload, into);
     }
@@ -118,7 +118,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
     (spare, resized, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
     (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
-    for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement }) in legs {
+    for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement }) in legs.iter() {
         (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
     }
 }

@@ -3,6 +3,7 @@
 //! A missing run frees nothing: a grant that isn't in the inventory is asked to be buried, and only the grave's
 //! confirmation, or the lapse, frees it. A reported run of a known uid becomes its leg if nothing larger is known.
 
+use crate::flavors::Flavors;
 use crate::outbox::Said;
 use crate::record::{Record, RecoveryStart};
 use crate::turn::Turn;
@@ -11,7 +12,7 @@ use crate::{World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{Inventory, OnLoss, Receipt, Run, StopReason, grant_message};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 type Shown = [(Receipt, Vec<ClusterName>)];
@@ -148,11 +149,11 @@ impl Turn<'_> {
     }
 
     /// What runs is charged whether or not quota is left: per resource to the first flavor of its queue that serves the gang.
-    fn flavors_of_adopted(&self, uid: Uid) -> BTreeMap<String, Arc<str>> {
+    fn flavors_of_adopted(&self, uid: Uid) -> Flavors {
         let catalog = &self.world.state.catalog;
-        let Some(class) = self.workload(uid).map(|w| self.world.queues.class(w.class)) else { return BTreeMap::new() };
+        let Some(class) = self.workload(uid).map(|w| self.world.queues.class(w.class)) else { return Flavors::default() };
         let queue = catalog.local_queue(&class.namespace, &class.queue).and_then(|l| catalog.cluster_queue(&l.cluster_queue));
-        let Some(queue) = queue else { return BTreeMap::new() };
+        let Some(queue) = queue else { return Flavors::default() };
         let flavor = |resource: &String| {
             let group = queue.resource_groups.iter().find(|g| g.covered_resources.contains(resource))?;
             let serving = group.flavors.iter().find(|f| crate::dispatch::serves(catalog, &f.name, &class.gang));

@@ -39,6 +39,7 @@ mod absorb;
 mod activity;
 pub mod admission;
 pub mod audit;
+pub mod by_uid;
 pub mod catalog;
 mod check;
 pub mod dashboard;
@@ -48,11 +49,13 @@ mod domains;
 pub mod elastic;
 mod essence;
 pub mod explain;
+pub mod flavors;
 mod giving_way;
 mod growing;
 pub mod input;
 mod inventory;
 pub mod leg;
+pub mod legs;
 pub mod milestone;
 mod operator;
 pub mod outbox;
@@ -80,6 +83,7 @@ mod writes;
 pub use past_use::PastUse;
 pub use turn::Turn;
 
+use crate::flavors::Flavors;
 use audit::Head;
 use catalog::Catalog;
 use explain::Why;
@@ -208,7 +212,7 @@ pub struct State {
     /// Join tokens by hash.
     pub tokens: BTreeMap<String, Token>,
     /// Workloads.
-    pub workloads: BTreeMap<Uid, Workload>,
+    pub workloads: by_uid::Workloads,
     /// Runs of unknown uids.
     #[serde(with = "catalog::pairs")]
     pub orphans: BTreeMap<(Uid, Fence), Orphan>,
@@ -300,7 +304,7 @@ pub struct Workload {
     /// The newest record about it.
     pub changed: RecordNumber,
     /// Flavor per resource, while quota is charged.
-    pub flavors: BTreeMap<String, Arc<str>>,
+    pub flavors: Flavors,
     /// Pods of each pod set that it was given, while quota is charged, where they are fewer than it would like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Vec<u32>>,
@@ -314,7 +318,7 @@ pub struct Workload {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Wall>,
     /// Legs that are not over.
-    pub legs: BTreeMap<OfferId, Leg>,
+    pub legs: legs::Legs,
     /// Its largest fence.
     pub fence: Option<Fence>,
     /// Grants so far.
@@ -731,12 +735,12 @@ impl Workload {
             phase: workload::Phase::Pending,
             since: s.at,
             changed: number,
-            flavors: BTreeMap::new(),
+            flavors: Flavors::default(),
             counts: None,
             spare: None,
             resized: None,
             reserved: None,
-            legs: BTreeMap::new(),
+            legs: legs::Legs::default(),
             fence: None,
             attempts: 0,
             pod_failures: 0,

@@ -3,6 +3,7 @@
 use crate::World;
 use crate::domains::Gone;
 use crate::explain::Why;
+use crate::flavors::Flavors;
 use crate::turn::Turn;
 use crate::ways::Site;
 use meridian_queueing::Brain;
@@ -210,16 +211,19 @@ impl Places for Clusters<'_, '_> {
     fn take(&mut self, brain: &Brain, workload: WorkloadId, assignment: &Assignment) -> bool {
         let Some(uid) = self.turn.world.deciding.uid(workload) else { return false };
         let queue = brain.workload(workload).map(|w| brain.queue(w.queue).setup.name.clone()).unwrap_or_else(|| Arc::from(""));
-        let mut flavors: BTreeMap<String, Arc<str>> = BTreeMap::new();
-        for (resource, choice) in assignment.pod_sets.iter().flat_map(|set| &set.flavors) {
-            flavors.insert(brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone());
-        }
         if self.turn.world.deciding.is_growth(workload) {
             return self.turn.grow(uid) && self.taken(uid);
         }
         let counts = assignment.counts();
         let all = self.turn.world.gang_of(uid).is_some_and(|gang| gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()));
+        let flavors = self.turn.world.deciding.flavors_of(brain, assignment);
         let asked = self.turn.dispatch(uid, &queue, flavors, (!all).then_some(counts));
         asked && self.taken(uid)
     }
+}
+
+/// The flavor that each resource is given by an assignment.
+pub(crate) fn flavors_of(brain: &Brain, assignment: &Assignment) -> Flavors {
+    let chosen = assignment.pod_sets.iter().flat_map(|set| &set.flavors);
+    chosen.map(|(resource, choice)| (brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone())).collect()
 }

@@ -3,7 +3,10 @@
 //! A queue keeps its waiting workloads by class, so that a million look-alikes are looked at once: when the head of a class
 //! can't start, the class is skipped. Order is priority, then age. Everything here is a cache over the workloads.
 
+use crate::by_uid::ByUid;
+use crate::flavors::Flavors;
 use crate::record::Class;
+use meridian_objects::ResourceRules;
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::{Deserialize, Serialize};
@@ -39,19 +42,27 @@ struct Waiting {
     all: BTreeSet<Place>,
 }
 
+/// A class, what its gang as a whole asks for, and how many are of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Interned {
+    class: Arc<Class>,
+    total: Arc<Amounts>,
+    members: u64,
+}
+
 /// Charged amounts of one cluster queue by flavor and resource.
 pub type Usage = BTreeMap<(Arc<str>, String), i64>;
 
 /// Classes, waiting workloads and charged quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Queues {
-    classes: BTreeMap<ClassId, (Arc<Class>, u64)>,
+    classes: BTreeMap<ClassId, Interned>,
     ids: BTreeMap<Arc<Class>, ClassId>,
     next: u32,
     waiting: BTreeMap<ClassId, Waiting>,
     usage: BTreeMap<Arc<str>, Usage>,
     /// Where each charged workload's quota was charged, so that a changed route gives back what was taken.
-    charged: BTreeMap<Uid, Arc<str>>,
+    charged: ByUid<Arc<str>>,
 }
 
 /// What is short of a flavor and resource.
@@ -110,42 +121,45 @@ pub enum NoQuota {
 }
 
 impl Queues {
-    pub(crate) fn intern(&mut self, class: &Class) -> ClassId {
+    pub(crate) fn intern(&mut self, class: &Class, rules: &ResourceRules) -> ClassId {
         if let Some(id) = self.ids.get(class) {
             let id = *id;
-            self.classes.get_mut(&id).expect("both maps hold every class").1 += 1;
+            self.add_member(id);
             return id;
         }
         let id = ClassId(self.next);
         self.next += 1;
-        let class = Arc::new(class.clone());
-        self.ids.insert(class.clone(), id);
-        self.classes.insert(id, (class, 1));
+        self.know(id, class.clone(), rules);
+        self.add_member(id);
         id
+    }
+
+    fn know(&mut self, id: ClassId, class: Class, rules: &ResourceRules) {
+        let class = Arc::new(class);
+        self.ids.insert(class.clone(), id);
+        self.classes.insert(id, Interned { total: Arc::new(rules.total(&class.gang)), class, members: 0 });
     }
 
     /// Forgets one member; true when the class is gone with it.
     pub(crate) fn drop_member(&mut self, id: ClassId) -> bool {
-        let Some((class, members)) = self.classes.get_mut(&id) else { return false };
-        *members -= 1;
-        if *members > 0 {
+        let Some(interned) = self.classes.get_mut(&id) else { return false };
+        interned.members -= 1;
+        if interned.members > 0 {
             return false;
         }
-        let class = class.clone();
-        self.classes.remove(&id);
-        self.ids.remove(&class);
+        if let Some(gone) = self.classes.remove(&id) {
+            self.ids.remove(&gone.class);
+        }
         self.waiting.remove(&id);
         true
     }
 
     /// Puts interned classes back under the ids that a snapshot knows them by.
-    pub(crate) fn restore(&mut self, classes: Vec<(ClassId, Class)>, next: ClassId) {
+    pub(crate) fn restore(&mut self, classes: Vec<(ClassId, Class)>, next: ClassId, rules: &ResourceRules) {
         // Ids of classes that are gone aren't used again, so that a replay interns as the world before it did.
         self.next = next.0;
         for (id, class) in classes {
-            let class = Arc::new(class);
-            self.ids.insert(class.clone(), id);
-            self.classes.insert(id, (class, 0));
+            self.know(id, class, rules);
         }
     }
 
@@ -155,17 +169,23 @@ impl Queues {
     }
 
     pub(crate) fn add_member(&mut self, id: ClassId) {
-        self.classes.get_mut(&id).expect("the snapshot names every class").1 += 1;
+        self.classes.get_mut(&id).expect("every class of a workload is known").members += 1;
     }
 
     /// Every class.
     pub fn classes(&self) -> impl Iterator<Item = (ClassId, &Arc<Class>)> {
-        self.classes.iter().map(|(id, (class, _))| (*id, class))
+        self.classes.iter().map(|(id, interned)| (*id, &interned.class))
     }
 
     /// One class.
     pub fn class(&self, id: ClassId) -> &Arc<Class> {
-        &self.classes[&id].0
+        &self.classes[&id].class
+    }
+
+    /// One class, and what its gang as a whole asks for.
+    pub(crate) fn class_and_total(&self, id: ClassId) -> (&Arc<Class>, &Arc<Amounts>) {
+        let interned = &self.classes[&id];
+        (&interned.class, &interned.total)
     }
 
     pub(crate) fn wait(&mut self, class: ClassId, place: Place) {
@@ -208,9 +228,9 @@ impl Queues {
         self.waiting.keys().copied()
     }
 
-    pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, flavors: &BTreeMap<String, Arc<str>>, total: &Amounts) {
+    pub(crate) fn charge(&mut self, uid: Uid, queue: Arc<str>, flavors: &Flavors, total: &Amounts) {
         let usage = self.usage.entry(queue.clone()).or_default();
-        for (resource, flavor) in flavors {
+        for (resource, flavor) in flavors.iter() {
             // Whose pods are over one and all holds nothing more: that isn't listed, here or below (simulation seed 1795358787439552).
             let amount = total.get(resource).copied().filter(|amount| *amount != 0);
             if let Some(amount) = amount {
@@ -220,10 +240,10 @@ impl Queues {
         self.charged.insert(uid, queue);
     }
 
-    pub(crate) fn refund(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, total: &Amounts) {
+    pub(crate) fn refund(&mut self, uid: Uid, flavors: &Flavors, total: &Amounts) {
         let Some(queue) = self.charged.remove(&uid) else { return };
         let usage = self.usage.entry(queue).or_default();
-        for (resource, flavor) in flavors {
+        for (resource, flavor) in flavors.iter() {
             let key = (flavor.clone(), resource.clone());
             if let Some(used) = usage.get_mut(&key) {
                 *used -= total.get(resource).copied().unwrap_or(0);
@@ -272,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_is_charged_doesnt_depend_on_the_order_in_which_it_was() {
-        let flavors = BTreeMap::from([("cpu".to_owned(), Arc::from("any"))]);
+        let flavors = Flavors::from(BTreeMap::from([("cpu".to_owned(), Arc::from("any"))]));
         let (some, none) = (Amounts::from([("cpu".to_owned(), 4)]), Amounts::from([("cpu".to_owned(), 0)]));
         let queue: Arc<str> = Arc::from("q");
         let (mut queues, mut recount) = (Queues::default(), Queues::default());

@@ -4,6 +4,7 @@
 //! alive by the golden test in `tests`.
 
 use crate::audit::Line;
+use crate::flavors::Flavors;
 use crate::input::{Actor, Key};
 use meridian_objects::Object;
 use meridian_shared::gang::Gang;
@@ -118,7 +119,7 @@ pub enum Record {
         /// The workload.
         uid: Uid,
         /// Flavor per resource.
-        flavors: BTreeMap<String, Arc<str>>,
+        flavors: Flavors,
         /// When, for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<Wall>,
@@ -314,7 +315,7 @@ pub enum Record {
         run: Box<Run>,
         /// Flavor per resource that its quota is charged to, if it had none yet.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        flavors: BTreeMap<String, Arc<str>>,
+        flavors: Flavors,
         /// When, for people.
         at: Wall,
     },

@@ -7,6 +7,7 @@
 
 use crate::World;
 use crate::catalog::Catalog;
+use crate::flavors::Flavors;
 use crate::leg;
 use crate::queues::Usage;
 use crate::record::Class;
@@ -115,7 +116,7 @@ pub struct Tally {
 pub(crate) struct One<'a> {
     pub(crate) phase: Phase,
     pub(crate) inactive: bool,
-    pub(crate) flavors: &'a BTreeMap<String, Arc<str>>,
+    pub(crate) flavors: &'a Flavors,
     pub(crate) total: &'a Amounts,
     pub(crate) charged_to: Option<&'a Arc<str>>,
 }

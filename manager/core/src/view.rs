@@ -2,7 +2,7 @@
 
 use crate::catalog::Stored;
 use crate::input::{Bodies, Key};
-use crate::queues::ClassId;
+use crate::record::Class;
 use crate::{Workload, World};
 use meridian_objects::{Kind, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
@@ -49,12 +49,11 @@ impl World {
     /// The keys of what a workload is seen in: its job, itself, and its queues.
     pub fn keys_of(&self, uid: Uid) -> Vec<Key> {
         let Some(workload) = self.state.workloads.get(&uid) else { return Vec::new() };
-        [World::key_of(workload), Self::workload_key(workload)].into_iter().chain(self.queue_keys(workload.class)).collect()
+        [World::key_of(workload), Self::workload_key(workload)].into_iter().chain(self.queue_keys(self.queues.class(workload.class))).collect()
     }
 
     /// The keys of the queues that a class waits in.
-    pub fn queue_keys(&self, class: ClassId) -> impl Iterator<Item = Key> {
-        let class = self.queues.class(class);
+    pub fn queue_keys(&self, class: &Class) -> impl Iterator<Item = Key> {
         let local = Key { scope: None, kind: Kind::LocalQueue, namespace: Some(class.namespace.clone()), name: class.queue.clone() };
         let queue = self.state.catalog.local_queue(&class.namespace, &class.queue);
         std::iter::once(local).chain(queue.map(|queue| Key::global(Kind::ClusterQueue, &queue.cluster_queue)))

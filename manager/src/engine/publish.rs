@@ -9,11 +9,13 @@ use super::reads::{Entry, Form, Reads};
 use meridian_manager_core::World;
 use meridian_manager_core::catalog::Catalog;
 use meridian_manager_core::input::{Bodies, Key};
+use meridian_manager_core::queues::ClassId;
+use meridian_manager_core::record::Class;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ContentHash, RecordNumber, Uid};
 use meridian_shared::time::Now;
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The fields of a cluster's status that change by themselves.
@@ -32,6 +34,8 @@ impl Bodies for NoBodies {
 pub(super) struct Publisher {
     /// Queues and cohorts whose status may have changed.
     stale: BTreeSet<Key>,
+    /// Classes of which some changed; what is counted of them is in the statuses of their queues.
+    moved: BTreeMap<ClassId, Arc<Class>>,
     /// All of them may have.
     all_stale: bool,
 }
@@ -44,7 +48,7 @@ impl std::fmt::Debug for Publisher {
 
 impl Publisher {
     pub(super) fn new() -> Self {
-        Self { stale: BTreeSet::new(), all_stale: false }
+        Self { stale: BTreeSet::new(), moved: BTreeMap::new(), all_stale: false }
     }
 
     /// What one batch changes for readers once it is committed.
@@ -53,25 +57,22 @@ impl Publisher {
         reads: &Reads,
         world: &World,
         now: Now,
-        (mut changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>),
+        (changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>),
     ) -> Vec<(Key, Option<Entry>)> {
         let mut changes = Vec::with_capacity(changed.len() + 2 * workloads.len());
-        let mut classes = BTreeSet::new();
         for shown in workloads.into_iter().filter_map(|uid| world.shown(uid)) {
             let [job, workload] = shown.keys();
             let shown = Arc::new(shown);
-            classes.insert(shown.class());
+            let (id, class) = shown.class();
+            self.moved.entry(id).or_insert_with(|| class.clone());
             changes.push((job, Some(Entry { version: shown.version(), form: Form::Job(Arc::clone(&shown)) })));
             changes.push((workload, Some(Entry { version: shown.version(), form: Form::Workload(shown) })));
         }
-        changed.extend(classes.into_iter().flat_map(|class| world.queue_keys(class)));
         for key in changed {
             // Whether a queue is active follows from other objects too.
             self.all_stale |= Catalog::is_declaration(key.kind) && !(counts_workloads(&key) && unchanged(reads, world, &key));
             if counts_workloads(&key) && unchanged(reads, world, &key) {
-                if key.kind == Kind::ClusterQueue {
-                    self.stale.extend(world.state.catalog.cohorts_above(&key.name).into_iter().map(|cohort| Key::global(Kind::Cohort, cohort)));
-                }
+                self.stale.extend(cohorts_above(world, &key));
                 self.stale.insert(key);
                 continue;
             }
@@ -83,8 +84,7 @@ impl Publisher {
 
     /// Publishes everything, as at the start: what differs from what readers have are changes.
     pub(super) fn publish_all(&mut self, reads: &Reads, world: &World, now: Now) {
-        self.stale.clear();
-        self.all_stale = false;
+        (self.stale, self.moved, self.all_stale) = Default::default();
         let keys: BTreeSet<Key> = world.keys().into_iter().chain(reads.keys()).collect();
         let changes = keys.into_iter().map(|key| (key.clone(), Self::entry(world, &key, now))).collect();
         reads.publish(changes, world.state.last, &HashMap::new());
@@ -94,6 +94,12 @@ impl Publisher {
     pub(super) fn refresh(&mut self, reads: &Reads, world: &World, now: Now) {
         let clusters = world.state.catalog.iter().map(|(key, _)| key).filter(|key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster));
         let mut keys: BTreeSet<Key> = clusters.cloned().chain(std::mem::take(&mut self.stale)).collect();
+        for key in std::mem::take(&mut self.moved).values().flat_map(|class| world.queue_keys(class)) {
+            if !keys.contains(&key) {
+                keys.extend(cohorts_above(world, &key));
+                keys.insert(key);
+            }
+        }
         if std::mem::take(&mut self.all_stale) {
             keys.extend(world.state.catalog.iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned());
         }
@@ -127,6 +133,12 @@ impl Publisher {
         let value = world.render(key, &NoBodies, now)?;
         Some(Entry { version: version_of(&value), form: Form::Whole(Arc::new(value)) })
     }
+}
+
+/// The cohorts whose status has in it what a cluster queue counts.
+fn cohorts_above<'a>(world: &'a World, key: &Key) -> impl Iterator<Item = Key> + 'a {
+    let above = if key.kind == Kind::ClusterQueue { world.state.catalog.cohorts_above(&key.name) } else { Vec::new() };
+    above.into_iter().map(|cohort| Key::global(Kind::Cohort, cohort))
 }
 
 fn counts_workloads(key: &Key) -> bool {

@@ -164,8 +164,8 @@ impl Counts {
     pub(super) fn reset(&mut self, world: &World) {
         let Some(legs) = &mut self.legs else { return };
         legs.clear();
-        for (uid, workload) in &world.state.workloads {
-            for (offer, leg) in &workload.legs {
+        for (uid, workload) in world.state.workloads.iter() {
+            for (offer, leg) in workload.legs.iter() {
                 if let Some(fence) = leg.fence {
                     let granted = granted_at(workload, fence);
                     legs.insert(fence, OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster.clone(), granted });

@@ -5,6 +5,7 @@
 
 use super::oracle::{Job, Verdict, broken};
 use meridian_manager_core::World;
+use meridian_manager_core::flavors::Flavors;
 use meridian_manager_core::input::Key;
 use meridian_manager_core::record::{Class, Preempted, Record};
 use meridian_objects::{Kind, Object};
@@ -171,7 +172,7 @@ impl Forest {
 struct Held {
     queue: String,
     amounts: Vec<(String, i64)>,
-    flavors: BTreeMap<String, Arc<str>>,
+    flavors: Flavors,
     counts: Option<Vec<u32>>,
     /// What it had before a growth that its agent hasn't answered.
     small: Option<Vec<u32>>,
@@ -184,7 +185,7 @@ struct Held {
 /// What one workload holds.
 #[derive(Clone, Debug)]
 struct Charged {
-    flavors: BTreeMap<String, Arc<str>>,
+    flavors: Flavors,
     counts: Option<Vec<u32>>,
     spare: Option<Vec<u32>>,
     small: Option<Vec<u32>>,
@@ -287,7 +288,7 @@ impl<'a> Recount<'a> {
         all
     }
 
-    fn hold(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, (counts, spare): (Option<&Vec<u32>>, Option<&Vec<u32>>), fence: Option<Fence>) {
+    fn hold(&mut self, uid: Uid, flavors: &Flavors, (counts, spare): (Option<&Vec<u32>>, Option<&Vec<u32>>), fence: Option<Fence>) {
         let Some(job) = self.jobs.get(&uid) else { return };
         let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total_left(counts, spare))).collect();
         let (flavors, counts) = (flavors.clone(), counts.cloned());
@@ -501,7 +502,7 @@ impl<'a> Recount<'a> {
     }
 
     /// P4: what is reserved was available, whatever was lent and borrowed; a queue that is stopped admits nothing.
-    fn judge_reserved(&mut self, uid: Uid, flavors: &BTreeMap<String, Arc<str>>, counts: Option<&Vec<u32>>) -> Verdict {
+    fn judge_reserved(&mut self, uid: Uid, flavors: &Flavors, counts: Option<&Vec<u32>>) -> Verdict {
         let Some(job) = self.jobs.get(&uid) else { return Ok(()) };
         let stop = self.spec(&job.queue)["stopPolicy"].as_str().unwrap_or("None").to_owned();
         if stop != "None" {

@@ -142,11 +142,7 @@ impl World {
     /// pods do.
     fn meant(&self, workload: &Workload, met: Option<&(Brain, Entry)>) -> (Arc<Gang>, Option<Arc<Gang>>) {
         let class = self.queues.class(workload.class);
-        let mut flavors: BTreeMap<String, Arc<str>> = BTreeMap::new();
-        if let Some((sketch, entry)) = met {
-            let chosen = entry.assignment.pod_sets.iter().flat_map(|set| &set.flavors);
-            flavors.extend(chosen.map(|(resource, choice)| (sketch.resource_name(*resource).to_string(), sketch.flavor_name(choice.flavor).clone())));
-        }
+        let flavors = met.map(|(sketch, entry)| crate::places::flavors_of(sketch, &entry.assignment)).unwrap_or_default();
         let least: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
         let shrinks = class.gang.pod_sets.iter().any(|set| set.min_count.is_some());
         let smaller = shrinks.then(|| self.with_flavors(&Arc::new(class.gang.of_counts(&least)), &flavors));
