@@ -16,7 +16,7 @@ pub use passing::Passed;
 use crate::amount::Amount;
 use crate::brain::Brain;
 use crate::flavors::{Assigner, Assignment, Mode};
-use crate::model::{Delayed, Given, QueueId, WorkloadId};
+use crate::model::{Delayed, Displaced, Given, QueueId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
 use crate::pending::Pending;
 use crate::places::Places;
@@ -273,11 +273,11 @@ impl Cycle<'_> {
         self.brain.roomless = false;
         // While others stop so that it gets one flavor, it doesn't go for another: those would have stopped in vain.
         let stays = nominated.is_none() && self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(workload);
-        let begun = self.brain.workloads[&workload].displaces_for.clone().filter(|_| stays);
+        let begun = self.brain.workloads[&workload].displaces_for.as_ref().filter(|_| stays).map(|begun| begun.flavors.clone());
         if begun.is_some() {
             self.forget_scan(workload);
         }
-        let (mut assignment, targets) = self.first_assignment(workload, entry.queue, begun.as_deref().map(Vec::as_slice).or(nominated));
+        let (mut assignment, targets) = self.first_assignment(workload, entry.queue, begun.as_deref().or(nominated));
         self.brain.place_with_victims(workload, &mut assignment, &targets);
         if begun.is_some() || !self.brain.workloads[&workload].marks().pinned.is_empty() {
             // Nor does it go on with the next one when it has no place in this one yet (simulation seed 3266).
@@ -507,9 +507,11 @@ impl Cycle<'_> {
         }
         self.places.keep(self.brain, entry.workload, &entry.targets);
         self.forget_scan(entry.workload);
+        let displaced = entry.targets.iter().filter(|target| target.right.is_some());
+        let victims = displaced.map(|target| (*target, self.brain.workloads[&target.workload].uid.clone())).collect();
         let flavors = nomination(&entry.assignment);
         if let Some(of) = self.brain.workloads.get_mut(entry.workload) {
-            of.displaces_for = Some(Box::new(flavors));
+            of.displaces_for = Some(Box::new(Displaced { flavors, victims }));
         }
     }
 

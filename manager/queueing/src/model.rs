@@ -29,6 +29,7 @@ pub struct WorkloadId(pub u32);
 pub struct ShapeId(pub u32);
 
 use crate::names::Id;
+use crate::preempt::Target;
 id!(QueueId, WorkloadId, ShapeId);
 
 /// A kind of machine.
@@ -349,8 +350,14 @@ pub struct Marks {
     pub pinned: Vec<FlavorId>,
 }
 
-/// Flavors per pod set and resource. Rarely there, and a workload is small.
-pub(crate) type Nominated = Vec<Vec<(ResourceId, FlavorId)>>;
+/// What a workload told others to stop for. Rarely there, and a workload is small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Displaced {
+    /// Flavors per pod set and resource.
+    pub(crate) flavors: Vec<Vec<(ResourceId, FlavorId)>>,
+    /// Who was to stop, with their uids: numbers are used again.
+    pub(crate) victims: Vec<(Target, Arc<str>)>,
+}
 
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -378,8 +385,8 @@ pub struct Workload {
     /// All its victims stopped and there was no room for it all the same: where gangs lie is guessed, and guessed wrong again it
     /// would displace the same ones for ever. From now on it waits for room.
     pub(crate) in_vain: bool,
-    /// Flavors, per pod set, for which it last told others to stop.
-    pub(crate) displaces_for: Option<Box<Nominated>>,
+    /// For which flavors it last told others to stop, and whom.
+    pub(crate) displaces_for: Option<Box<Displaced>>,
 }
 
 impl Workload {

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// By which right a workload is displaced; the words are Kueue's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -145,8 +146,23 @@ pub fn in_order(brain: &Brain, by_usage: bool, own: QueueId, mut all: Vec<Worklo
 }
 
 impl Search<'_> {
+    /// Those whom this workload told to stop and who still do, where they are enough: others aren't looked for meanwhile.
+    fn begun(&mut self) -> Option<Vec<Target>> {
+        let first = self.brain.settings.gates.prioritize_preemptors && self.brain.is_preemptor(self.workload);
+        let begun = self.brain.workloads[&self.workload].displaces_for.as_ref().filter(|_| first)?;
+        let still = |(target, uid): &&(Target, Arc<str>)| {
+            let of = self.brain.workloads.get(&target.workload).filter(|of| of.uid == *uid && of.evicted());
+            of.is_some() && !self.brain.is_hidden(target.workload)
+        };
+        let victims: Vec<Target> = begun.victims.iter().filter(still).map(|(target, _)| *target).collect();
+        victims.iter().for_each(|victim| self.take_out(victim.workload));
+        let enough = !victims.is_empty() && self.fits(true, &victims);
+        self.put_back(&victims);
+        enough.then_some(victims)
+    }
+
     /// The victims that make the assignment possible; none where there are none.
-    pub(crate) fn run(mut self) -> Vec<Target> {
+    pub(crate) fn run(&mut self) -> Vec<Target> {
         if self.brain.settings.fair_sharing.is_some() { self.fair() } else { self.classical() }
     }
 
@@ -233,6 +249,12 @@ pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: Work
         let (charge, contested, topology) = (charge.clone(), contested.clone(), topology.clone());
         Search { brain, places, workload, queue, node, charge, contested, topology, rooms, within }.run()
     };
+    let begun =
+        Search { brain, places, workload, queue, node, charge: charge.clone(), contested: contested.clone(), topology: topology.clone(), rooms, within: None }
+            .begun();
+    if let Some(begun) = begun {
+        return begun;
+    }
     // Victims in one cluster free room where the gang can use it: of all answers the one with the fewest victims, in the
     // fewest clusters.
     let known = brain.searched_before(workload, &charge, &contested).filter(|found| found.is_empty() || (!rooms && topology.is_none()));
@@ -259,7 +281,8 @@ impl Oracle for Books<'_> {
         let place = brain.queue(queue).node.zip(brain.queue(queue).tree.and_then(|tree| brain.forest.find_cell(tree, key)));
         let Some((node, cell)) = place else { return (Possibility::NoCandidates, 0) };
         let (charge, contested) = (vec![(cell, amount)], vec![cell]);
-        let victims = Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false, within: None }.run();
+        let mut search = Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false, within: None };
+        let victims = search.begun().unwrap_or_else(|| search.run());
         brain.searched.push(Searched { workload, cell, amount, victims: victims.clone() });
         if victims.is_empty() {
             return (Possibility::NoCandidates, brain.forest.lowest_fit(node, cell, amount).0);
