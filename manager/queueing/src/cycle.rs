@@ -399,6 +399,10 @@ impl Cycle<'_> {
                 return;
             }
             self.skip(entry, "it no longer fits after another workload of this cycle");
+            if self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(entry.workload) {
+                // Who comes after it would displace others together with those who stop for it, and in vain (simulation seed 85086).
+                self.keep_all(entry);
+            }
             if mode == Mode::Preempt {
                 *self.report.skipped_preemptions.entry(entry.queue).or_default() += 1;
             }

@@ -286,6 +286,11 @@ pub(crate) fn totals(shape: &Shape, workload: &Workload) -> Vec<Total> {
 pub trait Oracle {
     /// The possibility, and from how far away quota would come then.
     fn simulate(&mut self, brain: &mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> (Possibility, u32);
+
+    /// The same of those who stop for this workload already, where they are enough.
+    fn begun(&mut self, _: &mut Brain, _: WorkloadId, _: (FlavorId, ResourceId), _: Amount) -> Option<(Possibility, u32)> {
+        None
+    }
 }
 
 /// Chooses flavors for one workload.
@@ -636,6 +641,12 @@ impl Assigner<'_> {
         let nominal = self.brain.forest.cell(node, cell).quota.nominal;
         let while_borrowing = setup.preemption.borrow_within_cohort.is_some()
             || (self.brain.settings.fair_sharing.is_some() && setup.preemption.reclaim_within_cohort != crate::model::Displaces::Never);
+        // Who made others stop by a right that is used up since goes on waiting for them (simulation seed 85110).
+        if !self.lazy
+            && let Some((possibility, borrowing)) = self.oracle.begun(self.brain, self.workload, key, amount)
+        {
+            return Fit { option: Prospect { possibility, borrowing }, why: Some((why, None)) };
+        }
         if nominal >= amount || may_reclaim || while_borrowing {
             let (possibility, borrowing) = match self.lazy {
                 true => (Possibility::NoCandidates, borrowing),

@@ -275,27 +275,47 @@ pub(crate) struct Books<'a> {
     pub(crate) places: &'a mut dyn Places,
 }
 
+impl Books<'_> {
+    /// A search for victims for one flavor and resource alone; rooms aren't asked.
+    fn search<'a>(&'a mut self, brain: &'a mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> Option<Search<'a>> {
+        let of = brain.queue(brain.workloads[&workload].queue);
+        let (node, cell) = of.node.zip(of.tree.and_then(|tree| brain.forest.find_cell(tree, key)))?;
+        let (queue, charge, contested) = (brain.workloads[&workload].queue, vec![(cell, amount)], vec![cell]);
+        Some(Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false, within: None })
+    }
+}
+
+/// What it comes to that these victims are gone.
+fn without(brain: &mut Brain, workload: WorkloadId, (node, cell, amount): (NodeId, CellId, Amount), victims: Vec<Target>) -> (Possibility, u32) {
+    for victim in &victims {
+        brain.suspend_usage(victim.workload);
+    }
+    let (borrowing, _) = brain.forest.lowest_fit(node, cell, amount);
+    for victim in &victims {
+        brain.resume_usage(victim.workload);
+    }
+    let queue = brain.workloads[&workload].queue;
+    let possibility = match victims.iter().any(|v| brain.workloads[&v.workload].queue == queue) {
+        _ if victims.is_empty() => Possibility::NoCandidates,
+        true => Possibility::Preempt,
+        false => Possibility::Reclaim,
+    };
+    brain.searched.push(Searched { workload, cell, amount, victims });
+    (possibility, borrowing)
+}
+
 impl Oracle for Books<'_> {
     fn simulate(&mut self, brain: &mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> (Possibility, u32) {
-        let queue = brain.workloads[&workload].queue;
-        let place = brain.queue(queue).node.zip(brain.queue(queue).tree.and_then(|tree| brain.forest.find_cell(tree, key)));
-        let Some((node, cell)) = place else { return (Possibility::NoCandidates, 0) };
-        let (charge, contested) = (vec![(cell, amount)], vec![cell]);
-        let mut search = Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false, within: None };
-        let victims = search.begun().unwrap_or_else(|| search.run());
-        brain.searched.push(Searched { workload, cell, amount, victims: victims.clone() });
-        if victims.is_empty() {
-            return (Possibility::NoCandidates, brain.forest.lowest_fit(node, cell, amount).0);
-        }
-        for victim in &victims {
-            brain.suspend_usage(victim.workload);
-        }
-        let (borrowing, _) = brain.forest.lowest_fit(node, cell, amount);
-        for victim in &victims {
-            brain.resume_usage(victim.workload);
-        }
-        let own = victims.iter().any(|v| brain.workloads[&v.workload].queue == queue);
-        (if own { Possibility::Preempt } else { Possibility::Reclaim }, borrowing)
+        let Some(mut search) = self.search(brain, workload, key, amount) else { return (Possibility::NoCandidates, 0) };
+        let (place, victims) = ((search.node, search.contested[0], amount), search.run());
+        without(brain, workload, place, victims)
+    }
+
+    fn begun(&mut self, brain: &mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> Option<(Possibility, u32)> {
+        brain.workloads[&workload].displaces_for.as_ref()?;
+        let mut search = self.search(brain, workload, key, amount)?;
+        let (place, victims) = ((search.node, search.contested[0], amount), search.begun()?);
+        Some(without(brain, workload, place, victims))
     }
 }
 

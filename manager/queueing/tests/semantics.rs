@@ -1,10 +1,10 @@
 //! Small points of Kueue's semantics, each with the smallest world that shows it.
 
 use meridian_queueing::cycle::{Outcome, Requeued};
-use meridian_queueing::flavors::Mode;
+use meridian_queueing::flavors::{Assignment, Mode};
 use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Preemption, QueueId, QueueSetup, Shape, Workload, WorkloadId};
-use meridian_queueing::places::Anywhere;
-use meridian_queueing::preempt::Right;
+use meridian_queueing::places::{Anywhere, Places};
+use meridian_queueing::preempt::{Right, Target};
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, Gates, Settings};
 use meridian_queueing::share::Share;
 use meridian_queueing::tree::{CohortSetup, Forest, Leaf, Quota, Quotas, WEIGHT_ONE};
@@ -51,7 +51,11 @@ fn wait(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: Amou
 }
 
 fn hold(brain: &mut Brain, name: &str, queue: QueueId, flavor: &str, asks: Amounts<'_>) -> WorkloadId {
-    let new = new(brain, name, queue, 0, asks);
+    hold_as(brain, name, queue, flavor, 0, asks)
+}
+
+fn hold_as(brain: &mut Brain, name: &str, queue: QueueId, flavor: &str, priority: i64, asks: Amounts<'_>) -> WorkloadId {
+    let new = new(brain, name, queue, priority, asks);
     let flavor = brain.flavor_id(flavor);
     let usage: BTreeMap<String, i64> = asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
     let usage = brain.requests(&usage);
@@ -363,6 +367,83 @@ fn what_a_cohort_has_of_its_own_is_taken_back_once_in_a_cycle() {
         // Nor later, as long as the first one is there: nobody stopped in vain.
         assert!(brain.cycle(&mut Anywhere, false).preempted.is_empty());
     }
+}
+
+#[test]
+fn who_made_others_stop_waits_for_them_though_its_right_is_used_up() {
+    let gates = Gates { prioritize_preemptors: true, ..Gates::default() };
+    let mut brain = Brain::new(Settings { gates, ..Settings::default() });
+    let reclaims = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+    let ours = |brain: &mut Brain, name| QueueSetup { preemption: reclaims, ..queue(brain, name, Some("team"), &[&[("any", &[("gpu", 0)])]]) };
+    let (one, two) = (ours(&mut brain, "one"), ours(&mut brain, "two"));
+    let borrower = queue(&mut brain, "borrower", Some("all"), &[&[("any", &[("gpu", 1)])]]);
+    let cell = (brain.flavor_id("any"), brain.resource("gpu"));
+    let quotas = Quotas::from([(cell, Quota { nominal: Amount(6), ..Quota::default() })]);
+    let team = CohortSetup { parent: Some(Arc::from("all")), quotas, ..CohortSetup::default() };
+    brain.configure(&BTreeMap::from([(Arc::from("team"), team)]), vec![one, two, borrower]);
+    let (one, two, borrower) = (id(&brain, "one"), id(&brain, "two"), id(&brain, "borrower"));
+    let victim = hold(&mut brain, "borrows", borrower, "any", &[("gpu", 4)]);
+    // Three are free. With the victim's four it is enough for the gang and for one more.
+    let gang = wait(&mut brain, "gang", two, 0, &[("gpu", 6)]);
+    assert_eq!(brain.cycle(&mut Anywhere, false).preempted, [(victim, gang, Right::InCohortReclamation)]);
+    let small = wait(&mut brain, "small", one, 0, &[("gpu", 1)]);
+    let behind = wait(&mut brain, "behind", two, -1, &[("gpu", 2)]);
+    let outcome = |brain: &mut Brain, of| brain.cycle(&mut Anywhere, false).entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
+    assert_eq!(outcome(&mut brain, small), Some(Outcome::Admitted));
+    // The cohort no longer holds the gang by its own quota. Who is behind it doesn't get what it waits for all the same.
+    for _ in 0..3 {
+        assert_eq!(outcome(&mut brain, gang), Some(Outcome::Preempting));
+    }
+    brain.remove(victim);
+    assert_eq!(outcome(&mut brain, gang), Some(Outcome::Admitted));
+    assert!(brain.workload(behind).is_some_and(|behind| behind.holding.is_none()));
+}
+
+/// One of them has room in a cluster only once two others have ended.
+struct Crowded(Option<WorkloadId>);
+
+impl Places for Crowded {
+    fn fits(&mut self, _: &Brain, workload: WorkloadId, victims: &[Target]) -> bool {
+        self.0 != Some(workload) || victims.len() >= 2
+    }
+
+    fn has_room(&mut self, _: &Brain, workload: WorkloadId) -> bool {
+        self.0 != Some(workload)
+    }
+
+    fn take(&mut self, _: &Brain, _: WorkloadId, _: &Assignment) -> bool {
+        true
+    }
+}
+
+#[test]
+fn nobody_counts_on_victims_of_who_was_overtaken_by_who_starves() {
+    let gates = Gates { prioritize_preemptors: true, ..Gates::default() };
+    let mut brain = world(Settings { gates, ..Settings::default() }, |brain| {
+        let mut queue = |name, nominal| queue(brain, name, Some("all"), &[&[("any", &[("gpu", nominal)])]]);
+        let (mut first, mut second, starved) = (queue("first", 6), queue("second", 4), queue("starved", 4));
+        first.preemption.reclaim_within_cohort = Displaces::Any;
+        let lower = Displaces::LowerPriority;
+        second.preemption = Preemption { within_queue: lower, reclaim_within_cohort: lower, borrow_within_cohort: Some(None) };
+        vec![first, second, starved]
+    });
+    let [first, second, starved] = ["first", "second", "starved"].map(|name| id(&brain, name));
+    hold_as(&mut brain, "stays", starved, "any", 20, &[("gpu", 4)]);
+    let victim = hold(&mut brain, "victim", starved, "any", &[("gpu", 2)]);
+    hold(&mut brain, "own", first, "any", &[("gpu", 2)]);
+    let low = hold(&mut brain, "low", second, "any", &[("gpu", 2)]);
+    hold_as(&mut brain, "high", second, "any", 20, &[("gpu", 1)]);
+    let gang = wait(&mut brain, "gang", first, 100, &[("gpu", 4)]);
+    assert_eq!(brain.cycle(&mut Anywhere, false).preempted, [(victim, gang, Right::InCohortReclamation)]);
+    // The last three that are free go to who starves, so that the gang has to wait for its victim, and more.
+    let starves = wait(&mut brain, "starves", starved, 10, &[("gpu", 3)]);
+    brain.set_starving(starved, Some(starves));
+    let other = wait(&mut brain, "other", second, 10, &[("gpu", 4)]);
+    let report = brain.cycle(&mut Crowded(Some(other)), false);
+    let outcome = |of| report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
+    assert_eq!([starves, gang].map(outcome), [Some(Outcome::Admitted), Some(Outcome::Skipped)]);
+    // The victim's room and that of its own would be enough for the other one, if the gang didn't wait for the victim.
+    assert_eq!(report.preempted, [], "{low:?} would stop in vain for {other:?}");
 }
 
 #[test]
