@@ -42,6 +42,7 @@ mod publish;
 mod reads;
 mod scribe;
 mod seen;
+mod snapshots;
 mod turns;
 
 pub use reads::{Change, Event, Gone, Reads, View, Watch};

@@ -11,8 +11,11 @@ pub type Amounts = BTreeMap<String, i64>;
 /// Adds `by` times `each` into `total`.
 pub fn add_scaled(total: &mut Amounts, each: &Amounts, by: i64) {
     for (name, amount) in each {
-        let sum = total.entry(name.clone()).or_insert(0);
-        *sum = sum.saturating_add(amount.saturating_mul(by));
+        let amount = amount.saturating_mul(by);
+        match total.get_mut(name) {
+            Some(sum) => *sum = sum.saturating_add(amount),
+            None => drop(total.insert(name.clone(), amount)),
+        }
     }
 }
 

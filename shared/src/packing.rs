@@ -172,6 +172,10 @@ fn pods(free: &Amounts, each: &Amounts) -> u32 {
 ///
 /// The result lists, per pod set, how many nodes of which former block (by index into the *input*) take how many pods.
 pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>, Misfit> {
+    if let Some(at) = on_one_node(blocks, gang) {
+        take_one_node(blocks, at, &gang.pod_sets[0]);
+        return Ok(vec![(at, Part { pod_set: 0, pods_per_node: gang.pod_sets[0].count, nodes: 1 })]);
+    }
     let views: Vec<Nodes<'_>> = blocks.iter().map(Block::view).collect();
     let Layout { mut heaps, parts } = lay_out(&views, gang)?;
     let used: Vec<(usize, u32, Amounts)> = heaps.drain(views.len()..).map(|heap| (heap.origin, heap.nodes, heap.free.into_owned())).collect();
@@ -187,8 +191,13 @@ pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>,
             blocks.push(Block { nodes, free, capacity, labels, taints });
         }
     }
+    put_in_order(blocks);
+    Ok(parts)
+}
+
+/// What was in order stays so, and costs next to nothing to sort; alike nodes become one block again.
+fn put_in_order(blocks: &mut Vec<Block>) {
     blocks.retain(|block| block.nodes > 0);
-    // What was in order stays so, and costs next to nothing to sort; alike nodes become one block again.
     blocks.sort_by(Block::order);
     blocks.dedup_by(|next, block| {
         let alike = next.order(block).is_eq();
@@ -196,7 +205,47 @@ pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>,
         block.nodes = block.nodes.saturating_add(if alike { next.nodes } else { 0 });
         alike
     });
-    Ok(parts)
+}
+
+/// Where a gang of one pod set goes that fits on one node as a whole, as most do: what [`lay_out`] comes to, without laying out.
+fn on_one_node(blocks: &[Block], gang: &Gang) -> Option<usize> {
+    let [set] = &*gang.pod_sets else { return None };
+    let takes_all = |block: &Block| block.nodes > 0 && pods(&block.free, &set.per_pod) >= set.count && block.view().accept(set);
+    let able = blocks.iter().enumerate().filter(|(_, block)| set.count > 0 && takes_all(block));
+    able.min_by_key(|(at, block)| (weight(&block.free), *at)).map(|(at, _)| at)
+}
+
+/// Takes what all pods of a set ask for from one node of a block.
+fn take_one_node(blocks: &mut Vec<Block>, at: usize, set: &PodSet) {
+    let ordered = blocks.iter().all(|block| block.nodes > 0) && blocks.is_sorted_by(|one, next| one.order(next).is_lt());
+    let of = &mut blocks[at];
+    of.nodes -= 1;
+    let mut node = Block { nodes: 1, free: less(&of.free, set, set.count), ..Block::default() };
+    if of.nodes == 0 {
+        (node.capacity, node.labels, node.taints) = (std::mem::take(&mut of.capacity), std::mem::take(&mut of.labels), std::mem::take(&mut of.taints));
+        blocks.remove(at);
+    } else {
+        (node.capacity, node.labels, node.taints) = (of.capacity.clone(), of.labels.clone(), of.taints.clone());
+    }
+    if !ordered {
+        blocks.push(node);
+        return put_in_order(blocks);
+    }
+    match blocks.binary_search_by(|block| block.order(&node)) {
+        Ok(alike) => blocks[alike].nodes = blocks[alike].nodes.saturating_add(1),
+        Err(place) => blocks.insert(place, node),
+    }
+}
+
+/// What is left where so many pods were placed.
+fn less(free: &Amounts, set: &PodSet, pods: u32) -> Amounts {
+    let mut free = free.clone();
+    for (resource, asks) in &set.per_pod {
+        if let Some(free) = free.get_mut(resource) {
+            *free -= asks.saturating_mul(i64::from(pods));
+        }
+    }
+    free
 }
 
 /// Takes one pod of `set` from the fullest node that could have it; nothing happens where none could.
@@ -223,6 +272,9 @@ pub fn release(blocks: &mut Vec<Block>, set: &PodSet) {
 
 /// Whether the whole gang fits on `blocks`, or why not.
 pub fn fits(blocks: &[Block], gang: &Gang) -> Result<(), Misfit> {
+    if on_one_node(blocks, gang).is_some() {
+        return Ok(());
+    }
     let views: Vec<Nodes<'_>> = blocks.iter().map(Block::view).collect();
     plan(&views, gang).map(drop)
 }
@@ -249,12 +301,7 @@ impl Layout<'_> {
     fn take(&mut self, index: usize, set: &PodSet, at: usize, each: u32, nodes: u32) {
         let Heap { origin, nodes: left, free } = &mut self.heaps[at];
         *left -= nodes;
-        let (origin, mut free) = (*origin, free.clone().into_owned());
-        for (resource, asks) in &set.per_pod {
-            if let Some(free) = free.get_mut(resource) {
-                *free -= asks.saturating_mul(i64::from(each));
-            }
-        }
+        let (origin, free) = (*origin, less(free, set, each));
         self.heaps.push(Heap { origin, nodes, free: Cow::Owned(free) });
         self.parts.push((origin, Part { pod_set: index, pods_per_node: each, nodes }));
     }
@@ -413,6 +460,27 @@ mod tests {
                 assert_eq!(blocks.iter().map(|b| b.nodes).sum::<u32>(), nodes, "seed {seed}");
                 assert!(blocks.iter().all(|b| b.nodes > 0) && blocks.is_sorted_by(|a, b| a.order(b).is_lt()), "seed {seed}: {blocks:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_gang_for_one_node_goes_where_laying_out_would_put_it() {
+        for seed in 0..4_000_u64 {
+            let r = |i: u64, n: u64| crate::backoff::splitmix(seed * 23 + i) % n;
+            // Some of them are alike, out of order or empty, and some have no room or other labels.
+            let labels = |i: u64| BTreeMap::from([("zone".to_owned(), r(40 + i, 2).to_string())]);
+            let mut blocks: Vec<Block> = (0..=r(1, 6)).map(|i| Block { labels: labels(i), ..block(r(10 + i, 3) as u32, 8, r(20 + i, 9) as i64) }).collect();
+            let mut asks = gang(r(2, 4) as u32, 1 + r(3, 4) as i64);
+            asks.pod_sets[0].node_selector = if r(4, 3) == 0 { labels(0) } else { BTreeMap::new() };
+            let views: Vec<_> = blocks.iter().map(Block::view).collect();
+            let plan = plan(&views, &asks);
+            let mut both = asks.clone();
+            both.pod_sets.push(PodSet { count: 0, ..PodSet::default() });
+            let mut laid_out = blocks.clone();
+            let general = place(&mut laid_out, &both);
+            let placed = place(&mut blocks, &asks);
+            assert_eq!((placed.as_ref().ok(), general.as_ref().ok()), (plan.as_ref().ok(), plan.as_ref().ok()), "seed {seed}");
+            assert_eq!(blocks, laid_out, "seed {seed}");
         }
     }
 

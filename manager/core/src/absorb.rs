@@ -615,9 +615,8 @@ impl World {
         if was != is || flavors_before != flavors || total_before != total || was_inactive != is_inactive {
             let charged_after = self.queues.charged_to(uid).cloned();
             let before = One { phase: was, inactive: was_inactive, flavors: &flavors_before, total: &total_before, charged_to: charged_before.as_ref() };
-            self.tally.count(&self.state.catalog, &shape, &before, false);
             let after = One { phase: is, inactive: is_inactive, flavors: &flavors, total: &total, charged_to: charged_after.as_ref() };
-            self.tally.count(&self.state.catalog, &shape, &after, true);
+            self.tally.change(&self.state.catalog, &shape, &before, &after);
             self.touch_queues(class, charged_before.or(charged_after));
         }
         if waited && !waits {

@@ -49,6 +49,8 @@ pub(crate) struct Deciding {
     sizes: ByUid<Sizes>,
     /// Ways of classes, until an object changes.
     ways: BTreeMap<ClassId, Arc<Way>>,
+    /// The queues that classes lead to, or why to none, until an object changes.
+    ways_in: BTreeMap<ClassId, Result<QueueId, NoRoute>>,
     /// Flavors that were given, by the numbers of resources and flavors, so that all to whom they are share them.
     given: BTreeMap<Vec<(ResourceId, FlavorId)>, Flavors>,
     /// Where a class was last led.
@@ -110,11 +112,13 @@ impl Deciding {
     /// An object changed: ways are worked out anew.
     pub(crate) fn forget_ways(&mut self) {
         self.ways.clear();
+        self.ways_in.clear();
     }
 
     /// A class is gone.
     pub(crate) fn forget_class(&mut self, class: ClassId) {
         self.ways.remove(&class);
+        self.ways_in.remove(&class);
         self.routes.remove(&class);
     }
 
@@ -247,6 +251,7 @@ impl World {
             ..Settings::default()
         };
         self.deciding.given.clear();
+        self.deciding.ways_in.clear();
         let catalog = &self.state.catalog;
         let brain = Arc::make_mut(&mut self.deciding.brain);
         brain.settings = settings;
@@ -299,7 +304,7 @@ impl World {
         self.deciding.brain.queue_id(&name).ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.to_string() })
     }
 
-    fn wanted(&self, uid: Uid, now: Mono) -> Wanted {
+    fn wanted(&mut self, uid: Uid, now: Mono) -> Wanted {
         let Some(workload) = self.state.workloads.get(&uid) else { return Wanted::Gone };
         if workload.phase == Phase::Finished {
             return Wanted::Gone;
@@ -316,7 +321,16 @@ impl World {
         if rests || workload.deletion.is_some() || self.held_back(workload, now) {
             return Wanted::Outside(None);
         }
-        self.way(self.queues.class(workload.class)).map_or_else(|why| Wanted::Outside(Some(Why::Route(why))), Wanted::Waiting)
+        let class = workload.class;
+        let way = match self.deciding.ways_in.get(&class) {
+            Some(known) => known.clone(),
+            None => {
+                let way = self.way(self.queues.class(class));
+                self.deciding.ways_in.insert(class, way.clone());
+                way
+            }
+        };
+        way.map_or_else(|why| Wanted::Outside(Some(Why::Route(why))), Wanted::Waiting)
     }
 
     fn align_one(&mut self, uid: Uid, now: Mono) {

@@ -606,11 +606,33 @@ pub struct World {
     pub(crate) deciding: deciding::Deciding,
 }
 
+/// Everything durable of one moment.
+#[derive(Debug)]
+pub struct Still {
+    state: State,
+    classes: Vec<(ClassId, Arc<record::Class>)>,
+    next: ClassId,
+}
+
+impl Still {
+    /// As a journal keeps it; it will take so many bytes, about.
+    pub fn into_bytes(self, size: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(size);
+        serde_json::to_writer(&mut bytes, &(SNAPSHOT_VERSION, self.state, self.classes, self.next)).expect("our own types serialise");
+        bytes
+    }
+}
+
 impl World {
     /// Everything durable as bytes: what a journal keeps instead of the records before it.
     pub fn snapshot(&self) -> Vec<u8> {
-        let classes: Vec<(ClassId, &record::Class)> = self.queues.classes().map(|(id, class)| (id, &**class)).collect();
-        serde_json::to_vec(&(SNAPSHOT_VERSION, &self.state, classes, self.queues.next_class())).expect("our own types serialise")
+        self.still().into_bytes(0)
+    }
+
+    /// Everything durable as it is now, to be put into bytes later. Most of it is shared with the world until that changes.
+    pub fn still(&self) -> Still {
+        let classes = self.queues.classes().map(|(id, class)| (id, class.clone())).collect();
+        Still { state: self.state.clone(), classes, next: self.queues.next_class() }
     }
 
     /// The world of a snapshot.

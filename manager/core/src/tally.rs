@@ -64,24 +64,53 @@ impl Standing {
     }
 
     fn count(&mut self, one: &One<'_>, more: bool) {
-        step(&mut self.phases[one.phase as usize], more);
-        let by = if more { 1 } else { -1 };
-        if one.phase == Phase::Pending && one.inactive {
-            step(&mut self.inactive, more);
-        } else if one.phase == Phase::Pending {
-            add_scaled(&mut self.asked, one.total, by);
-            self.asked.retain(|_, amount| *amount != 0);
+        self.count_phase(one, more);
+        for part in Part::ALL.into_iter().filter(|part| part.counts(one)) {
+            self.add(part, one, more);
         }
-        for (usage, counts) in [(&mut self.reserved, one.phase.charged()), (&mut self.used, one.phase.granted())] {
-            for (resource, flavor) in one.flavors.iter().filter(|_| counts) {
-                let key = (flavor.clone(), resource.clone());
-                let sum = usage.entry(key.clone()).or_insert(0);
-                *sum += by * one.total.get(resource).copied().unwrap_or(0);
-                if *sum == 0 {
-                    usage.remove(&key);
-                }
+    }
+
+    /// Counts somebody as it stands now, and no longer as it stood before. What it takes part in as ever isn't touched.
+    fn change(&mut self, before: &One<'_>, after: &One<'_>) {
+        self.count_phase(before, false);
+        self.count_phase(after, true);
+        let alike = before.flavors == after.flavors && before.total == after.total;
+        for part in Part::ALL {
+            let (was, is) = (part.counts(before), part.counts(after));
+            if was && !(is && alike) {
+                self.add(part, before, false);
+            }
+            if is && !(was && alike) {
+                self.add(part, after, true);
             }
         }
+    }
+
+    fn count_phase(&mut self, one: &One<'_>, more: bool) {
+        step(&mut self.phases[one.phase as usize], more);
+        if one.phase == Phase::Pending && one.inactive {
+            step(&mut self.inactive, more);
+        }
+    }
+
+    fn add(&mut self, part: Part, one: &One<'_>, more: bool) {
+        let by = if more { 1 } else { -1 };
+        let usage = match part {
+            Part::Asked => {
+                add_scaled(&mut self.asked, one.total, by);
+                return self.asked.retain(|_, amount| *amount != 0);
+            }
+            Part::Reserved => &mut self.reserved,
+            Part::Used => &mut self.used,
+        };
+        for (resource, flavor) in one.flavors.iter() {
+            let amount = by * one.total.get(resource).copied().unwrap_or(0);
+            match usage.iter_mut().find(|((of, what), _)| of == flavor && what == resource) {
+                Some((_, sum)) => *sum += amount,
+                None => drop(usage.insert((flavor.clone(), resource.clone()), amount)),
+            }
+        }
+        usage.retain(|_, sum| *sum != 0);
     }
 
     /// Moves those of `from` who hold no quota.
@@ -93,6 +122,26 @@ impl Standing {
         self.inactive = if more { self.inactive + from.inactive } else { self.inactive.saturating_sub(from.inactive) };
         add_scaled(&mut self.asked, &from.asked, if more { 1 } else { -1 });
         self.asked.retain(|_, amount| *amount != 0);
+    }
+}
+
+/// What amounts are counted in.
+#[derive(Clone, Copy)]
+enum Part {
+    Asked,
+    Reserved,
+    Used,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Asked, Self::Reserved, Self::Used];
+
+    fn counts(self, one: &One<'_>) -> bool {
+        match self {
+            Self::Asked => one.phase == Phase::Pending && !one.inactive,
+            Self::Reserved => one.phase.charged(),
+            Self::Used => one.phase.granted(),
+        }
     }
 }
 
@@ -119,6 +168,13 @@ pub(crate) struct One<'a> {
     pub(crate) flavors: &'a Flavors,
     pub(crate) total: &'a Amounts,
     pub(crate) charged_to: Option<&'a Arc<str>>,
+}
+
+impl<'a> One<'a> {
+    /// The cluster queue that counts it, where its local queue leads to `leads_to`.
+    fn queue<'b: 'a>(&self, leads_to: Option<&'b Arc<str>>) -> Option<&'a Arc<str>> {
+        if self.phase.charged() { self.charged_to } else { leads_to }
+    }
 }
 
 fn step(times: &mut u64, more: bool) {
@@ -153,36 +209,77 @@ impl Tally {
 
     /// Counts somebody of a class as it stands, or no longer.
     pub(crate) fn count(&mut self, catalog: &Catalog, class: &Class, one: &One<'_>, more: bool) {
+        self.count_one(one, more);
+        let leads_to = self.in_local(catalog, class, |standing| standing.count(one, more));
+        if let Some(queue) = one.queue(leads_to.as_ref()) {
+            self.in_queue(queue.clone(), |standing| standing.count(one, more));
+        }
+    }
+
+    /// Counts somebody of a class as it stands now, and no longer as it stood before.
+    pub(crate) fn change(&mut self, catalog: &Catalog, class: &Class, before: &One<'_>, after: &One<'_>) {
+        self.count_one(before, false);
+        self.count_one(after, true);
+        let leads_to = self.in_local(catalog, class, |standing| standing.change(before, after));
+        let [from, to] = [before, after].map(|one| one.queue(leads_to.as_ref()));
+        if let (Some(from), true) = (from, from == to) {
+            return self.in_queue(from.clone(), |standing| standing.change(before, after));
+        }
+        if let Some(from) = from {
+            self.in_queue(from.clone(), |standing| standing.count(before, false));
+        }
+        if let Some(to) = to {
+            self.in_queue(to.clone(), |standing| standing.count(after, true));
+        }
+    }
+
+    fn count_one(&mut self, one: &One<'_>, more: bool) {
         step(&mut self.all[one.phase as usize], more);
         if one.phase == Phase::Pending && one.inactive {
             step(&mut self.inactive, more);
         }
+    }
+
+    /// Changes a class's local queue; returns where that leads.
+    fn in_local(&mut self, catalog: &Catalog, class: &Class, change: impl FnOnce(&mut Standing)) -> Option<Arc<str>> {
         let key = (class.namespace.clone(), class.queue.clone());
-        let local = self.locals.entry(key.clone()).or_insert_with(|| {
-            let queue = catalog.local_queue(&class.namespace, &class.queue);
-            Local { leads_to: queue.map(|q| Arc::from(q.cluster_queue.as_str())), standing: Standing::default() }
-        });
-        local.standing.count(one, more);
-        let queue = if one.phase.charged() { one.charged_to.cloned() } else { local.leads_to.clone() };
-        if local.standing.is_empty() {
-            self.locals.remove(&key);
+        if let Some(local) = self.locals.get_mut(&key) {
+            change(&mut local.standing);
+            let leads_to = local.leads_to.clone();
+            if local.standing.is_empty() {
+                self.locals.remove(&key);
+            }
+            return leads_to;
         }
-        if let Some(queue) = queue {
-            self.in_queue(queue, |standing| standing.count(one, more));
+        let queue = catalog.local_queue(&class.namespace, &class.queue);
+        let mut local = Local { leads_to: queue.map(|q| Arc::from(q.cluster_queue.as_str())), standing: Standing::default() };
+        change(&mut local.standing);
+        let leads_to = local.leads_to.clone();
+        if !local.standing.is_empty() {
+            self.locals.insert(key, local);
         }
+        leads_to
     }
 
     /// Counts a leg, or no longer.
     pub(crate) fn leg(&mut self, cluster: ClusterName, state: leg::State, more: bool) {
         let key = (cluster, state);
-        step(self.legs.entry(key.clone()).or_default(), more);
-        if self.legs[&key] == 0 {
-            self.legs.remove(&key);
+        let legs = self.legs.get(&key).copied().unwrap_or(0);
+        match if more { legs + 1 } else { legs.saturating_sub(1) } {
+            0 => drop(self.legs.remove(&key)),
+            legs => drop(self.legs.insert(key, legs)),
         }
     }
 
     fn in_queue(&mut self, name: Arc<str>, change: impl FnOnce(&mut Standing)) {
-        let standing = self.queues.entry(name.clone()).or_default();
+        let Some(standing) = self.queues.get_mut(&name) else {
+            let mut standing = Standing::default();
+            change(&mut standing);
+            if !standing.is_empty() {
+                self.queues.insert(name, standing);
+            }
+            return;
+        };
         change(standing);
         if standing.is_empty() {
             self.queues.remove(&name);

@@ -165,6 +165,7 @@ impl Engine {
         let mut world = load(self.desk.journal(), self.world.config.clone())?;
         world.live.claim_until = self.world.live.claim_until;
         self.world = world;
+        self.snapshots.forget();
         let kept = self.look().mono < self.world.live.claim_until;
         if kept {
             return self.lead(None, false);

@@ -43,7 +43,7 @@ pub(super) struct Work {
     /// Ends and deletions: may use the space that is kept back.
     pub(super) urgent: bool,
     /// The world behind the last record, as bytes, where it is to replace the records.
-    pub(super) snapshot: Option<Vec<u8>>,
+    pub(super) snapshot: Option<Snapshot>,
     /// What readers see of it, and at which record.
     pub(super) changes: Vec<(Key, Option<Entry>)>,
     pub(super) at: RecordNumber,
@@ -119,8 +119,8 @@ impl Scribe {
         let begun = self.look().mono;
         let started = Instant::now();
         let (mut batches, bytes) = work.pending.batches(work.leadership, self.journal.last(), work.urgent);
-        if let Some((last, bytes)) = batches.last_mut().zip(work.snapshot.take()) {
-            last.snapshot = Some(Snapshot { through: last.last(), bytes });
+        if let Some(last) = batches.last_mut() {
+            last.snapshot = work.snapshot.take();
         }
         for batch in &batches {
             self.journal.commit(batch)?;

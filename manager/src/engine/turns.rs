@@ -7,6 +7,7 @@ use super::pending::Pending;
 use super::publish::Publisher;
 use super::scribe::{Desk, Done, Scribe, Told, Work};
 use super::seen::{Beside, Counts, Reached, Seen, Standings};
+use super::snapshots::Snapshots;
 use super::{Error, Message, Options, Shared, StartMode, Unavailable};
 use crate::journal::mark::{self, MarkWriter};
 use crate::journal::{self, Journal};
@@ -51,10 +52,6 @@ const CHECK_EVERY: Millis = Millis::mins(1);
 const CHECK_WORKLOADS_MAX: usize = 5_000;
 /// A chore waits for this many times what it took, so that all of them together take a small part of the engine's time.
 const CHORE_REST: u32 = 20;
-/// Records after which a snapshot replaces them.
-const SNAPSHOT_RECORDS: u64 = 50_000;
-/// Bytes of records after which a snapshot replaces them; a larger snapshot waits for as many bytes as twice its own.
-const SNAPSHOT_BYTES: usize = 32 << 20;
 /// Bodies of deleted jobs that are kept for the last view that watchers get, in bytes per batch.
 const LAST_VIEW_BYTES_MAX: usize = 4 << 20;
 
@@ -68,20 +65,6 @@ impl Chore {
     fn rest(&mut self, now: Mono, every: Millis, took: Duration) {
         let took = u64::try_from((took * CHORE_REST).as_millis()).unwrap_or(u64::MAX);
         self.due = now + every.max(Millis(took));
-    }
-}
-
-/// What the journal has grown by since its snapshot.
-#[derive(Clone, Copy, Debug, Default)]
-struct Grown {
-    records: u64,
-    bytes: usize,
-    snapshot_bytes: usize,
-}
-
-impl Grown {
-    fn calls_for_snapshot(&self) -> bool {
-        (self.records >= SNAPSHOT_RECORDS || self.bytes >= SNAPSHOT_BYTES) && self.bytes >= 2 * self.snapshot_bytes
     }
 }
 
@@ -120,7 +103,7 @@ pub(super) struct Engine {
     turned: Mono,
     refresh: Chore,
     check: Chore,
-    grown: Grown,
+    pub(super) snapshots: Snapshots,
 }
 
 impl std::fmt::Debug for dyn Journal {
@@ -176,7 +159,7 @@ impl Engine {
             turned: Mono(0),
             refresh: Chore::default(),
             check: Chore { due: now.mono + CHECK_EVERY },
-            grown: Grown::default(),
+            snapshots: Snapshots::default(),
         })
     }
 
@@ -406,12 +389,9 @@ impl Engine {
         let reached = std::mem::take(&mut pending.milestones).into_iter().map(|milestone| Reached::new(&self.world, milestone)).collect();
         let changed = (std::mem::take(&mut pending.changed), std::mem::take(&mut pending.workloads));
         let changes = self.publisher.changes(&self.shared.reads, &self.world, now, changed);
-        self.grown.records += pending.records.len() as u64;
-        let snapshot = (!pending.is_empty() && self.grown.calls_for_snapshot() && !self.restricted(now.mono)).then(|| {
-            let bytes = self.world.snapshot();
-            self.grown = Grown { snapshot_bytes: bytes.len(), ..Grown::default() };
-            bytes
-        });
+        self.snapshots.grown(pending.records.len() as u64, 0);
+        let may_grow = !pending.is_empty() && !self.restricted(now.mono);
+        let snapshot = may_grow.then(|| self.snapshots.with_batch(&self.world)).flatten();
         let (leadership, at) = (self.world.state.leadership, self.world.state.last);
         Work { pending, leadership, urgent, snapshot, changes, at, dropped, beside, reached, standings: Standings::of(&self.world), told }
     }
@@ -424,7 +404,7 @@ impl Engine {
     fn landed(&mut self, within: Option<Duration>) -> Result<(), journal::Error> {
         let Some(returned) = self.desk.back(within) else { return Ok(()) };
         let Done { begun, bytes, usual } = returned?;
-        self.grown.bytes += bytes;
+        self.snapshots.grown(0, bytes);
         if usual {
             self.full_pause = Millis(0);
         }

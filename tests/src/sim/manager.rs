@@ -93,6 +93,8 @@ pub(super) struct Manager {
     mark: Option<Mark>,
     written: Mono,
     snapshot_at: RecordNumber,
+    /// Taken of the world as it was with a batch before, and written with the next.
+    snapshot: Option<Snapshot>,
     committing: Option<Committing>,
     pub(super) paused_until: u64,
     pub(super) slow_until: u64,
@@ -133,6 +135,7 @@ impl Manager {
             mark: None,
             written: Mono(0),
             snapshot_at: RecordNumber(0),
+            snapshot: None,
             committing: None,
             paused_until: 0,
             slow_until: 0,
@@ -261,7 +264,7 @@ impl Sim {
         let vouched = host.mark.as_ref().is_some_and(|mark| mark.vouches_for(&journal, BootId(host.boot), now.mono, claim));
         // An empty journal says nothing of what runs: who made it may have ended before anything was written.
         host.recover = begin == Begin::Recover || (begin == Begin::Open && world.state.last == RecordNumber(0));
-        host.snapshot_at = world.state.last;
+        (host.snapshot_at, host.snapshot) = (world.state.last, None);
         host.journal = Some(journal);
         host.world = Some(world);
         let short = vouched || begin == Begin::Init;
@@ -538,13 +541,13 @@ impl Sim {
                 after = batch.last();
             }
         }
-        if let Some(last) = batches.last_mut()
-            && world.state.last.0 >= host.snapshot_at.0 + SNAPSHOT_EVERY
-            && world.state.last == last.last()
-        {
-            host.snapshot_at = world.state.last;
-            last.snapshot = Some(Snapshot { through: last.last(), bytes: world.snapshot() });
-            self.counters.one("snapshots");
+        if let Some(last) = batches.last_mut() {
+            last.snapshot = host.snapshot.take();
+            self.counters.add("snapshots", u64::from(last.snapshot.is_some()));
+            if world.state.last.0 >= host.snapshot_at.0 + SNAPSHOT_EVERY && world.state.last == last.last() {
+                host.snapshot_at = world.state.last;
+                host.snapshot = Some(Snapshot { through: last.last(), bytes: world.snapshot() });
+            }
         }
         batches
     }
