@@ -47,6 +47,11 @@ impl<V> ByUid<V> {
         self.0.is_empty()
     }
 
+    /// Whether one of them is so. Who asks this sees no order.
+    pub(crate) fn any(&self, so: impl FnMut(&V) -> bool) -> bool {
+        self.0.values().any(so)
+    }
+
     /// All of them, in the order of uids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Uid, &V)> {
         let mut all: Vec<_> = self.0.iter().collect();
@@ -102,6 +107,11 @@ impl Workloads {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether one of them is so.
+    pub fn any(&self, mut so: impl FnMut(&Workload) -> bool) -> bool {
+        self.0.any(|workload| so(workload))
     }
 
     /// All of them, in the order of uids.

@@ -174,10 +174,11 @@ impl Turn<'_> {
         // Each workload is released by its own term; a pass is due whenever one more is.
         let since = self.world.state.led_since;
         let released = |w: &crate::Workload| w.on_loss == OnLoss::Fence && ManagerLease::from_composed(led_at, w.term).lapsed(now);
-        let old = || self.world.state.workloads.values().filter(|w| w.submitted < since && w.phase != Phase::Finished);
-        if old().all(released) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now) {
+        let old = |w: &crate::Workload| w.submitted < since && w.phase != Phase::Finished;
+        let workloads = &self.world.state.workloads;
+        if !workloads.any(|w| old(w) && !released(w)) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now) {
             self.close_recovery(system());
-        } else if now >= self.world.live.released_at && old().any(|w| w.waits() && released(w)) {
+        } else if now >= self.world.live.released_at && workloads.any(|w| old(w) && w.waits() && released(w)) {
             self.world.live.released_at = now + RELEASE_EVERY;
             self.stir();
         }
