@@ -63,3 +63,44 @@ impl Snapshots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_manager_core::Config;
+    use meridian_shared::ids::JournalId;
+    use meridian_shared::mac::ReceiptKey;
+
+    fn begun() -> (World, Snapshots) {
+        let (world, mut snapshots) = (World::empty(JournalId(1), Config::new(ReceiptKey([7; 32]))), Snapshots::default());
+        assert_eq!(snapshots.with_batch(&world), None, "nothing is due");
+        snapshots.grown(RECORDS, 1);
+        assert_eq!(snapshots.with_batch(&world), None, "it is only begun");
+        (world, snapshots)
+    }
+
+    #[test]
+    fn a_snapshot_is_written_with_a_later_batch_and_is_of_the_world_before() {
+        let (mut world, mut snapshots) = begun();
+        let (through, bytes) = (world.state.last, world.snapshot());
+        world.state.last = world.state.last.next();
+        let written = loop {
+            if let Some(snapshot) = snapshots.with_batch(&world) {
+                break snapshot;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(written, Snapshot { through, bytes });
+        assert_eq!(snapshots.with_batch(&world), None, "nothing has come since");
+    }
+
+    #[test]
+    fn what_was_begun_of_a_world_that_was_thrown_away_is_never_written() {
+        let (world, mut snapshots) = begun();
+        while snapshots.under_way.as_ref().is_some_and(|(_, thread)| !thread.is_finished()) {
+            std::thread::yield_now();
+        }
+        snapshots.forget();
+        assert_eq!(snapshots.with_batch(&world), None);
+    }
+}

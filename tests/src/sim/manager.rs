@@ -662,6 +662,8 @@ impl Sim {
         }
         let known = committing.before.filter(|_| committing.batches.len() <= 1);
         self.managers[m].leading = false;
+        // Not all that it includes is durable.
+        self.managers[m].snapshot = None;
         self.reload(m, self.managers[m].life, known);
     }
 
