@@ -484,13 +484,15 @@ impl Sim {
         let host = &mut self.managers[m];
         let (Some(world), Some(journal)) = (&mut host.world, &host.journal) else { unreachable!("a leading manager has both") };
         let before = Before::of(world);
-        if let Input::Sync { cluster, request, .. } = &item.input
+        let newest = if let Input::Sync { cluster, request, .. } = &item.input
             && let Some(inventory) = &request.inventory
             && inventory.for_leadership == Some(world.state.leadership)
             && !inventory.more
         {
-            self.oracle.inventory(world.state.leadership, cluster);
-        }
+            self.oracle.inventory(world.state.leadership, cluster, (request.session, request.transmission))
+        } else {
+            false
+        };
         let counts = world.live.counts.clone();
         let outcome = world.apply(now, item.input.clone(), &Library { cache: &host.bodies, journal });
         host.bodies.extend(outcome.bodies.iter().cloned());
@@ -499,7 +501,7 @@ impl Sim {
         let world = self.managers[m].world.as_ref().expect("it leads");
         let verdict = match (&item.asker, &item.input, &outcome.reply) {
             (Asker::Agent { agent, cluster, .. }, Input::Sync { request, .. }, Reply::Park) => {
-                let whole = request.inventory.as_ref().filter(|i| i.for_leadership == Some(before.leadership) && !i.more && !self.agents[*agent].lies);
+                let whole = request.inventory.as_ref().filter(|_| newest && !self.agents[*agent].lies);
                 whole.map_or(Ok(()), |inventory| self.oracle.reported(world, cluster, &inventory.runs, &inventory.ends))
             }
             (Asker::Agent { cluster, .. }, _, Reply::Sync(answer)) => match &**answer {

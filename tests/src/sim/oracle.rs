@@ -12,7 +12,7 @@ use meridian_manager_core::input::{Key, Outcome};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{State, Workload, World};
 use meridian_objects::Kind;
-use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Uid};
+use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Session, Uid};
 use meridian_shared::protocol::{Command, End, EndResult, OnLoss, Run, SyncResponse};
 use meridian_shared::time::{Millis, Mono};
 use serde_json::Value;
@@ -162,8 +162,8 @@ pub struct Oracle {
     /// When each leadership began, by its manager's clock.
     led: BTreeMap<Leadership, Mono>,
     composed: BTreeMap<Fence, Composed>,
-    /// Complete inventories that were delivered to a leadership.
-    inventories: BTreeSet<(Leadership, ClusterName)>,
+    /// The newest complete inventory that was delivered to a leadership.
+    inventories: BTreeMap<(Leadership, ClusterName), (Session, u64)>,
     /// Clusters whose present ledger was declared lost to a leadership.
     lost: BTreeSet<(Leadership, ClusterName)>,
     /// Ends of attempts that nothing may undo: confirmed, refused or lapsed.
@@ -255,9 +255,12 @@ impl Oracle {
         self.led.insert(leadership, now);
     }
 
-    /// A complete inventory reached a leadership.
-    pub fn inventory(&mut self, leadership: Leadership, cluster: &ClusterName) {
-        self.inventories.insert((leadership, cluster.clone()));
+    /// A complete inventory reached a leadership. Whether it is newer than those before: what an older one shows, which was overtaken,
+    /// may be over (seed 1795410394743018).
+    pub fn inventory(&mut self, leadership: Leadership, cluster: &ClusterName, sent: (Session, u64)) -> bool {
+        let newest = self.inventories.entry((leadership, cluster.clone())).or_insert(sent);
+        *newest = sent.max(*newest);
+        *newest == sent
     }
 
     /// Judges one input's outcome. `alive` tells whether an honest machine runs an attempt right now.
@@ -399,7 +402,7 @@ impl Oracle {
     fn judge_closing(&self, act: &Act<'_>) -> Verdict {
         let leadership = act.world.state.leadership;
         let Some(recovery) = act.before.recovery.clone().or_else(|| led_with(act.outcome)) else { return Ok(()) };
-        let shown = |cluster: &ClusterName| self.inventories.contains(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()));
+        let shown = |cluster: &ClusterName| self.inventories.contains_key(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()));
         let missing: Vec<&ClusterName> = act.before.ledgers.keys().filter(|m| !shown(m)).collect();
         let old = || act.world.state.workloads.values().filter(|w| w.submitted < act.before.led_since && w.finished.is_none());
         let waited = !recovery.restored && old().all(|w| self.released(act, &recovery, w)) && self.full_term_passed(leadership, act.now, act.world.config.term);
