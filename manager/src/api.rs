@@ -60,9 +60,10 @@ use metering::Label;
 use pages::Pages;
 use query::Options;
 use serde_json::Value;
+use std::num::NonZero;
 use std::sync::Arc;
 use target::Target;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
@@ -114,9 +115,16 @@ pub(crate) struct Api {
     kept: Arc<meridian::Kept>,
     watches: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
 }
 
 impl Api {
+    /// Whose turn it is to read many objects. More of them at once than there are cores would only hold more memory, as trees and
+    /// in threads of their own, and take the engine's time: pages that nobody has touched yet cost more than reading does.
+    async fn turn_to_read(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.readers).acquire_owned().await.expect("nobody closes it")
+    }
+
     /// Asks the engine.
     async fn ask(&self, input: Input) -> Result<Reply, Error> {
         self.handle.ask(input).await.map_err(|why| Error::Unavailable(why.to_string()))
@@ -137,6 +145,7 @@ pub fn router(parts: Parts) -> Router {
         kept: Arc::default(),
         watches: Arc::new(Semaphore::new(watch::WATCHES_MAX)),
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        readers: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, NonZero::get))),
     };
     let document = |method: MethodRouter<Api>| method.fallback(|method, uri| method_not_allowed(method, uri, &["GET"]));
     Router::new()

@@ -282,7 +282,7 @@ const IGNORED_JOB_ANNOTATIONS: &[(&str, &str)] = &[
     ("kueue.x-k8s.io/workload-allowed-resource-flavors", "every flavor of the queue is tried"),
 ];
 
-/// Job fields that no runner acts on yet, by JSON pointer.
+/// Job fields that no runner acts on yet.
 const IGNORED_JOB_FIELDS: &[(&str, &str)] = &[
     ("spec.podFailurePolicy", "every failed pod counts against `backoffLimit`"),
     ("spec.successPolicy", "the job succeeds when all completions have"),
@@ -307,7 +307,7 @@ fn ignored_in_job(object: &Object, all: &mut Ignored) {
         all.at(at, "a Job has one pod set, so there is nobody to be grouped with", "");
     }
     for (field, message) in IGNORED_JOB_FIELDS {
-        let written = object.stored.pointer(&format!("/{}", field.replace('.', "/")));
+        let written = field.split('.').try_fold(&object.stored, |value, name| value.get(name));
         let counts = |value: &&Value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty());
         all.when(written.filter(counts).is_some(), field, message);
     }

@@ -23,6 +23,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Most objects in one request; the core takes as many changes in one transaction.
 const OBJECTS_MAX: usize = 10_000;
@@ -49,9 +50,13 @@ struct Batch {
     dry_run: bool,
 }
 
+/// Objects as they were read, and the turn to read, which is over once they wait for the engine.
+type Read = (Vec<Object>, OwnedSemaphorePermit);
+
 pub(super) async fn apply(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
     body::must_be_json(&headers)?;
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
+    let turn = api.turn_to_read().await;
     let batch = parsed(bytes).await?;
     may_write(&user, &batch)?;
     let unnamed = batch.objects.iter().enumerate().filter(|(_, object)| object.name.is_empty());
@@ -60,7 +65,7 @@ pub(super) async fn apply(State(api): State<Api>, Extension(user): Extension<Use
     refuse(batch.objects.len(), RejectionReason::Invalid, causes.collect())?;
     let Batch { objects, remarks, scope, dry_run } = batch;
     let count = objects.len();
-    let written = write(&api, &user, objects, (scope, dry_run), PutMode::Apply).await?.map_err(|rejections| rejected(count, &rejections))?;
+    let written = write(&api, &user, (objects, turn), (scope, dry_run), PutMode::Apply).await?.map_err(|rejections| rejected(count, &rejections))?;
     Ok(json_bytes(answer(remarks, &written)))
 }
 
@@ -76,6 +81,7 @@ pub(super) async fn bulk(State(api): State<Api>, Extension(user): Extension<User
         None => {}
     }
     let request = bytes.clone();
+    let turn = api.turn_to_read().await;
     let batch = parsed(bytes).await?;
     if batch.scope.is_some() {
         return Err(Error::BadRequest("`cluster` is for `apply`; jobs are dispatched, not placed".to_owned()));
@@ -96,9 +102,9 @@ pub(super) async fn bulk(State(api): State<Api>, Extension(user): Extension<User
                 naming::keyed(object, &user.name, key, index);
             }
             // a repetition finds its own jobs, and finding them is success
-            write(&api, &user, objects, (None, dry_run), PutMode::Apply).await?
+            write(&api, &user, (objects, turn), (None, dry_run), PutMode::Apply).await?
         }
-        None => create_all(&api, &user, objects, dry_run, &request).await?,
+        None => create_all(&api, &user, (objects, turn), dry_run, &request).await?,
     };
     let written = written.map_err(|rejections| rejected(count, &rejections))?;
     let bytes = answer(remarks, &written);
@@ -119,7 +125,13 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
 
 /// Creates everything under new names where only a prefix is given; tries others for those that are taken. What is written is
 /// gone from here, so another try reads the request again.
-async fn create_all(api: &Api, user: &User, mut objects: Vec<Object>, dry_run: bool, request: &Bytes) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
+async fn create_all(
+    api: &Api,
+    user: &User,
+    (mut objects, mut turn): Read,
+    dry_run: bool,
+    request: &Bytes,
+) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
     let unnamed: Vec<bool> = objects.iter().map(|object| object.name.is_empty()).collect();
     let mut made: Vec<Option<String>> = vec![None; objects.len()];
     let place = |object: &Object| (object.namespace.clone(), object.name.clone());
@@ -130,7 +142,7 @@ async fn create_all(api: &Api, user: &User, mut objects: Vec<Object>, dry_run: b
             let name = made[index].get_or_insert_with(|| fresh_name(object, &mut taken));
             object.set_name(name);
         }
-        let outcome = write(api, user, objects, (None, dry_run), PutMode::Create).await?;
+        let outcome = write(api, user, (objects, turn), (None, dry_run), PutMode::Create).await?;
         let Err(rejections) = &outcome else { return Ok(outcome) };
         let only_names = rejections.iter().all(|r| r.reason == RejectionReason::AlreadyExists && unnamed[r.index]);
         if !only_names || tries == naming::TRIES {
@@ -138,6 +150,7 @@ async fn create_all(api: &Api, user: &User, mut objects: Vec<Object>, dry_run: b
         }
         tries += 1;
         rejections.iter().for_each(|rejection| made[rejection.index] = None);
+        turn = api.turn_to_read().await;
         objects = parsed(request.clone()).await?.objects;
     }
 }
@@ -217,7 +230,7 @@ fn may_write(user: &User, batch: &Batch) -> Result<(), Error> {
 async fn write(
     api: &Api,
     user: &User,
-    objects: Vec<Object>,
+    (objects, turn): Read,
     (scope, dry_run): (Option<ClusterName>, bool),
     mode: PutMode,
 ) -> Result<Result<Vec<Written>, Vec<Rejection>>, Error> {
@@ -230,6 +243,7 @@ async fn write(
     let put = move |(_, object)| Change::Put { object: Box::new(object), scope: scope.clone(), uid: naming::uid(), mode };
     let reading = tokio::task::spawn_blocking(move || Write::new(actor, ordered.into_iter().map(put).collect(), dry_run));
     let write = reading.await.map_err(|error| Error::Internal(format!("the objects could not be read: {error}")))?;
+    drop(turn);
     match api.ask(Input::Write(Box::new(write))).await? {
         Reply::Written(written) if written.len() == order.len() => {
             let mut placed: Vec<(usize, Written)> = order.into_iter().zip(written).collect();
