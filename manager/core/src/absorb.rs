@@ -660,12 +660,8 @@ impl World {
 
     /// What the statuses of these queues say has changed with the newest record.
     pub(crate) fn touch_queues(&mut self, class: ClassId, charged: Option<Arc<str>>) {
-        let number = self.state.last;
         let class = self.queues.class(class);
-        let leads_to = self.state.catalog.touch_local_queue(&class.namespace, &class.queue, number);
-        for queue in leads_to.iter().chain(charged.as_ref().filter(|queue| leads_to.as_ref() != Some(queue))) {
-            self.state.catalog.touch_cluster_queue(queue, number);
-        }
+        self.state.catalog.touch_queues((&class.namespace, &class.queue), charged.as_deref(), self.state.last);
     }
 
     /// Rebuilds every cache from `state`, after a snapshot was read.

@@ -105,29 +105,41 @@ impl Catalog {
         self.objects.insert(key, Stored { object: Arc::new(object), uid, created, changed: number, touched, generation, by });
     }
 
-    fn touch(&mut self, kind: Kind, namespace: Option<&Arc<str>>, name: &str, number: RecordNumber) -> Option<&Spec> {
+    fn touch(&mut self, kind: Kind, namespace: Option<&Arc<str>>, name: &str, number: RecordNumber) -> Option<Arc<Object>> {
         let key = (None, kind, namespace.map(|n| &**n), name);
         let stored = self.objects.get_mut(&key as &dyn Named)?;
         stored.touched = number;
-        Some(&stored.object.spec)
+        Some(Arc::clone(&stored.object))
     }
 
-    /// What a local queue counts has changed; returns where it leads.
-    pub(crate) fn touch_local_queue(&mut self, namespace: &Arc<str>, name: &str, number: RecordNumber) -> Option<Arc<str>> {
-        match self.touch(Kind::LocalQueue, Some(namespace), name, number)? {
-            Spec::LocalQueue(spec) => Some(Arc::from(spec.cluster_queue.as_str())),
+    /// What these queues count has changed: a local one, the cluster queue where it leads, and the one that is charged.
+    pub(crate) fn touch_queues(&mut self, (namespace, name): (&Arc<str>, &str), charged: Option<&str>, number: RecordNumber) {
+        let local = self.touch(Kind::LocalQueue, Some(namespace), name, number);
+        let leads_to = match local.as_deref().map(|object| &object.spec) {
+            Some(Spec::LocalQueue(spec)) => Some(spec.cluster_queue.as_str()),
             _ => None,
+        };
+        for queue in leads_to.into_iter().chain(charged.filter(|queue| leads_to != Some(*queue))) {
+            self.touch_cluster_queue(queue, number);
         }
+    }
+
+    /// What a local queue shows has changed.
+    pub(crate) fn touch_local_queue(&mut self, namespace: &Arc<str>, name: &str, number: RecordNumber) {
+        self.touch(Kind::LocalQueue, Some(namespace), name, number);
     }
 
     /// What a cluster queue counts has changed, and with it the share of every cohort above.
     pub(crate) fn touch_cluster_queue(&mut self, name: &str, number: RecordNumber) {
-        let Some(Spec::ClusterQueue(spec)) = self.touch(Kind::ClusterQueue, None, name, number) else { return };
-        let mut above = spec.cohort.clone();
+        let mut object = self.touch(Kind::ClusterQueue, None, name, number);
         for _ in 0..COHORTS_DEEP_MAX {
+            let above = match object.as_deref().map(|object| &object.spec) {
+                Some(Spec::ClusterQueue(spec)) => spec.cohort.as_deref(),
+                Some(Spec::Cohort(spec)) => spec.parent.as_deref(),
+                _ => None,
+            };
             let Some(name) = above else { return };
-            let Some(Spec::Cohort(spec)) = self.touch(Kind::Cohort, None, &name, number) else { return };
-            above = spec.parent.clone();
+            object = self.touch(Kind::Cohort, None, name, number);
         }
     }
 

@@ -34,9 +34,9 @@ pub struct Cell {
 
 /// One cluster queue.
 #[derive(Clone, Debug)]
-pub struct QueueRow<'a> {
+pub struct QueueRow {
     /// Its name.
-    pub name: &'a Arc<str>,
+    pub name: Arc<str>,
     /// The cohort above it.
     pub cohort: Option<Arc<str>>,
     /// The cohort above all.
@@ -44,7 +44,7 @@ pub struct QueueRow<'a> {
     /// Whether it can admit.
     pub active: bool,
     /// Who stands where.
-    pub standing: &'a Standing,
+    pub standing: Standing,
     /// How many of those who wait may be looked at without anything having to change first.
     pub awake: u64,
     /// Quota and use.
@@ -55,19 +55,19 @@ pub struct QueueRow<'a> {
 
 /// One local queue.
 #[derive(Clone, Debug)]
-pub struct LocalRow<'a> {
+pub struct LocalRow {
     /// Its namespace.
-    pub namespace: &'a Arc<str>,
+    pub namespace: Arc<str>,
     /// Its name.
-    pub name: &'a Arc<str>,
+    pub name: Arc<str>,
     /// Whether it can be submitted to.
     pub active: bool,
     /// Who stands where.
-    pub standing: &'a Standing,
+    pub standing: Standing,
     /// How many of those who wait may be looked at without anything having to change first.
     pub awake: u64,
     /// The cluster queue that it leads to.
-    pub cluster_queue: &'a str,
+    pub cluster_queue: Arc<str>,
     /// What it used by its weight, where admissions are shared by that; infinite without weight.
     pub weighted_use: Option<f64>,
 }
@@ -110,7 +110,7 @@ fn gauge(share: Option<meridian_queueing::share::Share>) -> Option<f64> {
 
 impl World {
     /// Every cluster queue.
-    pub fn cluster_queue_rows(&self) -> Vec<QueueRow<'_>> {
+    pub fn cluster_queue_rows(&self) -> Vec<QueueRow> {
         let brain = self.deciding.brain();
         let rows = self.state.catalog.cluster_queues().map(|(name, spec)| {
             let id = brain.queue_id(name);
@@ -131,11 +131,11 @@ impl World {
                 }
             });
             QueueRow {
-                name,
+                name: name.clone(),
                 cohort: spec.cohort.as_deref().map(Arc::from),
                 root: node.filter(|_| spec.cohort.is_some()).map(|node| brain.forest.node(brain.forest.root(node)).name.clone()),
                 active: self.cluster_queue_activity(spec).active,
-                standing,
+                standing: standing.clone(),
                 awake: id.map_or(0, |id| brain.pending(id).awake_counts().into_values().map(|n| n as u64).sum()),
                 cells: cells.collect(),
                 share: gauge(self.share(node)),
@@ -145,7 +145,7 @@ impl World {
     }
 
     /// Local queues, `most` of them.
-    pub fn local_queue_rows(&self, most: usize) -> Vec<LocalRow<'_>> {
+    pub fn local_queue_rows(&self, most: usize) -> Vec<LocalRow> {
         let brain = self.deciding.brain();
         let mut awake: BTreeMap<&Arc<str>, u64> = BTreeMap::new();
         for (_, id) in brain.queue_list() {
@@ -156,12 +156,12 @@ impl World {
         let rows = self.state.catalog.local_queues().take(most).map(|(namespace, name, spec)| {
             let key: Arc<str> = Arc::from(format!("{namespace}/{name}"));
             LocalRow {
-                namespace,
-                name,
+                namespace: namespace.clone(),
+                name: name.clone(),
                 active: self.local_queue_activity(spec).active,
-                standing: self.tally.local_queue(namespace, name),
+                standing: self.tally.local_queue(namespace, name).clone(),
                 awake: awake.get(&key).copied().unwrap_or(0),
-                cluster_queue: &spec.cluster_queue,
+                cluster_queue: Arc::from(spec.cluster_queue.as_str()),
                 weighted_use: self.weighted_use(&key),
             }
         });

@@ -2,7 +2,7 @@
 
 use crate::metrics::kueue::Kueue;
 use meridian_manager_core::World;
-use meridian_manager_core::dashboard::{Cell, CohortRow, LocalRow, QueueRow};
+use meridian_manager_core::dashboard::{Cell, CohortRow, LocalRow, QueueRow, Unadmitted};
 use meridian_manager_core::input::Key;
 use meridian_manager_core::milestone::{Event, Milestone};
 use meridian_manager_core::workload::Phase;
@@ -119,6 +119,26 @@ impl Tallies {
     }
 }
 
+/// How queues stand behind a batch.
+#[derive(Debug)]
+pub(super) struct Rows {
+    queues: Vec<QueueRow>,
+    locals: Vec<LocalRow>,
+    cohorts: Vec<CohortRow>,
+    unadmitted: BTreeMap<Unadmitted, u64>,
+}
+
+impl Rows {
+    pub(super) fn of(world: &World) -> Self {
+        Self {
+            queues: world.cluster_queue_rows(),
+            locals: world.local_queue_rows(LOCAL_QUEUES_MAX),
+            cohorts: world.cohort_rows(),
+            unadmitted: world.unadmitted(),
+        }
+    }
+}
+
 /// Shows how queues stand.
 #[derive(Debug)]
 pub(super) struct Dashboards {
@@ -137,18 +157,16 @@ impl Dashboards {
     }
 
     /// Shows how queues stand.
-    pub(super) fn show(&self, world: &World) {
-        self.show_queues(&world.cluster_queue_rows());
-        self.show_locals(&world.local_queue_rows(LOCAL_QUEUES_MAX));
-        self.show_cohorts(&world.cohort_rows());
-        self.show_unadmitted(world);
+    pub(super) fn show(&self, rows: &Rows) {
+        self.show_queues(&rows.queues);
+        self.show_locals(&rows.locals);
+        self.show_cohorts(&rows.cohorts);
+        self.show_unadmitted(&rows.unadmitted);
     }
 
-    fn show_queues(&self, rows: &[QueueRow<'_>]) {
+    fn show_queues(&self, rows: &[QueueRow]) {
         let k = &self.kueue;
-        let name = |row: &QueueRow<'_>| row.name.to_string();
-        let names: Vec<String> = rows.iter().map(name).collect();
-        let each = || names.iter().map(String::as_str).zip(rows);
+        let each = || rows.iter().map(|row| (&*row.name, row));
         k.pending_workloads.replace(each().flat_map(|(name, row)| by_status(row.standing.waiting(), row.awake).map(|(status, n)| ([name, status], n))));
         k.reserving_active.replace(each().map(|(name, row)| ([name], whole(row.standing.reserving()))));
         k.admitted_active.replace(each().map(|(name, row)| ([name], whole(row.standing.admitted()))));
@@ -165,7 +183,7 @@ impl Dashboards {
         k.borrowing_limit.replace(cells().map(|(labels, cell)| (labels, limit(cell, cell.borrowing_limit))));
         k.lending_limit.replace(cells().map(|(labels, cell)| (labels, limit(cell, cell.lending_limit))));
         // What nobody gives is still asked for, but names of resources come from jobs: only those of the queue have a series.
-        let asked = |name, row: &QueueRow<'_>| {
+        let asked = |name, row: &QueueRow| {
             let given: BTreeSet<Arc<str>> = row.cells.iter().map(|cell| cell.resource.clone()).collect();
             given.into_iter().map(|r| (name, r.to_string(), units(&r, row.standing.asked.get(&*r).copied().unwrap_or(0)))).collect::<Vec<_>>()
         };
@@ -174,22 +192,22 @@ impl Dashboards {
         k.weighted_share.replace(each().filter_map(|(name, row)| Some(([name, text(&row.cohort)], row.share?))));
     }
 
-    fn show_locals(&self, rows: &[LocalRow<'_>]) {
+    fn show_locals(&self, rows: &[LocalRow]) {
         let k = &self.kueue;
-        let each = || rows.iter().map(|row| (&**row.name, &**row.namespace, row));
-        let by = |row: &LocalRow<'_>| by_status(row.standing.waiting(), row.awake);
+        let each = || rows.iter().map(|row| (&*row.name, &*row.namespace, row));
+        let by = |row: &LocalRow| by_status(row.standing.waiting(), row.awake);
         k.local_pending_workloads.replace(each().flat_map(|(name, space, row)| by(row).map(|(status, n)| ([name, space, status], n))));
         k.local_reserving_active.replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.reserving()))));
         k.local_admitted_active.replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.admitted()))));
         k.local_finished_workloads.replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.phase(Phase::Finished)))));
         let status = |active: bool| [("True", i64::from(active)), ("False", i64::from(!active)), ("Unknown", 0)];
         k.local_queue_status.replace(each().flat_map(|(name, space, row)| status(row.active).map(|(status, is)| ([name, space, status], is))));
-        k.local_past_use.replace(each().filter_map(|(name, space, row)| Some(([name, space, row.cluster_queue], row.weighted_use?))));
+        k.local_past_use.replace(each().filter_map(|(name, space, row)| Some(([name, space, &*row.cluster_queue], row.weighted_use?))));
         for (metric, reserved) in [(&k.local_reservation, true), (&k.local_usage, false)] {
-            let usage = |row: &&LocalRow<'_>| if reserved { row.standing.reserved.clone() } else { row.standing.used.clone() };
+            let usage = |row: &&LocalRow| if reserved { row.standing.reserved.clone() } else { row.standing.used.clone() };
             let cells: Vec<_> = rows.iter().flat_map(|row| usage(&row).into_iter().map(move |(key, amount)| (row, key, amount))).collect();
             let series =
-                cells.iter().map(|(row, (flavor, resource), amount)| ([&**row.name, &**row.namespace, &**flavor, resource.as_str()], units(resource, *amount)));
+                cells.iter().map(|(row, (flavor, resource), amount)| ([&*row.name, &*row.namespace, &**flavor, resource.as_str()], units(resource, *amount)));
             metric.replace(series);
         }
     }
@@ -205,10 +223,9 @@ impl Dashboards {
         k.cohort_subtree_reservations.replace(cells().map(|(labels, _, used)| (labels, units(labels[2], used))));
     }
 
-    fn show_unadmitted(&self, world: &World) {
-        let rows = world.unadmitted();
+    fn show_unadmitted(&self, rows: &BTreeMap<Unadmitted, u64>) {
         let mut by_queue: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
-        for (row, n) in &rows {
+        for (row, n) in rows {
             *by_queue.entry((&row.cluster_queue, row.reason, row.cause)).or_default() += n;
         }
         self.kueue.unadmitted.replace(by_queue.into_iter().map(|((queue, reason, cause), n)| ([queue, reason, cause], whole(n))));

@@ -85,12 +85,17 @@ impl Pending {
                 batches.push(Batch { first: *number, urgent: urgent || self.urgent, ..Batch::new(leadership, last) });
             }
             let batch = batches.last_mut().expect("pushed above");
-            let encoded = serde_json::to_vec(record).expect("our own types serialise");
+            let encoded = match record {
+                Record::Audited(line) => {
+                    let line = encode(line);
+                    let record = audited(&line);
+                    batch.audit.push(line);
+                    record
+                }
+                record => encode(record),
+            };
             bytes += encoded.len();
             batch.records.push(encoded);
-            if let Record::Audited(line) = record {
-                batch.audit.push(serde_json::to_vec(line).expect("our own types serialise"));
-            }
         }
         if let Some(first) = batches.first_mut() {
             first.bodies = self.bodies.iter().map(|(hash, body)| (*hash, body.as_bytes().to_vec())).collect();
@@ -103,11 +108,22 @@ impl Pending {
     }
 }
 
+fn encode<T: serde::Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).expect("our own types serialise")
+}
+
+/// The record of an audit line that is encoded already.
+fn audited(line: &[u8]) -> Vec<u8> {
+    [b"{\"Audited\":", line, b"}"].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::journal::faulty::{Faults, FaultyDisk};
     use crate::journal::{Journal, RedbJournal};
+    use meridian_manager_core::audit::{Entry, Head, Line};
+    use meridian_manager_core::input::Actor;
     use meridian_shared::ids::JournalId;
     use meridian_shared::time::Wall;
 
@@ -132,6 +148,13 @@ mod tests {
         };
         journal.replay(RecordNumber(0), &mut note).unwrap();
         assert_eq!(numbers, [1, 2, 9, 10]);
+    }
+
+    #[test]
+    fn an_audit_line_is_encoded_once() {
+        let entry = Entry { action: "grant".into(), subject: "\"ü\"".into(), cluster: Some("eu".into()), verdict: None, rule: None, detail: None };
+        let line = Line::after(&Head::default(), Wall(7), Actor::system(), entry);
+        assert_eq!(audited(&encode(&line)), encode(&Record::Audited(Box::new(line))));
     }
 
     #[test]

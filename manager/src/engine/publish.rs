@@ -90,8 +90,9 @@ impl Publisher {
         reads.publish(changes, world.state.last, &HashMap::new());
     }
 
-    /// Follows up with statuses that depend on more than one record, and with those of clusters.
-    pub(super) fn refresh(&mut self, reads: &Reads, world: &World, now: Now) {
+    /// Statuses that depend on more than one record, and those of clusters: what watchers hear of, and what they needn't. The
+    /// batch before must be shown already.
+    pub(super) fn refresh(&mut self, reads: &Reads, world: &World, now: Now) -> (Vec<(Key, Option<Entry>)>, Vec<(Key, Entry)>) {
         let clusters = world.state.catalog.iter().map(|(key, _)| key).filter(|key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster));
         let mut keys: BTreeSet<Key> = clusters.cloned().chain(std::mem::take(&mut self.stale)).collect();
         for key in std::mem::take(&mut self.moved).values().flat_map(|class| world.queue_keys(class)) {
@@ -103,20 +104,18 @@ impl Publisher {
         if std::mem::take(&mut self.all_stale) {
             keys.extend(world.state.catalog.iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned());
         }
-        let mut changes = Vec::new();
+        let (mut changes, mut quietly) = (Vec::new(), Vec::new());
         for key in keys {
             let Some(entry) = Self::entry(world, &key, now) else { continue };
             match reads.kept(&key) {
                 Some(kept) if *kept == entry || differs_in_version_only(&kept, &entry) => {}
-                Some(kept) if differs_in_passing_only(&kept, &entry) => reads.replace_quietly(&key, entry),
+                Some(kept) if differs_in_passing_only(&kept, &entry) => quietly.push((key, entry)),
                 Some(_) => changes.push((key, Some(entry))),
                 // It is published by the commit that made it.
                 None => {}
             }
         }
-        if !changes.is_empty() {
-            reads.publish(changes, world.state.last, &HashMap::new());
-        }
+        (changes, quietly)
     }
 
     fn entry(world: &World, key: &Key, now: Now) -> Option<Entry> {

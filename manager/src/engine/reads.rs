@@ -198,16 +198,23 @@ impl Reads {
         let before = store.version;
         let mut events = Vec::new();
         for (key, new) in changes {
-            let old = store.entries.get(&key);
-            let (event, entry) = match (old, new) {
+            let (event, entry) = match (store.entries.get_mut(&key), new) {
                 (None, None) => continue,
                 (Some(old), Some(new)) if **old == new => continue,
-                (Some(old), None) => (Event::Deleted, Arc::new(last_of(old, at, dropped))),
-                (old, Some(new)) => (if old.is_some() { Event::Modified } else { Event::Added }, Arc::new(new)),
-            };
-            match event {
-                Event::Deleted => store.entries.remove(&key),
-                Event::Added | Event::Modified => store.entries.insert(key.clone(), Arc::clone(&entry)),
+                (Some(old), Some(new)) => {
+                    *old = Arc::new(new);
+                    (Event::Modified, Arc::clone(old))
+                }
+                (None, Some(new)) => {
+                    let entry = Arc::new(new);
+                    store.entries.insert(key.clone(), Arc::clone(&entry));
+                    (Event::Added, entry)
+                }
+                (Some(old), None) => {
+                    let last = Arc::new(last_of(old, at, dropped));
+                    store.entries.remove(&key);
+                    (Event::Deleted, last)
+                }
             };
             // A change that no record of this commit made (a count in a status) takes the commit's own version.
             let at = if entry.version > before { entry.version.min(at) } else { at };

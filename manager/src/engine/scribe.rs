@@ -11,7 +11,7 @@
 use super::clock::{Clock, Jumps};
 use super::pending::{Caller, Pending};
 use super::reads::Entry;
-use super::seen::{Beside, Counts, Reached, Standings};
+use super::seen::{Beside, Counts, Gauges, Reached, Standings};
 use super::{Shared, Unavailable};
 use crate::journal::mark::{BootId, Mark, MarkWriter};
 use crate::journal::{self, Journal, Snapshot};
@@ -53,6 +53,10 @@ pub(super) struct Work {
     pub(super) beside: Vec<(usize, Beside)>,
     pub(super) reached: Vec<Reached>,
     pub(super) standings: Standings,
+    /// What changes for readers without a watcher needing to hear of it.
+    pub(super) quietly: Vec<(Key, Entry)>,
+    /// What rests between batches: how queues and agents stand.
+    pub(super) gauges: Option<Box<Gauges>>,
     pub(super) told: Vec<Told>,
 }
 
@@ -163,7 +167,7 @@ impl Scribe {
 
     /// What follows a commit: readers, and callers.
     fn tell(&mut self, work: Work) {
-        let Work { pending, changes, at, dropped, beside, reached, standings, told, .. } = work;
+        let Work { pending, changes, at, dropped, beside, reached, standings, quietly, gauges, told, .. } = work;
         let Pending { records, bodies, replies, .. } = pending;
         for (hash, body) in bodies {
             self.shared.bodies.keep(hash, body);
@@ -176,8 +180,14 @@ impl Scribe {
         if !records.is_empty() || !changes.is_empty() {
             self.shared.reads.publish(changes, at, &dropped);
         }
+        for (key, entry) in quietly {
+            self.shared.reads.replace_quietly(&key, entry);
+        }
         for (caller, reply) in replies {
             self.reply(caller, reply);
+        }
+        if let Some(gauges) = gauges {
+            self.counts.show(&gauges);
         }
         for told in told {
             // Who has gone away needs no answer, here and below.

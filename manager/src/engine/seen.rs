@@ -1,16 +1,17 @@
 //! What is seen from outside: metrics and spans, from facts that are committed.
 
 pub(super) use super::dashboards::Reached;
-use super::dashboards::{Dashboards, Tallies};
+use super::dashboards::{Dashboards, Rows, Tallies};
 use crate::metrics::Metrics;
 use meridian_manager_core::input::{Reply, WriteResult};
 use meridian_manager_core::record::Record;
 use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Workload, World};
 use meridian_objects::Kind;
-use meridian_shared::ids::{ClusterName, Fence, OfferId, RecordNumber, Uid};
+use meridian_objects::spec::ClusterSpec;
+use meridian_shared::ids::{ClusterName, Fence, OfferId, RecordNumber, Region, Uid};
 use meridian_shared::protocol::EndResult;
-use meridian_shared::time::{Mono, Now, Wall};
+use meridian_shared::time::{Millis, Now, Wall};
 use meridian_telemetry::trace::{self, Interval, Leg, Outcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +19,10 @@ use std::sync::Arc;
 /// Legs whose spans are awaited, at most; beyond it the oldest are left out of their traces.
 const LEGS_MAX: usize = 65_536;
 
-/// Gauges, and counts of what is asked.
+/// Counts of what is asked, and what was told of those that the core keeps.
 #[derive(Debug)]
 pub(super) struct Seen {
     metrics: Metrics,
-    dashboards: Dashboards,
     renewals: u64,
     /// Rounds of decisions told so far: those in which somebody was admitted, and the others.
     attempts: (u64, u64),
@@ -35,6 +35,31 @@ pub(super) struct Counts {
     /// Granted legs by fence, kept only where spans are exported.
     legs: Option<BTreeMap<Fence, OpenLeg>>,
     tallies: Tallies,
+    dashboards: Dashboards,
+}
+
+/// What gauges show behind a batch, and counters that the core keeps.
+#[derive(Debug)]
+pub(super) struct Gauges {
+    rows: Rows,
+    orphans: i64,
+    /// Legs by state and cluster.
+    legs: Vec<(String, ClusterName, i64)>,
+    agents: Vec<Agent>,
+    /// Leases that were renewed since last told.
+    renewals: u64,
+    /// Rounds of decisions since last told: those in which somebody was admitted, and the others.
+    attempts: (u64, u64),
+}
+
+/// What is known of an agent.
+#[derive(Debug)]
+struct Agent {
+    cluster: ClusterName,
+    region: Region,
+    talks: bool,
+    /// How long ago it was heard last, if ever.
+    silent: Option<Millis>,
 }
 
 #[derive(Debug)]
@@ -93,8 +118,7 @@ impl Standings {
 
 impl Seen {
     pub(super) fn new(metrics: Metrics) -> Self {
-        let dashboards = Dashboards::new(metrics.kueue.clone());
-        Self { metrics, dashboards, renewals: 0, attempts: (0, 0) }
+        Self { metrics, renewals: 0, attempts: (0, 0) }
     }
 
     /// After the world was read anew.
@@ -124,40 +148,51 @@ impl Seen {
         self.metrics.submissions.inc(["failed"]);
     }
 
-    /// Gauges, and counters that the core keeps.
-    pub(super) fn gauge(&mut self, world: &World, now: Now) {
-        let m = &self.metrics;
-        let _whole = m.together();
+    /// What gauges show of a world, and counters that the core keeps.
+    pub(super) fn gauges(&mut self, world: &World, now: Now) -> Gauges {
         let counts = &world.live.counts;
-        m.lease_renewals.add([], counts.renewals.saturating_sub(self.renewals));
-        let (fruitful, fruitless) = self.attempts;
-        self.dashboards.attempted(counts.attempts_fruitful.saturating_sub(fruitful), counts.attempts_fruitless.saturating_sub(fruitless));
-        (self.renewals, self.attempts) = (counts.renewals, (counts.attempts_fruitful, counts.attempts_fruitless));
-        m.orphans.set(i64::try_from(world.state.orphans.len()).unwrap_or(i64::MAX));
-        Standings::of(world).show(m);
+        let attempts = (counts.attempts_fruitful, counts.attempts_fruitless);
+        let since = |now: u64, before: u64| now.saturating_sub(before);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let legs: Vec<_> = world.tally.legs().map(|(cluster, state, n)| (format!("{state:?}"), cluster, n)).collect();
-        m.legs.replace(legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], whole(*n))));
-        self.dashboards.show(world);
-        self.gauge_agents(world, now);
-    }
-
-    fn gauge_agents(&self, world: &World, now: Now) {
         let heard = |name: &ClusterName| world.live.clusters.get(name).map(|live| live.heard);
         let silence = meridian_shared::lease::silence(world.config.term_min);
-        let talks = |at: Option<Mono>| at.is_some_and(|at| now.mono.since(at) <= silence);
-        let clusters: Vec<_> = world.state.catalog.clusters().map(|(name, spec)| (heard(&name), name, spec.region.clone())).collect();
-        let m = &self.metrics;
-        m.agents_connected.replace(clusters.iter().map(|(at, name, region)| ([name.as_str(), region.as_str()], i64::from(talks(*at)))));
-        let ages = clusters.iter().filter_map(|(at, name, _)| at.map(|at| ([name.as_str()], i64::try_from(now.mono.since(at).0 / 1_000).unwrap_or(i64::MAX))));
-        m.agent_last_sync_age_seconds.replace(ages);
+        let agent = |(cluster, spec): (ClusterName, &ClusterSpec)| {
+            let silent = heard(&cluster).map(|at| now.mono.since(at));
+            Agent { cluster, region: spec.region.clone(), talks: silent.is_some_and(|span| span <= silence), silent }
+        };
+        let gauges = Gauges {
+            rows: Rows::of(world),
+            orphans: i64::try_from(world.state.orphans.len()).unwrap_or(i64::MAX),
+            legs: world.tally.legs().map(|(cluster, state, n)| (format!("{state:?}"), cluster.clone(), whole(n))).collect(),
+            agents: world.state.catalog.clusters().map(agent).collect(),
+            renewals: since(counts.renewals, self.renewals),
+            attempts: (since(attempts.0, self.attempts.0), since(attempts.1, self.attempts.1)),
+        };
+        (self.renewals, self.attempts) = (counts.renewals, attempts);
+        gauges
     }
 }
 
 impl Counts {
     pub(super) fn new(metrics: Metrics, traces: bool) -> Self {
         let tallies = Tallies::new(metrics.kueue.clone());
-        Self { metrics, legs: traces.then(BTreeMap::new), tallies }
+        let dashboards = Dashboards::new(metrics.kueue.clone());
+        Self { metrics, legs: traces.then(BTreeMap::new), tallies, dashboards }
+    }
+
+    /// Shows what gauges show behind a batch that is committed.
+    pub(super) fn show(&self, gauges: &Gauges) {
+        let m = &self.metrics;
+        let _whole = m.together();
+        m.lease_renewals.add([], gauges.renewals);
+        self.dashboards.attempted(gauges.attempts.0, gauges.attempts.1);
+        m.orphans.set(gauges.orphans);
+        m.legs.replace(gauges.legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], *n)));
+        self.dashboards.show(&gauges.rows);
+        m.agents_connected.replace(gauges.agents.iter().map(|agent| ([agent.cluster.as_str(), agent.region.as_str()], i64::from(agent.talks))));
+        let seconds = |span: Millis| i64::try_from(span.0 / 1_000).unwrap_or(i64::MAX);
+        let ages = gauges.agents.iter().filter_map(|agent| Some(([agent.cluster.as_str()], seconds(agent.silent?))));
+        m.agent_last_sync_age_seconds.replace(ages);
     }
 
     /// After the world was read anew.

@@ -288,7 +288,8 @@ impl Engine {
             pending.fail();
             return self.reload(&error);
         }
-        self.chores()
+        self.check_now_and_then();
+        Ok(())
     }
 
     fn take(&mut self, message: Message, restricted: bool, pending: &mut Pending, (asides, calls): (&mut Vec<Aside>, &mut Vec<Call>)) {
@@ -373,7 +374,8 @@ impl Engine {
             let begun = self.desk.scribe().heartbeat()?;
             self.written(begun);
         }
-        let work = self.work(std::mem::take(pending), told, restricted);
+        let mut work = self.work(std::mem::take(pending), told, restricted);
+        self.refresh(&mut work);
         if writes {
             self.desk.send(work);
             return Ok(());
@@ -393,7 +395,36 @@ impl Engine {
         let may_grow = !pending.is_empty() && !self.restricted(now.mono);
         let snapshot = may_grow.then(|| self.snapshots.with_batch(&self.world)).flatten();
         let (leadership, at) = (self.world.state.leadership, self.world.state.last);
-        Work { pending, leadership, urgent, snapshot, changes, at, dropped, beside, reached, standings: Standings::of(&self.world), told }
+        Work {
+            pending,
+            leadership,
+            urgent,
+            snapshot,
+            changes,
+            at,
+            dropped,
+            beside,
+            reached,
+            standings: Standings::of(&self.world),
+            quietly: Vec::new(),
+            gauges: None,
+            told,
+        }
+    }
+
+    /// Adds statuses that no record changes, and gauges, to a batch, now and then: they are shown with it. The batch before must be
+    /// durable.
+    fn refresh(&mut self, work: &mut Work) {
+        let now = self.look();
+        if now.mono < self.refresh.due {
+            return;
+        }
+        let started = Instant::now();
+        let (changes, quietly) = self.publisher.refresh(&self.shared.reads, &self.world, now);
+        work.changes.extend(changes);
+        work.quietly = quietly;
+        work.gauges = Some(Box::new(self.seen.gauges(&self.world, now)));
+        self.refresh.rest(now.mono, REFRESH_EVERY, started.elapsed());
     }
 
     /// Waits for the batch that is under way, if there is one; an error is why it isn't durable.
@@ -462,18 +493,8 @@ impl Engine {
         })
     }
 
-    fn chores(&mut self) -> Result<(), Error> {
+    fn check_now_and_then(&mut self) {
         let now = self.look();
-        if now.mono >= self.refresh.due {
-            // Readers see what is durable only.
-            if let Err(error) = self.land() {
-                return self.reload(&error);
-            }
-            let started = Instant::now();
-            self.publisher.refresh(&self.shared.reads, &self.world, now);
-            self.seen.gauge(&self.world, now);
-            self.refresh.rest(now.mono, REFRESH_EVERY, started.elapsed());
-        }
         if now.mono >= self.check.due {
             let started = Instant::now();
             if self.world.state.workloads.len() <= CHECK_WORKLOADS_MAX
@@ -484,7 +505,6 @@ impl Engine {
             }
             self.check.rest(now.mono, CHECK_EVERY, started.elapsed());
         }
-        Ok(())
     }
 
     /// Leaves a young mark, so that a start soon after takes the short cut. Who never led has nothing to vouch for.

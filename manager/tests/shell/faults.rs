@@ -97,9 +97,17 @@ fn taken(rig: &Rig) -> usize {
     line.map_or(0, |n| n.parse().unwrap())
 }
 
+/// How many wait, as gauges show it.
+fn waiting(rig: &Rig) -> u64 {
+    let text = rig.handle.metrics().render(&["kueue_pending_workloads".to_owned()]);
+    let number = |line: &str| line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
+    text.lines().filter(|line| line.starts_with("kueue_pending_workloads{")).filter_map(number).sum()
+}
+
 /// Submits `first` and then `second` while the disk answers nobody, and once the engine has taken both lets it answer, or fail.
 async fn submit_two_to_a_stalled_disk(rig: &Rig, fails: bool) -> [Result<(), Unavailable>; 2] {
     let before = taken(rig);
+    let waited = waiting(rig);
     let mut stalled = rig.disk.stall();
     let ask = |name: &'static str| {
         let handle = rig.handle.clone();
@@ -111,6 +119,7 @@ async fn submit_two_to_a_stalled_disk(rig: &Rig, fails: bool) -> [Result<(), Una
     until("the second is decided on meanwhile", async || taken(rig) == before + 2).await;
     assert!(!first.is_finished() && !second.is_finished(), "nothing is said before it is durable");
     assert!(rig.job("first").is_none() && rig.job("second").is_none(), "nor shown");
+    assert_eq!(waiting(rig), waited, "nor counted");
     stalled.fail_syncs(u32::from(fails));
     drop(stalled);
     [first.await.unwrap(), second.await.unwrap()]
@@ -122,6 +131,7 @@ async fn while_one_batch_is_written_the_next_is_decided_and_neither_is_shown() {
     rig.lay_out(&[]).await;
     assert_eq!(submit_two_to_a_stalled_disk(&rig, false).await, [Ok(()), Ok(())]);
     assert!(rig.job("first").is_some() && rig.job("second").is_some());
+    until("gauges follow", async || waiting(&rig) == 2).await;
     rig.stop().await;
 }
 

@@ -52,7 +52,7 @@ impl Fleet {
     }
 
     fn weighted_use(&self, queue: &str) -> Option<f64> {
-        self.world.local_queue_rows(10).iter().find(|row| &**row.name == queue).unwrap().weighted_use
+        self.world.local_queue_rows(10).iter().find(|row| &*row.name == queue).unwrap().weighted_use
     }
 
     fn consumed(&self, queue: &str) -> Option<i128> {

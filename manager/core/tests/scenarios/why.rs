@@ -60,7 +60,7 @@ fn where_past_use_decides_place_and_obstacle_go_by_it() {
         // A long run of the first queue weighs more than the entry of the second's.
         let [first, second, third] = [("a", "first"), ("a", "second"), ("b", "third")].map(|(queue, name)| f.submit_to(queue, name, 4, None));
         f.settle();
-        let weighs = |f: &Fleet, queue: &str| f.world.local_queue_rows(10).iter().find(|row| &**row.name == queue).unwrap().weighted_use.unwrap();
+        let weighs = |f: &Fleet, queue: &str| f.world.local_queue_rows(10).iter().find(|row| &*row.name == queue).unwrap().weighted_use.unwrap();
         // Until it has used more itself, which takes long.
         assert!(weighs(&f, "b") > weighs(&f, "a") || f.places(third) == ((1, 1), Some((1, 3))), "{:#}", f.why(third));
         while weighs(&f, "b") < weighs(&f, "a") {
