@@ -22,11 +22,11 @@ mod table;
 mod why;
 
 use clap::Parser;
-use mimalloc::MiMalloc;
 use std::process::ExitCode;
+use tikv_jemallocator::Jemalloc;
 
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     // Before any thread starts: this program is also the guard of its own gangs.

@@ -5,7 +5,7 @@
 //! it, so it follows on a timer, once for all that happened meanwhile. Its version is that of the newest record that it
 //! follows from; where such a record changed nothing that is shown, the older view stays.
 
-use super::reads::{Entry, Form, Reads};
+use super::reads::{Changes, Entry, Form, Reads};
 use meridian_manager_core::World;
 use meridian_manager_core::catalog::Catalog;
 use meridian_manager_core::input::{Bodies, Key};
@@ -52,13 +52,7 @@ impl Publisher {
     }
 
     /// What one batch changes for readers once it is committed.
-    pub(super) fn changes(
-        &mut self,
-        reads: &Reads,
-        world: &World,
-        now: Now,
-        (changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>),
-    ) -> Vec<(Key, Option<Entry>)> {
+    pub(super) fn changes(&mut self, reads: &Reads, world: &World, now: Now, (changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>)) -> Changes {
         let mut changes = Vec::with_capacity(changed.len() + 2 * workloads.len());
         for shown in workloads.into_iter().filter_map(|uid| world.shown(uid)) {
             let [job, workload] = shown.keys();
@@ -92,7 +86,7 @@ impl Publisher {
 
     /// Statuses that depend on more than one record, and those of clusters: what watchers hear of, and what they needn't. The
     /// batch before must be shown already.
-    pub(super) fn refresh(&mut self, reads: &Reads, world: &World, now: Now) -> (Vec<(Key, Option<Entry>)>, Vec<(Key, Entry)>) {
+    pub(super) fn refresh(&mut self, reads: &Reads, world: &World, now: Now) -> (Changes, Vec<(Key, Entry)>) {
         let clusters = world.state.catalog.iter().map(|(key, _)| key).filter(|key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster));
         let mut keys: BTreeSet<Key> = clusters.cloned().chain(std::mem::take(&mut self.stale)).collect();
         for key in std::mem::take(&mut self.moved).values().flat_map(|class| world.queue_keys(class)) {

@@ -73,6 +73,9 @@ pub(super) struct Entry {
     pub(super) form: Form,
 }
 
+/// What changes for readers; none is gone.
+pub(super) type Changes = Vec<(Key, Option<Entry>)>;
+
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Form {
     /// As it is.
@@ -193,7 +196,7 @@ impl Reads {
     }
 
     /// Takes what one commit changed; `None` is gone. Bodies that the commit dropped come along for the last views.
-    pub(super) fn publish(&self, changes: Vec<(Key, Option<Entry>)>, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) {
+    pub(super) fn publish(&self, changes: Changes, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) {
         let mut store = self.write();
         let before = store.version;
         let mut events = Vec::new();

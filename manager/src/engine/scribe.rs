@@ -10,7 +10,7 @@
 
 use super::clock::{Clock, Jumps};
 use super::pending::{Caller, Pending};
-use super::reads::Entry;
+use super::reads::{Changes, Entry};
 use super::seen::{Beside, Counts, Gauges, Reached, Standings};
 use super::{Shared, Unavailable};
 use crate::journal::mark::{BootId, Mark, MarkWriter};
@@ -45,7 +45,7 @@ pub(super) struct Work {
     /// The world behind the last record, as bytes, where it is to replace the records.
     pub(super) snapshot: Option<Snapshot>,
     /// What readers see of it, and at which record.
-    pub(super) changes: Vec<(Key, Option<Entry>)>,
+    pub(super) changes: Changes,
     pub(super) at: RecordNumber,
     /// Bodies that it drops, for the last views of their jobs.
     pub(super) dropped: HashMap<ContentHash, Arc<str>>,
