@@ -9,6 +9,7 @@ pub use line::{Before, COUNTED_MAX, Counted, HeadStays, Order, PreemptorsTurn, S
 
 use crate::model::{Moment, ShapeId, WorkloadId};
 use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -60,6 +61,8 @@ impl Class {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     classes: BTreeMap<ClassKey, Class>,
+    /// The same by shape: a queue may have a hundred thousand, and each misfit asks who is alike to it.
+    shapes: BTreeSet<(ShapeId, Arc<str>)>,
     /// The first of each class that is awake.
     heads: BTreeSet<(Place, ClassKey)>,
     /// Classes that sleep or have someone parked: what a change wakes.
@@ -87,6 +90,7 @@ impl Pending {
             // Its shape may end with its last workload, and the number with it go to another one: nothing of it may stay.
             self.resting.remove(key);
             self.classes.remove(key);
+            self.shapes.remove(&(key.1, key.0.clone()));
         } else if class.asleep || !class.parked.is_empty() {
             self.resting.insert(key.clone());
         } else {
@@ -95,7 +99,13 @@ impl Pending {
     }
 
     fn change<R>(&mut self, key: &ClassKey, change: impl FnOnce(&mut Class) -> R) -> R {
-        let class = self.classes.entry(key.clone()).or_default();
+        let class = match self.classes.entry(key.clone()) {
+            Entry::Occupied(class) => class.into_mut(),
+            Entry::Vacant(place) => {
+                self.shapes.insert((key.1, key.0.clone()));
+                place.insert(Class::default())
+            }
+        };
         let before = if class.asleep { None } else { class.awake.first().cloned() };
         let result = change(class);
         self.refresh(key, before);
@@ -128,18 +138,22 @@ impl Pending {
         removed
     }
 
+    /// Every class of a shape.
+    fn alike(&self, shape: ShapeId) -> Vec<ClassKey> {
+        let from = (shape, Arc::from(""));
+        self.shapes.range(from..).take_while(|(of, _)| *of == shape).map(|(of, local_queue)| (local_queue.clone(), *of)).collect()
+    }
+
     /// Puts every class of a shape to sleep.
     pub fn sleep(&mut self, shape: ShapeId) {
-        let alike: Vec<ClassKey> = self.classes.keys().filter(|(_, s)| *s == shape).cloned().collect();
-        for key in alike {
+        for key in self.alike(shape) {
             self.change(&key, |class| class.asleep = true);
         }
     }
 
     /// Puts a class to sleep for which no cluster has room.
     pub fn sleep_placeless(&mut self, shape: ShapeId) {
-        let alike: Vec<ClassKey> = self.classes.keys().filter(|(_, s)| *s == shape).cloned().collect();
-        for key in alike {
+        for key in self.alike(shape) {
             self.change(&key, |class| (class.asleep, class.placeless) = (true, true));
         }
     }
@@ -253,9 +267,14 @@ mod tests {
             pending.push(&key, place(at));
         }
         pending.push(&other, place(9));
+        // Whichever local queue it is in; a class that is gone isn't made again by what is said of its shape.
+        let (elsewhere, gone): (ClassKey, ClassKey) = ((Arc::from("ns/other"), ShapeId(1)), (Arc::from("ns/third"), ShapeId(1)));
+        pending.push(&elsewhere, place(4));
+        pending.push(&gone, place(5));
+        assert!(pending.remove(&gone, &place(5)));
         pending.sleep(ShapeId(1));
         assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(9)));
-        assert_eq!(pending.asleep().count(), 3);
+        assert_eq!((pending.asleep().count(), pending.classes()), (4, 3));
         assert!(pending.wake());
         assert_eq!(first(&pending, None, PreemptorsTurn::Sticky), Some(WorkloadId(1)));
     }
