@@ -177,7 +177,8 @@ impl Brain {
         let mut done = Vec::with_capacity(entries.len());
         for mut entry in starving.into_iter().filter_map(|at| entries[at].take()) {
             cycle.process(&mut entry);
-            if entry.outcome == Outcome::NoCandidates {
+            // Skipped, it comes first again in the next cycle (simulation seed 1795424291355118).
+            if matches!(entry.outcome, Outcome::NoCandidates | Outcome::Skipped) {
                 cycle.unserved.push(entry.workload);
             }
             done.push(entry);
@@ -399,7 +400,8 @@ impl Cycle<'_> {
                 return;
             }
             self.skip(entry, "it no longer fits after another workload of this cycle");
-            if self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(entry.workload) {
+            let displaces = self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(entry.workload);
+            if displaces || self.brain.starves(entry.workload) {
                 // Who comes after it would displace others together with those who stop for it, and in vain (simulation seed 85086).
                 self.keep_all(entry);
             }

@@ -488,6 +488,31 @@ fn of_those_who_starve_the_one_for_whom_others_stop_comes_first() {
 }
 
 #[test]
+fn what_another_who_starves_took_first_is_made_up_for_before_anybody_behind() {
+    for starves in [false, true] {
+        let mut brain = world(Settings::default(), |brain| {
+            let mut own = queue(brain, "own", Some("all"), &[&[("any", &[("gpu", 7)])]]);
+            own.preemption = Preemption { within_queue: Displaces::LowerPriority, ..Preemption::default() };
+            vec![own, queue(brain, "first", Some("all"), &[&[("any", &[("gpu", 0)])]]), queue(brain, "second", Some("all"), &[&[("any", &[("gpu", 0)])]])]
+        });
+        let [own, first, second] = ["own", "first", "second"].map(|name| id(&brain, name));
+        let victim = hold(&mut brain, "victim", own, "any", &[("gpu", 4)]);
+        let high = wait(&mut brain, "high", first, 100, &[("gpu", 1)]);
+        let gang = wait(&mut brain, "gang", second, 10, &[("gpu", 3)]);
+        let other = wait(&mut brain, "other", own, 5, &[("gpu", 6)]);
+        brain.set_starving(first, Some(high));
+        brain.set_starving(second, starves.then_some(gang));
+        // One of the three that are free goes to the first; with the two that are left and the victim's four there is enough for
+        // the other one, but then the gang comes first and takes three of them.
+        let report = brain.cycle(&mut Anywhere, false);
+        let outcome = |of| report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
+        assert_eq!([high, gang].map(outcome), [Some(Outcome::Admitted), Some(Outcome::Skipped)]);
+        let wanted = if starves { vec![] } else { vec![(victim, other, Right::InClusterQueue)] };
+        assert_eq!(report.preempted, wanted, "with the gang starving: {starves}");
+    }
+}
+
+#[test]
 fn who_displaces_stays_awake_only_where_that_puts_it_first() {
     for first in [false, true] {
         let mut brain = world(Settings::default(), |brain| {
