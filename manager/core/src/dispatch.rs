@@ -81,16 +81,22 @@ impl Turn<'_> {
         if self.world.let_room_go() | std::mem::take(&mut self.world.live.stirred) {
             self.world.deciding.brain_mut().wake_placeless();
         }
+        let mut looked = 0;
         for _ in 0..ROUNDS_MAX {
             if self.world.deciding.brain().changed_trees().next().is_none() {
                 return;
             }
+            if looked >= self.world.config.heads_max {
+                break;
+            }
+            let heads_max = self.world.config.heads_max;
             let mut brain = self.world.deciding.take();
             let mut seen = Seen::default();
             let mut clusters = Clusters::new(self);
             Arc::make_mut(&mut brain).run(&mut clusters, |_, report| {
+                looked += report.entries.len();
                 seen.note(report);
-                true
+                looked < heads_max
             });
             self.world.deciding.put(brain);
             self.world.live.counts.attempts_fruitful += seen.fruitful;
@@ -102,6 +108,7 @@ impl Turn<'_> {
             self.world.align(self.now.mono);
         }
         // What is left is decided with the next batch.
+        self.world.live.counts.cut_short += 1;
         self.world.live.dirty = true;
     }
 
@@ -260,6 +267,11 @@ impl Turn<'_> {
 }
 
 impl World {
+    /// Whether the last turn left something to be decided.
+    pub fn undecided(&self) -> bool {
+        self.live.dirty
+    }
+
     /// Whether a cluster could start a gang now, and how good it is.
     pub(crate) fn judge_cluster(&self, (uid, now): (Uid, Mono), gang: &Gang, way: &Way, site: &Site) -> Result<Score, Why> {
         self.judge_readiness((uid, now), gang, way, site)?;

@@ -111,6 +111,8 @@ pub const SNAPSHOT_VERSION: u32 = 1;
 
 /// Heads of queues wait this long before room is kept for them, unless the manager is set otherwise.
 pub const STARVATION_GUARD_DEFAULT: Millis = Millis::mins(60);
+/// Heads that are looked at in one turn, about: some tens of milliseconds.
+pub const HEADS_MAX_DEFAULT: usize = 256;
 
 /// What a manager is started with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -141,6 +143,8 @@ pub struct Config {
     pub starvation_guard: Option<Millis>,
     /// Fair sharing of admissions between the local queues of one cluster queue, where it is on.
     pub admission_fair_sharing: Option<meridian_queueing::settings::AdmissionFairSharing>,
+    /// Heads that are looked at in one turn, about: what is decided is carried out while the rest is decided.
+    pub heads_max: usize,
     /// A bug planted by a test.
     pub planted: Planted,
 }
@@ -162,6 +166,7 @@ impl Config {
             resources: Arc::default(),
             starvation_guard: Some(STARVATION_GUARD_DEFAULT),
             admission_fair_sharing: None,
+            heads_max: HEADS_MAX_DEFAULT,
             planted: Planted::NONE,
         }
     }
@@ -526,6 +531,8 @@ pub struct Counts {
     pub attempts_fruitful: u64,
     /// Rounds in which none was.
     pub attempts_fruitless: u64,
+    /// Turns that left something to be decided.
+    pub cut_short: u64,
 }
 
 /// One lease at the manager.
@@ -713,7 +720,8 @@ impl World {
             .min();
         let again = self.live.clusters.values().filter_map(|c| c.outbox.resend_at(now.mono)).min();
         let starving = self.config.starvation_guard.filter(|_| self.queues.waiting_classes().next().is_some()).map(|_| self.live.starving_due);
-        [Some(self.live.due), soonest, silent, again, starving].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
+        let undecided = self.undecided().then_some(now.mono);
+        [Some(self.live.due), soonest, silent, again, starving, undecided].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
     }
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.

@@ -72,6 +72,8 @@ pub struct Brain {
     pub(crate) gone: BTreeSet<WorkloadId>,
     /// Trees in which something changed since they were last decided on.
     pub(crate) changed: BTreeSet<TreeId>,
+    /// Where a run was ended before all of them were decided on.
+    pub(crate) left_off: Option<TreeId>,
     /// Queues with somebody to look at.
     pub(crate) active: BTreeSet<QueueId>,
     /// Queues in which somebody waits for room in a cluster.

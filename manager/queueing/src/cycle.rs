@@ -25,6 +25,7 @@ use crate::reason::Obstacle;
 use crate::tree::{CellId, NodeId, TreeId};
 use order::Order;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Flavors of one resource group at most, as Kueue has it.
@@ -116,11 +117,13 @@ impl Brain {
         self.cycle_over(places, &queues, heads, second_pass)
     }
 
-    /// Decides until nothing more changes, in the trees where something did. `each` sees the report of every cycle; it returns
-    /// false to stop.
+    /// Decides until nothing more changes, in the trees where something did. `each` sees the report of every cycle; where it
+    /// returns false, the rest is left to the next run, which goes on with the other trees first.
     pub fn run(&mut self, places: &mut dyn Places, mut each: impl FnMut(&mut Self, Report) -> bool) {
-        while let Some(tree) = self.changed.pop_first() {
-            let mut looks = 0;
+        let mut last = self.left_off.take();
+        while let Some(tree) = self.next_changed(last) {
+            last = Some(tree);
+            let (mut looks, mut enough) = (0, false);
             loop {
                 let mut queues: Vec<QueueId> =
                     self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
@@ -138,7 +141,10 @@ impl Brain {
                 looks = if settled { 0 } else { looks + 1 };
                 // A list of flavors is looked through once, and then it waits for a change (simulation seed 1235).
                 let go_on = settled || (looks <= FLAVORS_MAX && report.entries.iter().any(next_flavor));
-                if !each(self, report) {
+                enough = !each(self, report);
+                if enough && settled {
+                    self.changed.insert(tree);
+                    self.left_off = Some(tree);
                     return;
                 }
                 if !go_on {
@@ -147,7 +153,19 @@ impl Brain {
             }
             // What this tree's own decisions changed in it is decided.
             self.changed.remove(&tree);
+            if enough {
+                self.left_off = Some(tree);
+                return;
+            }
         }
+    }
+
+    /// The next tree to be decided on: one behind the last, so that none waits for all the others.
+    fn next_changed(&mut self, last: Option<TreeId>) -> Option<TreeId> {
+        let after = last.and_then(|last| self.changed.range((Bound::Excluded(last), Bound::Unbounded)).next().copied());
+        let tree = after.or_else(|| self.changed.first().copied())?;
+        self.changed.remove(&tree);
+        Some(tree)
     }
 
     /// Trees in which something is to be decided.

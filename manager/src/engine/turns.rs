@@ -182,6 +182,7 @@ impl Engine {
         while !self.stopping {
             let first = match self.next_waiting(0) {
                 Some(message) => Some(message),
+                None if self.leaves_something() => None,
                 None => match self.rest() {
                     Ok(message) => message,
                     Err(error) => {
@@ -194,6 +195,14 @@ impl Engine {
         }
         self.farewell();
         Ok(())
+    }
+
+    /// Whether another turn is to follow at once, as the last one didn't decide everything.
+    fn leaves_something(&mut self) -> bool {
+        self.world.undecided() && {
+            let now = self.look().mono;
+            !self.restricted(now)
+        }
     }
 
     /// Waits for a message, or for something to be due; an error is why the batch that was under way isn't durable.

@@ -70,6 +70,7 @@ impl Counters {
     pub fn differences(&mut self, before: &Counts, after: &Counts) {
         let pairs = [
             ("heads that starved", before.starved, after.starved),
+            ("turns cut short", before.cut_short, after.cut_short),
             ("late holds", before.late_holds, after.late_holds),
             ("residency stops", before.residency_stops, after.residency_stops),
             ("digests differing", before.digest_mismatches, after.digest_mismatches),

@@ -210,6 +210,7 @@ impl Sim {
             planted,
             admission_fair_sharing: self.plan.by_usage.then(|| AdmissionFairSharing { half_life_ms: 20_000, sampling_ms: 2_000, resource_weights: Vec::new() }),
             starvation_guard: self.plan.starvation_guard,
+            heads_max: self.plan.heads_max,
             fair_sharing: self.plan.fair.then(FairSharing::default),
             ..Config::new(ReceiptKey([42; 32]))
         }

@@ -3,6 +3,7 @@
 //! Each seed switches a random half of the faults on (swarm testing): a fault that is always there hides what others show.
 
 use super::chance::Chance;
+use meridian_manager_core::HEADS_MAX_DEFAULT;
 use meridian_shared::planted::Bug;
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
@@ -126,6 +127,8 @@ pub struct Plan {
     pub fair: bool,
     /// After how long room is kept for the head of a queue, if ever.
     pub starvation_guard: Option<Millis>,
+    /// How many heads a manager looks at in one turn.
+    pub heads_max: usize,
     /// Fair sharing of admissions by past use is on.
     pub by_usage: bool,
     /// Mean pause between losses of nodes, if any are lost.
@@ -172,6 +175,7 @@ impl Plan {
             cohorts,
             fair,
             starvation_guard: Chance::new(seed, "guard").pick(&[None, Some(Millis::secs(3)), Some(Millis::secs(12))]).copied().flatten(),
+            heads_max: *Chance::new(seed, "heads").pick(&[1, 3, HEADS_MAX_DEFAULT]).expect("not empty"),
             by_usage: Chance::new(seed, "usage").of_1000(250),
             node_losses: Chance::new(seed, "node losses").pick(&[None, Some(4_000), Some(12_000)]).copied().flatten(),
             replacement_wait: *Chance::new(seed, "replacement").pick(&[Millis(0), Millis::secs(2), Millis::secs(8)]).expect("not empty"),
