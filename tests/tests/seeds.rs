@@ -84,6 +84,7 @@ const MINIMA: &[(&str, u64)] = &[
     ("rivals", 20),
     ("lies", 1_000),
     ("heads that starved", 1_000),
+    ("turns cut short", 10_000),
     ("shrunk", 300),
     ("reclaimed", 800),
     ("sizes taken", 5_000),

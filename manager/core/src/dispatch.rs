@@ -38,6 +38,8 @@ use std::sync::Arc;
 
 /// Decisions on what victims and refusals changed within one batch, at most.
 const ROUNDS_MAX: usize = 16;
+/// How often the heads that a turn looks at in vain become twice as many at most: as many then as anybody has.
+const CUTS_MAX: u32 = 20;
 /// How long a workload rests at most that was displaced before it ran: as long as a usual stop takes.
 const DISPLACED_REST: Millis = Millis::secs(30);
 /// Clusters asked at once in a race.
@@ -81,22 +83,22 @@ impl Turn<'_> {
         if self.world.let_room_go() | std::mem::take(&mut self.world.live.stirred) {
             self.world.deciding.brain_mut().wake_placeless();
         }
-        let mut looked = 0;
+        let mut share = Share::of(self.world.config.heads_max, self.world.live.cuts);
         for _ in 0..ROUNDS_MAX {
             if self.world.deciding.brain().changed_trees().next().is_none() {
+                self.world.live.cuts = 0;
                 return;
             }
-            if looked >= self.world.config.heads_max {
+            if share.is_used_up() {
                 break;
             }
-            let heads_max = self.world.config.heads_max;
             let mut brain = self.world.deciding.take();
             let mut seen = Seen::default();
             let mut clusters = Clusters::new(self);
             Arc::make_mut(&mut brain).run(&mut clusters, |_, report| {
-                looked += report.entries.len();
+                share.take(&report);
                 seen.note(report);
-                looked < heads_max
+                !share.is_used_up()
             });
             self.world.deciding.put(brain);
             self.world.live.counts.attempts_fruitful += seen.fruitful;
@@ -107,8 +109,10 @@ impl Turn<'_> {
             self.world.let_rests_end();
             self.world.align(self.now.mono);
         }
-        // What is left is decided with the next batch.
-        self.world.live.counts.cut_short += 1;
+        // What is left is decided with the next batch. Where rounds lead to rounds, that one has something else to begin with.
+        let cut = share.is_used_up();
+        self.world.live.cuts = if cut { self.world.live.cuts.saturating_add(1) } else { 0 };
+        self.world.live.counts.cut_short += u64::from(cut);
         self.world.live.dirty = true;
     }
 
@@ -267,9 +271,9 @@ impl Turn<'_> {
 }
 
 impl World {
-    /// Whether the last turn left something to be decided.
+    /// Whether the last turn left something that the next is to decide at once.
     pub fn undecided(&self) -> bool {
-        self.live.dirty
+        self.live.dirty && self.live.cuts > 0
     }
 
     /// Whether a cluster could start a gang now, and how good it is.
@@ -586,6 +590,31 @@ enum Head {
     Looked(Box<Looked>),
     /// It is known to wait on.
     Passed(Passed),
+}
+
+/// How much one turn decides: what it decided is carried out while the rest is decided.
+///
+/// Of heads that are looked at in vain it is twice as many in every turn that follows one which left something to be decided:
+/// whatever wakes them all again in between, who comes last is looked at too.
+struct Share {
+    admitted: usize,
+    in_vain: usize,
+}
+
+impl Share {
+    fn of(heads_max: usize, cuts: u32) -> Self {
+        Self { admitted: heads_max, in_vain: heads_max.saturating_mul(1 << cuts.min(CUTS_MAX)) }
+    }
+
+    fn take(&mut self, report: &Report) {
+        let admitted = report.entries.iter().filter(|entry| entry.outcome == Outcome::Admitted).count();
+        self.admitted = self.admitted.saturating_sub(admitted);
+        self.in_vain = self.in_vain.saturating_sub(report.entries.len() - admitted);
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.admitted == 0 || self.in_vain == 0
+    }
 }
 
 /// What cycles came to, kept until their brain is back in the world.

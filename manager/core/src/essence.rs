@@ -142,6 +142,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         look_for_starving,
         stirred,
         dirty,
+        cuts,
         finished: _,
         retained: _,
         released_at,
@@ -155,7 +156,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     ahead(now, *sample_at, into);
     entered.hash(into);
     ahead(now, *starving_due, into);
-    (awaited, look_for_starving, stirred, dirty).hash(into);
+    (awaited, look_for_starving, stirred, dirty, cuts).hash(into);
     for (key, (until, reason, _)) in refused {
         (key, reason).hash(into);
         ahead(now, *until, into);

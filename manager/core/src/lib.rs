@@ -111,7 +111,7 @@ pub const SNAPSHOT_VERSION: u32 = 1;
 
 /// Heads of queues wait this long before room is kept for them, unless the manager is set otherwise.
 pub const STARVATION_GUARD_DEFAULT: Millis = Millis::mins(60);
-/// Heads that are looked at in one turn, about: some tens of milliseconds.
+/// Heads that are admitted in one turn, about: some tens of milliseconds.
 pub const HEADS_MAX_DEFAULT: usize = 256;
 
 /// What a manager is started with.
@@ -143,7 +143,7 @@ pub struct Config {
     pub starvation_guard: Option<Millis>,
     /// Fair sharing of admissions between the local queues of one cluster queue, where it is on.
     pub admission_fair_sharing: Option<meridian_queueing::settings::AdmissionFairSharing>,
-    /// Heads that are looked at in one turn, about: what is decided is carried out while the rest is decided.
+    /// Heads that are admitted in one turn, about, and that are looked at in vain in one that follows no other.
     pub heads_max: usize,
     /// A bug planted by a test.
     pub planted: Planted,
@@ -489,6 +489,8 @@ pub struct Live {
     stirred: bool,
     /// A scheduling pass is due.
     dirty: bool,
+    /// Turns in a row that left something to be decided.
+    cuts: u32,
     finished: BTreeSet<(Wall, Uid)>,
     retained: Mono,
     released_at: Mono,

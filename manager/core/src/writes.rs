@@ -423,7 +423,6 @@ impl Turn<'_> {
     }
 }
 
-/// What an object refers to must exist, or be in the same request.
 /// The workload priority class that a change sets.
 fn changed_priority(change: &Change) -> Option<Arc<str>> {
     match change {
@@ -432,6 +431,7 @@ fn changed_priority(change: &Change) -> Option<Arc<str>> {
     }
 }
 
+/// What an object refers to must exist, or be in the same request.
 fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection> {
     use meridian_objects::Spec;
     match &object.spec {

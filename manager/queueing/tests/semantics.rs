@@ -199,6 +199,33 @@ fn cycles_of_other_trees_do_not_age_a_scan() {
 }
 
 #[test]
+fn a_run_that_is_ended_early_leaves_no_tree_behind() {
+    let names = ["a", "b", "c"];
+    let mut brain = world(Settings::default(), |brain| names.iter().map(|name| queue(brain, name, Some(name), &[&[("any", &[("gpu", 9)])]])).collect());
+    for name in names {
+        let queue = id(&brain, name);
+        (0..2).for_each(|n| drop(wait(&mut brain, &format!("{name}-{n}"), queue, 0, &[("gpu", 1)])));
+    }
+    let mut order = Vec::new();
+    let mut next = |brain: &mut Brain| {
+        let mut admitted = Vec::new();
+        brain.run(&mut Anywhere, |brain, report| {
+            admitted.extend(report.entries.iter().map(|entry| brain.workload(entry.workload).unwrap().key.to_string()));
+            false
+        });
+        order.extend(admitted);
+    };
+    (0..2).for_each(|_| next(&mut brain));
+    // Whatever comes in the first tree waits for its turn.
+    let first = id(&brain, "a");
+    wait(&mut brain, "a-2", first, 0, &[("gpu", 1)]);
+    while brain.changed_trees().next().is_some() {
+        next(&mut brain);
+    }
+    assert_eq!(order, ["a-0", "b-0", "c-0", "a-1", "b-1", "c-1", "a-2"]);
+}
+
+#[test]
 fn of_equal_shares_the_resource_named_first_dominates() {
     let mut brain = Brain::default();
     let (cpu, memory, flavor) = (brain.resource("cpu"), brain.resource("memory"), brain.flavor_id("f"));

@@ -67,3 +67,51 @@ fn a_silent_cluster_that_is_heard_again_is_used() {
     f.settle();
     assert_eq!(f.phase(waits), Some(Phase::Running));
 }
+
+#[test]
+fn what_a_turn_leaves_undecided_is_decided_in_the_next_at_once() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    f.world.config.heads_max = 1;
+    let jobs = (0..4).map(|i| Change::Put {
+        object: object(job("default", &format!("job-{i}"), 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "")),
+        scope: None,
+        uid: Uid(9_000 + i),
+        mode: PutMode::Create,
+    });
+    f.write(jobs.collect());
+    let reserved = |f: &Fleet| f.world.state.workloads.values().filter(|w| w.phase.charged()).count();
+    assert_eq!(reserved(&f), 1);
+    for decided in 2..=4 {
+        assert!(f.world.undecided());
+        let at = now(f.now);
+        assert_eq!(f.world.next_deadline(at), Some(at.mono), "nobody has to say anything");
+        f.input(Input::Turn);
+        assert_eq!(reserved(&f), decided);
+    }
+    f.input(Input::Turn);
+    assert!(!f.world.undecided());
+    assert_eq!(f.world.live.counts.cut_short, 4);
+}
+
+#[test]
+fn whoever_is_woken_again_and_again_hides_nobody() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    f.world.config.heads_max = 1;
+    // Ten that no cluster has the room for, each of a kind of its own, before the one that fits.
+    let pods = (0..10).map(|i| (format!("large-{i}"), 10 + i)).chain([("small".to_owned(), 1)]);
+    let jobs = pods.enumerate().map(|(i, (name, pods))| Change::Put {
+        object: object(job("default", &name, pods, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "")),
+        scope: None,
+        uid: Uid(9_000 + i as u128),
+        mode: PutMode::Create,
+    });
+    f.write(jobs.collect());
+    let mut turns = 1;
+    while f.phase(Uid(9_010)) == Some(Phase::Pending) {
+        // Whatever happens in between wakes them all, so that each turn begins with the first.
+        f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
+        f.input(Input::Turn);
+        turns += 1;
+        assert!(turns <= 5, "the turns that follow look at 2, 4, 8 and 16");
+    }
+}
