@@ -204,7 +204,9 @@ fn a_run_that_is_ended_early_leaves_no_tree_behind() {
     let mut brain = world(Settings::default(), |brain| names.iter().map(|name| queue(brain, name, Some(name), &[&[("any", &[("gpu", 9)])]])).collect());
     for name in names {
         let queue = id(&brain, name);
-        (0..2).for_each(|n| drop(wait(&mut brain, &format!("{name}-{n}"), queue, 0, &[("gpu", 1)])));
+        for n in 0..2 {
+            wait(&mut brain, &format!("{name}-{n}"), queue, 0, &[("gpu", 1)]);
+        }
     }
     let mut order = Vec::new();
     let mut next = |brain: &mut Brain| {

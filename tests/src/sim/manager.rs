@@ -11,12 +11,10 @@ use meridian_manager::journal::mark::{BootId, Mark};
 use meridian_manager::journal::{Batch, Found, Journal, RedbJournal, Snapshot};
 use meridian_manager_core::input::{Bodies, Change, Input, Outcome, Reply};
 use meridian_manager_core::record::{Record, RecoveryStart};
-use meridian_manager_core::{Config, Start, State, World};
-use meridian_queueing::settings::{AdmissionFairSharing, FairSharing};
+use meridian_manager_core::{Start, State, World};
 use meridian_shared::ids::{ClusterName, ContentHash, JournalId, RecordNumber, Session};
 use meridian_shared::lease;
-use meridian_shared::mac::ReceiptKey;
-use meridian_shared::planted::{Bug, Planted};
+use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{SyncAnswer, SyncRefusal, SyncRequest};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::{BTreeMap, VecDeque};
@@ -200,22 +198,6 @@ impl Manager {
 }
 
 impl Sim {
-    fn config(&self) -> Config {
-        let planted = self.plan.planted.map_or(Planted::NONE, Planted::with);
-        Config {
-            term_min: self.plan.term_min,
-            term: self.plan.term_min,
-            hold: Millis::secs(10),
-            start_timeout: Millis::secs(15),
-            planted,
-            admission_fair_sharing: self.plan.by_usage.then(|| AdmissionFairSharing { half_life_ms: 20_000, sampling_ms: 2_000, resource_weights: Vec::new() }),
-            starvation_guard: self.plan.starvation_guard,
-            heads_max: self.plan.heads_max,
-            fair_sharing: self.plan.fair.then(FairSharing::default),
-            ..Config::new(ReceiptKey([42; 32]))
-        }
-    }
-
     /// Wakes a manager's engine at `at`, if nothing wakes it before.
     pub(super) fn kick(&mut self, m: usize, at: u64) {
         let host = &mut self.managers[m];
@@ -279,8 +261,8 @@ impl Sim {
     fn replay(&self, journal: &RedbJournal) -> Result<World, String> {
         let snapshot = journal.snapshot().map_err(|e| e.to_string())?;
         let (mut world, after) = match snapshot {
-            Some(s) => (World::restore(&s.bytes, self.config())?, s.through),
-            None => (World::empty(journal.meta().journal, self.config()), RecordNumber(0)),
+            Some(s) => (World::restore(&s.bytes, self.plan.config())?, s.through),
+            None => (World::empty(journal.meta().journal, self.plan.config()), RecordNumber(0)),
         };
         let mut take = |number: RecordNumber, bytes: &[u8]| {
             let record: Record = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;

@@ -3,8 +3,10 @@
 //! Each seed switches a random half of the faults on (swarm testing): a fault that is always there hides what others show.
 
 use super::chance::Chance;
-use meridian_manager_core::HEADS_MAX_DEFAULT;
-use meridian_shared::planted::Bug;
+use meridian_manager_core::{Config, HEADS_MAX_DEFAULT};
+use meridian_queueing::settings::{AdmissionFairSharing, FairSharing};
+use meridian_shared::mac::ReceiptKey;
+use meridian_shared::planted::{Bug, Planted};
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 
@@ -181,6 +183,23 @@ impl Plan {
             replacement_wait: *Chance::new(seed, "replacement").pick(&[Millis(0), Millis::secs(2), Millis::secs(8)]).expect("not empty"),
             topology: Chance::new(seed, "topology").of_1000(400),
             planted: None,
+        }
+    }
+
+    /// How its managers are set.
+    pub fn config(&self) -> Config {
+        let planted = self.planted.map_or(Planted::NONE, Planted::with);
+        Config {
+            term_min: self.term_min,
+            term: self.term_min,
+            hold: Millis::secs(10),
+            start_timeout: Millis::secs(15),
+            planted,
+            admission_fair_sharing: self.by_usage.then(|| AdmissionFairSharing { half_life_ms: 20_000, sampling_ms: 2_000, resource_weights: Vec::new() }),
+            starvation_guard: self.starvation_guard,
+            heads_max: self.heads_max,
+            fair_sharing: self.fair.then(FairSharing::default),
+            ..Config::new(ReceiptKey([42; 32]))
         }
     }
 
