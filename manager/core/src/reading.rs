@@ -6,7 +6,9 @@
 use crate::catalog::Catalog;
 use crate::record::Class;
 use meridian_objects::requests::filled_in;
-use meridian_objects::{JobWorkload, Object, PodTemplate, job_to_workload, limit_range_violations, limit_violations};
+use meridian_objects::spec::{LimitRangeSpec, RuntimeClassSpec};
+use meridian_objects::{JobWorkload, Object, Spec, limit_range_violations, limit_violations};
+use meridian_shared::gang::{Amounts, Gang};
 use meridian_shared::ids::{ContentHash, Uid};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,7 +21,8 @@ const NAMING_LABELS: [&str; 4] = ["job-name", "batch.kubernetes.io/job-name", "c
 #[derive(Clone, Debug)]
 pub(crate) struct ReadJob {
     pub(crate) job: JobWorkload,
-    template: PodTemplate,
+    /// Its gang where neither limit ranges nor a runtime class add anything, or how its template breaks a limit.
+    plain: Result<Arc<Gang>, String>,
     labels: BTreeMap<String, String>,
     elastic: bool,
     /// What it is called if it is new.
@@ -32,19 +35,20 @@ pub(crate) struct ReadJob {
 }
 
 impl ReadJob {
-    /// Reads a job that gets this uid if it is new. `None` where it is something else. Its manifest is taken out of it: as text
-    /// it takes a fifth of the memory, and thousands of jobs may wait for the engine.
+    /// Reads a job that gets this uid if it is new. `None` where it is something else. Its spec and its manifest are taken out of
+    /// it: as text the manifest takes a fifth of the memory, and thousands of jobs may wait for the engine.
     pub(crate) fn of(object: &mut Object, uid: Uid) -> Option<Self> {
-        let job = job_to_workload(object).ok()?;
-        let template = PodTemplate::of_job(object).unwrap_or_default();
-        let elastic = Catalog::is_elastic(object);
         let warnings = meridian_objects::not_honoured(object).iter().map(ToString::to_string).collect();
+        let elastic = Catalog::is_elastic(object);
+        let Spec::Job(job) = &mut object.spec else { return None };
+        let job = std::mem::take(&mut **job);
+        let plain = requests(&job, &[], None).map(|per_pod| gang(&job, &per_pod));
         let mut labels = object.labels.clone();
         for label in NAMING_LABELS {
             labels.remove(label);
         }
         let body: Arc<str> = Arc::from(body_text(std::mem::take(&mut object.stored), uid));
-        Some(Self { job, template, labels, elastic, uid, hash: ContentHash::of(body.as_bytes()), body, warnings })
+        Some(Self { job, plain, labels, elastic, uid, hash: ContentHash::of(body.as_bytes()), body, warnings })
     }
 
     /// The manifest, as it was written: without the uid.
@@ -66,28 +70,41 @@ impl ReadJob {
     /// runtime class add, breaks a limit.
     pub(crate) fn class(&self, catalog: &Catalog, namespace: &Arc<str>) -> Result<Class, String> {
         let ranges = catalog.limit_ranges(namespace);
-        let filled = filled_in(&self.template, &ranges, self.template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name)));
-        let own = limit_violations(&filled);
-        let broken = if own.is_empty() { limit_range_violations(&filled, &ranges) } else { own };
-        if !broken.is_empty() {
-            return Err(broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
-        }
-        let mut per_pod = filled.requests();
-        per_pod.retain(|_, amount| *amount > 0);
-        let mut gang = self.job.gang.clone();
-        for set in &mut gang.pod_sets {
-            set.per_pod.clone_from(&per_pod);
-        }
+        let runtime_class = self.job.template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name));
+        let gang =
+            if ranges.is_empty() && runtime_class.is_none() { self.plain.clone()? } else { gang(&self.job, &requests(&self.job, &ranges, runtime_class)?) };
         Ok(Class {
             namespace: namespace.clone(),
             queue: Arc::from(self.job.queue.as_str()),
             kind: Arc::from("Job"),
             labels: self.labels.clone(),
             regions: self.job.regions.iter().cloned().collect(),
-            gang: Arc::new(gang),
+            gang,
             elastic: self.elastic,
         })
     }
+}
+
+/// What one pod asks for, or how its template, with what is added to it, breaks a limit.
+fn requests(job: &JobWorkload, ranges: &[LimitRangeSpec], runtime_class: Option<&RuntimeClassSpec>) -> Result<Amounts, String> {
+    let filled = filled_in(&job.template, ranges, runtime_class);
+    let own = limit_violations(&filled);
+    let broken = if own.is_empty() { limit_range_violations(&filled, ranges) } else { own };
+    if !broken.is_empty() {
+        return Err(broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    }
+    let mut per_pod = filled.requests();
+    per_pod.retain(|_, amount| *amount > 0);
+    Ok(per_pod)
+}
+
+/// The job's gang, of pods that ask for this.
+fn gang(job: &JobWorkload, per_pod: &Amounts) -> Arc<Gang> {
+    let mut gang = job.gang.clone();
+    for set in &mut gang.pod_sets {
+        set.per_pod.clone_from(per_pod);
+    }
+    Arc::new(gang)
 }
 
 /// The stored body of a job: its whole manifest, with the uid so that equal jobs have bodies of their own.

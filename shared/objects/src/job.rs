@@ -7,7 +7,7 @@ pub mod topology;
 
 use crate::field::{FieldError, FieldPath, Fields, Findings};
 use crate::object::Object;
-use crate::pod;
+use crate::pod::{self, PodTemplate};
 use crate::quantity;
 use crate::spec::Spec;
 use meridian_shared::gang::{Gang, PodSet};
@@ -51,7 +51,7 @@ pub enum CompletionMode {
 }
 
 /// What Meridian needs to know about a Job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobWorkload {
     /// What must start together.
     pub gang: Gang,
@@ -83,6 +83,8 @@ pub struct JobWorkload {
     pub regions: BTreeSet<Region>,
     /// Whether pods restart in place (`restartPolicy: OnFailure`).
     pub restarts_in_place: bool,
+    /// What its pods are made from, without their labels and annotations.
+    pub template: PodTemplate,
 }
 
 /// The workload of a Job object.
@@ -248,11 +250,12 @@ fn read_pod(pod: Fields<'_>, job: &mut JobWorkload) {
         name: POD_SET.to_owned(),
         count,
         per_pod,
-        node_selector: template.node_selector,
-        affinity: template.affinity,
-        tolerations: template.tolerations,
+        node_selector: template.node_selector.clone(),
+        affinity: template.affinity.clone(),
+        tolerations: template.tolerations.clone(),
         ..PodSet::default()
     }];
+    job.template = template;
     pod.finish();
 }
 

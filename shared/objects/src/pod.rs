@@ -6,9 +6,7 @@
 //! the whole pod, where they are written, replace the sum for those resources. What a namespace and a runtime class add
 //! is in [`crate::requests`].
 
-use crate::field::{Fields, Findings, Item};
-use crate::kind::Kind;
-use crate::object::Object;
+use crate::field::{Fields, Item};
 use crate::quantity;
 use crate::spec::scheduling::{MAX_RULES, amounts, labels, requirement, toleration};
 use meridian_shared::gang::{Amounts, Requirement, Toleration, add_scaled};
@@ -82,13 +80,6 @@ pub struct PodTemplate {
 }
 
 impl PodTemplate {
-    /// The template of a Job that was read before; `None` for another kind.
-    pub fn of_job(object: &Object) -> Option<Self> {
-        let findings = Findings::lenient();
-        let written = object.stored.get("spec")?.get("template")?.as_object()?;
-        (object.kind == Kind::Job).then(|| read_template(&Fields::root(&findings, written)))
-    }
-
     /// What one pod asks for. A resource that is written with zero is there with zero.
     pub fn requests(&self) -> Amounts {
         let mut sidecars = Amounts::new();
