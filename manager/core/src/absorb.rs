@@ -235,7 +235,7 @@ impl World {
     fn absorb_submitted(&mut self, number: RecordNumber, submission: &Submission) {
         let class = self.queues.intern(&submission.class, &self.config.resources);
         let workload = Workload::new(submission, class, number);
-        self.names.insert((submission.namespace.clone(), submission.name.clone()), submission.uid);
+        self.names.entry(submission.namespace.clone()).or_default().insert(submission.name.clone(), submission.uid);
         self.queues.wait(class, Place::new(workload.priority, workload.submitted, submission.uid));
         self.state.workloads.insert(submission.uid, workload);
         self.tally_workload(submission.uid, true);
@@ -269,9 +269,11 @@ impl World {
         if let Some(finish) = &workload.finished {
             self.live.finished.remove(&(finish.at, uid));
         }
-        let name = (workload.namespace.clone(), workload.name.clone());
-        if self.names.get(&name) == Some(&uid) {
-            self.names.remove(&name);
+        if let Some(names) = self.names.get_mut(&workload.namespace).filter(|names| names.get(&workload.name) == Some(&uid)) {
+            names.remove(&workload.name);
+            if names.is_empty() {
+                self.names.remove(&workload.namespace);
+            }
         }
         Some(workload.body)
     }
@@ -672,7 +674,7 @@ impl World {
         for uid in uids {
             let w = &self.state.workloads[&uid];
             let (class, place, phase, waits) = (w.class, Place::new(w.priority, w.submitted, uid), w.phase, w.waits());
-            self.names.insert((w.namespace.clone(), w.name.clone()), uid);
+            self.names.entry(w.namespace.clone()).or_default().insert(w.name.clone(), uid);
             self.queues.add_member(class);
             let shape = self.queues.class(class).clone();
             if waits {

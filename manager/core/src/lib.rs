@@ -606,7 +606,8 @@ pub struct World {
     pub config: Config,
     /// Caches over `state`.
     pub queues: Queues,
-    pub(crate) names: BTreeMap<(Arc<str>, Arc<str>), Uid>,
+    /// Jobs by namespace and name.
+    pub(crate) names: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Uid>>,
     /// Amounts that open and granted legs may use, per cluster.
     pub(crate) loads: BTreeMap<ClusterName, BTreeMap<Uid, ClassId>>,
     /// Who stands where, per queue.
@@ -693,7 +694,7 @@ impl World {
 
     /// The workload behind a job's name.
     pub fn uid_of(&self, namespace: &str, name: &str) -> Option<Uid> {
-        self.names.get(&(Arc::from(namespace), Arc::from(name))).copied()
+        self.names.get(namespace)?.get(name).copied()
     }
 
     /// Names of every cluster that ever had a session.

@@ -241,6 +241,8 @@ impl PodSet {
 /// Everything about a workload that a decision depends on, but for who it is and since when it waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Shape {
+    /// What else tells workloads apart where they may be placed; alike workloads have the same. Shapes are found by it first.
+    pub tag: u64,
     /// What starts together.
     pub pod_sets: Vec<PodSet>,
     /// Pods of each set that count, where some are no longer needed.
@@ -249,8 +251,6 @@ pub struct Shape {
     pub allowed_flavors: Option<Vec<FlavorId>>,
     /// Priority.
     pub priority: i64,
-    /// What else tells workloads apart where they may be placed; alike workloads have the same.
-    pub tag: u64,
 }
 
 impl Shape {
