@@ -200,34 +200,38 @@ fn reclaim(c: &mut Criterion) {
         });
     }
     // One borrower has everything, and each of 500 other queues takes its own back at once.
-    group.bench_function("4000-by-500-queues", |b| {
-        b.iter_batched(
-            || {
-                let mut load = Load::new(1, 501, 8);
-                load.brain.settings.fair_sharing = None;
-                let (small, gang) = (load.shape(1, 1, 0, 0), load.shape(1, 8, 0, 0));
-                for flavor in 0..FLAVORS {
-                    for _ in 0..501 * 8 {
-                        load.hold(0, small, flavor);
+    for fair in [false, true] {
+        group.bench_function(if fair { "4000-by-500-queues-fair" } else { "4000-by-500-queues" }, |b| {
+            b.iter_batched(
+                || {
+                    let mut load = Load::new(1, 501, 8);
+                    if !fair {
+                        load.brain.settings.fair_sharing = None;
                     }
-                }
-                for queue in 1..=500 {
-                    load.wait(queue, gang);
-                }
-                load
-            },
-            |mut load| {
-                let mut preempted = 0;
-                load.brain.run(&mut Anywhere, |_, report| {
-                    preempted += report.preempted.len();
-                    !report.preempted.is_empty()
-                });
-                assert_eq!(preempted, 4_000);
-                load
-            },
-            BatchSize::PerIteration,
-        );
-    });
+                    let (small, gang) = (load.shape(1, 1, 0, 0), load.shape(1, 8, 0, 0));
+                    for flavor in 0..FLAVORS {
+                        for _ in 0..501 * 8 {
+                            load.hold(0, small, flavor);
+                        }
+                    }
+                    for queue in 1..=500 {
+                        load.wait(queue, gang);
+                    }
+                    load
+                },
+                |mut load| {
+                    let mut preempted = 0;
+                    load.brain.run(&mut Anywhere, |_, report| {
+                        preempted += report.preempted.len();
+                        !report.preempted.is_empty()
+                    });
+                    assert_eq!(preempted, 4_000);
+                    load
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
     group.finish();
 }
 

@@ -88,7 +88,7 @@ impl Candidates {
                 let Some(Reverse((passed, of))) = heads.pop() else { return };
                 *last = Some(passed.workload);
                 let (flavor, source) = sources[of];
-                if same_queue && let Some(next) = brain.easiest_after(source.queue, flavor, Some(passed)) {
+                if same_queue && let Some(next) = brain.easiest_after(source.queue, flavor, Some(passed)).next() {
                     heads.push(Reverse((next.clone(), of)));
                 }
             }
@@ -219,7 +219,8 @@ impl Search<'_> {
         let tree = self.brain.forest.tree(self.brain.forest.node(self.node).tree);
         let flavors: BTreeSet<FlavorId> = self.contested.iter().map(|cell| tree.cells[cell.index()].0).collect();
         let sources: Rc<[(FlavorId, Source)]> = sources.iter().flat_map(|source| flavors.iter().map(|flavor| (*flavor, *source))).collect();
-        let first = |(at, (flavor, source)): (usize, &(FlavorId, Source))| Some(Reverse((self.brain.easiest_after(source.queue, *flavor, None)?.clone(), at)));
+        let first =
+            |(at, (flavor, source)): (usize, &(FlavorId, Source))| Some(Reverse((self.brain.easiest_after(source.queue, *flavor, None).next()?.clone(), at)));
         Candidates::Merged { heads: sources.iter().enumerate().filter_map(first).collect(), sources, last: None }
     }
 
@@ -267,11 +268,11 @@ impl Search<'_> {
 }
 
 impl Brain {
-    /// The first holder of a queue that has a flavor and may be met now; the first after another one where that is given.
-    fn easiest_after(&self, queue: QueueId, flavor: FlavorId, after: Option<Displaceable>) -> Option<&Displaceable> {
+    /// The holders of a queue that have a flavor and may be met now; those after another one where that is given.
+    pub(super) fn easiest_after(&self, queue: QueueId, flavor: FlavorId, after: Option<Displaceable>) -> impl Iterator<Item = &Displaceable> {
         let from = after.map_or_else(|| Bound::Included((flavor, Displaceable::first())), |one| Bound::Excluded((flavor, one)));
-        let with_it = self.queue(queue).easiest.range((from, Bound::Unbounded)).take_while(|(of, _)| *of == flavor);
-        with_it.map(|(_, one)| one).find(|one| !self.is_hidden(one.workload))
+        let with_it = self.queue(queue).easiest.range((from, Bound::Unbounded)).take_while(move |(of, _)| *of == flavor);
+        with_it.map(|(_, one)| one).filter(|one| !self.is_hidden(one.workload))
     }
 
     /// The cluster queue at a node.
@@ -286,7 +287,7 @@ impl Brain {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::brain::NewWorkload;
     use crate::model::{Flavor, Given, Group, PodSet, Preemption, QueueSetup, Shape};
@@ -296,10 +297,10 @@ mod tests {
     use std::sync::Arc;
 
     /// A resource of each flavor.
-    const BOTH: [(&str, &str); 2] = [("cpu", "any"), ("gpu", "fast")];
+    pub(in crate::preempt) const BOTH: [(&str, &str); 2] = [("cpu", "any"), ("gpu", "fast")];
 
     /// One that has some of the one flavor, of the other, or of both.
-    fn new(brain: &mut Brain, name: &str, queue: QueueId, (priority, since): (i64, i64), has: &[(&str, &str)]) -> (NewWorkload, Given) {
+    pub(in crate::preempt) fn new(brain: &mut Brain, name: &str, queue: QueueId, (priority, since): (i64, i64), has: &[(&str, &str)]) -> (NewWorkload, Given) {
         let has: Vec<_> = has.iter().map(|(resource, flavor)| (brain.resource(resource), brain.flavor_id(flavor))).collect();
         let amounts: Vec<_> = has.iter().map(|(resource, _)| (*resource, 1)).collect();
         let set = PodSet { name: Arc::from("main"), count: 1, per_pod: amounts.clone(), ..PodSet::default() };
@@ -309,12 +310,12 @@ mod tests {
     }
 
     /// Queues of one cohort that hold more than their own, of random importance and age, some of it stopping.
-    fn borrowers(seed: u64) -> Brain {
+    pub(in crate::preempt) fn borrowers(seed: u64, reclaim: Displaces) -> Brain {
         let mut brain = Brain::default();
         let groups = BOTH.map(|(resource, flavor)| (brain.resource(resource), brain.flavor_id(flavor)));
         groups.iter().for_each(|(_, flavor)| brain.set_flavor(*flavor, Some(Flavor::default())));
         let quotas: BTreeMap<_, _> = groups.iter().map(|(r, f)| ((*f, *r), Quota { nominal: Amount(2), ..Quota::default() })).collect();
-        let preemption = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+        let preemption = Preemption { reclaim_within_cohort: reclaim, ..Preemption::default() };
         let queue = |at: usize| QueueSetup {
             name: Arc::from(format!("q{at}")),
             cohort: Some(Arc::from("c")),
@@ -348,7 +349,7 @@ mod tests {
     fn what_is_merged_comes_in_the_order_of_what_is_sorted() {
         let mut stopping = 0;
         for seed in 0..200 {
-            let mut brain = borrowers(seed);
+            let mut brain = borrowers(seed, Displaces::Any);
             let queue = brain.queue_id("q0").unwrap();
             let (waits, _) = new(&mut brain, "waits", queue, (1, 0), &BOTH);
             let workload = brain.wait(waits);
