@@ -11,6 +11,7 @@ mod commands;
 mod error;
 mod files;
 mod fleet;
+mod interrupts;
 mod jobs;
 mod kubeconfig;
 mod out;

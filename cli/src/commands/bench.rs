@@ -23,6 +23,7 @@ mod shapes;
 
 use crate::args::{BenchArgs, BenchWhat, Format};
 use crate::error::Error;
+use crate::interrupts::Interrupts;
 use crate::session::Session;
 use figures::Figure;
 use machine::Machine;
@@ -68,9 +69,10 @@ pub(super) async fn run(session: &mut Session, args: BenchArgs) -> Result<(), Er
     let machine = Machine::look(&scratch.0)?;
     let effort = Effort { scratch: scratch.0.clone(), seconds, runs, gangs, seed };
     let mut figures = Vec::new();
+    let mut interrupts = Interrupts::listen()?;
     let measured = tokio::select! {
         measured = measure(session, &what, &effort, &mut figures) => measured,
-        _ = tokio::signal::ctrl_c() => Err(Error::Refused("interrupted".into())),
+        () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
     };
     show(session, &machine, &effort, &figures)?;
     measured

@@ -7,6 +7,7 @@ use crate::args::{DemoArgs, Format};
 use crate::client::Client;
 use crate::error::Error;
 use crate::fleet::{DEFAULT_FLEET, Fleet, Plan};
+use crate::interrupts::Interrupts;
 use crate::out::Out;
 use crate::session::Session;
 use meridian_agent::capacity::fleet;
@@ -62,18 +63,19 @@ pub(crate) async fn run(session: &mut Session, args: DemoArgs) -> Result<(), Err
     let plan =
         Plan { root: root.clone(), clusters, fleet_text: DEFAULT_FLEET.to_owned(), runner: "simulated", speed, term: Some(TERM), listen: "127.0.0.1:0".into() };
     let began = Instant::now();
+    let mut interrupts = Interrupts::listen()?;
     let fleet = Fleet::start(plan).await?;
     let client = fleet.client.clone();
     let mut demo = Demo { out: &mut session.out, json, began, fleet, client, seen: BTreeMap::new(), regions: BTreeMap::new(), verdicts: Vec::new() };
     let played = tokio::select! {
         played = demo.play() => played,
-        _ = tokio::signal::ctrl_c() => Err(Error::Refused("interrupted".into())),
+        () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
     };
     let kept = demo.finish(&played);
     if keep && played.is_ok() {
         let kubeconfig = demo.fleet.kubeconfig();
         demo.out.note(format!("the fleet stays up until Ctrl-C; look at it with `meridian --kubeconfig {} get jobs -A`", kubeconfig.display()));
-        let _ = tokio::signal::ctrl_c().await;
+        interrupts.recv().await;
     }
     if !keep && played.is_ok() {
         demo.fleet.discard().await;

@@ -3,10 +3,10 @@
 use crate::args::{Format, UpArgs};
 use crate::error::Error;
 use crate::fleet::{DEFAULT_FLEET, Fleet, Plan};
+use crate::interrupts::Interrupts;
 use crate::session::Session;
 use meridian_agent::capacity::fleet;
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error> {
     let UpArgs { fleet, data_dir, runner, speed, listen } = args;
@@ -15,17 +15,21 @@ pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
         None => DEFAULT_FLEET.to_owned(),
     };
     let clusters = fleet::parse(&text).map_err(|e| Error::Refused(e.to_string()))?;
-    let mut terminated = signal(SignalKind::terminate())?;
+    let mut interrupts = Interrupts::listen()?;
     let plan = Plan { root: data_dir.clone(), clusters, fleet_text: text, runner: runner.word(), speed, term: None, listen };
     session.out.note("starting a manager and its agents …");
     let mut running = Fleet::start(plan).await?;
-    if let Err(error) = running.ready().await {
+    let ready = tokio::select! {
+        ready = running.ready() => ready,
+        () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
+    };
+    if let Err(error) = ready {
         running.stop().await;
         return Err(error);
     }
     let result = announce(session, &running, &data_dir);
     if result.is_ok() {
-        wait(&mut running, &mut terminated).await?;
+        wait(&mut running, &mut interrupts).await?;
     }
     session.out.note("ending …");
     running.stop().await;
@@ -60,12 +64,11 @@ fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) 
     session.out.flush()
 }
 
-async fn wait(running: &mut Fleet, terminated: &mut tokio::signal::unix::Signal) -> Result<(), Error> {
+async fn wait(running: &mut Fleet, interrupts: &mut Interrupts) -> Result<(), Error> {
     let mut look = tokio::time::interval(std::time::Duration::from_secs(1));
     loop {
         tokio::select! {
-            _ = tokio::signal::ctrl_c() => return Ok(()),
-            _ = terminated.recv() => return Ok(()),
+            () = interrupts.recv() => return Ok(()),
             _ = look.tick() => {
                 if let Err(error) = running.all_alive() {
                     running.stop().await;

@@ -27,6 +27,27 @@ async fn the_demo_keeps_every_promise() {
     stage.nothing_left().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a whole fleet of processes and keeps both cores busy for minutes: cargo test -p meridian --test real -- --ignored"]
+async fn who_is_told_to_end_leaves_nobody_behind() {
+    const ITSELF_A_MANAGER_AND_THREE_AGENTS: usize = 5;
+    for words in [&["demo"] as &[&str], &["bench", "dispatches", "--runs", "1"]] {
+        for signal in [Signal::TERM, Signal::INT] {
+            let stage = Stage::begin("none").await;
+            let mut child = stage.command().args(words).stdout(Stdio::null()).stderr(stage.log("told.log")).spawn().unwrap();
+            until("the fleet runs", UP_WITHIN, async || match stage.processes().len() {
+                ITSELF_A_MANAGER_AND_THREE_AGENTS.. => Ok(()),
+                few => Err(format!("{few} processes")),
+            })
+            .await;
+            processes::send(child.id().unwrap().cast_signed(), signal);
+            let status = tokio::time::timeout(Duration::from_secs(30), child.wait()).await.expect("it ends when it is told to").unwrap();
+            assert_eq!(status.code(), Some(1), "{words:?}");
+            stage.nothing_left().await;
+        }
+    }
+}
+
 /// `meridian up`, running.
 struct Up {
     child: Child,
