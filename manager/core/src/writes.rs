@@ -10,7 +10,7 @@ use crate::workload::Phase;
 use crate::{World, residency};
 use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting, StopPolicy};
 use meridian_objects::{Kind, Object};
-use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::{OnLoss, RefuseReason, Run, StopReason};
 use meridian_shared::time::Millis;
@@ -138,6 +138,7 @@ impl Turn<'_> {
                     _ => {}
                 }
                 if object.kind == Kind::Job {
+                    self.judge_uid(&key, *uid)?;
                     let no_job = || reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
                     return job.map_or_else(no_job, |job| self.judge_job(catalog, job, &key));
                 }
@@ -196,6 +197,21 @@ impl Turn<'_> {
 
     pub(crate) fn job_at(&self, key: &Key) -> Option<Uid> {
         self.world.uid_of(key.namespace.as_deref().unwrap_or("default"), &key.name)
+    }
+
+    /// Whether a new job may have its uid: not one under which a run is known that this journal never granted. That run would have
+    /// another beside it (simulation seed 702893).
+    fn judge_uid(&self, key: &Key, uid: Uid) -> Result<(), Rejection> {
+        const FIRST: Fence = Fence { epoch: 0, leadership: 0, counter: 0 };
+        let orphan = self.world.state.orphans.range((uid, FIRST)..).next().filter(|((of, _), _)| *of == uid);
+        match orphan.filter(|_| self.job_at(key).is_none()) {
+            Some((_, orphan)) => reject(
+                RejectionReason::Conflict,
+                None,
+                format!("`{uid}` still runs at cluster `{}`, unknown to this journal: adopt that run as {key}, or stop it", orphan.cluster),
+            ),
+            None => Ok(()),
+        }
     }
 
     /// Whether a job may be submitted, or its pods may be more or fewer; with the class that it would have, unless nothing changes.

@@ -55,6 +55,29 @@ fn an_orphan_gets_its_own_job_back_and_no_other() {
 }
 
 #[test]
+fn what_is_sent_again_doesnt_run_beside_its_orphan() {
+    let mut f = Fleet::regions();
+    let copy = f.world.snapshot();
+    let lost = f.submit("lost", 3);
+    f.settle();
+    f.lead_with_copy(&copy);
+    f.confirm_rules();
+    f.settle();
+    f.settle();
+    let again = || {
+        let object = object(job("default", "lost", 3, &json!({"kueue.x-k8s.io/queue-name": "lq"}), ""));
+        vec![Change::Put { object, scope: None, uid: lost, mode: PutMode::Apply }]
+    };
+    assert!(matches!(f.write(again()), Reply::Rejected(why) if why[0].message.contains("adopt that run as")));
+    let fence = f.world.state.orphans.keys().next().unwrap().1;
+    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::StopOrphan { uid: lost, fence } });
+    f.settle();
+    f.settle();
+    assert!(f.world.state.orphans.is_empty());
+    assert!(matches!(f.write(again()), Reply::Written(_)));
+}
+
+#[test]
 fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
     let mut f = Fleet::regions();
     let (done, spoken_for) = (f.submit("done", 3), f.submit("spoken-for", 3));
