@@ -9,8 +9,9 @@ use crate::elastic::counts_of;
 use crate::flavors::Flavors;
 use crate::input::Key;
 use crate::leg::State as LegState;
+use crate::legs::Legs;
 use crate::queues::{ClassId, Place};
-use crate::record::{Preempted, Record, Submission};
+use crate::record::{Class, Preempted, Record, Submission};
 use crate::tally::One;
 use crate::workload::{Happening, Phase, next};
 use crate::{Config, Deactivation, Evicted, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload, World, giving_way};
@@ -20,7 +21,7 @@ use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{EndResult, StopReason};
-use meridian_shared::time::Wall;
+use meridian_shared::time::{Millis, Wall};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -591,7 +592,7 @@ impl World {
         let ceases = was.charged() && !is.charged();
         if ceases {
             workload.flavors = Flavors::default();
-            (workload.reserved, workload.counts, workload.spare) = (None, None, None);
+            (workload.reserved, workload.counts, workload.spare, workload.charged_to) = (None, None, None, None);
             if let Some(resized) = &mut workload.resized {
                 resized.growing = None;
             }
@@ -611,7 +612,8 @@ impl World {
             self.queues.charge(uid, queue.clone(), &flavors, &total);
         }
         if !was.charged() && is.charged() && !self.config.planted.has(Bug::QuotaNotCharged) {
-            let queue = self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
+            let queue = self.state.catalog.leads_to(&shape);
+            workload.charged_to = Some(queue.clone());
             self.queues.charge(uid, queue, &flavors, &total);
         }
         if was != is || flavors_before != flavors || total_before != total || was_inactive != is_inactive {
@@ -672,7 +674,7 @@ impl World {
         self.deciding.start_over();
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {
-            let w = &self.state.workloads[&uid];
+            let Some(w) = self.state.workloads.get_mut(&uid) else { continue };
             let (class, place, phase, waits) = (w.class, Place::new(w.priority, w.submitted, uid), w.phase, w.waits());
             self.names.entry(w.namespace.clone()).or_default().insert(w.name.clone(), uid);
             self.queues.add_member(class);
@@ -681,8 +683,8 @@ impl World {
                 self.queues.wait(class, place);
             }
             if phase.charged() {
-                let queue =
-                    self.state.catalog.local_queue(&shape.namespace, &shape.queue).map_or_else(|| Arc::from(""), |q| Arc::from(q.cluster_queue.as_str()));
+                // A snapshot of an older version doesn't tell.
+                let queue = w.charged_to.get_or_insert_with(|| self.state.catalog.leads_to(&shape)).clone();
                 self.queues.charge(uid, queue, &w.flavors, &self.config.resources.total(&w.gang(&shape)));
             }
             for leg in w.legs.values() {
@@ -697,6 +699,51 @@ impl World {
 }
 
 impl Workload {
+    /// Its gang as it was submitted, or as much of it as it was given.
+    pub(crate) fn given_gang(&self, class: &Class) -> Arc<Gang> {
+        self.counts.as_ref().map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(counts)))
+    }
+
+    pub(crate) fn new(s: &Submission, class: ClassId, number: RecordNumber) -> Self {
+        Self {
+            namespace: s.namespace.clone(),
+            name: s.name.clone(),
+            class,
+            priority: s.priority,
+            body: s.body,
+            term: s.term,
+            on_loss: s.on_loss,
+            ttl: s.ttl,
+            created: s.at,
+            submitted: number,
+            phase: Phase::Pending,
+            since: s.at,
+            changed: number,
+            flavors: Flavors::default(),
+            counts: None,
+            spare: None,
+            resized: None,
+            reserved: None,
+            charged_to: None,
+            legs: Legs::default(),
+            fence: None,
+            attempts: 0,
+            pod_failures: 0,
+            ran: Millis(0),
+            started: None,
+            stopping: None,
+            preempted: None,
+            evicted: None,
+            inactive: None,
+            reactivated: None,
+            deletion: None,
+            learned: None,
+            finished: None,
+            refusals: BTreeMap::new(),
+            history: Vec::new(),
+        }
+    }
+
     fn happen(&mut self, happening: Happening, number: RecordNumber) {
         // Decisions ask the machine before they record; a record from an older tree that it would refuse today is kept as it was.
         if let Some(to) = next(self.phase, happening) {

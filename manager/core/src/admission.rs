@@ -17,6 +17,7 @@ use meridian_objects::{Kind, ResourceRules, quantity};
 use meridian_shared::gang::{PodSet, Toleration};
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Region, Uid};
 use meridian_shared::time::Wall;
+use meridian_topology::PODS;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -213,7 +214,7 @@ impl Shown {
             let mut flavors: Map<String, Value> = Map::new();
             for (resource, flavor) in w.flavors.iter() {
                 // Pods count as themselves where a quota speaks of them.
-                let each = seen.get(resource).copied().or_else(|| (resource == "pods").then_some(1));
+                let each = seen.get(resource).copied().or_else(|| (resource == PODS).then_some(1));
                 let Some(each) = each else { continue };
                 flavors.insert(resource.clone(), json!(&**flavor));
                 usage.insert(resource.clone(), json!(quantity::format(resource, each.saturating_mul(count))));

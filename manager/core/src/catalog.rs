@@ -4,6 +4,7 @@
 //! clusters and policies only.
 
 use crate::input::{Actor, Key, Named};
+use crate::record::Class;
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
     AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec,
@@ -181,6 +182,11 @@ impl Catalog {
             Spec::LocalQueue(spec) => Some(spec),
             _ => None,
         }
+    }
+
+    /// The cluster queue to which the local queue of a class leads; of no name where there is none.
+    pub(crate) fn leads_to(&self, class: &Class) -> Arc<str> {
+        self.local_queue(&class.namespace, &class.queue).map_or_else(|| Arc::from(""), |queue| Arc::from(queue.cluster_queue.as_str()))
     }
 
     /// Every flavor.

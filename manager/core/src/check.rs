@@ -24,6 +24,9 @@ impl World {
             recount.add_member(w.class);
             if w.phase.charged() {
                 let queue = self.queues.charged_to(*uid).cloned().ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase))?;
+                if w.charged_to.as_ref() != Some(&queue) {
+                    return Err(format!("{uid} is charged to `{queue}`, and says {:?}", w.charged_to));
+                }
                 recount.charge(*uid, queue, &w.flavors, &self.config.resources.total(&w.gang(self.queues.class(w.class))));
             }
             let waits = self.queues.is_waiting(w.class, &Place::new(w.priority, w.submitted, *uid));

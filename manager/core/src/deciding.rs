@@ -26,6 +26,7 @@ use meridian_queueing::{Brain, NewWorkload, declare};
 use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::time::Mono;
+use meridian_topology::PODS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct Deciding {
     given: BTreeMap<Vec<(ResourceId, FlavorId)>, Flavors>,
     /// Where a class was last led.
     routes: BTreeMap<ClassId, Option<QueueId>>,
+    /// Prefixes of resources that queues leave out, as those who wait know them.
+    excluded: BTreeMap<QueueId, Vec<String>>,
 }
 
 /// Places that were given, and how many of them are empty.
@@ -273,6 +276,9 @@ impl World {
             quota.lending_limit = None;
         }
         brain.configure(&cohorts, queues);
+        let leave_out = catalog.cluster_queues().filter(|(_, spec)| !spec.exclude_resource_prefixes.is_empty());
+        let excluded = leave_out.filter_map(|(name, spec)| Some((brain.queue_id(name)?, spec.exclude_resource_prefixes.clone()))).collect();
+        let excluded_before = std::mem::replace(&mut self.deciding.excluded, excluded);
         self.recall_all();
         // Everybody who was outside may have a way now, and classes whose way changed have another.
         self.deciding.touched.extend(std::mem::take(&mut self.deciding.outside));
@@ -282,7 +288,12 @@ impl World {
         }
         for class in self.queues.waiting_classes().collect::<Vec<_>>() {
             let way = self.way(&self.queues.class(class).clone()).ok();
-            if self.deciding.routes.get(&class) != Some(&way) {
+            // Who asks for something else now is another one to the brain.
+            let other_requests = way.is_some_and(|queue| excluded_before.get(&queue) != self.deciding.excluded.get(&queue));
+            if other_requests {
+                self.queues.waiting(class).for_each(|place| self.deciding.forget(place.uid));
+            }
+            if other_requests || self.deciding.routes.get(&class) != Some(&way) {
                 self.deciding.touched.extend(self.queues.waiting(class).map(|place| place.uid));
             }
         }
@@ -466,7 +477,7 @@ impl World {
                 given.flavors.insert(resource, brain.flavor_id(&flavor));
                 given.usage.push((resource, amount.saturating_mul(i64::from(set.count))));
             }
-            if let (Some(flavor), Some(pods)) = (flavors.get("pods").cloned(), brain.resource_id("pods")) {
+            if let (Some(flavor), Some(pods)) = (flavors.get(PODS).cloned(), brain.resource_id(PODS)) {
                 given.flavors.insert(pods, brain.flavor_id(&flavor));
                 given.usage.retain(|(r, _)| *r != pods);
                 given.usage.push((pods, i64::from(set.count)));

@@ -32,6 +32,7 @@ use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{OnLoss, StopReason};
 use meridian_shared::time::{Millis, Mono};
 use meridian_shared::topology::FlavorTopology;
+use meridian_topology::PODS;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -723,7 +724,7 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
 /// The first obstacle of a head that was passed by.
 fn why_passed(brain: &Brain, passed: &Passed) -> Option<Why> {
     let shape = brain.shape_of(brain.workload(passed.workload)?.shape);
-    let pods = brain.resource_id("pods");
+    let pods = brain.resource_id(PODS);
     let asks = |resource| {
         let of = |(at, set): (usize, &PodSet)| {
             let count = i64::from(shape.count(at));

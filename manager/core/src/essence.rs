@@ -98,6 +98,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         spare,
         resized,
         reserved: _,
+        charged_to: _,
         legs,
         fence,
         attempts,

@@ -90,7 +90,6 @@ use explain::Why;
 use giving_way::GivingWay;
 use input::{Actor, Bodies, Input, Key, Outcome};
 use meridian_objects::Kind;
-use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::mac::ReceiptKey;
@@ -100,7 +99,7 @@ use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, Run, StopReason
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use outbox::Outbox;
 use queues::{ClassId, Queues};
-use record::{Consumed, RecoveryStart, Submission};
+use record::{Consumed, RecoveryStart};
 use rooms::Rooms;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -322,6 +321,9 @@ pub struct Workload {
     /// When quota was charged, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Wall>,
+    /// The cluster queue in which quota is charged, while it is: not always the one that its local queue leads to now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_to: Option<Arc<str>>,
     /// Legs that are not over.
     pub legs: legs::Legs,
     /// Its largest fence.
@@ -744,52 +746,6 @@ impl World {
     /// The leg that has, or may have, the right to run.
     pub(crate) fn right(workload: &Workload) -> Option<(OfferId, &Leg)> {
         workload.legs.iter().find(|(_, l)| l.state.granted()).map(|(id, l)| (*id, l))
-    }
-}
-
-impl Workload {
-    /// Its gang as it was submitted, or as much of it as it was given.
-    pub(crate) fn given_gang(&self, class: &record::Class) -> Arc<Gang> {
-        self.counts.as_ref().map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(counts)))
-    }
-
-    pub(crate) fn new(s: &Submission, class: ClassId, number: RecordNumber) -> Self {
-        Self {
-            namespace: s.namespace.clone(),
-            name: s.name.clone(),
-            class,
-            priority: s.priority,
-            body: s.body,
-            term: s.term,
-            on_loss: s.on_loss,
-            ttl: s.ttl,
-            created: s.at,
-            submitted: number,
-            phase: workload::Phase::Pending,
-            since: s.at,
-            changed: number,
-            flavors: Flavors::default(),
-            counts: None,
-            spare: None,
-            resized: None,
-            reserved: None,
-            legs: legs::Legs::default(),
-            fence: None,
-            attempts: 0,
-            pod_failures: 0,
-            ran: Millis(0),
-            started: None,
-            stopping: None,
-            preempted: None,
-            evicted: None,
-            inactive: None,
-            reactivated: None,
-            deletion: None,
-            learned: None,
-            finished: None,
-            refusals: BTreeMap::new(),
-            history: Vec::new(),
-        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::names::{FlavorId, Id, Names, ResourceId};
 use crate::pending::{ClassKey, Pending, Place};
 use crate::settings::Settings;
 use crate::tree::{CohortSetup, Forest, Leaf, NodeId, TreeId};
+use meridian_topology::PODS;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -187,7 +188,7 @@ impl Brain {
 
     /// The resource that counts pods, where anything asks for it.
     pub(crate) fn pods_resource(&self) -> Option<ResourceId> {
-        self.resources.id("pods")
+        self.resources.id(PODS)
     }
 
     /// An amount of a resource as people write it.

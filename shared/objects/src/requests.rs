@@ -11,6 +11,7 @@ use crate::pod::{Container, PodTemplate, Resources};
 use crate::quantity::{self, Decimal};
 use crate::spec::limits::{LimitRangeSpec, LimitType, RuntimeClassSpec};
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
+use meridian_topology::PODS;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -273,14 +274,15 @@ impl ResourceRules {
         transform(&without_prefixes(asked.clone(), &self.excluded_prefixes), &self.transformations)
     }
 
-    /// What quota sees of a whole gang.
+    /// What quota sees of a whole gang: its pods, too, where a queue gives quota for them.
     pub fn total(&self, gang: &Gang) -> Amounts {
-        if self.is_empty() {
-            return gang.total();
-        }
-        let mut total = Amounts::new();
-        for set in &gang.pod_sets {
+        let mut total = if self.is_empty() { gang.total() } else { Amounts::new() };
+        for set in gang.pod_sets.iter().filter(|_| !self.is_empty()) {
             add_scaled(&mut total, &self.seen(&set.per_pod), i64::from(set.count));
+        }
+        let pods = gang.pod_sets.iter().map(|set| i64::from(set.count)).sum();
+        if pods > 0 {
+            total.insert(PODS.to_owned(), pods);
         }
         total
     }

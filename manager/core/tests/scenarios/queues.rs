@@ -426,3 +426,52 @@ fn a_request_names_an_object_once() {
     }
     assert!(f.world.state.workloads.contains_key(&uid), "nothing of it was done");
 }
+
+#[test]
+fn pods_are_counted_where_a_queue_gives_quota_for_them() {
+    let mut f = Fleet::regions();
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "few"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+            {"coveredResources": [GPU, "pods"], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 100}, {"name": "pods", "nominalQuota": 5}]}]}]}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "few", "namespace": "default"}, "spec": {"clusterQueue": "few"}}),
+    ]);
+    let (four, more) = (f.submit_to("few", "four", 4, None), f.submit_to("few", "more", 2, None));
+    f.settle();
+    assert_eq!(f.phases(&[four, more]), [Some(Phase::Running), Some(Phase::Pending)]);
+    assert_eq!(f.world.queues.usage("few").unwrap()[&(Arc::from("any"), "pods".to_owned())], 4);
+    f.restart(2, RECOVERY);
+    f.settle();
+    f.settle();
+    f.end(four, EndResult::Succeeded);
+    f.settle();
+    assert_eq!(f.phase(more), Some(Phase::Running));
+}
+
+#[test]
+fn a_charge_stays_where_it_was_made_whatever_the_local_queue_leads_to_later() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [4, 4], &json!({}));
+    let uid = f.submit_to("a", "moves", 3, None);
+    f.settle();
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "a", "namespace": "default"}, "spec": {"clusterQueue": "team-b"}})]);
+    let charged = |f: &Fleet| f.world.queues.charged_to(uid).map(ToString::to_string);
+    assert_eq!(charged(&f).as_deref(), Some("team-a"));
+    f.restart(2, RECOVERY);
+    assert_eq!(charged(&f).as_deref(), Some("team-a"));
+}
+
+#[test]
+fn who_waits_asks_for_no_more_of_what_its_queue_leaves_out_from_now_on() {
+    let mut f = Fleet::regions();
+    let queue = |prefixes: &[&str]| {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "excludeResourcePrefixes": prefixes, "resourceGroups": [
+            {"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": [{"name": "cpu", "nominalQuota": 10}]}]}]}})
+    };
+    f.apply(vec![queue(&[])]);
+    let (first, second) = (f.submit("first", 1), f.submit("second", 1));
+    f.settle();
+    assert_eq!(f.phases(&[first, second]), [Some(Phase::Pending), Some(Phase::Pending)]);
+    f.apply(vec![queue(&["nvidia.com/"])]);
+    f.settle();
+    assert_eq!(f.phases(&[first, second]), [Some(Phase::Running), Some(Phase::Running)]);
+}
