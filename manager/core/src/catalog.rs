@@ -10,7 +10,7 @@ use meridian_objects::spec::{
     AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec,
     RuntimeClassSpec, StopPolicy, TopologySpec,
 };
-use meridian_objects::{Kind, Object, Spec};
+use meridian_objects::{JobWorkload, Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
 use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,11 @@ pub struct Stored {
     /// Who changed it last.
     pub by: Actor,
 }
+
+/// The workload priority class of jobs that name none.
+const USUAL_PRIORITY_CLASS: &str = "default";
+/// Priority classes that every Kubernetes cluster has.
+const SYSTEM_PRIORITIES: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
 /// All stored objects but the jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -373,23 +378,43 @@ impl Catalog {
         listed
     }
 
-    /// Value of a workload priority class or, failing that, of a pod priority class.
-    pub fn priority(&self, workload_class: Option<&str>, pod_class: Option<&str>) -> Option<i64> {
-        if let Some(name) = workload_class {
-            return match self.spec(Kind::WorkloadPriorityClass, None, name)?.1 {
-                Spec::WorkloadPriorityClass(spec) => Some(i64::from(spec.value)),
-                _ => None,
-            };
+    /// The value of a workload priority class.
+    pub fn workload_priority(&self, class: &str) -> Option<i64> {
+        match self.spec(Kind::WorkloadPriorityClass, None, class)?.1 {
+            Spec::WorkloadPriorityClass(spec) => Some(i64::from(spec.value)),
+            _ => None,
         }
-        let named = match pod_class {
-            Some(name) => Some(self.spec(Kind::PriorityClass, None, name)?.1),
-            None => self.all(Kind::PriorityClass).map(|(_, s)| &s.object.spec).find(|s| matches!(s, Spec::PriorityClass(p) if p.global_default)),
-        };
-        match named {
-            Some(Spec::PriorityClass(spec)) => Some(i64::from(spec.value)),
-            Some(_) => None,
-            None => Some(0),
+    }
+
+    /// The workload priority class of a job that names this one, or none: then the one that is called `default`, where there is one.
+    pub fn priority_class<'a>(&self, named: Option<&'a str>) -> Option<&'a str> {
+        named.or_else(|| self.workload_priority(USUAL_PRIORITY_CLASS).map(|_| USUAL_PRIORITY_CLASS))
+    }
+
+    /// The priority of a job: that of its workload priority class or, failing that, of its pods' class. `None` where there is no
+    /// such class.
+    pub fn job_priority(&self, job: &JobWorkload) -> Option<i64> {
+        match (self.priority_class(job.priority_class.as_deref()), job.pod_priority_class.as_deref()) {
+            (Some(class), _) => self.workload_priority(class),
+            (None, Some(class)) => self.pod_priority(class),
+            (None, None) => Some(self.usual_pod_priority()),
         }
+    }
+
+    fn pod_priority(&self, class: &str) -> Option<i64> {
+        match self.spec(Kind::PriorityClass, None, class) {
+            Some((_, Spec::PriorityClass(spec))) => Some(i64::from(spec.value)),
+            _ => SYSTEM_PRIORITIES.into_iter().find(|(name, _)| *name == class).map(|(_, value)| value),
+        }
+    }
+
+    /// Of pods without a class. Of several classes for all the lowest counts, as in Kubernetes.
+    fn usual_pod_priority(&self) -> i64 {
+        let for_all = self.all(Kind::PriorityClass).filter_map(|(_, stored)| match &stored.object.spec {
+            Spec::PriorityClass(spec) if spec.global_default => Some(i64::from(spec.value)),
+            _ => None,
+        });
+        for_all.min().unwrap_or(0)
     }
 
     /// Whether an object of this kind says who may have how much, or which way leads to a queue.

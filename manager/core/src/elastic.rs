@@ -1,6 +1,9 @@
-//! Elastic jobs (`kueue.x-k8s.io/elastic-job: "true"`): the one change of a job's spec that is taken, that of how many pods it has.
+//! What may change of a job that is there: its priority class, and of an elastic one (`kueue.x-k8s.io/elastic-job: "true"`) how
+//! many pods it has.
 //!
-//! Who waits takes the new number at once and keeps its age. Who runs goes on with fewer: its agent ends the pods that are too
+//! With another priority a job takes another place in its queue, and whoever runs may be displaced by others, or no longer.
+//!
+//! An elastic job that waits takes the new number at once and keeps its age. Who runs goes on with fewer: its agent ends the pods that are too
 //! many, and quota comes back as the places are told to be empty, like that of pods that have succeeded. How it goes on with more
 //! is in `growing`.
 //!
@@ -18,6 +21,7 @@ use crate::workload::Phase;
 use crate::writes::reject;
 use crate::{Workload, World};
 use meridian_objects::Object;
+use meridian_objects::job::PRIORITY_LABEL;
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, RecordNumber, Uid};
@@ -79,8 +83,10 @@ struct Change {
     size: Size,
     /// The manifest as it will be stored.
     manifest: Value,
-    /// Nothing changes at all.
-    none: bool,
+    /// It has another number of pods.
+    resized: bool,
+    /// It has another priority class.
+    reclassed: bool,
 }
 
 impl Turn<'_> {
@@ -88,16 +94,19 @@ impl Turn<'_> {
     pub(crate) fn judge_resize(&self, read: &ReadJob, uid: Uid, key: &Key) -> Result<(), Rejection> {
         let invalid = |field: &str, message: String| reject(RejectionReason::Invalid, Some(field), message);
         let workload = self.workload(uid).expect("names lead to workloads");
-        let Some(Change { none, .. }) = self.change_of(read, uid) else {
+        let Some(Change { resized, reclassed, .. }) = self.change_of(read, uid) else {
             return invalid(
                 "spec",
                 format!(
-                    "{key} exists with another spec, and of a job's spec nothing but an elastic job's `parallelism` can be changed: delete it and create it again"
+                    "{key} exists with another spec, and nothing of a job but the label `{PRIORITY_LABEL}`, and an elastic one's `parallelism`, can be changed: delete it and create it again"
                 ),
             );
         };
         let class = self.world.queues.class(workload.class);
-        if none {
+        if reclassed && (workload.deletion.is_some() || workload.phase == Phase::Finished) {
+            return reject(RejectionReason::Conflict, None, format!("{key} has ended or is being deleted: its priority can't be changed any more"));
+        }
+        if !resized {
             return Ok(());
         }
         if !class.elastic {
@@ -133,8 +142,8 @@ impl Turn<'_> {
 
     /// Takes a change that was judged before. What waits for answers asks anew.
     pub(crate) fn resize(&mut self, (read, class): (&ReadJob, Option<Class>), uid: Uid, by: &Actor, dry_run: bool) -> WriteResult {
-        let change = self.change_of(read, uid).filter(|change| !change.none);
-        let Some((Change { size, manifest, .. }, class)) = change.zip(class) else {
+        let change = self.change_of(read, uid).filter(|change| change.resized || change.reclassed);
+        let Some((Change { size, manifest, resized, reclassed }, class)) = change.zip(class) else {
             return WriteResult::Unchanged;
         };
         if dry_run {
@@ -145,8 +154,12 @@ impl Turn<'_> {
         let hash = ContentHash::of(body.as_bytes());
         self.new_bodies.insert(hash, body);
         self.record(Record::Resized { uid, class: Box::new(class), body: hash, size, at: self.now.wall, by: by.clone() });
-        if let Some((cluster, fence)) = self.right_to_run(uid) {
+        if let Some((cluster, fence)) = self.right_to_run(uid).filter(|_| resized) {
             self.shrink(&cluster, uid, fence);
+        }
+        let priority = self.world.state.catalog.job_priority(&read.job);
+        if let Some(priority) = priority.filter(|priority| reclassed && self.workload(uid).is_some_and(|w| w.priority != *priority)) {
+            self.record(Record::Reprioritized { uid, priority });
         }
         self.stir();
         WriteResult::Configured
@@ -186,13 +199,21 @@ impl Turn<'_> {
         if before != after && !follow {
             return None;
         }
-        let none = old.parallelism == new.parallelism && before == after;
+        let resized = old.parallelism != new.parallelism || before != after;
+        let class = written["metadata"]["labels"].get(PRIORITY_LABEL);
+        let reclassed = manifest["metadata"]["labels"].get(PRIORITY_LABEL) != class;
+        if let Some(labels) = manifest.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+            labels.remove(PRIORITY_LABEL);
+            labels.extend(class.map(|class| (PRIORITY_LABEL.to_owned(), class.clone())));
+        }
         let size = Size { completions: new.completions.filter(|_| before != after), ..new };
-        manifest["spec"]["parallelism"] = new.parallelism.into();
+        if resized {
+            manifest["spec"]["parallelism"] = new.parallelism.into();
+        }
         if let Some(after) = after {
             manifest["spec"]["completions"] = after;
         }
-        Some(Change { size, manifest, none })
+        Some(Change { size, manifest, resized, reclassed })
     }
 }
 
@@ -212,8 +233,13 @@ fn essence(manifest: &Value) -> Value {
             fields.iter().for_each(|field| drop(part.remove(*field)));
         }
     }
-    if let Some(annotations) = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        annotations.remove(LAST_APPLIED);
+    let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) else { return manifest };
+    for (part, name) in [("annotations", LAST_APPLIED), ("labels", PRIORITY_LABEL)] {
+        let Some(entries) = metadata.get_mut(part).and_then(Value::as_object_mut) else { continue };
+        entries.remove(name);
+        if entries.is_empty() {
+            metadata.remove(part);
+        }
     }
     manifest
 }
@@ -280,7 +306,7 @@ impl Resized {
 }
 
 impl World {
-    /// Moves a workload to the class of its new size; returns the manifest that nobody needs any more. What was given stays.
+    /// Moves a workload to the class of its new size or labels; returns the manifest that nobody needs any more. What was given stays.
     pub(crate) fn absorb_resized(&mut self, number: RecordNumber, uid: Uid, class: &Class, body: ContentHash, size: Size) -> Option<ContentHash> {
         let (old, place, waits) = {
             let w = self.state.workloads.get(&uid)?;
@@ -289,6 +315,7 @@ impl World {
         self.tally_workload(uid, false);
         let before = &self.state.workloads[&uid];
         let (given, runs) = (counts_of(&before.given_gang(self.queues.class(old))), before.runs_with(self.queues.class(old)));
+        let another_size = self.queues.class(old).gang != class.gang;
         let new = self.queues.intern(class, &self.config.resources);
         if waits {
             self.queues.leave(old, place);
@@ -296,7 +323,7 @@ impl World {
         }
         let workload = self.state.workloads.get_mut(&uid)?;
         (workload.class, workload.changed) = (new, number);
-        if workload.phase.charged() {
+        if workload.phase.charged() && another_size {
             let mut resized = workload.resized.take().unwrap_or_else(|| Box::new(Resized::of(given.clone())));
             if resized.growing.is_none() {
                 resized.runs = runs;

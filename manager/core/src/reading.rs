@@ -5,6 +5,7 @@
 
 use crate::catalog::Catalog;
 use crate::record::Class;
+use meridian_objects::job::PRIORITY_LABEL;
 use meridian_objects::requests::filled_in;
 use meridian_objects::spec::{LimitRangeSpec, RuntimeClassSpec};
 use meridian_objects::{JobWorkload, Object, Spec, limit_range_violations, limit_violations};
@@ -73,11 +74,15 @@ impl ReadJob {
         let runtime_class = self.job.template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name));
         let gang =
             if ranges.is_empty() && runtime_class.is_none() { self.plain.clone()? } else { gang(&self.job, &requests(&self.job, &ranges, runtime_class)?) };
+        let mut labels = self.labels.clone();
+        if self.job.priority_class.is_none() {
+            labels.extend(catalog.priority_class(None).map(|class| (PRIORITY_LABEL.to_owned(), class.to_owned())));
+        }
         Ok(Class {
             namespace: namespace.clone(),
             queue: Arc::from(self.job.queue.as_str()),
             kind: Arc::from("Job"),
-            labels: self.labels.clone(),
+            labels,
             regions: self.job.regions.iter().cloned().collect(),
             gang,
             elastic: self.elastic,

@@ -380,7 +380,8 @@ pub enum Record {
         /// When.
         at: Wall,
     },
-    /// An elastic job has another number of pods. What was given to it stays charged; an agent that runs it is told.
+    /// A job has another manifest: an elastic one another number of pods, any other labels. What was given to it stays charged; an
+    /// agent that runs it is told of its size.
     Resized {
         /// The workload.
         uid: Uid,

@@ -72,7 +72,7 @@ impl Turn<'_> {
 
     /// A priority class has another value: whoever names it takes its new place, waiting or running.
     fn reprioritize(&mut self, class: &str) {
-        let Some(priority) = self.world.state.catalog.priority(Some(class), None) else { return };
+        let Some(priority) = self.world.state.catalog.workload_priority(class) else { return };
         let named = |w: &crate::Workload| self.world.queues.class(w.class).labels.get(meridian_objects::job::PRIORITY_LABEL).is_some_and(|c| c == class);
         let moved: Vec<Uid> =
             self.world.state.workloads.iter().filter(|(_, w)| w.phase != Phase::Finished && w.priority != priority && named(w)).map(|(uid, _)| *uid).collect();
@@ -142,6 +142,7 @@ impl Turn<'_> {
                     let no_job = || reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
                     return job.map_or_else(no_job, |job| self.judge_job(catalog, job, &key));
                 }
+                judge_value(catalog, &key, object)?;
                 catalog.to_mut().put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
                 Ok(None)
             }
@@ -233,9 +234,12 @@ impl Turn<'_> {
                 format!("there is no local queue `{queue}` in namespace `{namespace}`: create it first, or name one of {}", known_queues(catalog, &namespace)),
             );
         }
-        if catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).is_none() {
-            let name = job.priority_class.as_deref().or(job.pod_priority_class.as_deref()).unwrap_or_default();
-            return invalid("metadata.labels[kueue.x-k8s.io/priority-class]", format!("there is no priority class `{name}`: create it first"));
+        if catalog.job_priority(job).is_none() {
+            let (field, kind, name) = match (&job.priority_class, &job.pod_priority_class) {
+                (Some(class), _) => ("metadata.labels[kueue.x-k8s.io/priority-class]", Kind::WorkloadPriorityClass, class.as_str()),
+                (None, class) => ("spec.template.spec.priorityClassName", Kind::PriorityClass, class.as_deref().unwrap_or_default()),
+            };
+            return invalid(field, format!("there is no {kind} `{name}`: create it first"));
         }
         let (term, _) = self.lease_of(catalog, &namespace, queue);
         if let Some(grace) = job.grace_period
@@ -369,7 +373,7 @@ impl Turn<'_> {
         let job = &read.job;
         let namespace = class.namespace.clone();
         let (term, on_loss) = lease.unwrap_or_else(|| self.lease_of(&self.world.state.catalog, &namespace, &class.queue));
-        let priority = self.world.state.catalog.priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref()).unwrap_or(0);
+        let priority = self.world.state.catalog.job_priority(job).unwrap_or(0);
         self.new_bodies.insert(read.hash, read.body.clone());
         let submission = Submission {
             uid,
@@ -444,6 +448,18 @@ fn changed_priority(change: &Change) -> Option<Arc<str>> {
     match change {
         Change::Put { object, .. } if object.kind == Kind::WorkloadPriorityClass => Some(Arc::from(object.name.as_str())),
         _ => None,
+    }
+}
+
+/// The value of a PriorityClass stays as it is, as in Kubernetes: whoever was given it keeps it.
+fn judge_value(catalog: &Catalog, key: &Key, object: &Object) -> Result<(), Rejection> {
+    use meridian_objects::Spec;
+    match (&object.spec, catalog.get(key).map(|stored| &stored.object.spec)) {
+        (Spec::PriorityClass(new), Some(Spec::PriorityClass(old))) if new.value != old.value => {
+            let message = format!("{key} has the value {}, which can't be changed: create another class, or delete this one first", old.value);
+            reject(RejectionReason::Invalid, Some("value"), message)
+        }
+        _ => Ok(()),
     }
 }
 

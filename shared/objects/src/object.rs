@@ -50,9 +50,12 @@ impl Object {
     pub(crate) fn read_with(written: Value, findings: Findings) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
         let (kind, version) = identify(&written).map_err(|error| vec![error])?;
         let plain_checks = conversion::has_plain_checks(&written);
-        let read = read(kind, version, written, &findings);
+        let stored = as_stored(kind, version, written, &findings);
+        let converted = stored.is_some();
+        let read = stored.and_then(|stored| read(kind, stored, &findings));
         let (mut errors, mut warnings) = findings.into_parts();
-        for path in errors.iter_mut().map(|error| &mut error.field).chain(warnings.iter_mut().map(|warning| &mut warning.field)) {
+        // What was found before is in the writer's words.
+        for path in errors.iter_mut().map(|error| &mut error.field).chain(warnings.iter_mut().map(|warning| &mut warning.field)).filter(|_| converted) {
             conversion::path_in_version(kind, version, plain_checks, path);
         }
         match read {
@@ -140,15 +143,18 @@ fn identify(written: &Value) -> Result<(Kind, &'static str), FieldError> {
     Ok((kind, version))
 }
 
-fn read(kind: Kind, version: &'static str, mut stored: Value, findings: &Findings) -> Option<Object> {
+/// The object in the storage version, without what isn't the writer's.
+fn as_stored(kind: Kind, version: &'static str, mut stored: Value, findings: &Findings) -> Option<Value> {
     if stored.as_object_mut()?.remove("status").is_some_and(|status| status.as_object().is_none_or(|status| !status.is_empty())) {
         findings.warn(FieldPath::of("status"), "is left out: only the manager writes it", "");
     }
     tidy_metadata(kind, &mut stored, findings);
+    quote_annotations(&mut stored, findings);
     conversion::to_storage(kind, version, &mut stored, findings);
-    if findings.has_errors() {
-        return None;
-    }
+    (!findings.has_errors()).then_some(stored)
+}
+
+fn read(kind: Kind, stored: Value, findings: &Findings) -> Option<Object> {
     let root = Fields::root(findings, stored.as_object()?);
     root.known(&["apiVersion", "kind"]);
     let identity = read_metadata(kind, &root);
@@ -172,6 +178,18 @@ fn tidy_metadata(kind: Kind, stored: &mut Value, findings: &Findings) {
     }
     if !kind.namespaced() && metadata.remove("namespace").is_some_and(|namespace| !namespace.is_null()) {
         findings.warn(FieldPath::of("metadata.namespace"), format!("is left out: a {kind} has no namespace"), "remove it");
+    }
+}
+
+/// Takes a whole number where an annotation wants a string: which one was meant is plain.
+fn quote_annotations(stored: &mut Value, findings: &Findings) {
+    for place in ["metadata.annotations", "spec.template.metadata.annotations"] {
+        let annotations = stored.pointer_mut(&format!("/{}", place.replace('.', "/"))).and_then(Value::as_object_mut);
+        for (name, value) in annotations.into_iter().flatten().filter(|(_, value)| value.is_i64() || value.is_u64()) {
+            let quoted = Value::String(value.to_string());
+            findings.warn(FieldPath::of(place).key(name), format!("must be a string, and is taken as {quoted}"), "quote it");
+            *value = quoted;
+        }
     }
 }
 

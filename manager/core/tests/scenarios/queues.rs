@@ -1,6 +1,7 @@
 //! Queues that share: borrowing, taking back, displacing, draining, changing priorities.
 
 use super::*;
+use meridian_manager_core::input::WriteResult;
 use meridian_queueing::settings::FairSharing;
 use meridian_shared::protocol::StopReason;
 
@@ -474,4 +475,103 @@ fn who_waits_asks_for_no_more_of_what_its_queue_leaves_out_from_now_on() {
     f.apply(vec![queue(&["nvidia.com/"])]);
     f.settle();
     assert_eq!(f.phases(&[first, second]), [Some(Phase::Running), Some(Phase::Running)]);
+}
+
+fn of_class(name: &str, pods: u32, class: Option<&str>, annotations: &Value) -> Value {
+    let mut labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+    if let Some(class) = class {
+        labels["kueue.x-k8s.io/priority-class"] = json!(class);
+    }
+    let mut job = job("default", name, pods, &labels, "");
+    job["metadata"]["annotations"] = annotations.clone();
+    job
+}
+
+fn priority(f: &Fleet, uid: Uid) -> i64 {
+    f.world.state.workloads[&uid].priority
+}
+
+#[test]
+fn another_priority_class_is_another_place_waiting_or_running() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    priorities(&mut f, 100);
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
+            "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 4}]}]}]}}),
+    ]);
+    let none = json!({});
+    let holder = f.submit_to("lq", "holder", 4, Some("high"));
+    let (first, second) = (f.submit_to("lq", "first", 4, Some("low")), f.submit_to("lq", "second", 4, None));
+    f.settle();
+    assert_eq!(f.why(second)["position"]["place"], 2);
+    assert!(matches!(f.apply(vec![of_class("second", 4, Some("high"), &none)]), Reply::Written(w) if w[0].result == WriteResult::Configured));
+    assert_eq!((priority(&f, second), f.why(second)["position"]["place"].clone()), (100, json!(1)));
+    // Applied again it is the same; without the label it is back.
+    assert!(matches!(f.apply(vec![of_class("second", 4, Some("high"), &none)]), Reply::Written(w) if w[0].result == WriteResult::Unchanged));
+    // Who runs gives way once it matters less.
+    f.apply(vec![of_class("holder", 4, Some("low"), &none)]);
+    f.settle();
+    f.settle();
+    assert_eq!(f.phases(&[holder, first, second]), [Some(Phase::Pending), Some(Phase::Pending), Some(Phase::Running)]);
+    assert_eq!(priority(&f, holder), 1);
+    f.restart(2, RECOVERY);
+    f.settle();
+    f.apply(vec![of_class("second", 4, None, &none)]);
+    assert_eq!(priority(&f, second), 0);
+    // Nothing else of it changes with the label, nothing after its end, and to no class that isn't there.
+    let rejected = |reply: Reply| match reply {
+        Reply::Rejected(why) => why[0].message.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert!(rejected(f.apply(vec![of_class("second", 3, Some("low"), &none)])).contains("nothing of a job but the label"));
+    assert!(rejected(f.apply(vec![of_class("second", 4, Some("none"), &none)])).contains("there is no WorkloadPriorityClass `none`"));
+    f.end(second, EndResult::Succeeded);
+    assert!(rejected(f.apply(vec![of_class("second", 4, Some("high"), &none)])).contains("its priority can't be changed any more"));
+}
+
+#[test]
+fn an_elastic_job_changes_its_size_and_its_priority_class_at_once() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    priorities(&mut f, 100);
+    let elastic = |pods: u32, class: &str| {
+        let mut job = of_class("grows", pods, Some(class), &json!({"kueue.x-k8s.io/elastic-job": "true"}));
+        job["spec"]["completionMode"] = json!("Indexed");
+        job
+    };
+    let Reply::Written(written) = f.apply(vec![elastic(2, "low")]) else { panic!("not submitted") };
+    let uid = written[0].uid;
+    f.settle();
+    assert!(matches!(f.apply(vec![elastic(3, "high")]), Reply::Written(w) if w[0].result == WriteResult::Configured));
+    f.settle();
+    f.settle();
+    assert_eq!((priority(&f, uid), f.phase(uid)), (100, Some(Phase::Running)));
+    assert_eq!(f.world.queues.usage("cq").unwrap()[&(Arc::from("any"), GPU.to_owned())], 3);
+}
+
+#[test]
+fn who_names_no_class_has_the_usual_one() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let pods = |name: &str, value: i64, usual: bool| json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value, "globalDefault": usual});
+    let plain = f.submit("plain", 1);
+    f.apply(vec![pods("a", 300, true), pods("b", 100, true), pods("c", 7, false)]);
+    let lowest = f.submit("lowest", 1);
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "default"}, "value": 50})]);
+    let usual = f.submit("usual", 1);
+    assert_eq!([plain, lowest, usual].map(|uid| priority(&f, uid)), [0, 100, 50]);
+    // Who was given the class follows its value, who came before it doesn't.
+    f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "default"}, "value": 60})]);
+    assert_eq!([plain, lowest, usual].map(|uid| priority(&f, uid)), [0, 100, 60]);
+    let mut system = job("default", "system", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+    system["spec"]["template"]["spec"]["priorityClassName"] = json!("system-node-critical");
+    assert!(matches!(f.apply(vec![system.clone()]), Reply::Written(_)));
+    f.input(Input::Write(Box::new(Write::new(
+        Actor::user("test"),
+        vec![Change::Delete { key: Key { scope: None, kind: Kind::WorkloadPriorityClass, namespace: None, name: "default".into() }, uid: None }],
+        false,
+    ))));
+    system["metadata"]["name"] = json!("critical");
+    let Reply::Written(written) = f.apply(vec![system]) else { panic!("refused") };
+    assert_eq!(priority(&f, written[0].uid), 2_000_001_000);
+    assert!(matches!(f.apply(vec![pods("c", 8, false)]), Reply::Rejected(why) if why[0].message.contains("which can't be changed")));
+    f.submit("after", 1);
 }

@@ -153,7 +153,8 @@ fn run_time_is_the_shortest_bound() {
     check(&[annotated("600"), ("metadata.labels", json!({QUEUE_LABEL: "q", MAX_EXEC_LABEL: "30"}))], Some(Millis::secs(30)));
     check_error(&[annotated("10m")], "metadata.annotations[provreq.kueue.x-k8s.io/maxRunDurationSeconds]: `10m` is not a number of seconds");
     check_error(&[annotated("0")], "`0` is not a number of seconds");
-    check_error(&[("metadata.annotations", json!({MAX_RUN_ANNOTATION: 600}))], "must be a string, not the number `600`; quote it: \"600\"");
+    check(&[("metadata.annotations", json!({MAX_RUN_ANNOTATION: 600}))], Some(Millis::secs(600)));
+    check_error(&[("metadata.annotations", json!({MAX_RUN_ANNOTATION: 600.5}))], "must be a string, not the number `600.5`; put it into quotes");
     check_error(&[("spec.activeDeadlineSeconds", json!(0))], "`0` is too small");
 }
 
@@ -299,7 +300,7 @@ fn contradictory_wishes_for_nearness_are_refused() {
     check(&[required, ("podset-group-name", "12")], "`12` can't name a group");
     check(&[required, level, ("podset-slice-size", "4"), ("podset-group-name", "g")], "stands beside slices; a group is placed whole");
     check_error(
-        &[("spec.template.metadata", json!({"annotations": {"kueue.x-k8s.io/podset-slice-size": 4}}))],
-        "must be a string, not the number `4`; quote it",
+        &[("spec.template.metadata", json!({"annotations": {"kueue.x-k8s.io/podset-slice-size": true}}))],
+        "must be a string, not the boolean `true`; quote it",
     );
 }

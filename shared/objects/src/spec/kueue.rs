@@ -284,7 +284,7 @@ pub(crate) fn read_cluster_queue(root: &Fields<'_>) -> ClusterQueueSpec {
     });
     let read = ClusterQueueSpec {
         cohort: cohort_name(&spec, "cohortName"),
-        resource_groups: read_groups(&spec),
+        resource_groups: read_groups(&spec, false),
         queueing_strategy: spec.get("queueingStrategy").and_then(|item| item.word(&strategies)).unwrap_or_default(),
         namespace_selector: spec.get("namespaceSelector").and_then(|item| selector(&item)),
         preemption: spec.fields("preemption").map(read_preemption).unwrap_or_default(),
@@ -302,7 +302,7 @@ pub(crate) fn read_cluster_queue(root: &Fields<'_>) -> ClusterQueueSpec {
 
 pub(crate) fn read_cohort(root: &Fields<'_>) -> CohortSpec {
     let Some(spec) = root.fields("spec") else { return CohortSpec::default() };
-    let read = CohortSpec { parent: cohort_name(&spec, "parentName"), resource_groups: read_groups(&spec), fair_sharing: fair_sharing(&spec) };
+    let read = CohortSpec { parent: cohort_name(&spec, "parentName"), resource_groups: read_groups(&spec, true), fair_sharing: fair_sharing(&spec) };
     spec.finish();
     read
 }
@@ -442,7 +442,8 @@ fn read_checks(spec: &Fields<'_>) -> Vec<CheckRule> {
     rules
 }
 
-fn read_groups(spec: &Fields<'_>) -> Vec<ResourceGroup> {
+/// A cohort has its children's quota to lend, too: of it `lends_more` than is its own.
+fn read_groups(spec: &Fields<'_>, lends_more: bool) -> Vec<ResourceGroup> {
     spec.list("resourceGroups", MAX_GROUPS, |item| {
         let group = item.fields()?;
         let covered_resources = group.list("coveredResources", MAX_PER_GROUP, |item| resource_name(&item));
@@ -452,13 +453,13 @@ fn read_groups(spec: &Fields<'_>) -> Vec<ResourceGroup> {
         if !group.is_written("flavors") {
             group.error("flavors", "is missing", "list at least one flavor with its quotas");
         }
-        let flavors = group.list("flavors", MAX_PER_GROUP, |item| read_flavor_quotas(&item));
+        let flavors = group.list("flavors", MAX_PER_GROUP, |item| read_flavor_quotas(&item, lends_more));
         group.finish();
         Some(ResourceGroup { covered_resources, flavors })
     })
 }
 
-fn read_flavor_quotas(item: &Item<'_>) -> Option<FlavorQuotas> {
+fn read_flavor_quotas(item: &Item<'_>, lends_more: bool) -> Option<FlavorQuotas> {
     let flavor = item.fields()?;
     let name = flavor.require("name").and_then(|item| reference(&item)).unwrap_or_default();
     let mut resources: BTreeMap<String, Quota> = BTreeMap::new();
@@ -472,7 +473,7 @@ fn read_flavor_quotas(item: &Item<'_>) -> Option<FlavorQuotas> {
             borrowing_limit: fields.get("borrowingLimit").and_then(|item| item.amount(named)),
             lending_limit: fields.get("lendingLimit").and_then(|item| item.amount(named)),
         };
-        if quota.lending_limit.is_some_and(|limit| limit > quota.nominal) && nominal.is_some() {
+        if !lends_more && quota.lending_limit.is_some_and(|limit| limit > quota.nominal) && nominal.is_some() {
             let most = quantity::format(named, quota.nominal);
             fields.error("lendingLimit", "is more than `nominalQuota`", format!("write at most `{most}`"));
         }
