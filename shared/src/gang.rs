@@ -243,6 +243,12 @@ impl Gang {
         self.pod_sets.iter().any(|set| set.min_count.is_some())
     }
 
+    /// The smallest gang that does, where fewer pods do.
+    pub fn least(&self) -> Option<Self> {
+        let least: Vec<u32> = self.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
+        self.may_shrink().then(|| self.of_counts(&least))
+    }
+
     /// The gang with so many pods in each set, no more and no fewer.
     #[must_use]
     pub fn of_counts(&self, counts: &[u32]) -> Self {

@@ -93,16 +93,23 @@ impl Turn<'_> {
         let Some(gang) = self.world.gang_of(uid) else { return false };
         let home = before.map(|(cluster, _)| cluster.clone());
         let candidates = self.candidates_for(uid, Candidates::WhoeverRefused);
+        // Where there is never room for all of it, the fewest pods that do have to start, too.
+        let sizes = [Some(gang.clone()), gang.least().map(Arc::new)];
+        let found = sizes.into_iter().flatten().find_map(|gang| Some((self.best_home((since, uid), home.as_ref(), &gang, &candidates)?, gang)));
+        let Some(((cluster, gone), gang)) = found else { return false };
+        self.world.keep_room_for_the_starving(uid, since, cluster, gang, gone);
+        true
+    }
+
+    /// The cluster in which the least has to end before the gang fits, the one where room was kept before rather than another;
+    /// and who has to end there.
+    fn best_home(&self, who: (Wall, Uid), home: Option<&ClusterName>, gang: &Arc<Gang>, candidates: &[ClusterName]) -> Option<(ClusterName, BTreeSet<Uid>)> {
         let world = &*self.world;
         let scarce = gang.scarcest().map_or_else(String::new, str::to_owned);
         let weight = |gone: &BTreeSet<Uid>| gone.iter().filter_map(|u| world.gang_of(*u)?.total().get(&scarce).copied()).fold(0, i64::saturating_add);
-        let best = candidates
-            .into_iter()
-            .filter_map(|cluster| self.in_its_way((since, uid), &gang, &cluster).map(|gone| (home.as_ref() != Some(&cluster), weight(&gone), cluster, gone)))
-            .min_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
-        let Some((_, _, cluster, gone)) = best else { return false };
-        self.world.keep_room_for_the_starving(uid, since, cluster, gang, gone);
-        true
+        let in_the_way = candidates.iter().filter_map(|cluster| Some((cluster, self.in_its_way(who, gang, cluster)?)));
+        let (cluster, gone) = in_the_way.min_by_key(|(cluster, gone)| (home != Some(*cluster), weight(gone)))?;
+        Some((cluster.clone(), gone))
     }
 
     /// Who has to end in a cluster before the gang fits there, beside what is kept for those who come first: those that will
@@ -151,13 +158,15 @@ impl World {
 
     /// Whether the end of others can't help a workload, as far as is known.
     fn is_hopeless(&self, uid: Uid) -> bool {
-        let class = self.state.workloads.get(&uid).map(|w| w.class);
-        let why = class.and_then(|class| self.live.blocked.get(&class));
-        matches!(
-            why,
-            Some(
-                Why::Route(_) | Why::Inactive { .. } | Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. } | NoQuota::ExceedsQuota { .. })
-            )
-        )
+        let Some(id) = self.state.workloads.get(&uid).map(|w| w.class) else { return false };
+        match self.live.blocked.get(&id) {
+            Some(Why::Route(_) | Why::Inactive { .. } | Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
+            // Fewer pods may do.
+            Some(Why::Quota(NoQuota::ExceedsQuota { resource, nominal, .. })) => self.queues.class(id).gang.least().is_none_or(|least| {
+                let asks = self.config.resources.total(&least).get(resource).copied().unwrap_or(0);
+                asks > *nominal
+            }),
+            _ => false,
+        }
     }
 }

@@ -328,7 +328,7 @@ impl Cycle<'_> {
         }
         let shape = self.brain.shape_of(self.brain.workloads[&workload].shape).clone();
         if self.brain.settings.gates.partial_admission && shape.may_shrink() {
-            let sets: Vec<(u32, u32)> = shape.pod_sets.iter().map(|s| (s.count, s.min_count.unwrap_or(s.count))).collect();
+            let sets: Vec<(u32, u32)> = shape.pod_sets.iter().map(|s| s.count).zip(shape.least()).collect();
             let mut attempt = |counts: &[u32]| {
                 let assignment = self.assign_counts(workload, queue, replaces, nominated, Some(counts));
                 self.places.shrink(workload, Some(counts));
@@ -346,6 +346,10 @@ impl Cycle<'_> {
                 return (assignment, slice.into_iter().chain(found).collect());
             }
             self.places.shrink(workload, None);
+            if full.mode() == Mode::NoFit && self.brain.starves(workload) {
+                // Room is kept for the fewest pods that do.
+                return (self.assign_counts(workload, queue, replaces, nominated, Some(&shape.least())), Vec::new());
+            }
         }
         (full, Vec::new())
     }
@@ -572,26 +576,6 @@ impl Cycle<'_> {
             return Vec::new();
         }
         crate::flavors::charge(self.brain, entry.queue, &entry.assignment.usage)
-    }
-
-    /// Keeps room for an entry that nobody may be displaced for, so that others don't take it first.
-    fn keep_room(&mut self, entry: &Entry) {
-        use crate::model::Displaces;
-        let setup = self.brain.queue(entry.queue).setup.clone();
-        let preempts = self.brain.settings.gates.prioritize_preemptors && self.brain.is_preemptor(entry.workload);
-        let preempts = preempts || self.brain.starves(entry.workload);
-        if setup.preemption.reclaim_within_cohort == Displaces::Any && !preempts {
-            return;
-        }
-        let Some(node) = self.brain.node_of(entry.workload) else { return };
-        // A queue that uses more than it may, since its quota was lowered, keeps nothing.
-        for (cell, amount) in self.brain.room_to_keep(entry.workload, entry.queue, &entry.assignment) {
-            let amount = amount.floor();
-            self.brain.forest.add(node, cell, amount);
-            self.borrowed.kept.push((node, cell, amount));
-        }
-        self.brain.place_assignment(entry.workload, &entry.assignment, true);
-        self.borrowed.places.push((entry.workload, entry.assignment.clone()));
     }
 
     /// Looks again where entries before this one changed what its assignment was made from. True when it fits now.

@@ -263,6 +263,11 @@ impl Shape {
     pub fn may_shrink(&self) -> bool {
         self.pod_sets.iter().any(|set| set.min_count.is_some())
     }
+
+    /// The fewest pods of each set that do.
+    pub fn least(&self) -> Vec<u32> {
+        self.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect()
+    }
 }
 
 /// Whether a topology assignment is still to come.

@@ -120,3 +120,38 @@ fn of_two_the_one_that_waits_longer_comes_first() {
     f.end(first, EndResult::Succeeded);
     assert_eq!(f.phase(second), Some(Phase::Running));
 }
+
+/// A job of six pods that makes do with four, while a stream of small ones never leaves four free at once.
+fn makes_do_with_fewer(quota: u32, clusters: &[(&str, &str, &str)]) {
+    let mut f = Fleet::new(clusters);
+    f.world.config.starvation_guard = GUARD;
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+            {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": quota}]}]}]}}),
+    ]);
+    let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+    let mut small: Vec<Uid> = (0..quota).map(|at| f.submit(&format!("small-{at}"), 1)).collect();
+    f.settle();
+    let mut gang = job("default", "gang", 6, &labels, "");
+    gang["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "4"});
+    let Reply::Written(written) = f.apply(vec![gang]) else { panic!("refused") };
+    let gang = written[0].uid;
+    for round in 0..60 {
+        if f.phase(gang) == Some(Phase::Running) {
+            assert!(f.now > 31_000, "it was passed by at first");
+            return;
+        }
+        small.push(f.submit(&format!("later-{round}"), 1));
+        if let Some(at) = small.iter().position(|uid| f.phase(*uid) == Some(Phase::Running)) {
+            f.end(small.remove(at), EndResult::Succeeded);
+        }
+        f.pass(Millis::secs(2));
+    }
+    panic!("smaller ones passed it by for two minutes: {}", f.why(gang)["summary"]);
+}
+
+#[test]
+fn room_for_the_fewest_pods_that_do_is_kept_where_there_is_never_room_for_all() {
+    makes_do_with_fewer(4, EU);
+    makes_do_with_fewer(12, &[("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG")]);
+}

@@ -2,7 +2,7 @@
 
 use super::{Cycle, Entry};
 use crate::amount::Amount;
-use crate::model::WorkloadId;
+use crate::model::{Displaces, WorkloadId};
 use crate::preempt::Target;
 use crate::tree::{CellId, Forest, NodeId};
 use std::collections::BTreeSet;
@@ -96,6 +96,25 @@ impl Cycle<'_> {
         let free = self.is_available(node, &asks);
         self.count_borrowed(true);
         free
+    }
+
+    /// Keeps room for an entry that nobody may be displaced for, so that others don't take it first.
+    pub(super) fn keep_room(&mut self, entry: &Entry) {
+        let setup = self.brain.queue(entry.queue).setup.clone();
+        let preempts = self.brain.settings.gates.prioritize_preemptors && self.brain.is_preemptor(entry.workload);
+        let preempts = preempts || self.brain.starves(entry.workload);
+        if setup.preemption.reclaim_within_cohort == Displaces::Any && !preempts {
+            return;
+        }
+        let Some(node) = self.brain.node_of(entry.workload) else { return };
+        // A queue that uses more than it may, since its quota was lowered, keeps nothing.
+        for (cell, amount) in self.brain.room_to_keep(entry.workload, entry.queue, &entry.assignment) {
+            let amount = amount.floor();
+            self.brain.forest.add(node, cell, amount);
+            self.borrowed.kept.push((node, cell, amount));
+        }
+        self.brain.place_assignment(entry.workload, &entry.assignment, true);
+        self.borrowed.places.push((entry.workload, entry.assignment.clone()));
     }
 
     /// Counts what entries of this cycle took and keep as used, or not.
