@@ -34,6 +34,8 @@ pub(crate) const UNKNOWN: &str = "its agent had no trace of it, and nothing runs
 const ADMISSION_CHECK: &str = "AdmissionCheck";
 const PREEMPTED: (&str, &str) = ("Preempted", "");
 const DEACTIVATED: (&str, &str) = ("Deactivated", "");
+/// Nodes of it were lost: it rests before it tries again.
+pub(crate) const NODE_FAILURES: &str = "NodeFailures";
 const CLUSTER_LOST: (&str, &str) = (ADMISSION_CHECK, "ClusterLost");
 
 /// Which eviction an ordered stop is: Kueue's word, and our own where that says less.
@@ -386,7 +388,7 @@ impl World {
                 let known = || crate::explain::end_in_words(result);
                 let words = if *unknown && *result == EndResult::Stopped { UNKNOWN.to_owned() } else { known() };
                 let why = match result {
-                    EndResult::NodeLost { .. } => Some(("NodeFailures", "")),
+                    EndResult::NodeLost { .. } => Some((NODE_FAILURES, "")),
                     EndResult::LeaseLapsed => Some(CLUSTER_LOST),
                     EndResult::Stopped => Some((ADMISSION_CHECK, "Stopped")),
                     EndResult::Succeeded | EndResult::Failed { .. } => None,

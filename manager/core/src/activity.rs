@@ -13,9 +13,10 @@ use crate::workload::Phase;
 use crate::writes::reject;
 use crate::{Workload, World};
 use meridian_objects::Kind;
-use meridian_shared::ids::{RecordNumber, Uid};
+use meridian_shared::ids::{Fence, RecordNumber, Uid};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::protocol::StopReason;
+use meridian_shared::time::Millis;
 
 impl Turn<'_> {
     pub(crate) fn judge_activity(&self, key: &Key, active: bool, version: Option<RecordNumber>) -> Result<(), Rejection> {
@@ -117,6 +118,11 @@ impl Workload {
     /// Grants since it was submitted or last put back.
     pub(crate) fn attempts_in_a_row(&self) -> u32 {
         self.attempts.saturating_sub(self.reactivated.as_ref().map_or(0, |reactivated| reactivated.attempts))
+    }
+
+    /// How long it rests after the attempt of this fence lost its node: each loss in a row makes it longer.
+    pub(crate) fn rest_after_loss(&self, fence: Fence) -> Millis {
+        meridian_shared::backoff::wait(Millis(500), Millis::mins(5), self.attempts_in_a_row(), fence.counter)
     }
 
     /// Where it stands, as people read it.

@@ -1,5 +1,6 @@
 //! Leaderships: every one starts in recovery, unless the shell has shown that the journal is the one that was left.
 
+use crate::absorb::NODE_FAILURES;
 use crate::audit::Entry;
 use crate::giving_way::GivingWay;
 use crate::input::{Actor, Bodies, Outcome};
@@ -51,6 +52,10 @@ impl Turn<'_> {
         let claim_until = live.claim_until;
         let counts = std::mem::take(&mut live.counts);
         *live = crate::Live { led_at: self.now.mono, claim_until, finished, counts, dirty: true, giving_way, ..crate::Live::default() };
+        for (uid, until) in self.resting() {
+            self.world.live.not_before.insert(uid, until);
+            self.world.deciding.touch(uid);
+        }
         if recovering || self.world.state.recovery.is_some() {
             self.world.live.awaited = self.world.state.members.keys().cloned().chain(members).collect();
         }
@@ -58,6 +63,17 @@ impl Turn<'_> {
         self.count_every_lease_in_full();
         // With nobody to wait for and nothing that could still run, recovery has nothing to find out.
         self.maybe_close();
+    }
+
+    /// Who lost its nodes and rests, as the journal knows it: what is left of its time counts from now.
+    fn resting(&self) -> Vec<(Uid, Mono)> {
+        let rest = |(uid, workload): (&Uid, &crate::Workload)| {
+            let lost = workload.phase == Phase::Pending && workload.evicted.as_ref().is_some_and(|evicted| evicted.reason == NODE_FAILURES);
+            let stay = workload.history.last().filter(|_| lost)?;
+            let left = workload.rest_after_loss(stay.fence).saturating_sub(self.now.wall.since(stay.over?));
+            (left > Millis(0)).then_some((*uid, self.now.mono + left))
+        };
+        self.world.state.workloads.iter().filter_map(rest).collect()
     }
 
     fn doubt_rules(&mut self) {

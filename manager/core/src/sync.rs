@@ -11,7 +11,7 @@ use crate::record::Record;
 use crate::rooms::Rooms;
 use crate::turn::Turn;
 use crate::workload::Phase;
-use crate::{LiveCluster, Workload, World, residency, system};
+use crate::{LiveCluster, World, residency, system};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Session, Uid};
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
@@ -429,9 +429,8 @@ impl Turn<'_> {
             _ if deleted => {}
             EndResult::Succeeded | EndResult::Failed { .. } => self.finish_as(uid, result),
             EndResult::NodeLost { .. } => {
-                let attempts = self.workload(uid).map_or(0, Workload::attempts_in_a_row);
-                let until = self.now.mono + meridian_shared::backoff::wait(Millis(500), Millis::mins(5), attempts, fence.counter);
-                self.world.live.not_before.insert(uid, until);
+                let rest = self.workload(uid).map_or(Millis(0), |workload| workload.rest_after_loss(fence));
+                self.world.live.not_before.insert(uid, self.now.mono + rest);
                 self.world.deciding.touch(uid);
             }
             EndResult::Stopped | EndResult::LeaseLapsed => {}

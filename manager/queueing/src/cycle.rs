@@ -314,7 +314,7 @@ impl Cycle<'_> {
     fn first_assignment(&mut self, workload: WorkloadId, queue: QueueId, nominated: Option<&[Vec<(ResourceId, FlavorId)>]>) -> (Assignment, Vec<Target>) {
         let replaces = self.brain.replaced_slice(workload);
         let slice: Vec<Target> = replaces.iter().map(|w| Target { workload: *w, right: None }).collect();
-        let full = self.assign_counts(workload, queue, replaces, nominated, None);
+        let mut full = self.assign_counts(workload, queue, replaces, nominated, None);
         self.places.shrink(workload, None);
         match full.mode() {
             Mode::Fit => return (full, slice),
@@ -346,9 +346,14 @@ impl Cycle<'_> {
                 return (assignment, slice.into_iter().chain(found).collect());
             }
             self.places.shrink(workload, None);
-            if full.mode() == Mode::NoFit && self.brain.starves(workload) {
-                // Room is kept for the fewest pods that do.
-                return (self.assign_counts(workload, queue, replaces, nominated, Some(&shape.least())), Vec::new());
+            let (starves, for_good) = (self.brain.starves(workload), full.obstacle == Some(Obstacle::ExceedsMaxQuota));
+            if full.mode() == Mode::NoFit && (starves || (for_good && !self.brain.settings.brief)) {
+                let least = self.assign_counts(workload, queue, replaces, nominated, Some(&shape.least()));
+                if starves {
+                    // Room is kept for the fewest pods that do.
+                    return (least, Vec::new());
+                }
+                full.obstacle = least.obstacle.or(Some(Obstacle::WaitingForQuota));
             }
         }
         (full, Vec::new())

@@ -351,3 +351,27 @@ fn who_is_resumed_waits_out_no_back_off() {
     f.pass(Millis::secs(3));
     assert_eq!(f.phase(uid), Some(Phase::Running));
 }
+
+#[test]
+fn a_back_off_goes_on_over_a_restart() {
+    let mut f = Fleet::new(EU);
+    let uid = f.submit("job", 2);
+    f.settle();
+    for _ in 0..6 {
+        f.end(uid, EndResult::NodeLost { message: "gone".into() });
+        f.pass(Millis::secs(60));
+    }
+    f.end(uid, EndResult::NodeLost { message: "gone".into() });
+    let words = f.why(uid)["summary"].clone();
+    assert!(words.as_str().unwrap().starts_with("waits a moment before the next attempt, for "), "{words}");
+    let begun = f.now;
+    f.restart(2, RECOVERY);
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(uid), Some(Phase::Pending), "what is left of it isn't over");
+    while f.phase(uid) != Some(Phase::Running) {
+        f.pass(Millis::secs(1));
+        assert!(f.now < begun + 70_000, "{}", f.why(uid)["summary"]);
+    }
+    assert!(f.now > begun + 16_000, "after {} ms", f.now - begun);
+}
