@@ -34,6 +34,7 @@ pub(crate) const UNKNOWN: &str = "its agent had no trace of it, and nothing runs
 const ADMISSION_CHECK: &str = "AdmissionCheck";
 const PREEMPTED: (&str, &str) = ("Preempted", "");
 const DEACTIVATED: (&str, &str) = ("Deactivated", "");
+const TIME_IS_UP: (&str, &str) = ("Deactivated", "MaximumExecutionTimeExceeded");
 /// Nodes of it were lost: it rests before it tries again.
 pub(crate) const NODE_FAILURES: &str = "NodeFailures";
 const CLUSTER_LOST: (&str, &str) = (ADMISSION_CHECK, "ClusterLost");
@@ -391,6 +392,7 @@ impl World {
                     EndResult::NodeLost { .. } => Some((NODE_FAILURES, "")),
                     EndResult::LeaseLapsed => Some(CLUSTER_LOST),
                     EndResult::Stopped => Some((ADMISSION_CHECK, "Stopped")),
+                    EndResult::Failed { .. } if self.time_is_up(*uid) => Some(TIME_IS_UP),
                     EndResult::Succeeded | EndResult::Failed { .. } => None,
                 };
                 self.free(number, *uid, *fence, *at, &words, why);
@@ -421,8 +423,8 @@ impl World {
                 w.deletion = Some(*at);
                 w.changed = number;
             }),
-            Record::Deactivated { uid, by, at } => self.settle(*uid, |w| {
-                w.inactive = Some(Box::new(Deactivation { by: by.clone(), at: *at }));
+            Record::Deactivated { uid, by, at, time_is_up } => self.settle(*uid, |w| {
+                w.inactive = Some(Box::new(Deactivation { by: by.clone(), at: *at, time_is_up: *time_is_up }));
                 // Where it has more than its place in the queue, the loss of that says so.
                 if w.phase == Phase::Pending {
                     w.evict(DEACTIVATED, Some(*at));
@@ -431,7 +433,10 @@ impl World {
                 w.changed = number;
             }),
             Record::Activated { uid, at, .. } => self.settle(*uid, |w| {
-                w.inactive = None;
+                if w.inactive.take().is_some_and(|inactive| inactive.time_is_up) {
+                    // Whoever puts it back gives it its time anew.
+                    w.ran = Millis(0);
+                }
                 w.reactivated = Some(Box::new(Reactivation { at: *at, attempts: w.attempts }));
                 if w.phase == Phase::Pending {
                     w.since = *at;
@@ -645,6 +650,10 @@ impl World {
         }
         legs_before.into_iter().for_each(|(cluster, state)| self.tally.leg(cluster, state, false));
         legs_after.into_iter().for_each(|(cluster, state)| self.tally.leg(cluster, state, true));
+    }
+
+    fn time_is_up(&self, uid: Uid) -> bool {
+        self.state.workloads.get(&uid).and_then(|w| w.inactive.as_ref()).is_some_and(|inactive| inactive.time_is_up)
     }
 
     /// Which of its queues takes back what it had given, where no other workload does.

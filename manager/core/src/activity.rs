@@ -12,10 +12,11 @@ use crate::view::timestamp;
 use crate::workload::Phase;
 use crate::writes::reject;
 use crate::{Workload, World};
-use meridian_objects::Kind;
+use meridian_objects::job::MAX_EXEC_LABEL;
+use meridian_objects::{JobWorkload, Kind, Object, Spec};
 use meridian_shared::ids::{Fence, RecordNumber, Uid};
 use meridian_shared::lease::ManagerLease;
-use meridian_shared::protocol::StopReason;
+use meridian_shared::protocol::{EndResult, StopReason};
 use meridian_shared::time::Millis;
 
 impl Turn<'_> {
@@ -56,7 +57,7 @@ impl Turn<'_> {
 
     fn deactivate(&mut self, uid: Uid, by: &Actor) {
         self.audit_activity(uid, by, "deactivate");
-        self.record(Record::Deactivated { uid, by: by.clone(), at: self.now.wall });
+        self.record(Record::Deactivated { uid, by: by.clone(), at: self.now.wall, time_is_up: false });
         self.withdraw_open(uid);
         let runs = self.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running));
         if let Some(fence) = runs.and_then(World::right).and_then(|(_, leg)| leg.fence) {
@@ -65,6 +66,28 @@ impl Turn<'_> {
         }
         // Others may start now, and what was kept for it is let go.
         self.stir();
+    }
+
+    /// Deactivates a job whose attempt ended because it had run for its maximum execution time; true where that is so. A deadline of
+    /// the job's own, and the time for which it asks for machines, end it for good.
+    pub(crate) fn retire(&mut self, uid: Uid, result: &EndResult) -> bool {
+        let deadline = matches!(result, EndResult::Failed { reason, .. } if reason == "DeadlineExceeded");
+        let is_up = deadline && self.workload(uid).is_some_and(|w| w.deletion.is_none()) && self.job_of(uid).is_some_and(|job| job.deactivates_when_up);
+        if is_up {
+            let by = Actor::system();
+            self.audit_activity(uid, &by, "deactivate");
+            self.record(Record::Deactivated { uid, by, at: self.now.wall, time_is_up: true });
+        }
+        is_up
+    }
+
+    fn job_of(&self, uid: Uid) -> Option<JobWorkload> {
+        let body = self.body(self.workload(uid)?.body)?;
+        let (object, _) = Object::from_value(serde_json::from_str(&body).ok()?).ok()?;
+        match object.spec {
+            Spec::Job(job) => Some(*job),
+            _ => None,
+        }
     }
 
     fn activate(&mut self, uid: Uid, by: &Actor) {
@@ -133,6 +156,8 @@ impl Workload {
     /// Why it is in no queue, and what puts it back.
     pub(crate) fn inactivity_in_words(&self) -> (String, String) {
         let who = self.inactive.as_ref().map(|inactive| format!(" by `{}` at {}", inactive.by.0, timestamp(inactive.at))).unwrap_or_default();
-        (format!("is in no queue: it was deactivated{who}"), format!("`meridian resume job {} -n {}`", self.name, self.namespace))
+        let is_up = self.inactive.as_ref().is_some_and(|inactive| inactive.time_is_up);
+        let why = if is_up { format!(", as it had run for its maximum execution time (`{MAX_EXEC_LABEL}`)") } else { String::new() };
+        (format!("is in no queue: it was deactivated{who}{why}"), format!("`meridian resume job {} -n {}`", self.name, self.namespace))
     }
 }

@@ -371,6 +371,9 @@ pub struct Deactivation {
     pub by: Actor,
     /// When.
     pub at: Wall,
+    /// It had run for as long as it may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub time_is_up: bool,
 }
 
 /// How a workload came back to the queue.

@@ -370,6 +370,9 @@ pub enum Record {
         by: Actor,
         /// When.
         at: Wall,
+        /// It had run for as long as it may.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        time_is_up: bool,
     },
     /// It was put back into the queue.
     Activated {

@@ -423,10 +423,11 @@ impl Turn<'_> {
         let uid = end.uid;
         let result = end.result.clone();
         let unknown = end.proof.is_none();
+        let retired = self.retire(uid, &result);
         self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall, unknown });
         let deleted = self.workload(uid).is_some_and(|w| w.deletion.is_some());
         match result {
-            _ if deleted => {}
+            _ if deleted || retired => {}
             EndResult::Succeeded | EndResult::Failed { .. } => self.finish_as(uid, result),
             EndResult::NodeLost { .. } => {
                 let rest = self.workload(uid).map_or(Millis(0), |workload| workload.rest_after_loss(fence));

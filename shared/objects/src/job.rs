@@ -61,6 +61,8 @@ pub struct JobWorkload {
     pub priority_class: Option<String>,
     /// The pods' priority class, where one is named.
     pub pod_priority_class: Option<String>,
+    /// Once its run time is up it is deactivated and hasn't failed: its maximum execution time is shorter than any other bound.
+    pub deactivates_when_up: bool,
     /// Pods that may fail before the job has failed.
     pub backoff_limit: u32,
     /// How long the finished job is kept; `None` leaves it to the manager.
@@ -111,12 +113,11 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
     if let Some(manager) = spec.text("managedBy").filter(|manager| !MANAGERS.contains(manager)) {
         spec.error("managedBy", format!("`{manager}` would run this job, not Meridian"), format!("remove it, or write `{}`", MANAGERS[1]));
     }
-    let bounds = [
-        seconds(&spec, "activeDeadlineSeconds", 1),
-        seconds_in("metadata.annotations", MAX_RUN_ANNOTATION, annotations, findings),
-        seconds_in("metadata.labels", MAX_EXEC_LABEL, labels, findings),
-    ];
-    job.gang.max_run = bounds.into_iter().flatten().min();
+    let fails = [seconds(&spec, "activeDeadlineSeconds", 1), seconds_in("metadata.annotations", MAX_RUN_ANNOTATION, annotations, findings)];
+    let fails = fails.into_iter().flatten().min();
+    let deactivates = seconds_in("metadata.labels", MAX_EXEC_LABEL, labels, findings);
+    job.gang.max_run = fails.into_iter().chain(deactivates).min();
+    job.deactivates_when_up = deactivates.is_some_and(|up| fails.is_none_or(|end| up < end));
     spec.known(&["podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "podReplacementPolicy", "selector", "manualSelector"]);
     if let Some(template) = spec.require("template").and_then(|item| item.fields()) {
         template.known(&["metadata"]);

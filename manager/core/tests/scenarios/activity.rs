@@ -375,3 +375,37 @@ fn a_back_off_goes_on_over_a_restart() {
     }
     assert!(f.now > begun + 16_000, "after {} ms", f.now - begun);
 }
+
+#[test]
+fn who_has_run_for_its_maximum_execution_time_is_deactivated_and_can_be_put_back() {
+    let mut f = Fleet::new(EU);
+    let bounded = |name: &str, labels: &Value, deadline: Option<u64>| {
+        let mut all = json!({"kueue.x-k8s.io/queue-name": "lq"});
+        all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
+        let mut job = job("default", name, 2, &all, "");
+        if let Some(deadline) = deadline {
+            job["spec"]["activeDeadlineSeconds"] = json!(deadline);
+        }
+        job
+    };
+    let label = json!({"kueue.x-k8s.io/max-exec-time-seconds": "60"});
+    let Reply::Written(written) = f.apply(vec![bounded("up", &label, Some(90)), bounded("own", &label, Some(60))]) else { panic!("refused") };
+    let (up, own) = (written[0].uid, written[1].uid);
+    f.settle();
+    let late = || EndResult::Failed { reason: "DeadlineExceeded".into(), message: "ran for 60 s".into() };
+    f.end(own, late());
+    assert_eq!(f.phase(own), Some(Phase::Finished), "its own deadline is its end");
+    f.end(up, late());
+    assert_eq!((f.phase(up), f.at(up)), (Some(Phase::Pending), None));
+    assert_eq!(f.evictions(), ["Deactivated"]);
+    assert!(f.why(up)["summary"].as_str().unwrap().contains("maximum execution time"), "{}", f.why(up)["summary"]);
+    f.restart(2, RECOVERY);
+    f.settle();
+    f.resume(up);
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(up), Some(Phase::Running));
+    assert_eq!(f.world.state.workloads[&up].ran, Millis(0), "its time begins anew");
+    f.end(up, EndResult::Succeeded);
+    assert_eq!(f.phase(up), Some(Phase::Finished));
+}
