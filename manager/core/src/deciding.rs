@@ -388,16 +388,17 @@ impl World {
                     Some((id, at, true, _)) if at == queue && self.deciding.sizes.get(&uid) == sizes.as_ref() => id,
                     other => {
                         let given = self.given(uid);
+                        // Of equals the one that was charged last gives way first.
+                        let charged_at = self.state.workloads[&uid].reserved.map_or(0, |at| at.0);
                         match other {
                             Some((id, at, false, _)) if at == queue => {
-                                self.deciding.brain_mut().give(id, given, since(&self.state.workloads[&uid]));
+                                self.deciding.brain_mut().give(id, given, charged_at);
                                 id
                             }
                             _ => {
                                 self.deciding.forget(uid);
                                 let new = self.new_workload(uid, queue);
-                                let since = new.since;
-                                let id = self.deciding.brain_mut().hold(new, given, since, evicted, true);
+                                let id = self.deciding.brain_mut().hold(new, given, charged_at, evicted, true);
                                 self.deciding.know(uid, id);
                                 if let Some(sizes) = sizes {
                                     self.deciding.sizes.insert(uid, sizes);

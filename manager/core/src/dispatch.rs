@@ -96,7 +96,9 @@ impl Turn<'_> {
             let mut brain = self.world.deciding.take();
             let mut seen = Seen::default();
             let mut clusters = Clusters::new(self);
-            Arc::make_mut(&mut brain).run(&mut clusters, |_, report| {
+            let decides = Arc::make_mut(&mut brain);
+            decides.now = clusters.turn.now.wall.0;
+            decides.run(&mut clusters, |_, report| {
                 share.take(&report);
                 seen.note(report);
                 !share.is_used_up()

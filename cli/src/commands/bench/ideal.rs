@@ -54,6 +54,7 @@ pub(super) fn play(scenario: &Scenario) -> Ideal {
             };
             classes.insert(brain.wait(new), class);
         }
+        brain.now = i64::try_from(now).unwrap_or(i64::MAX);
         brain.run(&mut Anywhere, |brain, report| {
             for (victim, _, _) in report.preempted {
                 let since = brain.workload(victim).map_or(0, |w| w.since);

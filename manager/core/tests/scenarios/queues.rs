@@ -575,3 +575,38 @@ fn who_names_no_class_has_the_usual_one() {
     assert!(matches!(f.apply(vec![pods("c", 8, false)]), Reply::Rejected(why) if why[0].message.contains("which can't be changed")));
     f.submit("after", 1);
 }
+
+#[test]
+fn of_equals_the_one_that_was_charged_last_gives_way_before_and_after_a_restart() {
+    for restarts in [false, true] {
+        let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+        priorities(&mut f, 100);
+        f.apply(vec![
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
+                "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 4}]}]}]}}),
+        ]);
+        let all: Vec<Uid> = (0..4)
+            .map(|at| {
+                let uid = f.submit_to("lq", &format!("low-{at}"), 1, Some("low"));
+                f.settle();
+                f.pass(Millis::secs(1));
+                uid
+            })
+            .collect();
+        // The second one comes back last, older though its job is.
+        f.end(all[1], EndResult::NodeLost { message: "gone".into() });
+        f.pass(Millis::secs(5));
+        assert_eq!(f.phases(&all), [Some(Phase::Running); 4]);
+        if restarts {
+            f.restart(2, RECOVERY);
+            f.settle();
+            f.settle();
+        }
+        for victim in [1, 3, 2, 0] {
+            f.submit_to("lq", &format!("high-{victim}"), 1, Some("high"));
+            f.settle();
+            f.settle();
+            assert_eq!(f.phase(all[victim]), Some(Phase::Pending), "{victim} of {:?}, restarted: {restarts}", f.phases(&all));
+        }
+    }
+}
