@@ -135,7 +135,7 @@ fn workload_columns() -> Vec<Column> {
 fn cluster_queue_columns() -> Vec<Column> {
     vec![
         column("COHORT", |o, _| Cell::new(first_text(o, &["/spec/cohortName", "/spec/cohort"]))),
-        column("STRATEGY", |o, _| Cell::new(text(o, "/spec/queueingStrategy"))),
+        column("STRATEGY", |o, _| Cell::new(o.pointer("/spec/queueingStrategy").and_then(Value::as_str).unwrap_or("BestEffortFIFO"))),
         column("PENDING", |o, _| Cell::new(number(o, "/status/pendingWorkloads"))),
         column("ADMITTED", |o, _| Cell::new(number(o, "/status/admittedWorkloads"))),
         wide("RESERVING", |o, _| Cell::new(number(o, "/status/reservingWorkloads"))),

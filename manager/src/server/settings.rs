@@ -105,8 +105,8 @@ pub struct ManagerArgs {
     /// Whether a workload that no residency policy matches is refused [default: optional]
     #[arg(long, value_enum, env = "MERIDIAN_MANAGER_RESIDENCY")]
     pub residency: Option<Residency>,
-    /// Fair sharing between cluster queues and cohorts: the rules by which a smaller share may displace, in order, or `off`
-    /// [default: off; without rules: LessThanOrEqualToFinalShare,LessThanInitialShare]
+    /// Fair sharing between cluster queues and cohorts: the rules by which a smaller share may displace, in order, `on` for the
+    /// usual ones, or `off` [default: off; without rules, or `on`: LessThanOrEqualToFinalShare,LessThanInitialShare]
     #[arg(
         long,
         value_name = "RULES",
@@ -114,7 +114,7 @@ pub struct ManagerArgs {
         value_delimiter = ',',
         num_args = 0..,
         require_equals = true,
-        default_missing_value = "LessThanOrEqualToFinalShare,LessThanInitialShare"
+        default_missing_value = "on"
     )]
     pub fair_sharing: Vec<String>,
     /// How long the head of a queue waits before nobody passes it by any more and room is kept for it, or `off` [default: 1h]
@@ -298,12 +298,13 @@ fn sharing(rules: &[String]) -> Result<Option<FairSharing>, Error> {
         "LessThanInitialShare" => Ok(FairStrategy::LessThanInitialShare),
         other => Err(Error::Invalid {
             flag: "fair-sharing",
-            what: format!("`{other}` is no rule: the rules are `LessThanOrEqualToFinalShare` and `LessThanInitialShare`, or `off`"),
+            what: format!("`{other}` is no rule: the rules are `LessThanOrEqualToFinalShare` and `LessThanInitialShare`; or `on`, or `off`"),
         }),
     };
     match rules {
         [] => Ok(None),
         [off] if off == "off" => Ok(None),
+        [on] if on == "on" => Ok(Some(FairSharing::default())),
         rules => Ok(Some(FairSharing { strategies: rules.iter().map(rule).collect::<Result<_, _>>()? })),
     }
 }
