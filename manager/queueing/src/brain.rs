@@ -560,6 +560,11 @@ impl Brain {
         if let Some(workload) = self.workloads.get_mut(id) {
             workload.holding = None;
             workload.since = since;
+            workload.scan = None;
+            if let Some(marks) = &mut workload.marks {
+                // It stands nowhere any more: where it stands next, nothing of it was lost.
+                marks.lost_nodes.clear();
+            }
         }
         let (class, place) = self.place_of(id);
         self.pending[queue.index()].push(&class, place);
