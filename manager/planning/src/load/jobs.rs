@@ -32,8 +32,9 @@ impl Loaded {
         }
         let local_queue = format!("{namespace}/{}", job.queue);
         let Some((queue, stopped)) = self.queue_of(&local_queue, &format!("job `{namespace}/{name}`")) else { return };
-        let shape = self.job_shape(of, job, queue);
-        let (wrong_namespace, unfit) = self.stranger(namespace, queue);
+        let shape = self.job_shape(of, job, namespace, queue);
+        let (wrong_namespace, stranger) = self.stranger(namespace, queue);
+        let unfit = stranger.or_else(|| self.broken(&job.template, namespace));
         let marks = unfit.map(|why| Box::new(Marks { wrong_namespace, unfit: Some(Arc::from(why)), ..Marks::default() }));
         // A workload of the same name may be another job's.
         let key = format!("{namespace}/{name}");
@@ -54,7 +55,9 @@ impl Loaded {
         }
     }
 
-    fn job_shape(&mut self, of: &PlannedObject, job: &JobWorkload, queue: QueueId) -> Shape {
+    fn job_shape(&mut self, of: &PlannedObject, job: &JobWorkload, namespace: &str, queue: QueueId) -> Shape {
+        // All pod sets are of the one template, which the namespace and a runtime class add to.
+        let asked = self.filled(&job.template, namespace).requests();
         let template = &of.object.stored["spec"]["template"];
         let least = of.object.annotations.get(LEAST_ANNOTATION).and_then(|text| text.parse().ok());
         let mut pod_sets = Vec::with_capacity(job.gang.pod_sets.len());
@@ -63,8 +66,8 @@ impl Loaded {
                 name: Arc::from(set.name.as_str()),
                 count: set.count,
                 min_count: least.filter(|least| set.name == POD_SET && *least < set.count),
-                per_pod: self.requests(&set.per_pod, queue),
-                on_node: set.per_pod.clone(),
+                per_pod: self.requests(&asked, queue),
+                on_node: asked.clone(),
                 node_selector: set.node_selector.clone(),
                 affinity: set.affinity.clone(),
                 tolerations: set.tolerations.clone(),

@@ -65,7 +65,7 @@ impl Loaded {
     }
 
     /// A pod's template with everything that its namespace and its runtime class add.
-    fn filled(&self, template: &PodTemplate, namespace: &str) -> PodTemplate {
+    pub(super) fn filled(&self, template: &PodTemplate, namespace: &str) -> PodTemplate {
         filled_in(template, &self.catalog.limit_ranges(namespace), self.catalog.runtime_class(template.runtime_class.as_deref()))
     }
 
@@ -104,14 +104,16 @@ impl Loaded {
     /// Why a workload can't be admitted as it is written.
     pub(super) fn unfit(&self, workload: &WorkloadObject) -> Option<String> {
         let namespace = &workload.meta.namespace;
-        let ranges = self.catalog.limit_ranges(namespace);
-        let mut broken = Vec::new();
-        for set in &workload.spec.pod_sets {
-            let filled = self.filled(&set.template, namespace);
-            let own = limit_violations(&filled);
-            let found = if own.is_empty() { limit_range_violations(&filled, &ranges) } else { own };
-            broken.extend(found.into_iter().map(|violation| format!("pod set `{}`: {violation}", set.name)));
-        }
+        let of_set = |set: &WorkloadPodSet| self.broken(&set.template, namespace).map(|why| format!("pod set `{}`: {why}", set.name));
+        let broken: Vec<String> = workload.spec.pod_sets.iter().filter_map(of_set).collect();
         (!broken.is_empty()).then(|| broken.join("; "))
+    }
+
+    /// How a template, with everything that is added to it, breaks limits: its own, or else its namespace's.
+    pub(super) fn broken(&self, template: &PodTemplate, namespace: &str) -> Option<String> {
+        let filled = self.filled(template, namespace);
+        let own = limit_violations(&filled);
+        let broken = if own.is_empty() { limit_range_violations(&filled, &self.catalog.limit_ranges(namespace)) } else { own };
+        (!broken.is_empty()).then(|| broken.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
 }

@@ -214,3 +214,21 @@ fn what_is_declared_anew_keeps_who_waits() {
     assert_eq!((loaded.brain.queue(queue).setup.inactive.clone(), loaded.brain.flavor(flavor)), (Some(Inactive::Stopped), None));
     assert_eq!(loaded.brain.pending(queue).len(), 1);
 }
+
+#[test]
+fn a_job_asks_for_what_its_namespace_and_runtime_class_add_and_keeps_their_limits() {
+    let limits = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual", "namespace": "n"}, "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "500m"}, "max": {"cpu": "2"}}]}});
+    let class =
+        json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "vm"}, "handler": "h", "overhead": {"podFixed": {"cpu": "250m"}}});
+    let job = |name: &str, resources: Value| {
+        json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n", "labels": {"kueue.x-k8s.io/queue-name": "l"}},
+            "spec": {"parallelism": 4, "completions": 4, "template": {"spec": {"restartPolicy": "Never", "runtimeClassName": "vm", "containers": [{"name": "c", "resources": resources}]}}},
+        })
+    };
+    let loaded = read(vec![limits, class, job("plain", json!({})), job("greedy", json!({"requests": {"cpu": "3"}}))]);
+    let set = &loaded.brain.shape_of(found(&loaded, "n/plain").shape).pod_sets[0];
+    assert_eq!((set.per_pod.as_slice(), set.on_node["cpu"]), ([(loaded.brain.resource_id("cpu").unwrap(), 750)].as_slice(), 750));
+    assert_eq!(found(&loaded, "n/plain").marks, None);
+    assert!(found(&loaded, "n/greedy").marks().unfit.as_ref().is_some_and(|why| why.contains("`cpu`")), "{:?}", found(&loaded, "n/greedy").marks());
+}
