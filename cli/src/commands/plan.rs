@@ -42,7 +42,7 @@ pub(super) async fn run(session: &mut Session, args: PlanArgs) -> Result<(), Err
 
 fn plan(objects: &[PlanObject], options: &Options, limits: &Limits) -> Report {
     let mut loaded = load(objects, options);
-    let outcome = decide(&mut loaded.brain, &mut Anywhere, limits);
+    let outcome = decide(&mut loaded, &mut Anywhere, limits);
     Report::new(&loaded, &outcome)
 }
 

@@ -3,6 +3,7 @@
 //! Between two cycles everybody who was told to stop has stopped: he gives his quota back and waits again, behind those who
 //! waited before. So the first cycle is exactly what a scheduler would do now, and the last one is where things come to rest.
 
+use crate::load::{HeldBack, Loaded};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry, Eviction, Outcome as Came, Report, Requeued};
 use meridian_queueing::model::{QueueId, WorkloadId};
@@ -130,8 +131,9 @@ fn goes_on(look: &Look, cycle: u32) -> bool {
     look.cycle + 1 == cycle && look.entry.outcome != Came::Admitted && look.entry.assignment.scan.pending()
 }
 
-/// Decides. The brain is left as it is after the last cycle.
-pub fn decide(brain: &mut Brain, places: &mut dyn Places, limits: &Limits) -> Outcome {
+/// Decides on what was loaded. Its brain is left as it is after the last cycle.
+pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> Outcome {
+    let Loaded { brain, held_back, .. } = loaded;
     let mut outcome = Outcome::new(brain, limits.heads_per_queue);
     let workloads = u32::try_from(outcome.workloads.len()).unwrap_or(u32::MAX);
     let bound = limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
@@ -150,7 +152,7 @@ pub fn decide(brain: &mut Brain, places: &mut dyn Places, limits: &Limits) -> Ou
             return outcome;
         }
         if outcome.cycles < bound && stopping {
-            let_stop(brain, &mut outcome);
+            let_stop(brain, held_back, &mut outcome);
             idle = 0;
         }
     }
@@ -165,12 +167,16 @@ fn longest_scan(brain: &Brain) -> usize {
 }
 
 /// Everybody who was told to stop has stopped.
-fn let_stop(brain: &mut Brain, outcome: &mut Outcome) {
+fn let_stop(brain: &mut Brain, held_back: &BTreeMap<WorkloadId, HeldBack>, outcome: &mut Outcome) {
     // Who stopped waits behind all who came before, by the least difference in time there is.
     brain.now = brain.now.saturating_add(1);
     let stopping: Vec<WorkloadId> = brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, _)| id).collect();
     for id in stopping {
-        brain.requeue(id, brain.now);
+        if held_back.contains_key(&id) {
+            brain.requeue_aside(id, brain.now);
+        } else {
+            brain.requeue(id, brain.now);
+        }
         outcome.admitted.remove(&id);
         outcome.looks.remove(&id);
     }

@@ -26,6 +26,7 @@ use meridian_queueing::model::{Moment, NO_MOMENT, QueueId, WorkloadId};
 use meridian_queueing::settings::Settings;
 use meridian_shared::gang::Amounts;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How objects are read.
 #[derive(Clone, Debug)]
@@ -78,16 +79,29 @@ pub struct Loaded {
     pub brain: Brain,
     /// What a person should know: a workload without a queue, a queue that names what isn't there.
     pub notes: Vec<String>,
+    /// Who isn't looked at, and why.
+    pub held_back: BTreeMap<WorkloadId, HeldBack>,
     catalog: Catalog,
     /// Resources that a queue's quota ignores, by prefix.
     excluded: BTreeMap<QueueId, Vec<String>>,
+}
+
+/// Why a workload waits where nobody looks at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldBack {
+    /// Its local queue is stopped.
+    LocalQueueStopped,
+    /// It is to queue again at this moment (`status.requeueState.requeueAt`).
+    Until(Moment),
+    /// Its condition `Requeued` is false, for this reason.
+    NotRequeued(Arc<str>),
 }
 
 /// Reads objects.
 pub fn load(objects: &[PlanObject], options: &Options) -> Loaded {
     let mut brain = Brain::new(options.settings.clone());
     brain.now = options.now;
-    let mut loaded = Loaded { brain, notes: Vec::new(), catalog: Catalog::new(objects, options), excluded: BTreeMap::new() };
+    let mut loaded = Loaded { brain, notes: Vec::new(), held_back: BTreeMap::new(), catalog: Catalog::new(objects, options), excluded: BTreeMap::new() };
     loaded.declare(objects);
     loaded.survey(objects);
     loaded.note_inactive();

@@ -162,7 +162,7 @@ impl Report {
         let brain = &loaded.brain;
         let names = Naming { brain, outcome };
         let admitted = holders::list(brain, outcome);
-        let waiting = waiting::list(brain, outcome);
+        let waiting = waiting::list(loaded, outcome);
         let (queues, cohorts) = books::list(brain);
         Self {
             api_version: API_VERSION.to_owned(),

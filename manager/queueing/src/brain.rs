@@ -553,6 +553,15 @@ impl Brain {
 
     /// A holder gives its quota back and waits again.
     pub fn requeue(&mut self, id: WorkloadId, since: Moment) {
+        self.give_back(id, since, false);
+    }
+
+    /// The same of one that isn't looked at then before something about it changes.
+    pub fn requeue_aside(&mut self, id: WorkloadId, since: Moment) {
+        self.give_back(id, since, true);
+    }
+
+    fn give_back(&mut self, id: WorkloadId, since: Moment, aside: bool) {
         let Some(queue) = self.workloads.get(&id).filter(|w| w.holding.is_some()).map(|w| w.queue) else { return };
         self.apply_charge(id, false);
         self.list(id, false);
@@ -567,7 +576,12 @@ impl Brain {
             }
         }
         let (class, place) = self.place_of(id);
-        self.pending[queue.index()].push(&class, place);
+        let pending = &mut self.pending[queue.index()];
+        if aside {
+            pending.park(&class, place, true);
+        } else {
+            pending.push(&class, place);
+        }
         self.room_came_back(queue);
         self.note_active(queue);
     }

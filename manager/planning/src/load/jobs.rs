@@ -2,7 +2,7 @@
 
 use super::catalog::holds;
 use super::queues::planned;
-use super::{Loaded, shapes};
+use super::{HeldBack, Loaded, shapes};
 use meridian_objects::job::POD_SET;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::spec::Spec;
@@ -48,11 +48,7 @@ impl Loaded {
             since: of.created.unwrap_or(NO_MOMENT),
             marks,
         };
-        if stopped {
-            self.brain.wait_aside(new);
-        } else {
-            self.brain.wait(new);
-        }
+        self.begin_to_wait(new, stopped.then_some(HeldBack::LocalQueueStopped));
     }
 
     fn job_shape(&mut self, of: &PlannedObject, job: &JobWorkload, namespace: &str, queue: QueueId) -> Shape {

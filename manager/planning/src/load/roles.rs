@@ -1,7 +1,7 @@
 //! Who holds quota, who waits, and who waits nowhere.
 
 use super::catalog::{holds, namespace_or_default};
-use super::{Loaded, shapes};
+use super::{HeldBack, Loaded, shapes};
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
 use meridian_objects::spec::{Admission, CheckState, ConditionStatus, DelayedTopology, PodSetAssignment, WorkloadObject};
@@ -51,13 +51,21 @@ impl Loaded {
         let namespace = namespace_or_default(&workload.meta.namespace);
         let Some((queue, stopped)) = self.queue_of(&format!("{namespace}/{}", workload.spec.queue_name), &format!("workload `{key}`")) else { return };
         let new = self.new_workload(workload, queue);
-        let later = status.requeue.as_ref().and_then(|r| r.at).is_some_and(|at| at > self.brain.now);
-        let held_off = status.condition("Requeued").is_some_and(|c| c.status == ConditionStatus::False);
-        if stopped || later || held_off {
-            self.brain.wait_aside(new);
-        } else {
+        let later = || status.requeue.as_ref().and_then(|r| r.at).filter(|at| *at > self.brain.now).map(HeldBack::Until);
+        let held_off =
+            || status.condition("Requeued").filter(|c| c.status == ConditionStatus::False).map(|c| HeldBack::NotRequeued(Arc::from(c.reason.as_str())));
+        let held_back = stopped.then_some(HeldBack::LocalQueueStopped).or_else(later).or_else(held_off);
+        self.begin_to_wait(new, held_back);
+    }
+
+    /// A workload waits, aside where something holds it back.
+    pub(super) fn begin_to_wait(&mut self, new: NewWorkload, held_back: Option<HeldBack>) {
+        let Some(why) = held_back else {
             self.brain.wait(new);
-        }
+            return;
+        };
+        let id = self.brain.wait_aside(new);
+        self.held_back.insert(id, why);
     }
 
     /// The cluster queue behind a local queue, and whether the local queue lets nobody through.

@@ -1,7 +1,10 @@
 //! Who holds, who waits, who waits nowhere; and what each asks for.
 
 use super::*;
+use crate::report::Waiting;
+use crate::{Limits, Report, decide};
 use meridian_queueing::model::{Inactive, Workload};
+use meridian_queueing::places::Anywhere;
 use serde_json::{Value, json};
 
 const NOW: Moment = 1_780_315_200_000;
@@ -49,6 +52,16 @@ fn read_with(more: Vec<Value>, options: &Options) -> Loaded {
 
 fn read(more: Vec<Value>) -> Loaded {
     read_with(more, &Options::default())
+}
+
+fn planned(more: Vec<Value>) -> Report {
+    let mut loaded = read(more);
+    let outcome = decide(&mut loaded, &mut Anywhere, &Limits::default());
+    Report::new(&loaded, &outcome)
+}
+
+fn waits<'a>(report: &'a Report, workload: &str) -> &'a Waiting {
+    report.waiting.iter().find(|w| w.workload == workload).expect("it waits")
 }
 
 fn found<'a>(loaded: &'a Loaded, key: &str) -> &'a Workload {
@@ -231,4 +244,45 @@ fn a_job_asks_for_what_its_namespace_and_runtime_class_add_and_keeps_their_limit
     assert_eq!((set.per_pod.as_slice(), set.on_node["cpu"]), ([(loaded.brain.resource_id("cpu").unwrap(), 750)].as_slice(), 750));
     assert_eq!(found(&loaded, "n/plain").marks, None);
     assert!(found(&loaded, "n/greedy").marks().unfit.as_ref().is_some_and(|why| why.contains("`cpu`")), "{:?}", found(&loaded, "n/greedy").marks());
+}
+
+#[test]
+fn who_waits_aside_says_why_and_not_what_is_said_of_others() {
+    let mut stopped = local_queue("stopped", "q");
+    stopped["spec"]["stopPolicy"] = json!("Hold");
+    let mut large = workload("large", "l", json!({}));
+    large["spec"]["podSets"][0]["count"] = json!(30);
+    let of = |name: &str, queue: &str, status: Value| {
+        let mut alike = large.clone();
+        (alike["metadata"]["name"], alike["spec"]["queueName"], alike["status"]) = (json!(name), json!(queue), status);
+        alike
+    };
+    let report = planned(vec![
+        stopped,
+        of("held", "stopped", json!({})),
+        of("later", "l", json!({"requeueState": {"count": 1, "requeueAt": "2026-06-01T12:00:01Z"}})),
+        of("off", "l", json!({"conditions": [condition("Requeued", "False", "PodsReadyTimeout")]})),
+        of("twin", "l", json!({})),
+        large,
+    ]);
+    let words = |name: &str| (waits(&report, name).obstacle.as_deref(), waits(&report, name).message.as_str());
+    assert_eq!(words("n/held"), (Some("Suspended"), "local queue `n/stopped` is stopped"));
+    assert_eq!(words("n/later"), (Some("PendingEvaluation"), "it queues again at 2026-06-01T12:00:01Z"));
+    assert_eq!(words("n/off"), (Some("PendingEvaluation"), "it isn't to queue again yet (`PodsReadyTimeout`)"));
+    assert!(["n/held", "n/later", "n/off"].iter().all(|name| waits(&report, name).alike.is_none()));
+    assert!(report.waiting.iter().any(|w| w.alike.is_some()), "who may be admitted is told by his like");
+}
+
+#[test]
+fn a_namespace_that_a_queue_does_not_take_is_each_workloads_own() {
+    let mut elsewhere = local_queue("side", "narrow");
+    elsewhere["metadata"]["namespace"] = json!("red");
+    let mut red = workload("w", "side", json!({}));
+    red["metadata"]["namespace"] = json!("red");
+    let narrow = cluster_queue("narrow", json!({"namespaceSelector": {"matchLabels": {"team": "a"}}}));
+    let report = planned(vec![narrow, local_queue("side", "narrow"), elsewhere, workload("w", "side", json!({})), red]);
+    for namespace in ["n", "red"] {
+        let words = &waits(&report, &format!("{namespace}/w")).message;
+        assert_eq!(*words, format!("cluster queue `narrow` takes no workloads of namespace `{namespace}`"));
+    }
 }

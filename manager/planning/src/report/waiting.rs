@@ -2,9 +2,11 @@
 
 use super::reasons::{self, Why};
 use crate::decide::{Look, Outcome};
+use crate::load::{HeldBack, Loaded};
+use jiff::Timestamp;
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry, Outcome as Came};
-use meridian_queueing::model::{Inactive, Queue, QueueId, ShapeId, Workload, WorkloadId};
+use meridian_queueing::model::{Inactive, Moment, Queue, QueueId, ShapeId, Workload, WorkloadId};
 use meridian_queueing::reason::Obstacle;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -57,17 +59,20 @@ struct Words {
 }
 
 /// Everybody who waits, by queue and position.
-pub(super) fn list(brain: &Brain, outcome: &Outcome) -> Vec<Waiting> {
-    brain.queue_list().flat_map(|(_, queue)| in_queue(brain, outcome, queue)).collect()
+pub(super) fn list(loaded: &Loaded, outcome: &Outcome) -> Vec<Waiting> {
+    loaded.brain.queue_list().flat_map(|(_, queue)| in_queue(loaded, outcome, queue)).collect()
 }
 
-fn in_queue(brain: &Brain, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
+fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
+    let brain = &loaded.brain;
     let queue = brain.queue(id);
     let order = brain.line(id);
-    // The last look at each class tells for all who are alike.
+    // The last look at each class tells for all who are alike, but for what is one's own: a namespace, a stopped local queue.
     let mut of_class: BTreeMap<ShapeId, (WorkloadId, &Look)> = BTreeMap::new();
     for waits in &order {
-        if let (Some(workload), Some(look)) = (brain.workload(*waits), outcome.looks.get(waits)) {
+        if let (Some(workload), Some(look)) = (brain.workload(*waits), outcome.looks.get(waits))
+            && of_itself(loaded, queue, workload, *waits).is_none()
+        {
             of_class.entry(workload.shape).or_insert((*waits, look));
         }
     }
@@ -76,11 +81,13 @@ fn in_queue(brain: &Brain, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
     for (at, waits) in order.iter().enumerate() {
         let Some(workload) = brain.workload(*waits) else { continue };
         let own = outcome.looks.get(waits);
-        let instead = own.is_none().then(|| of_class.get(&workload.shape)).flatten();
+        let of_itself = if own.is_none() { of_itself(loaded, queue, workload, *waits) } else { None };
+        let instead = (own.is_none() && of_itself.is_none()).then(|| of_class.get(&workload.shape)).flatten();
         let look = own.or(instead.map(|(_, look)| *look));
-        let words = match look {
-            Some(look) => of_look(brain, workload, look),
-            None => of_nobody(queue, workload, outcome, *waits, (at > 0).then_some(first.as_str())),
+        let words = match (look, of_itself) {
+            (Some(look), _) => of_look(brain, workload, look),
+            (None, Some((obstacle, message))) => Words { obstacle: Some(obstacle), message, ..Words::default() },
+            (None, None) => of_nobody(queue, outcome, *waits, (at > 0).then_some(first.as_str())),
         };
         all.push(Waiting {
             workload: workload.key.to_string(),
@@ -164,28 +171,47 @@ fn of_obstacle(obstacle: Option<Obstacle>) -> &'static str {
     }
 }
 
-/// Why one waits whom nobody looked at.
-fn of_nobody(queue: &Queue, workload: &Workload, outcome: &Outcome, id: WorkloadId, first: Option<&str>) -> Words {
+/// Why nobody looks at one, whatever becomes of quota: what is said of it or of its queues.
+fn of_itself(loaded: &Loaded, queue: &Queue, workload: &Workload, id: WorkloadId) -> Option<(Obstacle, String)> {
     let marks = workload.marks();
     let name = &queue.setup.name;
-    let displaced = outcome.preempted.iter().rfind(|p| p.victim == id);
-    let (obstacle, message) = if let Some(why) = &queue.setup.inactive {
-        (Some(Obstacle::Suspended), format!("cluster queue `{name}` admits nothing: {}", inactive(why)))
-    } else if queue.node.is_none() {
-        (Some(Obstacle::Suspended), format!("cluster queue `{name}` admits nothing: {}", inactive(&Inactive::CohortCycle)))
+    let closed = queue.setup.inactive.as_ref().or_else(|| queue.node.is_none().then_some(&Inactive::CohortCycle));
+    if let Some(why) = closed {
+        Some((Obstacle::Suspended, format!("cluster queue `{name}` admits nothing: {}", inactive(why))))
+    } else if let Some(why) = loaded.held_back.get(&id) {
+        Some(held_back(workload, why))
     } else if let Some(why) = &marks.unfit {
-        (Some(Obstacle::Misconfigured), why.to_string())
+        Some((Obstacle::Misconfigured, why.to_string()))
     } else if marks.wrong_namespace {
-        (
-            Some(Obstacle::Misconfigured),
-            format!("namespace `{}` may not use cluster queue `{name}`: its `namespaceSelector` doesn't match", workload.namespace()),
-        )
+        let why = format!("namespace `{}` may not use cluster queue `{name}`: its `namespaceSelector` doesn't match", workload.namespace());
+        Some((Obstacle::Misconfigured, why))
     } else if marks.checks_failed {
-        (Some(Obstacle::PendingEvaluation), "its admission checks have failed".to_owned())
-    } else if let Some(preemption) = displaced {
+        Some((Obstacle::PendingEvaluation, "its admission checks have failed".to_owned()))
+    } else {
+        None
+    }
+}
+
+fn held_back(workload: &Workload, why: &HeldBack) -> (Obstacle, String) {
+    match why {
+        HeldBack::LocalQueueStopped => (Obstacle::Suspended, format!("local queue `{}` is stopped", workload.local_queue)),
+        HeldBack::Until(at) => (Obstacle::PendingEvaluation, format!("it queues again at {}", written(*at))),
+        HeldBack::NotRequeued(reason) => (Obstacle::PendingEvaluation, format!("it isn't to queue again yet (`{reason}`)")),
+    }
+}
+
+/// A moment as objects have it.
+fn written(at: Moment) -> String {
+    Timestamp::from_millisecond(at).map_or_else(|_| format!("{at} ms"), |at| at.to_string())
+}
+
+/// Why one waits whom nobody looked at, though nothing about it is in the way.
+fn of_nobody(queue: &Queue, outcome: &Outcome, id: WorkloadId, first: Option<&str>) -> Words {
+    let displaced = outcome.preempted.iter().rfind(|p| p.victim == id);
+    let (obstacle, message) = if let Some(preemption) = displaced {
         (Some(Obstacle::PendingEvaluation), format!("it was displaced in cycle {} and waits again", preemption.cycle))
     } else if let (true, Some(first)) = (queue.setup.strict, first) {
-        (None, format!("cluster queue `{name}` is StrictFIFO, and `{first}` is before it"))
+        (None, format!("cluster queue `{}` is StrictFIFO, and `{first}` is before it", queue.setup.name))
     } else {
         (None, "nobody looked at it in these cycles".to_owned())
     };

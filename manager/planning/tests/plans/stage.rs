@@ -142,7 +142,7 @@ impl Stage {
     /// Decides and reports.
     pub(crate) fn plan(self, limits: &Limits) -> Report {
         let mut loaded = self.loaded();
-        let outcome = decide(&mut loaded.brain, &mut Anywhere, limits);
+        let outcome = decide(&mut loaded, &mut Anywhere, limits);
         Report::new(&loaded, &outcome)
     }
 }
