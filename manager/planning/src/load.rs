@@ -81,6 +81,8 @@ pub struct Loaded {
     pub notes: Vec<String>,
     /// Who isn't looked at, and why.
     pub held_back: BTreeMap<WorkloadId, HeldBack>,
+    /// Who was told to stop because a queue of it is drained.
+    pub drained: Vec<(WorkloadId, Drained)>,
     catalog: Catalog,
     /// Resources that a queue's quota ignores, by prefix.
     excluded: BTreeMap<QueueId, Vec<String>>,
@@ -97,11 +99,20 @@ pub enum HeldBack {
     NotRequeued(Arc<str>),
 }
 
+/// Which of a workload's queues takes back what it had given (`stopPolicy: HoldAndDrain`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Its cluster queue.
+    ClusterQueue,
+    /// Its local queue.
+    LocalQueue,
+}
+
 /// Reads objects.
 pub fn load(objects: &[PlanObject], options: &Options) -> Loaded {
     let mut brain = Brain::new(options.settings.clone());
     brain.now = options.now;
-    let mut loaded = Loaded { brain, notes: Vec::new(), held_back: BTreeMap::new(), catalog: Catalog::new(objects, options), excluded: BTreeMap::new() };
+    let mut loaded = Loaded { brain, catalog: Catalog::new(objects, options), ..Loaded::default() };
     loaded.declare(objects);
     loaded.survey(objects);
     loaded.note_inactive();

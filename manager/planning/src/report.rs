@@ -14,7 +14,7 @@ pub use reasons::Why;
 pub use waiting::Waiting;
 
 use crate::decide::{End, Outcome};
-use crate::load::Loaded;
+use crate::load::{Drained, Loaded};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::Eviction;
 use meridian_queueing::model::{QueueId, WorkloadId};
@@ -171,7 +171,12 @@ impl Report {
             summary: summary(&admitted, &waiting, outcome),
             admitted,
             preempted: outcome.preempted.iter().map(|p| names.preempted(p.cycle, p.victim, p.by, p.right)).collect(),
-            evicted: outcome.evicted.iter().map(|(cycle, workload, why)| names.evicted(*cycle, *workload, *why)).collect(),
+            evicted: loaded
+                .drained
+                .iter()
+                .map(|(workload, by)| names.drained(*workload, *by))
+                .chain(outcome.evicted.iter().map(|(cycle, workload, why)| names.evicted(*cycle, *workload, *why)))
+                .collect(),
             replaced: outcome.replaced.iter().map(|(cycle, old, new)| Replaced { workload: names.of(*old).0, by: names.of(*new).0, cycle: *cycle }).collect(),
             waiting,
             queues,
@@ -227,6 +232,20 @@ impl Naming<'_> {
         };
         let message = format!("`{workload}` gives way to `{by}`, {why}");
         Preempted { workload, cluster_queue, path, by, by_cluster_queue, by_path, reason: right.word().to_owned(), message, cycle }
+    }
+
+    /// Who is drained is told before the first cycle looks at anybody.
+    fn drained(&self, id: WorkloadId, by: Drained) -> Evicted {
+        let (workload, cluster_queue, _) = self.of(id);
+        let (reason, stopped) = match by {
+            Drained::ClusterQueue => ("ClusterQueueStopped", format!("cluster queue `{cluster_queue}`")),
+            Drained::LocalQueue => {
+                let local_queue = self.brain.workload(id).map(|w| w.local_queue.to_string()).unwrap_or_default();
+                ("LocalQueueStopped", format!("local queue `{local_queue}`"))
+            }
+        };
+        let message = format!("`{workload}` stops: {stopped} is stopped and drained");
+        Evicted { workload, cluster_queue, reason: reason.to_owned(), message, cycle: 1 }
     }
 
     fn evicted(&self, cycle: u32, workload: WorkloadId, why: Eviction) -> Evicted {

@@ -1,6 +1,6 @@
 //! What a change of the objects would change: two plans by the same brain, before and after, compared.
 
-use crate::report::{API_VERSION, Holder, PodSet, Preempted, Report, State, Summary, Waiting};
+use crate::report::{API_VERSION, Evicted, Holder, PodSet, Preempted, Report, State, Summary, Waiting};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,9 @@ pub struct WhatIf {
     pub admitted: Vec<Holder>,
     /// Who would be told to stop only after the change.
     pub preempted: Vec<Preempted>,
+    /// Who would be told to stop for another reason only after the change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evicted: Vec<Evicted>,
     /// Who would wait only after the change, or would then wait in vain.
     pub starved: Vec<Starved>,
     /// Who would hold quota of another flavor, for other counts of pods, or elsewhere.
@@ -71,8 +74,10 @@ pub struct Starved {
 /// What a change would take from a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Loss {
-    /// It would be told to stop.
+    /// It would be told to stop for another's sake.
     Preempted,
+    /// It would be told to stop for another reason.
+    Evicted,
     /// It would not be admitted, and would be without the change.
     NotAdmitted,
     /// It would wait for what can't come, and doesn't without the change.
@@ -104,11 +109,17 @@ impl WhatIf {
         let waits: BTreeSet<&str> = after.waiting.iter().map(|w| w.workload.as_str()).collect();
         let known: BTreeSet<(&str, &str)> = before.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
         let stopped: BTreeSet<&str> = after.preempted.iter().map(|p| p.workload.as_str()).collect();
+        let evicted_before: BTreeSet<(&str, &str)> = before.evicted.iter().map(|e| (e.workload.as_str(), e.reason.as_str())).collect();
+        let evicted: Vec<Evicted> = after.evicted.iter().filter(|e| !evicted_before.contains(&(e.workload.as_str(), e.reason.as_str()))).cloned().collect();
         let stopping: BTreeSet<&str> = after.admitted.iter().filter(|h| h.state == State::Stopping).map(|h| h.workload.as_str()).collect();
         let loss = |w: &Waiting| {
             let before = waited.get(w.workload.as_str());
             if held.contains_key(w.workload.as_str()) {
-                Some(if stopped.contains(w.workload.as_str()) { Loss::Preempted } else { Loss::NotAdmitted })
+                Some(match w.workload.as_str() {
+                    name if stopped.contains(name) => Loss::Preempted,
+                    name if evicted.iter().any(|e| e.workload == name) => Loss::Evicted,
+                    _ => Loss::NotAdmitted,
+                })
             } else {
                 (w.blocked_for_good && before.is_none_or(|b| !b.blocked_for_good)).then_some(Loss::BlockedForGood)
             }
@@ -125,6 +136,7 @@ impl WhatIf {
             admitted: holds.values().filter(|h| !held.contains_key(h.workload.as_str())).map(|h| (*h).clone()).collect(),
             preempted: after.preempted.iter().filter(|p| !known.contains(&(p.workload.as_str(), p.by.as_str()))).cloned().collect(),
             starved: after.waiting.iter().filter_map(|w| Some(Starved { loss: loss(w)?, waiting: w.clone() })).collect(),
+            evicted: evicted.clone(),
             moved: holds.values().filter_map(|h| moved(held.get(h.workload.as_str())?, h)).collect(),
             lost: all_before
                 .filter(|name| !holds.contains_key(**name) && !waits.contains(**name) && !stopping.contains(**name))
@@ -136,7 +148,12 @@ impl WhatIf {
 
     /// Whether the change changes nothing for any workload.
     pub fn is_empty(&self) -> bool {
-        self.admitted.is_empty() && self.preempted.is_empty() && self.starved.is_empty() && self.moved.is_empty() && self.lost.is_empty()
+        self.admitted.is_empty()
+            && self.preempted.is_empty()
+            && self.evicted.is_empty()
+            && self.starved.is_empty()
+            && self.moved.is_empty()
+            && self.lost.is_empty()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::printable;
 use crate::table::{Cell, Table};
-use meridian_planning::report::{Borrowing, Ending, Holder, PodSet, Preempted, Report, Share, State, Summary, Use, Waiting};
+use meridian_planning::report::{Borrowing, Ending, Evicted, Holder, PodSet, Preempted, Report, Share, State, Summary, Use, Waiting};
 use meridian_planning::what_if::{Kind, Loss, Moved};
 use meridian_planning::{WhatIf, what_if};
 use std::collections::BTreeMap;
@@ -18,9 +18,7 @@ pub(super) fn plan(report: &Report, wide: bool, colour: bool) -> String {
     }
     page.holders("Hold quota", &report.admitted);
     page.preempted(&report.preempted);
-    for evicted in &report.evicted {
-        page.line(&format!("  in cycle {}, {}", evicted.cycle, evicted.message));
-    }
+    page.evicted(&report.evicted);
     for replaced in &report.replaced {
         page.line(&format!("  in cycle {}, `{}` is replaced by its newer slice `{}`", replaced.cycle, replaced.workload, replaced.by));
     }
@@ -42,6 +40,7 @@ pub(super) fn what_if(report: &WhatIf, colour: bool) -> String {
     }
     page.holders("Would be admitted", &report.admitted);
     page.preempted(&report.preempted);
+    page.evicted(&report.evicted);
     page.waiting("Would starve", report.starved.iter().map(|s| (Some(s.loss), &s.waiting)).collect());
     page.moved(&report.moved);
     if !report.lost.is_empty() {
@@ -197,6 +196,10 @@ impl Page {
         preempted.iter().for_each(|one| self.line(&format!("  {}", one.message)));
     }
 
+    fn evicted(&mut self, evicted: &[Evicted]) {
+        evicted.iter().for_each(|one| self.line(&format!("  in cycle {}, {}", one.cycle, one.message)));
+    }
+
     fn waiting(&mut self, title: &str, waiting: Vec<(Option<Loss>, &Waiting)>) {
         let loses = waiting.iter().any(|(loss, _)| loss.is_some());
         let headers = ["WORKLOAD", "QUEUE", "PLACE", "PRIORITY", "OBSTACLE", "WHY"];
@@ -204,6 +207,7 @@ impl Page {
         for (loss, one) in &waiting {
             let loss = loss.map(|loss| match loss {
                 Loss::Preempted => "preempted",
+                Loss::Evicted => "evicted",
                 Loss::NotAdmitted => "not admitted",
                 Loss::BlockedForGood => "blocked for good",
             });

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct LocalQueue {
     /// The cluster queue that it leads to.
     pub(super) queue: String,
-    /// Whether it lets nobody through.
-    pub(super) stopped: bool,
+    /// Whether it lets nobody through, and whether who runs stops too.
+    pub(super) stop_policy: StopPolicy,
 }
 
 /// Objects that say something about others.
@@ -23,6 +23,8 @@ pub(super) struct Catalog {
     pub(super) options: Options,
     /// By namespace and name.
     pub(super) local_queues: BTreeMap<String, LocalQueue>,
+    /// Cluster queues whose workloads stop (`HoldAndDrain`).
+    pub(super) drained: BTreeSet<String>,
     /// Labels of namespaces that are declared.
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     /// By namespace, in the order of their names.
@@ -68,8 +70,11 @@ impl Catalog {
     fn note(&mut self, namespace: &str, name: &str, spec: &Spec) {
         match spec {
             Spec::LocalQueue(queue) => {
-                let of = LocalQueue { queue: queue.cluster_queue.clone(), stopped: queue.stop_policy != StopPolicy::None };
+                let of = LocalQueue { queue: queue.cluster_queue.clone(), stop_policy: queue.stop_policy };
                 self.local_queues.insert(format!("{namespace}/{name}"), of);
+            }
+            Spec::ClusterQueue(queue) if queue.stop_policy == StopPolicy::HoldAndDrain => {
+                self.drained.insert(name.to_owned());
             }
             Spec::Namespace(spec) => {
                 self.namespaces.insert(name.to_owned(), spec.labels.clone());

@@ -1,10 +1,10 @@
 //! Who holds quota, who waits, and who waits nowhere.
 
 use super::catalog::{holds, namespace_or_default};
-use super::{HeldBack, Loaded, shapes};
+use super::{Drained, HeldBack, Loaded, shapes};
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
-use meridian_objects::spec::{Admission, CheckState, ConditionStatus, DelayedTopology, PodSetAssignment, WorkloadObject};
+use meridian_objects::spec::{Admission, CheckState, ConditionStatus, DelayedTopology, PodSetAssignment, StopPolicy, WorkloadObject};
 use meridian_queueing::NewWorkload;
 use meridian_queueing::model::{Delayed, Given, Marks, NO_MOMENT, QueueId, Update, WorkloadId};
 use meridian_topology::Assignment;
@@ -38,7 +38,8 @@ impl Loaded {
         if let Some(admission) = status.admission.as_ref().filter(|_| status.is("QuotaReserved")) {
             match self.brain.queue_id(&admission.cluster_queue) {
                 Some(queue) => {
-                    self.hold(workload, admission, queue);
+                    let id = self.hold(workload, admission, queue);
+                    self.drain(id);
                 }
                 None => self.notes.push(format!("workload `{key}` holds quota of cluster queue `{}`, which isn't there", admission.cluster_queue)),
             }
@@ -56,6 +57,25 @@ impl Loaded {
             || status.condition("Requeued").filter(|c| c.status == ConditionStatus::False).map(|c| HeldBack::NotRequeued(Arc::from(c.reason.as_str())));
         let held_back = stopped.then_some(HeldBack::LocalQueueStopped).or_else(later).or_else(held_off);
         self.begin_to_wait(new, held_back);
+    }
+
+    /// Who holds quota of a queue that is drained is told to stop, as a manager does when the queue's policy is written.
+    fn drain(&mut self, id: WorkloadId) {
+        let Some(workload) = self.brain.workload(id) else { return };
+        let local = self.catalog.local_queues.get(&*workload.local_queue).map_or(StopPolicy::None, |queue| queue.stop_policy);
+        let stops_already = workload.evicted();
+        let drained = if local == StopPolicy::HoldAndDrain {
+            Some(Drained::LocalQueue)
+        } else {
+            self.catalog.drained.contains(&*self.brain.queue(workload.queue).setup.name).then_some(Drained::ClusterQueue)
+        };
+        if local != StopPolicy::None {
+            self.held_back.insert(id, HeldBack::LocalQueueStopped);
+        }
+        if let Some(by) = drained.filter(|_| !stops_already) {
+            self.brain.evict(id);
+            self.drained.push((id, by));
+        }
     }
 
     /// A workload waits, aside where something holds it back.
@@ -78,10 +98,11 @@ impl Loaded {
             self.notes.push(format!("{who} waits nowhere: local queue `{local}` leads to cluster queue `{}`, which isn't there", of.queue));
             return None;
         };
-        if of.stopped {
+        let stopped = of.stop_policy != StopPolicy::None;
+        if stopped {
             self.notes.push(format!("{who} is held back: local queue `{local}` is stopped"));
         }
-        Some((queue, of.stopped))
+        Some((queue, stopped))
     }
 
     fn not_waiting(&self, workload: &WorkloadObject) -> Option<&'static str> {

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::report::Waiting;
-use crate::{Limits, Report, decide};
+use crate::what_if::Loss;
+use crate::{Limits, Report, WhatIf, decide};
 use meridian_queueing::model::{Inactive, Workload};
 use meridian_queueing::places::Anywhere;
 use serde_json::{Value, json};
@@ -66,6 +67,12 @@ fn waits<'a>(report: &'a Report, workload: &str) -> &'a Waiting {
 
 fn found<'a>(loaded: &'a Loaded, key: &str) -> &'a Workload {
     loaded.brain.workload(loaded.brain.find(key).expect("it is there")).expect("it is there")
+}
+
+/// A workload that holds quota of `q` and runs.
+fn running(name: &str, queue: &str) -> Value {
+    let admission = json!({"clusterQueue": "q", "podSetAssignments": [{"name": "main", "count": 3, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "3"}}]});
+    workload(name, queue, json!({"admission": admission, "conditions": [condition("QuotaReserved", "True", "R"), condition("Admitted", "True", "R")]}))
 }
 
 #[test]
@@ -284,5 +291,28 @@ fn a_namespace_that_a_queue_does_not_take_is_each_workloads_own() {
     for namespace in ["n", "red"] {
         let words = &waits(&report, &format!("{namespace}/w")).message;
         assert_eq!(*words, format!("cluster queue `narrow` takes no workloads of namespace `{namespace}`"));
+    }
+}
+
+#[test]
+fn who_runs_in_a_drained_queue_is_told_to_stop_and_waits() {
+    let stopped = |mut queue: Value, policy: &str| {
+        queue["spec"]["stopPolicy"] = json!(policy);
+        queue
+    };
+    let of = |more: Vec<Value>| planned([more, vec![running("w", "l")]].concat());
+    let told = |report: &Report| report.evicted.iter().map(|e| (e.workload.clone(), e.reason.clone(), e.cycle)).collect::<Vec<_>>();
+    let runs = of(vec![]);
+    let held = of(vec![stopped(cluster_queue("q", json!({})), "Hold")]);
+    assert_eq!((held.summary.admitted, told(&held)), (1, vec![]), "who runs goes on");
+    for (queue, reason, message) in [
+        (cluster_queue("q", json!({})), "ClusterQueueStopped", "cluster queue `q` admits nothing: it is stopped"),
+        (local_queue("l", "q"), "LocalQueueStopped", "local queue `n/l` is stopped"),
+    ] {
+        let drained = of(vec![stopped(queue, "HoldAndDrain")]);
+        assert_eq!(told(&drained), [("n/w".to_owned(), reason.to_owned(), 1)]);
+        assert_eq!((drained.summary.admitted, waits(&drained, "n/w").message.as_str()), (0, message));
+        let change = WhatIf::new(Vec::new(), &runs, &drained);
+        assert_eq!((change.evicted.len(), change.starved[0].loss, change.is_empty()), (1, Loss::Evicted, false));
     }
 }
