@@ -33,7 +33,7 @@ pub(super) async fn run(session: &mut Session, args: PlanArgs) -> Result<(), Err
     let mut there = fleet::fetch(&session.client()?).await?;
     let notes = std::mem::take(&mut there.notes);
     let before = plan(&there.objects, &options, &limits);
-    let (objects, changes) = fleet::overlay(there, given);
+    let (objects, changes) = fleet::overlay(there, given, options.now);
     let after = plan(&objects, &options, &limits);
     let mut what_if = WhatIf::new(changes, &before, &after);
     what_if.notes.splice(0..0, notes);

@@ -174,7 +174,7 @@ impl Shown {
                 "clusterName": at,
                 "admission": self.charged.as_ref().map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments()})),
                 "meridian": {
-                    "state": w.state_word(), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
+                    "state": w.state_word(), "submitted": w.submitted.to_string(), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
                     "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": micro_timestamp(s.granted), "over": s.over.map(micro_timestamp), "end": s.end})).collect::<Vec<_>>(),
                     "placement": World::placement_status(right),
                 },

@@ -6,10 +6,12 @@
 use super::identity;
 use crate::client::{Client, Selection};
 use crate::error::Error;
+use jiff::Timestamp;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::spec::workload::WorkloadObject;
 use meridian_objects::{JobWorkload, Kind, Object, Spec, job_to_workload, quantity};
 use meridian_planning::what_if::{Change, Kind as ChangeKind};
+use meridian_queueing::model::Moment;
 use meridian_shared::gang::{Amounts, add_scaled};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +44,8 @@ pub(super) struct Fleet {
     pub(super) objects: Vec<PlanObject>,
     /// Jobs whose workloads are among the objects, and so are not.
     jobs: Vec<PlanObject>,
+    /// When the last workload was submitted, in milliseconds since 1970.
+    latest: Moment,
     /// What could not be taken as it is.
     pub(super) notes: Vec<String>,
 }
@@ -51,6 +55,7 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
     let mut fleet = Fleet::default();
     let mut jobs: BTreeMap<String, Value> = BTreeMap::new();
     let mut owned: BTreeSet<String> = BTreeSet::new();
+    let mut classes: BTreeSet<String> = BTreeSet::new();
     for kind in KINDS {
         let selection = Selection { kind, namespace: None, labels: String::new(), name: None };
         let items = match client.list(&selection).await {
@@ -61,13 +66,21 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
             }
             Err(error) => return Err(error.into()),
         };
-        for mut item in items.into_iter().filter(|item| item.pointer(CLUSTER_LABEL).is_none() && !is_over(item)) {
+        let mut items: Vec<Value> = items.into_iter().filter(|item| item.pointer(CLUSTER_LABEL).is_none() && !is_over(item)).collect();
+        if kind == Kind::Workload {
+            fleet.latest = keep_order(&mut items);
+        }
+        for mut item in items {
             match kind {
+                Kind::WorkloadPriorityClass => {
+                    classes.insert(text(&item, "/metadata/name").to_owned());
+                }
                 Kind::Job => {
                     jobs.insert(text(&item, "/metadata/uid").to_owned(), item);
                     continue;
                 }
                 Kind::Workload => {
+                    follow_class(&mut item, &classes);
                     let owner = text(&item, "/metadata/ownerReferences/0/uid").to_owned();
                     if let Some(job) = jobs.get(&owner) {
                         complete(&mut item, job);
@@ -114,6 +127,33 @@ fn is_over(item: &Value) -> bool {
         .any(|c| c["status"] == "True" && (c["type"] == "Finished" || ((c["type"] == "Complete" || c["type"] == "Failed") && item["kind"] == "Job")))
 }
 
+/// Makes moments of the order in which workloads were submitted, and says the last one. Kubernetes' times are whole seconds;
+/// of one second the manager tells the order by the number of the record, and a plan orders by milliseconds.
+fn keep_order(workloads: &mut [Value]) -> Moment {
+    let number = |item: &Value| text(item, "/status/meridian/submitted").parse::<u64>().ok();
+    workloads.sort_by_key(number);
+    let mut last = Moment::MIN;
+    for item in workloads.iter_mut().filter(|item| number(item).is_some()) {
+        let Ok(created) = text(item, "/metadata/creationTimestamp").parse::<Timestamp>() else { continue };
+        last = created.as_millisecond().max(last.saturating_add(1));
+        if let Ok(at) = Timestamp::from_millisecond(last) {
+            item["metadata"]["creationTimestamp"] = json!(at.to_string());
+        }
+    }
+    last
+}
+
+/// The manager shows a workload's priority as its class has it, and whoever names the class follows when its value changes.
+fn follow_class(workload: &mut Value, classes: &BTreeSet<String>) {
+    let of = &workload["spec"]["priorityClassRef"];
+    if of["kind"] == "WorkloadPriorityClass"
+        && of["name"].as_str().is_some_and(|name| classes.contains(name))
+        && let Some(spec) = workload["spec"].as_object_mut()
+    {
+        spec.remove("priority");
+    }
+}
+
 /// Fills in what a workload's pods ask for, and what its quota is, from the job behind it.
 fn complete(workload: &mut Value, job: &Value) {
     let template = job.pointer("/spec/template").cloned().unwrap_or_default();
@@ -146,11 +186,17 @@ fn complete(workload: &mut Value, job: &Value) {
 }
 
 /// Lays objects over those that are there: one of the same kind, namespace and name takes the other's place. A job takes the
-/// place of the workload that stands for the job of its name.
-pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>) -> (Vec<PlanObject>, Vec<Change>) {
-    let Fleet { mut objects, jobs, .. } = there;
+/// place of the workload that stands for the job of its name, and is submitted after all that are there.
+pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> (Vec<PlanObject>, Vec<Change>) {
+    let Fleet { mut objects, jobs, latest, .. } = there;
+    let submitted = now.max(latest.saturating_add(1));
     let mut changes = Vec::with_capacity(given.len());
-    for object in given {
+    for mut object in given {
+        if let PlanObject::Object(planned) = &mut object
+            && planned.object.kind == Kind::Job
+        {
+            planned.created = Some(submitted);
+        }
         let at = objects.iter().position(|other| identity(other) == identity(&object) || stands_for(other, &object));
         let change = match at {
             None => ChangeKind::Added,
@@ -232,6 +278,43 @@ mod tests {
     }
 
     #[test]
+    fn workloads_of_one_second_keep_their_order_and_new_jobs_come_after_them() {
+        let of = |name: &str, submitted: u32, second: u32| {
+            let mut item = workload();
+            item["metadata"]["name"] = json!(name);
+            item["metadata"]["creationTimestamp"] = json!(format!("2026-06-01T12:00:{second:02}Z"));
+            item["status"]["meridian"] = json!({"submitted": submitted.to_string()});
+            item
+        };
+        let mut items = [of("late", 12, 0), of("early", 9, 0), of("next", 13, 1)];
+        let last = keep_order(&mut items);
+        let created = |item: &Value| match object(item) {
+            PlanObject::Workload(read) => read.meta.created.unwrap(),
+            _ => panic!("not a workload"),
+        };
+        assert_eq!(items.each_ref().map(|item| text(item, "/metadata/name")), ["early", "late", "next"]);
+        assert_eq!(items.each_ref().map(created), [last - 1_000, last - 999, last]);
+        let there = Fleet { objects: items.iter().map(object).collect(), latest: last, ..Fleet::default() };
+        let mut fresh = job();
+        fresh["metadata"]["name"] = json!("fresh");
+        let (objects, _) = overlay(there, vec![object(&fresh)], last - 5);
+        let Some(PlanObject::Object(added)) = objects.last() else { panic!("not a job") };
+        assert_eq!(added.created, Some(last + 1));
+    }
+
+    #[test]
+    fn a_priority_is_what_its_class_says() {
+        let classes = BTreeSet::from(["high".to_owned()]);
+        let priority = |class: &str| {
+            let mut item = workload();
+            item["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": class});
+            follow_class(&mut item, &classes);
+            item["spec"]["priority"].clone()
+        };
+        assert_eq!((priority("high"), priority("gone")), (Value::Null, json!(0)));
+    }
+
+    #[test]
     fn what_is_over_takes_no_part() {
         let done = |kind: &str, condition: &str| is_over(&json!({"kind": kind, "status": {"conditions": [{"type": condition, "status": "True"}]}}));
         assert!(done("Workload", "Finished") && done("Job", "Complete") && done("Job", "Failed"));
@@ -244,13 +327,13 @@ mod tests {
         let mut stands = workload();
         complete(&mut stands, &job());
         let there =
-            || Fleet { objects: vec![object(&flavor("x", "1")), object(&flavor("y", "1")), object(&stands)], jobs: vec![object(&job())], notes: Vec::new() };
+            || Fleet { objects: vec![object(&flavor("x", "1")), object(&flavor("y", "1")), object(&stands)], jobs: vec![object(&job())], ..Fleet::default() };
         let mut other = job();
         other["spec"]["parallelism"] = json!(1);
         let mut same = job();
         same["spec"]["suspend"] = json!(true);
         let given = vec![object(&flavor("x", "2")), object(&flavor("y", "1")), object(&flavor("z", "1"))];
-        let (objects, changes) = overlay(there(), given.into_iter().chain([object(&same)]).collect());
+        let (objects, changes) = overlay(there(), given.into_iter().chain([object(&same)]).collect(), 0);
         let words: Vec<(&str, ChangeKind)> = changes.iter().map(|c| (c.object.as_str(), c.change)).collect();
         assert_eq!(
             words,
@@ -262,7 +345,7 @@ mod tests {
             ]
         );
         assert_eq!(objects.len(), 4);
-        let (objects, changes) = overlay(there(), vec![object(&other)]);
+        let (objects, changes) = overlay(there(), vec![object(&other)], 0);
         assert_eq!(changes[0].change, ChangeKind::Replaced);
         assert!(!objects.iter().any(|o| matches!(o, PlanObject::Workload(_))), "the job is a new one, which waits");
     }
