@@ -316,3 +316,13 @@ fn who_runs_in_a_drained_queue_is_told_to_stop_and_waits() {
         assert_eq!((change.evicted.len(), change.starved[0].loss, change.is_empty()), (1, Loss::Evicted, false));
     }
 }
+
+#[test]
+fn a_resource_that_no_group_covers_is_waited_for_in_vain() {
+    let mut picky = workload("picky", "l", json!({}));
+    picky["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/tpu"] = json!("1");
+    let report = planned(vec![picky]);
+    let picky = waits(&report, "n/picky");
+    assert_eq!((picky.obstacle.as_deref(), picky.blocked_for_good), (Some("NoMatchingFlavor"), true));
+    assert_eq!(picky.message, "no flavor of its queue serves it");
+}

@@ -100,7 +100,9 @@ pub(super) fn obstacle(assignment: &Assignment, setup: &QueueSetup) -> Option<Ob
     }
     let mut worst = None;
     for set in assignment.pod_sets.iter().filter(|set| set.mode() == Mode::NoFit) {
-        if set.attempts.is_empty() {
+        // Where one resource isn't given at all, flavors of others may have been tried before it was looked at.
+        let uncovered = set.reasons.iter().any(|reason| matches!(reason, Reason::ResourceNotCovered { .. }));
+        if uncovered || set.attempts.is_empty() {
             worst = worst.max(Some(Obstacle::NoMatchingFlavor));
             continue;
         }
