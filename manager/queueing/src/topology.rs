@@ -372,7 +372,11 @@ impl Assigner<'_> {
                     assignment.set_pod_set_mode(at, Mode::Preempt);
                 }
             }
-            Err(NoPlace { pod_set, flavor, .. }) => {
+            Err(NoPlace { pod_set, flavor, reason }) => {
+                let reasons = &mut assignment.pod_sets[pod_set].reasons;
+                if !reasons.iter().any(|reason| matches!(reason, Reason::Placement(_))) {
+                    reasons.push(Reason::Placement(reason));
+                }
                 for attempt in assignment.pod_sets[pod_set].attempts.iter_mut().filter(|a| a.flavor == flavor) {
                     (attempt.mode, attempt.obstacle) = (Mode::NoFit, Some(Obstacle::TopologyPlacementFailed));
                 }

@@ -326,3 +326,37 @@ fn a_resource_that_no_group_covers_is_waited_for_in_vain() {
     assert_eq!((picky.obstacle.as_deref(), picky.blocked_for_good), (Some("NoMatchingFlavor"), true));
     assert_eq!(picky.message, "no flavor of its queue serves it");
 }
+
+#[test]
+fn obstacle_and_reasons_agree_where_a_topology_has_no_place() {
+    let placed = |name: &str, count: u32, priority: i64| {
+        let mut workload = workload(name, "lt", json!({}));
+        workload["spec"]["priority"] = json!(priority);
+        let set = &mut workload["spec"]["podSets"][0];
+        (set["count"], set["topologyRequest"]) = (json!(count), json!({"required": "kubernetes.io/hostname"}));
+        workload
+    };
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "tas", "resources": [{"name": "cpu", "nominalQuota": "4"}]}]}]);
+    let fleet = || {
+        vec![
+            kueue("Topology", "dc", json!({"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})),
+            kueue("ResourceFlavor", "tas", json!({"nodeLabels": {"pool": "tas"}, "topologyName": "dc"})),
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "h", "labels": {"pool": "tas", "kubernetes.io/hostname": "h"}},
+                "status": {"allocatable": {"cpu": "2", "pods": "9"}, "conditions": [{"type": "Ready", "status": "True"}]}}),
+            cluster_queue("t", json!({"resourceGroups": groups, "preemption": {"withinClusterQueue": "LowerPriority"}})),
+            local_queue("lt", "t"),
+        ]
+    };
+    let report = planned([fleet(), vec![placed("first", 1, 9), placed("second", 2, 0)]].concat());
+    let second = waits(&report, "n/second");
+    assert_eq!(second.obstacle.as_deref(), Some("TopologyPlacementFailed"));
+    assert_eq!(second.message, "its pods have no place in the topology, and nobody may be displaced for one");
+    let mut runs = placed("runs", 1, 0);
+    let admission = json!({"clusterQueue": "t", "podSetAssignments": [{"name": "main", "count": 1, "flavors": {"cpu": "tas"}, "resourceUsage": {"cpu": "1"}}]});
+    runs["status"] = json!({"admission": admission, "conditions": [condition("QuotaReserved", "True", "R"), condition("Admitted", "True", "R")]});
+    let report = planned([fleet(), vec![runs, placed("wide", 4, 9)]].concat());
+    let wide = waits(&report, "n/wide");
+    assert_eq!(wide.obstacle.as_deref(), Some("TopologyPlacementFailed"));
+    let words: Vec<&str> = wide.reasons.iter().map(|why| why.reason.as_str()).collect();
+    assert_eq!(words, ["InsufficientUnusedQuota", "TopologyPlacementFailed"]);
+}

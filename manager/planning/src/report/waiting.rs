@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry, Outcome as Came};
 use meridian_queueing::model::{Inactive, Moment, Queue, QueueId, ShapeId, Workload, WorkloadId};
-use meridian_queueing::reason::Obstacle;
+use meridian_queueing::reason::{Obstacle, Reason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -132,10 +132,17 @@ fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
     let shape = brain.shape_of(workload.shape);
     let names = || entry.targets.iter().filter_map(|t| brain.workload(t.workload)).map(|w| w.key.to_string()).collect();
     let waits_for: Vec<String> = if entry.outcome == Came::Preempting { names() } else { Vec::new() };
+    let reasons = reasons::of_assignment(brain, shape, &entry.assignment);
+    let placeless = entry.assignment.reasons().all(|(_, reason)| matches!(reason, Reason::Placement(_))) && !reasons.is_empty();
+    let mut obstacle = entry.obstacle;
     let message = match entry.outcome {
         Came::Rejected | Came::Skipped => entry.note.as_deref().unwrap_or("it can't be admitted as it is").to_owned(),
         Came::NoFit => of_obstacle(entry.obstacle).to_owned(),
         Came::GivesWay => "its quota is kept for a workload that waits too long".to_owned(),
+        Came::NoCandidates if placeless => {
+            obstacle = Some(Obstacle::TopologyPlacementFailed);
+            "its pods have no place in the topology, and nobody may be displaced for one".to_owned()
+        }
         Came::NoCandidates => "quota is used, and nobody may be displaced for it".to_owned(),
         Came::NoPlace => "quota is there, and no cluster has the room".to_owned(),
         Came::Preempting => format!("it starts when {} stopped", some_of(&waits_for)),
@@ -144,7 +151,7 @@ fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
         Came::Migrating => "it takes over when the variant with a worse flavor has stopped".to_owned(),
         Came::Nominated | Came::Admitted | Came::Evicted => "it is looked at again in the next cycle".to_owned(),
     };
-    Words { obstacle: entry.obstacle, message, reasons: reasons::of_assignment(brain, shape, &entry.assignment), waits_for }
+    Words { obstacle, message, reasons, waits_for }
 }
 
 /// Names for a sentence: all of a few, else the first and how many more.
