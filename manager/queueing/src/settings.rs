@@ -49,8 +49,6 @@ pub struct Gates {
     pub topology_mixed_profile: bool,
     /// Balanced placement.
     pub topology_balanced: bool,
-    /// Slices in several layers.
-    pub topology_multi_layer: bool,
     /// Lost nodes are replaced.
     pub failed_node_replacement: bool,
     /// Preferred node affinity is respected.
@@ -84,7 +82,6 @@ impl Default for Gates {
             topology_overlapping_flavors: true,
             topology_mixed_profile: true,
             topology_balanced: false,
-            topology_multi_layer: true,
             failed_node_replacement: true,
             topology_preferred_affinity: false,
             orchestrated_preemption: false,
@@ -96,7 +93,7 @@ impl Default for Gates {
 
 impl Gates {
     /// Kueue's names of the gates, and where each is kept.
-    const NAMES: [(&'static str, Switch); 24] = [
+    const NAMES: [(&'static str, Switch); 23] = [
         ("PrioritySortingWithinCohort", |g| &mut g.priority_sorting_within_cohort),
         ("FlavorFungibility", |g| &mut g.flavor_fungibility),
         ("FlavorFungibilityPreserveScanProgress", |g| &mut g.preserve_flavor_scan_progress),
@@ -115,7 +112,6 @@ impl Gates {
         ("TASHandleOverlappingFlavors", |g| &mut g.topology_overlapping_flavors),
         ("TASProfileMixed", |g| &mut g.topology_mixed_profile),
         ("TASBalancedPlacement", |g| &mut g.topology_balanced),
-        ("TASMultiLayerTopology", |g| &mut g.topology_multi_layer),
         ("TASFailedNodeReplacement", |g| &mut g.failed_node_replacement),
         ("TASRespectNodeAffinityPreferred", |g| &mut g.topology_preferred_affinity),
         ("MultiKueueOrchestratedPreemption", |g| &mut g.orchestrated_preemption),

@@ -181,7 +181,9 @@ impl Loaded {
         let status = &workload.status;
         let checks = &status.admission_checks;
         let open = |gate: &String| status.preemption_gates.iter().any(|state| state.name == *gate && state.open);
-        let lost = if status.is("Admitted") { status.unhealthy_nodes.as_slice() } else { &[] };
+        // Without the gate nobody asks which nodes are lost.
+        let replaces_nodes = self.brain.settings.gates.failed_node_replacement;
+        let lost = if replaces_nodes && status.is("Admitted") { status.unhealthy_nodes.as_slice() } else { &[] };
         let (wrong_namespace, stranger) = self.stranger(&workload.meta.namespace, queue);
         Marks {
             replaces: workload.replaces().map(Arc::from),

@@ -360,3 +360,15 @@ fn obstacle_and_reasons_agree_where_a_topology_has_no_place() {
     let words: Vec<&str> = wide.reasons.iter().map(|why| why.reason.as_str()).collect();
     assert_eq!(words, ["InsufficientUnusedQuota", "TopologyPlacementFailed"]);
 }
+
+#[test]
+fn lost_nodes_are_replaced_where_the_gate_says_so() {
+    let mut hit = running("w", "l");
+    hit["status"]["unhealthyNodes"] = json!([{"name": "h"}]);
+    let lost = |replaces: bool| {
+        let mut options = Options::default();
+        options.settings.gates.failed_node_replacement = replaces;
+        found(&read_with(vec![hit.clone()], &options), "n/w").marks().lost_nodes.clone()
+    };
+    assert_eq!((lost(true), lost(false)), (vec!["h".to_owned()], vec![]));
+}
