@@ -11,10 +11,11 @@ use crate::args::{Format, PlanArgs};
 use crate::error::Error;
 use crate::files;
 use crate::session::Session;
+use fleet::Overlaid;
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::{Kind, Located};
-use meridian_planning::load::{Options, load};
+use meridian_planning::load::{Options, cohorts_above_themselves, load, reads};
 use meridian_planning::{Limits, Report, WhatIf, decide};
 use meridian_queueing::places::Anywhere;
 use serde::Serialize;
@@ -26,18 +27,42 @@ pub(super) async fn run(session: &mut Session, args: PlanArgs) -> Result<(), Err
     let parsed = files::plan_objects(&args.files, &mut session.stdin, &mut session.out)?;
     let given = place(session, parsed.objects, args.what_if)?;
     if !args.what_if {
-        let report = plan(&given, &options, &limits);
+        refuse_cycles(&given)?;
+        let mut report = plan(&given, &options, &limits);
+        report.notes.extend(not_judged(&given));
         let wide = session.format() == Some(Format::Wide);
         return show(session, &report, |colour| text::plan(&report, wide, colour));
     }
-    let mut there = fleet::fetch(&session.client()?).await?;
-    let notes = std::mem::take(&mut there.notes);
+    let there = fleet::fetch(&session.client()?).await?;
+    let unjudged = not_judged(&given);
     let before = plan(&there.objects, &options, &limits);
-    let (objects, changes) = fleet::overlay(there, given, options.now);
+    let Overlaid { objects, changes, mut notes } = fleet::overlay(there, given, options.now);
+    refuse_cycles(&objects)?;
     let after = plan(&objects, &options, &limits);
     let mut what_if = WhatIf::new(changes, &before, &after);
+    notes.extend(unjudged);
     what_if.notes.splice(0..0, notes);
     show(session, &what_if, |colour| text::what_if(&what_if, colour))
+}
+
+/// A cohort above itself is refused as `apply` refuses it.
+fn refuse_cycles(objects: &[PlanObject]) -> Result<(), Error> {
+    let found = cohorts_above_themselves(objects);
+    let one = |(name, parent): &(&str, &str)| format!("cohort `{name}` would be its own ancestor through `{parent}`: name another parent, or none");
+    if found.is_empty() { Ok(()) } else { Err(Error::Refused(found.iter().map(one).collect::<Vec<_>>().join("\n"))) }
+}
+
+/// Whether decisions read the object at all.
+fn is_read(object: &PlanObject) -> bool {
+    match object {
+        PlanObject::Object(planned) => reads(planned.object.kind),
+        PlanObject::Workload(_) | PlanObject::Node(_) | PlanObject::Pod(_) => true,
+    }
+}
+
+fn not_judged(given: &[PlanObject]) -> Vec<String> {
+    let why = |object: &PlanObject| format!("what `{}` changes isn't judged here: it says nothing about queues and quota", object.title());
+    given.iter().filter(|object| !is_read(object)).map(why).collect()
 }
 
 fn plan(objects: &[PlanObject], options: &Options, limits: &Limits) -> Report {

@@ -18,9 +18,10 @@ mod roles;
 mod shapes;
 
 use catalog::Catalog;
+use meridian_objects::Kind;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::requests::ResourceRules;
-use meridian_objects::spec::WorkloadObject;
+use meridian_objects::spec::{Spec, WorkloadObject};
 use meridian_queueing::Brain;
 use meridian_queueing::model::{Moment, NO_MOMENT, QueueId, WorkloadId};
 use meridian_queueing::settings::Settings;
@@ -106,6 +107,44 @@ pub enum Drained {
     ClusterQueue,
     /// Its local queue.
     LocalQueue,
+}
+
+/// Whether decisions of queues read anything of a kind's objects. The others say where gangs may run and how clusters are
+/// joined, and are judged by a manager with its clusters only.
+pub const fn reads(kind: Kind) -> bool {
+    match kind {
+        Kind::ResourceFlavor
+        | Kind::ClusterQueue
+        | Kind::Cohort
+        | Kind::LocalQueue
+        | Kind::WorkloadPriorityClass
+        | Kind::AdmissionCheck
+        | Kind::Workload
+        | Kind::Job
+        | Kind::Namespace
+        | Kind::PriorityClass
+        | Kind::Topology
+        | Kind::LimitRange
+        | Kind::RuntimeClass => true,
+        Kind::MultiKueueConfig | Kind::MultiKueueCluster | Kind::ProvisioningRequestConfig | Kind::Cluster | Kind::ResidencyPolicy | Kind::DispatchPolicy => {
+            false
+        }
+    }
+}
+
+/// Cohorts that are their own ancestors, and the parent that each names: what no manager takes.
+pub fn cohorts_above_themselves(objects: &[PlanObject]) -> Vec<(&str, &str)> {
+    let parents: BTreeMap<&str, &str> = queues::planned(objects)
+        .filter_map(|of| match &of.object.spec {
+            Spec::Cohort(spec) => Some((of.object.name.as_str(), spec.parent.as_deref()?)),
+            _ => None,
+        })
+        .collect();
+    let above = |name: &str| {
+        let up = std::iter::successors(parents.get(name).copied(), |at| parents.get(at).copied());
+        up.take(parents.len()).any(|at| at == name)
+    };
+    parents.iter().filter(|(name, _)| above(name)).map(|(name, parent)| (*name, *parent)).collect()
 }
 
 /// Reads objects.

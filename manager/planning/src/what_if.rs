@@ -47,6 +47,9 @@ pub struct Change {
     pub object: String,
     /// What becomes of it.
     pub change: Kind,
+    /// No decision of queues reads it: what it changes isn't judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_judged: bool,
 }
 
 /// What becomes of an object.

@@ -120,7 +120,7 @@ fn a_change_tells_who_gains_and_who_loses() {
         }
         stage.plan(&Limits::default())
     };
-    let changes = vec![Change { object: "clusterqueue/a".to_owned(), change: Kind::Replaced }];
+    let changes = vec![Change { object: "clusterqueue/a".to_owned(), change: Kind::Replaced, not_judged: false }];
     let (before, after) = (queues(3_000, 3_000), queues(1_000, 2_000));
     let what_if = WhatIf::new(changes.clone(), &before, &after);
     let lost: Vec<(&str, Loss)> = what_if.starved.iter().map(|s| (s.waiting.workload.as_str(), s.loss)).collect();

@@ -3,7 +3,7 @@
 //! The manager shows a workload's pod sets by name and count only. What a pod asks for is in the job behind it, and so is
 //! filled in from there.
 
-use super::identity;
+use super::{identity, is_read};
 use crate::client::{Client, Selection};
 use crate::error::Error;
 use jiff::Timestamp;
@@ -185,10 +185,19 @@ fn complete(workload: &mut Value, job: &Value) {
     }
 }
 
+/// Objects that others were laid over.
+pub(super) struct Overlaid {
+    pub(super) objects: Vec<PlanObject>,
+    /// What each of the given ones is to those that were there.
+    pub(super) changes: Vec<Change>,
+    /// What a person should know of it.
+    pub(super) notes: Vec<String>,
+}
+
 /// Lays objects over those that are there: one of the same kind, namespace and name takes the other's place. A job takes the
 /// place of the workload that stands for the job of its name, and is submitted after all that are there.
-pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> (Vec<PlanObject>, Vec<Change>) {
-    let Fleet { mut objects, jobs, latest, .. } = there;
+pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Overlaid {
+    let Fleet { mut objects, jobs, latest, mut notes } = there;
     let submitted = now.max(latest.saturating_add(1));
     let mut changes = Vec::with_capacity(given.len());
     for mut object in given {
@@ -204,14 +213,20 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> (Vec
             Some(_) if jobs.iter().any(|job| identity(job) == identity(&object) && same(job, &object)) => ChangeKind::Unchanged,
             Some(_) => ChangeKind::Replaced,
         };
-        changes.push(Change { object: object.title(), change });
+        changes.push(Change { object: object.title(), change, not_judged: !is_read(&object) });
+        if change == ChangeKind::Replaced && matches!(&object, PlanObject::Object(planned) if planned.object.kind == Kind::Job) {
+            notes.push(format!(
+                "`{}` is there with another spec: it is taken here as deleted and created again; `apply` refuses to change anything of it but an elastic job's `parallelism`",
+                object.title()
+            ));
+        }
         match at {
             None => objects.push(object),
             Some(at) if change == ChangeKind::Replaced => objects[at] = object,
             Some(_) => {}
         }
     }
-    (objects, changes)
+    Overlaid { objects, changes, notes }
 }
 
 /// Whether `workload` is what became of `job`.
@@ -297,7 +312,7 @@ mod tests {
         let there = Fleet { objects: items.iter().map(object).collect(), latest: last, ..Fleet::default() };
         let mut fresh = job();
         fresh["metadata"]["name"] = json!("fresh");
-        let (objects, _) = overlay(there, vec![object(&fresh)], last - 5);
+        let Overlaid { objects, .. } = overlay(there, vec![object(&fresh)], last - 5);
         let Some(PlanObject::Object(added)) = objects.last() else { panic!("not a job") };
         assert_eq!(added.created, Some(last + 1));
     }
@@ -333,7 +348,7 @@ mod tests {
         let mut same = job();
         same["spec"]["suspend"] = json!(true);
         let given = vec![object(&flavor("x", "2")), object(&flavor("y", "1")), object(&flavor("z", "1"))];
-        let (objects, changes) = overlay(there(), given.into_iter().chain([object(&same)]).collect(), 0);
+        let Overlaid { objects, changes, notes } = overlay(there(), given.into_iter().chain([object(&same)]).collect(), 0);
         let words: Vec<(&str, ChangeKind)> = changes.iter().map(|c| (c.object.as_str(), c.change)).collect();
         assert_eq!(
             words,
@@ -345,7 +360,9 @@ mod tests {
             ]
         );
         assert_eq!(objects.len(), 4);
-        let (objects, changes) = overlay(there(), vec![object(&other)], 0);
+        assert_eq!(notes, [""; 0]);
+        let Overlaid { objects, changes, notes } = overlay(there(), vec![object(&other)], 0);
+        assert!(notes[0].starts_with("`job/ml/train` is there with another spec"), "{notes:?}");
         assert_eq!(changes[0].change, ChangeKind::Replaced);
         assert!(!objects.iter().any(|o| matches!(o, PlanObject::Workload(_))), "the job is a new one, which waits");
     }

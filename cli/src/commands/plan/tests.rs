@@ -34,6 +34,12 @@ async fn bad_input_is_one_clear_error() {
     let gate = run(&fake, &["plan", "-f", "-", "--feature-gates", "PartialAdmission=true,PartialAdmision=true"], QUEUE).await;
     assert_eq!((gate.code(), gate.answers.as_str()), (2, ""));
     assert!(gate.error().ends_with("did you mean `PartialAdmission`?"), "{}", gate.error());
+    let cohorts = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {name: a}\nspec: {parentName: b}\n---\n\
+        apiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {name: b}\nspec: {parentName: a}\n";
+    let circular = run(&fake, &["plan", "-f", "-"], cohorts).await;
+    assert_eq!(circular.code(), 1);
+    assert!(circular.error().contains("cohort `a` would be its own ancestor through `b`"), "{}", circular.error());
+    assert!(circular.error().contains("cohort `b` would be its own ancestor through `a`"), "{}", circular.error());
     let elsewhere = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {name: q, namespace: a}\nspec: {clusterQueue: cq}\n";
     let ran = run(&fake, &["plan", "-f", "-", "-n", "b"], elsewhere).await;
     assert!(ran.error().contains("`localqueue/a/q` is of namespace `a`, not `b`"), "{}", ran.error());
@@ -71,6 +77,18 @@ async fn what_if_asks_the_manager_for_everything_that_decisions_look_at() {
     assert_eq!(lines[..2], ["clusterqueue/cq is there as it is", "clusterqueue/other would be added"]);
     assert!(lines.contains(&"no workload gains or loses by it"), "{}", ran.answers);
     assert!(lines.contains(&"  the manager knows no runtimeclasses: none are looked at"), "{}", ran.answers);
+}
+
+#[tokio::test]
+async fn what_queues_do_not_look_at_is_said_not_to_be_judged() {
+    let policy = include_str!("../../../../manifests/examples/dispatch-race.yaml");
+    let nothing = || Fake::new([(); 16].map(|()| ("GET ", Answer::Json(200, json!({"metadata": {}, "items": []})))));
+    let ran = run(&nothing(), &["plan", "--what-if", "-f", "-"], policy).await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    assert!(ran.answers.contains("\nas far as it is judged, no workload gains or loses by it"), "{}", ran.answers);
+    assert!(ran.answers.contains("what `dispatchpolicy/default` changes isn't judged here"), "{}", ran.answers);
+    let json = run(&nothing(), &["plan", "--what-if", "-f", "-", "-o", "json"], policy).await;
+    assert!(json.answers.contains("\"notJudged\": true"), "{}", json.answers);
 }
 
 #[tokio::test]

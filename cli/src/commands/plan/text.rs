@@ -36,7 +36,12 @@ pub(super) fn what_if(report: &WhatIf, colour: bool) -> String {
     page.line(&format!("before: {}", counted(&report.before)));
     page.line(&format!("after:  {}", counted(&report.after)));
     if report.is_empty() {
-        page.line("\nno workload gains or loses by it");
+        let unjudged = report.changes.iter().any(|of| of.not_judged && of.change != Kind::Unchanged);
+        page.line(if unjudged {
+            "\nas far as it is judged, no workload gains or loses by it; the notes say what isn't"
+        } else {
+            "\nno workload gains or loses by it"
+        });
     }
     page.holders("Would be admitted", &report.admitted);
     page.preempted(&report.preempted);
@@ -291,7 +296,7 @@ impl Page {
     }
 
     fn changes(&mut self, report: &WhatIf) {
-        for what_if::Change { object, change } in &report.changes {
+        for what_if::Change { object, change, not_judged: _ } in &report.changes {
             let word = match change {
                 Kind::Added => "would be added",
                 Kind::Replaced => "would be replaced",

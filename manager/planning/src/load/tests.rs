@@ -372,3 +372,10 @@ fn lost_nodes_are_replaced_where_the_gate_says_so() {
     };
     assert_eq!((lost(true), lost(false)), (vec!["h".to_owned()], vec![]));
 }
+
+#[test]
+fn cohorts_above_themselves_are_named() {
+    let cohort = |name: &str, parent: &str| PlanObject::lenient(&kueue("Cohort", name, json!({"parentName": parent}))).unwrap();
+    let objects = [cohort("a", "b"), cohort("b", "c"), cohort("c", "a"), cohort("below", "a"), cohort("d", "d"), cohort("e", "f")];
+    assert_eq!(cohorts_above_themselves(&objects), [("a", "b"), ("b", "c"), ("c", "a"), ("d", "d")]);
+}
