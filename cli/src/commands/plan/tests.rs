@@ -104,3 +104,52 @@ async fn the_examples_decide_as_documented() {
     let report: Value = serde_json::from_str(&shrunk.answers).unwrap();
     assert!(!report["admitted"].as_array().unwrap().iter().any(|h| h["workload"] == "default/sweep"), "{report}");
 }
+
+#[tokio::test]
+async fn who_is_evicted_for_a_lost_node_is_looked_at_anew() {
+    let node = |rack: usize, host: usize| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n-{rack}-{host}, labels: {{t4: 'yes', rack: r{rack}, kubernetes.io/hostname: n-{rack}-{host}}}}}\n\
+             status: {{allocatable: {{gpu: '4', pods: '10'}}, conditions: [{{type: Ready, status: 'True'}}]}}\n"
+        )
+    };
+    // The gang's own rack has one of its two nodes left, the other rack has both.
+    let nodes = [node(0, 1), node(1, 0), node(1, 1)].concat();
+    let rest = "apiVersion: kueue.x-k8s.io/v1beta2
+kind: Topology
+metadata: {name: dc}
+spec: {levels: [{nodeLabel: rack}, {nodeLabel: kubernetes.io/hostname}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: t4}
+spec: {nodeLabels: {t4: 'yes'}, topologyName: dc}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec: {namespaceSelector: {}, resourceGroups: [{coveredResources: [gpu], flavors: [{name: t4, resources: [{name: gpu, nominalQuota: 96}]}]}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: run, namespace: default, uid: u, creationTimestamp: '2026-06-01T01:00:00Z'}
+spec:
+  queueName: lq
+  podSets: [{name: main, count: 2, topologyRequest: {required: rack}, template: {spec: {restartPolicy: Never, containers: [{name: m, image: x, resources: {requests: {gpu: 4}}}]}}}]
+status:
+  unhealthyNodes: [{name: n-0-0}]
+  admission: {clusterQueue: cq, podSetAssignments: [{name: main, count: 2, flavors: {gpu: t4}, resourceUsage: {gpu: 8}, topologyAssignment: {levels: [kubernetes.io/hostname], slices: [{domainCount: 2, podCounts: {universal: 1}, valuesPerLevel: [{individual: {roots: [n-0-0, n-0-1]}}]}]}}]}
+  conditions:
+  - {type: QuotaReserved, status: 'True', reason: QuotaReserved, message: m, lastTransitionTime: '2026-06-01T01:00:00Z'}
+  - {type: Admitted, status: 'True', reason: Admitted, message: m, lastTransitionTime: '2026-06-01T01:00:00Z'}
+";
+    let ran = run(&Fake::new([]), &["plan", "-f", "-", "--now", "2026-06-01T10:00:00Z", "-o", "json"], &format!("{rest}{nodes}")).await;
+    let report: Value = serde_json::from_str(&ran.answers).unwrap_or_else(|e| panic!("{e}: {:?}", ran.result));
+    assert_eq!(report["evicted"][0]["workload"], "default/run", "{report:#}");
+    assert_eq!((&report["admitted"][0]["workload"], &report["admitted"][0]["cycle"]), (&json!("default/run"), &json!(2)), "{report:#}");
+}

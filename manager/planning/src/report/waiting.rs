@@ -3,10 +3,10 @@
 use super::reasons::{self, Why};
 use crate::decide::{Look, Outcome};
 use crate::load::{HeldBack, Loaded};
-use jiff::Timestamp;
+use meridian_objects::spec::meta::written_moment;
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry, Outcome as Came};
-use meridian_queueing::model::{Inactive, Moment, Queue, QueueId, ShapeId, Workload, WorkloadId};
+use meridian_queueing::model::{Inactive, Queue, QueueId, ShapeId, Workload, WorkloadId};
 use meridian_queueing::reason::{Obstacle, Reason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -202,14 +202,9 @@ fn of_itself(loaded: &Loaded, queue: &Queue, workload: &Workload, id: WorkloadId
 fn held_back(workload: &Workload, why: &HeldBack) -> (Obstacle, String) {
     match why {
         HeldBack::LocalQueueStopped => (Obstacle::Suspended, format!("local queue `{}` is stopped", workload.local_queue)),
-        HeldBack::Until(at) => (Obstacle::PendingEvaluation, format!("it queues again at {}", written(*at))),
+        HeldBack::Until(at) => (Obstacle::PendingEvaluation, format!("it queues again at {}", written_moment(*at))),
         HeldBack::NotRequeued(reason) => (Obstacle::PendingEvaluation, format!("it isn't to queue again yet (`{reason}`)")),
     }
-}
-
-/// A moment as objects have it.
-fn written(at: Moment) -> String {
-    Timestamp::from_millisecond(at).map_or_else(|_| format!("{at} ms"), |at| at.to_string())
 }
 
 /// Why one waits whom nobody looked at, though nothing about it is in the way.

@@ -112,7 +112,7 @@ impl FairOrder {
     /// The child with the largest share, down to a queue. `None` says only that something was pruned.
     fn below(&mut self, brain: &Brain, cohort: NodeId) -> Option<Visit> {
         let mut best_queue: Option<(Share, Visit)> = None;
-        let mut children = self.queues.remove(&cohort).unwrap_or_else(|| brain.forest.node(cohort).queues.iter().copied().collect());
+        let mut children = self.queues.remove(&cohort).unwrap_or_else(|| brain.forest.node(cohort).queues.to_vec());
         children.retain(|child| {
             // Of many queues few have candidates, and a share is costly.
             let candidate = brain.queue_at(*child).filter(|_| !self.pruned.contains(child)).and_then(|queue| Some((queue, self.first(queue)?)));

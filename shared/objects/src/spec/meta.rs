@@ -104,3 +104,8 @@ pub(crate) fn time(fields: &Fields<'_>, name: &'static str) -> Option<i64> {
     // floor, so that a moment before 1970 does not round towards its successor
     moment.map(|moment| i64::try_from(moment.as_nanosecond().div_euclid(1_000_000)).expect("jiff's years end at 9999"))
 }
+
+/// A moment, in milliseconds since 1970, as objects have it.
+pub fn written_moment(at: i64) -> String {
+    Timestamp::from_millisecond(at).map_or_else(|_| format!("{at} ms"), |at| at.to_string())
+}
