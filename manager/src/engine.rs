@@ -181,11 +181,12 @@ impl Handle {
         answer.await.unwrap_or(Err(Unavailable::Stopping))
     }
 
-    /// Where a job is and why, on committed state; `None` when there is no such job, or no engine.
-    pub async fn explain(&self, namespace: &str, name: &str) -> Option<serde_json::Value> {
+    /// Where a job is and why, on committed state; `None` when there is no such job.
+    pub async fn explain(&self, namespace: &str, name: &str) -> Result<Option<serde_json::Value>, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Explain { namespace: namespace.to_owned(), name: name.to_owned(), reply }).ok()?;
-        answer.await.ok().flatten()
+        self.send(Message::Explain { namespace: namespace.to_owned(), name: name.to_owned(), reply })?;
+        // Who doesn't lead lets go of it.
+        answer.await.map_err(|_| Unavailable::NotLeading)
     }
 
     /// Whether recovery is open, what it waits for, orphans, and whether rules are doubted. Null while the engine can't say.

@@ -17,6 +17,7 @@ use crate::residency::Denied;
 use crate::workload::Phase;
 use crate::{Workload, World};
 use case::Case;
+use meridian_objects::quantity;
 use meridian_queueing::model::Inactive;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
@@ -148,6 +149,7 @@ impl Why {
             }
             Self::Route(NoRoute::Stopped { what }) => format!("{what} is stopped"),
             Self::Quota(quota) => quota.words("the queue", ", even borrowed"),
+            Self::Preempts { victims: 1 } => "another workload was told to stop for it; it starts when that one has".into(),
             Self::Preempts { victims } => format!("{victims} workloads were told to stop for it; it starts when they have"),
             Self::Overtaken => "another workload of its cohort came first".into(),
             Self::Inactive { queue, why } => format!("cluster queue `{queue}` admits nothing: {}", inactive_in_words(why)),
@@ -161,7 +163,10 @@ impl Why {
             Self::Quarantined { located } => format!("its agent finds itself in `{located}`, not where it was declared"),
             Self::NoReport => "it hasn't reported its room yet".into(),
             Self::NotGuarded => "the dispatch policy requires guarded gangs, its runner only supervises".into(),
-            Self::Capped { resource, asks, left, cap } => format!("asks for {asks} `{resource}`, {left} of the {cap} that it may have are left"),
+            Self::Capped { resource, asks, left, cap } => {
+                let [asks, left, cap] = [asks, left, cap].map(|amount| quantity::format(resource, *amount));
+                format!("asks for {asks} `{resource}`, {left} of the {cap} that it may have are left")
+            }
             Self::NoRoom(misfit) => misfit.to_string(),
             Self::Kept { for_whom, starves: false } => format!("its room is kept for `{for_whom}`, for which others are stopping"),
             Self::Kept { for_whom, starves: true } => format!("its room is kept for `{for_whom}`, which waits too long"),
@@ -185,14 +190,15 @@ impl Why {
             Self::Quota(NoQuota::NotCovered { resource }) => format!("add `{resource}` to a resource group, or don't ask for it"),
             Self::Quota(NoQuota::NoMatchingFlavor { .. }) => "add a flavor whose labels and taints fit, or change the pods' selectors".into(),
             Self::Quota(NoQuota::ExceedsQuota { flavor, resource, raise_to, .. }) => {
+                let raise_to = quantity::format(resource, *raise_to);
                 format!("raise the queue's nominal quota of `{resource}` in flavor `{flavor}` to {raise_to}, or ask for less")
             }
             Self::Quota(NoQuota::Used(short)) => {
                 let Shortage { flavor, resource, asks, free, raise_to, also, .. } = &**short;
                 let also = if also.is_empty() { String::new() } else { format!(", and that of `{}` too", also.join("`, `")) };
+                let [missing, raise_to] = [asks - free, *raise_to].map(|amount| quantity::format(resource, amount));
                 format!(
-                    "the end of workloads with {} `{resource}`, or raise the queue's nominal quota of `{resource}` in flavor `{flavor}` to {raise_to}{also}",
-                    asks - free
+                    "the end of workloads with {missing} `{resource}`, or raise the queue's nominal quota of `{resource}` in flavor `{flavor}` to {raise_to}{also}"
                 )
             }
             Self::Forbidden(Denied::NotWished) => "a submission that doesn't narrow its regions, or names this one".into(),
@@ -205,7 +211,9 @@ impl Why {
             Self::NotAdmitted => "the next sync of another cluster, or `meridian cluster admit`".into(),
             Self::Quarantined { .. } => "correct the `Cluster` object or the agent's place".into(),
             Self::NotGuarded => "a runner with guards there, or a policy that accepts supervised gangs".into(),
-            Self::Capped { asks, left, .. } => format!("{} more under its cap: the end of a workload there, or a higher cap", asks - left),
+            Self::Capped { resource, asks, left, .. } => {
+                format!("{} more under its cap: the end of a workload there, or a higher cap", quantity::format(resource, asks - left))
+            }
             Self::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) => "the end of a workload there".into(),
             Self::GivesWay => "the start of that workload, and quota beside it".into(),
             Self::Kept { for_whom, .. } => format!("the start of `{for_whom}`, and room beside it"),
@@ -234,15 +242,17 @@ impl NoQuota {
             Self::NotCovered { resource } => format!("no resource group of {queue} covers `{resource}`"),
             Self::NoMatchingFlavor { why } => format!("no flavor of {queue} serves the pods: {why}"),
             Self::ExceedsQuota { flavor, resource, asks, nominal, .. } => {
+                let [asks, nominal] = [asks, nominal].map(|amount| quantity::format(resource, *amount));
                 format!("asks for {asks} `{resource}`, {queue} could never use more than {nominal} of flavor `{flavor}`{borrows}")
             }
             Self::Used(short) => {
                 let Shortage { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. } = &**short;
                 let lends = match cohort {
-                    Some(cohort) => format!(", cohort `{cohort}` lends {}", (free - own).max(0)),
+                    Some(cohort) => format!(", cohort `{cohort}` lends {}", quantity::format(resource, (free - own).max(0))),
                     None => String::new(),
                 };
                 let victims = if *no_victims { ", and may displace nobody for it" } else { "" };
+                let [asks, own, nominal] = [asks, own, nominal].map(|amount| quantity::format(resource, *amount));
                 format!("asks for {asks} `{resource}`; {queue} has {own} of {nominal} free in flavor `{flavor}`{lends}{victims}")
             }
         }

@@ -61,7 +61,8 @@ async fn why(State(api): State<Api>, Extension(user): Extension<User>, Path((nam
 
 async fn explain(api: &Api, namespace: &str, name: &str) -> Result<Value, Error> {
     let missing = || Error::NotFound(super::error::Subject::new(meridian_objects::Kind::Job, name));
-    api.handle.explain(namespace, name).await.ok_or_else(missing)
+    let found = api.handle.explain(namespace, name).await.map_err(|why| Error::Unavailable(why.to_string()))?;
+    found.ok_or_else(missing)
 }
 
 async fn recovery(State(api): State<Api>, Extension(user): Extension<User>) -> Result<Response, Error> {

@@ -24,9 +24,9 @@ async fn a_gang_goes_through_to_its_end() {
     assert_eq!(running.value["metadata"]["uid"], uid.to_string());
     assert_eq!(running.value["spec"]["template"]["spec"]["containers"][0]["image"], "i", "the whole job is there");
     assert_eq!(worker.runs.len(), 1);
-    let why = rig.handle.explain("default", "one").await.unwrap();
+    let why = rig.handle.explain("default", "one").await.unwrap().unwrap();
     assert_eq!((why["state"].as_str(), why["clusters"][0]["verdict"].as_str()), (Some("Running"), Some("running")));
-    assert!(rig.handle.explain("default", "two").await.is_none());
+    assert!(rig.handle.explain("default", "two").await.unwrap().is_none());
 
     worker.finish();
     worker.until(&rig.handle, "finished", |_| rig.state_of("one").as_deref() == Some("Finished")).await;

@@ -143,9 +143,7 @@ impl World {
     fn meant(&self, workload: &Workload, met: Option<&(Brain, Entry)>) -> (Arc<Gang>, Option<Arc<Gang>>) {
         let class = self.queues.class(workload.class);
         let flavors = met.map(|(sketch, entry)| crate::places::flavors_of(sketch, &entry.assignment)).unwrap_or_default();
-        let least: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
-        let shrinks = class.gang.pod_sets.iter().any(|set| set.min_count.is_some());
-        let smaller = shrinks.then(|| self.with_flavors(&Arc::new(class.gang.of_counts(&least)), &flavors));
+        let smaller = class.gang.least().map(|least| self.with_flavors(&Arc::new(least), &flavors));
         (self.with_flavors(&class.gang, &flavors), smaller)
     }
 

@@ -7,6 +7,7 @@ use super::rivals::Rivals;
 use super::steps::Steps;
 use crate::queues::{NoQuota, Shortage};
 use crate::{Workload, World};
+use meridian_objects::quantity;
 use meridian_queueing::model::{Displaces, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::preempt::may_displace;
@@ -98,10 +99,10 @@ impl World {
         let resource = brain.resource_name(key.1);
         let total = |gang: &Gang| gang.total().get(&**resource).copied().unwrap_or(0);
         let (all, fewest) = (total(&case.gang), total(case.smaller.as_deref()?));
-        let to = brain.nominal_for(brain.workload(id)?.queue, key, fewest);
+        let to = quantity::format(resource, brain.nominal_for(brain.workload(id)?.queue, key, fewest));
         let enough = format!("a nominal quota of {to} alone would do for the fewest pods that it makes do with");
         let promised = rivals.before + rivals.beside == 0 && case.has_room() && brain.needed(id, key, |_| 0).len() < 2;
-        (fewest < all).then(|| (format!(" (it makes do with {fewest})"), if promised { enough } else { String::new() }))
+        (fewest < all).then(|| (format!(" (it makes do with {})", quantity::format(resource, fewest)), if promised { enough } else { String::new() }))
     }
 
     /// Where clusters have no room for it either.
@@ -127,7 +128,8 @@ impl World {
         all.sort_by_key(|(of, _)| *of != key);
         let missing = |(key, asks): &((FlavorId, ResourceId), i64)| {
             let missing = asks.saturating_sub(brain.free(queue, *key)).max(1);
-            format!("{missing} `{}`", brain.resource_name(key.1))
+            let resource = brain.resource_name(key.1);
+            format!("{} `{resource}`", quantity::format(resource, missing))
         };
         format!("the end of workloads with {}, or ", all.iter().map(missing).collect::<Vec<_>>().join(" and "))
     }
@@ -147,8 +149,8 @@ impl World {
         let mut all = brain.needed(id, key, |key| self.asked_by_rivals(case, id, key));
         all.sort_by_key(|(of, _)| *of != key);
         let one = |((flavor, resource), asks): &((FlavorId, ResourceId), i64)| {
-            let to = brain.nominal_for(queue, (*flavor, *resource), *asks);
-            format!("of `{}` in flavor `{}` to {to}", brain.resource_name(*resource), brain.flavor_name(*flavor))
+            let (name, to) = (brain.resource_name(*resource), brain.nominal_for(queue, (*flavor, *resource), *asks));
+            format!("of `{name}` in flavor `{}` to {}", brain.flavor_name(*flavor), quantity::format(name, to))
         };
         let quotas: Vec<String> = all.iter().map(one).collect();
         let mut words = format!("raise the queue's nominal quota {}", quotas.join(", and "));
@@ -175,7 +177,8 @@ impl World {
         let (needed, queue) = (brain.needed(id, key, |_| 0), brain.workload(id).map(|w| w.queue));
         match (needed.as_slice(), rivals.yields_above, queue) {
             ([(key, asks)], Some(above), Some(queue)) => {
-                format!("; submitted again with a priority above {above}, {} is enough", brain.nominal_for(queue, *key, *asks))
+                let enough = quantity::format(brain.resource_name(key.1), brain.nominal_for(queue, *key, *asks));
+                format!("; submitted again with a priority above {above}, {enough} is enough")
             }
             _ => String::new(),
         }

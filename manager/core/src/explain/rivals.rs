@@ -154,12 +154,10 @@ impl World {
     /// Whether the gang of a class that waits fits in a cluster without some that are there.
     fn would_fit_there(&self, id: ClassId, uid: Uid, cluster: &ClusterName, gone: &[Arc<Gang>]) -> bool {
         let class = self.queues.class(id);
-        let shrinks = class.gang.pod_sets.iter().any(|set| set.min_count.is_some());
-        let least: Vec<u32> = class.gang.pod_sets.iter().map(|set| set.min_count.unwrap_or(set.count)).collect();
         let kept = self.kept_room(cluster, uid).all_gangs();
         let Some(live) = self.live.clusters.get(cluster) else { return false };
         let fits = |gang: &Gang| live.rooms.fits_near_without(gang, gone, &kept);
-        fits(&class.gang) || (shrinks && fits(&class.gang.of_counts(&least)))
+        fits(&class.gang) || class.gang.least().is_some_and(|least| fits(&least))
     }
 
     /// Whether a higher priority would put it before these others, whatever queues they are in.

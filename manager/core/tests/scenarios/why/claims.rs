@@ -200,8 +200,7 @@ impl Claim {
                     let groups = queue["spec"]["resourceGroups"].as_array_mut().unwrap().iter_mut();
                     let flavors = groups.flat_map(|group| group["flavors"].as_array_mut().unwrap()).filter(|f| f["name"] == **flavor);
                     for quota in flavors.flat_map(|f| f["resources"].as_array_mut().unwrap()).filter(|r| r["name"] == **resource) {
-                        let to = if resource == "cpu" { json!(format!("{to}m")) } else { json!(to) };
-                        quota["nominalQuota"] = to;
+                        quota["nominalQuota"] = json!(to);
                     }
                 }
                 story.objects.push(queue.clone());
