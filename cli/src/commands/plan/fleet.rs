@@ -216,7 +216,7 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
         changes.push(Change { object: object.title(), change, not_judged: !is_read(&object) });
         if change == ChangeKind::Replaced && matches!(&object, PlanObject::Object(planned) if planned.object.kind == Kind::Job) {
             notes.push(format!(
-                "`{}` is there with another spec: it is taken here as deleted and created again; `apply` refuses to change anything of it but an elastic job's `parallelism`",
+                "`{}` is there with another spec: it is taken here as deleted and created again; `apply` refuses to change anything of it but its priority class, and an elastic job's `parallelism`",
                 object.title()
             ));
         }
