@@ -493,7 +493,10 @@ impl Assigner<'_> {
         attempts: &mut Attempts,
     ) -> Found {
         let goes_on_anyway = !setup.fungibility.preempt_rather_than_next && !setup.fungibility.prefers_preemption;
-        self.lazy = self.brain.settings.brief && self.brain.settings.gates.flavor_fungibility && goes_on_anyway && resource_group.flavors.len() > 1;
+        // Whom others stop for already has its answer there, and there only (simulation seed 1795448769118061).
+        let awaits = self.brain.workloads[&self.workload].displaces_for.is_some();
+        let one_of_many = self.brain.settings.gates.flavor_fungibility && goes_on_anyway && resource_group.flavors.len() > 1;
+        self.lazy = self.brain.settings.brief && one_of_many && !awaits;
         let before = attempts.begin();
         let found = self.find_now(setup, shape, group, resource_group, requests, resource, usage, attempts);
         let guessed = self.lazy && !found.flavors.iter().all(|(_, c)| c.mode == Mode::Fit);
@@ -642,9 +645,7 @@ impl Assigner<'_> {
         let while_borrowing = setup.preemption.borrow_within_cohort.is_some()
             || (self.brain.settings.fair_sharing.is_some() && setup.preemption.reclaim_within_cohort != crate::model::Displaces::Never);
         // Who made others stop by a right that is used up since goes on waiting for them (simulation seed 85110).
-        if !self.lazy
-            && let Some((possibility, borrowing)) = self.oracle.begun(self.brain, self.workload, key, amount)
-        {
+        if let Some((possibility, borrowing)) = self.oracle.begun(self.brain, self.workload, key, amount) {
             return Fit { option: Prospect { possibility, borrowing }, why: Some((why, None)) };
         }
         if nominal >= amount || may_reclaim || while_borrowing {

@@ -400,32 +400,37 @@ fn what_a_cohort_has_of_its_own_is_taken_back_once_in_a_cycle() {
 
 #[test]
 fn who_made_others_stop_waits_for_them_though_its_right_is_used_up() {
-    let gates = Gates { prioritize_preemptors: true, ..Gates::default() };
-    let mut brain = Brain::new(Settings { gates, ..Settings::default() });
-    let reclaims = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
-    let ours = |brain: &mut Brain, name| QueueSetup { preemption: reclaims, ..queue(brain, name, Some("team"), &[&[("any", &[("gpu", 0)])]]) };
-    let (one, two) = (ours(&mut brain, "one"), ours(&mut brain, "two"));
-    let borrower = queue(&mut brain, "borrower", Some("all"), &[&[("any", &[("gpu", 1)])]]);
-    let cell = (brain.flavor_id("any"), brain.resource("gpu"));
-    let quotas = Quotas::from([(cell, Quota { nominal: Amount(6), ..Quota::default() })]);
-    let team = CohortSetup { parent: Some(Arc::from("all")), quotas, ..CohortSetup::default() };
-    brain.configure(&BTreeMap::from([(Arc::from("team"), team)]), vec![one, two, borrower]);
-    let (one, two, borrower) = (id(&brain, "one"), id(&brain, "two"), id(&brain, "borrower"));
-    let victim = hold(&mut brain, "borrows", borrower, "any", &[("gpu", 4)]);
-    // Three are free. With the victim's four it is enough for the gang and for one more.
-    let gang = wait(&mut brain, "gang", two, 0, &[("gpu", 6)]);
-    assert_eq!(brain.cycle(&mut Anywhere, false).preempted, [(victim, gang, Right::InCohortReclamation)]);
-    let small = wait(&mut brain, "small", one, 0, &[("gpu", 1)]);
-    let behind = wait(&mut brain, "behind", two, -1, &[("gpu", 2)]);
-    let outcome = |brain: &mut Brain, of| brain.cycle(&mut Anywhere, false).entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
-    assert_eq!(outcome(&mut brain, small), Some(Outcome::Admitted));
-    // The cohort no longer holds the gang by its own quota. Who is behind it doesn't get what it waits for all the same.
-    for _ in 0..3 {
-        assert_eq!(outcome(&mut brain, gang), Some(Outcome::Preempting));
+    // With more than one flavor to choose from, and where only decisions count, what it isn't given is worked out later.
+    for brief in [false, true] {
+        let gates = Gates { prioritize_preemptors: true, ..Gates::default() };
+        let mut brain = Brain::new(Settings { gates, brief, ..Settings::default() });
+        let reclaims = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+        let none: (&str, Amounts<'_>) = ("any", &[("gpu", 0)]);
+        let flavors = if brief { vec![none, ("other", &[("gpu", 0)])] } else { vec![none] };
+        let ours = |brain: &mut Brain, name| QueueSetup { preemption: reclaims, ..queue(brain, name, Some("team"), &[&flavors]) };
+        let (one, two) = (ours(&mut brain, "one"), ours(&mut brain, "two"));
+        let borrower = queue(&mut brain, "borrower", Some("all"), &[&[("any", &[("gpu", 1)])]]);
+        let cell = (brain.flavor_id("any"), brain.resource("gpu"));
+        let quotas = Quotas::from([(cell, Quota { nominal: Amount(6), ..Quota::default() })]);
+        let team = CohortSetup { parent: Some(Arc::from("all")), quotas, ..CohortSetup::default() };
+        brain.configure(&BTreeMap::from([(Arc::from("team"), team)]), vec![one, two, borrower]);
+        let (one, two, borrower) = (id(&brain, "one"), id(&brain, "two"), id(&brain, "borrower"));
+        let victim = hold(&mut brain, "borrows", borrower, "any", &[("gpu", 4)]);
+        // Three are free. With the victim's four it is enough for the gang and for one more.
+        let gang = wait(&mut brain, "gang", two, 0, &[("gpu", 6)]);
+        assert_eq!(brain.cycle(&mut Anywhere, false).preempted, [(victim, gang, Right::InCohortReclamation)]);
+        let small = wait(&mut brain, "small", one, 0, &[("gpu", 1)]);
+        let behind = wait(&mut brain, "behind", two, -1, &[("gpu", 2)]);
+        let outcome = |brain: &mut Brain, of| brain.cycle(&mut Anywhere, false).entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
+        assert_eq!(outcome(&mut brain, small), Some(Outcome::Admitted));
+        // The cohort no longer holds the gang by its own quota. Who is behind it doesn't get what it waits for all the same.
+        for _ in 0..3 {
+            assert_eq!(outcome(&mut brain, gang), Some(Outcome::Preempting), "brief: {brief}");
+        }
+        brain.remove(victim);
+        assert_eq!(outcome(&mut brain, gang), Some(Outcome::Admitted));
+        assert!(brain.workload(behind).is_some_and(|behind| behind.holding.is_none()));
     }
-    brain.remove(victim);
-    assert_eq!(outcome(&mut brain, gang), Some(Outcome::Admitted));
-    assert!(brain.workload(behind).is_some_and(|behind| behind.holding.is_none()));
 }
 
 /// One of them has room in a cluster only once two others have ended.
