@@ -93,15 +93,19 @@ impl Turn<'_> {
             if share.is_used_up() {
                 break;
             }
+            let rested_for = self.world.rested_for();
             let mut brain = self.world.deciding.take();
             let mut seen = Seen::default();
             let mut clusters = Clusters::new(self);
             let decides = Arc::make_mut(&mut brain);
             decides.now = clusters.turn.now.wall.0;
             decides.run(&mut clusters, |_, report| {
+                // Who rests for one that has got its own comes before others of its queue: those would displace somebody for what is
+                // then its own (simulation seed 1795454987391465).
+                let rested = report.entries.iter().any(|entry| entry.outcome == Outcome::Admitted && rested_for.contains(&entry.workload));
                 share.take(&report);
                 seen.note(report);
-                !share.is_used_up()
+                !rested && !share.is_used_up()
             });
             self.world.deciding.put(brain);
             self.world.live.counts.attempts_fruitful += seen.fruitful;

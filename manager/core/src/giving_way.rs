@@ -7,6 +7,7 @@
 //! What is kept for who waits too long is kept in the same way: only that nobody was told to stop for it.
 
 use crate::{Workload, World};
+use meridian_queueing::model::WorkloadId;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -335,6 +336,11 @@ impl World {
                 self.deciding.touch(uid);
             }
         }
+    }
+
+    /// Those for whom others rest.
+    pub(crate) fn rested_for(&self) -> BTreeSet<WorkloadId> {
+        self.live.giving_way.rests.values().filter_map(|by| self.deciding.id(*by)).collect()
     }
 
     fn waits(&self, uid: Uid) -> bool {
