@@ -263,7 +263,7 @@ impl Turn<'_> {
         self.stir();
     }
 
-    fn offer_of(&self, uid: Uid, fence: Fence) -> Option<OfferId> {
+    pub(crate) fn offer_of(&self, uid: Uid, fence: Fence) -> Option<OfferId> {
         self.workload(uid)?.leg_of(fence).map(|(offer, _)| offer)
     }
 

@@ -424,6 +424,10 @@ impl Turn<'_> {
         let result = end.result.clone();
         let unknown = end.proof.is_none();
         let retired = self.retire(uid, &result);
+        // What it was to grow by may not have been told: then no report ever counts it (simulation seed 1795456614385635).
+        if let Some(offer) = self.offer_of(uid, fence) {
+            self.over(cluster, offer);
+        }
         self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall, unknown });
         let deleted = self.workload(uid).is_some_and(|w| w.deletion.is_some());
         match result {

@@ -231,6 +231,10 @@ fn an_end_under_way_ends_what_it_grows_by_and_the_next_attempt_is_as_large_as_it
     f.settle();
     assert_eq!((f.phase(gang), f.used(), f.answers()), (Some(Phase::Finished), 0, (0, 0)));
     assert_eq!(f.refused(elastic("gang", 9)).reason, RejectionReason::Conflict);
+    // Nobody counts what it would have grown by any more.
+    let all = f.submit("all", 4);
+    f.settle();
+    assert_eq!(f.phase(all), Some(Phase::Running), "{}", f.summary(all));
 }
 
 #[test]
