@@ -255,18 +255,35 @@ pub fn release(blocks: &mut Vec<Block>, set: &PodSet) {
         b.nodes > 0 && b.view().accept(set) && set.per_pod.iter().all(|(r, asks)| used(r) >= *asks)
     };
     let fullest = blocks.iter().enumerate().filter(|(_, b)| held(b)).min_by(|(_, a), (_, b)| a.free.cmp(&b.free)).map(|(at, _)| at);
-    let Some(at) = fullest else { return };
-    let mut freed = Block { nodes: 1, ..blocks[at].clone() };
+    if let Some(at) = fullest {
+        change_one(blocks, at, set, 1);
+    }
+}
+
+/// Takes one pod of `set` from a node of which so much is used, as far as the pod asks for it, or puts it back there. False where
+/// there is no such node; then nothing happens.
+pub fn change(blocks: &mut Vec<Block>, set: &PodSet, used: &Amounts, leaves: bool) -> bool {
+    let of = |amounts: &Amounts, r: &str| amounts.get(r).copied().unwrap_or(0);
+    let used_so = |b: &Block| set.per_pod.keys().all(|r| of(&b.capacity, r).saturating_sub(of(&b.free, r)) == of(used, r));
+    let able = |b: &Block| set.per_pod.iter().all(|(r, asks)| of(if leaves { used } else { &b.free }, r) >= *asks);
+    let Some(at) = blocks.iter().position(|b| b.nodes > 0 && used_so(b) && able(b) && b.view().accept(set)) else { return false };
+    change_one(blocks, at, set, if leaves { 1 } else { -1 });
+    true
+}
+
+/// One node of a block has as much more free as so many pods ask for.
+fn change_one(blocks: &mut Vec<Block>, at: usize, set: &PodSet, pods: i64) {
+    let mut changed = Block { nodes: 1, ..blocks[at].clone() };
     for (resource, asks) in &set.per_pod {
-        if let Some(free) = freed.free.get_mut(resource) {
-            *free = free.saturating_add(*asks);
+        if let Some(free) = changed.free.get_mut(resource) {
+            *free = free.saturating_add(asks.saturating_mul(pods));
         }
     }
     blocks[at].nodes -= 1;
     blocks.retain(|b| b.nodes > 0);
-    match blocks.iter_mut().find(|b| b.order(&freed).is_eq()) {
+    match blocks.iter_mut().find(|b| b.order(&changed).is_eq()) {
         Some(same) => same.nodes = same.nodes.saturating_add(1),
-        None => blocks.push(freed),
+        None => blocks.push(changed),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Where the pods of an attempt are, as its agent tells the manager: counted by domain or node, and bounded.
 //!
-//! It is for people and for what they read it with; no decision of the manager rests on it. It never goes to a cluster.
+//! It is for people and for what they read it with. The one decision that rests on it is who gives way: which nodes of this cluster
+//! would come free. It never goes to a cluster.
 
 use crate::gang::Gang;
 use serde::{Deserialize, Serialize};

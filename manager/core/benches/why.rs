@@ -3,51 +3,21 @@
 //! `cargo bench -p meridian-manager-core`. One queue holds all of them, or a thousand queues in a hundred cohorts share them; asked
 //! is for who is first, in the middle and last.
 
+mod fleet;
+
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use meridian_agent_core::durable::Durable;
-use meridian_agent_core::ledger::NodeSpec;
-use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
-use meridian_manager_core::input::{Actor, Bodies, Change, Input, PutMode, Reply, Write};
+use fleet::{GPU, Store, agent, manager, now, talk, write};
+use meridian_manager_core::World;
+use meridian_manager_core::input::{Actor, Change, Input, PutMode, Write};
 use meridian_manager_core::record::{Record, Submission};
-use meridian_manager_core::{Config, Start, World};
 use meridian_objects::Object;
-use meridian_shared::gang::Amounts;
-use meridian_shared::ids::{ContentHash, JournalId, LedgerId, Uid};
-use meridian_shared::mac::ReceiptKey;
-use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{Lane, RunnerKind};
-use meridian_shared::time::{Millis, Mono, Now, Wall};
+use meridian_shared::ids::Uid;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-const GPU: &str = "nvidia.com/gpu";
 const WAITING: u32 = 1_000_000;
 const CLASSES: u32 = 10_000;
 const BATCH: u32 = 1_000;
-
-struct Nobody;
-
-impl Bodies for Nobody {
-    fn body(&self, _: ContentHash) -> Option<Arc<str>> {
-        None
-    }
-}
-
-fn now() -> Now {
-    Now { mono: Mono(5_000), wall: Wall(1_800_000_000_000) }
-}
-
-fn write(world: &mut World, objects: Vec<(u128, Value)>) -> Vec<Uid> {
-    let change = |(uid, value): (u128, Value)| {
-        let object = Box::new(Object::from_value(value).expect("the bench's own objects are right").0);
-        Change::Put { object, scope: None, uid: Uid(uid), mode: PutMode::Apply }
-    };
-    let write = Write::new(Actor::user("bench"), objects.into_iter().map(change).collect(), false);
-    match world.apply(now(), Input::Write(Box::new(write)), &Nobody).reply {
-        Reply::Written(written) => written.iter().map(|one| one.uid).collect(),
-        other => panic!("not written: {other:?}"),
-    }
-}
 
 fn job(name: &str, queue: u32, gpus: u32, class: u32) -> Value {
     let asks = json!({GPU: gpus, "cpu": format!("{}m", class + 1)});
@@ -67,60 +37,22 @@ fn cluster_queue(number: u32, cohorts: u32, stops: &str) -> Value {
 
 /// A manager and a cluster in which every queue's quota is taken.
 fn fleet(queues: u32, cohorts: u32) -> World {
-    let key = ReceiptKey([7; 32]);
-    let mut world = World::empty(JournalId(1), Config { term: Millis::secs(8), term_min: Millis::secs(8), ..Config::new(key) });
-    world.lead(Start { id: 1, recovery: None, fresh: true, now: now() }, &Nobody);
-    world.committed(now().mono);
-    let mut objects = vec![
-        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}}),
-        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"}, "spec": {"region": "europe-west4", "jurisdiction": "EU"}}),
-    ];
+    let mut objects = Vec::new();
     for queue in 0..queues {
         objects.push(cluster_queue(queue, cohorts, "None"));
         objects.push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": format!("q{queue}"), "namespace": "default"},
             "spec": {"clusterQueue": format!("cq{queue}")}}));
     }
-    write(&mut world, objects.into_iter().zip(1..).map(|(object, uid)| (uid, object)).collect());
-    world.apply(now(), Input::Turn, &Nobody);
-    world
-}
-
-/// The cluster's agent, which starts whatever it is granted.
-fn talk(world: &mut World, agent: &mut Agent) {
-    for _ in 0..6 {
-        let request = agent.compose(now(), Lane::News);
-        let reply = world.apply(now(), Input::Sync { cluster: "eu".into(), request: Box::new(request), may_park: false }, &Nobody).reply;
-        world.apply(now(), Input::Turn, &Nobody);
-        world.committed(now().mono);
-        let Reply::Sync(answer) = reply else { panic!("not answered: {reply:?}") };
-        let mut effects = agent.apply(now(), AgentInput::Answer(answer)).effects;
-        while let Some(effect) = effects.pop() {
-            if let Effect::Start(start) = effect {
-                let runs = RunnerEvent::Running { uid: start.uid, fence: start.fence };
-                effects.extend(agent.apply(now(), AgentInput::Runner(runs)).effects);
-            }
-        }
-    }
+    manager(objects)
 }
 
 fn full(queues: u32, cohorts: u32) -> (World, Vec<Uid>) {
     let mut world = fleet(queues, cohorts);
-    let config = AgentConfig {
-        cluster: "eu".into(),
-        runner: RunnerKind::Simulated,
-        guarded: true,
-        located: None,
-        boot: 1,
-        replacement_wait: Millis(0),
-        planted: Planted::NONE,
-    };
-    let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(1)), Vec::new(), 1, now());
-    let node = |at: u32| NodeSpec { name: format!("n{at}"), capacity: Amounts::from([(GPU.into(), 8), ("cpu".into(), 64_000)]), ..NodeSpec::default() };
-    agent.apply(now(), AgentInput::Nodes { nodes: (0..queues).map(node).collect(), pools: Vec::new() });
+    let mut agent = agent(queues);
     talk(&mut world, &mut agent);
     let holders = (0..queues).map(|queue| (1_000_000_000 + u128::from(queue), job(&format!("holds-{queue}"), queue, 8, 0))).collect();
     write(&mut world, holders);
-    world.apply(now(), Input::Turn, &Nobody);
+    world.apply(now(), Input::Turn, &Store);
     talk(&mut world, &mut agent);
     let alike: Vec<Submission> = (0..CLASSES / BATCH).flat_map(|batch| submit_one_of_each(&mut world, batch, queues)).collect();
     let mut all: Vec<Uid> = alike.iter().map(|one| one.uid).collect();
@@ -130,7 +62,7 @@ fn full(queues: u32, cohorts: u32) -> (World, Vec<Uid>) {
         all.push(one.uid);
         world.absorb(world.state.last.next(), &Record::Submitted(Box::new(one)));
     }
-    world.apply(now(), Input::Turn, &Nobody);
+    world.apply(now(), Input::Turn, &Store);
     (world, all)
 }
 
@@ -141,7 +73,7 @@ fn submit_one_of_each(world: &mut World, batch: u32, queues: u32) -> Vec<Submiss
         Change::Put { object: Box::new(object), scope: None, uid: Uid(10_000 + u128::from(at)), mode: PutMode::Apply }
     });
     let write = Write::new(Actor::user("bench"), changes.collect(), false);
-    let records = world.apply(now(), Input::Write(Box::new(write)), &Nobody).records;
+    let records = world.apply(now(), Input::Write(Box::new(write)), &Store).records;
     let submitted = records.into_iter().filter_map(|(_, record)| match record {
         Record::Submitted(one) => Some(*one),
         _ => None,
@@ -163,7 +95,7 @@ fn why(c: &mut Criterion) {
         };
         ask(&world, name);
         write(&mut world, (0..queues).map(|queue| (u128::from(queue), cluster_queue(queue, cohorts, "Hold"))).collect());
-        world.apply(now(), Input::Turn, &Nobody);
+        world.apply(now(), Input::Turn, &Store);
         ask(&world, &format!("{name}-on-hold"));
     }
     group.finish();

@@ -1,9 +1,9 @@
 //! Whether a domain of a cluster could hold pods that must be together: as far as its report says so, and at best.
 //!
 //! Agents place; here only what can't be is ruled out, so that nobody is told to stop for a gang that would find no place
-//! afterwards, and so that one which no domain could ever hold is told so. Reports don't name hosts, and no decision rests on
-//! where agents say that pods are: whoever is to go is counted in every domain as if all of him stood there. So this never
-//! says no to what an agent could place, and often says yes to what it can't.
+//! afterwards, and so that one which no domain could ever hold is told so. Reports don't name hosts, and a host's name doesn't tell
+//! its domain: whoever is to go is counted in every domain as if all of him stood there. So this never says no to what an
+//! agent could place, and often says yes to what it can't.
 //!
 //! Only required levels count. Slices, groups and wishes that may be given up are the agent's.
 
@@ -14,13 +14,12 @@ use meridian_shared::ids::ClusterName;
 use meridian_shared::packing::{self, Block, HOSTNAME_LABEL, Misfit, Nodes};
 use meridian_shared::topology::Constraint;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Who is thought to be gone.
 #[derive(Clone, Copy)]
 pub(crate) enum Gone<'a> {
-    /// These, from wherever they are.
-    These(&'a [Arc<Gang>]),
+    /// Some who have so much together, from wherever they are.
+    Having(&'a Amounts),
     /// Everybody.
     All,
 }
@@ -92,10 +91,10 @@ fn domains<'a>(blocks: &'a [Block], path: &[&str]) -> Vec<Vec<Nodes<'a>>> {
 
 /// Whether what is free in a domain and what those leave who go is enough in sum.
 fn leaves_enough(domain: &[Nodes<'_>], gang: &Gang, gone: Gone<'_>) -> bool {
-    let Gone::These(gone) = gone else { return true };
+    let Gone::Having(gone) = gone else { return true };
     let mut left = Amounts::new();
     domain.iter().for_each(|nodes| add_scaled(&mut left, nodes.free, i64::from(nodes.nodes)));
-    gone.iter().for_each(|gang| add_scaled(&mut left, &gang.total(), 1));
+    add_scaled(&mut left, gone, 1);
     gang.total().iter().all(|(resource, asks)| *asks <= left.get(resource).copied().unwrap_or(0))
 }
 
@@ -153,8 +152,8 @@ mod tests {
     fn whoever_goes_may_have_been_anywhere() {
         let blocks = [rack("b0", "r0", 2, 1), rack("b0", "r1", 2, 0)];
         let (six, path) = (gang(6, 1, "rack"), ["block", "rack"]);
-        let victims: Vec<Arc<Gang>> = (0..4).map(|_| Arc::new(gang(1, 1, "rack"))).collect();
-        assert_eq!(check(&blocks, &six, &path, Gone::These(&victims)), Ok(()));
-        assert_eq!(check(&blocks, &six, &path, Gone::These(&victims[1..])), Err((6, 6)));
+        let [four, three] = [4, 3].map(|gpus| Amounts::from([(GPU.into(), gpus)]));
+        assert_eq!(check(&blocks, &six, &path, Gone::Having(&four)), Ok(()));
+        assert_eq!(check(&blocks, &six, &path, Gone::Having(&three)), Err((6, 6)));
     }
 }

@@ -75,6 +75,7 @@ mod sync;
 pub mod tally;
 mod timers;
 mod turn;
+mod vacating;
 pub mod view;
 mod ways;
 pub mod workload;

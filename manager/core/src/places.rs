@@ -5,6 +5,7 @@ use crate::domains::Gone;
 use crate::explain::Why;
 use crate::flavors::Flavors;
 use crate::turn::Turn;
+use crate::vacating::{Standing, Vacated};
 use crate::ways::Site;
 use meridian_queueing::Brain;
 use meridian_queueing::flavors::Assignment;
@@ -55,17 +56,29 @@ pub(crate) struct Clusters<'a, 'w> {
     pub(crate) turn: &'a mut Turn<'w>,
     /// Clusters that may run a workload, room or not.
     candidates: BTreeMap<WorkloadId, Arc<[ClusterName]>>,
-    /// Workloads that are meant with fewer pods.
-    shrunk: BTreeMap<WorkloadId, Arc<Gang>>,
+    /// Workloads that are meant with the flavors of an assignment, and with its pods.
+    meant: BTreeMap<WorkloadId, Arc<Gang>>,
     /// Whether such a gang fits a cluster, since room was last taken.
     fitting: BTreeMap<(ClusterName, Arc<Gang>), bool>,
     /// Whether it spares what is kept there, since room was last taken or kept.
     sparing: BTreeMap<(ClusterName, Arc<Gang>), bool>,
+    /// How much of each node is used.
+    standing: BTreeMap<ClusterName, Standing>,
+    /// Clusters without those who were last asked for, since room was last taken or kept.
+    vacating: Option<Vacating>,
+}
+
+/// Clusters without the victims of a workload.
+struct Vacating {
+    workload: WorkloadId,
+    targets: Vec<Target>,
+    clusters: BTreeMap<ClusterName, Vacated>,
 }
 
 impl<'a, 'w> Clusters<'a, 'w> {
     pub(crate) fn new(turn: &'a mut Turn<'w>) -> Self {
-        Self { turn, candidates: BTreeMap::new(), shrunk: BTreeMap::new(), fitting: BTreeMap::new(), sparing: BTreeMap::new() }
+        let (candidates, meant, fitting, sparing, standing) = Default::default();
+        Self { turn, candidates, meant, fitting, sparing, standing, vacating: None }
     }
 
     /// Clusters that may run the workload once there is room.
@@ -94,25 +107,68 @@ impl<'a, 'w> Clusters<'a, 'w> {
         if let Some(cluster) = candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, is_growth)) {
             return Some(cluster.clone());
         }
+        self.vacate(workload, uid, victims);
         let world = &*self.turn.world;
-        let victims: BTreeSet<Uid> = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
-        let frees = |cluster: &&ClusterName| {
-            let cluster = *cluster;
-            let Some(live) = world.live.clusters.get(cluster) else { return false };
-            let mut gone: BTreeSet<Uid> = victims.iter().copied().filter(|v| world.runs_in(*v, cluster)).collect();
-            if gone.is_empty() {
-                return false;
-            }
-            let kept = world.kept_room(cluster, uid);
-            gone.extend(&kept.victims);
-            let gangs = |uids: &BTreeSet<Uid>| uids.iter().filter_map(|v| world.gang_of(*v)).collect::<Vec<_>>();
-            let gone = gangs(&gone);
-            // What is expected to end isn't gone for this one, only for who waits too long.
-            live.rooms.fits_without(&wanted, &gone, &kept.gangs)
-                && world.judge_domains(&wanted, cluster, Gone::These(&gone)).is_ok()
-                && (kept.starving.is_empty() || live.rooms.without(&gone, &kept.gangs).leaves(&wanted, &gangs(&kept.expected), &kept.starving))
-        };
+        let vacated = self.vacating.as_ref().map(|vacating| &vacating.clusters)?;
+        let frees = |cluster: &&ClusterName| vacated.get(*cluster).is_some_and(|vacated| vacated.any_gone() && vacated.fits(world, cluster, &wanted));
         candidates.iter().find(frees).cloned()
+    }
+
+    /// Clusters without the victims: what was worked out for almost the same ones before is kept up.
+    fn vacate(&mut self, workload: WorkloadId, uid: Uid, victims: &[Target]) {
+        let before = self.vacating.take().filter(|before| before.workload == workload);
+        let mut vacating = before.unwrap_or_else(|| Vacating { workload, targets: Vec::new(), clusters: BTreeMap::new() });
+        let (mut back, mut gone) = (BTreeSet::new(), BTreeSet::new());
+        for at in 0..victims.len().max(vacating.targets.len()) {
+            let (old, new) = (vacating.targets.get(at).map(|t| t.workload), victims.get(at).map(|t| t.workload));
+            if old != new {
+                back.extend(old);
+                gone.extend(new);
+            }
+        }
+        let both: Vec<WorkloadId> = back.intersection(&gone).copied().collect();
+        both.iter().for_each(|id| {
+            back.remove(id);
+            gone.remove(id);
+        });
+        if back.len() > victims.len() {
+            vacating.clusters.clear();
+            (back, gone) = (BTreeSet::new(), victims.iter().map(|target| target.workload).collect());
+        }
+        vacating.targets = victims.to_vec();
+        let mut anew: BTreeSet<ClusterName> = BTreeSet::new();
+        for (id, leaves) in back.into_iter().map(|id| (id, false)).chain(gone.into_iter().map(|id| (id, true))) {
+            let Some((victim, cluster)) = self.turn.world.deciding.uid(id).zip(self.cluster(id).cloned()) else { continue };
+            if anew.contains(&cluster) || !self.knows(&mut vacating, &cluster, uid) {
+                continue;
+            }
+            let known = vacating.clusters.get_mut(&cluster).is_some_and(|vacated| vacated.change(self.turn.world, victim, leaves));
+            if !known && !leaves {
+                vacating.clusters.remove(&cluster);
+                anew.insert(cluster);
+            }
+        }
+        for cluster in anew {
+            self.knows(&mut vacating, &cluster, uid);
+            for target in victims.iter().filter(|target| self.cluster(target.workload) == Some(&cluster)) {
+                let Some(victim) = self.turn.world.deciding.uid(target.workload) else { continue };
+                if let Some(vacated) = vacating.clusters.get_mut(&cluster) {
+                    vacated.change(self.turn.world, victim, true);
+                }
+            }
+        }
+        self.vacating = Some(vacating);
+    }
+
+    /// Whether it is known what a cluster has.
+    fn knows(&mut self, vacating: &mut Vacating, cluster: &ClusterName, uid: Uid) -> bool {
+        if !vacating.clusters.contains_key(cluster) {
+            let world = &*self.turn.world;
+            let standing = self.standing.entry(cluster.clone()).or_insert_with(|| world.standing_in(cluster)).clone();
+            let Some(vacated) = Vacated::new(world, cluster, standing, uid) else { return false };
+            vacating.clusters.insert(cluster.clone(), vacated);
+        }
+        true
     }
 
     /// Whether one cluster has room for the gang now and what is kept for others. What is alike is asked once.
@@ -135,7 +191,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
         if world.deciding.is_growth(workload) {
             return world.growth_gang(world.deciding.uid(workload)?);
         }
-        self.shrunk.get(&workload).cloned().or_else(|| world.gang_of(world.deciding.uid(workload)?))
+        self.meant.get(&workload).cloned().or_else(|| world.gang_of(world.deciding.uid(workload)?))
     }
 
     /// Room was taken: what was asked before may have another answer.
@@ -143,6 +199,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
         self.turn.world.let_room_of_go(uid);
         self.fitting.clear();
         self.sparing.clear();
+        self.vacating = None;
         true
     }
 
@@ -157,11 +214,14 @@ impl Places for Clusters<'_, '_> {
         self.room(brain, workload, victims).is_some()
     }
 
-    fn shrink(&mut self, workload: WorkloadId, counts: Option<&[u32]>) {
-        self.shrunk.remove(&workload);
-        let Some(counts) = counts else { return };
+    fn mean(&mut self, brain: &Brain, workload: WorkloadId, assignment: Option<&Assignment>) {
+        self.meant.remove(&workload);
+        let Some(assignment) = assignment.filter(|_| !self.turn.world.deciding.is_growth(workload)) else { return };
         if let Some(gang) = self.gang(workload) {
-            self.shrunk.insert(workload, Arc::new(gang.of_counts(counts)));
+            let counts = assignment.counts();
+            let gang = if gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()) { gang } else { Arc::new(gang.of_counts(&counts)) };
+            let flavors = self.turn.world.deciding.flavors_of(brain, assignment);
+            self.meant.insert(workload, self.turn.world.with_flavors(&gang, &flavors));
         }
     }
 
@@ -176,6 +236,7 @@ impl Places for Clusters<'_, '_> {
         let victims = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
         world.keep_room(uid, cluster, gang, victims);
         self.sparing.clear();
+        self.vacating = None;
     }
 
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {

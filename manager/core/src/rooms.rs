@@ -225,6 +225,11 @@ impl Rooms {
         Free(blocks)
     }
 
+    /// What is free, by the estimate.
+    pub(crate) fn estimate(&self) -> &[Block] {
+        &self.estimate
+    }
+
     /// Whether with the gang there as many of `kept` will fit, once the gangs of `gone` are, as without it.
     pub fn leaves(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
         leaves(&self.estimate, gang, gone, kept)
@@ -277,7 +282,7 @@ impl Rooms {
 }
 
 /// What would be free in other circumstances.
-pub(crate) struct Free(Vec<Block>);
+pub(crate) struct Free(pub(crate) Vec<Block>);
 
 impl Free {
     /// As [`Rooms::leaves`].

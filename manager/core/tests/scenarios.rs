@@ -8,6 +8,8 @@ mod activity;
 mod copies;
 #[path = "scenarios/counts.rs"]
 mod counts;
+#[path = "scenarios/crowded.rs"]
+mod crowded;
 #[path = "scenarios/elastic.rs"]
 mod elastic;
 #[path = "scenarios/growing.rs"]

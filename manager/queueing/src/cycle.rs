@@ -3,6 +3,7 @@
 
 mod concessions;
 mod contest;
+mod crowded;
 mod entry;
 mod order;
 mod passing;
@@ -315,10 +316,11 @@ impl Cycle<'_> {
         let replaces = self.brain.replaced_slice(workload);
         let slice: Vec<Target> = replaces.iter().map(|w| Target { workload: *w, right: None }).collect();
         let mut full = self.assign_counts(workload, queue, replaces, nominated, None);
-        self.places.shrink(workload, None);
+        self.places.mean(self.brain, workload, None);
         match full.mode() {
             Mode::Fit => return (full, slice),
             Mode::Preempt => {
+                self.places.mean(self.brain, workload, Some(&full));
                 let found = targets(self.brain, self.places, workload, &full);
                 if !found.is_empty() {
                     return (full, slice.into_iter().chain(found).collect());
@@ -331,7 +333,7 @@ impl Cycle<'_> {
             let sets: Vec<(u32, u32)> = shape.pod_sets.iter().map(|s| s.count).zip(shape.least()).collect();
             let mut attempt = |counts: &[u32]| {
                 let assignment = self.assign_counts(workload, queue, replaces, nominated, Some(counts));
-                self.places.shrink(workload, Some(counts));
+                self.places.mean(self.brain, workload, Some(&assignment));
                 match assignment.mode() {
                     Mode::Fit => Some((assignment, Vec::new())),
                     Mode::Preempt => {
@@ -342,10 +344,10 @@ impl Cycle<'_> {
                 }
             };
             if let Some((assignment, found)) = crate::reduce::search(&sets, &mut attempt) {
-                self.places.shrink(workload, Some(&assignment.counts()));
+                self.places.mean(self.brain, workload, Some(&assignment));
                 return (assignment, slice.into_iter().chain(found).collect());
             }
-            self.places.shrink(workload, None);
+            self.places.mean(self.brain, workload, None);
             let (starves, for_good) = (self.brain.starves(workload), full.obstacle == Some(Obstacle::ExceedsMaxQuota));
             if full.mode() == Mode::NoFit && (starves || (for_good && !self.brain.settings.brief)) {
                 let least = self.assign_counts(workload, queue, replaces, nominated, Some(&shape.least()));
@@ -388,6 +390,9 @@ impl Cycle<'_> {
             return;
         }
         match mode {
+            // Another flavor has the quota, and no place.
+            Mode::NoFit if self.make_room(entry) => return,
+            Mode::Preempt if entry.targets.is_empty() && self.make_room(entry) => return,
             Mode::NoFit => {
                 (entry.outcome, entry.obstacle) = (Outcome::NoFit, entry.assignment.obstacle);
                 return;
@@ -399,7 +404,8 @@ impl Cycle<'_> {
             }
             Mode::Preempt => {
                 let gates = &self.brain.settings.gates;
-                if (gates.concurrent_admission || gates.orchestrated_preemption) && workload.marks().gated {
+                let gated = self.brain.workloads[&entry.workload].marks().gated;
+                if (gates.concurrent_admission || gates.orchestrated_preemption) && gated {
                     (entry.outcome, entry.obstacle) = (Outcome::Gated, Some(Obstacle::AdmissionGated));
                     self.forget_scan(entry.workload);
                     return;
@@ -474,7 +480,13 @@ impl Cycle<'_> {
             self.forget_scan(entry.workload);
             return;
         }
-        if !self.places.take(self.brain, entry.workload, &entry.assignment) && !self.take_smaller(entry) {
+        if !self.places.take(self.brain, entry.workload, &entry.assignment) {
+            if !self.brain.starves(entry.workload) && self.make_room(entry) {
+                return;
+            }
+            if self.take_smaller(entry) {
+                return self.admit(entry, slice);
+            }
             (entry.outcome, entry.obstacle) = (Outcome::NoPlace, Some(Obstacle::TopologyPlacementFailed));
             if self.brain.is_awaiting_victims(entry) {
                 self.take(entry);

@@ -10,9 +10,9 @@ pub trait Places {
     /// Whether one cluster has room for the whole workload once the victims are gone.
     fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool;
 
-    /// From now on the workload is meant with so many pods in each pod set, or as it is.
-    fn shrink(&mut self, workload: WorkloadId, counts: Option<&[u32]>) {
-        let _ = (workload, counts);
+    /// From now on the workload is meant with the pods and the flavors of an assignment, or as it is.
+    fn mean(&mut self, brain: &Brain, workload: WorkloadId, assignment: Option<&Assignment>) {
+        let _ = (brain, workload, assignment);
     }
 
     /// Whether one cluster has room for the workload now; then `fits` says so whoever ends, and no cluster matters to `clusters`.

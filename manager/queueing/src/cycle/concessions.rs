@@ -18,15 +18,12 @@ impl Cycle<'_> {
         let all = entry.assignment.counts();
         let sets: Vec<(u32, u32)> = shape.pod_sets.iter().zip(&all).map(|(set, all)| (*all, set.min_count.map_or(*all, |least| least.min(*all)))).collect();
         let found = crate::reduce::search(&sets, &mut |counts| {
-            self.places.shrink(workload, Some(counts));
-            if !self.places.has_room(self.brain, workload) {
-                return None;
-            }
             let assignment = self.assign_counts(workload, queue, None, None, Some(counts));
-            (assignment.mode() == Mode::Fit).then_some(assignment)
+            self.places.mean(self.brain, workload, Some(&assignment));
+            (assignment.mode() == Mode::Fit && self.places.has_room(self.brain, workload)).then_some(assignment)
         });
         let Some(assignment) = found.filter(|smaller| self.places.take(self.brain, workload, smaller)) else {
-            self.places.shrink(workload, None);
+            self.places.mean(self.brain, workload, None);
             return false;
         };
         entry.assignment = assignment;
@@ -64,6 +61,9 @@ impl Cycle<'_> {
                 return self.preempt(entry, None);
             }
         }
+        if self.make_room(entry) {
+            return;
+        }
         self.forget_scan(workload);
         first.scan.tried.clear();
         (entry.assignment, entry.targets) = (first, Vec::new());
@@ -100,7 +100,7 @@ impl Cycle<'_> {
         kept.iter().for_each(|(node, cell, amount)| self.brain.forest.remove(*node, *cell, *amount));
         self.forget_scan(starving);
         let (assignment, targets) = self.first_assignment(starving, queue, None);
-        self.places.shrink(starving, None);
+        self.places.mean(self.brain, starving, None);
         kept.iter().for_each(|(node, cell, amount)| self.brain.forest.add(*node, *cell, *amount));
         match assignment.mode() {
             Mode::Fit | Mode::DeferredFit => true,

@@ -1,0 +1,186 @@
+//! Quota is free, and the clusters are full: others give way by the rights by which they would for quota.
+
+use super::queues::{priorities, teams};
+use super::*;
+
+const LOWER: &str = "LowerPriority";
+
+impl Fleet {
+    /// Jobs of one pod each that run in a cluster, one accelerator each.
+    fn fill(&mut self, queue: &str, region: &str, jobs: usize) -> Vec<Uid> {
+        let one = |i| {
+            let uid = self.bound(queue, &format!("{queue}-{region}-{i}"), 1, "low", region);
+            self.settle();
+            uid
+        };
+        let all: Vec<Uid> = (0..jobs).map(one).collect();
+        assert!(all.iter().all(|uid| self.phase(*uid) == Some(Phase::Running)), "{:?}", self.phases(&all));
+        all
+    }
+
+    /// A job that may run in one region only.
+    fn bound(&mut self, queue: &str, name: &str, pods: u32, class: &str, region: &str) -> Uid {
+        let labels = json!({"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": class});
+        let mut job = job("default", name, pods, &labels, "");
+        job["metadata"]["annotations"] = json!({"meridian.dev/region": region});
+        match self.apply(vec![job]) {
+            Reply::Written(written) => written[0].uid,
+            other => panic!("not submitted: {other:?}"),
+        }
+    }
+
+    fn running_of(&self, uids: &[Uid]) -> usize {
+        uids.iter().filter(|uid| self.phase(**uid) == Some(Phase::Running)).count()
+    }
+}
+
+#[test]
+fn a_full_region_is_no_wall_to_a_higher_priority() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [12, 0], &json!({"withinClusterQueue": LOWER}));
+    priorities(&mut f, 9);
+    let there = f.fill("a", "europe-west4", 4);
+    let elsewhere = f.fill("a", "us-east4", 1);
+    let high = f.bound("a", "high", 2, "high", "europe-west4");
+    // As few as have to, of the one cluster that it may run in, the newest first.
+    assert_eq!(f.phases(&there), [Phase::Running, Phase::Running, Phase::Stopping, Phase::Stopping].map(Some));
+    assert_eq!(f.why(high)["summary"], "waits: 2 workloads were told to stop for it; it starts when they have");
+    f.settle();
+    assert_eq!((f.at(high).as_deref(), f.running_of(&elsewhere)), (Some("eu"), 1));
+    // Those who gave way may run elsewhere, and don't: they are bound to where they were.
+    f.pass(Millis::secs(30));
+    assert_eq!((f.running_of(&there), f.phase(high)), (2, Some(Phase::Running)));
+    f.end(high, EndResult::Succeeded);
+    f.settle();
+    assert_eq!(f.running_of(&there), 4);
+}
+
+#[test]
+fn nobody_gives_way_who_need_not() {
+    for policy in ["Never", LOWER] {
+        let mut f = Fleet::regions();
+        teams(&mut f, [12, 0], &json!({"withinClusterQueue": policy}));
+        priorities(&mut f, 9);
+        let there = f.fill("a", "europe-west4", 4);
+        // A gang that no cluster could ever hold, one of no higher priority, and one that has room elsewhere.
+        let (huge, same) = (f.bound("a", "huge", 5, "high", "europe-west4"), f.bound("a", "same", 1, "low", "europe-west4"));
+        let free = f.submit_to("a", "free", 4, Some("high"));
+        f.settle();
+        assert_eq!(f.phases(&[huge, same, free]), [Phase::Pending, Phase::Pending, Phase::Running].map(Some), "{policy}");
+        if policy == "Never" {
+            f.bound("a", "one", 1, "high", "europe-west4");
+            f.settle();
+        }
+        assert_eq!(f.running_of(&there), 4, "{policy}");
+    }
+}
+
+#[test]
+fn room_is_taken_back_from_who_borrows_and_from_nobody_else() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [6, 2], &json!({"reclaimWithinCohort": "Any"}));
+    priorities(&mut f, 9);
+    let owned = f.fill("b", "us-east4", 2);
+    let early = f.bound("a", "early", 4, "low", "us-east4");
+    f.settle();
+    assert_eq!((f.phase(early), f.running_of(&owned)), (Some(Phase::Pending), 2), "it has what is its own");
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "early"), uid: None }]);
+    let borrowed = f.fill("b", "asia-southeast1", 2);
+    // Two of the four are borrowed. Only one that is in the region makes room.
+    let mine = f.bound("a", "mine", 3, "low", "us-east4");
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(mine), Some(Phase::Running), "{:#}", f.why(mine));
+    assert_eq!((f.running_of(&owned), f.running_of(&borrowed)), (1, 2));
+}
+
+#[test]
+fn the_room_that_counts_is_that_of_the_flavor() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let node = |name: &str, pool: &str| NodeSpec {
+        name: name.into(),
+        labels: [("pool".to_owned(), pool.to_owned())].into(),
+        capacity: Amounts::from([(GPU.into(), 4)]),
+        ..NodeSpec::default()
+    };
+    let nodes = vec![node("old", "old"), node("new", "new")];
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"pool": name}}});
+    let queue = |name: &str, flavors: Value| {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {"namespaceSelector": {},
+            "preemption": {"withinClusterQueue": LOWER}, "resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}]}})
+    };
+    let local = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": name}});
+    let quota = |name: &str, nominal: i64| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": nominal}]});
+    f.apply(vec![
+        flavor("old"),
+        flavor("new"),
+        queue("other", json!([quota("new", 4)])),
+        queue("both", json!([quota("new", 8), quota("old", 4)])),
+        local("other"),
+        local("both"),
+    ]);
+    priorities(&mut f, 9);
+    f.settle();
+    // The new nodes are full, half of them by another queue. Its own has the old ones, too.
+    let others = f.submit_to("other", "others", 2, Some("low"));
+    f.settle();
+    let new = f.submit_to("both", "new", 2, Some("low"));
+    f.settle();
+    let first = f.submit_to("both", "first", 2, Some("high"));
+    f.settle();
+    assert_eq!(f.phases(&[others, new, first]), [Some(Phase::Running); 3], "the old nodes are free");
+    let second = f.submit_to("both", "second", 4, Some("high"));
+    f.settle();
+    assert_eq!(f.phases(&[others, new, first, second]), [Phase::Running, Phase::Running, Phase::Running, Phase::Pending].map(Some), "no flavor has four");
+    let third = f.submit_to("both", "third", 2, Some("high"));
+    f.settle();
+    assert_eq!(f.phases(&[others, new, third]), [Phase::Running, Phase::Running, Phase::Running].map(Some), "there are two more of the old ones");
+    let fourth = f.submit_to("both", "fourth", 2, Some("high"));
+    f.settle();
+    f.settle();
+    assert_eq!(f.phases(&[others, new, fourth]), [Phase::Running, Phase::Pending, Phase::Running].map(Some), "{:#}", f.why(fourth));
+}
+
+#[test]
+fn a_gang_that_makes_do_with_fewer_pods_comes_before_who_may_give_way_all_the_same() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    teams(&mut f, [12, 0], &json!({"withinClusterQueue": LOWER}));
+    priorities(&mut f, 9);
+    let low = f.fill("a", "europe-west4", 3);
+    let mut gang = job("default", "gang", 4, &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "high"}), "");
+    gang["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "1"});
+    f.apply(vec![gang]);
+    f.settle();
+    // As for quota: all of its pods by displacing others before fewer of them beside the others.
+    assert_eq!(f.running_of(&low), 0);
+}
+
+#[test]
+fn whole_nodes_come_free_and_nobody_else_stops() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let node = |at: u32| NodeSpec { name: format!("n{at}"), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
+    let nodes = (0..4).map(node).collect();
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    f.quota(100);
+    teams(&mut f, [100, 0], &json!({"withinClusterQueue": LOWER}));
+    priorities(&mut f, 9);
+    f.settle();
+    let mut all = f.fill("a", "europe-west4", 16);
+    // The newest stand on different nodes.
+    for at in [12, 8, 4, 0] {
+        f.end(all[at], EndResult::Succeeded);
+        all[at] = f.bound("a", &format!("late-{at}"), 1, "low", "europe-west4");
+        f.settle();
+    }
+    assert_eq!(f.running_of(&all), 16);
+    let mut whole = job("default", "whole", 1, &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "high"}), "");
+    whole["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 4}, "limits": {GPU: 4}});
+    f.apply(vec![whole]);
+    let victims: Vec<Uid> = all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+    let stands_on = |uid: &Uid| f.world.state.workloads[uid].legs.values().next().unwrap().placement.as_deref().unwrap().pod_sets[0].domains[0].values.clone();
+    let nodes: std::collections::BTreeSet<Vec<String>> = victims.iter().map(stands_on).collect();
+    assert_eq!((victims.len(), nodes.len()), (4, 1), "{nodes:?}");
+    f.settle();
+    assert_eq!(f.running_of(&all), 12);
+}
