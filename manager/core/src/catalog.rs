@@ -419,7 +419,8 @@ impl Catalog {
 
     /// Whether an object of this kind says who may have how much, or which way leads to a queue.
     pub fn is_declaration(kind: Kind) -> bool {
-        matches!(kind, Kind::ClusterQueue | Kind::Cohort | Kind::LocalQueue | Kind::ResourceFlavor | Kind::AdmissionCheck | Kind::Namespace)
+        use Kind::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor, Topology};
+        matches!(kind, ClusterQueue | Cohort | LocalQueue | ResourceFlavor | Topology | AdmissionCheck | Namespace)
     }
 
     /// Whether an object of this kind can change where workloads may go, or how much they may use.

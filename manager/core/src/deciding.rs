@@ -19,10 +19,11 @@ use crate::{Config, State, World};
 use meridian_objects::spec::ResourceFlavorSpec;
 use meridian_objects::without_prefixes;
 use meridian_queueing::flavors::Assignment;
-use meridian_queueing::model::{Given, Marks, PodSet, QueueId, Shape, WorkloadId};
+use meridian_queueing::model::{Flavor, Given, Marks, PodSet, QueueId, Shape, WorkloadId};
 use meridian_queueing::names::{FlavorId, Id, ResourceId};
 use meridian_queueing::settings::Settings;
 use meridian_queueing::{Brain, NewWorkload, declare};
+use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{RecordNumber, Uid};
 use meridian_shared::planted::Bug;
 use meridian_shared::time::Mono;
@@ -251,6 +252,7 @@ impl World {
             fair_sharing: self.config.fair_sharing.clone(),
             admission_fair_sharing: self.config.admission_fair_sharing.clone(),
             brief: true,
+            placed_by_others: true,
             ..Settings::default()
         };
         self.deciding.given.clear();
@@ -258,7 +260,7 @@ impl World {
         let catalog = &self.state.catalog;
         let brain = Arc::make_mut(&mut self.deciding.brain);
         brain.settings = settings;
-        // Agents place pods, and what victims free is kept for the gang that they gave way for.
+        // What victims free is kept for the gang that they gave way for.
         brain.settings.gates.topology = false;
         brain.settings.gates.prioritize_preemptors = true;
         let known: Vec<_> = brain.flavor_list().map(|(id, _)| id).collect();
@@ -267,7 +269,8 @@ impl World {
         }
         for (name, spec) in catalog.flavors() {
             let id = brain.flavor_id(name);
-            brain.set_flavor(id, Some(declare::flavor(spec, false)));
+            let levels = spec.topology_name.as_ref().and_then(|name| catalog.topology(name)).map(|topology| topology.levels.clone().into());
+            brain.set_flavor(id, Some(Flavor { levels, ..declare::flavor(spec, true) }));
         }
         let ignores_lending = self.config.planted.has(Bug::LendingLimitIgnored);
         let cohorts = catalog.cohorts().map(|(name, spec)| (name.clone(), declare::cohort(brain, spec))).collect();
@@ -523,6 +526,8 @@ fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut B
             node_selector: set.node_selector.clone(),
             affinity: set.affinity.clone(),
             tolerations: set.tolerations.clone(),
+            topology: set.topology.clone(),
+            on_node: set.topology.as_ref().map_or_else(Amounts::new, |_| set.per_pod.clone()),
             ..PodSet::default()
         })
         .collect();

@@ -188,7 +188,7 @@ impl Why {
             Self::Route(NoRoute::NamespaceNotSelected { .. }) => "widen the cluster queue's namespaceSelector or label the namespace".into(),
             Self::Route(NoRoute::Stopped { what }) => format!("set the stopPolicy of {what} to `None`"),
             Self::Quota(NoQuota::NotCovered { resource }) => format!("add `{resource}` to a resource group, or don't ask for it"),
-            Self::Quota(NoQuota::NoMatchingFlavor { .. }) => "add a flavor whose labels and taints fit, or change the pods' selectors".into(),
+            Self::Quota(NoQuota::NoMatchingFlavor { .. }) => "add a flavor whose labels, taints and topology fit, or change what the pods ask for".into(),
             Self::Quota(NoQuota::ExceedsQuota { flavor, resource, raise_to, .. }) => {
                 let raise_to = quantity::format(resource, *raise_to);
                 format!("raise the queue's nominal quota of `{resource}` in flavor `{flavor}` to {raise_to}, or ask for less")

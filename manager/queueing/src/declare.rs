@@ -30,7 +30,7 @@ pub fn weight(sharing: Option<&FairSharing>) -> i64 {
 /// A flavor; without its topology where topologies are off.
 pub fn flavor(spec: &ResourceFlavorSpec, topologies: bool) -> Flavor {
     let topology = spec.topology_name.as_deref().filter(|_| topologies).map(Arc::from);
-    Flavor { labels: spec.node_labels.clone(), taints: spec.taints.clone(), tolerations: spec.tolerations.clone(), topology }
+    Flavor { labels: spec.node_labels.clone(), taints: spec.taints.clone(), tolerations: spec.tolerations.clone(), topology, levels: None }
 }
 
 fn quotas(brain: &mut Brain, groups: &[ResourceGroup]) -> Quotas {

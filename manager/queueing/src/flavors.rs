@@ -666,7 +666,7 @@ impl Brain {
         let Some(spec) = self.flavor(flavor) else { return Some(Reason::FlavorNotFound { flavor }) };
         for at in group {
             let set = &shape.pod_sets[*at];
-            if self.settings.gates.topology
+            if (self.settings.gates.topology || self.settings.placed_by_others)
                 && let Some(why) = self.topology_mismatch(queue, set, flavor, resource_group)
             {
                 return Some(why);
@@ -700,7 +700,7 @@ impl Brain {
                 let overlaps = set.on_node.keys().any(|name| self.resource_id(name).is_some_and(|r| resource_group.resources.contains(&r)));
                 return overlaps.then_some(Reason::NoTopology { flavor });
             }
-            if !self.has_topology(flavor) {
+            if !self.has_topology(flavor) && spec.levels.is_none() {
                 return Some(Reason::TopologyUnknown { flavor });
             }
             return (!self.has_levels(flavor, set)).then_some(Reason::NoLevel { flavor });

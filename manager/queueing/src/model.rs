@@ -43,6 +43,8 @@ pub struct Flavor {
     pub tolerations: Vec<Toleration>,
     /// The topology of its nodes.
     pub topology: Option<Arc<str>>,
+    /// Labels of its levels, where others place pods by it.
+    pub levels: Option<Arc<[String]>>,
 }
 
 /// Whom a workload may displace.

@@ -237,6 +237,8 @@ pub struct Settings {
     /// Victims are looked for only where it changes the decision; otherwise for every flavor that was looked at, so that each
     /// can be explained.
     pub brief: bool,
+    /// Others place pods: of topologies only which levels they have matters.
+    pub placed_by_others: bool,
 }
 
 impl Settings {

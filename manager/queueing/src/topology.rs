@@ -107,7 +107,8 @@ impl Brain {
 
     pub(crate) fn has_levels(&self, flavor: FlavorId, set: &PodSet) -> bool {
         let request = PodSetRequest { topology: set.topology.clone(), ..PodSetRequest::default() };
-        self.topologies.of.get(&flavor).is_some_and(|t| t.has_levels(&request))
+        let told = self.flavor(flavor).and_then(|spec| spec.levels.as_deref());
+        told.map_or_else(|| self.topologies.of.get(&flavor).is_some_and(|t| t.has_levels(&request)), |levels| request.asks_within(levels))
     }
 
     /// Adds or takes away what a holder's pods take where they lie.

@@ -78,6 +78,12 @@ impl PodSetRequest {
     }
 
     /// Layers of slices, the widest first.
+    /// Whether every level that is asked for is one of these.
+    pub fn asks_within(&self, levels: &[String]) -> bool {
+        let known = |level: &str| levels.iter().any(|other| other == level);
+        self.level(levels).is_some_and(known) && self.slices().iter().all(|layer| known(&layer.level))
+    }
+
     pub(crate) fn slices(&self) -> &[SliceLayer] {
         self.topology.as_ref().map_or(&[], |topology| &topology.slices)
     }

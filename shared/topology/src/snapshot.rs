@@ -71,8 +71,7 @@ impl Topology {
 
     /// Whether the topology has every level that `request` names.
     pub fn has_levels(&self, request: &PodSetRequest) -> bool {
-        let known = |level: &str| self.tree.depth(level).is_some();
-        request.level(self.tree.levels()).is_some_and(known) && request.slices().iter().all(|layer| known(&layer.level))
+        request.asks_within(self.tree.levels())
     }
 
     /// Counts one pod on `node` that no topology placed. It stays even where [`Options::simulate_empty`] clears the rest.

@@ -238,12 +238,42 @@ fn a_wish_without_a_topology_is_refused_in_words_and_starts_once_there_is_one() 
     f.apply(vec![flavor(json!({"nodeLabels": {"pool": "a"}}))]);
     let uid = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
     assert_eq!(f.phase(uid), Some(Phase::Pending));
-    let why = f.why(uid);
-    assert!(why["clusters"][0]["reason"].as_str().unwrap().contains("asks for a place in a topology"), "{why:#}");
+    let why = |f: &Fleet| f.why(uid)["summary"].as_str().unwrap().to_owned();
+    assert_eq!(why(&f), "waits: no flavor of cluster queue `cq` serves the pods: flavor any has no topology");
+    f.apply(vec![flavor(json!({"nodeLabels": {"pool": "a"}, "topologyName": "none"}))]);
+    assert_eq!(why(&f), "waits: no flavor of cluster queue `cq` serves the pods: the topology of flavor any isn't known");
+    let topology = |name: &str, levels: &[&str]| {
+        let levels: Vec<Value> = levels.iter().map(|label| json!({"nodeLabel": label})).collect();
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": name}, "spec": {"levels": levels}})
+    };
+    f.apply(vec![topology("none", &[BLOCK, HOST])]);
+    assert_eq!(why(&f), "waits: no flavor of cluster queue `cq` serves the pods: flavor any doesn't have the requested topology level");
     f.apply(vec![flavor(json!({"nodeLabels": {"pool": "a"}, "topologyName": "default"}))]);
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
     assert_eq!(racks(&f, uid).len(), 1);
+}
+
+#[test]
+fn of_several_flavors_each_serves_whom_its_topology_suits() {
+    let mut f = fleet();
+    let flavor = |name: &str, topology: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"pool": "a"}, "topologyName": topology}});
+    let blocks = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "blocks"}, "spec": {"levels": [{"nodeLabel": BLOCK}, {"nodeLabel": HOST}]}});
+    let quota = |name: &str| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": 16}]});
+    f.apply(vec![
+        blocks,
+        flavor("blocks", json!("blocks")),
+        flavor("none", Value::Null),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+            {"coveredResources": [GPU], "flavors": [quota("blocks"), quota("none"), quota("any")]}]}}),
+    ]);
+    let rack = submit(&mut f, "rack", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+    let block = submit(&mut f, "block", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
+    let plain = submit(&mut f, "plain", 2, &json!({}));
+    let flavors =
+        [rack, block, plain].map(|uid| (f.phase(uid), f.world.state.workloads[&uid].flavors.values().map(|flavor| flavor.to_string()).collect::<String>()));
+    let expect = ["any", "blocks", "none"].map(|flavor| (Some(Phase::Running), flavor.to_owned()));
+    assert_eq!(flavors, expect, "none is parked in a flavor that can't serve it");
 }
 
 #[test]

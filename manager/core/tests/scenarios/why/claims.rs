@@ -83,7 +83,7 @@ const PLAIN: &[&str] = &[
     "create resource flavor",
     "namespaceSelector",
     "to a resource group",
-    "add a flavor whose labels and taints fit",
+    "add a flavor whose labels, taints and topology fit",
     "meridian resume job",
     "other nodes there",
     "the end of a workload there",
@@ -291,7 +291,7 @@ impl Story {
                 self.f.apply(all);
                 return;
             }
-            "add a flavor whose labels and taints fit" => {
+            "add a flavor whose labels, taints and topology fit" => {
                 let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "other"}, "spec": {"nodeLabels": {"pool": "b"}}});
                 let mut queue = self.object("ClusterQueue", &queue);
                 let flavors = queue["spec"]["resourceGroups"][0]["flavors"].as_array_mut().unwrap();
@@ -342,7 +342,7 @@ const MINIMA: &[(&str, usize)] = &[
     ("create resource flavor", 2),
     ("namespaceSelector", 2),
     ("to a resource group", 2),
-    ("add a flavor whose labels and taints fit", 2),
+    ("add a flavor whose labels, taints and topology fit", 2),
     ("meridian resume job", 20),
     ("the end of a workload there", 10),
 ];
