@@ -34,6 +34,13 @@ struct InTheWay {
     alone: Vec<String>,
 }
 
+/// What stands against displacing a workload.
+struct Against {
+    words: String,
+    /// A higher priority would do.
+    yields_to_priority: bool,
+}
+
 impl World {
     /// What quota would let a workload start; and what more there is to say about what it lacks.
     pub(super) fn quota_steps(&self, case: &Case<'_>, quota: &NoQuota) -> Steps {
@@ -193,29 +200,46 @@ impl World {
             return None;
         }
         let other = brain.in_the_way(mine.queue, (flavor, resource), asks)?;
-        let (theirs, other_uid) = (brain.workload(other)?, self.deciding.uid(other)?);
-        let it = self.state.workloads.get(&other_uid)?;
+        let other = self.deciding.uid(other)?;
+        let it = self.state.workloads.get(&other)?;
+        let against = self.against(case, id, other)?;
+        let whom = format!("`{}/{}`", it.namespace, it.name);
+        // Who may come first would take what it leaves.
+        let first = rivals.before == 0 && rivals.beside == 0;
+        let serves = first && (case.has_room() || self.leaves_room(case, other, it));
+        let mut alone: Vec<String> = serves.then(|| format!("the end of {whom} alone would do")).into_iter().collect();
+        if serves && against.yields_to_priority && case.has_room() {
+            alone.push(format!("to submit it again with a priority above {} alone would do: it would displace {whom}", it.priority));
+        }
+        Some(InTheWay { words: format!("; it would fit if {whom} (priority {}) were preempted, {}", it.priority, against.words), alone })
+    }
+
+    /// What stands against displacing one that is in the way; nothing is said of queues that have nothing in common.
+    fn against(&self, case: &Case<'_>, id: WorkloadId, other: Uid) -> Option<Against> {
+        let brain = self.deciding.brain();
+        let (mine, theirs) = (brain.workload(id)?, brain.workload(self.deciding.id(other)?)?);
+        let it = self.state.workloads.get(&other)?;
         let preemption = &brain.queue(mine.queue).setup.preemption;
         let same = theirs.queue == mine.queue;
         let (name, policy) = match same {
             true => ("withinClusterQueue", preemption.within_queue),
             false => ("reclaimWithinCohort", preemption.reclaim_within_cohort),
         };
-        let allowed = may_displace(policy, (case.workload.priority, mine.since), (it.priority, theirs.since));
-        let against = match allowed {
-            false => format!("which `{name}: {}` forbids", policy.word()),
-            true => format!("which `{name}: {}` would allow, and the use or share of its queue doesn't", policy.word()),
-        };
-        let whom = format!("`{}/{}`", it.namespace, it.name);
-        // Who may come first would take what it leaves.
-        let first = rivals.before == 0 && rivals.beside == 0;
-        let serves = first && (case.has_room() || self.leaves_room(case, other_uid, it));
-        let mut alone: Vec<String> = serves.then(|| format!("the end of {whom} alone would do")).into_iter().collect();
-        let by_priority = matches!(policy, Displaces::LowerPriority | Displaces::LowerOrNewerEqualPriority);
-        if serves && same && !allowed && by_priority && case.has_room() {
-            alone.push(format!("to submit it again with a priority above {} alone would do: it would displace {whom}", it.priority));
+        if brain.queue(mine.queue).tree != brain.queue(theirs.queue).tree {
+            return None;
         }
-        Some(InTheWay { words: format!("; it would fit if {whom} (priority {}) were preempted, {against}", it.priority), alone })
+        let allowed = may_displace(policy, (case.workload.priority, mine.since), (it.priority, theirs.since));
+        let by_priority = matches!(policy, Displaces::LowerPriority | Displaces::LowerOrNewerEqualPriority);
+        let words = if !allowed {
+            format!("which `{name}: {}` forbids", policy.word())
+        } else if !self.live.giving_way.may_displace(case.uid, other) {
+            format!("which `{name}: {}` would allow, and one gave way for the other, or did so twice, in the last ten minutes", policy.word())
+        } else if !case.has_room() && !self.leaves_room(case, other, it) {
+            format!("which `{name}: {}` would allow, and what it leaves is of no use without room for it", policy.word())
+        } else {
+            format!("which `{name}: {}` would allow, and the use or share of its queue doesn't", policy.word())
+        };
+        Some(Against { words, yields_to_priority: same && !allowed && by_priority })
     }
 
     /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
@@ -292,7 +316,18 @@ impl World {
         if case.has_room() {
             return Steps::one("waits for the next scheduling pass".into(), String::new());
         }
-        self.nearest_room(case).map_or_else(|| Steps::of(&Why::NoCluster), |(words, help)| Steps::one(words, help))
+        let Some((words, help)) = self.nearest_room(case) else { return Steps::of(&Why::NoCluster) };
+        Steps::one(format!("{words}{}", self.displaced_there(case).unwrap_or_default()), help)
+    }
+
+    /// What stands against displacing the one whose end would make room in the nearest cluster.
+    fn displaced_there(&self, case: &Case<'_>) -> Option<String> {
+        let (cluster, why) = self.nearest(case)?;
+        let (_, ends) = self.help_at(case, cluster, why);
+        let (&[other], Some(id)) = (ends.as_slice(), case.id) else { return None };
+        let it = self.state.workloads.get(&other)?;
+        let Against { words, .. } = self.against(case, id, other)?;
+        Some(format!("; it would fit if `{}/{}` (priority {}) were preempted, {words}", it.namespace, it.name, it.priority))
     }
 
     /// What the cluster lacks whose obstacle the least would remove, where none can start it now, and what would help.

@@ -4,6 +4,7 @@ use super::Why;
 use super::case::Case;
 use crate::World;
 use crate::queues::{ClassId, Place};
+use crate::ways::Way;
 use meridian_queueing::cycle::Winner;
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
@@ -107,7 +108,7 @@ impl World {
         let could = |at: usize, class: &Class| {
             let fits = |gangs: &[Arc<Gang>]| self.would_fit_there(class.id, class.first.uid, cluster, gangs);
             let already = || !gone.is_empty() && before[at] && fits(&[]);
-            at >= looked_at || (after[at] && (grows || (fits(&gangs) && !already())))
+            at >= looked_at || (after[at] && self.may_use(class, cluster) && (grows || (fits(&gangs) && !already())))
         };
         all.iter().enumerate().filter(|(at, class)| could(*at, class)).map(|(_, class)| class).collect()
     }
@@ -149,6 +150,13 @@ impl World {
             same
         });
         all
+    }
+
+    /// Whether a class may go to a cluster, as objects say.
+    fn may_use(&self, class: &Class, cluster: &ClusterName) -> bool {
+        let queue = &self.deciding.brain().queue(class.queue).setup.name;
+        let way = Way::new(&self.state.catalog, self.queues.class(class.id), queue, self.config.residency_required);
+        way.sites.iter().any(|site| site.cluster == *cluster && site.listed.is_some() && site.verdict.is_ok())
     }
 
     /// Whether the gang of a class that waits fits in a cluster without some that are there.

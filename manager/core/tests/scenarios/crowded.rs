@@ -68,8 +68,10 @@ fn nobody_gives_way_who_need_not() {
         f.settle();
         assert_eq!(f.phases(&[huge, same, free]), [Phase::Pending, Phase::Pending, Phase::Running].map(Some), "{policy}");
         if policy == "Never" {
-            f.bound("a", "one", 1, "high", "europe-west4");
+            let one = f.bound("a", "one", 1, "high", "europe-west4");
             f.settle();
+            let why = f.why(one)["summary"].as_str().unwrap().to_owned();
+            assert!(why.contains("`default/a-europe-west4-0` (priority 1) were preempted, which `withinClusterQueue: Never` forbids"), "{why}");
         }
         assert_eq!(f.running_of(&there), 4, "{policy}");
     }

@@ -41,7 +41,7 @@ fn a_gang_is_passed_by_as_long_as_the_guard_says() {
         if guard == GUARD {
             assert_eq!(
                 f.why(gang)["summary"],
-                "waits: the only cluster can't start it now: room for 2 of 4 pods of `main` now; it has waited so long that nobody \
+                "waits: the only cluster can't start it now: room for 2 of 4 pods of `main` now; it would fit if `default/b` (priority 0) were preempted, which `withinClusterQueue: Never` forbids; it has waited so long that nobody \
                  passes it by: room is kept for it in `eu`, and one workload has to end there first"
             );
             f.end(b, EndResult::Succeeded);

@@ -347,6 +347,24 @@ fn nobody_is_named_who_could_not_take_what_comes_free() {
 }
 
 #[test]
+fn nobody_is_named_who_may_not_go_there() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
+    let bound = |f: &mut Fleet, name: &str, region: &str| {
+        let mut job = job("default", name, 4, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+        job["metadata"]["annotations"] = json!({"meridian.dev/region": region});
+        let uid = claims::send(f, job);
+        f.settle();
+        uid
+    };
+    for region in ["europe-west4", "us-east4"] {
+        bound(&mut f, &format!("fills-{region}"), region);
+    }
+    let (elsewhere, here) = (bound(&mut f, "elsewhere", "us-east4"), bound(&mut f, "here", "europe-west4"));
+    assert_eq!(f.phases(&[elsewhere, here]), [Some(Phase::Pending); 2]);
+    assert_eq!(f.words(here).1, "at `eu`: the end of `default/fills-europe-west4` there", "the other one is ahead and goes elsewhere");
+}
+
+#[test]
 fn a_rack_that_could_never_hold_a_gang_is_no_matter_of_whose_end() {
     const RACK: &str = "rack";
     const HOST: &str = "kubernetes.io/hostname";
