@@ -5,6 +5,7 @@
 
 use crate::input::{Actor, Key, Named};
 use crate::record::Class;
+use meridian_objects::job::{SYSTEM_PRIORITIES, USUAL_PRIORITY_CLASS};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
     AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec,
@@ -39,11 +40,6 @@ pub struct Stored {
     /// Who changed it last.
     pub by: Actor,
 }
-
-/// The workload priority class of jobs that name none.
-const USUAL_PRIORITY_CLASS: &str = "default";
-/// Priority classes that every Kubernetes cluster has.
-const SYSTEM_PRIORITIES: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 
 /// All stored objects but the jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -20,6 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
 /// The label that names a job's workload priority class.
 pub const PRIORITY_LABEL: &str = "kueue.x-k8s.io/priority-class";
+/// The workload priority class of jobs that name none.
+pub const USUAL_PRIORITY_CLASS: &str = "default";
+/// Priority classes that every Kubernetes cluster has.
+pub const SYSTEM_PRIORITIES: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 /// The label that bounds a job's run time in seconds.
 pub const MAX_EXEC_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";
 /// The annotation that bounds, in seconds, how long a provider gives the machines.

@@ -1,6 +1,7 @@
 //! What workloads are read with: the objects that say something about others, by name.
 
 use super::Options;
+use meridian_objects::job::{SYSTEM_PRIORITIES, USUAL_PRIORITY_CLASS};
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::core::with_name;
@@ -91,7 +92,8 @@ impl Catalog {
             Spec::PriorityClass(spec) => {
                 self.pod_priorities.insert(name.to_owned(), spec.value);
                 if spec.global_default {
-                    self.usual_pod_priority = self.usual_pod_priority.max(Some(spec.value));
+                    // Of several the lowest counts, as in Kubernetes.
+                    self.usual_pod_priority = Some(self.usual_pod_priority.map_or(spec.value, |other| other.min(spec.value)));
                 }
             }
             _ => {}
@@ -113,11 +115,18 @@ impl Catalog {
         self.runtime_classes.get(name?)
     }
 
-    /// A job's priority: its workload priority class, its pods' class, the usual class, nothing.
-    pub(super) fn job_priority(&self, class: Option<&str>, pod_class: Option<&str>) -> i64 {
-        let of_workload = class.and_then(|name| self.workload_priorities.get(name)).copied();
-        let of_pods = || pod_class.and_then(|name| self.pod_priorities.get(name)).copied();
-        i64::from(of_workload.or_else(of_pods).or(self.usual_pod_priority).unwrap_or(0))
+    /// A job's priority: that of its workload priority class, of the one that is called `default`, of its pods' class, of the
+    /// usual class of pods; else why it has none.
+    pub(super) fn job_priority(&self, class: Option<&str>, pod_class: Option<&str>) -> Result<i64, String> {
+        let usual = || Some(USUAL_PRIORITY_CLASS).filter(|name| self.workload_priorities.contains_key(*name));
+        if let Some(name) = class.or_else(usual) {
+            let value = self.workload_priorities.get(name).copied();
+            return value.map(i64::from).ok_or_else(|| format!("its WorkloadPriorityClass `{name}` isn't there"));
+        }
+        let Some(name) = pod_class else { return Ok(self.usual_pod_priority.map_or(0, i64::from)) };
+        let of_system = || SYSTEM_PRIORITIES.into_iter().find(|(system, _)| *system == name).map(|(_, value)| value);
+        let value = self.pod_priorities.get(name).copied().map(i64::from);
+        value.or_else(of_system).ok_or_else(|| format!("its PriorityClass `{name}` isn't there"))
     }
 
     /// A workload's priority: as written, else its class's; and what the boost adds where it counts.

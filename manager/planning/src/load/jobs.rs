@@ -32,9 +32,10 @@ impl Loaded {
         }
         let local_queue = format!("{namespace}/{}", job.queue);
         let Some((queue, stopped)) = self.queue_of(&local_queue, &format!("job `{namespace}/{name}`")) else { return };
-        let shape = self.job_shape(of, job, namespace, queue);
+        let priority = self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
+        let shape = Shape { priority: *priority.as_ref().unwrap_or(&0), ..self.job_shape(of, job, namespace, queue) };
         let (wrong_namespace, stranger) = self.stranger(namespace, queue);
-        let unfit = stranger.or_else(|| self.broken(&job.template, namespace));
+        let unfit = stranger.or_else(|| self.broken(&job.template, namespace)).or(priority.err());
         let marks = unfit.map(|why| Box::new(Marks { wrong_namespace, unfit: Some(Arc::from(why)), ..Marks::default() }));
         // A workload of the same name may be another job's.
         let key = format!("{namespace}/{name}");
@@ -72,7 +73,6 @@ impl Loaded {
                 group: set.group.clone(),
             });
         }
-        let priority = self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
-        Shape { pod_sets, counts: None, allowed_flavors: None, priority, tag: 0 }
+        Shape { pod_sets, ..Shape::default() }
     }
 }

@@ -152,6 +152,36 @@ fn priorities_are_written_or_of_a_class_and_may_be_boosted() {
 }
 
 #[test]
+fn a_job_has_the_priority_that_the_manager_would_give_it() {
+    let job = |name: &str, class: Option<&str>, pods: Option<&str>| {
+        let mut job = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "n", "labels": {"kueue.x-k8s.io/queue-name": "l"}},
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c"}]}}},
+        });
+        if let Some(class) = class {
+            job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
+        }
+        if let Some(class) = pods {
+            job["spec"]["template"]["spec"]["priorityClassName"] = json!(class);
+        }
+        job
+    };
+    let pod_class = |name: &str, value: i32| json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value, "globalDefault": true});
+    let class =
+        |name: &str, value: i32| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    let jobs =
+        || vec![job("none", None, None), job("pods", None, Some("b")), job("system", None, Some("system-node-critical")), job("both", Some("high"), Some("b"))];
+    let of = |loaded: &Loaded| ["none", "pods", "system", "both"].map(|name| loaded.brain.shape_of(found(loaded, &format!("n/{name}")).shape).priority);
+    let classes = vec![pod_class("a", 9), pod_class("b", 4), class("high", 50)];
+    assert_eq!(of(&read([classes.clone(), jobs()].concat())), [4, 4, 2_000_001_000, 50], "of several for all the lowest counts");
+    assert_eq!(of(&read([classes, vec![class("default", 7)], jobs()].concat())), [7, 7, 7, 50], "of the one that is called so");
+    let loaded = read(vec![job("typo", Some("hihg"), None), job("pod-typo", None, Some("hihg"))]);
+    let unfit = |name: &str| found(&loaded, name).marks().unfit.clone().unwrap_or_default().to_string();
+    assert_eq!(unfit("n/typo"), "its WorkloadPriorityClass `hihg` isn't there");
+    assert_eq!(unfit("n/pod-typo"), "its PriorityClass `hihg` isn't there");
+}
+
+#[test]
 fn what_cannot_be_admitted_says_why() {
     let mut greedy = workload("greedy", "l", json!({}));
     greedy["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["limits"] = json!({"cpu": "500m"});
