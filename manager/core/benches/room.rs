@@ -3,6 +3,7 @@
 //! `cargo bench -p meridian-manager-core --bench room`. A thousand nodes of eight accelerators are full of jobs with one each; a
 //! gang of a hundred pods that need a whole node each comes with a higher priority.
 
+#[path = "fleet/world.rs"]
 mod fleet;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};

@@ -3,6 +3,7 @@
 //! `cargo bench -p meridian-manager-core`. One queue holds all of them, or a thousand queues in a hundred cohorts share them; asked
 //! is for who is first, in the middle and last.
 
+#[path = "fleet/world.rs"]
 mod fleet;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
