@@ -258,7 +258,9 @@ pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: Work
     // Victims in one cluster free room where the gang can use it: of all answers the one with the fewest victims, in the
     // fewest clusters.
     let known = brain.searched_before(workload, &charge, &contested).filter(|found| found.is_empty() || (!rooms && topology.is_none()));
-    let whole = known.unwrap_or_else(|| search(brain, places, None));
+    // Where only room is short, nobody elsewhere is of any use.
+    let only_room = rooms && charge.iter().all(|(cell, amount)| *amount <= brain.forest.available(node, *cell));
+    let whole = if only_room { Vec::new() } else { known.unwrap_or_else(|| search(brain, places, None)) };
     if whole.len() == 1 || !rooms {
         return whole;
     }
@@ -266,8 +268,8 @@ pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: Work
     for cluster in places.clusters(brain, workload) {
         found.push(search(brain, places, Some(cluster)));
     }
-    let clusters = |victims: &[Target]| victims.iter().map(|v| places.cluster_of(v.workload)).collect::<BTreeSet<_>>().len();
-    found.into_iter().filter(|victims| !victims.is_empty()).min_by_key(|victims| (victims.len(), clusters(victims))).unwrap_or_default()
+    let spread = |victims: &[Target]| victims.iter().map(|v| places.cluster_of(v.workload)).collect::<BTreeSet<_>>().len();
+    found.into_iter().filter(|victims| !victims.is_empty()).min_by_key(|victims| (victims.len(), spread(victims))).unwrap_or_default()
 }
 
 /// Answers by searching for victims in the books.
