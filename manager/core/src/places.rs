@@ -14,6 +14,7 @@ use meridian_queueing::places::{ClusterIndex, Places};
 use meridian_queueing::preempt::Target;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::protocol::RefuseReason;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -227,6 +228,27 @@ impl Places for Clusters<'_, '_> {
 
     fn has_room(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
         self.room(brain, workload, &[]).is_some()
+    }
+
+    /// A cluster has just come back and shows what it has in a moment, or its agent was asked too much at once.
+    fn room_may_come(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
+        let deciding = &self.turn.world.deciding;
+        let Some(uid) = deciding.uid(workload).filter(|_| !deciding.is_growth(workload)) else { return false };
+        let Some((class, queue)) = self.turn.workload(uid).map(|w| w.class).zip(brain.workload(workload).map(|w| brain.queue(w.queue).setup.name.clone()))
+        else {
+            return false;
+        };
+        let way = self.turn.world.way_from(class, &queue);
+        let Some(wanted) = self.gang(workload) else { return false };
+        let world = &*self.turn.world;
+        let has_room = |cluster: &ClusterName| world.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits(&wanted).is_ok());
+        way.sites.iter().filter(|site| site.listed.is_some() && site.verdict.is_ok()).any(|site| {
+            match world.judge_readiness((uid, self.turn.now.mono), &wanted, &way, site) {
+                Err(Why::Recovering | Why::NoReport) => true,
+                Err(Why::Refused { reason: RefuseReason::Overloaded | RefuseReason::StillRuns, .. }) => has_room(&site.cluster),
+                _ => false,
+            }
+        })
     }
 
     fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {

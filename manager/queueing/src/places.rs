@@ -21,6 +21,12 @@ pub trait Places {
         true
     }
 
+    /// Whether a cluster that can't be asked at this moment may have room in the next: nobody is displaced for room meanwhile.
+    fn room_may_come(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
+        let _ = (brain, workload);
+        false
+    }
+
     /// Keeps the room that comes free once the victims are gone, until the workload is admitted or gives up.
     fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {
         let _ = (brain, workload, victims);

@@ -186,3 +186,19 @@ fn whole_nodes_come_free_and_nobody_else_stops() {
     f.settle();
     assert_eq!(f.running_of(&all), 12);
 }
+
+#[test]
+fn nobody_stops_while_another_cluster_is_about_to_say_what_it_has() {
+    let mut f = Fleet::without_agents(&[("asia", "asia-southeast1", "SG"), ("eu", "europe-west4", "EU")]);
+    f.add_agent("asia", 1_000);
+    f.settle();
+    teams(&mut f, [12, 0], &json!({"withinClusterQueue": LOWER}));
+    priorities(&mut f, 9);
+    let low = f.fill("a", "asia-southeast1", 4);
+    // It has a session, and shows its inventory next.
+    f.add_agent("eu", 1_001);
+    f.exchange();
+    let high = f.submit_to("a", "high", 2, Some("high"));
+    f.settle();
+    assert_eq!((f.running_of(&low), f.at(high).as_deref()), (4, Some("eu")));
+}

@@ -64,7 +64,7 @@ impl Cycle<'_> {
     /// Who would have to end, other than those who stop for others; nobody where room isn't what is short.
     fn victims_for_room(&mut self, entry: &Entry) -> Vec<Target> {
         self.places.mean(self.brain, entry.workload, Some(&entry.assignment));
-        if self.places.has_room(self.brain, entry.workload) {
+        if self.places.has_room(self.brain, entry.workload) || self.places.room_may_come(self.brain, entry.workload) {
             return Vec::new();
         }
         self.brain.searched.clear();
