@@ -260,19 +260,30 @@ pub fn release(blocks: &mut Vec<Block>, set: &PodSet) {
     }
 }
 
-/// Takes one pod of `set` from a node of which so much is used, as far as the pod asks for it, or puts it back there. False where
-/// there is no such node; then nothing happens.
-pub fn change(blocks: &mut Vec<Block>, set: &PodSet, used: &Amounts, leaves: bool) -> bool {
-    let of = |amounts: &Amounts, r: &str| amounts.get(r).copied().unwrap_or(0);
-    let used_so = |b: &Block| set.per_pod.keys().all(|r| of(&b.capacity, r).saturating_sub(of(&b.free, r)) == of(used, r));
-    let able = |b: &Block| set.per_pod.iter().all(|(r, asks)| of(if leaves { used } else { &b.free }, r) >= *asks);
-    let Some(at) = blocks.iter().position(|b| b.nodes > 0 && used_so(b) && able(b) && b.view().accept(set)) else { return false };
-    change_one(blocks, at, set, if leaves { 1 } else { -1 });
-    true
+/// Takes one pod of `set` from one node of exactly this block, or puts it back there; says what has become of the node. `None` where
+/// there is no such node, or the pod can't be or have been there: then nothing happens.
+pub fn change(blocks: &mut Vec<Block>, of: &Block, set: &PodSet, leaves: bool) -> Option<Block> {
+    let has = |amounts: &Amounts, r: &str| amounts.get(r).copied().unwrap_or(0);
+    let able = |(r, asks): (&String, &i64)| match leaves {
+        true => has(&of.capacity, r).saturating_sub(has(&of.free, r)) >= *asks,
+        false => has(&of.free, r) >= *asks,
+    };
+    let at = blocks.iter().position(|b| b.nodes > 0 && b.order(of).is_eq()).filter(|_| set.per_pod.iter().all(able))?;
+    Some(change_one(blocks, at, set, if leaves { 1 } else { -1 }))
+}
+
+/// Whether pods of a set may be on the nodes of a block at all.
+pub fn accepts(block: &Block, set: &PodSet) -> bool {
+    block.view().accept(set)
+}
+
+/// How many pods of a set the nodes of a block take each.
+pub fn takes(block: &Block, set: &PodSet) -> u32 {
+    if accepts(block, set) { pods(&block.free, &set.per_pod) } else { 0 }
 }
 
 /// One node of a block has as much more free as so many pods ask for.
-fn change_one(blocks: &mut Vec<Block>, at: usize, set: &PodSet, pods: i64) {
+fn change_one(blocks: &mut Vec<Block>, at: usize, set: &PodSet, pods: i64) -> Block {
     let mut changed = Block { nodes: 1, ..blocks[at].clone() };
     for (resource, asks) in &set.per_pod {
         if let Some(free) = changed.free.get_mut(resource) {
@@ -283,8 +294,9 @@ fn change_one(blocks: &mut Vec<Block>, at: usize, set: &PodSet, pods: i64) {
     blocks.retain(|b| b.nodes > 0);
     match blocks.iter_mut().find(|b| b.order(&changed).is_eq()) {
         Some(same) => same.nodes = same.nodes.saturating_add(1),
-        None => blocks.push(changed),
+        None => blocks.push(changed.clone()),
     }
+    changed
 }
 
 /// Whether the whole gang fits on `blocks`, or why not.

@@ -64,7 +64,7 @@ pub(crate) struct Clusters<'a, 'w> {
     /// Whether it spares what is kept there, since room was last taken or kept.
     sparing: BTreeMap<(ClusterName, Arc<Gang>), bool>,
     /// How much of each node is used.
-    standing: BTreeMap<ClusterName, Standing>,
+    standing: BTreeMap<ClusterName, Arc<Standing>>,
     /// Clusters without those who were last asked for, since room was last taken or kept.
     vacating: Option<Vacating>,
 }
@@ -108,7 +108,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
         if let Some(cluster) = candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, is_growth)) {
             return Some(cluster.clone());
         }
-        self.vacate(workload, uid, victims);
+        self.vacate((workload, uid), &wanted, victims);
         let world = &*self.turn.world;
         let vacated = self.vacating.as_ref().map(|vacating| &vacating.clusters)?;
         let frees = |cluster: &&ClusterName| vacated.get(*cluster).is_some_and(|vacated| vacated.any_gone() && vacated.fits(world, cluster, &wanted));
@@ -116,8 +116,9 @@ impl<'a, 'w> Clusters<'a, 'w> {
     }
 
     /// Clusters without the victims: what was worked out for almost the same ones before is kept up.
-    fn vacate(&mut self, workload: WorkloadId, uid: Uid, victims: &[Target]) {
-        let before = self.vacating.take().filter(|before| before.workload == workload);
+    fn vacate(&mut self, (workload, uid): (WorkloadId, Uid), wanted: &Arc<Gang>, victims: &[Target]) {
+        let same = |before: &Vacating| before.workload == workload && before.clusters.values().all(|vacated| vacated.is_for(wanted));
+        let before = self.vacating.take().filter(same);
         let mut vacating = before.unwrap_or_else(|| Vacating { workload, targets: Vec::new(), clusters: BTreeMap::new() });
         let (mut back, mut gone) = (BTreeSet::new(), BTreeSet::new());
         for at in 0..victims.len().max(vacating.targets.len()) {
@@ -140,7 +141,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
         let mut anew: BTreeSet<ClusterName> = BTreeSet::new();
         for (id, leaves) in back.into_iter().map(|id| (id, false)).chain(gone.into_iter().map(|id| (id, true))) {
             let Some((victim, cluster)) = self.turn.world.deciding.uid(id).zip(self.cluster(id).cloned()) else { continue };
-            if anew.contains(&cluster) || !self.knows(&mut vacating, &cluster, uid) {
+            if anew.contains(&cluster) || !self.knows(&mut vacating, &cluster, uid, wanted) {
                 continue;
             }
             let known = vacating.clusters.get_mut(&cluster).is_some_and(|vacated| vacated.change(self.turn.world, victim, leaves));
@@ -150,7 +151,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
             }
         }
         for cluster in anew {
-            self.knows(&mut vacating, &cluster, uid);
+            self.knows(&mut vacating, &cluster, uid, wanted);
             for target in victims.iter().filter(|target| self.cluster(target.workload) == Some(&cluster)) {
                 let Some(victim) = self.turn.world.deciding.uid(target.workload) else { continue };
                 if let Some(vacated) = vacating.clusters.get_mut(&cluster) {
@@ -162,11 +163,11 @@ impl<'a, 'w> Clusters<'a, 'w> {
     }
 
     /// Whether it is known what a cluster has.
-    fn knows(&mut self, vacating: &mut Vacating, cluster: &ClusterName, uid: Uid) -> bool {
+    fn knows(&mut self, vacating: &mut Vacating, cluster: &ClusterName, uid: Uid, wanted: &Arc<Gang>) -> bool {
         if !vacating.clusters.contains_key(cluster) {
             let world = &*self.turn.world;
             let standing = self.standing.entry(cluster.clone()).or_insert_with(|| world.standing_in(cluster)).clone();
-            let Some(vacated) = Vacated::new(world, cluster, standing, uid) else { return false };
+            let Some(vacated) = Vacated::new(world, cluster, standing, uid, wanted.clone()) else { return false };
             vacating.clusters.insert(cluster.clone(), vacated);
         }
         true

@@ -18,7 +18,8 @@ impl Cycle<'_> {
         if entry.assignment.replaces.is_some() || goes_on || !crowded {
             return false;
         }
-        if fits && self.make_room_in_flavor(entry) {
+        // What is kept for others who starve isn't free for it.
+        if fits && self.fits(entry) == (true, true) && self.make_room_in_flavor(entry) {
             return true;
         }
         if stays || self.brain.displaces(workload) || !self.brain.workloads[&workload].marks().pinned.is_empty() {
