@@ -114,7 +114,11 @@ impl Scribe {
         let written = if work.pending.is_empty() { Ok(Done { begun: None, bytes: 0, usual: false }) } else { self.commit(&mut work) };
         match &written {
             Ok(_) => self.tell(work),
-            Err(_) => work.pending.fail(),
+            // Whoever is told of it finds nobody leading until what is durable was read back.
+            Err(_) => {
+                self.shared.lead(false);
+                work.pending.fail();
+            }
         }
         written
     }
