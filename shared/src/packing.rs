@@ -6,6 +6,7 @@
 //! packing is NP-hard): it can miss a placement that exists, and never claims one that doesn't.
 
 use crate::gang::{Amounts, Gang, PodSet, Taint, TaintEffect, Tolerance};
+use crate::ids::ContentHash;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -63,16 +64,23 @@ pub enum Misfit {
         /// Whether the whole gang would fit if nothing else ran here.
         fits_empty: bool,
     },
-    /// It must be in one domain of a topology, and none could ever hold it.
+    /// It must be in one domain of a topology, and none has the room.
     NoDomain {
         /// The pod set.
         pod_set: String,
         /// The level.
         level: String,
-        /// Pods that the largest domain would take with nothing else there.
+        /// Pods of a slice, where each slice must be in one and all of them need not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slice: Option<u32>,
+        /// Pods that the one with the most room takes, or all of them in slices; where that could never be enough, with nothing
+        /// else there.
         fit: u32,
         /// Pods of the set.
         count: u32,
+        /// Whether one would hold it if nothing else ran here.
+        #[serde(default)]
+        fits_empty: bool,
     },
 }
 
@@ -84,8 +92,17 @@ impl fmt::Display for Misfit {
                 write!(f, "one pod of `{pod_set}` asks for {asks} `{resource}`, the largest matching node has {largest}")
             }
             Self::NotEnoughRoom { pod_set, fit, count, fits_empty: true } => write!(f, "room for {fit} of {count} pods of `{pod_set}` now"),
-            Self::NoDomain { pod_set, level, fit, count } => {
-                write!(f, "pod set `{pod_set}` must be in one `{level}`, and the largest takes {fit} of its {count} pods even with nothing else running")
+            Self::NoDomain { pod_set, level, slice, fit, count, fits_empty } => {
+                match slice {
+                    None => write!(f, "pod set `{pod_set}` must be in one `{level}`, and ")?,
+                    Some(size) => write!(f, "each slice of {size} pods of pod set `{pod_set}` must be in one `{level}`, and ")?,
+                }
+                match (slice, fits_empty) {
+                    (None, true) => write!(f, "the one with the most room has it for {fit} of its {count} pods now"),
+                    (None, false) => write!(f, "the largest takes {fit} of its {count} pods even with nothing else running"),
+                    (Some(_), true) => write!(f, "there is such room for {fit} of its {count} pods now"),
+                    (Some(_), false) => write!(f, "there is such room for {fit} of its {count} pods even with nothing else running"),
+                }
             }
             Self::NotEnoughRoom { pod_set, fit, count, fits_empty: false } => {
                 write!(f, "room for {fit} of {count} pods of `{pod_set}` now, and not for all even with nothing else running")
@@ -133,6 +150,11 @@ impl Nodes<'_> {
         Self { nodes: self.nodes.min(1), ..self }
     }
 
+    /// How many pods of a set each of them takes.
+    pub fn takes(&self, set: &PodSet) -> u32 {
+        if self.accept(set) { pods(self.free, &set.per_pod) } else { 0 }
+    }
+
     /// Whether pods of `set` may be placed on these nodes at all.
     fn accept(&self, set: &PodSet) -> bool {
         set.node_selector.iter().all(|(k, v)| self.unnamed(k) || self.labels.get(k) == Some(v))
@@ -153,10 +175,24 @@ impl Block {
         Nodes { nodes: *nodes, free, capacity, labels, taints }
     }
 
+    /// What its nodes are, whatever is free of them: a short name of their capacity, labels and taints, which the agent and the
+    /// manager each come to by themselves.
+    pub fn kind(&self) -> u64 {
+        kind(&self.capacity, &self.labels, &self.taints)
+    }
+
     /// The order of blocks, whatever their count; equal ones are alike.
     fn order(&self, other: &Self) -> Ordering {
         (&self.free, &self.capacity, &self.labels, &self.taints).cmp(&(&other.free, &other.capacity, &other.labels, &other.taints))
     }
+}
+
+/// The kind of nodes with this capacity and these taints and labels, among which their name doesn't count.
+pub fn kind(capacity: &Amounts, labels: &BTreeMap<String, String>, taints: &[Taint]) -> u64 {
+    let labels: BTreeMap<&String, &String> = labels.iter().filter(|(key, _)| *key != HOSTNAME_LABEL).collect();
+    // Of strings and numbers, which always have a text.
+    let text = serde_json::to_vec(&(capacity, labels, taints)).unwrap_or_default();
+    u64::try_from(ContentHash::of(&text).0 >> 64).unwrap_or(u64::MAX)
 }
 
 fn pods(free: &Amounts, each: &Amounts) -> u32 {
@@ -250,9 +286,14 @@ fn less(free: &Amounts, set: &PodSet, pods: u32) -> Amounts {
 
 /// Takes one pod of `set` from the fullest node that could have it; nothing happens where none could.
 pub fn release(blocks: &mut Vec<Block>, set: &PodSet) {
+    release_where(blocks, set, |_| true);
+}
+
+/// The same, of the nodes that it may be on.
+pub fn release_where(blocks: &mut Vec<Block>, set: &PodSet, may_be: impl Fn(&Block) -> bool) {
     let held = |b: &Block| {
         let used = |r: &String| b.capacity.get(r).copied().unwrap_or(0).saturating_sub(b.free.get(r).copied().unwrap_or(0));
-        b.nodes > 0 && b.view().accept(set) && set.per_pod.iter().all(|(r, asks)| used(r) >= *asks)
+        b.nodes > 0 && may_be(b) && b.view().accept(set) && set.per_pod.iter().all(|(r, asks)| used(r) >= *asks)
     };
     let fullest = blocks.iter().enumerate().filter(|(_, b)| held(b)).min_by(|(_, a), (_, b)| a.free.cmp(&b.free)).map(|(at, _)| at);
     if let Some(at) = fullest {
@@ -279,7 +320,7 @@ pub fn accepts(block: &Block, set: &PodSet) -> bool {
 
 /// How many pods of a set the nodes of a block take each.
 pub fn takes(block: &Block, set: &PodSet) -> u32 {
-    if accepts(block, set) { pods(&block.free, &set.per_pod) } else { 0 }
+    block.view().takes(set)
 }
 
 /// One node of a block has as much more free as so many pods ask for.

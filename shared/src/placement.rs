@@ -15,6 +15,10 @@ pub const PLACEMENT_BYTES_MAX: usize = 32 * 1024;
 const NAME_BYTES_MAX: usize = 317;
 /// Bytes of field names and punctuation of one entry.
 const FRAME: usize = 48;
+/// Most kinds of nodes that are told; of nodes of more kinds none is.
+pub const KINDS_MAX: usize = 256;
+/// Most bytes of a kind with its comma.
+const KIND_BYTES: usize = 21;
 /// Domains named in words, per pod set.
 const DOMAINS_IN_WORDS_MAX: usize = 8;
 /// Most unhealthy nodes that are told; Kueue's bound.
@@ -44,6 +48,10 @@ pub struct PlacedPodSet {
     pub levels: Vec<String>,
     /// Domains that hold at least one of its pods, in the order of their place in the topology.
     pub domains: Vec<PlacedDomain>,
+    /// Kinds of the nodes that are named ([`crate::packing::kind`]): with what is used of it, a kind tells which of the nodes
+    /// that a report counts without a name is meant. None where domains aren't nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<u64>,
     /// Domains that aren't named.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_domains: u32,
@@ -59,6 +67,9 @@ pub struct PlacedDomain {
     pub values: Vec<String>,
     /// How many.
     pub pods: u32,
+    /// Which of the kinds it is, where it is a node.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kind: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
@@ -125,6 +136,11 @@ impl PlacedPodSet {
         self.domains.iter().map(|domain| u64::from(domain.pods)).sum::<u64>() + u64::from(self.more_pods)
     }
 
+    /// Of which kind the node of a domain is, where that is told.
+    pub fn kind(&self, domain: &PlacedDomain) -> Option<u64> {
+        self.kinds.get(usize::try_from(domain.kind).ok()?).copied()
+    }
+
     /// Whether every domain is named.
     pub fn is_whole(&self) -> bool {
         self.more_domains == 0
@@ -132,12 +148,16 @@ impl PlacedPodSet {
 
     fn is_sound(&self) -> bool {
         let width = self.levels.len().max(1);
-        self.levels.iter().all(|text| is_name(text))
+        let kinds = u32::try_from(self.kinds.len()).unwrap_or(u32::MAX);
+        let known = |domain: &PlacedDomain| domain.kind < kinds.max(1);
+        self.kinds.len() <= KINDS_MAX
+            && (self.levels.iter().all(|text| is_name(text)) && self.domains.iter().all(known))
             && self.domains.iter().all(|d| d.values.len() == width && d.pods > 0 && d.values.iter().all(|text| is_name(text)))
     }
 
     fn head_weight(&self) -> usize {
-        2 * FRAME + 2 * self.name.len() + self.levels.iter().map(|level| level.len() + 4).sum::<usize>()
+        let kinds = KIND_BYTES * self.kinds.len();
+        2 * FRAME + 2 * self.name.len() + self.levels.iter().map(|level| level.len() + 4).sum::<usize>() + kinds
     }
 }
 
@@ -177,7 +197,7 @@ mod tests {
     use crate::gang::PodSet;
 
     fn on_nodes(nodes: u32, name: impl Fn(u32) -> String) -> Placement {
-        let domains = (0..nodes).map(|i| PlacedDomain { values: vec![name(i)], pods: 2 }).collect();
+        let domains = (0..nodes).map(|i| PlacedDomain { values: vec![name(i)], pods: 2, kind: 0 }).collect();
         Placement { pod_sets: vec![PlacedPodSet { name: "main".into(), domains, ..PlacedPodSet::default() }], ..Placement::default() }
     }
 
@@ -191,7 +211,13 @@ mod tests {
         assert_eq!(small.clone().bounded(), small);
         assert_eq!(small.to_string(), "main: n0 2, n1 2, n2 2");
         for large in [on_nodes(5_000, |i| format!("n{i}")), on_nodes(5_000, |i| format!("{i}{}", "\"".repeat(300)))] {
-            let bounded = large.bounded();
+            let with_kinds = |mut placement: Placement| {
+                let set = &mut placement.pod_sets[0];
+                set.kinds = vec![u64::MAX; KINDS_MAX];
+                set.domains.iter_mut().zip(0..).for_each(|(domain, at)| domain.kind = at % 256);
+                placement
+            };
+            let bounded = with_kinds(large).bounded();
             let set = &bounded.pod_sets[0];
             assert!(set.domains.len() <= DOMAINS_MAX && !set.domains.is_empty() && !set.is_whole());
             assert_eq!((set.pods(), set.domains.len() + set.more_domains as usize), (10_000, 5_000));
@@ -214,6 +240,8 @@ mod tests {
         assert!(!change(|set| set.name = "other".into()));
         assert!(!change(|set| set.domains[0].values[0] = "a\u{1b}[2J".into()));
         assert!(!change(|set| set.domains[0].values.push("x".into())));
+        assert!(!change(|set| set.domains[0].kind = 1) && !change(|set| set.kinds = vec![1; KINDS_MAX + 1]));
+        assert!(change(|set| (set.kinds, set.domains[0].kind) = (vec![7, 8], 1)));
         assert!(!change(|set| set.levels = vec!["rack".into(), "host".into()]));
         assert!(!change(|set| set.domains[0].values[0] = "x".repeat(400)));
         assert!(!Placement { pod_sets: vec![placed.pod_sets[0].clone(); 2], ..placed.clone() }.is_of(&gang(4)));

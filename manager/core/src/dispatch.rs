@@ -293,6 +293,7 @@ impl World {
         if matches!(fits, Ok(()) | Err(Misfit::NotEnoughRoom { fits_empty: true, .. })) {
             self.judge_domains(gang, cluster, Gone::All).map_err(Why::NoRoom)?;
         }
+        let fits = fits.and_then(|()| self.judge_domains(gang, cluster, Gone::Nobody));
         let grows = fits.is_err() && live.rooms.could_grow(gang);
         if let (Err(misfit), false) = (fits, grows) {
             return Err(Why::NoRoom(misfit));

@@ -1,23 +1,27 @@
 //! Whether a domain of a cluster could hold pods that must be together: as far as its report says so, and at best.
 //!
 //! Agents place; here only what can't be is ruled out, so that nobody is told to stop for a gang that would find no place
-//! afterwards, and so that one which no domain could ever hold is told so. Reports don't name hosts, and a host's name doesn't tell
-//! its domain: whoever is to go is counted in every domain as if all of him stood there. So this never says no to what an
-//! agent could place, and often says yes to what it can't.
+//! afterwards, and so that one which no domain could ever hold is told so. Where it isn't known on which nodes those stand who go
+//! or have just come, they are counted in every domain as if they left all of it. So this says yes to some of what an agent can't
+//! place, and never for long no to what it can.
 //!
-//! Only required levels count. Slices, groups and wishes that may be given up are the agent's.
+//! Required levels count, and slices, pod set by pod set. Groups, and wishes that may be given up, are the agent's.
 
 use crate::World;
 use crate::rooms::Rooms;
 use meridian_shared::gang::{Amounts, Gang, PodSet, add_scaled};
 use meridian_shared::ids::ClusterName;
-use meridian_shared::packing::{self, Block, HOSTNAME_LABEL, Misfit, Nodes};
+use meridian_shared::packing::{Block, HOSTNAME_LABEL, Misfit, Nodes};
 use meridian_shared::topology::Constraint;
 use std::collections::BTreeMap;
 
 /// Who is thought to be gone.
 #[derive(Clone, Copy)]
 pub(crate) enum Gone<'a> {
+    /// Nobody.
+    Nobody,
+    /// Some who leave this.
+    Leaving(&'a [Block]),
     /// Some who have so much together, from wherever they are.
     Having(&'a Amounts),
     /// Everybody.
@@ -25,21 +29,35 @@ pub(crate) enum Gone<'a> {
 }
 
 impl World {
-    /// Whether each pod set of the gang that must be in one domain could be in one of this cluster once others are gone.
+    /// Whether each pod set of the gang that must be in one domain, or have its slices in such, could be in this cluster once
+    /// others are gone.
     pub(crate) fn judge_domains(&self, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> Result<(), Misfit> {
         let Some(live) = self.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else { return Ok(()) };
         if live.rooms.can_grow() {
             return Ok(());
         }
-        gang.pod_sets.iter().filter_map(|set| Some((set, required(set)?))).try_for_each(|(set, level)| judge(&live.rooms, set, &self.path_to(level), gone))
+        gang.pod_sets.iter().filter_map(|set| self.shape_of(set)).try_for_each(|shape| shape.judge(&live.rooms, gone))
     }
 
-    /// Labels by which domains of a level are surely told apart, that of the level last: those of wider levels that it has in
-    /// every topology. A flavor isn't chosen yet.
-    fn path_to<'a>(&'a self, level: &'a str) -> Vec<&'a str> {
+    fn shape_of<'a>(&'a self, set: &'a PodSet) -> Option<Shape<'a>> {
+        let wish = set.topology.as_ref()?;
+        let within = match &wish.constraint {
+            Some(Constraint::Required(level)) => Some(self.path_to(set, level)),
+            Some(Constraint::Preferred(_) | Constraint::Unconstrained) | None => None,
+        };
+        let slices: Vec<_> = wish.slices.iter().filter(|layer| layer.size > 0).map(|layer| (self.path_to(set, &layer.level), layer.size)).collect();
+        (within.is_some() || !slices.is_empty()).then_some(Shape { set, within, slices })
+    }
+
+    /// Labels by which domains of a level are surely told apart, that of the level last: those of the wider levels of its flavor's
+    /// topology, or where no flavor is chosen yet of those that it has in every topology.
+    fn path_to<'a>(&'a self, set: &'a PodSet, level: &'a str) -> Vec<&'a str> {
         let catalog = &self.state.catalog;
-        let topologies = catalog.flavors().filter_map(|(_, spec)| catalog.topology(spec.topology_name.as_ref()?));
         let above = |levels: &'a [String]| levels.iter().position(|other| other == level).map(|at| &levels[..at]);
+        if let Some(above) = set.within.as_ref().and_then(|within| above(&within.levels)) {
+            return above.iter().map(String::as_str).chain([level]).collect();
+        }
+        let topologies = catalog.flavors().filter_map(|(_, spec)| catalog.topology(spec.topology_name.as_ref()?));
         let mut paths = topologies.filter_map(|topology| above(&topology.levels));
         let first: Vec<&str> = paths.next().into_iter().flatten().map(String::as_str).collect();
         let common = paths.fold(first, |common, other| common.into_iter().filter(|label| other.iter().any(|o| o == label)).collect());
@@ -47,55 +65,96 @@ impl World {
     }
 }
 
-fn required(set: &PodSet) -> Option<&str> {
-    match &set.topology.as_ref()?.constraint {
-        Some(Constraint::Required(level)) => Some(level),
-        Some(Constraint::Preferred(_) | Constraint::Unconstrained) | None => None,
-    }
+/// How near to each other the pods of a set must be.
+struct Shape<'a> {
+    set: &'a PodSet,
+    /// The level of which one domain holds them all.
+    within: Option<Vec<&'a str>>,
+    /// Levels of which each slice is in one domain, from the widest, and pods of a slice.
+    slices: Vec<(Vec<&'a str>, u32)>,
 }
 
-fn judge(rooms: &Rooms, set: &PodSet, path: &[&str], gone: Gone<'_>) -> Result<(), Misfit> {
-    let count = set.min_count.unwrap_or(set.count);
-    let alone = Gang { pod_sets: vec![PodSet { count, min_count: None, ..set.clone() }], max_run: None };
-    let mut most = 0;
-    for domain in domains(rooms.blocks(), path) {
-        // Who is gone may leave its pods' room on whichever nodes suit best.
-        match packing::plan(&domain.iter().map(Nodes::emptied).collect::<Vec<_>>(), &alone) {
-            Ok(_) if leaves_enough(&domain, &alone, gone) => return Ok(()),
-            Ok(_) => most = count,
-            Err(Misfit::NotEnoughRoom { fit, .. }) => most = most.max(fit),
-            Err(_) => {}
+impl Shape<'_> {
+    fn judge(&self, rooms: &Rooms, gone: Gone<'_>) -> Result<(), Misfit> {
+        let all = || -> Vec<Nodes<'_>> { rooms.estimate().iter().map(|block| block.view().emptied()).collect() };
+        let count = self.set.min_count.unwrap_or(self.set.count);
+        let most = match gone {
+            // Where those will stand who were asked for since the report isn't known.
+            Gone::Nobody if rooms.is_asked() => return self.judge(rooms, Gone::All),
+            Gone::Nobody => self.most(rooms.estimate().iter().map(Block::view).collect()),
+            Gone::Leaving(free) => self.most(free.iter().map(Block::view).collect()),
+            Gone::Having(_) | Gone::All => self.most(all()),
+        };
+        let left = match gone {
+            Gone::Having(gone) if most >= count => self.leaves_enough(rooms.estimate().iter().map(Block::view).collect(), gone),
+            _ => true,
+        };
+        if most >= count && left {
+            return Ok(());
+        }
+        let could = match gone {
+            Gone::All => most,
+            _ => self.most(all()),
+        };
+        let (level, slice) = match (&self.within, self.slices.first()) {
+            (None, Some((path, size))) => (path.last(), Some(*size)),
+            (within, _) => (within.as_ref().and_then(|path| path.last()), None),
+        };
+        let level = level.map_or_else(String::new, |level| (*level).to_owned());
+        let fits_empty = could >= count;
+        Err(Misfit::NoDomain { pod_set: self.set.name.clone(), level, slice, fit: if fits_empty { most.min(count) } else { could }, count, fits_empty })
+    }
+
+    /// Pods that the domain takes which takes most.
+    fn most(&self, nodes: Vec<Nodes<'_>>) -> u32 {
+        match &self.within {
+            None => self.takes(&nodes, &self.slices),
+            Some(path) => domains(&nodes, path).iter().map(|(domain, _)| self.takes(domain, &self.slices)).max().unwrap_or(0),
         }
     }
-    let level = path.last().map_or_else(String::new, |level| (*level).to_owned());
-    Err(Misfit::NoDomain { pod_set: set.name.clone(), level, fit: most, count })
+
+    /// Pods that a domain takes, in whole slices.
+    fn takes(&self, nodes: &[Nodes<'_>], slices: &[(Vec<&str>, u32)]) -> u32 {
+        let Some(((path, size), narrower)) = slices.split_first() else {
+            return nodes.iter().map(|some| some.takes(self.set).saturating_mul(some.nodes)).fold(0, u32::saturating_add);
+        };
+        let whole = |(domain, times): &(Vec<Nodes<'_>>, u32)| (self.takes(domain, narrower) / size * size).saturating_mul(*times);
+        domains(nodes, path).iter().map(whole).fold(0, u32::saturating_add)
+    }
+
+    /// Whether in one domain what is free, and what those leave who go, is enough in sum.
+    fn leaves_enough(&self, nodes: Vec<Nodes<'_>>, gone: &Amounts) -> bool {
+        let all = match &self.within {
+            None => vec![(nodes, 1)],
+            Some(path) => domains(&nodes, path),
+        };
+        let asks = |amount: i64| amount.saturating_mul(i64::from(self.set.min_count.unwrap_or(self.set.count)));
+        all.iter().any(|(domain, _)| {
+            let mut left = gone.clone();
+            domain.iter().for_each(|some| add_scaled(&mut left, some.free, i64::from(some.nodes)));
+            self.set.per_pod.iter().all(|(resource, each)| asks(*each) <= left.get(resource).copied().unwrap_or(0))
+        })
+    }
 }
 
-/// Nodes by the domain that they are in; none of those that lack a label.
-fn domains<'a>(blocks: &'a [Block], path: &[&str]) -> Vec<Vec<Nodes<'a>>> {
+/// Nodes by the domain that they are in, and how many domains are like that; none of those that lack a label. Nodes that are alike
+/// are domains of one node each where those are told apart by name.
+fn domains<'a>(nodes: &[Nodes<'a>], path: &[&str]) -> Vec<(Vec<Nodes<'a>>, u32)> {
     let (labels, by_host) = match path.split_last() {
         Some((last, wider)) if *last == HOSTNAME_LABEL => (wider, true),
         _ => (path, false),
     };
-    let mut domains: BTreeMap<(Vec<&str>, Option<usize>), Vec<Nodes<'a>>> = BTreeMap::new();
-    for (at, block) in blocks.iter().enumerate() {
-        let values: Option<Vec<&str>> = labels.iter().map(|label| block.labels.get(*label).map(String::as_str)).collect();
-        if let Some(values) = values {
-            // Of alike nodes one stands for each.
-            let nodes = if by_host { block.view().one() } else { block.view() };
-            domains.entry((values, by_host.then_some(at))).or_default().push(nodes);
-        }
+    let has_all = |some: &&Nodes<'a>| labels.iter().all(|label| some.labels.contains_key(*label));
+    let there = nodes.iter().filter(|some| some.nodes > 0).filter(has_all);
+    if by_host {
+        return there.map(|some| (vec![some.one()], some.nodes)).collect();
     }
-    domains.into_values().collect()
-}
-
-/// Whether what is free in a domain and what those leave who go is enough in sum.
-fn leaves_enough(domain: &[Nodes<'_>], gang: &Gang, gone: Gone<'_>) -> bool {
-    let Gone::Having(gone) = gone else { return true };
-    let mut left = Amounts::new();
-    domain.iter().for_each(|nodes| add_scaled(&mut left, nodes.free, i64::from(nodes.nodes)));
-    add_scaled(&mut left, gone, 1);
-    gang.total().iter().all(|(resource, asks)| *asks <= left.get(resource).copied().unwrap_or(0))
+    let mut domains: BTreeMap<Vec<&str>, Vec<Nodes<'a>>> = BTreeMap::new();
+    for some in there {
+        let values = labels.iter().filter_map(|label| some.labels.get(*label)).map(String::as_str).collect();
+        domains.entry(values).or_default().push(*some);
+    }
+    domains.into_values().map(|domain| (domain, 1)).collect()
 }
 
 #[cfg(test)]
@@ -118,9 +177,14 @@ mod tests {
     }
 
     fn check(blocks: &[Block], gang: &Gang, path: &[&str], gone: Gone<'_>) -> Result<(), (u32, u32)> {
-        let rooms = Rooms::of(blocks.to_vec());
-        judge(&rooms, &gang.pod_sets[0], path, gone).map_err(|misfit| match misfit {
-            Misfit::NoDomain { fit, count, .. } => (fit, count),
+        let shape = Shape { set: &gang.pod_sets[0], within: Some(path.to_vec()), slices: Vec::new() };
+        judge(blocks, &shape, gone).map_err(|(fit, count, _)| (fit, count))
+    }
+
+    /// Pods that fit, of how many, and whether all could.
+    fn judge(blocks: &[Block], shape: &Shape<'_>, gone: Gone<'_>) -> Result<(), (u32, u32, bool)> {
+        shape.judge(&Rooms::of(blocks.to_vec()), gone).map_err(|misfit| match misfit {
+            Misfit::NoDomain { fit, count, fits_empty, .. } => (fit, count, fits_empty),
             other => panic!("{other}"),
         })
     }
@@ -155,5 +219,39 @@ mod tests {
         let [four, three] = [4, 3].map(|gpus| Amounts::from([(GPU.into(), gpus)]));
         assert_eq!(check(&blocks, &six, &path, Gone::Having(&four)), Ok(()));
         assert_eq!(check(&blocks, &six, &path, Gone::Having(&three)), Err((6, 6)));
+    }
+
+    #[test]
+    fn what_is_free_is_counted_by_domain() {
+        let blocks = [rack("b0", "r0", 2, 2), rack("b0", "r1", 2, 1), rack("b1", "r0", 1, 3)];
+        let (path, five) = (["block", "rack"], gang(5, 1, "rack"));
+        let shape = |gang: &'static str| Shape { set: &five.pod_sets[0], within: Some(vec!["block", gang]), slices: Vec::new() };
+        assert_eq!(check(&blocks, &gang(4, 1, "rack"), &path, Gone::Nobody), Ok(()));
+        assert_eq!(judge(&blocks, &shape("rack"), Gone::Nobody), Err((4, 5, true)));
+        let after = [rack("b0", "r0", 1, 2), rack("b0", "r0", 1, 4), rack("b0", "r1", 2, 1), rack("b1", "r0", 1, 3)];
+        assert_eq!(judge(&blocks, &shape("rack"), Gone::Leaving(&after)), Ok(()));
+    }
+
+    #[test]
+    fn slices_are_whole_in_their_domains_and_in_each_other() {
+        let blocks = [rack("b0", "r0", 1, 3), rack("b0", "r1", 3, 2), rack("b1", "r0", 2, 4)];
+        let pods = gang(12, 1, "block");
+        let (block, rack, host) = (vec!["block"], vec!["block", "rack"], vec!["block", "rack", HOSTNAME_LABEL]);
+        let takes = |within: Option<&Vec<&'static str>>, slices: &[(&Vec<&'static str>, u32)]| {
+            let slices = slices.iter().map(|(path, size)| ((*path).clone(), *size)).collect();
+            Shape { set: &pods.pod_sets[0], within: within.cloned(), slices }.most(blocks.iter().map(Block::view).collect())
+        };
+        assert_eq!(takes(None, &[]), 17);
+        assert_eq!(takes(Some(&block), &[]), 9);
+        assert_eq!(takes(None, &[(&rack, 4)]), 4 + 8);
+        assert_eq!(takes(None, &[(&rack, 6)]), 6 + 6);
+        assert_eq!(takes(Some(&block), &[(&rack, 3)]), 3 + 6);
+        assert_eq!(takes(None, &[(&host, 2)]), 2 + 6 + 8);
+        assert_eq!(takes(None, &[(&rack, 4), (&host, 2)]), 4 + 8);
+        assert_eq!(takes(None, &[(&rack, 6), (&host, 3)]), 6, "three on each of two hosts, in one rack only");
+        let shape = Shape { set: &pods.pod_sets[0], within: None, slices: vec![(rack.clone(), 6), (host, 3)] };
+        assert_eq!(judge(&blocks, &shape, Gone::Nobody), Err((6, 12, true)));
+        let words = shape.judge(&Rooms::of(blocks.to_vec()), Gone::Nobody).unwrap_err().to_string();
+        assert_eq!(words, "each slice of 6 pods of pod set `main` must be in one `rack`, and there is such room for 6 of its 12 pods now");
     }
 }

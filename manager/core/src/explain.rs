@@ -214,7 +214,7 @@ impl Why {
             Self::Capped { resource, asks, left, .. } => {
                 format!("{} more under its cap: the end of a workload there, or a higher cap", quantity::format(resource, asks - left))
             }
-            Self::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) => "the end of a workload there".into(),
+            Self::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. } | Misfit::NoDomain { fits_empty: true, .. }) => "the end of a workload there".into(),
             Self::GivesWay => "the start of that workload, and quota beside it".into(),
             Self::Kept { for_whom, .. } => format!("the start of `{for_whom}`, and room beside it"),
             Self::NoRoom(_) => "other nodes there, or smaller pods".into(),

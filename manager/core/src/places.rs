@@ -183,7 +183,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
         let once =
             |known: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, ask: &dyn Fn() -> bool| *known.entry((cluster.clone(), wanted.clone())).or_insert_with(ask);
         let world = &*self.turn.world;
-        let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok() && world.judge_domains(wanted, cluster, Gone::All).is_ok());
+        let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok() && world.judge_domains(wanted, cluster, Gone::Nobody).is_ok());
         fits && (once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok())
     }
 
@@ -242,7 +242,8 @@ impl Places for Clusters<'_, '_> {
         let way = self.turn.world.way_from(class, &queue);
         let Some(wanted) = self.gang(workload) else { return false };
         let world = &*self.turn.world;
-        let has_room = |cluster: &ClusterName| world.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits(&wanted).is_ok());
+        let fits = |cluster: &ClusterName| world.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits(&wanted).is_ok());
+        let has_room = |cluster: &ClusterName| fits(cluster) && world.judge_domains(&wanted, cluster, Gone::Nobody).is_ok();
         way.sites.iter().filter(|site| site.listed.is_some() && site.verdict.is_ok()).any(|site| {
             match world.judge_readiness((uid, self.turn.now.mono), &wanted, &way, site) {
                 Err(Why::Recovering | Why::NoReport) => true,

@@ -3,11 +3,10 @@
 //! A report counts everything that the agent had decided up to a command; offers with later commands are placed on top of it
 //! here, so that one room isn't promised in the estimate twice. The agent alone decides; a wrong estimate costs a refusal.
 
-use meridian_shared::gang::{Gang, PodSet};
+use meridian_shared::gang::Gang;
 use meridian_shared::ids::{OfferId, Uid};
 use meridian_shared::packing::{self, Block, Misfit};
 use meridian_shared::protocol::{Capacity, RunnerKind};
-use meridian_shared::topology::Constraint;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
@@ -201,21 +200,6 @@ impl Rooms {
         packing::fits(&self.without(gone, kept).0, gang).is_ok()
     }
 
-    /// The same, and all pods that have to be in one domain of a level have one, as far as reports tell domains apart.
-    pub(crate) fn fits_near_without(&self, gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
-        let Free(free) = self.without(gone, kept);
-        packing::fits(&free, gang).is_ok() && level_without_room(&free, gang).is_none()
-    }
-
-    /// A level of which no domain could hold all pods that have to be in one, if nothing else were there.
-    pub(crate) fn level_too_small(&self, gang: &Gang) -> Option<String> {
-        if !gang.wants_topology() {
-            return None;
-        }
-        let empty: Vec<Block> = self.estimate.iter().map(|block| Block { free: block.capacity.clone(), ..block.clone() }).collect();
-        level_without_room(&empty, gang)
-    }
-
     /// What would be free if the gangs of `gone` weren't there and those of `kept` were.
     pub(crate) fn without(&self, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> Free {
         let mut blocks = self.estimate.clone();
@@ -223,6 +207,11 @@ impl Rooms {
         // What doesn't fit anyway can't be kept.
         kept.iter().for_each(|other| drop(packing::place(&mut blocks, other)));
         Free(blocks)
+    }
+
+    /// Whether gangs were asked for since the report: the estimate has them where they may not come to stand.
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.outstanding.is_empty()
     }
 
     /// What is free, by the estimate.
@@ -303,28 +292,6 @@ fn leaves(free: &[Block], gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -
     able.into_iter().all(|other| packing::place(&mut with, other).is_ok())
 }
 
-/// The level of a pod set that has to be in one domain of it, where no domain has the room. Nodes of a report are alike but for
-/// their names: each is a domain of the level of names.
-fn level_without_room(blocks: &[Block], gang: &Gang) -> Option<String> {
-    let level = |set: &PodSet| match set.topology.as_ref().and_then(|wish| wish.constraint.as_ref()) {
-        Some(Constraint::Required(level)) => Some(level.clone()),
-        _ => None,
-    };
-    let has_room = |set: &PodSet, level: &str| {
-        let alone = Gang { pod_sets: vec![set.clone()], ..Gang::default() };
-        let mut domains: BTreeMap<&str, Vec<Block>> = BTreeMap::new();
-        for block in blocks {
-            match block.labels.get(level) {
-                Some(domain) => domains.entry(domain).or_default().push(block.clone()),
-                None if level == packing::HOSTNAME_LABEL && packing::fits(&[Block { nodes: 1, ..block.clone() }], &alone).is_ok() => return true,
-                None => {}
-            }
-        }
-        domains.values().any(|blocks| packing::fits(blocks, &alone).is_ok())
-    };
-    gang.pod_sets.iter().find_map(|set| level(set).filter(|level| !has_room(set, level)))
-}
-
 /// What a gang leaves; none where it doesn't fit.
 fn after(mut blocks: Vec<Block>, gang: &Gang) -> Option<Vec<Block>> {
     packing::place(&mut blocks, gang).ok().map(|_| blocks)
@@ -349,7 +316,7 @@ fn total(blocks: &[Block], of: impl Fn(&Block) -> &meridian_shared::gang::Amount
 mod tests {
     use super::*;
     use meridian_shared::backoff::splitmix;
-    use meridian_shared::gang::Amounts;
+    use meridian_shared::gang::{Amounts, PodSet};
 
     const GPU: &str = "nvidia.com/gpu";
 

@@ -1,41 +1,77 @@
 //! What a cluster would have free if some of its workloads were gone, kept up while those who are to go are looked for.
 //!
-//! Reports say how many nodes have how much free and don't name them; agents tell on which nodes the pods of each run stand. Who
-//! is known to stand on a node says how much of it is used, so that it is one of the block of which as much is used: whole nodes
-//! come free where their last pod goes. Of nodes that can't be told apart the one of the least use is meant, and of those that
-//! the report doesn't show nothing comes free: nobody is to go in vain. Where an agent doesn't tell where pods stand, the fullest
-//! node that could hold one is taken for its own. What it tells is believed for this only: a lie costs runs of its own cluster.
+//! Reports say how many nodes have how much free and don't name them; agents tell on which nodes the pods of each run stand, and
+//! of which kind those are. Who is known to stand on a node says how much of it is used, so that it is one of the block of its kind
+//! of which as much is used: whole nodes come free where their last pod goes, each in its own domain. Of nodes that can't be told
+//! apart, as where the kind isn't told or has changed since, the one of the least use is meant, and of those that the report
+//! doesn't show nothing comes free: nobody is to go in vain. Where an agent doesn't tell on which node pods stand, the fullest
+//! node that could hold one is taken for its own, in the domain that they are in where that is told. What an agent tells is
+//! believed for this only: a lie costs runs of its own cluster.
 
 use crate::World;
+use crate::domains::Gone;
 use crate::giving_way::KeptRoom;
 use crate::rooms::Free;
 use meridian_shared::gang::{Amounts, Gang, PodSet, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::{self, Block, HOSTNAME_LABEL};
-use meridian_shared::placement::{PlacedPodSet, Placement};
+use meridian_shared::placement::{PlacedDomain, PlacedPodSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How much of each node of a cluster is used, by those who are known to stand there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Standing {
-    used: BTreeMap<String, Amounts>,
-    /// How many nodes have so much used.
-    alike: BTreeMap<Amounts, u32>,
+    nodes: BTreeMap<String, Node>,
+    /// Kinds of nodes that the report shows, by what they are.
+    kinds: BTreeMap<Block, u64>,
+    /// How many nodes are of one kind, or of any, and have so much used.
+    alike: BTreeMap<(Option<u64>, Amounts), u32>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Node {
+    used: Amounts,
+    /// None where it isn't told, or not by all alike.
+    kind: Option<u64>,
 }
 
 impl Standing {
-    fn add(&mut self, node: &str, set: &PodSet, pods: i64) {
-        add_scaled(self.used.entry(node.to_owned()).or_default(), &set.per_pod, pods);
+    fn add(&mut self, named: Named<'_>, set: &PodSet) {
+        let node = self.nodes.entry(named.node.to_owned()).or_insert_with(|| Node { kind: named.kind, ..Node::default() });
+        node.kind = node.kind.filter(|kind| named.kind == Some(*kind));
+        add_scaled(&mut node.used, &set.per_pod, i64::from(named.pods));
+    }
+
+    fn show(&mut self, report: &[Block]) {
+        for block in report {
+            self.kinds.entry(emptied(block)).or_insert_with(|| block.kind());
+        }
     }
 
     fn count(&mut self) {
         self.alike.clear();
-        for used in self.used.values_mut() {
-            used.retain(|_, amount| *amount != 0);
-            *self.alike.entry(used.clone()).or_insert(0) += 1;
+        for node in self.nodes.values_mut() {
+            node.used.retain(|_, amount| *amount != 0);
+            count_alike(&mut self.alike, node.kind, &node.used, 1);
         }
     }
+}
+
+/// Counts nodes among those of their kind and among all.
+fn count_alike(alike: &mut BTreeMap<(Option<u64>, Amounts), u32>, kind: Option<u64>, used: &Amounts, nodes: u32) {
+    for kind in [None, kind].into_iter().take(if kind.is_some() { 2 } else { 1 }) {
+        let count = alike.entry((kind, used.clone())).or_insert(0);
+        *count = count.saturating_add(nodes);
+    }
+}
+
+/// Pods of one set on a node.
+#[derive(Clone, Copy, Debug)]
+struct Named<'a> {
+    node: &'a str,
+    kind: Option<u64>,
+    pods: u32,
 }
 
 /// What is used of each node of a block.
@@ -48,8 +84,8 @@ fn used(block: &Block) -> Amounts {
 pub(crate) struct Vacated {
     standing: Arc<Standing>,
     free: Vec<Block>,
-    /// How many nodes have so much used before anybody goes.
-    alike: BTreeMap<Amounts, u32>,
+    /// How many nodes are of one kind, or of any, and have so much used before anybody goes.
+    alike: BTreeMap<(Option<u64>, Amounts), u32>,
     /// What has become of each node from which somebody went; none where it can't be told which of the report's it is.
     nodes: BTreeMap<String, Option<Block>>,
     /// How many of those are as these.
@@ -86,8 +122,8 @@ impl Vacated {
         }
         let free: Vec<Block> = counted.into_iter().map(|(block, nodes)| Block { nodes, ..block }).collect();
         for block in &free {
-            let nodes = alike.entry(used(block)).or_insert(0_u32);
-            *nodes = nodes.saturating_add(block.nodes);
+            let kind = standing.kinds.get(&emptied(block)).copied();
+            count_alike(&mut alike, kind, &used(block), block.nodes);
         }
         let (nodes, touched, freed, kept) = Default::default();
         Self { standing, free, alike, nodes, touched, guessed: false, wanted, freed, kept, gone: 0 }
@@ -116,15 +152,21 @@ impl Vacated {
         let mut known = leaves || !self.guessed;
         for (at, set) in gang.pod_sets.iter().enumerate() {
             let mut left = set.count;
-            for (node, pods) in placement.into_iter().flat_map(|placement| nodes(placement, at)) {
-                for _ in 0..pods.min(left) {
+            let placed = placement.and_then(|placement| placement.pod_sets.get(at));
+            for named in placed.into_iter().flat_map(nodes) {
+                for _ in 0..named.pods.min(left) {
                     left -= 1;
-                    known &= self.change_pod(node, set, leaves);
+                    known &= self.change_pod(named.node, set, leaves);
                 }
             }
             if leaves && left > 0 {
-                (0..left).for_each(|_| packing::release(&mut self.free, set));
                 self.guessed = true;
+                for (domain, pods) in placed.into_iter().flat_map(domains) {
+                    let may_be = |block: &Block| domain.iter().all(|(level, value)| block.labels.get(*level).map(String::as_str) == Some(value));
+                    (0..pods.min(left)).for_each(|_| packing::release_where(&mut self.free, set, may_be));
+                    left -= pods.min(left);
+                }
+                (0..left).for_each(|_| packing::release(&mut self.free, set));
             }
         }
         known
@@ -154,14 +196,18 @@ impl Vacated {
     /// Which of the report's nodes one is: as much of it is used, and of no more nodes of the report than are known to be like that.
     /// Of several that differ the one that would be of the least use is meant, so that nobody goes in vain.
     fn find(&self, node: &str, set: &PodSet) -> Option<Block> {
-        let uses = self.standing.used.get(node)?;
-        if self.standing.alike.get(uses) > self.alike.get(uses) {
+        let Node { used: uses, kind } = self.standing.nodes.get(node)?;
+        // Where the report has none of its kind, its labels or taints have changed since it was told.
+        let kind = kind.filter(|kind| self.standing.kinds.values().any(|known| known == kind));
+        let alike = (kind, uses.clone());
+        if self.standing.alike.get(&alike) > self.alike.get(&alike) {
             return None;
         }
         let untouched = |block: &Block| block.nodes > self.touched.get(&Block { nodes: 1, ..block.clone() }).copied().unwrap_or(0);
-        let able = self.free.iter().filter(|block| used(block) == *uses && packing::accepts(block, set) && untouched(block));
+        let of_kind = |block: &Block| kind.is_none_or(|kind| self.standing.kinds.get(&emptied(block)) == Some(&kind));
+        let able = self.free.iter().filter(|block| used(block) == *uses && of_kind(block) && packing::accepts(block, set) && untouched(block));
         let use_for = |block: &&Block| {
-            let empty = Block { free: block.capacity.clone(), ..(*block).clone() };
+            let empty = emptied(block);
             self.wanted.pod_sets.iter().map(|set| packing::takes(&empty, set)).fold(0, u32::saturating_add)
         };
         able.min_by_key(use_for).map(|block| Block { nodes: 1, ..block.clone() })
@@ -179,14 +225,29 @@ impl Vacated {
             // What is expected to end isn't gone for this one, only for who waits too long.
             packing::fits(&free, wanted).is_ok() && (self.kept.starving.is_empty() || Free(free).leaves(wanted, &expected, &self.kept.starving))
         };
-        fits && world.judge_domains(wanted, cluster, crate::domains::Gone::Having(&self.freed)).is_ok()
+        // What a guess frees may be in another domain, and those who were just asked for too.
+        let is_known = !self.guessed && world.live.clusters.get(cluster).is_some_and(|live| !live.rooms.is_asked());
+        let gone = if is_known { Gone::Leaving(&self.free) } else { Gone::Having(&self.freed) };
+        fits && world.judge_domains(wanted, cluster, gone).is_ok()
     }
 }
 
+/// One node of a block with nothing on it.
+fn emptied(block: &Block) -> Block {
+    Block { nodes: 1, free: block.capacity.clone(), ..block.clone() }
+}
+
 /// On which nodes how many pods of a set stand, where that is told.
-fn nodes(placement: &Placement, at: usize) -> impl Iterator<Item = (&str, u32)> {
-    let set = placement.pod_sets.get(at).filter(|set| names_nodes(set));
-    set.into_iter().flat_map(|set| &set.domains).filter_map(|domain| Some((domain.values.last()?.as_str(), domain.pods)))
+fn nodes(placed: &PlacedPodSet) -> impl Iterator<Item = Named<'_>> {
+    let named = if names_nodes(placed) { &*placed.domains } else { &[] };
+    named.iter().filter_map(|domain| Some(Named { node: domain.values.last()?, kind: placed.kind(domain), pods: domain.pods }))
+}
+
+/// In which domains, by level and value, how many pods of a set stand, where those aren't nodes.
+fn domains<'a>(placed: &'a PlacedPodSet) -> impl Iterator<Item = (Vec<(&'a str, &'a str)>, u32)> {
+    let told = if names_nodes(placed) { &[] } else { &*placed.domains };
+    let named = |domain: &'a PlacedDomain| placed.levels.iter().zip(&domain.values).map(|(level, value)| (level.as_str(), value.as_str())).collect();
+    told.iter().map(move |domain| (named(domain), domain.pods))
 }
 
 fn names_nodes(set: &PlacedPodSet) -> bool {
@@ -194,14 +255,24 @@ fn names_nodes(set: &PlacedPodSet) -> bool {
 }
 
 impl World {
+    /// Whether a gang would fit in a cluster without some of those who are there.
+    pub(crate) fn would_fit_without(&self, cluster: &ClusterName, standing: &Arc<Standing>, (uid, gang): (Uid, &Arc<Gang>), gone: &[Uid]) -> bool {
+        let Some(mut vacated) = Vacated::new(self, cluster, standing.clone(), uid, gang.clone()) else { return false };
+        for other in gone {
+            vacated.change(self, *other, true);
+        }
+        vacated.fits(self, cluster, gang)
+    }
+
     /// How much of each node of a cluster is used, as far as it is known who stands there.
     pub(crate) fn standing_in(&self, cluster: &ClusterName) -> Arc<Standing> {
         let mut standing = Standing::default();
+        self.live.clusters.get(cluster).into_iter().for_each(|live| standing.show(live.rooms.estimate()));
         let here = self.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
         for (uid, leg) in here.filter_map(|uid| Some((uid, World::right(self.state.workloads.get(&uid)?)?.1))) {
             let Some((gang, placement)) = self.gang_of(uid).zip(leg.placement.as_deref()).filter(|_| leg.cluster == *cluster) else { continue };
-            for (at, set) in gang.pod_sets.iter().enumerate() {
-                nodes(placement, at).for_each(|(node, pods)| standing.add(node, set, i64::from(pods)));
+            for (set, placed) in gang.pod_sets.iter().zip(&placement.pod_sets) {
+                nodes(placed).for_each(|named| standing.add(named, set));
             }
         }
         standing.count();
@@ -214,7 +285,6 @@ mod tests {
     use super::*;
     use crate::rooms::Rooms;
     use meridian_shared::backoff::splitmix;
-    use meridian_shared::placement::PlacedDomain;
 
     const GPU: &str = "nvidia.com/gpu";
 
@@ -233,7 +303,7 @@ mod tests {
     /// Pods of so many accelerators on numbered nodes.
     fn standing(pods: &[(usize, i64)]) -> Arc<Standing> {
         let mut standing = Standing::default();
-        pods.iter().for_each(|(node, gpus)| standing.add(&node.to_string(), &set(*gpus), 1));
+        pods.iter().for_each(|(node, gpus)| standing.add(Named { node: &node.to_string(), kind: None, pods: 1 }, &set(*gpus)));
         standing.count();
         Arc::new(standing)
     }
@@ -312,14 +382,55 @@ mod tests {
     }
 
     #[test]
+    fn where_kinds_are_told_the_very_node_is_meant() {
+        let node = |free: i64, rack: &str| Block {
+            nodes: 1,
+            free: Amounts::from([(GPU.into(), free)]),
+            capacity: Amounts::from([(GPU.into(), 8)]),
+            labels: [("rack".to_owned(), rack.to_owned())].into(),
+            ..Block::default()
+        };
+        let report = [node(0, "a"), node(0, "a"), node(0, "b"), node(4, "b")];
+        let kinds = [&report[0], &report[2]].map(Block::kind);
+        let standing = |kinds: &[Option<u64>]| {
+            let mut standing = Standing::default();
+            standing.show(&report);
+            let pods = [8, 8, 8, 4].iter().enumerate().zip(kinds);
+            pods.for_each(|((node, gpus), kind)| standing.add(Named { node: &node.to_string(), kind: *kind, pods: 1 }, &set(*gpus)));
+            standing.count();
+            Arc::new(standing)
+        };
+        let free_in = |vacated: &Vacated, rack: &str| {
+            let there = vacated.free.iter().filter(|block| block.labels["rack"] == rack);
+            there.map(|block| i64::from(block.nodes) * block.free[GPU]).sum::<i64>()
+        };
+        let [a, b] = kinds.map(Some);
+        let gone = |kinds: &[Option<u64>], node: &str| {
+            let mut vacated = Vacated::of(&report, standing(kinds), Arc::default());
+            assert!(vacated.change_pod(node, &set(8), true));
+            (free_in(&vacated, "a"), free_in(&vacated, "b"))
+        };
+        assert_eq!(gone(&[a, a, b, b], "1"), (8, 4));
+        assert_eq!(gone(&[a, a, b, b], "2"), (0, 12));
+        // What the report contradicts frees nothing; what it has never shown is as if it weren't told.
+        assert_eq!(gone(&[a, b, b, b], "2"), (0, 4));
+        let strange = Some(7);
+        assert_eq!(gone(&[strange, strange, strange, strange], "2").0 + gone(&[strange, strange, strange, strange], "2").1, 12);
+        // Two who stand there say different things of it.
+        let mut both = Standing::default();
+        [a, b].into_iter().for_each(|kind| both.add(Named { node: "0", kind, pods: 1 }, &set(4)));
+        assert_eq!(both.nodes["0"].kind, None);
+    }
+
+    #[test]
     fn only_names_of_nodes_are_taken_for_such() {
         let placed = |levels: &[&str]| PlacedPodSet {
             levels: levels.iter().map(|level| (*level).to_owned()).collect(),
-            domains: vec![PlacedDomain { values: vec!["x".into()], pods: 3 }],
+            domains: vec![PlacedDomain { values: vec!["x".into()], pods: 3, kind: 0 }],
             ..PlacedPodSet::default()
         };
-        let placement = Placement { pod_sets: vec![placed(&[]), placed(&[HOSTNAME_LABEL]), placed(&["rack"])], ..Placement::default() };
-        let told: Vec<usize> = (0..4).map(|at| nodes(&placement, at).count()).collect();
-        assert_eq!(told, [1, 1, 0, 0]);
+        let sets = [placed(&[]), placed(&[HOSTNAME_LABEL]), placed(&["rack"])];
+        let told: Vec<(usize, usize)> = sets.iter().map(|set| (nodes(set).count(), domains(set).count())).collect();
+        assert_eq!(told, [(1, 0), (1, 0), (0, 1)]);
     }
 }

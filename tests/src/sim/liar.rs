@@ -95,7 +95,7 @@ impl Sim {
 
 /// Where no pod of any gang is.
 fn absurd_placement(chance: &mut Chance) -> Option<Arc<Placement>> {
-    let domain = PlacedDomain { values: vec!["\u{1b}[2Jelsewhere".into(); 40], pods: u32::MAX };
+    let domain = PlacedDomain { values: vec!["\u{1b}[2Jelsewhere".into(); 40], pods: u32::MAX, kind: u32::MAX };
     let pod_set = PlacedPodSet { name: "main".into(), domains: vec![domain; 3], more_domains: u32::MAX, more_pods: u32::MAX, ..PlacedPodSet::default() };
     chance.of_1000(500).then(|| Arc::new(Placement { revision: u32::MAX, pod_sets: vec![pod_set; 50], ..Placement::default() }))
 }

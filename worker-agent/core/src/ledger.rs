@@ -264,6 +264,11 @@ impl Ledger {
         self.nodes.get(node).map(|n| &n.spec.labels)
     }
 
+    /// Of which kind a node is that is there: as [`Self::blocks`] shows it.
+    pub(crate) fn kind(&self, node: &str) -> Option<u64> {
+        self.nodes.get(node).map(|n| packing::kind(&n.spec.capacity, &n.spec.labels, &n.spec.taints))
+    }
+
     pub(crate) fn per_pod(&self, offer: OfferId) -> BTreeMap<String, Amounts> {
         self.rooms.get(&offer).map(|r| r.per_pod.clone()).unwrap_or_default()
     }

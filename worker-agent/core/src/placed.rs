@@ -6,7 +6,7 @@
 use crate::ledger::{Ledger, PodPlacement};
 use meridian_shared::gang::{Gang, PodSet};
 use meridian_shared::packing::HOSTNAME_LABEL;
-use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
+use meridian_shared::placement::{KINDS_MAX, PlacedDomain, PlacedPodSet, Placement};
 use std::collections::BTreeMap;
 
 /// What is told of `placement`, which changed `revision` times so far.
@@ -22,11 +22,26 @@ pub(crate) fn told(revision: u32, gang: &Gang, placement: &[PodPlacement], ledge
 
 fn pod_set(set: &PodSet, nodes: &BTreeMap<&str, u32>, ledger: &Ledger) -> PlacedPodSet {
     let by_levels = set.within.as_ref().filter(|within| !within.levels.is_empty()).and_then(|within| by_domain(&within.levels, nodes, ledger));
-    let (levels, domains) = by_levels.unwrap_or_else(|| {
-        let domain = |(node, pods): (&&str, &u32)| PlacedDomain { values: vec![(*node).to_owned()], pods: *pods };
+    let (levels, mut domains) = by_levels.unwrap_or_else(|| {
+        let domain = |(node, pods): (&&str, &u32)| PlacedDomain { values: vec![(*node).to_owned()], pods: *pods, kind: 0 };
         (Vec::new(), nodes.iter().map(domain).collect())
     });
-    PlacedPodSet { name: set.name.clone(), levels, domains, ..PlacedPodSet::default() }
+    let are_nodes = levels.last().is_none_or(|level| level == HOSTNAME_LABEL);
+    let kinds = if are_nodes { tell_kinds(&mut domains, ledger).unwrap_or_default() } else { Vec::new() };
+    PlacedPodSet { name: set.name.clone(), levels, domains, kinds, ..PlacedPodSet::default() }
+}
+
+/// The kinds of nodes, where there are few enough of them and all are known; each node is told its own.
+fn tell_kinds(nodes: &mut [PlacedDomain], ledger: &Ledger) -> Option<Vec<u64>> {
+    let of = |node: &PlacedDomain| ledger.kind(node.values.last()?);
+    let found: Vec<u64> = nodes.iter().map(of).collect::<Option<_>>()?;
+    let mut places: BTreeMap<u64, u32> = found.iter().map(|kind| (*kind, 0)).collect();
+    if places.len() > KINDS_MAX {
+        return None;
+    }
+    places.values_mut().zip(0..).for_each(|(place, at)| *place = at);
+    nodes.iter_mut().zip(&found).for_each(|(node, kind)| node.kind = places.get(kind).copied().unwrap_or(0));
+    Some(places.into_keys().collect())
 }
 
 /// By the values of `levels`, in the order of the topology's tree; by the host alone where that is the narrowest level.
@@ -40,6 +55,6 @@ fn by_domain(levels: &[String], nodes: &BTreeMap<&str, u32>, ledger: &Ledger) ->
     }
     let by_host = levels.last().is_some_and(|level| level == HOSTNAME_LABEL);
     let from = if by_host { levels.len() - 1 } else { 0 };
-    let domain = |(values, pods): (Vec<&str>, u32)| PlacedDomain { values: values[from..].iter().map(|value| (*value).to_owned()).collect(), pods };
+    let domain = |(values, pods): (Vec<&str>, u32)| PlacedDomain { values: values[from..].iter().map(|value| (*value).to_owned()).collect(), pods, kind: 0 };
     Some((levels[from..].to_vec(), counts.into_iter().map(domain).collect()))
 }

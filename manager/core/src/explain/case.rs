@@ -36,6 +36,8 @@ pub(super) struct Found {
     pub(super) asked: RefCell<BTreeMap<(FlavorId, ResourceId), i64>>,
     /// By cluster whose ends would do.
     pub(super) ends: RefCell<BTreeMap<ClusterName, Vec<Uid>>>,
+    /// By cluster who stands where.
+    standing: RefCell<BTreeMap<ClusterName, Arc<crate::vacating::Standing>>>,
 }
 
 /// One workload that waits.
@@ -74,6 +76,11 @@ impl Case<'_> {
     /// Who comes first in its queue, where that looks at it.
     pub(super) fn front(&self) -> Option<WorkloadId> {
         self.before.as_ref()?.front()
+    }
+
+    /// Who stands where in a cluster.
+    pub(super) fn standing_in(&self, world: &World, cluster: &ClusterName) -> Arc<crate::vacating::Standing> {
+        self.found.standing.borrow_mut().entry(cluster.clone()).or_insert_with(|| world.standing_in(cluster)).clone()
     }
 
     /// Whether a cluster could start it now.

@@ -5,6 +5,7 @@ use super::Why;
 use super::case::{Case, key_of};
 use super::rivals::Rivals;
 use super::steps::Steps;
+use crate::domains::Gone;
 use crate::queues::{NoQuota, Shortage};
 use crate::{Workload, World};
 use meridian_objects::quantity;
@@ -245,15 +246,14 @@ impl World {
     /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
     fn leaves_room(&self, case: &Case<'_>, other: Uid, it: &Workload) -> bool {
         let Some(cluster) = Self::right(it).map(|(_, leg)| &leg.cluster) else { return false };
-        matches!(case.verdicts.get(cluster), Some(Err(Why::NoRoom(why))) if !matches!(why, Misfit::NoDomain { .. }))
+        matches!(case.verdicts.get(cluster), Some(Err(Why::NoRoom(why))) if !matches!(why, Misfit::NoDomain { fits_empty: false, .. }))
             && self.fits_without(case, cluster, &[other])
     }
 
     fn fits_without(&self, case: &Case<'_>, cluster: &ClusterName, others: &[Uid]) -> bool {
-        let gone: Vec<Arc<Gang>> = others.iter().filter_map(|other| self.gang_of(*other)).collect();
-        let kept = self.kept_room(cluster, case.uid).all_gangs();
-        let fits = |gang: &Gang| self.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits_near_without(gang, &gone, &kept));
-        fits(&case.gang) || case.smaller.as_ref().is_some_and(|gang| fits(gang))
+        let standing = case.standing_in(self, cluster);
+        let fits = |gang: &Arc<Gang>| self.would_fit_without(cluster, &standing, (case.uid, gang), others);
+        fits(&case.gang) || case.smaller.as_ref().is_some_and(fits)
     }
 
     /// Of those that run in a cluster the smallest whose end is enough; else the fewest of the largest whose ends together are.
@@ -266,9 +266,10 @@ impl World {
         let size = |other: &Uid| self.gang_of(*other).map_or(0, |gang| gang.total().into_values().fold(0, i64::saturating_add));
         let mut there: Vec<(i64, Uid)> = there.take(RUNS_MAX).map(|other| (size(other), *other)).collect();
         there.sort_unstable();
-        // What is alike leaves the same room.
+        // What is alike leaves the same room, or that in another domain.
         let mut classes = BTreeSet::new();
-        let alike = |other: &&(i64, Uid)| self.state.workloads.get(&other.1).is_some_and(|w| classes.insert((w.class, other.0)));
+        let near = case.gang.wants_topology();
+        let alike = |other: &&(i64, Uid)| self.state.workloads.get(&other.1).is_some_and(|w| near || classes.insert((w.class, other.0)));
         if let Some((_, one)) = there.iter().filter(alike).take(ALONE_MAX).find(|(_, other)| self.fits_without(case, cluster, &[*other])) {
             return vec![*one];
         }
@@ -290,7 +291,9 @@ impl World {
             let help = format!("more room within one `{level}` there, or fewer or smaller pods, or a topology that is preferred instead of required");
             return (help, Vec::new());
         }
-        let Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. }) = why else { return (why.would_help(), Vec::new()) };
+        let Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. } | Misfit::NoDomain { fits_empty: true, .. }) = why else {
+            return (why.would_help(), Vec::new());
+        };
         let ends = self.ends_that_do(case, cluster);
         let named: Vec<String> =
             ends.iter().take(NAMED_MAX).filter_map(|uid| self.state.workloads.get(uid)).map(|it| format!("`{}/{}`", it.namespace, it.name)).collect();
@@ -306,9 +309,12 @@ impl World {
 
     /// The level of which no domain there could ever hold all pods that have to be in one.
     fn level_too_small(&self, case: &Case<'_>, cluster: &ClusterName) -> Option<String> {
-        let rooms = &self.live.clusters.get(cluster)?.rooms;
-        let level = rooms.level_too_small(&case.gang)?;
-        case.smaller.as_ref().is_none_or(|gang| rooms.level_too_small(gang).is_some()).then_some(level)
+        let too_small = |gang: &Gang| match self.judge_domains(gang, cluster, Gone::All) {
+            Err(Misfit::NoDomain { level, .. }) => Some(level),
+            _ => None,
+        };
+        let level = too_small(&case.gang)?;
+        case.smaller.as_ref().is_none_or(|gang| too_small(gang).is_some()).then_some(level)
     }
 
     /// What no cluster has, where none can start it now.
@@ -347,7 +353,7 @@ impl World {
     fn nearest<'a>(&self, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'a Why)> {
         let rank = |cluster: &ClusterName, why: &Why| match why {
             Why::NoRoom(_) | Why::Refused { .. } if self.level_too_small(case, cluster).is_some() => (2, 0, Reverse(0)),
-            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, fit, .. }) => {
+            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, fit, .. } | Misfit::NoDomain { fits_empty: true, fit, .. }) => {
                 let ends = self.ends_that_do(case, cluster).len();
                 (0, if ends == 0 { usize::MAX } else { ends }, Reverse(*fit))
             }

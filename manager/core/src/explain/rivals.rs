@@ -3,13 +3,14 @@
 use super::Why;
 use super::case::Case;
 use crate::World;
+use crate::domains::Gone;
 use crate::queues::{ClassId, Place};
 use crate::ways::Way;
 use meridian_queueing::cycle::Winner;
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::Before;
-use meridian_shared::gang::Gang;
+use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -164,7 +165,10 @@ impl World {
         let class = self.queues.class(id);
         let kept = self.kept_room(cluster, uid).all_gangs();
         let Some(live) = self.live.clusters.get(cluster) else { return false };
-        let fits = |gang: &Gang| live.rooms.fits_near_without(gang, gone, &kept);
+        let mut freed = Amounts::new();
+        gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
+        // Who might fit is named: so what comes free may be in any domain.
+        let fits = |gang: &Gang| live.rooms.fits_without(gang, gone, &kept) && self.judge_domains(gang, cluster, Gone::Having(&freed)).is_ok();
         fits(&class.gang) || class.gang.least().is_some_and(|least| fits(&least))
     }
 

@@ -60,7 +60,7 @@ fn racks(f: &Fleet, uid: Uid) -> Vec<String> {
 }
 
 #[test]
-fn a_gang_that_requires_a_rack_gets_one_or_waits_with_the_topologys_words() {
+fn a_gang_that_requires_a_rack_gets_one_or_waits_for_one() {
     let mut f = fleet();
     let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
     let uids: Vec<Uid> = (0..4).map(|i| submit(&mut f, &format!("near-{i}"), 5, &rack)).collect();
@@ -68,12 +68,13 @@ fn a_gang_that_requires_a_rack_gets_one_or_waits_with_the_topologys_words() {
     assert!(all.iter().all(|racks| racks.len() == 1), "{all:?}");
     all.dedup();
     assert_eq!(all.len(), 4, "each rack has room for one");
-    // There is room for five more pods, on no rack: by the estimate it fits, and the agent knows better.
+    // There is room for five more pods, on no rack: no agent needs to be asked for that.
     let fifth = submit(&mut f, "near-4", 5, &rack);
     assert_eq!(f.phase(fifth), Some(Phase::Pending));
     let why = f.why(fifth);
     let reason = why["clusters"][0]["reason"].as_str().unwrap();
-    assert!(reason.contains("topology \"default\" allows to fit only 3 out of 5 pod(s)"), "{why:#}");
+    assert_eq!(reason, "pod set `main` must be in one `cloud.provider.com/topology-rack`, and the one with the most room has it for 3 of its 5 pods now");
+    assert!(why["wouldHelp"].as_str().unwrap().starts_with("at `eu`: the end of `default/near-"), "{why:#}");
     // Who doesn't mind where takes what is left.
     let anywhere = submit(&mut f, "anywhere", 5, &json!({"kueue.x-k8s.io/podset-preferred-topology": RACK}));
     assert_eq!(f.phase(anywhere), Some(Phase::Running), "{:#}", f.why(anywhere));
@@ -137,7 +138,7 @@ fn words_about_places_that_are_old_or_of_other_pods_change_nothing() {
     let (told, fence) = (placement(&f, uid), f.world.state.workloads[&uid].fence.unwrap());
     let moved = |revision, pods| {
         let mut moved = Placement { revision, ..told.clone() };
-        moved.pod_sets[0].domains = vec![PlacedDomain { values: vec!["b1-r1-h1".into()], pods }];
+        moved.pod_sets[0].domains = vec![PlacedDomain { values: vec!["b1-r1-h1".into()], pods, kind: 0 }];
         moved
     };
     let name: ClusterName = "eu".into();
@@ -316,7 +317,8 @@ fn nobody_stops_for_a_gang_that_no_domain_could_ever_hold() {
     assert_eq!(f.phases(&low), [Some(Phase::Running); 4]);
     let reason = "pod set `main` must be in one `cloud.provider.com/topology-rack`, and the largest takes 8 of its 9 pods even with nothing else running";
     assert_eq!(f.why(nine)["clusters"][0]["reason"], reason, "{:#}", f.why(nine));
-    assert_eq!(f.why(nine)["clusters"][0]["wouldHelp"], "other nodes there, or smaller pods");
+    let help = "more room within one `cloud.provider.com/topology-rack` there, or fewer or smaller pods, or a topology that is preferred instead of required";
+    assert_eq!(f.why(nine)["clusters"][0]["wouldHelp"], help);
     // Eight fit into a rack whose gang goes, and only that one goes.
     let eight = submit_ranked(&mut f, "eight", 8, "high", &rack);
     f.settle();
@@ -354,4 +356,82 @@ fn nobody_stops_where_all_of_them_together_would_not_leave_a_domain() {
     let anywhere = submit_ranked(&mut f, "anywhere", 8, "high", &json!({}));
     f.pass(Millis::secs(5));
     assert_eq!((f.phase(anywhere), f.phases(&low)), (Some(Phase::Running), vec![Some(Phase::Pending); 4]));
+}
+
+/// The racks of workloads that were told to stop, and how many those are.
+fn stopping(f: &Fleet, all: &[Uid]) -> (Vec<String>, usize) {
+    let victims: Vec<Uid> = all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+    let mut racks: Vec<String> = victims.iter().flat_map(|uid| racks(f, *uid)).collect();
+    racks.sort();
+    racks.dedup();
+    (racks, victims.len())
+}
+
+#[test]
+fn those_stop_who_stand_in_one_domain_and_nobody_else() {
+    for pods in [2, 8] {
+        let mut f = ranked();
+        // Every accelerator has a job of its own. In turn one of each rack is the newest, so that by age alone all racks would lose some.
+        let mut low: Vec<Uid> = (0..32)
+            .map(|i| {
+                let uid = submit_ranked(&mut f, &format!("low-{i}"), 1, "low", &json!({}));
+                f.settle();
+                uid
+            })
+            .collect();
+        for turn in 0..2 {
+            for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
+                let at = (0..32).find(|at| racks(&f, low[*at]) == [rack] && f.world.state.workloads[&low[*at]].name.starts_with("low")).unwrap();
+                f.end(low[at], EndResult::Succeeded);
+                low[at] = submit_ranked(&mut f, &format!("new-{turn}-{rack}"), 1, "low", &json!({}));
+                f.settle();
+            }
+        }
+        assert_eq!(f.phases(&low), [Some(Phase::Running); 32]);
+        let near = submit_ranked(&mut f, "near", pods, "high", &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+        let (racks_hit, victims) = stopping(&f, &low);
+        assert_eq!((racks_hit.len(), victims), (1, pods as usize), "{racks_hit:?}");
+        f.settle();
+        f.settle();
+        assert_eq!(f.phase(near), Some(Phase::Running), "{:#}", f.why(near));
+        assert_eq!(racks(&f, near), racks_hit);
+        f.pass(Millis::secs(30));
+        assert_eq!(low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count(), 32 - pods as usize, "nobody went in vain");
+    }
+}
+
+#[test]
+fn slices_have_their_domains_made_free_too() {
+    let mut f = ranked();
+    let low: Vec<Uid> = (0..32)
+        .map(|i| {
+            let uid = submit_ranked(&mut f, &format!("low-{i}"), 1, "low", &json!({}));
+            f.settle();
+            uid
+        })
+        .collect();
+    let slices = json!({"kueue.x-k8s.io/podset-slice-required-topology": HOST, "kueue.x-k8s.io/podset-slice-size": "3"});
+    let sliced = submit_ranked(&mut f, "sliced", 6, "high", &slices);
+    assert_eq!(stopping(&f, &low).1, 6, "{:#}", f.why(sliced));
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(sliced), Some(Phase::Running), "{:#}", f.why(sliced));
+    let mut hosts: BTreeMap<String, u32> = BTreeMap::new();
+    nodes(&f, sliced).into_iter().for_each(|node| *hosts.entry(node).or_default() += 1);
+    assert_eq!(hosts.into_values().collect::<Vec<_>>(), [3, 3]);
+}
+
+#[test]
+fn room_that_lies_in_no_one_domain_is_none() {
+    let mut f = ranked();
+    let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+    // In every rack of eight six are taken: by count there is room for eight, and in no rack.
+    let six: Vec<Uid> = (0..4).map(|i| submit_ranked(&mut f, &format!("six-{i}"), 6, "low", &rack)).collect();
+    f.settle();
+    assert_eq!(f.phases(&six), [Some(Phase::Running); 4]);
+    let four = submit_ranked(&mut f, "four", 4, "high", &rack);
+    assert_eq!(stopping(&f, &six).1, 1, "the rack of one has to come free: {:#}", f.why(four));
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(four), six.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count()), (Some(Phase::Running), 3));
 }

@@ -344,7 +344,6 @@ const MINIMA: &[(&str, usize)] = &[
     ("to a resource group", 2),
     ("add a flavor whose labels, taints and topology fit", 2),
     ("meridian resume job", 20),
-    ("the end of a workload there", 10),
 ];
 
 /// How a story comes about.

@@ -422,8 +422,16 @@ pub(super) fn rack(dice: &mut Dice) -> Story {
         job["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
         job
     };
-    for name in ["one", "two"] {
-        send(&mut f, near(name, 3));
+    if dice.pods(2) == 1 {
+        for name in ["one", "two"] {
+            send(&mut f, near(name, 3));
+        }
+    } else {
+        // Each is in one of the racks, and which it is counts.
+        for at in 0..8 {
+            send(&mut f, near(&format!("small-{at}"), 1));
+            f.settle();
+        }
     }
     let asks = near("asks", 1 + dice.pods(5));
     let uid = send(&mut f, asks.clone());
