@@ -148,7 +148,7 @@ impl Why {
                 format!("cluster queue `{cluster_queue}` doesn't admit namespace `{namespace}`")
             }
             Self::Route(NoRoute::Stopped { what }) => format!("{what} is stopped"),
-            Self::Quota(quota) => quota.words("the queue", ", even borrowed"),
+            Self::Quota(quota) => quota.words("the queue", if matches!(quota, NoQuota::ExceedsQuota { .. }) { ", even borrowed" } else { "" }),
             Self::Preempts { victims: 1 } => "another workload was told to stop for it; it starts when that one has".into(),
             Self::Preempts { victims } => format!("{victims} workloads were told to stop for it; it starts when they have"),
             Self::Overtaken => "another workload of its cohort came first".into(),
@@ -236,7 +236,7 @@ impl Why {
 }
 
 impl NoQuota {
-    /// In words, of a queue that is called so and may borrow so.
+    /// In words, of a queue that is called so and may borrow, or is lent, so.
     pub(crate) fn words(&self, queue: &str, borrows: &str) -> String {
         match self {
             Self::NotCovered { resource } => format!("no resource group of {queue} covers `{resource}`"),
@@ -248,7 +248,7 @@ impl NoQuota {
             Self::Used(short) => {
                 let Shortage { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. } = &**short;
                 let lends = match cohort {
-                    Some(cohort) => format!(", cohort `{cohort}` lends {}", quantity::format(resource, (free - own).max(0))),
+                    Some(cohort) => format!(", cohort `{cohort}` lends {}{borrows}", quantity::format(resource, (free - own).max(0))),
                     None => String::new(),
                 };
                 let victims = if *no_victims { ", and may displace nobody for it" } else { "" };

@@ -25,7 +25,7 @@ pub mod places;
 pub mod preempt;
 pub mod reason;
 pub mod reduce;
-mod remedy;
+pub mod remedy;
 pub mod settings;
 pub mod share;
 mod starving;

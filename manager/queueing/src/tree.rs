@@ -40,6 +40,15 @@ pub struct Quota {
     pub lending_limit: Option<Amount>,
 }
 
+/// What a limit is put on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Side {
+    /// What is borrowed.
+    Borrows,
+    /// What is lent.
+    Lends,
+}
+
 /// Quotas by flavor and resource.
 pub type Quotas = BTreeMap<(FlavorId, ResourceId), Quota>;
 
@@ -380,6 +389,18 @@ impl Forest {
         for child in below {
             self.spread(child);
         }
+    }
+
+    /// Takes a limit away, or puts one in its place.
+    pub(crate) fn limit(&mut self, node: NodeId, cell: CellId, side: Side, limit: Option<Amount>) {
+        let of = &mut self.nodes[node.index()];
+        let quota = &mut of.cells[cell.index()].quota;
+        match side {
+            Side::Borrows => quota.borrowing_limit = limit,
+            Side::Lends => quota.lending_limit = limit,
+        }
+        let tree = of.tree;
+        self.settle(tree);
     }
 
     /// One node.

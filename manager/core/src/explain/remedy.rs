@@ -12,6 +12,8 @@ use meridian_objects::quantity;
 use meridian_queueing::model::{Displaces, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::preempt::may_displace;
+use meridian_queueing::remedy::{Limit, When};
+use meridian_queueing::tree::Side;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
@@ -23,6 +25,8 @@ use std::sync::Arc;
 const RUNS_MAX: usize = 256;
 /// Of so many that differ it is asked whether the end of one alone would do: each costs as much as a look at a cluster's room.
 const ALONE_MAX: usize = 32;
+/// So many limits are named.
+const LIMITS_NAMED_MAX: usize = 2;
 /// So many are named whose end together would do.
 const NAMED_MAX: usize = 4;
 
@@ -84,16 +88,30 @@ impl World {
     /// What quota it lacks, of which queue, and what that may borrow.
     pub(super) fn lacks_in_words(&self, case: &Case<'_>, quota: &NoQuota) -> String {
         let brain = self.deciding.brain();
-        let limit = case.queue.zip(key_of(brain, quota)).map(|(queue, (flavor, resource, _))| {
-            let setup = &brain.queue(queue).setup;
-            (setup.cohort.is_some(), setup.quota((flavor, resource)).borrowing_limit)
-        });
-        let borrows = match limit {
-            Some((false, _)) => String::new(),
-            Some((true, Some(limit))) => format!(", even borrowed (its borrowingLimit is {})", limit.0),
-            _ => ", even borrowed".to_owned(),
+        let (ever, when) = match quota {
+            NoQuota::ExceedsQuota { .. } => (true, When::Ever),
+            _ => (false, When::Now),
         };
-        quota.words(&self.queue_in_words(case), &borrows)
+        let Some((queue, (flavor, resource, _))) = case.queue.zip(key_of(brain, quota)) else {
+            return quota.words(&self.queue_in_words(case), if ever { ", even borrowed" } else { "" });
+        };
+        let name = brain.resource_name(resource);
+        let limit = |limit: &Limit| {
+            let [most, more] = [limit.most, limit.more].map(|amount| quantity::format(name, amount));
+            let whose = match limit.cohort {
+                _ if limit.of == brain.queue(queue).setup.name && !limit.cohort => "its".to_owned(),
+                true => format!("cohort `{}`'s", limit.of),
+                false => format!("cluster queue `{}`'s", limit.of),
+            };
+            match limit.side {
+                Side::Borrows => format!("{whose} borrowingLimit is {most}, without it {more} more"),
+                Side::Lends => format!("{whose} lendingLimit is {most}, without it {more} more"),
+            }
+        };
+        let limits: Vec<String> = brain.limits(queue, (flavor, resource), when).iter().take(LIMITS_NAMED_MAX).map(limit).collect();
+        let limits = if limits.is_empty() { String::new() } else { format!(" ({})", limits.join("; ")) };
+        let borrowed = if ever && brain.queue(queue).setup.cohort.is_some() { ", even borrowed" } else { "" };
+        quota.words(&self.queue_in_words(case), &format!("{borrowed}{limits}"))
     }
 
     pub(super) fn queue_in_words(&self, case: &Case<'_>) -> String {

@@ -406,3 +406,61 @@ fn of_full_clusters_the_one_where_the_fewest_have_to_end_is_the_nearest() {
     assert!(summary.contains("nearest is `eu`: "), "{summary}");
     assert!(help.starts_with("at `eu`: the end of `default/most` there"), "{help}");
 }
+
+#[test]
+fn limits_that_keep_quota_from_a_queue_are_named_and_lifted_they_keep_nothing() {
+    let limited = |name: &str, nominal: i64, limits: Value| {
+        let mut queue = cluster_queue(name, nominal, &json!({"cohortName": "ml"}));
+        for (limit, value) in limits.as_object().unwrap() {
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0][limit] = value.clone();
+        }
+        queue
+    };
+    let cohort = |limits: Value| {
+        let mut resource = json!({"name": GPU, "nominalQuota": 0});
+        resource.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
+        let groups = json!([{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [resource]}]}]);
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "ml"}, "spec": {"parentName": "all", "resourceGroups": groups}})
+    };
+    // What each object is declared as, what is said of it, and the same object without the limit.
+    let cases = [
+        (
+            [limited("mine", 1, json!({"borrowingLimit": 1})), limited("theirs", 5, json!({})), cohort(json!({}))],
+            "cluster queue `mine` could never use more than 2 of flavor `any`, even borrowed (its borrowingLimit is 1, without it 4 more)",
+            limited("mine", 1, json!({})),
+        ),
+        (
+            [limited("mine", 1, json!({})), limited("theirs", 5, json!({"lendingLimit": 1})), cohort(json!({}))],
+            "cluster queue `mine` could never use more than 2 of flavor `any`, even borrowed (cluster queue `theirs`'s lendingLimit is 1, without it 4 more)",
+            limited("theirs", 5, json!({})),
+        ),
+        (
+            [limited("mine", 1, json!({})), limited("theirs", 0, json!({})), cohort(json!({"borrowingLimit": 2}))],
+            "cluster queue `mine` could never use more than 3 of flavor `any`, even borrowed (cohort `ml`'s borrowingLimit is 2, without it 6 more)",
+            cohort(json!({})),
+        ),
+        (
+            [limited("mine", 2, json!({})), limited("theirs", 3, json!({"lendingLimit": 1})), cohort(json!({}))],
+            "cluster queue `mine` has 2 of 2 free in flavor `any`, cohort `ml` lends 0 (cluster queue `theirs`'s lendingLimit is 1, without it 2 more)",
+            limited("theirs", 3, json!({})),
+        ),
+    ];
+    for (at, (objects, expect, lifted)) in cases.into_iter().enumerate() {
+        let mut f = Fleet::new(EU);
+        f.apply(objects.to_vec());
+        let beside = if at == 2 { 8 } else { 0 };
+        let root = cluster_queue("beside", beside, &json!({"cohortName": "all"}));
+        f.apply(vec![root, local_queue("mine", "mine"), local_queue("beside", "beside")]);
+        if at == 3 {
+            f.submit_to("beside", "borrows", 1, None);
+            f.settle();
+        }
+        let uid = f.submit_to("mine", "asks", if at == 3 { 3 } else { 4 }, None);
+        f.settle();
+        let (summary, _) = f.words(uid);
+        assert!(summary.contains(expect), "{at}: {summary}");
+        f.apply(vec![lifted]);
+        f.settle();
+        assert_eq!(f.phase(uid), Some(Phase::Running), "{at}: {}", f.words(uid).0);
+    }
+}
