@@ -18,7 +18,7 @@ use crate::workload::Phase;
 use crate::{Workload, World};
 use case::Case;
 use meridian_objects::quantity;
-use meridian_queueing::model::Inactive;
+use meridian_queueing::model::{Clash, Inactive};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
@@ -229,6 +229,14 @@ impl Why {
                 Inactive::CohortCycle => "name another parent in one of the cohorts above it".into(),
                 Inactive::FlavorNotFound(flavor) => format!("create resource flavor `{flavor}`, or take it out of cluster queue `{queue}`"),
                 Inactive::AdmissionCheck(check) => format!("create admission check `{check}`, or take it out of cluster queue `{queue}`"),
+                Inactive::CheckInactive(check) => format!("see why admission check `{check}` isn't active, or take it out of cluster queue `{queue}`"),
+                Inactive::WorkersCheck(check, clash) => match clash {
+                    Clash::Several => format!("leave one check of worker clusters in cluster queue `{queue}`"),
+                    Clash::OnFlavors => format!("set admission check `{check}` of cluster queue `{queue}` for all flavors"),
+                    Clash::Provisioning => {
+                        format!("take the check that provisions nodes out of cluster queue `{queue}`: each worker cluster provisions its own")
+                    }
+                },
                 Inactive::TopologyNotFound(topology) => format!("create topology `{topology}`"),
             },
         }
@@ -264,7 +272,9 @@ fn inactive_in_words(why: &Inactive) -> String {
         Inactive::Stopped => "it is stopped".into(),
         Inactive::CohortCycle => "a cohort above it is its own ancestor".into(),
         Inactive::FlavorNotFound(flavor) => format!("there is no resource flavor `{flavor}`"),
-        Inactive::AdmissionCheck(check) => format!("admission check `{check}` isn't there or isn't active"),
+        Inactive::AdmissionCheck(check) => format!("there is no admission check `{check}`"),
+        Inactive::CheckInactive(check) => format!("admission check `{check}` isn't active"),
+        Inactive::WorkersCheck(check, clash) => clash.words(check),
         Inactive::TopologyNotFound(topology) => format!("there is no topology `{topology}`"),
     }
 }

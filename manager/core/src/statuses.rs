@@ -9,7 +9,7 @@ use crate::view::condition;
 use meridian_objects::quantity;
 use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare;
-use meridian_queueing::model::Inactive;
+use meridian_queueing::model::{Clash, Inactive};
 use meridian_queueing::share::Share;
 use meridian_queueing::tree::NodeId;
 use meridian_shared::ids::RecordNumber;
@@ -48,10 +48,16 @@ impl World {
             Some(Inactive::CohortCycle) => no("CohortCycle", "its cohort is its own ancestor"),
             Some(Inactive::FlavorNotFound(flavor)) => no("FlavorNotFound", &format!("references missing ResourceFlavor(s): {flavor}")),
             Some(Inactive::TopologyNotFound(topology)) => no("TopologyNotFound", &format!("references missing Topology: {topology}")),
-            Some(Inactive::AdmissionCheck(check)) if self.state.catalog.admission_check(&check).is_none() => {
-                no("AdmissionCheckNotFound", &format!("references missing AdmissionCheck(s): {check}"))
+            Some(Inactive::AdmissionCheck(check)) => no("AdmissionCheckNotFound", &format!("references missing AdmissionCheck(s): {check}")),
+            Some(Inactive::CheckInactive(check)) => no("AdmissionCheckInactive", &format!("references inactive AdmissionCheck(s): {check}")),
+            Some(Inactive::WorkersCheck(check, clash)) => {
+                let reason = match clash {
+                    Clash::Several => "MultipleMultiKueueAdmissionChecks",
+                    Clash::OnFlavors => "MultiKueueAdmissionCheckAppliedPerFlavor",
+                    Clash::Provisioning => "MultiKueueWithProvisioningRequest",
+                };
+                no(reason, &clash.words(&check))
             }
-            Some(Inactive::AdmissionCheck(check)) => no("AdmissionCheckInactive", &format!("AdmissionCheck(s) that can't serve the whole queue: {check}")),
         }
     }
 

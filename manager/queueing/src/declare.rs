@@ -2,7 +2,7 @@
 
 use crate::amount::Amount;
 use crate::brain::Brain;
-use crate::model::{Displaces, Flavor, Fungibility, Group, Inactive, Preemption, QueueSetup};
+use crate::model::{Clash, Displaces, Flavor, Fungibility, Group, Inactive, Preemption, QueueSetup};
 use crate::names::FlavorId;
 use crate::tree::{CohortSetup, Quota, Quotas, WEIGHT_ONE};
 use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
@@ -127,16 +127,19 @@ pub fn inactive(spec: &ClusterQueueSpec, elsewhere: bool, beside: &dyn Beside, t
         return Some(Inactive::FlavorNotFound(missing.name.clone()));
     }
     let controller = |check: &str| beside.check(check).filter(|(_, active)| *active).map(|(controller, _)| controller);
-    if let Some(check) = spec.admission_checks.iter().find(|rule| controller(&rule.name).is_none()) {
-        return Some(Inactive::AdmissionCheck(check.name.clone()));
+    if let Some(check) = spec.admission_checks.iter().map(|rule| &rule.name).find(|check| controller(check).is_none()) {
+        let what = if beside.check(check).is_none() { Inactive::AdmissionCheck } else { Inactive::CheckInactive };
+        return Some(what(check.clone()));
     }
     // Worker clusters take the whole queue: one such check, for all flavors, without a provider of the manager's own.
     let mut of_workers = spec.admission_checks.iter().filter(|rule| controller(&rule.name) == Some(MULTIKUEUE_CONTROLLER));
     if let Some(first) = of_workers.next() {
         let partial = !first.on_flavors.is_empty() && flavors().any(|flavor| !first.on_flavors.contains(&flavor.name));
         let provider = spec.admission_checks.iter().any(|rule| controller(&rule.name) == Some(PROVISIONING_CONTROLLER));
-        if partial || provider || of_workers.next().is_some() {
-            return Some(Inactive::AdmissionCheck(first.name.clone()));
+        let several = of_workers.next().is_some();
+        let clashes = [(several, Clash::Several), (partial, Clash::OnFlavors), (provider, Clash::Provisioning)];
+        if let Some((_, clash)) = clashes.into_iter().find(|(is_so, _)| *is_so) {
+            return Some(Inactive::WorkersCheck(first.name.clone(), clash));
         }
     }
     let wanted = || flavors().filter_map(|flavor| beside.flavor(&flavor.name)?.topology_name.as_deref());

@@ -114,6 +114,28 @@ pub struct Group {
     pub flavors: Vec<FlavorId>,
 }
 
+/// Worker clusters take a queue whole: what doesn't go with that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Clash {
+    /// There is another such check.
+    Several,
+    /// The check is for some of the flavors only.
+    OnFlavors,
+    /// There is a check that provisions nodes here.
+    Provisioning,
+}
+
+impl Clash {
+    /// In words, of the check that clashes.
+    pub fn words(self, check: &str) -> String {
+        match self {
+            Self::Several => format!("admission check `{check}` isn't the only one for worker clusters, which take a queue whole"),
+            Self::OnFlavors => format!("admission check `{check}` is for some flavors only, and worker clusters take a queue whole"),
+            Self::Provisioning => format!("admission check `{check}` hands the queue to worker clusters, and another one provisions nodes here"),
+        }
+    }
+}
+
 /// Why a queue admits nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Inactive {
@@ -123,8 +145,12 @@ pub enum Inactive {
     CohortCycle,
     /// It names a flavor that isn't there.
     FlavorNotFound(String),
-    /// It names an admission check that isn't there or isn't active.
+    /// It names an admission check that isn't there.
     AdmissionCheck(String),
+    /// It names an admission check that isn't active.
+    CheckInactive(String),
+    /// A check of its worker clusters can't be as it is.
+    WorkersCheck(String, Clash),
     /// A flavor names a topology that isn't there.
     TopologyNotFound(String),
 }

@@ -13,7 +13,7 @@ use crate::queues::{NoQuota, Place, Shortage};
 use crate::record::Class;
 use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare::inactive;
-use meridian_queueing::model::{Inactive, QueueId};
+use meridian_queueing::model::{Clash, Inactive, QueueId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::{COUNTED_MAX, below};
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
@@ -178,7 +178,11 @@ impl World {
         while let Some(why) = self.inactive_now(&spec).filter(|_| all.len() < LACKS_MAX) {
             match &why {
                 Inactive::FlavorNotFound(flavor) => spec.resource_groups.iter_mut().for_each(|group| group.flavors.retain(|of| of.name != *flavor)),
-                Inactive::AdmissionCheck(check) => spec.admission_checks.retain(|rule| rule.name != *check),
+                Inactive::AdmissionCheck(check) | Inactive::CheckInactive(check) | Inactive::WorkersCheck(check, Clash::Several) => {
+                    spec.admission_checks.retain(|rule| rule.name != *check);
+                }
+                Inactive::WorkersCheck(_, Clash::OnFlavors) => spec.admission_checks.iter_mut().for_each(|rule| rule.on_flavors.clear()),
+                Inactive::WorkersCheck(check, Clash::Provisioning) => spec.admission_checks.retain(|rule| rule.name == *check),
                 Inactive::Stopped | Inactive::CohortCycle | Inactive::TopologyNotFound(_) => {
                     all.push(why);
                     break;

@@ -134,6 +134,30 @@ fn a_queue_says_why_it_is_not_active() {
     assert_eq!(f.shown(&Key::namespaced(Kind::LocalQueue, "default", "lq"))["status"]["conditions"][0]["reason"], "ClusterQueueIsInactive");
     f.apply(vec![with("admissionChecksStrategy", json!({"admissionChecks": [{"name": "absent"}]}))]);
     assert_eq!(reason(&f), "AdmissionCheckNotFound");
+    // Each check by itself would do, and `why` says which doesn't go with what.
+    let check = |name: &str, controller: &str, config: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": name}, "spec": {"controllerName": controller, "parameters": config}});
+    let workers = json!({"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"});
+    f.apply(vec![
+        check("far", "kueue.x-k8s.io/multikueue", workers.clone()),
+        check("further", "kueue.x-k8s.io/multikueue", workers),
+        check("nodes", "kueue.x-k8s.io/provisioning-request", Value::Null),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "all"}, "spec": {"clusters": ["eu", "us", "asia"]}}),
+    ]);
+    let waits = f.submit("waits", 1);
+    let rules = |rules: Value| with("admissionChecksStrategy", json!({"admissionChecks": rules}));
+    for (checks, expect, help) in [
+        (json!([{"name": "far"}, {"name": "further"}]), "MultipleMultiKueueAdmissionChecks", "leave one check of worker clusters in cluster queue `cq`"),
+        (
+            json!([{"name": "nodes"}, {"name": "far"}]),
+            "MultiKueueWithProvisioningRequest",
+            "take the check that provisions nodes out of cluster queue `cq`: each worker cluster provisions its own",
+        ),
+    ] {
+        f.apply(vec![rules(checks)]);
+        assert_eq!(reason(&f), expect, "{:#}", f.cluster_queue("cq"));
+        assert_eq!(f.why(waits)["wouldHelp"], help, "{:#}", f.why(waits));
+    }
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "waits"), uid: None }]);
     f.apply(vec![queue("cq", 1, Some("a"))]);
     assert_eq!(reason(&f), "Ready");
     f.apply(vec![queue("cq", 1, None)]);

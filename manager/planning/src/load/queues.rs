@@ -149,7 +149,9 @@ fn words(why: &Inactive) -> String {
         Inactive::Stopped => "it is stopped".to_owned(),
         Inactive::CohortCycle => "its cohort is its own ancestor".to_owned(),
         Inactive::FlavorNotFound(name) => format!("its flavor `{name}` isn't there"),
-        Inactive::AdmissionCheck(name) => format!("its admission check `{name}` isn't there, isn't active, or doesn't go with the others"),
+        Inactive::AdmissionCheck(name) => format!("its admission check `{name}` isn't there"),
+        Inactive::CheckInactive(name) => format!("its admission check `{name}` isn't active"),
+        Inactive::WorkersCheck(name, clash) => clash.words(name),
         Inactive::TopologyNotFound(name) => format!("the topology `{name}` of its flavor isn't there"),
     }
 }

@@ -219,7 +219,7 @@ fn queues_say_why_they_admit_nothing() {
         let loaded = read_with(vec![check.clone(), asks.clone()], &Options { checks_say_active, ..Options::default() });
         loaded.brain.queue(loaded.brain.queue_id("asks").unwrap()).setup.inactive.clone()
     };
-    assert_eq!((silent(false), silent(true)), (None, Some(Inactive::AdmissionCheck("silent".into()))));
+    assert_eq!((silent(false), silent(true)), (None, Some(Inactive::CheckInactive("silent".into()))));
 }
 
 #[test]

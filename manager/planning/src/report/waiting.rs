@@ -226,7 +226,9 @@ pub(super) fn inactive(why: &Inactive) -> String {
         Inactive::Stopped => "it is stopped".to_owned(),
         Inactive::CohortCycle => "its cohort is its own ancestor".to_owned(),
         Inactive::FlavorNotFound(name) => format!("there is no ResourceFlavor `{name}`"),
-        Inactive::AdmissionCheck(name) => format!("admission check `{name}` isn't there or isn't active"),
+        Inactive::AdmissionCheck(name) => format!("there is no AdmissionCheck `{name}`"),
+        Inactive::CheckInactive(name) => format!("admission check `{name}` isn't active"),
+        Inactive::WorkersCheck(name, clash) => clash.words(name),
         Inactive::TopologyNotFound(name) => format!("there is no Topology `{name}`"),
     }
 }
