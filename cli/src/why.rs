@@ -98,10 +98,12 @@ impl Explanation {
         text
     }
 
-    /// Its attempts, where there was more than one.
+    /// Its attempts, where there was more than one, or the one is over and it isn't.
     fn history_text(&self, now: Timestamp) -> String {
-        if self.history.len() < 2 {
-            return String::new();
+        match self.history.as_slice() {
+            [] => return String::new(),
+            [one] if one.end.is_none() || self.state == "Finished" => return String::new(),
+            _ => {}
         }
         let mut table = Table::new(["ATTEMPT", "CLUSTER", "GRANTED", "END"]);
         for (index, stay) in self.history.iter().enumerate() {
@@ -220,6 +222,15 @@ mod tests {
              1         asia      10m ago   the lease lapsed\n\
              2         us        2m ago    goes on\n"
         );
+    }
+
+    #[test]
+    fn a_workload_that_waits_again_tells_its_attempt() {
+        let stay = json!({"cluster": "eu", "fence": "1-2-3", "granted": "2026-11-21T09:50:00Z", "over": "2026-11-21T09:58:00Z", "end": "stopped as asked"});
+        let answer = |state: &str| json!({"name": "train", "state": state, "summary": "waits", "history": [stay]});
+        let table = "\n\nATTEMPT   CLUSTER   GRANTED   END\n1         eu        10m ago   stopped as asked\n";
+        assert_eq!(show(answer("Pending")), format!("train is Pending: waits{table}"));
+        assert_eq!(show(answer("Finished")), "train is Finished: waits\n", "which says how it ended");
     }
 
     #[test]

@@ -149,8 +149,8 @@ impl Why {
             }
             Self::Route(NoRoute::Stopped { what }) => format!("{what} is stopped"),
             Self::Quota(quota) => quota.words("the queue", if matches!(quota, NoQuota::ExceedsQuota { .. }) { ", even borrowed" } else { "" }),
-            Self::Preempts { victims: 1 } => "another workload was told to stop for it; it starts when that one has".into(),
-            Self::Preempts { victims } => format!("{victims} workloads were told to stop for it; it starts when they have"),
+            Self::Preempts { victims: 1 } => "another workload was told to stop for it, and it starts when that one has".into(),
+            Self::Preempts { victims } => format!("{victims} workloads were told to stop for it, and it starts when they have"),
             Self::Overtaken => "another workload of its cohort came first".into(),
             Self::Inactive { queue, why } => format!("cluster queue `{queue}` admits nothing: {}", inactive_in_words(why)),
             Self::Forbidden(denied) => denied.to_string(),
@@ -311,6 +311,9 @@ fn stop_in_words(reason: StopReason) -> &'static str {
     }
 }
 
+/// So many of those who stop for another are named.
+const VICTIMS_NAMED_MAX: usize = 4;
+
 impl World {
     /// Everything a person may want to know about where a workload is and why, as JSON of a documented shape.
     pub fn explain(&self, uid: Uid, now: Now) -> Option<Value> {
@@ -392,7 +395,10 @@ impl World {
         if workload.phase == Phase::Stopping {
             let why = match &workload.inactive {
                 Some(inactive) => format!("it was deactivated by `{}`", inactive.by.0),
-                None => workload.stopping.map_or("it is being stopped", stop_in_words).to_owned(),
+                None => match self.gave_way_in_words(workload).filter(|_| workload.stopping == Some(StopReason::Evicted)) {
+                    Some(for_whom) => format!("it gives way to {for_whom}"),
+                    None => workload.stopping.map_or("it is being stopped", stop_in_words).to_owned(),
+                },
             };
             return ("stopping", format!("{why}; its room and quota are kept until the stop is confirmed"), waits);
         }
@@ -457,9 +463,34 @@ impl World {
             Phase::Pending => {
                 let (words, helps) = steps.in_words();
                 let waits = if workload.inactive.is_some() || words.starts_with("waits") { "" } else { "waits: " };
-                (format!("{waits}{words}{}", self.kept_in_words(uid)), helps)
+                let gave_way = self.gave_way_in_words(workload).map(|for_whom| format!("; it gave way to {for_whom}")).unwrap_or_default();
+                (format!("{waits}{words}{}{}{gave_way}", self.victims_in_words(uid), self.kept_in_words(uid)), helps)
             }
         }
+    }
+
+    /// Who stops for it now.
+    fn victims_in_words(&self, uid: Uid) -> String {
+        let stops = |victim: &Uid| self.state.workloads.get(victim).filter(|w| w.phase == Phase::Stopping && w.preempted.as_ref().is_some_and(|p| p.by == uid));
+        let all: Vec<&Workload> = self.state.displaced.keys().filter_map(stops).collect();
+        let mut named: Vec<String> = all.iter().take(VICTIMS_NAMED_MAX).map(|w| format!("`{}/{}`", w.namespace, w.name)).collect();
+        named.sort_unstable();
+        let last = match all.len().saturating_sub(named.len()) {
+            0 => named.pop(),
+            more => Some(format!("{more} more")),
+        };
+        match last {
+            None => String::new(),
+            Some(one) if named.is_empty() => format!("; {one} stops for it"),
+            Some(last) => format!("; {} and {last} stop for it", named.join(", ")),
+        }
+    }
+
+    /// For whom it stops or was stopped, where it hasn't started again.
+    fn gave_way_in_words(&self, workload: &Workload) -> Option<String> {
+        let by = workload.preempted.as_ref()?.by;
+        let name = |other: &Workload| format!("`{}/{}` (priority {})", other.namespace, other.name, other.priority);
+        Some(self.state.workloads.get(&by).map_or_else(|| "a workload that is gone".to_owned(), name))
     }
 
     /// What is kept for a workload that waits too long.

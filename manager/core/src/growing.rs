@@ -109,11 +109,12 @@ impl Workload {
 }
 
 impl World {
-    /// The pods that a gang is to grow by.
+    /// The pods that a gang is to grow by, with the flavors that it has.
     pub(crate) fn growth_gang(&self, uid: Uid) -> Option<Arc<Gang>> {
         let workload = self.state.workloads.get(&uid)?;
         let class = self.queues.class(workload.class);
-        Some(Arc::new(class.gang.of_counts(&workload.grows_by(class)?)))
+        let gang = Arc::new(class.gang.of_counts(&workload.grows_by(class)?));
+        Some(self.with_flavors(&gang, &workload.flavors))
     }
 
     /// The cluster of a gang that is to grow, or why it can't be asked now; room is another question.
@@ -172,8 +173,6 @@ impl Turn<'_> {
     /// Charges what a gang grows by and tells its agent; false where there is no room for it, with the reason.
     pub(crate) fn grow(&mut self, uid: Uid) -> bool {
         let Some(gang) = self.world.growth_gang(uid) else { return false };
-        let flavors = self.workload(uid).map(|w| w.flavors.clone()).unwrap_or_default();
-        let gang = self.world.with_flavors(&gang, &flavors);
         let cluster = match self.world.judge_growth(uid, &gang, self.now.mono) {
             Ok(cluster) => cluster,
             Err(why) => {

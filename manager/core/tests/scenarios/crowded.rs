@@ -44,12 +44,17 @@ fn a_full_region_is_no_wall_to_a_higher_priority() {
     let high = f.bound("a", "high", 2, "high", "europe-west4");
     // As few as have to, of the one cluster that it may run in, the newest first.
     assert_eq!(f.phases(&there), [Phase::Running, Phase::Running, Phase::Stopping, Phase::Stopping].map(Some));
-    assert_eq!(f.why(high)["summary"], "waits: 2 workloads were told to stop for it; it starts when they have");
+    let stop = "`default/a-europe-west4-2` and `default/a-europe-west4-3` stop for it";
+    assert_eq!(f.why(high)["summary"], format!("waits: 2 workloads were told to stop for it, and it starts when they have; {stop}"));
+    let stops = "stopping in cluster `eu`: it gives way to `default/high` (priority 9); its room and quota are kept until the stop is confirmed";
+    assert_eq!(f.why(there[3])["summary"], stops);
     f.settle();
     assert_eq!((f.at(high).as_deref(), f.running_of(&elsewhere)), (Some("eu"), 1));
     // Those who gave way may run elsewhere, and don't: they are bound to where they were.
     f.pass(Millis::secs(30));
     assert_eq!((f.running_of(&there), f.phase(high)), (2, Some(Phase::Running)));
+    let gave_way = f.why(there[3])["summary"].as_str().unwrap().to_owned();
+    assert!(gave_way.starts_with("waits: ") && gave_way.ends_with("; it gave way to `default/high` (priority 9)"), "{gave_way}");
     f.end(high, EndResult::Succeeded);
     f.settle();
     assert_eq!(f.running_of(&there), 4);

@@ -161,6 +161,39 @@ fn what_a_gang_of_high_priority_grows_by_displaces_others_and_never_itself() {
 }
 
 #[test]
+fn what_a_gang_grows_by_needs_the_room_of_its_flavor() {
+    let mut f = Fleet::new(EU);
+    let node = |name: &str| NodeSpec {
+        name: name.into(),
+        labels: [("pool".to_owned(), name.to_owned())].into(),
+        capacity: Amounts::from([(GPU.into(), 4)]),
+        ..NodeSpec::default()
+    };
+    let nodes = vec![node("old"), node("new")];
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"pool": name}}});
+    let quota = |name: &str, nominal: i64| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": nominal}]});
+    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {},
+        "preemption": {"withinClusterQueue": "LowerPriority"}, "resourceGroups": [{"coveredResources": [GPU], "flavors": [quota("new", 8), quota("old", 8)]}]}});
+    f.apply(vec![flavor("old"), flavor("new"), queue]);
+    super::queues::priorities(&mut f, 9);
+    f.settle();
+    let (low, _) = f.put(prioritized("low", 2, "low"));
+    f.settle();
+    let (high, _) = f.put(prioritized("high", 2, "high"));
+    f.settle();
+    assert_eq!(f.phases(&[low, high]), [Some(Phase::Running); 2]);
+    // Its flavor's node is full, and that of the other flavor is no use to it.
+    f.put(prioritized("high", 4, "high"));
+    for _ in 0..4 {
+        f.settle();
+    }
+    let flavors = |uid: Uid| f.world.state.workloads[&uid].flavors.values().map(ToString::to_string).collect::<String>();
+    assert_eq!((f.pods_at("eu", high), flavors(high)), (4, "new".to_owned()), "{}", f.summary(high));
+    assert_eq!((f.phase(low), flavors(low)), (Some(Phase::Running), "old".to_owned()), "{}", f.summary(low));
+}
+
+#[test]
 fn who_changes_its_mind_before_it_grew_has_what_it_said_last() {
     let mut f = Fleet::new(EU);
     f.quota(3);
