@@ -1,21 +1,26 @@
 //! How long it takes to find who gives way for room: quota is free, and the cluster is full.
 //!
 //! `cargo bench -p meridian-manager-core --bench room`. A thousand nodes of eight accelerators are full of jobs with one each; a
-//! gang of a hundred pods that need a whole node each comes with a higher priority.
+//! gang of a hundred pods that need a whole node each comes with a higher priority, or one of as many as a rack has nodes, all in one.
 
 #[path = "fleet/world.rs"]
 mod fleet;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fleet::{GPU, Store, agent, manager, now, talk, write};
+use meridian_agent_core::ledger::NodeSpec;
 use meridian_manager_core::World;
 use meridian_manager_core::input::Input;
+use meridian_shared::gang::Amounts;
 use meridian_shared::ids::Uid;
 use serde_json::{Value, json};
 
 const NODES: u32 = 1_000;
 const PODS: u32 = 100;
 const BATCH: u32 = 1_000;
+const RACK: &str = "cloud.provider.com/topology-rack";
+const HOST: &str = "kubernetes.io/hostname";
+const RACK_NODES: u32 = 16;
 
 fn job(name: &str, pods: u32, gpus: u32, class: &str) -> Value {
     let asks = json!({GPU: gpus});
@@ -27,8 +32,8 @@ fn job(name: &str, pods: u32, gpus: u32, class: &str) -> Value {
     })
 }
 
-/// A cluster that is full of small jobs, in a queue with twice the quota.
-fn full() -> World {
+/// A cluster that is full of small jobs, in a queue with twice the quota; its nodes in racks where so many make one.
+fn full(rack: Option<u32>) -> World {
     let class =
         |name: &str, value: i32| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
     let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
@@ -37,6 +42,17 @@ fn full() -> World {
     let local = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq"}});
     let mut world = manager(vec![class("low", 1), class("high", 9), queue, local]);
     let mut agent = agent(NODES);
+    if let Some(size) = rack {
+        let label = |key: &str, value: String| (key.to_owned(), value);
+        let labels = |at: u32| [label("pool", "a".into()), label(RACK, format!("r{}", at / size)), label(HOST, format!("n{at}"))].into();
+        let capacity = || Amounts::from([(GPU.into(), 8), ("cpu".into(), 64_000)]);
+        let node = |at: u32| NodeSpec { name: format!("n{at}"), capacity: capacity(), labels: labels(at), ..NodeSpec::default() };
+        agent.apply(now(), meridian_agent_core::Input::Nodes { nodes: (0..NODES).map(node).collect(), pools: Vec::new() });
+        let levels = json!([{"nodeLabel": RACK}, {"nodeLabel": HOST}]);
+        let topology = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "racks"}, "spec": {"levels": levels}});
+        let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {"nodeLabels": {"pool": "a"}, "topologyName": "racks"}});
+        write(&mut world, vec![(900, topology), (901, flavor)]);
+    }
     talk(&mut world, &mut agent);
     for batch in 0..8 * NODES / BATCH {
         let small = (batch * BATCH..(batch + 1) * BATCH).map(|at| (u128::from(10_000 + at), job(&format!("small-{at}"), 1, 1, "low")));
@@ -52,13 +68,20 @@ fn full() -> World {
 fn room(c: &mut Criterion) {
     let mut group = c.benchmark_group("room");
     group.sample_size(10);
-    let mut world = full();
-    write(&mut world, vec![(1, job("gang", PODS, 8, "high"))]);
-    let decide = |world: &mut World| world.apply(now(), Input::Turn, &Store).records.len();
-    let mut once = world.clone();
-    decide(&mut once);
-    eprintln!("{}", once.explain(Uid(1), now()).expect("it waits")["summary"]);
-    group.bench_function("a-gang-of-100-nodes-among-8000-jobs", |b| b.iter_batched_ref(|| world.clone(), decide, BatchSize::LargeInput));
+    let mut near = job("gang", RACK_NODES, 8, "high");
+    near["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
+    for (name, rack, gang) in [
+        ("a-gang-of-100-nodes-among-8000-jobs", None, job("gang", PODS, 8, "high")),
+        ("a-gang-of-one-rack-of-16-nodes-among-8000-jobs", Some(RACK_NODES), near),
+    ] {
+        let mut world = full(rack);
+        write(&mut world, vec![(1, gang)]);
+        let decide = |world: &mut World| world.apply(now(), Input::Turn, &Store).records.len();
+        let mut once = world.clone();
+        decide(&mut once);
+        eprintln!("{}", once.explain(Uid(1), now()).expect("it waits")["summary"]);
+        group.bench_function(name, |b| b.iter_batched_ref(|| world.clone(), decide, BatchSize::LargeInput));
+    }
     group.finish();
 }
 
