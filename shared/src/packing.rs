@@ -309,7 +309,10 @@ pub fn change(blocks: &mut Vec<Block>, of: &Block, set: &PodSet, leaves: bool) -
         true => has(&of.capacity, r).saturating_sub(has(&of.free, r)) >= *asks,
         false => has(&of.free, r) >= *asks,
     };
-    let at = blocks.iter().position(|b| b.nodes > 0 && b.order(of).is_eq()).filter(|_| set.per_pod.iter().all(able))?;
+    let found = blocks.binary_search_by(|b| b.order(of)).ok().filter(|at| blocks[*at].nodes > 0);
+    // They may be in no order.
+    let found = found.or_else(|| blocks.iter().position(|b| b.nodes > 0 && b.order(of).is_eq()));
+    let at = found.filter(|_| set.per_pod.iter().all(able))?;
     Some(change_one(blocks, at, set, if leaves { 1 } else { -1 }))
 }
 
@@ -332,10 +335,13 @@ fn change_one(blocks: &mut Vec<Block>, at: usize, set: &PodSet, pods: i64) -> Bl
         }
     }
     blocks[at].nodes -= 1;
-    blocks.retain(|b| b.nodes > 0);
-    match blocks.iter_mut().find(|b| b.order(&changed).is_eq()) {
-        Some(same) => same.nodes = same.nodes.saturating_add(1),
-        None => blocks.push(changed.clone()),
+    if blocks[at].nodes == 0 {
+        blocks.remove(at);
+    }
+    // What was in order stays so.
+    match blocks.binary_search_by(|b| b.order(&changed)) {
+        Ok(same) => blocks[same].nodes = blocks[same].nodes.saturating_add(1),
+        Err(place) => blocks.insert(place, changed.clone()),
     }
     changed
 }

@@ -88,6 +88,12 @@ impl Placement {
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.unhealthy.truncate(UNHEALTHY_MAX);
+        if self.pod_sets.iter().map(|set| set.kinds.len()).sum::<usize>() > KINDS_MAX {
+            for set in &mut self.pod_sets {
+                set.kinds.clear();
+                set.domains.iter_mut().for_each(|domain| domain.kind = 0);
+            }
+        }
         let heads = self.pod_sets.iter().map(PlacedPodSet::head_weight).sum::<usize>() + self.unhealthy_weight();
         let (mut left, mut bytes) = (DOMAINS_MAX, PLACEMENT_BYTES_MAX.saturating_sub(heads));
         for set in &mut self.pod_sets {

@@ -1,7 +1,8 @@
 //! How long it takes to find who gives way for room: quota is free, and the cluster is full.
 //!
 //! `cargo bench -p meridian-manager-core --bench room`. A thousand nodes of eight accelerators are full of jobs with one each; a
-//! gang of a hundred pods that need a whole node each comes with a higher priority, or one of as many as a rack has nodes, all in one.
+//! gang of a hundred pods that need a whole node each comes with a higher priority, or one of as many as a rack has nodes, all in one,
+//! where those of every rack are as old as those of any other.
 
 #[path = "fleet/world.rs"]
 mod fleet;
@@ -44,7 +45,7 @@ fn full(rack: Option<u32>) -> World {
     let mut agent = agent(NODES);
     if let Some(size) = rack {
         let label = |key: &str, value: String| (key.to_owned(), value);
-        let labels = |at: u32| [label("pool", "a".into()), label(RACK, format!("r{}", at / size)), label(HOST, format!("n{at}"))].into();
+        let labels = |at: u32| [label("pool", "a".into()), label(RACK, format!("r{}", at % (NODES / size))), label(HOST, format!("n{at}"))].into();
         let capacity = || Amounts::from([(GPU.into(), 8), ("cpu".into(), 64_000)]);
         let node = |at: u32| NodeSpec { name: format!("n{at}"), capacity: capacity(), labels: labels(at), ..NodeSpec::default() };
         agent.apply(now(), meridian_agent_core::Input::Nodes { nodes: (0..NODES).map(node).collect(), pools: Vec::new() });

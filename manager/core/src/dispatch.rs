@@ -81,7 +81,7 @@ impl Turn<'_> {
         self.world.let_rests_end();
         self.world.align(self.now.mono);
         self.mind_the_starving();
-        if self.world.let_room_go() | std::mem::take(&mut self.world.live.stirred) {
+        if self.world.let_room_go(self.now.mono) | std::mem::take(&mut self.world.live.stirred) {
             self.world.deciding.brain_mut().wake_placeless();
         }
         let mut share = Share::of(self.world.config.heads_max, self.world.live.cuts);
@@ -315,11 +315,14 @@ impl World {
         let kept = self.kept_room(cluster, uid);
         let Some(first) = kept.uids.first() else { return Ok(()) };
         let gone: Vec<Arc<Gang>> = kept.all_victims().iter().filter_map(|victim| self.gang_of(*victim)).collect();
-        if live.rooms.leaves(gang, &gone, &kept.all_gangs()) {
-            return Ok(());
-        }
-        let for_whom = self.state.workloads.get(first).map_or_else(|| first.to_string(), |w| format!("{}/{}", w.namespace, w.name));
-        Err(Why::Kept { for_whom, starves: kept.gangs.is_empty() })
+        let breaks = live.rooms.leaves(gang, &gone, &kept.all_gangs()).then(|| self.breaks_into(uid, gang, cluster));
+        let (first, starves) = match breaks {
+            Some(None) => return Ok(()),
+            Some(Some(other)) => (other, false),
+            None => (*first, kept.gangs.is_empty()),
+        };
+        let for_whom = self.state.workloads.get(&first).map_or_else(|| first.to_string(), |w| format!("{}/{}", w.namespace, w.name));
+        Err(Why::Kept { for_whom, starves })
     }
 
     /// Everything but the room.

@@ -8,10 +8,11 @@
 //! Required levels count, and slices, pod set by pod set. Groups, and wishes that may be given up, are the agent's.
 
 use crate::World;
+use crate::giving_way::Domain;
 use crate::rooms::Rooms;
 use meridian_shared::gang::{Amounts, Gang, PodSet, add_scaled};
-use meridian_shared::ids::ClusterName;
-use meridian_shared::packing::{Block, HOSTNAME_LABEL, Misfit, Nodes};
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::packing::{self, Block, HOSTNAME_LABEL, Misfit, Nodes};
 use meridian_shared::topology::Constraint;
 use std::collections::BTreeMap;
 
@@ -33,10 +34,39 @@ impl World {
     /// others are gone.
     pub(crate) fn judge_domains(&self, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> Result<(), Misfit> {
         let Some(live) = self.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else { return Ok(()) };
-        if live.rooms.can_grow() {
+        if live.rooms.could_grow(gang) {
             return Ok(());
         }
         gang.pod_sets.iter().filter_map(|set| self.shape_of(set)).try_for_each(|shape| shape.judge(&live.rooms, gone))
+    }
+
+    /// The same, without why not.
+    pub(crate) fn has_domains(&self, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> bool {
+        let Some(live) = self.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else { return true };
+        live.rooms.could_grow(gang) || gang.pod_sets.iter().filter_map(|set| self.shape_of(set)).all(|shape| shape.fit(&live.rooms, gone).is_ok())
+    }
+
+    /// For whom a domain comes free in a cluster of which a gang might take a part: its agent may put it on any node that is free.
+    pub(crate) fn breaks_into(&self, uid: Uid, gang: &Gang, cluster: &ClusterName) -> Option<Uid> {
+        let rooms = &self.live.clusters.get(cluster)?.rooms;
+        let is_in = |block: &Block, domain: &Domain| domain.iter().all(|(label, value)| block.labels.get(label) == Some(value));
+        let takes = |block: &Block| gang.pod_sets.iter().any(|set| set.count > 0 && packing::takes(block, set) > 0);
+        let enters = |domain: &Domain| rooms.estimate().iter().any(|block| block.nodes > 0 && is_in(block, domain) && takes(block));
+        self.live.giving_way.domains_of_others(cluster, uid).find(|(_, domain)| enters(domain)).map(|(other, _)| other)
+    }
+
+    /// Domains in which a gang would have room among these nodes, one for each pod set that must be in one.
+    pub(crate) fn domains_for(&self, gang: &Gang, free: &[Block]) -> Vec<Domain> {
+        let nodes: Vec<Nodes<'_>> = free.iter().map(Block::view).collect();
+        let of = |shape: Shape<'_>| {
+            let path = shape.within.as_ref()?;
+            let (domain, _) = domains(&nodes, path).into_iter().find(|(domain, _)| shape.takes(domain, &shape.slices) >= shape.set.count)?;
+            // Nodes are known by name to their agent only.
+            let labels = path.iter().filter(|label| **label != HOSTNAME_LABEL);
+            let found: Domain = labels.filter_map(|label| Some(((*label).to_owned(), domain.first()?.labels.get(*label)?.clone()))).collect();
+            Some(found).filter(|found| !found.is_empty())
+        };
+        gang.pod_sets.iter().filter_map(|set| of(self.shape_of(set)?)).collect()
     }
 
     fn shape_of<'a>(&'a self, set: &'a PodSet) -> Option<Shape<'a>> {
@@ -65,6 +95,64 @@ impl World {
     }
 }
 
+/// How many pods the domains of a level take of a set that must be in one, kept up node by node.
+pub(crate) struct Counted {
+    set: PodSet,
+    path: Vec<String>,
+    takes: BTreeMap<Vec<String>, u32>,
+    /// How many domains take all.
+    enough: u32,
+}
+
+impl Counted {
+    /// Of the one set of a gang that has no more than one, and no slices.
+    pub(crate) fn of(world: &World, gang: &Gang, free: &[Block]) -> Option<Self> {
+        let [set] = &*gang.pod_sets else { return None };
+        let Shape { within: Some(path), slices, .. } = world.shape_of(set)? else { return None };
+        if !slices.is_empty() || path.last() == Some(&HOSTNAME_LABEL) {
+            return None;
+        }
+        let path = path.into_iter().map(str::to_owned).collect();
+        let mut this = Self { set: set.clone(), path, takes: BTreeMap::new(), enough: 0 };
+        free.iter().for_each(|block| this.add(block, packing::takes(block, set).saturating_mul(block.nodes)));
+        Some(this)
+    }
+
+    /// A node has become another.
+    pub(crate) fn change(&mut self, before: &Block, after: &Block) {
+        let [had, has] = [before, after].map(|block| packing::takes(block, &self.set));
+        self.add(before, 0_u32.wrapping_sub(had));
+        self.add(after, has);
+    }
+
+    fn add(&mut self, block: &Block, pods: u32) {
+        let values: Option<Vec<String>> = self.path.iter().map(|label| block.labels.get(label).cloned()).collect();
+        let Some(values) = values.filter(|_| pods != 0) else { return };
+        let takes = self.takes.entry(values).or_insert(0);
+        let before = *takes >= self.set.count;
+        *takes = takes.wrapping_add(pods);
+        self.enough = self.enough + u32::from(*takes >= self.set.count) - u32::from(before);
+    }
+
+    /// Whether any takes all.
+    pub(crate) fn any(&self) -> bool {
+        self.enough > 0
+    }
+}
+
+/// Takes from free nodes what a gang asks for, in its domains where it is to be in some and they have the room.
+pub(crate) fn place(free: &mut Vec<Block>, gang: &Gang, domains: &[Domain]) {
+    let is_in = |block: &Block| domains.iter().any(|domain| domain.iter().all(|(label, value)| block.labels.get(label) == Some(value)));
+    let (mut inside, outside): (Vec<Block>, Vec<Block>) = free.iter().cloned().partition(is_in);
+    if packing::place(&mut inside, gang).is_ok() {
+        inside.extend(outside);
+        *free = inside;
+    } else {
+        // What doesn't fit takes nothing.
+        let _ = packing::place(free, gang);
+    }
+}
+
 /// How near to each other the pods of a set must be.
 struct Shape<'a> {
     set: &'a PodSet,
@@ -76,33 +164,41 @@ struct Shape<'a> {
 
 impl Shape<'_> {
     fn judge(&self, rooms: &Rooms, gone: Gone<'_>) -> Result<(), Misfit> {
-        let all = || -> Vec<Nodes<'_>> { rooms.estimate().iter().map(|block| block.view().emptied()).collect() };
-        let count = self.set.min_count.unwrap_or(self.set.count);
-        let most = match gone {
-            // Where those will stand who were asked for since the report isn't known.
-            Gone::Nobody if rooms.is_asked() => return self.judge(rooms, Gone::All),
-            Gone::Nobody => self.most(rooms.estimate().iter().map(Block::view).collect()),
-            Gone::Leaving(free) => self.most(free.iter().map(Block::view).collect()),
-            Gone::Having(_) | Gone::All => self.most(all()),
-        };
-        let left = match gone {
-            Gone::Having(gone) if most >= count => self.leaves_enough(rooms.estimate().iter().map(Block::view).collect(), gone),
-            _ => true,
-        };
-        if most >= count && left {
-            return Ok(());
-        }
-        let could = match gone {
-            Gone::All => most,
-            _ => self.most(all()),
-        };
+        let Err(most) = self.fit(rooms, gone) else { return Ok(()) };
+        let could = self.fit(rooms, Gone::All);
         let (level, slice) = match (&self.within, self.slices.first()) {
             (None, Some((path, size))) => (path.last(), Some(*size)),
             (within, _) => (within.as_ref().and_then(|path| path.last()), None),
         };
         let level = level.map_or_else(String::new, |level| (*level).to_owned());
-        let fits_empty = could >= count;
-        Err(Misfit::NoDomain { pod_set: self.set.name.clone(), level, slice, fit: if fits_empty { most.min(count) } else { could }, count, fits_empty })
+        let count = match could {
+            Ok(()) => self.set.count,
+            Err(_) => self.set.min_count.unwrap_or(self.set.count),
+        };
+        let fit = could.map_or_else(|could| could, |()| most).min(count);
+        Err(Misfit::NoDomain { pod_set: self.set.name.clone(), level, slice, fit, count, fits_empty: could.is_ok() })
+    }
+
+    /// Whether it fits, or how many pods do. Fewer than all are another gang, but what never fits never fits with the fewest.
+    fn fit(&self, rooms: &Rooms, gone: Gone<'_>) -> Result<(), u32> {
+        // What was asked for since the report may come to stand elsewhere than the estimate has it.
+        let now = if rooms.is_asked() { rooms.reported() } else { rooms.estimate() };
+        let (blocks, emptied) = match gone {
+            Gone::Nobody => (now, false),
+            Gone::Leaving(free) => (free, false),
+            Gone::Having(_) | Gone::All => (rooms.estimate(), true),
+        };
+        let count = match gone {
+            Gone::All => self.set.min_count.unwrap_or(self.set.count),
+            _ => self.set.count,
+        };
+        let views = blocks.iter().map(Block::view).map(|some| if emptied { some.emptied() } else { some });
+        let most = self.most(views.filter(|some| some.takes(self.set) > 0).collect());
+        let left = match gone {
+            Gone::Having(gone) if most >= count => self.leaves_enough(now.iter().map(Block::view).collect(), gone),
+            _ => true,
+        };
+        if most >= count && left { Ok(()) } else { Err(most) }
     }
 
     /// Pods that the domain takes which takes most.
@@ -128,7 +224,7 @@ impl Shape<'_> {
             None => vec![(nodes, 1)],
             Some(path) => domains(&nodes, path),
         };
-        let asks = |amount: i64| amount.saturating_mul(i64::from(self.set.min_count.unwrap_or(self.set.count)));
+        let asks = |amount: i64| amount.saturating_mul(i64::from(self.set.count));
         all.iter().any(|(domain, _)| {
             let mut left = gone.clone();
             domain.iter().for_each(|some| add_scaled(&mut left, some.free, i64::from(some.nodes)));

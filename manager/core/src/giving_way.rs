@@ -22,6 +22,10 @@ const SAFE_FOR: Millis = Millis::mins(10);
 /// displaced for: by quota and count it would fit, and the topology there has no such place (simulation seed 618).
 const DISPLACED_MAX: u32 = 2;
 
+/// How long nobody else is let into a domain that comes free for a gang that must be in one. Usual stops are over by then, and one that
+/// hangs doesn't close a cluster.
+const NEAR_FOR: Millis = Millis::mins(2);
+
 /// Of how many others that displaced it a workload is remembered; the oldest go first.
 const DISPLACERS_MAX: usize = 32;
 
@@ -85,7 +89,14 @@ struct Kept {
     victims: BTreeSet<Uid>,
     /// Since when it waits, where it waits too long.
     starving: Option<Wall>,
+    /// Domains of the cluster in which it comes free.
+    domains: Vec<Domain>,
+    /// Until when nobody else enters those; none when that is over.
+    closed_until: Option<Mono>,
 }
+
+/// A domain, by labels of its nodes.
+pub(crate) type Domain = BTreeMap<String, String>;
 
 /// Who gave way for whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -193,7 +204,14 @@ impl GivingWay {
 
     /// When there is something to forget.
     pub(crate) fn next_deadline(&self) -> Option<Mono> {
-        self.due
+        let closed = self.kept.values().filter(|kept| !kept.domains.is_empty()).filter_map(|kept| kept.closed_until);
+        closed.chain(self.due).min()
+    }
+
+    /// Domains of a cluster that come free for others than this workload, which nobody else enters, and for whom.
+    pub(crate) fn domains_of_others<'a>(&'a self, cluster: &'a ClusterName, uid: Uid) -> impl Iterator<Item = (Uid, &'a Domain)> {
+        let others = self.kept.iter().filter(move |(other, kept)| **other != uid && kept.cluster == *cluster && kept.closed_until.is_some());
+        others.flat_map(|(other, kept)| kept.domains.iter().map(|domain| (*other, domain)))
     }
 
     /// A workload is over.
@@ -220,6 +238,8 @@ pub(crate) struct KeptRoom {
     pub(crate) uids: Vec<Uid>,
     /// Gangs of those for whom others stop.
     pub(crate) gangs: Vec<Arc<Gang>>,
+    /// In which domains, where each must be in some.
+    pub(crate) domains: Vec<Vec<Domain>>,
     /// Who is there still, stops, and frees the room.
     pub(crate) victims: BTreeSet<Uid>,
     /// Gangs of those who wait too long.
@@ -260,6 +280,7 @@ impl World {
                 }
                 None => {
                     room.gangs.push(kept.gang.clone());
+                    room.domains.push(kept.domains.clone());
                     room.victims.extend(there);
                 }
             }
@@ -279,14 +300,17 @@ impl World {
         Some((&kept.cluster, kept.victims.iter().copied().filter(|victim| self.runs_in(*victim, &kept.cluster)).collect()))
     }
 
-    /// Keeps room in a cluster for a workload, as long as any of the victims is there.
-    pub(crate) fn keep_room(&mut self, uid: Uid, cluster: ClusterName, gang: Arc<Gang>, victims: BTreeSet<Uid>) {
-        self.keep(uid, Kept { cluster, gang, victims, starving: None });
+    /// Keeps room in a cluster for a workload, as long as any of the victims is there, and for a while all of the domains in which it
+    /// comes free.
+    pub(crate) fn keep_room(&mut self, uid: Uid, (cluster, domains): (ClusterName, Vec<Domain>), gang: Arc<Gang>, victims: BTreeSet<Uid>, now: Mono) {
+        let before = self.live.giving_way.kept.get(&uid).filter(|before| before.cluster == cluster && before.starving.is_none());
+        let closed_until = before.map_or(Some(now + NEAR_FOR), |before| before.closed_until);
+        self.keep(uid, Kept { cluster, gang, victims, starving: None, domains, closed_until });
     }
 
     /// Keeps room in a cluster for a workload, as long as it waits too long.
     pub(crate) fn keep_room_for_the_starving(&mut self, uid: Uid, since: Wall, cluster: ClusterName, gang: Arc<Gang>, expected: BTreeSet<Uid>) {
-        self.keep(uid, Kept { cluster, gang, victims: expected, starving: Some(since) });
+        self.keep(uid, Kept { cluster, gang, victims: expected, starving: Some(since), domains: Vec::new(), closed_until: None });
     }
 
     fn keep(&mut self, uid: Uid, kept: Kept) {
@@ -350,7 +374,12 @@ impl World {
 
     /// Room is kept only for who still waits, and as long as anybody is still to give way or it waits too long. True where some
     /// was let go.
-    pub(crate) fn let_room_go(&mut self) -> bool {
+    pub(crate) fn let_room_go(&mut self, now: Mono) -> bool {
+        let mut opened = false;
+        for kept in self.live.giving_way.kept.values_mut().filter(|kept| kept.closed_until.is_some_and(|until| until <= now)) {
+            kept.closed_until = None;
+            opened |= !kept.domains.is_empty();
+        }
         let over = |(uid, kept): (&Uid, &Kept)| {
             let freeing = kept.victims.iter().any(|victim| self.state.workloads.get(victim).is_some_and(|w| w.phase.charged()));
             let starves = self.deciding.id(*uid).is_some_and(|id| self.deciding.brain().starves(id));
@@ -358,7 +387,7 @@ impl World {
             (!self.waits(*uid) || !goes_on).then_some(*uid)
         };
         let over: Vec<Uid> = self.live.giving_way.kept.iter().filter_map(over).collect();
-        over.into_iter().filter(|uid| self.let_room_of_go(*uid)).count() > 0
+        over.into_iter().filter(|uid| self.let_room_of_go(*uid)).count() > 0 || opened
     }
 }
 

@@ -121,13 +121,16 @@ impl<'a, 'w> Clusters<'a, 'w> {
         let before = self.vacating.take().filter(same);
         let mut vacating = before.unwrap_or_else(|| Vacating { workload, targets: Vec::new(), clusters: BTreeMap::new() });
         let (mut back, mut gone) = (BTreeSet::new(), BTreeSet::new());
-        for at in 0..victims.len().max(vacating.targets.len()) {
-            let (old, new) = (vacating.targets.get(at).map(|t| t.workload), victims.get(at).map(|t| t.workload));
-            if old != new {
-                back.extend(old);
-                gone.extend(new);
-            }
+        // From one question to the next few change, and there may be thousands.
+        for (old, new) in vacating.targets.iter_mut().zip(victims).filter(|(old, new)| old.workload != new.workload) {
+            back.insert(old.workload);
+            gone.insert(new.workload);
+            *old = *new;
         }
+        let common = vacating.targets.len().min(victims.len());
+        back.extend(vacating.targets.drain(common..).map(|target| target.workload));
+        gone.extend(victims[common..].iter().map(|target| target.workload));
+        vacating.targets.extend_from_slice(&victims[common..]);
         let both: Vec<WorkloadId> = back.intersection(&gone).copied().collect();
         both.iter().for_each(|id| {
             back.remove(id);
@@ -137,7 +140,6 @@ impl<'a, 'w> Clusters<'a, 'w> {
             vacating.clusters.clear();
             (back, gone) = (BTreeSet::new(), victims.iter().map(|target| target.workload).collect());
         }
-        vacating.targets = victims.to_vec();
         let mut anew: BTreeSet<ClusterName> = BTreeSet::new();
         for (id, leaves) in back.into_iter().map(|id| (id, false)).chain(gone.into_iter().map(|id| (id, true))) {
             let Some((victim, cluster)) = self.turn.world.deciding.uid(id).zip(self.cluster(id).cloned()) else { continue };
@@ -255,10 +257,14 @@ impl Places for Clusters<'_, '_> {
 
     fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {
         let Some((cluster, gang)) = self.room(brain, workload, victims).zip(self.gang(workload)) else { return };
+        let vacated = self.vacating.as_ref().and_then(|vacating| vacating.clusters.get(&cluster)).filter(|vacated| vacated.is_for(&gang));
+        let free = vacated.map(Vacated::free).or_else(|| Some(self.turn.world.live.clusters.get(&cluster)?.rooms.estimate()));
+        let domains = free.map(|free| self.turn.world.domains_for(&gang, free)).unwrap_or_default();
+        let now = self.turn.now.mono;
         let world = &mut *self.turn.world;
         let Some(uid) = world.deciding.uid(workload) else { return };
         let victims = victims.iter().filter_map(|v| world.deciding.uid(v.workload)).collect();
-        world.keep_room(uid, cluster, gang, victims);
+        world.keep_room(uid, (cluster, domains), gang, victims, now);
         self.sparing.clear();
         self.vacating = None;
     }

@@ -136,7 +136,8 @@ impl Rooms {
 
     /// Whether with the gang there all for whom room is kept will surely fit: who isn't sure asks [`Self::leaves`].
     pub(crate) fn spares(&self, gang: &Gang) -> bool {
-        self.kept.is_empty() || self.spare.as_ref().is_some_and(|spare| packing::fits(spare, gang).is_ok())
+        self.kept.is_empty()
+            || !self.kept.values().any(|kept| kept.wants_topology()) && self.spare.as_ref().is_some_and(|spare| packing::fits(spare, gang).is_ok())
     }
 
     /// Makes the estimate true again, before it is asked. Once for all that a batch brought: after a report it costs as much as there
@@ -214,6 +215,11 @@ impl Rooms {
         !self.outstanding.is_empty()
     }
 
+    /// What was free by the report.
+    pub(crate) fn reported(&self) -> &[Block] {
+        self.bases.get(&self.version).map_or(&[], Vec::as_slice)
+    }
+
     /// What is free, by the estimate.
     pub(crate) fn estimate(&self) -> &[Block] {
         &self.estimate
@@ -227,11 +233,6 @@ impl Rooms {
     /// Whether the gang would fit in what pools can still grow.
     pub fn could_grow(&self, gang: &Gang) -> bool {
         !self.provisionable.is_empty() && packing::fits(&self.provisionable, gang).is_ok()
-    }
-
-    /// Whether pools can still grow, whatever of.
-    pub(crate) fn can_grow(&self) -> bool {
-        !self.provisionable.is_empty()
     }
 
     /// Whether anything was reported.

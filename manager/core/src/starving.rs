@@ -7,12 +7,13 @@
 //! All of it is memory: after a restart it is found anew.
 
 use crate::World;
+use crate::domains::Gone;
 use crate::explain::Why;
 use crate::places::Candidates;
 use crate::queues::NoQuota;
 use crate::turn::Turn;
 use meridian_queueing::model::{QueueId, WorkloadId};
-use meridian_shared::gang::Gang;
+use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Wall};
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +133,9 @@ impl Turn<'_> {
         let kept_gangs = kept.all_gangs();
         let fits = |n: usize| {
             let gone: Vec<Arc<Gang>> = sooner.iter().filter_map(|v| world.gang_of(*v)).chain(gangs[..n].iter().cloned()).collect();
-            rooms.fits_without(gang, &gone, &kept_gangs)
+            let mut freed = Amounts::new();
+            gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
+            rooms.fits_without(gang, &gone, &kept_gangs) && world.has_domains(gang, cluster, Gone::Having(&freed))
         };
         // Where gangs really lie is guessed, so more that end may fit worse: the whole is asked before the parts.
         if !fits(gangs.len()) {

@@ -3,13 +3,13 @@
 //! Reports say how many nodes have how much free and don't name them; agents tell on which nodes the pods of each run stand, and
 //! of which kind those are. Who is known to stand on a node says how much of it is used, so that it is one of the block of its kind
 //! of which as much is used: whole nodes come free where their last pod goes, each in its own domain. Of nodes that can't be told
-//! apart, as where the kind isn't told or has changed since, the one of the least use is meant, and of those that the report
-//! doesn't show nothing comes free: nobody is to go in vain. Where an agent doesn't tell on which node pods stand, the fullest
+//! apart, as where the kind isn't told or has changed since, the one of the least use is meant, in whatever domain, and of those that
+//! the report doesn't show nothing comes free: nobody is to go in vain. Where an agent doesn't tell on which node pods stand, the fullest
 //! node that could hold one is taken for its own, in the domain that they are in where that is told. What an agent tells is
 //! believed for this only: a lie costs runs of its own cluster.
 
 use crate::World;
-use crate::domains::Gone;
+use crate::domains::{Counted, Gone};
 use crate::giving_way::KeptRoom;
 use crate::rooms::Free;
 use meridian_shared::gang::{Amounts, Gang, PodSet, add_scaled};
@@ -92,6 +92,12 @@ pub(crate) struct Vacated {
     touched: BTreeMap<Block, u32>,
     /// Some pods were guessed to be somewhere: what their coming back changes isn't known.
     guessed: bool,
+    /// Nor in which domain what they leave is.
+    anywhere: bool,
+    /// Some domain could hold it if nobody were there.
+    has_domains: bool,
+    /// By domain how much of it would have room, where that alone decides and is known.
+    counted: Option<Counted>,
     /// For whom.
     wanted: Arc<Gang>,
     /// What those had who are gone.
@@ -110,7 +116,10 @@ impl Vacated {
         for victim in &kept.victims {
             this.change(world, *victim, true);
         }
-        (this.kept, this.gone) = (kept, 0);
+        this.has_domains = world.has_domains(&this.wanted, cluster, Gone::All);
+        let decides = kept.uids.is_empty() && !world.live.clusters.get(cluster)?.rooms.could_grow(&this.wanted);
+        this.counted = Some(()).filter(|()| decides).and_then(|()| Counted::of(world, &this.wanted, &this.free));
+        (this.kept, this.gone, this.freed) = (kept, 0, Amounts::new());
         Some(this)
     }
 
@@ -126,7 +135,12 @@ impl Vacated {
             count_alike(&mut alike, kind, &used(block), block.nodes);
         }
         let (nodes, touched, freed, kept) = Default::default();
-        Self { standing, free, alike, nodes, touched, guessed: false, wanted, freed, kept, gone: 0 }
+        Self { standing, free, alike, nodes, touched, guessed: false, anywhere: false, has_domains: true, counted: None, wanted, freed, kept, gone: 0 }
+    }
+
+    /// What is free by now.
+    pub(crate) fn free(&self) -> &[Block] {
+        &self.free
     }
 
     /// Whether it is kept up for this gang.
@@ -160,12 +174,13 @@ impl Vacated {
                 }
             }
             if leaves && left > 0 {
-                self.guessed = true;
+                (self.guessed, self.counted) = (true, None);
                 for (domain, pods) in placed.into_iter().flat_map(domains) {
                     let may_be = |block: &Block| domain.iter().all(|(level, value)| block.labels.get(*level).map(String::as_str) == Some(value));
                     (0..pods.min(left)).for_each(|_| packing::release_where(&mut self.free, set, may_be));
                     left -= pods.min(left);
                 }
+                self.anywhere |= left > 0;
                 (0..left).for_each(|_| packing::release(&mut self.free, set));
             }
         }
@@ -182,9 +197,10 @@ impl Vacated {
         }
         let Some(before) = self.nodes.get(node).cloned().flatten() else { return true };
         let Some(after) = packing::change(&mut self.free, &before, set, leaves) else {
-            self.guessed = true;
+            (self.guessed, self.counted) = (true, None);
             return false;
         };
+        self.counted.iter_mut().for_each(|counted| counted.change(&before, &after));
         if let Some(touched) = self.touched.get_mut(&before) {
             *touched = touched.saturating_sub(1);
         }
@@ -195,40 +211,51 @@ impl Vacated {
 
     /// Which of the report's nodes one is: as much of it is used, and of no more nodes of the report than are known to be like that.
     /// Of several that differ the one that would be of the least use is meant, so that nobody goes in vain.
-    fn find(&self, node: &str, set: &PodSet) -> Option<Block> {
+    fn find(&mut self, node: &str, set: &PodSet) -> Option<Block> {
         let Node { used: uses, kind } = self.standing.nodes.get(node)?;
-        // Where the report has none of its kind, its labels or taints have changed since it was told.
-        let kind = kind.filter(|kind| self.standing.kinds.values().any(|known| known == kind));
-        let alike = (kind, uses.clone());
-        if self.standing.alike.get(&alike) > self.alike.get(&alike) {
+        let fewer = |kind: Option<u64>| self.alike.get(&(kind, uses.clone())) < self.standing.alike.get(&(kind, uses.clone()));
+        if fewer(None) {
             return None;
         }
+        // Of its kind the report has fewer than were told: the labels or taints of some have changed since.
+        let is_sure = kind.is_some_and(|kind| !fewer(Some(kind)));
         let untouched = |block: &Block| block.nodes > self.touched.get(&Block { nodes: 1, ..block.clone() }).copied().unwrap_or(0);
-        let of_kind = |block: &Block| kind.is_none_or(|kind| self.standing.kinds.get(&emptied(block)) == Some(&kind));
-        let able = self.free.iter().filter(|block| used(block) == *uses && of_kind(block) && packing::accepts(block, set) && untouched(block));
+        let of_kind = |block: &Block| kind.is_some() && self.standing.kinds.get(&emptied(block)) == kind.as_ref();
+        let may_be = |block: &&Block| used(block) == *uses && (!is_sure || of_kind(block)) && packing::accepts(block, set) && untouched(block);
+        let able: Vec<&Block> = self.free.iter().filter(may_be).collect();
         let use_for = |block: &&Block| {
             let empty = emptied(block);
             self.wanted.pod_sets.iter().map(|set| packing::takes(&empty, set)).fold(0, u32::saturating_add)
         };
-        able.min_by_key(use_for).map(|block| Block { nodes: 1, ..block.clone() })
+        let found = able.iter().min_by_key(|block| (!of_kind(block), use_for(block))).map(|block| Block { nodes: 1, ..(*block).clone() });
+        self.anywhere |= able.iter().any(|block| block.labels != able[0].labels);
+        found
     }
 
     /// Whether a gang would fit beside what is kept for others, and leaves what is kept for who waits too long.
     pub(crate) fn fits(&self, world: &World, cluster: &ClusterName, wanted: &Arc<Gang>) -> bool {
-        let fits = if self.kept.uids.is_empty() {
-            packing::fits(&self.free, wanted).is_ok()
-        } else {
-            let mut free = self.free.clone();
-            // What doesn't fit anyway can't be kept.
-            self.kept.gangs.iter().for_each(|other| drop(packing::place(&mut free, other)));
-            let expected: Vec<Arc<Gang>> = self.kept.expected.iter().filter_map(|uid| world.asked_gang(*uid)).collect();
-            // What is expected to end isn't gone for this one, only for who waits too long.
-            packing::fits(&free, wanted).is_ok() && (self.kept.starving.is_empty() || Free(free).leaves(wanted, &expected, &self.kept.starving))
-        };
-        // What a guess frees may be in another domain, and those who were just asked for too.
-        let is_known = !self.guessed && world.live.clusters.get(cluster).is_some_and(|live| !live.rooms.is_asked());
-        let gone = if is_known { Gone::Leaving(&self.free) } else { Gone::Having(&self.freed) };
-        fits && world.judge_domains(wanted, cluster, gone).is_ok()
+        if !self.has_domains {
+            return false;
+        }
+        if let Some(counted) = self.counted.as_ref().filter(|_| !self.anywhere) {
+            let any = counted.any();
+            debug_assert_eq!(any, packing::fits(&self.free, wanted).is_ok() && world.has_domains(wanted, cluster, Gone::Leaving(&self.free)));
+            return any;
+        }
+        // What a guess frees may be in another domain.
+        let gone = |free| if self.anywhere { Gone::Having(&self.freed) } else { Gone::Leaving(free) };
+        if self.kept.uids.is_empty() {
+            return packing::fits(&self.free, wanted).is_ok() && world.has_domains(wanted, cluster, gone(&self.free));
+        }
+        let mut free = self.free.clone();
+        // What doesn't fit anyway can't be kept.
+        self.kept.gangs.iter().zip(&self.kept.domains).for_each(|(other, domains)| crate::domains::place(&mut free, other, domains));
+        if packing::fits(&free, wanted).is_err() || !world.has_domains(wanted, cluster, gone(&free)) {
+            return false;
+        }
+        let expected: Vec<Arc<Gang>> = self.kept.expected.iter().filter_map(|uid| world.asked_gang(*uid)).collect();
+        // What is expected to end isn't gone for this one, only for who waits too long.
+        self.kept.starving.is_empty() || Free(free).leaves(wanted, &expected, &self.kept.starving)
     }
 }
 
@@ -408,12 +435,13 @@ mod tests {
         let gone = |kinds: &[Option<u64>], node: &str| {
             let mut vacated = Vacated::of(&report, standing(kinds), Arc::default());
             assert!(vacated.change_pod(node, &set(8), true));
+            assert_eq!(vacated.anywhere, kinds != [a, a, b, b], "it may be in either rack");
             (free_in(&vacated, "a"), free_in(&vacated, "b"))
         };
         assert_eq!(gone(&[a, a, b, b], "1"), (8, 4));
         assert_eq!(gone(&[a, a, b, b], "2"), (0, 12));
-        // What the report contradicts frees nothing; what it has never shown is as if it weren't told.
-        assert_eq!(gone(&[a, b, b, b], "2"), (0, 4));
+        // Where it has fewer of a kind some have changed; what it has never shown is as if it weren't told.
+        assert_eq!(gone(&[a, b, b, b], "2"), (0, 12));
         let strange = Some(7);
         assert_eq!(gone(&[strange, strange, strange, strange], "2").0 + gone(&[strange, strange, strange, strange], "2").1, 12);
         // Two who stand there say different things of it.

@@ -251,6 +251,7 @@ impl Fleet {
                 Effect::Shrink { uid, fence, size } if !self.hold_ends => {
                     RunnerEvent::Spare { uid, fence, places: (size.parallelism..9).map(|index| ("main".to_owned(), index)).collect() }
                 }
+                Effect::Stop { .. } if self.hold_ends => continue,
                 Effect::Stop { uid, fence } => {
                     self.running.retain(|r| *r != (name.clone(), uid));
                     RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(1) }

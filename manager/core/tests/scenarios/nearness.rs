@@ -3,6 +3,7 @@
 use super::queues::{priorities, teams};
 use super::*;
 use meridian_shared::gang::Gang;
+use meridian_shared::packing::Block;
 use meridian_shared::placement::{PlacedDomain, Placement};
 
 const BLOCK: &str = "cloud.provider.com/topology-block";
@@ -367,37 +368,199 @@ fn stopping(f: &Fleet, all: &[Uid]) -> (Vec<String>, usize) {
     (racks, victims.len())
 }
 
+/// Jobs of one accelerator on all of them. In turn one of each rack is the newest, so that by age alone all racks would lose some.
+fn scattered(f: &mut Fleet, annotations: &Value) -> Vec<Uid> {
+    let mut low: Vec<Uid> = Vec::new();
+    for i in 0..32 {
+        low.push(submit_ranked(f, &format!("low-{i}"), 1, "low", annotations));
+        f.settle();
+    }
+    for turn in 0..2 {
+        for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
+            let at = (0..32).find(|at| racks(f, low[*at]) == [rack] && f.world.state.workloads[&low[*at]].name.starts_with("low")).unwrap();
+            f.end(low[at], EndResult::Succeeded);
+            low[at] = submit_ranked(f, &format!("new-{turn}-{rack}"), 1, "low", annotations);
+            f.settle();
+        }
+    }
+    assert_eq!(f.phases(&low), [Some(Phase::Running); 32]);
+    low
+}
+
+/// Other nodes, or pools that can grow.
+fn refit(f: &mut Fleet, nodes: Vec<NodeSpec>, pools: Vec<Block>) {
+    let out = f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools });
+    f.perform(&ClusterName::new("eu"), out.effects);
+    f.settle();
+}
+
 #[test]
 fn those_stop_who_stand_in_one_domain_and_nobody_else() {
-    for pods in [2, 8] {
+    let near = || json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+    let levels: Vec<Value> = [BLOCK, RACK].iter().map(|label| json!({"nodeLabel": label})).collect();
+    let without_hosts = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": levels}});
+    let some = || Amounts::from([("cpu".to_owned(), 4_000)]);
+    let pool = Block { nodes: 5, free: some(), capacity: some(), ..Block::default() };
+    for (pods, topology, low, pools) in [
+        (2, None, json!({}), vec![]),
+        (8, None, json!({}), vec![]),
+        // Only the rack is told.
+        (8, Some(without_hosts), json!({"kueue.x-k8s.io/podset-preferred-topology": RACK}), vec![]),
+        // The pool has no accelerators.
+        (8, None, json!({}), vec![pool]),
+    ] {
         let mut f = ranked();
-        // Every accelerator has a job of its own. In turn one of each rack is the newest, so that by age alone all racks would lose some.
-        let mut low: Vec<Uid> = (0..32)
-            .map(|i| {
-                let uid = submit_ranked(&mut f, &format!("low-{i}"), 1, "low", &json!({}));
-                f.settle();
-                uid
-            })
-            .collect();
-        for turn in 0..2 {
-            for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
-                let at = (0..32).find(|at| racks(&f, low[*at]) == [rack] && f.world.state.workloads[&low[*at]].name.starts_with("low")).unwrap();
-                f.end(low[at], EndResult::Succeeded);
-                low[at] = submit_ranked(&mut f, &format!("new-{turn}-{rack}"), 1, "low", &json!({}));
-                f.settle();
-            }
-        }
-        assert_eq!(f.phases(&low), [Some(Phase::Running); 32]);
-        let near = submit_ranked(&mut f, "near", pods, "high", &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
-        let (racks_hit, victims) = stopping(&f, &low);
-        assert_eq!((racks_hit.len(), victims), (1, pods as usize), "{racks_hit:?}");
+        f.apply(topology.into_iter().collect());
+        let told = pools.clone();
+        refit(&mut f, hosts(), pools);
+        let low = scattered(&mut f, &low);
+        let near = submit_ranked(&mut f, "near", pods, "high", &near());
+        let victims: Vec<Uid> = low.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+        let hit = racks_of_all(&f, &victims);
+        assert_eq!((hit.len(), victims.len()), (1, pods as usize), "{hit:?} {told:?}");
         f.settle();
         f.settle();
         assert_eq!(f.phase(near), Some(Phase::Running), "{:#}", f.why(near));
-        assert_eq!(racks(&f, near), racks_hit);
+        assert_eq!(racks(&f, near), hit);
         f.pass(Millis::secs(30));
         assert_eq!(low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count(), 32 - pods as usize, "nobody went in vain");
     }
+}
+
+fn racks_of_all(f: &Fleet, all: &[Uid]) -> Vec<String> {
+    let mut racks: Vec<String> = all.iter().flat_map(|uid| racks(f, *uid)).collect();
+    racks.sort();
+    racks.dedup();
+    racks
+}
+
+#[test]
+fn nodes_that_change_their_labels_are_found_all_the_same() {
+    // One of many that were alike, and a gang that doesn't mind where.
+    let mut f = ranked();
+    let plain = |node: NodeSpec| NodeSpec { labels: node.labels.into_iter().filter(|(label, _)| label == "pool" || label == HOST).collect(), ..node };
+    let mut nodes: Vec<NodeSpec> = hosts().into_iter().map(plain).collect();
+    refit(&mut f, nodes.clone(), Vec::new());
+    let mut low: Vec<Uid> = Vec::new();
+    for i in 0..32 {
+        low.push(submit_ranked(&mut f, &format!("low-{i}"), 1, "low", &json!({})));
+        f.settle();
+    }
+    nodes[3].labels.insert("feature".into(), "x".into());
+    refit(&mut f, nodes, Vec::new());
+    let high = submit_ranked(&mut f, "high", 4, "high", &json!({}));
+    assert_eq!(low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).count(), 4, "{:#}", f.why(high));
+
+    // All of them, and a gang that must be in one rack: only one has somebody in it who may go.
+    let mut f = ranked();
+    let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+    let mut gangs: Vec<Uid> = Vec::new();
+    for (name, pods, class) in [("seven", 7, "high"), ("one", 8, "high"), ("other", 8, "high"), ("low", 8, "low")] {
+        gangs.push(submit_ranked(&mut f, name, pods, class, &rack));
+        f.settle();
+    }
+    assert_eq!(f.phases(&gangs), [Some(Phase::Running); 4]);
+    let version = |mut node: NodeSpec| {
+        node.labels.insert("version".into(), "2".into());
+        node
+    };
+    refit(&mut f, hosts().into_iter().map(version).collect(), Vec::new());
+    let near = submit_ranked(&mut f, "near", 8, "high", &rack);
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(near), f.phase(gangs[3])), (Some(Phase::Running), Some(Phase::Pending)), "{:#}", f.why(near));
+}
+
+#[test]
+fn of_two_gangs_that_displace_at_once_each_empties_a_domain_of_its_own() {
+    let mut f = fleet();
+    teams(&mut f, [64, 64], &json!({"withinClusterQueue": "LowerPriority"}));
+    priorities(&mut f, 9);
+    let mut low: Vec<Uid> = Vec::new();
+    let submit = |f: &mut Fleet, queue: &str, name: &str, pods: u32, class: &str, annotations: &Value| {
+        let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": class}), "");
+        job["spec"]["template"]["metadata"] = json!({"annotations": annotations});
+        match f.apply(vec![job]) {
+            Reply::Written(written) => written[0].uid,
+            other => panic!("not submitted: {other:?}"),
+        }
+    };
+    for i in 0..32 {
+        low.push(submit(&mut f, if i % 2 == 0 { "a" } else { "b" }, &format!("low-{i}"), 1, "low", &json!({})));
+        f.settle();
+    }
+    for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
+        let at = (0..32).find(|at| at % 2 == 1 && racks(&f, low[*at]) == [rack]).unwrap();
+        f.end(low[at], EndResult::Succeeded);
+        low[at] = submit(&mut f, "b", &format!("new-{rack}"), 1, "low", &json!({}));
+        f.settle();
+    }
+    let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+    f.hold_ends = true;
+    let one = submit(&mut f, "a", "one", 4, "high", &rack);
+    f.settle();
+    let other = submit(&mut f, "b", "other", 4, "high", &rack);
+    f.settle();
+    for (queue, from) in [("a", 0), ("b", 1)] {
+        let stop: Vec<Uid> = low.iter().copied().skip(from).step_by(2).filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+        assert_eq!((racks_of_all(&f, &stop).len(), stop.len()), (1, 4), "{queue}");
+    }
+    let stop: Vec<Uid> = low.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+    f.hold_ends = false;
+    stop.into_iter().for_each(|uid| f.end(uid, EndResult::Stopped));
+    f.settle();
+    assert_eq!(f.phases(&[one, other]), [Some(Phase::Running); 2], "{:#}", f.why(other));
+}
+
+#[test]
+fn a_domain_that_comes_free_is_kept_from_other_queues_too_and_not_for_ever() {
+    for hangs in [false, true] {
+        let mut f = fleet();
+        teams(&mut f, [64, 64], &json!({"withinClusterQueue": "LowerPriority"}));
+        priorities(&mut f, 9);
+        let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+        // Every rack has two free; only the gang in the first may go.
+        let mut six: Vec<Uid> = Vec::new();
+        for i in 0..4 {
+            six.push(submit_ranked(&mut f, &format!("six-{i}"), 6, if i == 0 { "low" } else { "high" }, &rack));
+            f.settle();
+        }
+        let eight = submit_ranked(&mut f, "eight", 8, "high", &rack);
+        f.hold_ends = true;
+        f.settle();
+        assert_eq!(f.phase(six[0]), Some(Phase::Stopping));
+        let small = f.submit_to("b", "small", 1, Some("low"));
+        f.settle();
+        assert_eq!(f.phase(small), Some(Phase::Pending));
+        assert!(f.why(small)["clusters"][0]["reason"].as_str().unwrap().contains("default/eight"), "{:#}", f.why(small));
+        if hangs {
+            // A stop that takes long keeps nobody else out of the cluster.
+            f.pass(Millis::secs(125));
+            assert_eq!(f.phases(&[eight, small]), [Phase::Pending, Phase::Running].map(Some), "{:#}", f.why(small));
+            continue;
+        }
+        f.hold_ends = false;
+        f.end(six[0], EndResult::Stopped);
+        f.settle();
+        assert_eq!(f.phases(&[eight, small]), [Some(Phase::Running); 2], "{:#}", f.why(eight));
+        assert_eq!((racks(&f, eight), six.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count()), (vec!["b0-r0".to_owned()], 3));
+    }
+}
+
+#[test]
+fn who_makes_do_with_fewer_is_asked_for_as_many_as_a_domain_has_room_for() {
+    let mut f = ranked();
+    let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
+    for i in 0..4 {
+        submit_ranked(&mut f, &format!("five-{i}"), 5, "high", &rack);
+        f.settle();
+    }
+    let mut job = job("default", "part", 8, &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "low"}), "");
+    job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "3"});
+    job["spec"]["template"]["metadata"] = json!({"annotations": rack});
+    let Reply::Written(written) = f.apply(vec![job]) else { panic!("not submitted") };
+    f.settle();
+    assert_eq!((f.phase(written[0].uid), nodes(&f, written[0].uid).len()), (Some(Phase::Running), 3), "{:#}", f.why(written[0].uid));
 }
 
 #[test]
@@ -434,4 +597,35 @@ fn room_that_lies_in_no_one_domain_is_none() {
     f.settle();
     f.settle();
     assert_eq!((f.phase(four), six.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count()), (Some(Phase::Running), 3));
+}
+
+#[test]
+fn nobody_takes_a_part_of_the_domain_that_comes_free_for_another() {
+    let mut f = ranked();
+    let mut low: Vec<Uid> = Vec::new();
+    for i in 0..32 {
+        low.push(submit_ranked(&mut f, &format!("low-{i}"), 1, "low", &json!({})));
+        f.settle();
+    }
+    // Those of the first rack are the newest.
+    for (i, uid) in low.iter_mut().enumerate().take(8) {
+        f.end(*uid, EndResult::Succeeded);
+        *uid = submit_ranked(&mut f, &format!("new-{i}"), 1, "low", &json!({}));
+        f.settle();
+    }
+    let near = submit_ranked(&mut f, "near", 8, "high", &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+    let (hit, victims) = stopping(&f, &low);
+    assert_eq!((hit.as_slice(), victims), (&["b0-r0".to_owned()][..], 8));
+    // One of them ends before the others, and so does somebody elsewhere: whoever comes now fits in either place.
+    f.end_unheard(low[0], EndResult::Succeeded);
+    f.end_unheard(low[20], EndResult::Succeeded);
+    let small = submit_ranked(&mut f, "small", 1, "low", &json!({}));
+    for _ in 0..4 {
+        f.settle();
+    }
+    assert_eq!((f.phase(near), racks(&f, near)), (Some(Phase::Running), hit), "{:#}", f.why(near));
+    let running = |f: &Fleet| low.iter().chain([&small]).filter(|uid| f.phase(**uid) == Some(Phase::Running)).count();
+    assert_eq!(running(&f), 24, "what is free elsewhere is taken");
+    f.pass(Millis::secs(30));
+    assert_eq!((f.phase(near), running(&f)), (Some(Phase::Running), 24));
 }
