@@ -99,9 +99,9 @@ impl World {
 pub(crate) struct Counted {
     set: PodSet,
     path: Vec<String>,
-    takes: BTreeMap<Vec<String>, u32>,
+    takes: BTreeMap<Vec<String>, i64>,
     /// How many domains take all.
-    enough: u32,
+    enough: usize,
 }
 
 impl Counted {
@@ -109,29 +109,29 @@ impl Counted {
     pub(crate) fn of(world: &World, gang: &Gang, free: &[Block]) -> Option<Self> {
         let [set] = &*gang.pod_sets else { return None };
         let Shape { within: Some(path), slices, .. } = world.shape_of(set)? else { return None };
-        if !slices.is_empty() || path.last() == Some(&HOSTNAME_LABEL) {
+        if !slices.is_empty() || path.last() == Some(&HOSTNAME_LABEL) || set.count == 0 {
             return None;
         }
         let path = path.into_iter().map(str::to_owned).collect();
         let mut this = Self { set: set.clone(), path, takes: BTreeMap::new(), enough: 0 };
-        free.iter().for_each(|block| this.add(block, packing::takes(block, set).saturating_mul(block.nodes)));
+        free.iter().for_each(|block| this.add(block, i64::from(packing::takes(block, set)).saturating_mul(i64::from(block.nodes))));
         Some(this)
     }
 
     /// A node has become another.
     pub(crate) fn change(&mut self, before: &Block, after: &Block) {
-        let [had, has] = [before, after].map(|block| packing::takes(block, &self.set));
-        self.add(before, 0_u32.wrapping_sub(had));
+        let [had, has] = [before, after].map(|block| i64::from(packing::takes(block, &self.set)));
+        self.add(before, -had);
         self.add(after, has);
     }
 
-    fn add(&mut self, block: &Block, pods: u32) {
+    fn add(&mut self, block: &Block, pods: i64) {
         let values: Option<Vec<String>> = self.path.iter().map(|label| block.labels.get(label).cloned()).collect();
         let Some(values) = values.filter(|_| pods != 0) else { return };
-        let takes = self.takes.entry(values).or_insert(0);
-        let before = *takes >= self.set.count;
-        *takes = takes.wrapping_add(pods);
-        self.enough = self.enough + u32::from(*takes >= self.set.count) - u32::from(before);
+        let (takes, count) = (self.takes.entry(values).or_insert(0), i64::from(self.set.count));
+        let before = *takes >= count;
+        *takes = takes.saturating_add(pods);
+        self.enough = self.enough + usize::from(*takes >= count) - usize::from(before);
     }
 
     /// Whether any takes all.

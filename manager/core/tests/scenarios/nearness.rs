@@ -427,6 +427,22 @@ fn those_stop_who_stand_in_one_domain_and_nobody_else() {
     }
 }
 
+#[test]
+fn an_offer_that_is_under_way_confuses_nobody() {
+    let mut f = ranked();
+    let low = scattered(&mut f, &json!({}));
+    f.end(low[5], EndResult::Succeeded);
+    f.settle();
+    // It is asked for, and no report has it yet.
+    submit_ranked(&mut f, "other", 1, "low", &json!({}));
+    let near = submit_ranked(&mut f, "near", 8, "high", &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+    let (hit, victims) = stopping(&f, &low);
+    assert_eq!((hit.len(), victims), (1, 8), "{hit:?}");
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(near), racks(&f, near)), (Some(Phase::Running), hit), "{:#}", f.why(near));
+}
+
 fn racks_of_all(f: &Fleet, all: &[Uid]) -> Vec<String> {
     let mut racks: Vec<String> = all.iter().flat_map(|uid| racks(f, *uid)).collect();
     racks.sort();
