@@ -27,6 +27,8 @@ pub(crate) struct CapacityReports {
     pub(crate) version: u64,
     pub(crate) acknowledged: u64,
     pub(crate) bases: BTreeMap<u64, Vec<Block>>,
+    /// Pools as the newest version has them.
+    pub(crate) pools: Vec<Block>,
 }
 
 impl Agent {
@@ -136,10 +138,12 @@ impl Agent {
     fn capacity_report(&mut self) -> Option<Capacity> {
         if self.capacity.revision != Some(self.ledger.revision()) {
             let blocks = self.ledger.blocks();
-            let changed = self.capacity.revision.is_none() || self.capacity.bases.get(&self.capacity.version) != Some(&blocks);
+            let same = self.capacity.bases.get(&self.capacity.version) == Some(&blocks) && self.capacity.pools == self.ledger.pools();
+            let changed = self.capacity.revision.is_none() || !same;
             self.capacity.revision = Some(self.ledger.revision());
             if changed {
                 self.capacity.version += 1;
+                self.capacity.pools = self.ledger.pools().to_vec();
                 self.capacity.bases.insert(self.capacity.version, blocks);
                 while self.capacity.bases.len() > BASES_MAX {
                     self.capacity.bases.pop_first();

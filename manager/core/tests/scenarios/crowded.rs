@@ -207,3 +207,31 @@ fn nobody_stops_while_another_cluster_is_about_to_say_what_it_has() {
     f.settle();
     assert_eq!((f.running_of(&low), f.at(high).as_deref()), (4, Some("eu")));
 }
+
+#[test]
+fn a_pool_is_told_of_where_no_node_has_changed() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let nodes = vec![NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() }];
+    let refit = |f: &mut Fleet, grows: bool| {
+        let room = || Amounts::from([(GPU.to_owned(), 8)]);
+        let pool = meridian_shared::packing::Block { nodes: 2, free: room(), capacity: room(), ..Default::default() };
+        let pools = if grows { vec![pool] } else { Vec::new() };
+        let out = f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: nodes.clone(), pools });
+        f.perform(&ClusterName::new("eu"), out.effects);
+        f.settle();
+    };
+    refit(&mut f, false);
+    f.quota(100);
+    let large = f.submit("large", 8);
+    f.settle();
+    let asked = |f: &Fleet| f.why(large)["clusters"][0]["verdict"].clone();
+    let before = asked(&f);
+    refit(&mut f, true);
+    f.pass(Millis::secs(10));
+    assert_ne!(asked(&f), before, "its pool can grow now: {:#}", f.why(large));
+    refit(&mut f, false);
+    f.pass(Millis::secs(30));
+    let after = f.submit("after", 8);
+    f.settle();
+    assert_eq!(f.why(after)["clusters"][0]["verdict"], before, "and now it can't");
+}

@@ -298,7 +298,11 @@ fn ranked() -> Fleet {
 }
 
 fn submit_ranked(f: &mut Fleet, name: &str, pods: u32, class: &str, annotations: &Value) -> Uid {
-    let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": class}), "");
+    submit_in(f, "a", name, pods, class, annotations)
+}
+
+fn submit_in(f: &mut Fleet, queue: &str, name: &str, pods: u32, class: &str, annotations: &Value) -> Uid {
+    let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": class}), "");
     job["spec"]["template"]["metadata"] = json!({"annotations": annotations});
     match f.apply(vec![job]) {
         Reply::Written(written) => written[0].uid,
@@ -493,29 +497,21 @@ fn of_two_gangs_that_displace_at_once_each_empties_a_domain_of_its_own() {
     teams(&mut f, [64, 64], &json!({"withinClusterQueue": "LowerPriority"}));
     priorities(&mut f, 9);
     let mut low: Vec<Uid> = Vec::new();
-    let submit = |f: &mut Fleet, queue: &str, name: &str, pods: u32, class: &str, annotations: &Value| {
-        let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": class}), "");
-        job["spec"]["template"]["metadata"] = json!({"annotations": annotations});
-        match f.apply(vec![job]) {
-            Reply::Written(written) => written[0].uid,
-            other => panic!("not submitted: {other:?}"),
-        }
-    };
     for i in 0..32 {
-        low.push(submit(&mut f, if i % 2 == 0 { "a" } else { "b" }, &format!("low-{i}"), 1, "low", &json!({})));
+        low.push(submit_in(&mut f, if i % 2 == 0 { "a" } else { "b" }, &format!("low-{i}"), 1, "low", &json!({})));
         f.settle();
     }
     for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
         let at = (0..32).find(|at| at % 2 == 1 && racks(&f, low[*at]) == [rack]).unwrap();
         f.end(low[at], EndResult::Succeeded);
-        low[at] = submit(&mut f, "b", &format!("new-{rack}"), 1, "low", &json!({}));
+        low[at] = submit_in(&mut f, "b", &format!("new-{rack}"), 1, "low", &json!({}));
         f.settle();
     }
     let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
     f.hold_ends = true;
-    let one = submit(&mut f, "a", "one", 4, "high", &rack);
+    let one = submit_in(&mut f, "a", "one", 4, "high", &rack);
     f.settle();
-    let other = submit(&mut f, "b", "other", 4, "high", &rack);
+    let other = submit_in(&mut f, "b", "other", 4, "high", &rack);
     f.settle();
     for (queue, from) in [("a", 0), ("b", 1)] {
         let stop: Vec<Uid> = low.iter().copied().skip(from).step_by(2).filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
