@@ -4,7 +4,8 @@
 //! of which kind those are. Who is known to stand on a node says how much of it is used, so that it is one of the block of its kind
 //! of which as much is used: whole nodes come free where their last pod goes, each in its own domain. Of nodes that can't be told
 //! apart, as where the kind isn't told or has changed since, the one of the least use is meant, in whatever domain, and of those that
-//! the report doesn't show nothing comes free: nobody is to go in vain. Where an agent doesn't tell on which node pods stand, the fullest
+//! the report doesn't show nothing comes free: nobody is to go in vain. The same goes for the nodes of a pod set of which some pods have
+//! ended, for on which of them isn't told. Where an agent doesn't tell on which node pods stand, the fullest
 //! node that could hold one is taken for its own, in the domain that they are in where that is told. What an agent tells is
 //! believed for this only: a lie costs runs of its own cluster.
 
@@ -34,6 +35,8 @@ struct Node {
     used: Amounts,
     /// None where it isn't told, or not by all alike.
     kind: Option<u64>,
+    /// Some pods of those that stood there may have ended, and use nothing.
+    unsure: bool,
 }
 
 impl Standing {
@@ -41,6 +44,18 @@ impl Standing {
         let node = self.nodes.entry(named.node.to_owned()).or_insert_with(|| Node { kind: named.kind, ..Node::default() });
         node.kind = node.kind.filter(|kind| named.kind == Some(*kind));
         add_scaled(&mut node.used, &set.per_pod, i64::from(named.pods));
+    }
+
+    /// Adds the pods of a set that still run, where so many of it have ended.
+    fn add_running(&mut self, placed: &PlacedPodSet, set: &PodSet, ended: u32) {
+        let mut all = nodes(placed);
+        match (all.next(), all.next()) {
+            (Some(only), None) if placed.is_whole() => self.add(Named { pods: only.pods.saturating_sub(ended), ..only }, set),
+            _ => nodes(placed).for_each(|named| {
+                self.add(named, set);
+                self.nodes.entry(named.node.to_owned()).and_modify(|node| node.unsure |= ended > 0);
+            }),
+        }
     }
 
     fn show(&mut self, report: &[Block]) {
@@ -53,7 +68,9 @@ impl Standing {
         self.alike.clear();
         for node in self.nodes.values_mut() {
             node.used.retain(|_, amount| *amount != 0);
-            count_alike(&mut self.alike, node.kind, &node.used, 1);
+            if !node.unsure {
+                count_alike(&mut self.alike, node.kind, &node.used, 1);
+            }
         }
     }
 }
@@ -212,7 +229,7 @@ impl Vacated {
     /// Which of the report's nodes one is: as much of it is used, and of no more nodes of the report than are known to be like that.
     /// Of several that differ the one that would be of the least use is meant, so that nobody goes in vain.
     fn find(&mut self, node: &str, set: &PodSet) -> Option<Block> {
-        let Node { used: uses, kind } = self.standing.nodes.get(node)?;
+        let Node { used: uses, kind, .. } = self.standing.nodes.get(node).filter(|node| !node.unsure)?;
         let fewer = |kind: Option<u64>| self.alike.get(&(kind, uses.clone())) < self.standing.alike.get(&(kind, uses.clone()));
         if fewer(None) {
             return None;
@@ -298,8 +315,11 @@ impl World {
         let here = self.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
         for (uid, leg) in here.filter_map(|uid| Some((uid, World::right(self.state.workloads.get(&uid)?)?.1))) {
             let Some((gang, placement)) = self.gang_of(uid).zip(leg.placement.as_deref()).filter(|_| leg.cluster == *cluster) else { continue };
-            for (set, placed) in gang.pod_sets.iter().zip(&placement.pod_sets) {
-                nodes(placed).for_each(|named| standing.add(named, set));
+            let ended = self.state.workloads.get(&uid).and_then(|workload| workload.spare.clone()).unwrap_or_default();
+            let ended = ended.into_iter().chain(std::iter::repeat(0));
+            // Who has nothing left stands nowhere.
+            for ((set, placed), ended) in gang.pod_sets.iter().zip(&placement.pod_sets).zip(ended).filter(|((set, _), _)| set.count > 0) {
+                standing.add_running(placed, set, ended);
             }
         }
         standing.count();

@@ -102,6 +102,24 @@ fn room_is_taken_back_from_who_borrows_and_from_nobody_else() {
 }
 
 #[test]
+fn who_waits_for_room_takes_it_back_as_soon_as_somebody_there_borrows() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [6, 2], &json!({"reclaimWithinCohort": "Any"}));
+    priorities(&mut f, 9);
+    let owned = f.fill("b", "us-east4", 2);
+    let mine = f.bound("a", "mine", 4, "low", "us-east4");
+    f.settle();
+    let borrowed = f.bound("b", "borrowed-0", 1, "low", "asia-southeast1");
+    f.settle();
+    assert_eq!((f.phase(mine), f.running_of(&owned), f.phase(borrowed)), (Some(Phase::Pending), 2, Some(Phase::Running)), "one of the two is its own");
+    // No room comes free, and no object changes.
+    f.bound("b", "borrowed-1", 1, "low", "asia-southeast1");
+    f.settle();
+    f.settle();
+    assert_eq!((f.phase(mine), f.running_of(&owned)), (Some(Phase::Running), 0), "{:#}", f.why(mine));
+}
+
+#[test]
 fn the_room_that_counts_is_that_of_the_flavor() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     let node = |name: &str, pool: &str| NodeSpec {
@@ -234,4 +252,25 @@ fn a_pool_is_told_of_where_no_node_has_changed() {
     let after = f.submit("after", 8);
     f.settle();
     assert_eq!(f.why(after)["clusters"][0]["verdict"], before, "and now it can't");
+}
+
+#[test]
+fn nodes_are_known_beside_a_gang_of_which_some_pods_have_ended() {
+    // Of the gang that goes on no node is told apart where it stands on several; where it stands on one, that is known.
+    for gpus in [1, 4] {
+        let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+        let node = |i| NodeSpec { name: format!("n{i}"), capacity: Amounts::from([(GPU.into(), gpus)]), ..NodeSpec::default() };
+        let nodes = (0..12 / gpus).map(node).collect();
+        f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+        teams(&mut f, [12, 0], &json!({"withinClusterQueue": LOWER}));
+        priorities(&mut f, 9);
+        let gang = f.submit_to("a", "gang", 4, Some("high"));
+        f.settle();
+        let low = f.fill("a", "europe-west4", 8);
+        f.succeed(gang, 1);
+        let high = f.submit_to("a", "first", 3, Some("high"));
+        f.settle();
+        f.settle();
+        assert_eq!((f.phase(high), f.running_of(&low), f.phase(gang)), (Some(Phase::Running), 6, Some(Phase::Running)), "{gpus}: {:#}", f.why(high));
+    }
 }

@@ -16,7 +16,7 @@ impl Fleet {
         self.agents[&name].check().unwrap();
     }
 
-    fn succeed(&mut self, uid: Uid, pods: u32) {
+    pub(super) fn succeed(&mut self, uid: Uid, pods: u32) {
         self.succeed_unheard(uid, pods);
         self.settle();
     }
