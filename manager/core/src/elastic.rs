@@ -29,6 +29,7 @@ use meridian_shared::protocol::{Run, Size};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What kubectl notes of what it applied: a copy, and no part of a job.
@@ -87,7 +88,12 @@ struct Change {
     resized: bool,
     /// It has another priority class.
     reclassed: bool,
+    /// It has other labels or annotations by which nothing is decided.
+    remarked: bool,
 }
+
+/// Domains of the labels and annotations by which something is decided.
+const DECIDING_DOMAINS: [&str; 2] = ["kueue.x-k8s.io", "meridian.dev"];
 
 impl Turn<'_> {
     /// Whether an existing job may have this manifest. Everything that new jobs are judged by is judged besides.
@@ -98,7 +104,7 @@ impl Turn<'_> {
             return invalid(
                 "spec",
                 format!(
-                    "{key} exists with another spec, and nothing of a job but the label `{PRIORITY_LABEL}`, and an elastic one's `parallelism`, can be changed: delete it and create it again"
+                    "{key} exists with another spec, and nothing of a job can be changed but the label `{PRIORITY_LABEL}`, labels and annotations of other domains, and an elastic one's `parallelism`: delete it and create it again"
                 ),
             );
         };
@@ -142,8 +148,8 @@ impl Turn<'_> {
 
     /// Takes a change that was judged before. What waits for answers asks anew.
     pub(crate) fn resize(&mut self, (read, class): (&ReadJob, Option<Class>), uid: Uid, by: &Actor, dry_run: bool) -> WriteResult {
-        let change = self.change_of(read, uid).filter(|change| change.resized || change.reclassed);
-        let Some((Change { size, manifest, resized, reclassed }, class)) = change.zip(class) else {
+        let change = self.change_of(read, uid).filter(|change| change.resized || change.reclassed || change.remarked);
+        let Some((Change { size, manifest, resized, reclassed, .. }, class)) = change.zip(class) else {
             return WriteResult::Unchanged;
         };
         if dry_run {
@@ -200,11 +206,13 @@ impl Turn<'_> {
             return None;
         }
         let resized = old.parallelism != new.parallelism || before != after;
-        let class = written["metadata"]["labels"].get(PRIORITY_LABEL);
-        let reclassed = manifest["metadata"]["labels"].get(PRIORITY_LABEL) != class;
-        if let Some(labels) = manifest.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
-            labels.remove(PRIORITY_LABEL);
-            labels.extend(class.map(|class| (PRIORITY_LABEL.to_owned(), class.clone())));
+        let class = |manifest: &Value| manifest["metadata"]["labels"].get(PRIORITY_LABEL).cloned();
+        let reclassed = class(&manifest) != class(&written);
+        let remarked = remarks(&manifest) != remarks(&written);
+        let marks = written["metadata"].as_object().into_iter().flatten().filter(|(part, _)| MARKS.contains(&part.as_str()));
+        if let Some(metadata) = manifest["metadata"].as_object_mut() {
+            metadata.retain(|part, _| !MARKS.contains(&part.as_str()));
+            metadata.extend(marks.map(|(part, entries)| (part.clone(), entries.clone())));
         }
         let size = Size { completions: new.completions.filter(|_| before != after), ..new };
         if resized {
@@ -213,7 +221,7 @@ impl Turn<'_> {
         if let Some(after) = after {
             manifest["spec"]["completions"] = after;
         }
-        Some(Change { size, manifest, resized, reclassed })
+        Some(Change { size, manifest, resized, reclassed, remarked })
     }
 }
 
@@ -225,6 +233,21 @@ fn size(manifest: &Value) -> Option<Size> {
     Some(Size { parallelism, completions: number("completions").flatten().filter(|completions| indexed && *completions == parallelism) })
 }
 
+/// Parts of an object's metadata in which people put marks of their own.
+const MARKS: [&str; 2] = ["annotations", "labels"];
+
+/// Whether something is decided by a label or annotation.
+fn decides(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    DECIDING_DOMAINS.iter().any(|of| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+/// The labels and annotations of a manifest by which nothing is decided, but for what a client noted for itself.
+fn remarks(manifest: &Value) -> BTreeMap<(&str, &str), &Value> {
+    let of = |part| manifest["metadata"][part].as_object().into_iter().flatten().map(move |(key, value)| ((part, key.as_str()), value));
+    MARKS.into_iter().flat_map(of).filter(|((_, key), _)| !decides(key) && *key != LAST_APPLIED).collect()
+}
+
 /// A manifest without what may change and what isn't the submitter's.
 fn essence(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
@@ -234,9 +257,9 @@ fn essence(manifest: &Value) -> Value {
         }
     }
     let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) else { return manifest };
-    for (part, name) in [("annotations", LAST_APPLIED), ("labels", PRIORITY_LABEL)] {
+    for part in MARKS {
         let Some(entries) = metadata.get_mut(part).and_then(Value::as_object_mut) else { continue };
-        entries.remove(name);
+        entries.retain(|key, _| decides(key) && key != PRIORITY_LABEL);
         if entries.is_empty() {
             metadata.remove(part);
         }

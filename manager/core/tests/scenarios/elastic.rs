@@ -145,6 +145,42 @@ fn no_other_change_is_taken_and_every_refusal_names_the_remedy() {
 }
 
 #[test]
+fn labels_and_annotations_of_people_may_change_at_any_time() {
+    let mut f = Fleet::new(EU);
+    f.quota(2);
+    let mut running = elastic("running", 2);
+    let (uid, _) = f.put(running.clone());
+    let mut waiting = elastic("waiting", 2);
+    let (waits, _) = f.put(waiting.clone());
+    f.settle();
+    for (object, of) in [(&mut running, uid), (&mut waiting, waits)] {
+        let phase = f.phase(of);
+        object["metadata"]["labels"]["app.kubernetes.io/version"] = json!("2");
+        object["metadata"]["annotations"]["team"] = json!("vision");
+        assert_eq!(f.put(object.clone()), (of, WriteResult::Configured));
+        assert_eq!(f.put(object.clone()).1, WriteResult::Unchanged);
+        let key = Key::namespaced(Kind::Job, "default", object["metadata"]["name"].as_str().unwrap());
+        let marks = |f: &Fleet| {
+            let shown = f.world.render(&key, &f.bodies, now(f.now)).unwrap()["metadata"].clone();
+            (shown["labels"]["app.kubernetes.io/version"].clone(), shown["annotations"]["team"].clone())
+        };
+        assert_eq!(marks(&f), (json!("2"), json!("vision")));
+        object["metadata"]["labels"].as_object_mut().unwrap().remove("app.kubernetes.io/version");
+        assert_eq!(f.put(object.clone()).1, WriteResult::Configured);
+        assert_eq!((marks(&f).0, f.phase(of)), (Value::Null, phase));
+        // What something is decided by stays as it was.
+        for (key, value) in [("kueue.x-k8s.io/max-exec-time-seconds", "60"), ("meridian.dev/region", "us-east4"), ("sub.meridian.dev/any", "x")] {
+            let mut other = object.clone();
+            other["metadata"]["labels"][key] = json!(value);
+            assert!(f.refused(other).message.contains("labels and annotations of other domains"), "{key}");
+        }
+    }
+    f.restart(2, None);
+    f.settle();
+    assert_eq!((f.phase(uid), f.phase(waits)), (Some(Phase::Running), Some(Phase::Pending)));
+}
+
+#[test]
 fn an_older_agent_is_told_nothing_that_it_does_not_understand() {
     let mut f = Fleet::new(EU);
     let (gang, _) = f.put(elastic("gang", 2));
