@@ -4,6 +4,7 @@
 //! shows only against a witness: heads go to agents with every receipt, and signatures have their field.
 
 use crate::input::Actor;
+use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::Wall;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -33,6 +34,14 @@ pub struct Entry {
     pub rule: Option<String>,
     /// Further words.
     pub detail: Option<String>,
+}
+
+impl Entry {
+    /// Something about a workload that a cluster didn't get, or didn't take.
+    pub(crate) fn denied(action: &str, uid: Uid, cluster: &ClusterName, detail: Option<String>) -> Self {
+        let (cluster, verdict) = (Some(cluster.to_string()), Some("denied".into()));
+        Self { action: action.into(), subject: uid.to_string(), cluster, verdict, rule: None, detail }
+    }
 }
 
 /// One line as it is stored and exported.

@@ -17,6 +17,7 @@ use crate::ways::Way;
 use crate::workload::Phase;
 use crate::{Config, State, World};
 use meridian_objects::spec::ResourceFlavorSpec;
+use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
 use meridian_objects::without_prefixes;
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::{Flavor, Given, Marks, PodSet, QueueId, Shape, WorkloadId};
@@ -98,8 +99,10 @@ impl declare::Beside for Declared<'_> {
         true
     }
 
+    /// Nobody answers for a check of another controller, as where that was never installed: its queue admits nothing.
     fn check(&self, name: &str) -> Option<(&str, bool)> {
-        self.0.admission_check(name).map(|check| (check.controller_name.as_str(), true))
+        let controller = self.0.admission_check(name)?.controller_name.as_str();
+        Some((controller, [MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER].contains(&controller)))
     }
 }
 

@@ -49,8 +49,10 @@ pub(crate) const RACE_MAX: usize = 20;
 /// Why one cluster is better than another: field order is the policy, the last field breaks every tie.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
-    /// Holds there that did not reach running put it last.
+    /// How often this workload did not reach running there: that puts it last.
     failed_starts: u32,
+    /// The same of others, in a row.
+    fails: u32,
     /// Room now before room that has to grow.
     must_grow: bool,
     /// Emptiest first, in thousandths of the scarcest resource, if the policy prefers so.
@@ -304,7 +306,8 @@ impl World {
         let fullness =
             gang.scarcest().filter(|_| way.prefers_emptiest()).map_or(0, |r| live.rooms.free(r).saturating_mul(1_000) / live.rooms.capacity(r).max(1));
         let listed = site.listed.unwrap_or(usize::MAX);
-        Ok(Score { failed_starts: live.failed_starts, must_grow: grows, fullness: Reverse(fullness), listed, cluster: cluster.clone() })
+        let (failed_starts, _) = self.failed_to_start(uid, cluster, now);
+        Ok(Score { failed_starts, fails: live.fails(), must_grow: grows, fullness: Reverse(fullness), listed, cluster: cluster.clone() })
     }
 
     /// Whether what is kept for others is left for them.
@@ -343,7 +346,7 @@ impl World {
         if let Some(located) = &live.located_elsewhere {
             return Err(Why::Quarantined { located: located.to_string() });
         }
-        if live.backed_off > now {
+        if live.backed_off > now || self.failed_to_start(uid, cluster, now).1 {
             return Err(Why::BackedOff);
         }
         if !live.rooms.known() {
@@ -406,6 +409,9 @@ impl Turn<'_> {
         let allowed = residency::judge(&self.world.state.catalog, &shape, &cluster, self.world.config.residency_required).is_ok();
         let once = self.world.config.planted.has(Bug::ResidencyJudgedOnce);
         if workload.phase != Phase::Dispatching || self.world.held_back(workload, self.now.mono) || !(allowed || once) {
+            if !allowed {
+                self.audit(Actor::system(), Entry::denied("grant", uid, &cluster, None));
+            }
             self.withdraw(uid, offer);
             self.after_leg(uid);
             return;
@@ -432,15 +438,9 @@ impl Turn<'_> {
         for other in others {
             self.withdraw(uid, other);
         }
-        let start_by = self.now.mono + self.start_timeout(&shape);
+        let start_by = self.now.mono + self.world.start_timeout(&shape);
         self.lease(uid, fence, term, on_loss, start_by);
         self.say(&cluster, Said::Grant(uid, offer, fence));
-    }
-
-    fn start_timeout(&self, shape: &Class) -> Millis {
-        let catalog = &self.world.state.catalog;
-        let policy = catalog.local_queue(&shape.namespace, &shape.queue).and_then(|q| catalog.dispatch_policy(&q.cluster_queue));
-        policy.map_or(self.world.config.start_timeout, |p| p.start_timeout)
     }
 
     pub(crate) fn lease(&mut self, uid: Uid, fence: Fence, term: Millis, on_loss: OnLoss, start_by: Mono) {
@@ -550,17 +550,6 @@ impl Turn<'_> {
                     self.order_stop(uid, fence, StopReason::Residency, &Actor::system());
                 }
                 _ => {}
-            }
-        }
-    }
-
-    /// A hold there did not reach running: the cluster is last for a while, then out of races.
-    pub(crate) fn failed_start(&mut self, cluster: &ClusterName) {
-        let now = self.now.mono;
-        if let Some(live) = self.world.live.clusters.get_mut(cluster) {
-            live.failed_starts += 1;
-            if live.failed_starts >= 2 {
-                live.backed_off = now + meridian_shared::backoff::wait(Millis::secs(30), Millis::mins(10), live.failed_starts - 2, now.0);
             }
         }
     }

@@ -135,6 +135,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         why: _,
         blocked: _,
         refused,
+        failed_starts,
         audited: _,
         not_before,
         growths: _,
@@ -160,6 +161,10 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     (awaited, look_for_starving, stirred, dirty, cuts).hash(into);
     for (key, (until, reason, _)) in refused {
         (key, reason).hash(into);
+        ahead(now, *until, into);
+    }
+    for (key, (times, until)) in failed_starts {
+        (key, times).hash(into);
         ahead(now, *until, into);
     }
     for (uid, until) in not_before {
@@ -206,6 +211,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         acknowledge,
         rooms,
         failed_starts,
+        failed_last,
         backed_off,
         located_elsewhere,
         shrinks,
@@ -225,7 +231,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
     for (end, (record, carried)) in acknowledge {
         (end, record, *carried == 0, number(*carried)).hash(into);
     }
-    (failed_starts, located_elsewhere, shrinks, grows).hash(into);
+    (failed_starts, failed_last, located_elsewhere, shrinks, grows).hash(into);
     rooms.hash_essence(number, into);
 }
 

@@ -132,7 +132,8 @@ impl Turn<'_> {
         self.withdraw_open(run.uid);
         let flavors = self.flavors_of_adopted(run.uid);
         self.record(Record::Adopted { cluster: cluster.clone(), ledger, run: Box::new(run.clone()), flavors, at: self.now.wall });
-        let start_by = self.now.mono + self.world.config.start_timeout;
+        let class = self.workload(run.uid).map(|workload| self.world.queues.class(workload.class));
+        let start_by = self.now.mono + class.map_or(self.world.config.start_timeout, |class| self.world.start_timeout(class));
         self.lease(run.uid, run.fence, run.term, OnLoss::Fence, start_by);
         if run.running {
             self.record(Record::Running { uid: run.uid, fence: run.fence, at: self.now.wall });

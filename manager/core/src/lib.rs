@@ -69,6 +69,7 @@ pub mod record;
 mod recovery;
 pub mod residency;
 mod rooms;
+mod starts;
 mod starving;
 mod statuses;
 mod sync;
@@ -479,6 +480,8 @@ pub struct Live {
     blocked: BTreeMap<ClassId, Why>,
     /// Clusters that said no to a workload, until when it isn't asked again.
     refused: BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,
+    /// Who didn't reach running where.
+    failed_starts: starts::FailedStarts,
     /// Verdicts that are in the audit log, with the rules they were judged by.
     audited: BTreeMap<(ClassId, ClusterName), RecordNumber>,
     /// Not dispatched again before then.
@@ -589,9 +592,11 @@ pub struct LiveCluster {
     pub acknowledge: BTreeMap<(Uid, Fence), (RecordNumber, u64)>,
     /// Room as reported and as estimated.
     pub rooms: Rooms,
-    /// Holds that did not reach running, in a row.
+    /// Workloads that did not reach running there, in a row.
     pub failed_starts: u32,
-    /// Out of races until then.
+    /// The last of them.
+    pub failed_last: Option<Uid>,
+    /// Left out until then.
     pub backed_off: Mono,
     /// The agent found itself somewhere else than `Cluster` says.
     pub located_elsewhere: Option<Arc<str>>,
@@ -718,7 +723,7 @@ impl World {
             .chain(self.live.refused.values().map(|(t, _, _)| *t))
             .chain(self.live.giving_way.next_deadline())
             .chain(self.next_sample())
-            .chain(self.live.clusters.values().map(|c| c.backed_off).filter(|b| *b > now.mono))
+            .chain(self.next_wait_after_failed_starts())
             .min();
         let silent = self
             .live

@@ -114,12 +114,10 @@ impl Turn<'_> {
     ) -> Result<String, Rejection> {
         let known = self.world.state.members.contains_key(&cluster);
         if known && !replace {
-            return Err(rejection(
-                RejectionReason::AlreadyExists,
-                format!("cluster `{cluster}` has joined before: pass `--replace` to let another agent take its name"),
-            ));
+            return Err(taken(&cluster));
         }
         let key = Key::global(Kind::Cluster, cluster.as_str());
+        self.is_declared_so(&cluster, &region, &jurisdiction)?;
         if self.world.state.catalog.get(&key).is_none() {
             let value = json!({
                 "apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": cluster.as_str()},
@@ -136,12 +134,33 @@ impl Turn<'_> {
         Ok(format!("a token for cluster `{cluster}` was made"))
     }
 
+    /// A cluster is where its object says, and nowhere else.
+    fn is_declared_so(&self, cluster: &ClusterName, region: &Region, jurisdiction: &Jurisdiction) -> Result<(), Rejection> {
+        match self.world.state.catalog.cluster(cluster) {
+            Some(spec) if spec.region != *region || spec.jurisdiction != *jurisdiction => Err(rejection(
+                RejectionReason::Conflict,
+                format!(
+                    "cluster `{cluster}` is declared in region `{}`, jurisdiction `{}`, not in `{region}`, `{jurisdiction}`: correct its `Cluster` object, or join with what it says",
+                    spec.region, spec.jurisdiction
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn use_token(&mut self, hash: &str) {
         let bad =
             || rejection(RejectionReason::Forbidden, "the join token is unknown, was used, or has expired: make a new one with `meridian cluster join`".into());
         let Some(token) = self.world.state.tokens.get(hash).cloned() else { return self.reply(Reply::Rejected(vec![bad()])) };
         if token.expires < self.now.wall {
             return self.reply(Reply::Rejected(vec![bad()]));
+        }
+        // Since it was made another agent may have come, or the cluster been declared elsewhere.
+        if self.world.state.members.contains_key(&token.cluster) && !token.replace {
+            return self.reply(Reply::Rejected(vec![taken(&token.cluster)]));
+        }
+        if let Err(elsewhere) = self.is_declared_so(&token.cluster, &token.region, &token.jurisdiction) {
+            return self.reply(Reply::Rejected(vec![elsewhere]));
         }
         self.record(Record::TokenUsed { hash: hash.to_owned() });
         self.operator_audit(&Actor::agent(&token.cluster), "join", String::new(), Some(&token.cluster));
@@ -200,6 +219,11 @@ fn reread(value: serde_json::Value) -> Result<Object, Rejection> {
         let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
         rejection(RejectionReason::Invalid, all.join("; "))
     })
+}
+
+fn taken(cluster: &ClusterName) -> Rejection {
+    let message = format!("cluster `{cluster}` has joined before: pass `--replace` to let another agent take its name");
+    rejection(RejectionReason::AlreadyExists, message)
 }
 
 fn unknown(cluster: &ClusterName) -> Rejection {

@@ -115,7 +115,7 @@ impl Turn<'_> {
                 if forget {
                     lease.deadline = now;
                 }
-                let start_by = now + self.world.config.start_timeout;
+                let start_by = now + self.world.start_timeout(self.world.queues.class(w.class));
                 Some((*uid, leg.fence?, Lease { uid: *uid, lease, composed: Mono(0), first: Some(Mono(0)), start_by }))
             })
             .collect();

@@ -220,6 +220,16 @@ impl Rooms {
         self.bases.get(&self.version).map_or(&[], Vec::as_slice)
     }
 
+    /// The machines that are there or can come, used or not.
+    pub(crate) fn machines(&self) -> (BTreeMap<Block, u32>, Vec<Block>) {
+        let mut machines = BTreeMap::new();
+        for block in self.reported() {
+            let count = machines.entry(Block { nodes: 1, free: block.capacity.clone(), ..block.clone() }).or_insert(0_u32);
+            *count = count.saturating_add(block.nodes);
+        }
+        (machines, self.provisionable.clone())
+    }
+
     /// What is free, by the estimate.
     pub(crate) fn estimate(&self) -> &[Block] {
         &self.estimate

@@ -4,7 +4,8 @@
 //! lapsed. Every rule about a send is judged here, first time or repeated.
 
 use crate::absorb::{LAPSED, UNKNOWN};
-use crate::input::Reply;
+use crate::audit::Entry;
+use crate::input::{Actor, Reply};
 use crate::leg::{Answer, Event as LegEvent, State as LegState, step};
 use crate::outbox::{Outbox, Said};
 use crate::record::Record;
@@ -212,6 +213,7 @@ impl Turn<'_> {
             acknowledge: BTreeMap::new(),
             rooms: Rooms::default(),
             failed_starts: old.as_ref().map_or(0, |o| o.failed_starts),
+            failed_last: old.as_ref().and_then(|o| o.failed_last),
             backed_off: old.map_or(Mono(0), |o| o.backed_off),
             located_elsewhere: None,
             shrinks: false,
@@ -294,7 +296,7 @@ impl Turn<'_> {
                     self.record(Record::Expired { uid, offer });
                     self.over(cluster, offer);
                     if expired && self.held_back(uid).is_none() {
-                        self.failed_start(cluster);
+                        self.failed_start(uid, cluster);
                     }
                     self.after_leg(uid);
                 }
@@ -308,9 +310,7 @@ impl Turn<'_> {
             Event::Running { uid, fence, placement } => match self.own_leg(cluster, uid, fence).map(|l| step(l.state, LegEvent::Running)) {
                 Some(Answer::To(LegState::Running)) => {
                     self.record(Record::Running { uid, fence, at: self.now.wall });
-                    if let Some(live) = self.world.live.clusters.get_mut(cluster) {
-                        live.failed_starts = 0;
-                    }
+                    self.started(uid, cluster);
                     self.take_placement(uid, fence, placement);
                 }
                 Some(_) => self.take_placement(uid, fence, placement),
@@ -406,6 +406,7 @@ impl Turn<'_> {
             GrantRefusal::StillRuns { fence } => format!("attempt `{fence}` still runs there"),
             GrantRefusal::Lapsed => "it arrived after its lease had lapsed".into(),
         };
+        self.audit(Actor::agent(cluster), Entry::denied("grant", uid, cluster, Some(format!("{fence}: {why}"))));
         self.record(Record::GrantRefused { uid, fence, why });
         let until = self.now.mono + Millis(500);
         self.world.live.not_before.insert(uid, until);
@@ -497,7 +498,13 @@ impl Turn<'_> {
         let declared = self.world.state.catalog.cluster(cluster).map(|c| c.region.clone());
         let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
         live.located_elsewhere = capacity.located.clone().filter(|l| declared.as_ref().is_some_and(|d| d.as_str() != &**l));
+        let never_fits = |(_, of): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| of == cluster && *reason == RefuseReason::NeverFits;
+        let before = self.world.live.refused.iter().any(|(key, said)| never_fits(key, said)).then(|| live.rooms.machines());
         if live.rooms.report(capacity) {
+            // What was too much for the machines that were there is asked again where there are others.
+            if before.is_some_and(|before| live.rooms.machines() != before) {
+                self.world.live.refused.retain(|key, said| !never_fits(key, said));
+            }
             self.stir();
         }
     }
@@ -691,7 +698,8 @@ impl Turn<'_> {
         let workload = self.workload(uid).expect("found above");
         let Some(spec) = self.body(workload.body) else { return stop };
         let ledger = workload.leg_of(fence).expect("it is current").1.ledger;
-        let max_run = self.world.queues.class(workload.class).gang.max_run;
+        let class = self.world.queues.class(workload.class);
+        let max_run = class.gang.max_run;
         let grant = Grant {
             offer,
             uid,
@@ -702,7 +710,7 @@ impl Turn<'_> {
             spec,
             term: workload.term,
             on_loss: workload.on_loss,
-            start_within: self.world.config.start_timeout,
+            start_within: self.world.start_timeout(class),
             run_left: max_run.map(|m| m.saturating_sub(workload.ran)),
             pod_failures: workload.pod_failures,
             mac: Some(self.world.config.receipt_key.sign(&grant_message(

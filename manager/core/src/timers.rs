@@ -12,6 +12,8 @@ use meridian_shared::time::{Millis, Mono};
 
 /// How often retention is looked at.
 const RETAIN_EVERY: Millis = Millis::secs(10);
+/// The same where one turn didn't forget all of them.
+const RETAIN_ON: Millis = Millis(100);
 /// Workloads forgotten in one turn at most.
 const FORGET_MAX: usize = 1_000;
 
@@ -24,8 +26,8 @@ impl Turn<'_> {
         }
         let rested: Vec<Uid> = self.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
         let reopened = self.world.live.refused.iter().filter(|(_, (t, _, _))| *t <= now).map(|(k, _)| k.clone()).collect::<Vec<_>>();
-        let returned = self.world.live.clusters.values_mut().filter(|c| c.backed_off > Mono(0) && c.backed_off <= now).map(|c| c.backed_off = Mono(0)).count();
-        if !rested.is_empty() || !reopened.is_empty() || returned > 0 {
+        let returned = self.world.end_waits_after_failed_starts(now);
+        if !rested.is_empty() || !reopened.is_empty() || returned {
             rested.iter().for_each(|u| {
                 self.world.live.not_before.remove(u);
                 self.world.live.giving_way.rested(*u);
@@ -47,8 +49,8 @@ impl Turn<'_> {
         self.recovery_by_time();
         self.sample();
         if now >= self.world.live.retained {
-            self.world.live.retained = now + RETAIN_EVERY;
-            self.retain();
+            let more = self.retain();
+            self.world.live.retained = now + if more { RETAIN_ON } else { RETAIN_EVERY };
         }
     }
 
@@ -96,7 +98,7 @@ impl Turn<'_> {
         }
         for (uid, fence) in late {
             if let Some(cluster) = self.workload(uid).and_then(|w| w.leg_of(fence)).map(|(_, l)| l.cluster.clone()) {
-                self.failed_start(&cluster);
+                self.failed_start(uid, &cluster);
             }
             self.order_stop(uid, fence, StopReason::StartTimeout, &system());
         }
@@ -115,7 +117,8 @@ impl Turn<'_> {
         self.stir();
     }
 
-    fn retain(&mut self) {
+    /// Forgets finished workloads whose time is over. Whether some are left.
+    fn retain(&mut self) -> bool {
         let wall = self.now.wall;
         let mut over: Vec<Uid> = Vec::new();
         let kept_max = self.world.config.finished_kept_max;
@@ -131,9 +134,13 @@ impl Turn<'_> {
                 break;
             }
         }
+        let more = over.len() >= FORGET_MAX;
         for uid in over {
             self.record(Record::Forgotten { uid });
         }
+        let workloads = &self.world.state.workloads;
+        self.world.live.failed_starts.retain(|(uid, _), _| workloads.get(uid).is_some_and(|workload| workload.finished.is_none()));
+        more
     }
 }
 

@@ -5,9 +5,10 @@ use crate::catalog::Catalog;
 use crate::input::{Actor, Change, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
 use crate::reading::ReadJob;
 use crate::record::{Class, Record, Submission};
+use crate::residency::Denied;
 use crate::turn::Turn;
 use crate::workload::Phase;
-use crate::{World, residency};
+use crate::{Config, World, residency};
 use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting, StopPolicy};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, Fence, Uid};
@@ -44,7 +45,7 @@ impl Turn<'_> {
         }
         for (index, change) in write.changes.iter().enumerate() {
             if let Change::Put { object, scope: None, .. } = change
-                && let Err(mut rejection) = judge_references(&catalog, object)
+                && let Err(mut rejection) = judge_references(&catalog, &self.world.config, object)
             {
                 rejection.index = index;
                 rejections.push(rejection);
@@ -52,6 +53,7 @@ impl Turn<'_> {
         }
         if !rejections.is_empty() {
             rejections.sort_by_key(|r| r.index);
+            self.audit_refusals(&write, &rejections);
             return self.reply(Reply::Rejected(rejections));
         }
         let rules_before = self.world.state.rules;
@@ -277,11 +279,36 @@ impl Turn<'_> {
                 }
             }
         }
-        let denied: Vec<_> = catalog.clusters().map(|(name, _)| residency::judge(catalog, class, &name, self.world.config.residency_required)).collect();
-        // Only a rule that names places can never change its mind; an unknown place or a cluster still to come can.
-        match denied.iter().find_map(|d| d.as_ref().err()) {
-            Some(why) if denied.iter().all(Result::is_err) => reject(RejectionReason::Forbidden, None, format!("no cluster may run this workload: {why}")),
-            _ => Ok(()),
+        let queue = catalog.local_queue(&class.namespace, &class.queue).map(|queue| &queue.cluster_queue);
+        let listed = queue.and_then(|queue| catalog.clusters_of(queue)).unwrap_or_else(|| catalog.clusters().map(|(name, _)| name).collect());
+        let denied: Result<Vec<Denied>, ()> = listed
+            .iter()
+            .map(|name| residency::judge(catalog, class, name, self.world.config.residency_required).err())
+            // Only a rule that names places can never change its mind; of a cluster that isn't declared yet the place may be a right one.
+            .map(|denied| denied.filter(|denied| *denied != Denied::UnknownPlace).ok_or(()))
+            .collect();
+        match denied.ok().and_then(|all| all.into_iter().next()) {
+            Some(why) => reject(RejectionReason::Forbidden, None, format!("no cluster of its queue may run this workload: {why}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Jobs that a rule of residency refuses are remembered, with who sent them: one line for each rule of a request.
+    fn audit_refusals(&mut self, write: &Write, rejections: &[Rejection]) {
+        let mut told = BTreeSet::new();
+        for rejection in rejections.iter().filter(|rejection| rejection.reason == RejectionReason::Forbidden && !write.dry_run) {
+            let Some(Change::Put { object, scope, .. }) = write.changes.get(rejection.index).filter(|_| told.insert(&rejection.message)) else { continue };
+            if object.kind == Kind::Job {
+                let entry = Entry {
+                    action: "submit".into(),
+                    subject: key_of(object, scope.as_ref()).to_string(),
+                    cluster: None,
+                    verdict: Some("denied".into()),
+                    rule: None,
+                    detail: Some(rejection.message.clone()),
+                };
+                self.audit(write.actor.clone(), entry);
+            }
         }
     }
 
@@ -436,7 +463,7 @@ impl Turn<'_> {
                     ClusterLossMode::Fence => OnLoss::Fence,
                     ClusterLossMode::Wait => OnLoss::Wait,
                 };
-                (policy.on_cluster_loss.term.max(self.world.config.term_min), mode)
+                (policy.on_cluster_loss.term.max(self.world.config.term_min).min(lease::TERM_MAX), mode)
             }
             None => (self.world.config.term.max(self.world.config.term_min), OnLoss::Fence),
         }
@@ -464,7 +491,7 @@ fn judge_value(catalog: &Catalog, key: &Key, object: &Object) -> Result<(), Reje
 }
 
 /// What an object refers to must exist, or be in the same request.
-fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection> {
+fn judge_references(catalog: &Catalog, config: &Config, object: &Object) -> Result<(), Rejection> {
     use meridian_objects::Spec;
     match &object.spec {
         Spec::LocalQueue(spec) if catalog.cluster_queue(&spec.cluster_queue).is_none() => reject(
@@ -483,8 +510,12 @@ fn judge_references(catalog: &Catalog, object: &Object) -> Result<(), Rejection>
         ),
         Spec::DispatchPolicy(spec) => {
             let _: &QuotaWhileWaiting = &spec.quota_while_waiting;
-            lease::fits(spec.on_cluster_loss.term, spec.on_cluster_loss.term)
-                .or_else(|why| reject(RejectionReason::Invalid, Some("spec.onClusterLoss.term"), why))
+            let term = spec.on_cluster_loss.term;
+            let fits = match term > lease::TERM_MAX {
+                true => Err(format!("lease term {term} is longer than the longest, {}: choose a shorter one", lease::TERM_MAX)),
+                false => lease::fits(term, config.term_min),
+            };
+            fits.or_else(|why| reject(RejectionReason::Invalid, Some("spec.onClusterLoss.term"), why))
         }
         _ => Ok(()),
     }

@@ -22,8 +22,14 @@ mod past_use;
 mod queues;
 #[path = "scenarios/reclaim.rs"]
 mod reclaim;
+#[path = "scenarios/refusals.rs"]
+mod refusals;
+#[path = "scenarios/retention.rs"]
+mod retention;
 #[path = "scenarios/shrinking.rs"]
 mod shrinking;
+#[path = "scenarios/starts.rs"]
+mod starts;
 #[path = "scenarios/starving.rs"]
 mod starving;
 #[path = "scenarios/waking.rs"]

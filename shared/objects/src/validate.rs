@@ -142,7 +142,11 @@ pub fn not_honoured(object: &Object) -> Vec<Warning> {
             all.add("spec.controllerName", "provisioning checks belong to a worker cluster; this one is not asked here", FOR_CLUSTER);
         }
         Spec::AdmissionCheck(check) => {
-            all.when(check.controller_name != MULTIKUEUE_CONTROLLER, "spec.controllerName", "this controller is not asked");
+            all.when(
+                check.controller_name != MULTIKUEUE_CONTROLLER,
+                "spec.controllerName",
+                "nobody answers for this controller: a cluster queue that names the check admits nothing",
+            );
         }
         Spec::MultiKueueConfig(config) => {
             all.when(config.automated_quota, "spec.quotaManagement", "quota is not taken from the workers; it is as the queue says");

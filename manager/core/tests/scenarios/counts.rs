@@ -141,11 +141,13 @@ fn a_queue_says_why_it_is_not_active() {
         check("far", "kueue.x-k8s.io/multikueue", workers.clone()),
         check("further", "kueue.x-k8s.io/multikueue", workers),
         check("nodes", "kueue.x-k8s.io/provisioning-request", Value::Null),
+        check("budget", "example.com/budget", Value::Null),
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "all"}, "spec": {"clusters": ["eu", "us", "asia"]}}),
     ]);
     let waits = f.submit("waits", 1);
     let rules = |rules: Value| with("admissionChecksStrategy", json!({"admissionChecks": rules}));
     for (checks, expect, help) in [
+        (json!([{"name": "budget"}]), "AdmissionCheckInactive", "see why admission check `budget` isn't active, or take it out of cluster queue `cq`"),
         (json!([{"name": "far"}, {"name": "further"}]), "MultipleMultiKueueAdmissionChecks", "leave one check of worker clusters in cluster queue `cq`"),
         (
             json!([{"name": "nodes"}, {"name": "far"}]),

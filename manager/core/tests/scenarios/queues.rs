@@ -523,7 +523,7 @@ fn another_priority_class_is_another_place_waiting_or_running() {
         Reply::Rejected(why) => why[0].message.clone(),
         other => panic!("{other:?}"),
     };
-    assert!(rejected(f.apply(vec![of_class("second", 3, Some("low"), &none)])).contains("nothing of a job but the label"));
+    assert!(rejected(f.apply(vec![of_class("second", 3, Some("low"), &none)])).contains("nothing of a job can be changed but the label"));
     assert!(rejected(f.apply(vec![of_class("second", 4, Some("none"), &none)])).contains("there is no WorkloadPriorityClass `none`"));
     f.end(second, EndResult::Succeeded);
     assert!(rejected(f.apply(vec![of_class("second", 4, Some("high"), &none)])).contains("its priority can't be changed any more"));

@@ -1,0 +1,115 @@
+//! What a rule of residency keeps out, at submission and later, and what the audit log says of it.
+
+use super::*;
+use meridian_manager_core::audit::Entry;
+use meridian_manager_core::input::RejectionReason;
+use meridian_shared::ids::Jurisdiction;
+
+fn policy(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": name}, "spec": spec})
+}
+
+impl Fleet {
+    fn lines(&self, action: &str) -> Vec<(String, Entry)> {
+        let lines = self.records.iter().filter_map(|(_, record)| match record {
+            Record::Audited(line) if &*line.entry.action == action => Some((line.by.0.to_string(), line.entry.clone())),
+            _ => None,
+        });
+        lines.collect()
+    }
+
+    fn kept_out(&mut self, name: &str, dry_run: bool) -> Option<String> {
+        let object = object(job("default", name, 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), ""));
+        self.next_uid += 1;
+        let changes = vec![Change::Put { object, scope: None, uid: Uid(self.next_uid), mode: PutMode::Apply }];
+        match self.input(Input::Write(Box::new(Write::new(Actor::user("ana"), changes, dry_run)))) {
+            Reply::Rejected(why) => {
+                assert_eq!(why[0].reason, RejectionReason::Forbidden, "{}", why[0].message);
+                Some(why[0].message.clone())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[test]
+fn a_job_that_no_cluster_of_its_queue_may_run_is_refused_and_remembered() {
+    let mut f = Fleet::regions();
+    f.apply(vec![policy("eu-only", json!({"applies": {"namespaces": ["default"]}, "allow": {"jurisdictions": ["EU"]}}))]);
+    assert_eq!(f.kept_out("free", false), None, "`eu` may");
+    // The queue's own list leaves nothing that the policy allows.
+    let check = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "mk"}, "spec": {
+        "controllerName": "kueue.x-k8s.io/multikueue", "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "some"}}});
+    let config = |clusters: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "some"}, "spec": {"clusters": clusters}});
+    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {},
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]},
+        "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 9}]}]}]}});
+    f.apply(vec![check, config(json!(["us", "asia"])), queue]);
+    assert_eq!(f.kept_out("asked", true), f.kept_out("bound", false), "a dry run is told the same");
+    let why = f.kept_out("again", false).unwrap();
+    assert!(why.contains("no cluster of its queue may run this workload: residency policy `eu-only` (version "), "{why}");
+    let lines = f.lines("submit");
+    assert_eq!(lines.len(), 2, "a line for each that was sent, and none for the dry run");
+    assert_eq!((lines[0].0.as_str(), lines[0].1.verdict.as_deref()), ("user:ana", Some("denied")));
+    assert!(lines[0].1.subject.contains("bound") && lines[0].1.detail.as_deref() == Some(why.as_str()), "{:?}", lines[0]);
+    // Of a cluster that nobody declared yet the place may be a right one.
+    f.apply(vec![config(json!(["us", "later"]))]);
+    assert_eq!(f.kept_out("waits", false), None);
+}
+
+#[test]
+fn what_may_not_be_stored_here_is_not() {
+    let mut f = Fleet::regions();
+    f.world.config.jurisdiction = Some(Jurisdiction::new("US"));
+    f.apply(vec![policy("eu-only", json!({"applies": {"namespaces": ["default"]}, "allow": {"jurisdictions": ["EU"]}}))]);
+    let why = f.kept_out("personal", false).unwrap();
+    assert!(why.contains("`eu-only`") && why.contains("to be stored in `US`"), "{why}");
+    assert!(f.world.uid_of("default", "personal").is_none());
+    f.world.config.jurisdiction = Some(Jurisdiction::new("EU"));
+    assert_eq!(f.kept_out("personal", false), None);
+}
+
+#[test]
+fn without_a_policy_nothing_is_allowed_where_one_is_required() {
+    let mut f = Fleet::regions();
+    f.world.config.residency_required = true;
+    let why = f.kept_out("early", false).unwrap();
+    assert!(why.contains("no residency policy matches, and the manager requires one"), "{why}");
+    f.apply(vec![policy("anywhere", json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia"]}}))]);
+    assert_eq!(f.kept_out("early", false), None);
+    f.settle();
+    let uid = f.world.uid_of("default", "early").unwrap();
+    assert!(f.at(uid).is_some_and(|at| at != "asia"));
+}
+
+#[test]
+fn every_verdict_and_every_grant_has_its_line() {
+    let mut f = Fleet::regions();
+    f.apply(vec![policy("not-asia", json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia"]}}))]);
+    let [one, _] = [f.submit("one", 1), f.submit("alike", 1)];
+    f.settle();
+    let verdicts = f.lines("verdict");
+    let of = |cluster: &str| verdicts.iter().filter(|(_, entry)| entry.cluster.as_deref() == Some(cluster)).collect::<Vec<_>>();
+    assert_eq!([of("eu").len(), of("us").len(), of("asia").len()], [1; 3], "once for a class, whoever asks");
+    assert_eq!((of("eu")[0].1.verdict.as_deref(), of("asia")[0].1.verdict.as_deref()), (Some("allowed"), Some("denied")));
+    assert!(of("asia")[0].1.rule.as_deref().unwrap().starts_with("not-asia@"));
+    let grants = f.lines("grant");
+    assert_eq!(grants.len(), 2);
+    assert!(grants.iter().any(|(_, entry)| entry.subject == one.to_string() && entry.cluster == f.at(one)));
+    // Another version of the rule is judged anew.
+    f.apply(vec![policy("not-asia", json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia", "us"]}}))]);
+    f.submit("later", 1);
+    f.settle();
+    assert_eq!(f.lines("verdict").len(), 6);
+}
+
+#[test]
+fn a_grant_that_a_new_rule_forbids_is_a_line_too() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    f.cut = vec!["eu".into()];
+    let uid = f.submit("late", 1);
+    f.apply(vec![policy("closed", json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["eu"]}}))]);
+    f.cut.clear();
+    f.settle();
+    assert_eq!((f.at(uid), f.lines("grant").len()), (None, 0), "it was taken back before a hold came");
+}
