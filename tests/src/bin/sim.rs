@@ -11,6 +11,8 @@ use meridian_tests::sim::trace::Keep;
 use meridian_tests::sim::{Report, run};
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const TAIL_LINES: usize = 150;
@@ -74,7 +76,15 @@ fn fresh() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_micros() as u64)
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    // A wrong option is no fault of the program: no backtrace.
+    work().unwrap_or_else(|error| {
+        eprintln!("sim: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn work() -> anyhow::Result<ExitCode> {
     let args = parse()?;
     let mut out = std::io::stdout().lock();
     if let Some(which) = &args.planted {
@@ -108,6 +118,27 @@ fn main() -> anyhow::Result<ExitCode> {
     many(&args, &mut out)
 }
 
+/// What many runs came to.
+#[derive(Default)]
+struct Sum {
+    counters: Counters,
+    ran: u64,
+    virtual_ms: u64,
+    failed: Vec<Report>,
+}
+
+impl Sum {
+    /// Whether the run broke something.
+    fn add(&mut self, report: Report) -> bool {
+        self.ran += 1;
+        self.virtual_ms += report.virtual_ms;
+        self.counters.merge(&report.counters);
+        let broken = report.broken.is_some();
+        self.failed.extend(Some(report).filter(|_| broken));
+        broken
+    }
+}
+
 fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let begun = Instant::now();
     let end = args.minutes.map(|m| begun + Duration::from_secs(60 * m));
@@ -120,25 +151,27 @@ fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<ExitCode> {
         (None, None) if end.is_some() => (fresh(), u64::MAX),
         (None, None) => bail!("{USAGE}"),
     };
-    let mut counters = Counters::default();
-    let mut ran = 0_u64;
-    let mut failed = Vec::new();
-    let mut virtual_ms = 0;
-    for seed in from..to {
-        if end.is_some_and(|end| Instant::now() > end) {
-            break;
+    let (next, sum) = (AtomicU64::new(from), Mutex::new(Sum::default()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= to || end.is_some_and(|end| Instant::now() > end) {
+                        break;
+                    }
+                    let report = run(plan(args, seed), Keep::Nothing);
+                    if sum.lock().expect("no thread panics while it adds").add(report) && !args.keep_going {
+                        next.store(to, Ordering::Relaxed);
+                    }
+                }
+            });
         }
-        let report = run(plan(args, seed), Keep::Nothing);
-        ran += 1;
-        virtual_ms += report.virtual_ms;
-        counters.merge(&report.counters);
-        if report.broken.is_some() {
-            tell(args, out, &report)?;
-            failed.push(report);
-            if !args.keep_going {
-                break;
-            }
-        }
+    });
+    let Sum { counters, ran, virtual_ms, failed } = sum.into_inner().expect("no thread panics while it adds");
+    for report in &failed {
+        tell(args, out, report)?;
     }
     write!(out, "{counters}")?;
     let count = failed.len();

@@ -63,7 +63,7 @@ impl Steps {
         let help = match (helps.as_slice(), self.alone.is_empty()) {
             ([], _) => String::new(),
             ([one], _) => (*one).to_owned(),
-            (many, true) => format!("no single change starts it; first: {}", many.join("; then: ")),
+            (many, true) => format!("no single change is known to start it; first: {}", many.join("; then: ")),
             (many, false) => format!("first: {}", many.join("; then: ")),
         };
         let alone = self.alone.join("; or ");

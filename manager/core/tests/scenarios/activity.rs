@@ -78,7 +78,10 @@ fn who_waits_is_taken_out_of_the_queue_and_comes_back_at_its_age() {
     let why = f.why(first);
     assert_eq!((&why["state"], &why["position"]), (&json!("Deactivated"), &Value::Null));
     assert!(why["summary"].as_str().unwrap().starts_with("is in no queue: it was deactivated by `user:test` at 2027-"), "{why:#}");
-    assert_eq!(why["wouldHelp"], "no single change starts it; first: `meridian resume job first -n default`; then: at `eu`: the end of `default/runs` there");
+    assert_eq!(
+        why["wouldHelp"],
+        "no single change is known to start it; first: `meridian resume job first -n default`; then: at `eu`: the end of `default/runs` there"
+    );
     let shown = f.shown_workload(first);
     assert_eq!((&shown["spec"]["active"], &shown["status"]["meridian"]["state"]), (&json!(false), &json!("Deactivated")));
     assert_eq!(f.condition_of(first, "Evicted").unwrap(), "True Deactivated: The workload is deactivated");

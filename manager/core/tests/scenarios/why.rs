@@ -263,7 +263,7 @@ fn who_lacks_quota_and_room_is_told_of_both() {
     assert!(summary.ends_with("; and then: the only cluster can't start it now: room for 0 of 2 pods of `main` now"), "{summary}");
     assert_eq!(
         helps,
-        "no single change starts it; first: raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less; then: at `eu`: the end of `default/there` there"
+        "no single change is known to start it; first: raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less; then: at `eu`: the end of `default/there` there"
     );
     f.apply(vec![cluster_queue("cq", 2, &json!({}))]);
     f.settle();
@@ -296,7 +296,7 @@ fn what_comes_after_the_first_obstacle_is_told_with_it_in_order() {
         ]
     );
     assert!(why["summary"].as_str().unwrap().starts_with("waits: cluster queue `cq` is stopped; and then: asks for 2"), "{why:#}");
-    assert!(why["wouldHelp"].as_str().unwrap().starts_with("no single change starts it; first: set the stopPolicy"), "{why:#}");
+    assert!(why["wouldHelp"].as_str().unwrap().starts_with("no single change is known to start it; first: set the stopPolicy"), "{why:#}");
     // In every cluster's line is what that cluster says, not what comes before it.
     assert_eq!(why["clusters"][0]["reason"], "room for 0 of 2 pods of `main` now");
     // Each change leaves what was told to come next.
@@ -320,7 +320,10 @@ fn a_strict_queue_on_hold_says_who_will_stand_in_the_way() {
     let (summary, helps) = f.words(uid);
     let then = "; and then: cluster queue `cq` keeps strict order, and `default/huge`, which comes first there, can't start: asks for 4 ";
     assert!(summary.contains(then), "{summary}");
-    assert_eq!(helps, "no single change starts it; first: set the stopPolicy of cluster queue `cq` to `None`; then: the start or deletion of `default/huge`");
+    assert_eq!(
+        helps,
+        "no single change is known to start it; first: set the stopPolicy of cluster queue `cq` to `None`; then: the start or deletion of `default/huge`"
+    );
     f.apply(vec![cluster_queue("cq", 3, &json!({"queueingStrategy": "StrictFIFO"}))]);
     f.settle();
     assert_eq!(f.phases(&[huge, uid]), [Some(Phase::Pending); 2]);

@@ -127,7 +127,7 @@ fn rivals(part: &str) -> (String, usize) {
 fn promises(helps: &str) -> Vec<Promise> {
     let plain = |claim| Promise { claim, rivals: None, unless_above: None };
     let (mut steps, mut found, mut whole) = (Vec::<Promise>::new(), Vec::new(), true);
-    for part in helps.split("; ").filter(|part| !part.is_empty() && *part != "no single change starts it") {
+    for part in helps.split("; ").filter(|part| !part.is_empty() && *part != "no single change is known to start it") {
         let part = part.trim_start_matches("first: ");
         if part.contains(" alone would do") {
             found.push(plain(alone(part, &steps)));
