@@ -10,7 +10,7 @@ use meridian_agent::capacity::fleet::FleetCluster;
 use meridian_manager::journal::{Journal as _, RedbJournal, mark};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
@@ -19,8 +19,16 @@ use tokio::time::Instant;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// A process that was asked to end is killed after this long.
 const END_WITHIN: Duration = Duration::from_secs(5);
+/// Before a process that ended is started again: at first, and twice as long each time that it happens soon after.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// A process that lived this long has started well.
+const WELL_AFTER: Duration = Duration::from_secs(60);
+/// Ends soon after a start, in a row, after which a process is left alone.
+const TRIES_MAX: u32 = 5;
 /// Between two looks at something that is awaited.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What the manager's process is called.
+const MANAGER: &str = "manager";
 /// The three regions of every example.
 pub(crate) const DEFAULT_FLEET: &str = include_str!("../../manifests/examples/fleet.yaml");
 
@@ -49,10 +57,39 @@ pub(crate) struct Fleet {
     program: PathBuf,
     manager: Child,
     agents: BTreeMap<String, Child>,
+    /// Processes that ended, as their logs are called, and when they are started again.
+    ended: BTreeMap<String, Ended>,
+    /// Held as long as this fleet runs here.
+    _lock: std::fs::File,
     /// The administrator's connection.
     pub(crate) client: Client,
     /// Where the manager answers.
     pub(crate) server: String,
+}
+
+/// A process that ended by itself.
+#[derive(Default)]
+struct Ended {
+    /// How often in a row, each time soon after its start.
+    times: u32,
+    /// The last time.
+    at: Option<Instant>,
+    /// When it is started again.
+    again_at: Option<Instant>,
+}
+
+impl Ended {
+    fn note(&mut self, now: Instant) {
+        let soon = self.at.is_some_and(|at| now - at < WELL_AFTER);
+        self.times = if soon { self.times + 1 } else { 1 };
+        self.at = Some(now);
+        self.again_at = (self.times < TRIES_MAX).then(|| now + AGAIN_AFTER * 2_u32.pow(self.times - 1));
+    }
+
+    /// Whether it is, or was, started again.
+    fn due(&self) -> bool {
+        self.times < TRIES_MAX
+    }
 }
 
 impl Fleet {
@@ -60,6 +97,7 @@ impl Fleet {
     pub(crate) async fn start(plan: Plan) -> Result<Self, Error> {
         let program = std::env::current_exe().map_err(|e| Error::Refused(format!("can't find this program's own file: {e}")))?;
         make_dir(&plan.root)?;
+        let lock = lock(&plan.root)?;
         let fleet_file = plan.root.join("fleet.yaml");
         std::fs::write(&fleet_file, &plan.fleet_text).map_err(|e| cannot("write", &fleet_file, &e))?;
         let plan = Plan { listen: settle_port(&plan)?, ..plan };
@@ -73,7 +111,7 @@ impl Fleet {
             }
         };
         let server = Lookup { flag: Some(kubeconfig), ..Lookup::default() }.access()?.server;
-        let mut fleet = Self { plan, program, manager, agents: BTreeMap::new(), client, server };
+        let mut fleet = Self { plan, program, manager, agents: BTreeMap::new(), ended: BTreeMap::new(), _lock: lock, client, server };
         let clusters: Vec<FleetCluster> = fleet.plan.clusters.clone();
         for cluster in &clusters {
             if let Err(error) = fleet.join(cluster).await {
@@ -159,28 +197,49 @@ impl Fleet {
     pub(crate) async fn ready(&mut self) -> Result<(), Error> {
         let until = Instant::now() + READY_WITHIN;
         loop {
-            let mut missing = Vec::new();
-            for cluster in &self.plan.clusters {
-                let object = self.client.get(meridian_objects::Kind::Cluster, None, cluster.cluster.as_str()).await;
-                let ready = object.is_ok_and(|o| o["status"]["state"] == "Connected" && o["status"]["resources"].as_object().is_some_and(|r| !r.is_empty()));
-                if !ready {
-                    missing.push(cluster.cluster.to_string());
-                }
-            }
+            let missing = self.missing().await;
             if missing.is_empty() {
                 return Ok(());
             }
             self.all_alive()?;
             if Instant::now() > until {
-                return Err(Error::Refused(format!(
-                    "not connected after {}s: {}; see the logs in `{}`",
-                    READY_WITHIN.as_secs(),
-                    missing.join(", "),
-                    self.plan.root.display()
-                )));
+                return Err(self.not_connected(&missing));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+
+    /// The same, with what ends meanwhile started again; who can't be kept up isn't waited for.
+    pub(crate) async fn settled(&mut self, mut note: impl FnMut(String)) -> Result<(), Error> {
+        let until = Instant::now() + 2 * READY_WITHIN;
+        loop {
+            self.keep_up()?.into_iter().for_each(&mut note);
+            let missing = self.missing().await;
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(self.not_connected(&missing));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn not_connected(&self, missing: &[String]) -> Error {
+        Error::Refused(format!("not connected in time: {}; see the logs in `{}`", missing.join(", "), self.plan.root.display()))
+    }
+
+    /// Clusters that aren't connected yet, or haven't reported their room, but for those whose agents are left alone.
+    async fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        for name in self.plan.clusters.iter().map(|cluster| cluster.cluster.as_str()).filter(|name| self.ended.get(*name).is_none_or(|ended| ended.due())) {
+            let object = self.client.get(meridian_objects::Kind::Cluster, None, name).await;
+            let ready = object.is_ok_and(|o| o["status"]["state"] == "Connected" && o["status"]["resources"].as_object().is_some_and(|r| !r.is_empty()));
+            if !ready {
+                missing.push(name.to_owned());
+            }
+        }
+        missing
     }
 
     /// An error if a process that should run has ended.
@@ -193,6 +252,39 @@ impl Fleet {
             }
         }
         Ok(())
+    }
+
+    /// Starts again what ended by itself, after a while; what can't be kept up is left alone. What happened, in words; an error where
+    /// that is the manager.
+    pub(crate) fn keep_up(&mut self) -> Result<Vec<String>, Error> {
+        let now = Instant::now();
+        let mut gone: Vec<(String, ExitStatus)> = Vec::new();
+        gone.extend(self.agents.iter_mut().filter_map(|(name, child)| Some((name.clone(), child.try_wait().ok()??))));
+        let known = self.ended.get(MANAGER).is_some_and(|ended| ended.again_at.is_some());
+        gone.extend(self.manager.try_wait().ok().flatten().filter(|_| !known).map(|status| (MANAGER.to_owned(), status)));
+        let mut told = Vec::new();
+        for (name, status) in gone {
+            self.agents.remove(&name);
+            let ended = self.ended.entry(name.clone()).or_default();
+            ended.note(now);
+            let process = if name == MANAGER { name.clone() } else { format!("agent-{name}") };
+            if ended.again_at.is_some() {
+                told.push(format!("{process} ended with {status}, and is started again"));
+                continue;
+            }
+            let last = tail(&self.plan.root.join(format!("{process}.log")));
+            let words = format!("{process} ended with {status}, {TRIES_MAX} times in a row; its last words: {last}");
+            if name == MANAGER {
+                return Err(Error::Refused(words));
+            }
+            told.push(format!("{words}; it is left alone, and its cluster gets no work"));
+        }
+        let due: Vec<String> = self.ended.iter().filter(|(_, ended)| ended.again_at.is_some_and(|at| now >= at)).map(|(name, _)| name.clone()).collect();
+        for name in due {
+            self.ended.entry(name.clone()).or_default().again_at = None;
+            if name == MANAGER { self.restart_manager()? } else { self.start_agent(&name)? }
+        }
+        Ok(told)
     }
 
     /// The administrator's kubeconfig.
@@ -302,8 +394,23 @@ async fn end(child: &mut Child) {
     }
 }
 
+/// What is made anew only its owner may enter.
 fn make_dir(path: &Path) -> Result<(), Error> {
-    std::fs::create_dir_all(path).map_err(|e| cannot("make", path, &e))
+    let mut make = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(make.recursive(true), 0o700).create(path).map_err(|e| cannot("make", path, &e))
+}
+
+/// Takes a directory for this fleet alone.
+fn lock(root: &Path) -> Result<std::fs::File, Error> {
+    let path = root.join("lock");
+    let file = append(&path)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Error::Refused(format!("a fleet runs in `{}` already: use it, or name another directory with `--data-dir`", root.display())))
+        }
+        Err(error) => Err(cannot("lock", &path, &error.into())),
+    }
 }
 
 fn append(path: &Path) -> Result<std::fs::File, Error> {

@@ -99,7 +99,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Exit::Superseded => anyhow::bail!(
-            "the manager follows a newer session of this store, or a copy of it: only one agent may use it; stop the other one, or move this one's `{}` away and join again with `--replace`",
+            "the manager doesn't follow this store any more: it follows a newer session or a copy of it, of which only one may be used, or an operator declared the cluster lost. Stop the other one; or move this one's `{}` away and join again with `--replace`",
             crate::store::FILE
         ),
     }

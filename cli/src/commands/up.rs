@@ -20,7 +20,7 @@ pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     session.out.note("starting a manager and its agents …");
     let mut running = Fleet::start(plan).await?;
     let ready = tokio::select! {
-        ready = running.ready() => ready,
+        ready = running.settled(|told| session.out.note(told)) => ready,
         () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
     };
     if let Err(error) = ready {
@@ -29,7 +29,7 @@ pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     }
     let result = announce(session, &running, &data_dir);
     if result.is_ok() {
-        wait(&mut running, &mut interrupts).await?;
+        wait(session, &mut running, &mut interrupts).await?;
     }
     session.out.note("ending …");
     running.stop().await;
@@ -64,15 +64,18 @@ fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) 
     session.out.flush()
 }
 
-async fn wait(running: &mut Fleet, interrupts: &mut Interrupts) -> Result<(), Error> {
+async fn wait(session: &mut Session, running: &mut Fleet, interrupts: &mut Interrupts) -> Result<(), Error> {
     let mut look = tokio::time::interval(std::time::Duration::from_secs(1));
     loop {
         tokio::select! {
             () = interrupts.recv() => return Ok(()),
             _ = look.tick() => {
-                if let Err(error) = running.all_alive() {
-                    running.stop().await;
-                    return Err(error);
+                match running.keep_up() {
+                    Ok(told) => told.into_iter().for_each(|told| session.out.note(told)),
+                    Err(error) => {
+                        running.stop().await;
+                        return Err(error);
+                    }
                 }
             }
         }

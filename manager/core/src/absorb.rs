@@ -117,6 +117,9 @@ impl World {
                 if key.scope.is_none() && Catalog::is_declaration(key.kind) {
                     self.deciding.declare_again();
                 }
+                if key.scope.is_none() && matches!(key.kind, Kind::ClusterQueue | Kind::Cohort) {
+                    self.rights_changed(None);
+                }
                 self.deciding.forget_ways();
                 self.state.catalog.put(key.clone(), (**object).clone(), *uid, *at, number, by.clone());
                 self.lead_local_queue(key);
@@ -444,6 +447,7 @@ impl World {
                 w.changed = number;
             }),
             Record::Reprioritized { uid, priority } => {
+                self.rights_changed(Some(*uid));
                 let Some(w) = self.state.workloads.get_mut(uid) else { return };
                 let (class, old, waits) = (w.class, Place::new(w.priority, w.submitted, *uid), w.waits());
                 (w.priority, w.changed) = (*priority, number);

@@ -211,12 +211,17 @@ impl Why {
             Self::NotAdmitted => "the next sync of another cluster, or `meridian cluster admit`".into(),
             Self::Quarantined { .. } => "correct the `Cluster` object or the agent's place".into(),
             Self::NotGuarded => "a runner with guards there, or a policy that accepts supervised gangs".into(),
-            Self::Capped { resource, asks, left, .. } => {
-                format!("{} more under its cap: the end of a workload there, or a higher cap", quantity::format(resource, asks - left))
+            Self::Capped { resource, asks, left, cap } => {
+                let more = quantity::format(resource, asks - left);
+                let ends = if asks <= cap { "the end of a workload there, or " } else { "" };
+                format!("{more} more under its cap: {ends}a higher cap")
             }
             Self::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. } | Misfit::NoDomain { fits_empty: true, .. }) => "the end of a workload there".into(),
             Self::GivesWay => "the start of that workload, and quota beside it".into(),
             Self::Kept { for_whom, .. } => format!("the start of `{for_whom}`, and room beside it"),
+            Self::NoRoom(Misfit::NoSuchNode { .. }) => {
+                "nodes there with the labels and without the taints that its pods ask for, or pods that ask for less".into()
+            }
             Self::NoRoom(_) => "other nodes there, or smaller pods".into(),
             Self::Refused { reason: RefuseReason::NoRoom | RefuseReason::StillRuns, .. } => "the end of a workload there".into(),
             Self::Refused { .. } | Self::BackedOff | Self::BackOff => "it is asked again after a while".into(),

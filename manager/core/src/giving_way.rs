@@ -1,7 +1,8 @@
 //! What follows when workloads are told to stop for another: the room that they free is kept for it, and for a while it is safe
 //! from them.
 //!
-//! Who displaced whom is in the journal, and a new leadership goes on counting what its predecessor counted. The room that is
+//! Who displaced whom is in the journal, and a new leadership goes on counting what its predecessor counted. Where people decide anew, by
+//! another priority or another quota, what was before counts no more. The room that is
 //! kept is memory, not state: after a restart it is given to whoever comes first.
 //!
 //! What is kept for who waits too long is kept in the same way: only that nobody was told to stop for it.
@@ -65,6 +66,14 @@ pub(crate) fn forget_old(displaced: &mut Displacements, now: Wall) {
     displaced.retain(|_, others| {
         others.retain(|other| other.counts_at(now));
         !others.is_empty()
+    });
+}
+
+/// Forgets what was with one workload, or with all: who may displace whom was decided by people anew.
+pub(crate) fn rights_changed(displaced: &mut Displacements, of: Option<Uid>) {
+    displaced.retain(|victim, others| {
+        others.retain(|other| of.is_some_and(|uid| other.by != uid));
+        of != Some(*victim) && !others.is_empty()
     });
 }
 
@@ -214,6 +223,15 @@ impl GivingWay {
         others.flat_map(|(other, kept)| kept.domains.iter().map(|domain| (*other, domain)))
     }
 
+    /// The same of what is kept in memory.
+    pub(crate) fn rights_changed(&mut self, of: Option<Uid>) {
+        self.safe.retain(|victim, ways| {
+            ways.retain(|by, _| of.is_some_and(|uid| *by != uid));
+            of != Some(*victim) && !ways.is_empty()
+        });
+        self.count();
+    }
+
     /// A workload is over.
     pub(crate) fn forget(&mut self, uid: Uid) {
         self.safe.remove(&uid);
@@ -261,6 +279,12 @@ impl KeptRoom {
 }
 
 impl World {
+    /// People gave a workload another priority, or queues other quota or policies: it is seen anew who may displace whom.
+    pub(crate) fn rights_changed(&mut self, of: Option<Uid>) {
+        rights_changed(&mut self.state.displaced, of);
+        self.live.giving_way.rights_changed(of);
+    }
+
     /// What is kept in a cluster for others than this workload. Of two that wait too long, the longer one comes first.
     pub(crate) fn kept_room(&self, cluster: &ClusterName, uid: Uid) -> KeptRoom {
         let starving = self.live.giving_way.kept.get(&uid).and_then(|kept| kept.starving);

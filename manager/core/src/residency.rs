@@ -81,9 +81,6 @@ pub fn judge(catalog: &Catalog, class: &Class, cluster: &ClusterName, required: 
     if spec.region.as_str().is_empty() || spec.jurisdiction.as_str().is_empty() {
         return Err(Denied::UnknownPlace);
     }
-    if !class.regions.is_empty() && !class.regions.contains(&spec.region) {
-        return Err(Denied::NotWished);
-    }
     let mut any = false;
     let mut outside = None;
     for (name, version, policy) in catalog.residency_policies().filter(|(_, _, p)| matches(catalog, p, class)) {
@@ -99,6 +96,8 @@ pub fn judge(catalog: &Catalog, class: &Class, cluster: &ClusterName, required: 
     match outside {
         Some(denied) => Err(denied),
         None if !any && required => Err(Denied::NoPolicy),
+        // What a policy forbids no other wish would help.
+        None if !class.regions.is_empty() && !class.regions.contains(&spec.region) => Err(Denied::NotWished),
         None => Ok(()),
     }
 }

@@ -19,6 +19,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Clusters of which a refusal tells why each is out of bounds.
+const TOLD_MAX: usize = 4;
+
 /// Most changes in one transaction.
 pub(crate) const CHANGES_MAX: usize = 10_000;
 
@@ -179,6 +182,16 @@ impl Turn<'_> {
                 0 => Ok(()),
                 n => holds("workloads", n),
             },
+            // Its labels bind its jobs: without it they would be bound by less.
+            Kind::Namespace => {
+                let here = |w: &&crate::Workload| w.phase != Phase::Finished && *w.namespace == *key.name;
+                let queues = self.world.state.catalog.iter().filter(|(of, _)| of.scope.is_none() && of.namespace.as_deref() == Some(&*key.name)).count();
+                match (self.world.state.workloads.values().filter(here).count(), queues) {
+                    (0, 0) => Ok(()),
+                    (0, queues) => holds("objects", queues),
+                    (jobs, _) => holds("jobs", jobs),
+                }
+            }
             Kind::LocalQueue => {
                 let uses = |w: &&crate::Workload| {
                     let class = self.world.queues.class(w.class);
@@ -287,10 +300,19 @@ impl Turn<'_> {
             // Only a rule that names places can never change its mind; of a cluster that isn't declared yet the place may be a right one.
             .map(|denied| denied.filter(|denied| *denied != Denied::UnknownPlace).ok_or(()))
             .collect();
-        match denied.ok().and_then(|all| all.into_iter().next()) {
-            Some(why) => reject(RejectionReason::Forbidden, None, format!("no cluster of its queue may run this workload: {why}")),
-            None => Ok(()),
-        }
+        let Some(denied) = denied.ok().filter(|denied| !denied.is_empty()) else { return Ok(()) };
+        let wished = |name: &&ClusterName| class.regions.is_empty() || catalog.cluster(name).is_some_and(|spec| class.regions.contains(&spec.region));
+        // Of where it asks to be the reason is told, else which regions there are.
+        let told: BTreeSet<String> =
+            listed.iter().zip(&denied).filter(|(name, _)| wished(name)).map(|(name, why)| format!("at `{name}` {why}")).take(TOLD_MAX).collect();
+        let why = if told.is_empty() {
+            let regions: BTreeSet<_> = listed.iter().filter_map(|name| Some(format!("`{}`", catalog.cluster(name)?.region))).collect();
+            format!("it asks for other regions than there are: {}", regions.into_iter().collect::<Vec<_>>().join(", "))
+        } else {
+            told.into_iter().collect::<Vec<_>>().join("; ")
+        };
+        let field = (!class.regions.is_empty()).then_some("metadata.annotations[meridian.dev/region]");
+        reject(RejectionReason::Forbidden, field, format!("no cluster of its queue may run this workload: {why}"))
     }
 
     /// Jobs that a rule of residency refuses are remembered, with who sent them: one line for each rule of a request.
@@ -522,8 +544,11 @@ fn judge_references(catalog: &Catalog, config: &Config, object: &Object) -> Resu
 }
 
 fn known_queues(catalog: &Catalog, namespace: &str) -> String {
-    let names: Vec<String> =
-        catalog.iter().filter(|(k, _)| k.kind == Kind::LocalQueue && k.namespace.as_deref() == Some(namespace)).map(|(k, _)| format!("`{}`", k.name)).collect();
+    let names: Vec<String> = catalog
+        .iter()
+        .filter(|(k, _)| k.scope.is_none() && k.kind == Kind::LocalQueue && k.namespace.as_deref() == Some(namespace))
+        .map(|(k, _)| format!("`{}`", k.name))
+        .collect();
     if names.is_empty() { "none (the namespace has no queue)".into() } else { names.join(", ") }
 }
 

@@ -375,6 +375,7 @@ impl World {
                 let ends = self.ends_that_do(case, cluster).len();
                 (0, if ends == 0 { usize::MAX } else { ends }, Reverse(*fit))
             }
+            Why::Capped { asks, cap, .. } if asks > cap => (2, 0, Reverse(0)),
             Why::Refused { .. } | Why::Capped { .. } => (0, 1, Reverse(0)),
             Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => (1, 0, Reverse(0)),
             Why::NoRoom(_) => (2, 0, Reverse(0)),

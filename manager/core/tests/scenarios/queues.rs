@@ -189,14 +189,34 @@ fn a_new_leadership_remembers_who_displaced_whom() {
     f.restart(2, None);
     f.settle();
     assert_eq!(pairs(&f), [(victim, vec![(four, 1)])]);
-    // The tables turn, and it is still not displaced in turn.
+    // The tables turn by somebody's word, and what was before counts for nothing.
     f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "low"}, "value": 99})]);
-    f.pass(Millis::mins(1));
-    assert_eq!(f.phases(&[victim, four]), [Some(Phase::Pending), Some(Phase::Running)]);
-    f.pass(Millis::mins(10));
-    assert_eq!(f.phases(&[victim, four]), [Some(Phase::Running), Some(Phase::Pending)], "after ten minutes it counts for nothing");
+    f.settle();
+    f.settle();
+    assert_eq!(f.phases(&[victim, four]), [Some(Phase::Running), Some(Phase::Pending)]);
+    assert_eq!(pairs(&f), [(four, vec![(victim, 1)])]);
+    f.pass(Millis::mins(11));
     f.restart(3, None);
-    assert_eq!(pairs(&f), [(four, vec![(victim, 1)])], "and is forgotten");
+    assert_eq!(pairs(&f), [], "after ten minutes it is forgotten");
+}
+
+#[test]
+fn other_quota_lets_who_was_displaced_take_back_what_is_its_own() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let only = |own: [i64; 2]| (own, json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}));
+    let (own, policy) = only([4, 0]);
+    teams(&mut f, own, &policy);
+    let borrows = f.submit_to("b", "borrows", 4, None);
+    f.settle();
+    let owns = f.submit_to("a", "owns", 4, None);
+    f.settle();
+    f.settle();
+    assert_eq!(f.phases(&[borrows, owns]), [Some(Phase::Pending), Some(Phase::Running)]);
+    let (own, policy) = only([0, 4]);
+    teams(&mut f, own, &policy);
+    f.settle();
+    f.settle();
+    assert_eq!(f.phases(&[borrows, owns]), [Some(Phase::Running), Some(Phase::Pending)], "{:#}", f.why(borrows));
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn a_job_that_no_cluster_of_its_queue_may_run_is_refused_and_remembered() {
     f.apply(vec![check, config(json!(["us", "asia"])), queue]);
     assert_eq!(f.kept_out("asked", true), f.kept_out("bound", false), "a dry run is told the same");
     let why = f.kept_out("again", false).unwrap();
-    assert!(why.contains("no cluster of its queue may run this workload: residency policy `eu-only` (version "), "{why}");
+    assert!(why.contains("no cluster of its queue may run this workload: at `asia` residency policy `eu-only` (version "), "{why}");
     let lines = f.lines("submit");
     assert_eq!(lines.len(), 2, "a line for each that was sent, and none for the dry run");
     assert_eq!((lines[0].0.as_str(), lines[0].1.verdict.as_deref()), ("user:ana", Some("denied")));

@@ -76,7 +76,7 @@ const PLAIN: &[&str] = &[
     "uncordon it",
     "start or join its agent",
     "add it to the queue's MultiKueueConfig",
-    "or a higher cap",
+    "a higher cap",
     "set the stopPolicy of",
     "create local queue",
     "create cluster queue",
@@ -277,7 +277,7 @@ impl Story {
                 self.uid = send(&mut self.f, queue_job("a", "asks", 2));
                 return;
             }
-            "or a higher cap" => eu(),
+            "a higher cap" => eu(),
             "add it to the queue's MultiKueueConfig" => change(self.object("MultiKueueConfig", "some"), "/spec", "clusters", json!(["us", "eu"])),
             "create local queue" => self.object("LocalQueue", "a"),
             "create cluster queue" => self.object("ClusterQueue", &queue),
@@ -335,7 +335,7 @@ const MINIMA: &[(&str, usize)] = &[
     ("uncordon it", 3),
     ("start or join its agent", 3),
     ("add it to the queue's MultiKueueConfig", 3),
-    ("or a higher cap", 3),
+    ("a higher cap", 3),
     ("a submission that doesn't narrow its regions", 1),
     ("other nodes there", 1),
     ("set the stopPolicy of", 6),
