@@ -118,7 +118,8 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// How much faster than real time simulated jobs go; leases, polls and back-off go in real time
-    #[arg(long, value_name = "N", default_value_t = 20.0)]
+    /// (from 10 to 200; it takes longer than a minute below 20)
+    #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = demo_speed)]
     pub(crate) speed: f64,
     /// Keep the fleet up at the end, and its files
     #[arg(long)]
@@ -138,11 +139,21 @@ pub(crate) struct UpArgs {
     #[arg(long, value_enum, default_value_t = UpRunner::Simulated)]
     pub(crate) runner: UpRunner,
     /// How much faster than real time simulated jobs go
-    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
     pub(crate) speed: f64,
     /// Where the manager listens
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub(crate) listen: String,
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|_| "it is no number".to_owned())?;
+    if number > 0.0 && number <= meridian_agent::SPEED_MAX { Ok(number) } else { Err(format!("it is not above 0 and at most {}", meridian_agent::SPEED_MAX)) }
+}
+
+/// Slower the jobs would outlive the acts, and faster they would be over before anybody looks.
+fn demo_speed(text: &str) -> Result<f64, String> {
+    speed(text).and_then(|number| if (10.0..=200.0).contains(&number) { Ok(number) } else { Err("it is not from 10 to 200".to_owned()) })
 }
 
 /// What runs the jobs of a fleet on this machine.

@@ -425,5 +425,9 @@ fn tail(log: &Path) -> String {
     const LINES: usize = 5;
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join(" | ")
+    match lines.last() {
+        // What it ended with says it.
+        Some(last) if last.starts_with("error: ") => (*last).to_owned(),
+        _ => lines[lines.len().saturating_sub(LINES)..].join(" | "),
+    }
 }

@@ -82,7 +82,7 @@ fn stored_ledger(data_dir: &Path) -> anyhow::Result<Option<LedgerId>> {
 pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     let settings = args.resolve()?;
     crate::install_crypto();
-    let _telemetry = meridian_telemetry::init(settings.log_format, "meridian-agent", settings.otlp_endpoint.as_deref())?;
+    let _telemetry = meridian_telemetry::init(settings.log_format, "meridian-agent", None)?;
     let stop = CancellationToken::new();
     let mut signals = JoinSet::new();
     stop_on_signals(&mut signals, stop.clone())?;

@@ -25,7 +25,7 @@ pub mod uplink;
 
 pub use entry::{AgentCommand, guard_if_asked, join, run};
 pub use meridian_telemetry::with_causes;
-pub use settings::{AgentArgs, JoinArgs, RunnerChoice};
+pub use settings::{AgentArgs, JoinArgs, RunnerChoice, SPEED_MAX};
 
 /// Makes aws-lc-rs the provider of cryptography; there is no other in this program. Repeated, it changes nothing.
 pub fn install_crypto() {

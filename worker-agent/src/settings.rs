@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// A larger file is no configuration.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Faster than this, durations round to nothing.
-const SPEED_MAX: f64 = 100_000.0;
+/// Simulated jobs go at most so many times faster than real time: beyond, durations round to nothing.
+pub const SPEED_MAX: f64 = 100_000.0;
 /// The longest wait for another place; who waits longer is better started anew.
 const REPLACEMENT_WAIT_MAX: Millis = Millis::mins(24 * 60);
 
@@ -98,9 +98,6 @@ pub struct AgentArgs {
     /// How log lines look: `text` or `json`. [default: text]
     #[arg(long, value_name = "FORMAT", env = "MERIDIAN_AGENT_LOG_FORMAT")]
     pub log_format: Option<Format>,
-    /// Where traces go, such as `http://127.0.0.1:4318`; nowhere without it.
-    #[arg(long, value_name = "URL", env = "MERIDIAN_AGENT_OTLP_ENDPOINT")]
-    pub otlp_endpoint: Option<String>,
     /// Where `/metrics`, `/healthz` and `/readyz` are shown, on a loopback address; nowhere without it.
     #[arg(long, value_name = "ADDRESS", env = "MERIDIAN_AGENT_METRICS_LISTEN")]
     pub metrics_listen: Option<SocketAddr>,
@@ -137,7 +134,6 @@ struct FileSettings {
     runner: Option<RunnerChoice>,
     speed: Option<f64>,
     log_format: Option<String>,
-    otlp_endpoint: Option<String>,
     metrics_listen: Option<SocketAddr>,
     node_replacement_wait: Option<String>,
 }
@@ -152,7 +148,6 @@ pub(crate) struct Settings {
     pub(crate) runner: RunnerChoice,
     pub(crate) speed: f64,
     pub(crate) log_format: Format,
-    pub(crate) otlp_endpoint: Option<String>,
     pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) replacement_wait: Millis,
 }
@@ -160,7 +155,7 @@ pub(crate) struct Settings {
 impl AgentArgs {
     /// Reads the file, where one is named, and checks everything.
     pub(crate) fn resolve(self) -> Result<Settings, Error> {
-        let Self { config, manager, data_dir, fleet, cluster, runner, speed, log_format, otlp_endpoint, metrics_listen, node_replacement_wait } = self;
+        let Self { config, manager, data_dir, fleet, cluster, runner, speed, log_format, metrics_listen, node_replacement_wait } = self;
         let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
         let log_format = match (log_format, file.log_format) {
             (Some(format), _) => format,
@@ -175,7 +170,6 @@ impl AgentArgs {
             runner: runner.or(file.runner).ok_or(Error::Missing { flag: "runner", why: "`simulated` runs nothing, `process` runs jobs on this machine" })?,
             speed: speed.or(file.speed).unwrap_or(1.0),
             log_format,
-            otlp_endpoint: otlp_endpoint.or(file.otlp_endpoint),
             metrics_listen: metrics_listen.or(file.metrics_listen),
             replacement_wait: replacement_wait(node_replacement_wait.or(file.node_replacement_wait).as_deref())?,
         };

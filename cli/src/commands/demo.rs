@@ -24,8 +24,9 @@ const RESIDENCY: &str = include_str!("../../../manifests/examples/residency-eu.y
 /// The demo's lease term: long enough to be real, short enough to watch.
 const TERM: &str = "8s";
 const TERM_LENGTH: Duration = Duration::from_secs(8);
-/// No act takes longer unless something is wrong.
+/// No act takes longer at the usual speed unless something is wrong.
 const ACT_WITHIN: Duration = Duration::from_secs(45);
+const USUAL_SPEED: f64 = 20.0;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What was seen of one job.
@@ -48,6 +49,7 @@ struct Demo<'s> {
     out: &'s mut Out,
     json: bool,
     began: Instant,
+    act_within: Duration,
     fleet: Fleet,
     client: Client,
     seen: BTreeMap<String, Seen>,
@@ -66,7 +68,9 @@ pub(crate) async fn run(session: &mut Session, args: DemoArgs) -> Result<(), Err
     let mut interrupts = Interrupts::listen()?;
     let fleet = Fleet::start(plan).await?;
     let client = fleet.client.clone();
-    let mut demo = Demo { out: &mut session.out, json, began, fleet, client, seen: BTreeMap::new(), regions: BTreeMap::new(), verdicts: Vec::new() };
+    let act_within = ACT_WITHIN.mul_f64((USUAL_SPEED / speed).max(1.0));
+    let mut demo =
+        Demo { out: &mut session.out, json, began, act_within, fleet, client, seen: BTreeMap::new(), regions: BTreeMap::new(), verdicts: Vec::new() };
     let played = tokio::select! {
         played = demo.play() => played,
         () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
@@ -203,7 +207,7 @@ impl Demo<'_> {
 
     /// Looks until `enough`, and tells every change on the way.
     async fn until(&mut self, what: &str, jobs: &[String], enough: impl Fn(&BTreeMap<String, Seen>) -> bool) -> Result<(), Error> {
-        let until = Instant::now() + ACT_WITHIN;
+        let until = Instant::now() + self.act_within;
         loop {
             self.look(jobs).await?;
             let of_these: BTreeMap<String, Seen> = self.seen.iter().filter(|(n, _)| jobs.contains(n)).map(|(n, s)| (n.clone(), s.clone())).collect();
@@ -211,7 +215,7 @@ impl Demo<'_> {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(Error::Refused(format!("waited {}s for: {what}; seen: {of_these:?}", ACT_WITHIN.as_secs())));
+                return Err(Error::Refused(format!("waited {}s for: {what}; seen: {of_these:?}", self.act_within.as_secs())));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -9,7 +9,7 @@ mod order;
 mod passing;
 mod room;
 
-pub use contest::Winner;
+pub use contest::{MayComeFirst, Winner};
 pub use entry::{Entry, Outcome, Requeued};
 pub use order::{First, Rank, classical_order};
 pub use passing::Passed;

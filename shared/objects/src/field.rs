@@ -341,6 +341,14 @@ impl<'p> Item<'p> {
         }
     }
 
+    /// The same of a quota, where more than anybody counts is without limit, as in Kubernetes.
+    pub(crate) fn quota(&self, resource: &str) -> Option<i64> {
+        match quantity::from_json(resource, self.value) {
+            Err(quantity::Error::TooLarge(text)) if !text.starts_with('-') => Some(i64::MAX),
+            _ => self.amount(resource),
+        }
+    }
+
     /// One of the words of a closed set.
     pub(crate) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.text()?;

@@ -334,7 +334,7 @@ fn read(text: &str) -> Result<Vec<Node>, Broken> {
         return yaml::read(text);
     }
     match json::read(text) {
-        Ok(node) => Ok(vec![node]),
+        Ok(nodes) => Ok(nodes),
         Err(from_json) => match yaml::read(text) {
             // a flow mapping such as `{a: b}` is YAML; a key that is there twice is wrong in both
             Ok(nodes) => Ok(nodes),

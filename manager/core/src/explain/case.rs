@@ -10,7 +10,7 @@ use crate::queues::NoQuota;
 use crate::ways::{Site, Way};
 use crate::{Workload, World};
 use meridian_queueing::Brain;
-use meridian_queueing::cycle::Entry;
+use meridian_queueing::cycle::{Entry, MayComeFirst};
 use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
@@ -30,10 +30,8 @@ pub(super) type Verdicts = BTreeMap<ClusterName, Result<(), Why>>;
 pub(super) struct Found {
     /// What keeps it where its queue looks at it.
     pub(super) obstacle: OnceCell<Obstacle>,
-    /// What those who come before it in its queue ask for.
-    pub(super) asked_before: OnceCell<BTreeMap<ResourceId, i64>>,
-    /// What all who may come first ask for.
-    pub(super) asked: RefCell<BTreeMap<(FlavorId, ResourceId), i64>>,
+    /// Those who may come first, by what comes free.
+    pub(super) may_come_first: RefCell<BTreeMap<(FlavorId, ResourceId), MayComeFirst>>,
     /// By cluster whose ends would do.
     pub(super) ends: RefCell<BTreeMap<ClusterName, Vec<Uid>>>,
     /// By cluster who stands where.

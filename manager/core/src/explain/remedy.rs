@@ -150,7 +150,7 @@ impl World {
         if !brain.needed(id, key, |_| 0).iter().all(|(key, asks)| brain.could_ever_use(queue, *key, *asks)) {
             return String::new();
         }
-        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(case, id, key));
+        let mut all = brain.needed(id, key, |key| self.may_come_first(case, id, key).asked_of_quota);
         all.sort_by_key(|(of, _)| *of != key);
         let missing = |(key, asks): &((FlavorId, ResourceId), i64)| {
             let missing = asks.saturating_sub(brain.free(queue, *key)).max(1);
@@ -160,19 +160,11 @@ impl World {
         format!("the end of workloads with {}, or ", all.iter().map(missing).collect::<Vec<_>>().join(" and "))
     }
 
-    fn asked_by_rivals(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
-        let brain = self.deciding.brain();
-        let before = || case.before.as_ref().map(|before| before.asked(brain)).unwrap_or_default();
-        let before = || case.found.asked_before.get_or_init(before).get(&key.1).copied().unwrap_or(0);
-        let add_up = || before().saturating_add(brain.asked_beside(id, key));
-        *case.found.asked.borrow_mut().entry(key).or_insert_with(add_up)
-    }
-
     /// The nominal quotas with which it fits even if all who may come first have been served.
     fn raise_in_words(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> String {
         let brain = self.deciding.brain();
         let Some(queue) = brain.workload(id).map(|w| w.queue) else { return String::new() };
-        let mut all = brain.needed(id, key, |key| self.asked_by_rivals(case, id, key));
+        let mut all = brain.needed(id, key, |key| self.may_come_first(case, id, key).asked);
         all.sort_by_key(|(of, _)| *of != key);
         let one = |((flavor, resource), asks): &((FlavorId, ResourceId), i64)| {
             let (name, to) = (brain.resource_name(*resource), brain.nominal_for(queue, (*flavor, *resource), *asks));

@@ -6,7 +6,7 @@ use crate::World;
 use crate::domains::Gone;
 use crate::queues::{ClassId, Place};
 use crate::ways::Way;
-use meridian_queueing::cycle::Winner;
+use meridian_queueing::cycle::{MayComeFirst, Winner};
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::Before;
@@ -59,14 +59,20 @@ impl World {
     /// Who may be served first when quota of a flavor and resource comes.
     pub(super) fn rivals_for_quota(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), winner: Option<&Winner>) -> Rivals {
         let brain = self.deciding.brain();
-        let before = case.standing().map_or(0, |standing| standing.before);
-        let beside = brain.waiting_beside(id, key);
+        let MayComeFirst { before, beside, other, .. } = self.may_come_first(case, id, key);
         let front = case.front().filter(|front| *front != id);
-        let first = front.or_else(|| winner.map(|winner| winner.workload)).or_else(|| brain.first_beside(id, key));
+        let named = front.filter(|front| before > 0 && brain.may_ever_fit(*front, key));
+        let first = named.or_else(|| winner.map(|winner| winner.workload)).or(other);
         // A queue goes by priority first, but for who is urgent there.
-        let goes_by_priority = beside == 0 && !self.by_usage(id) && front.is_some_and(|front| !brain.comes_before_all(front));
+        let goes_by_priority = before > 0 && beside == 0 && !self.by_usage(id) && front.is_some_and(|front| !brain.comes_before_all(front));
         let priority = front.and_then(|front| self.deciding.uid(front)).and_then(|uid| self.state.workloads.get(&uid)).map(|w| w.priority);
         Rivals { before, beside, first: first.map(|first| self.named(first)), yields_above: priority.filter(|_| goes_by_priority) }
+    }
+
+    /// The same in numbers.
+    pub(super) fn may_come_first(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> MayComeFirst {
+        let find = || self.deciding.brain().may_come_first(id, key, case.before.as_ref());
+        *case.found.may_come_first.borrow_mut().entry(key).or_insert_with(find)
     }
 
     /// Who else waits and could take the room in a cluster before this one, when those of `gone` have left it.

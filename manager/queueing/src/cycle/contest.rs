@@ -8,9 +8,9 @@ use super::{Cycle, Entry, First, Outcome};
 use crate::amount::Amount;
 use crate::brain::{Brain, NewWorkload};
 use crate::flavors::{Assignment, Mode};
-use crate::model::{Flavor, Queue, QueueId, WorkloadId};
+use crate::model::{Flavor, Queue, QueueId, ShapeId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
-use crate::pending::Pending;
+use crate::pending::{Before, Pending};
 use crate::places::Anywhere;
 use crate::tree::TreeId;
 use std::collections::BTreeSet;
@@ -26,6 +26,38 @@ pub struct Winner {
     pub workload: WorkloadId,
     /// What puts it before the one that was asked for.
     pub by: First,
+}
+
+/// Those who may be served before a workload of what comes free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MayComeFirst {
+    /// Of its own queue.
+    pub before: usize,
+    /// Of other queues.
+    pub beside: usize,
+    /// What all of them ask for, at most.
+    pub asked: i64,
+    /// What those ask for who need no more quota than there is declared.
+    pub asked_of_quota: i64,
+    /// Who comes first in one of the other queues.
+    pub other: Option<WorkloadId>,
+}
+
+/// Workloads of one shape that wait in a queue.
+struct Waiting {
+    queue: QueueId,
+    /// What each asks for.
+    asks: i64,
+    about: usize,
+    most: usize,
+    /// Whether the queue may ever have so much.
+    able: bool,
+}
+
+impl Waiting {
+    fn total(&self) -> i64 {
+        self.asks.saturating_mul(i64::try_from(self.most).unwrap_or(i64::MAX))
+    }
 }
 
 impl Brain {
@@ -154,19 +186,38 @@ impl Brain {
         })
     }
 
-    /// How many of other queues wait who may be given this flavor of this resource.
-    pub fn waiting_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> usize {
-        self.beside(id, key).map(|queue| self.pending[queue.index()].len()).sum()
+    /// Those who wait before a workload, in its queue or in others, and may be served first of what comes free of a flavor and
+    /// resource: who asks for more than there ever is takes nothing, unless that much comes free for the others.
+    pub fn may_come_first(&self, id: WorkloadId, key: (FlavorId, ResourceId), before: Option<&Before<'_>>) -> MayComeFirst {
+        let Some(of) = self.workloads.get(&id) else { return MayComeFirst::default() };
+        let one = |queue: QueueId, shape: ShapeId, (about, most): (usize, usize)| {
+            let asks = self.asks(shape, key.1);
+            let fewer = self.shape_of(shape).may_shrink();
+            Waiting { queue, asks, about, most, able: fewer || self.could_ever_use(queue, key, asks) }
+        };
+        let mine = before.into_iter().flat_map(Before::each).map(|(shape, n)| one(of.queue, shape, n));
+        let theirs = self.beside(id, key).flat_map(|queue| self.waiting_in(queue).map(move |(shape, n)| one(queue, shape, (n, n))));
+        let all: Vec<Waiting> = mine.chain(theirs).filter(|waiting| waiting.asks > 0 && waiting.most > 0).collect();
+        let (mut able, mut rest): (Vec<Waiting>, Vec<Waiting>) = all.into_iter().partition(|waiting| waiting.able);
+        let sum = |able: &[Waiting]| able.iter().map(Waiting::total).fold(0, i64::saturating_add);
+        let asked_of_quota = sum(&able);
+        loop {
+            let comes = self.asks(of.shape, key.1).saturating_add(sum(&able));
+            let (more, left): (Vec<Waiting>, Vec<Waiting>) = rest.into_iter().partition(|waiting| waiting.asks <= comes);
+            rest = left;
+            if more.is_empty() {
+                break;
+            }
+            able.extend(more);
+        }
+        let count = |own: bool| able.iter().filter(|waiting| (waiting.queue == of.queue) == own).map(|waiting| waiting.about).sum();
+        let other = able.iter().map(|waiting| waiting.queue).find(|queue| *queue != of.queue);
+        MayComeFirst { before: count(true), beside: count(false), asked: sum(&able), asked_of_quota, other: other.and_then(|queue| self.front(queue)) }
     }
 
-    /// What all of those ask for.
-    pub fn asked_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> i64 {
-        self.beside(id, key).map(|queue| self.asked_in(queue, key.1)).fold(0, i64::saturating_add)
-    }
-
-    /// One of those, first in its queue.
-    pub fn first_beside(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> Option<WorkloadId> {
-        self.beside(id, key).find_map(|queue| self.front(queue))
+    /// Whether a workload could use what its queue might ever have of a flavor and resource.
+    pub fn may_ever_fit(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> bool {
+        self.workloads.get(&id).is_some_and(|of| self.could_ever_use(of.queue, key, self.asks(of.shape, key.1)))
     }
 
     /// Who is processed first of these heads, but for those that `counts` says don't matter, and what puts it before the first

@@ -6,10 +6,10 @@
 
 use super::{ClassKey, Pending, Place};
 use crate::brain::Brain;
-use crate::model::{QueueId, ShapeId, WorkloadId};
+use crate::model::{PodSet, QueueId, ShapeId, WorkloadId, amount_of};
 use crate::names::{Id, ResourceId};
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// When who makes others give way is looked at.
@@ -131,10 +131,9 @@ impl Before<'_> {
         self.front
     }
 
-    /// What those who come before ask for of each resource, at most.
-    pub fn asked(&self, brain: &Brain) -> BTreeMap<ResourceId, i64> {
-        let each = self.classes.iter().filter(|(_, n, _)| n.most > 0);
-        brain.asked_by(each.map(|((_, shape), n, _)| (*shape, n.most)))
+    /// Of each shape about how many come before, and at most.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (ShapeId, (usize, usize))> + '_ {
+        self.classes.iter().map(|((_, shape), before, _)| (*shape, (before.about, before.most)))
     }
 
     /// Of each shape how many come before.
@@ -371,34 +370,17 @@ impl Brain {
         self.before(id).map(|before| before.standing())
     }
 
-    /// What all who wait in a queue ask for of a resource.
-    pub fn asked_in(&self, queue: QueueId, resource: ResourceId) -> i64 {
-        let pending = &self.pending[queue.index()];
-        let each = pending.classes.iter().map(|((_, shape), class)| (*shape, class.awake.len() + class.parked.len()));
-        self.asked_by(each).get(&resource).copied().unwrap_or(0)
+    /// Of each shape how many wait in a queue.
+    pub(crate) fn waiting_in(&self, queue: QueueId) -> impl Iterator<Item = (ShapeId, usize)> + '_ {
+        self.pending[queue.index()].classes.iter().map(|((_, shape), class)| (*shape, class.awake.len() + class.parked.len()))
     }
 
     /// What all pods of a shape ask for of a resource.
     pub(crate) fn asks(&self, shape: ShapeId, resource: ResourceId) -> i64 {
-        self.asked_by(std::iter::once((shape, 1))).get(&resource).copied().unwrap_or(0)
-    }
-
-    /// What so many of each shape ask for of each resource.
-    fn asked_by(&self, all: impl Iterator<Item = (ShapeId, usize)>) -> BTreeMap<ResourceId, i64> {
-        let pods = self.pods_resource();
-        let mut asked: BTreeMap<ResourceId, i64> = BTreeMap::new();
-        for (shape, n) in all {
-            let (shape, n) = (self.shape_of(shape), i64::try_from(n).unwrap_or(i64::MAX));
-            for (at, set) in shape.pod_sets.iter().enumerate() {
-                let of = set.per_pod.iter().copied().filter(|(resource, _)| Some(*resource) != pods).chain(pods.map(|pods| (pods, 1)));
-                for (resource, per_pod) in of {
-                    let all = per_pod.max(0).saturating_mul(i64::from(shape.count(at))).saturating_mul(n);
-                    let sum = asked.entry(resource).or_default();
-                    *sum = sum.saturating_add(all);
-                }
-            }
-        }
-        asked
+        let (shape, pods) = (self.shape_of(shape), self.pods_resource() == Some(resource));
+        let each = |set: &PodSet| if pods { 1 } else { amount_of(&set.per_pod, resource).max(0) };
+        let of = |(at, set): (usize, &PodSet)| each(set).saturating_mul(i64::from(shape.count(at)));
+        shape.pod_sets.iter().enumerate().map(of).fold(0, i64::saturating_add)
     }
 
     /// Whether a workload comes before others for another reason than its place.

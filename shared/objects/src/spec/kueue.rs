@@ -467,11 +467,11 @@ fn read_flavor_quotas(item: &Item<'_>, lends_more: bool) -> Option<FlavorQuotas>
         let fields = item.fields()?;
         let resource = fields.require("name").and_then(|item| resource_name(&item)).unwrap_or_default();
         let named = resource.as_str();
-        let nominal = fields.require("nominalQuota").and_then(|item| item.amount(named));
+        let nominal = fields.require("nominalQuota").and_then(|item| item.quota(named));
         let quota = Quota {
             nominal: nominal.unwrap_or_default(),
-            borrowing_limit: fields.get("borrowingLimit").and_then(|item| item.amount(named)),
-            lending_limit: fields.get("lendingLimit").and_then(|item| item.amount(named)),
+            borrowing_limit: fields.get("borrowingLimit").and_then(|item| item.quota(named)),
+            lending_limit: fields.get("lendingLimit").and_then(|item| item.quota(named)),
         };
         if !lends_more && quota.lending_limit.is_some_and(|limit| limit > quota.nominal) && nominal.is_some() {
             let most = quantity::format(named, quota.nominal);

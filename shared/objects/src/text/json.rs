@@ -3,16 +3,24 @@
 //! The YAML reader would take most JSON, but not its tabs and its escaped surrogate pairs; and the usual JSON reader
 //! keeps no positions. Numbers and strings are cut out here and decoded by serde_json.
 
-use super::node::{At, Broken, Content, Key, MAX_DEPTH, MAX_NODES, Node};
+use super::node::{At, Broken, Content, Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, Node};
 use serde_json::Number;
 
-/// The one value of a text.
-pub(crate) fn read(text: &str) -> Result<Node, Broken> {
+/// The values of a text, one or several that follow one another.
+pub(crate) fn read(text: &str) -> Result<Vec<Node>, Broken> {
     let mut reader = Reader { rest: text, at: At { line: 1, column: 1 }, nodes: 0 };
+    let mut values = Vec::new();
     reader.skip_space();
-    let node = reader.value(0)?;
-    reader.skip_space();
-    if reader.rest.is_empty() { Ok(node) } else { Err(reader.broken("there is text after the value", "keep one value, or put several into a list")) }
+    loop {
+        values.push(reader.value(0)?);
+        reader.skip_space();
+        if reader.rest.is_empty() {
+            return Ok(values);
+        }
+        if values.len() >= MAX_DOCUMENTS {
+            return Err(reader.broken("there are too many values", "split the file"));
+        }
+    }
 }
 
 struct Reader<'t> {
@@ -191,7 +199,7 @@ mod tests {
         check("", 1, 1, "ends in the middle");
         check("[01]", 1, 2, "not a number");
         check("[nul]", 1, 2, "not a JSON value");
-        check("{} {}", 1, 4, "text after the value");
+        check("{} }", 1, 4, "not a JSON value");
         check("[\"\\x\"]", 1, 2, "bad escape");
         check(&"[".repeat(1_000), 1, 26, "nested more than");
     }

@@ -1,6 +1,7 @@
 //! Fleets in which a workload waits, told with dice.
 
 use super::*;
+use crate::queues::teams;
 
 /// How long a start may take: a cluster that refused is asked again after a while.
 const START_MAX: Millis = Millis::secs(90);
@@ -436,4 +437,38 @@ pub(super) fn rack(dice: &mut Dice) -> Story {
     let asks = near("asks", 1 + dice.pods(5));
     let uid = send(&mut f, asks.clone());
     Story { f, uid, asks, objects, roomy: true }
+}
+
+#[test]
+fn who_could_never_use_it_is_no_rival() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [2, 0], &json!({}));
+    let holds = f.submit_to("a", "holds", 2, None);
+    f.settle();
+    // It asks for more than there ever is in its queue and cohort, and one of the other queue does too.
+    f.submit_to("a", "huge", 3, None);
+    f.submit_to("b", "vast", 4, None);
+    let waits = f.submit_to("a", "waits", 1, None);
+    f.settle();
+    let why = f.why(waits);
+    let helps = "the end of workloads with 1 `nvidia.com/gpu`, or raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 3; the end of `default/holds` alone would do";
+    assert_eq!(why["wouldHelp"], helps, "{why:#}");
+    f.end(holds, EndResult::Succeeded);
+    assert_eq!(f.phase(waits), Some(Phase::Running));
+}
+
+#[test]
+fn who_can_use_what_comes_for_others_is_one() {
+    let mut f = Fleet::regions();
+    teams(&mut f, [2, 0], &json!({}));
+    f.submit_to("a", "holds", 2, None);
+    f.settle();
+    f.submit_to("a", "huge", 3, None);
+    f.submit_to("a", "first", 2, None);
+    let waits = f.submit_to("a", "waits", 1, None);
+    f.settle();
+    // With room for the other two there would be room for the large one, which comes before them.
+    let helps = f.why(waits)["wouldHelp"].as_str().unwrap().to_owned();
+    assert!(helps.contains("in flavor `any` to 8, which is enough for the 2 that may come first too"), "{helps}");
+    assert!(helps.starts_with("the end of workloads with 3 `nvidia.com/gpu`, or "), "no end makes room for the large one: {helps}");
 }
