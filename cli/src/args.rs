@@ -255,6 +255,9 @@ pub(crate) struct DeleteArgs {
     /// An object that is not there is fine
     #[arg(long)]
     pub(crate) ignore_not_found: bool,
+    /// A worker cluster's own: its caps and provider settings
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    pub(crate) cluster: Option<String>,
 }
 
 /// `get`
@@ -272,6 +275,9 @@ pub(crate) struct GetArgs {
     /// Only objects with these labels, such as `team=vision,tier!=test`
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "")]
     pub(crate) selector: String,
+    /// A worker cluster's own: its caps and provider settings
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    pub(crate) cluster: Option<String>,
 }
 
 /// `describe`

@@ -137,6 +137,8 @@ pub(crate) struct List {
 pub(crate) struct Client {
     http: reqwest::Client,
     base: Url,
+    /// The worker cluster whose own caps and settings are meant, instead of everybody's objects.
+    cluster: Option<String>,
 }
 
 impl Client {
@@ -177,7 +179,12 @@ impl Client {
             let identity = reqwest::Identity::from_pem(identity.reveal().as_bytes()).map_err(|error| setup(&chain(&error)))?;
             builder = builder.identity(identity);
         }
-        Ok(Self { http: builder.build().map_err(|error| setup(&chain(&error)))?, base })
+        Ok(Self { http: builder.build().map_err(|error| setup(&chain(&error)))?, base, cluster: None })
+    }
+
+    /// The same for a worker cluster's own caps and provider settings, where one is named.
+    pub(crate) fn of_cluster(self, cluster: Option<String>) -> Self {
+        Self { cluster, ..self }
     }
 
     /// One object, in the storage version.
@@ -250,7 +257,11 @@ impl Client {
     fn object_url(&self, kind: Kind, version: &str, namespace: Option<&str>, name: Option<&str>) -> Url {
         let root = if kind.group().is_empty() { vec!["api", version] } else { vec!["apis", kind.group(), version] };
         let place = namespace.filter(|_| kind.namespaced()).map(|namespace| ["namespaces", namespace]);
-        self.url(root.into_iter().chain(place.into_iter().flatten()).chain([kind.plural()]).chain(name))
+        let mut url = self.url(root.into_iter().chain(place.into_iter().flatten()).chain([kind.plural()]).chain(name));
+        if let Some(cluster) = &self.cluster {
+            url.query_pairs_mut().append_pair("cluster", cluster);
+        }
+        url
     }
 
     fn selection_url(&self, selection: &Selection) -> Url {

@@ -20,7 +20,7 @@ struct Doomed {
 
 pub(super) async fn run(session: &mut Session, args: DeleteArgs) -> Result<(), Error> {
     let doomed = if args.files.is_empty() { named(session, &args.targets)? } else { from_files(session, &args)? };
-    let client = session.client()?;
+    let client = session.client()?.of_cluster(args.cluster);
     let (mut documents, mut lines, mut failed, mut going) = (Vec::new(), Vec::new(), false, Vec::new());
     for Doomed { kind, namespace, name } in doomed {
         match client.delete(kind, namespace.as_deref(), &name).await {

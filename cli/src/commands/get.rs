@@ -19,7 +19,7 @@ pub(super) async fn run(session: &mut Session, args: GetArgs) -> Result<(), Erro
     if named && (!labels.is_empty() || args.all_namespaces) {
         return Err(Error::Usage("a name says all: leave `-l` and `-A` out".to_owned()));
     }
-    let client = session.client()?;
+    let client = session.client()?.of_cluster(args.cluster);
     if args.watch {
         let [target] = targets.as_slice() else { return Err(Error::Usage("`-w` watches one kind or one object".to_owned())) };
         let selection = selection(session, target, labels, args.all_namespaces)?;

@@ -244,6 +244,10 @@ impl Shown {
             Some(queue) => {
                 add("QuotaReserved", true, "QuotaReserved", format!("Quota reserved in ClusterQueue {queue}"), w.reserved.unwrap_or(w.since));
             }
+            None if w.finished.is_some() => {
+                let message = "The workload has finished, and its quota was given back".to_owned();
+                add("QuotaReserved", false, "Finished", message, w.finished.as_ref().map_or(w.since, |finish| finish.at));
+            }
             None => {
                 let waits = match (&w.inactive, self.waits.as_ref()) {
                     (Some(_), _) => DEACTIVATED.to_owned(),

@@ -646,13 +646,7 @@ impl Seen {
 }
 
 /// What is short of the first flavor and resource that is, and which others are too.
-fn shortage(
-    brain: &Brain,
-    queue: QueueId,
-    asks: impl Fn(ResourceId) -> i64,
-    short: &[(FlavorId, ResourceId, Amount)],
-    exceeding: impl Iterator<Item = ResourceId>,
-) -> Option<Shortage> {
+fn shortage(brain: &Brain, queue: QueueId, asks: impl Fn(ResourceId) -> i64, short: &[(FlavorId, ResourceId, Amount)]) -> Option<Shortage> {
     let (flavor, resource, _) = *short.first()?;
     // Of several pod sets the last one asks for what is left by those before it.
     let missing = short.iter().filter(|(f, r, _)| (*f, *r) == (flavor, resource)).map(|(.., missing)| *missing).max()?;
@@ -660,16 +654,20 @@ fn shortage(
     let asks = asks(resource);
     let nominal = setup.quota((flavor, resource)).nominal.0;
     let used = brain.used(queue, (flavor, resource));
-    let also: BTreeSet<ResourceId> = short.iter().map(|(_, other, _)| *other).chain(exceeding).filter(|other| *other != resource).collect();
+    let also: BTreeSet<ResourceId> = short.iter().map(|(_, other, _)| *other).filter(|other| *other != resource).collect();
+    let free = asks.saturating_sub(missing.0);
+    // Of what it doesn't use itself others may have borrowed some.
+    let own = nominal.saturating_sub(used).min(free).max(0);
     let mut also: Vec<String> = also.into_iter().map(|other| brain.resource_name(other).to_string()).collect();
     also.sort_unstable();
     Some(Shortage {
         flavor: brain.flavor_name(flavor).to_string(),
         resource: brain.resource_name(resource).to_string(),
         asks,
-        free: asks.saturating_sub(missing.0),
+        free,
         nominal,
-        own: nominal.saturating_sub(used).max(0),
+        own,
+        lent: nominal.saturating_sub(used).max(0) - own,
         cohort: setup.cohort.as_ref().map(ToString::to_string),
         no_victims: true,
         raise_to: brain.nominal_for(queue, (flavor, resource), asks),
@@ -687,16 +685,15 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
     }
     let resource_name = |r| brain.resource_name(r).to_string();
     let reasons = || entry.assignment.reasons().map(|(_, reason)| reason);
+    // A flavor of which it asks for more than there ever is isn't waited for, whatever else of it is short.
+    let hopeless: BTreeSet<FlavorId> =
+        reasons().filter_map(|reason| if let Reason::ExceedsMax { flavor, .. } = reason { Some(*flavor) } else { None }).collect();
     let short = reasons().filter_map(|reason| match reason {
-        Reason::Short { flavor, resource, missing } => Some((*flavor, *resource, *missing)),
-        _ => None,
-    });
-    let exceeding = reasons().filter_map(|reason| match reason {
-        Reason::ExceedsMax { resource, .. } => Some(*resource),
+        Reason::Short { flavor, resource, missing } if !hopeless.contains(flavor) => Some((*flavor, *resource, *missing)),
         _ => None,
     });
     let asks = |resource| entry.assignment.pod_sets.iter().flat_map(|set| &set.requests).filter(|(r, _)| *r == resource).map(|(_, a)| *a).sum::<i64>();
-    if let Some(mut shortage) = shortage(brain, entry.queue, asks, &short.collect::<Vec<_>>(), exceeding) {
+    if let Some(mut shortage) = shortage(brain, entry.queue, asks, &short.collect::<Vec<_>>()) {
         shortage.no_victims = !matches!(entry.outcome, Outcome::Preempting);
         return Why::Quota(NoQuota::Used(Box::new(shortage)));
     }
@@ -732,7 +729,7 @@ fn why_passed(brain: &Brain, passed: &Passed) -> Option<Why> {
         };
         shape.pod_sets.iter().enumerate().map(of).sum()
     };
-    let shortage = shortage(brain, passed.queue, asks, &passed.short, std::iter::empty())?;
+    let shortage = shortage(brain, passed.queue, asks, &passed.short)?;
     Some(Why::Quota(NoQuota::Used(Box::new(shortage))))
 }
 

@@ -259,14 +259,15 @@ impl NoQuota {
                 format!("asks for {asks} `{resource}`, {queue} could never use more than {nominal} of flavor `{flavor}`{borrows}")
             }
             Self::Used(short) => {
-                let Shortage { flavor, resource, asks, free, nominal, own, cohort, no_victims, .. } = &**short;
+                let Shortage { flavor, resource, asks, free, nominal, own, lent, cohort, no_victims, .. } = &**short;
                 let lends = match cohort {
                     Some(cohort) => format!(", cohort `{cohort}` lends {}{borrows}", quantity::format(resource, (free - own).max(0))),
                     None => String::new(),
                 };
+                let lent = if *lent > 0 { format!(" (others have borrowed {} of it)", quantity::format(resource, *lent)) } else { String::new() };
                 let victims = if *no_victims { ", and may displace nobody for it" } else { "" };
                 let [asks, own, nominal] = [asks, own, nominal].map(|amount| quantity::format(resource, *amount));
-                format!("asks for {asks} `{resource}`; {queue} has {own} of {nominal} free in flavor `{flavor}`{lends}{victims}")
+                format!("asks for {asks} `{resource}`; {queue} has {own} of {nominal} free in flavor `{flavor}`{lent}{lends}{victims}")
             }
         }
     }

@@ -80,6 +80,8 @@ pub struct Shortage {
     pub nominal: i64,
     /// Of which its own are free.
     pub own: i64,
+    /// And so much isn't, as others have borrowed it.
+    pub lent: i64,
     /// The cohort that lends the rest.
     pub cohort: Option<String>,
     /// Others use it, and may not be displaced.

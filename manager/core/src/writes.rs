@@ -352,7 +352,9 @@ impl Turn<'_> {
                     None => meridian_objects::not_honoured(object),
                     Some(_) => meridian_objects::not_honoured_by_cluster(object),
                 };
-                let warnings = warnings.iter().map(ToString::to_string).collect();
+                let unknown = scope.as_ref().filter(|cluster| self.world.state.catalog.cluster(cluster).is_none());
+                let unknown = unknown.map(|cluster| format!("no cluster `{cluster}` is declared: this counts once one of that name has joined"));
+                let warnings = warnings.iter().map(ToString::to_string).chain(unknown).collect();
                 if !dry_run && result != WriteResult::Unchanged {
                     self.audit_change(&key, by, if result == WriteResult::Created { "created" } else { "changed" });
                     self.record(Record::Applied { key: key.clone(), object: object.clone(), uid, at: self.now.wall, by: by.clone() });

@@ -166,7 +166,12 @@ fn queue(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, Strin
                 Some(queue) => format!("move it from the annotations to the labels: `{QUEUE_LABEL}: {queue}`"),
                 None => format!("name the job's local queue: `{QUEUE_LABEL}: QUEUE`"),
             };
-            findings.error(FieldPath::of("metadata.labels").key(QUEUE_LABEL), "is missing, so the job has no queue", remedy);
+            let at = FieldPath::of("metadata.labels").key(QUEUE_LABEL);
+            if findings.is_lenient() {
+                findings.warn(at, "is missing: no queue has this job, and it is left out", remedy);
+            } else {
+                findings.error(at, "is missing, so the job has no queue", remedy);
+            }
             String::new()
         }
     }
@@ -196,7 +201,9 @@ fn regions(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, Str
 
 fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
     let count = |name: &'static str, min: i64| spec.int(name, min, MAX_PODS).and_then(|count| u32::try_from(count).ok());
-    job.parallelism = count("parallelism", 1).unwrap_or(1);
+    // A job that is to have no pods is one that somebody has stopped, and it asks for nothing.
+    let least = if spec.findings().is_lenient() { 0 } else { 1 };
+    job.parallelism = count("parallelism", least).unwrap_or(1);
     job.completions = count("completions", 1);
     if job.completions.is_none() && spec.get("parallelism").is_none() {
         // Kubernetes defaults both to one only when neither is written

@@ -56,7 +56,7 @@ fn what_others_leave_is_borrowed_and_never_more() {
     assert_eq!(f.phase(owner), Some(Phase::Pending));
     assert_eq!(
         f.why(owner)["summary"],
-        "waits: asks for 2 `nvidia.com/gpu`; cluster queue `team-b` has 4 of 4 free in flavor `any`, cohort `all` lends 0; \
+        "waits: asks for 2 `nvidia.com/gpu`; cluster queue `team-b` has 0 of 4 free in flavor `any` (others have borrowed 4 of it), cohort `all` lends 0; \
          it would fit if `default/more` (priority 0) were preempted, which `reclaimWithinCohort: Never` forbids"
     );
     f.end(more, EndResult::Succeeded);

@@ -27,7 +27,7 @@ impl Loaded {
         let (name, namespace) = (&of.object.name, of.object.namespace_or_default().unwrap_or_default());
         let owner = (Kind::Job.to_string(), namespace.to_owned(), name.clone());
         let over = holds(&of.conditions, "Complete").or_else(|| holds(&of.conditions, "Failed"));
-        if over.is_some() || self.catalog.owners.contains(&owner) {
+        if over.is_some() || self.catalog.owners.contains(&owner) || job.queue.is_empty() || job.parallelism == 0 {
             return;
         }
         let local_queue = format!("{namespace}/{}", job.queue);

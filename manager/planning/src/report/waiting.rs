@@ -76,7 +76,9 @@ fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
             of_class.entry(workload.shape).or_insert((*waits, look));
         }
     }
-    let first = order.first().and_then(|w| brain.workload(*w)).map(|w| w.key.to_string()).unwrap_or_default();
+    // Whose namespace doesn't match is passed by, in strict order too.
+    let stays = |of: &&Workload| !of.marks.as_ref().is_some_and(|marks| marks.wrong_namespace);
+    let first = order.iter().enumerate().find_map(|(at, w)| Some((at, brain.workload(*w).filter(stays)?.key.to_string())));
     let mut all = Vec::with_capacity(order.len());
     for (at, waits) in order.iter().enumerate() {
         let Some(workload) = brain.workload(*waits) else { continue };
@@ -87,7 +89,7 @@ fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
         let words = match (look, of_itself) {
             (Some(look), _) => of_look(brain, workload, look),
             (None, Some((obstacle, message))) => Words { obstacle: Some(obstacle), message, ..Words::default() },
-            (None, None) => of_nobody(queue, outcome, *waits, (at > 0).then_some(first.as_str())),
+            (None, None) => of_nobody(queue, outcome, *waits, first.as_ref().filter(|(before, _)| *before < at).map(|(_, key)| key.as_str())),
         };
         all.push(Waiting {
             workload: workload.key.to_string(),

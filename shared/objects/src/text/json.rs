@@ -177,10 +177,18 @@ mod tests {
 
     #[test]
     fn reads_json_with_places() {
-        let node = read("{\"a\": [1,\n\t{\"b\": \"\\ud83d\\ude00\"}], \"c\": -1.5e3, \"d\": null}\r\n").unwrap();
+        let node = read("{\"a\": [1,\n\t{\"b\": \"\\ud83d\\ude00\"}], \"c\": -1.5e3, \"d\": null}\r\n").unwrap().remove(0);
         assert_eq!(node.find(&FieldPath::of("a").index(1).key("b")), At { line: 2, column: 8 });
         assert_eq!(node.find(&FieldPath::of("a").index(9)), At { line: 1, column: 7 });
         assert_eq!(node.into_value(), json!({"a": [1, {"b": "😀"}], "c": -1.5e3, "d": null}));
+    }
+
+    #[test]
+    fn reads_values_that_follow_one_another() {
+        let values: Vec<_> = read("{\"a\": 1}\n{\"a\": 2} [3]").unwrap().into_iter().map(Node::into_value).collect();
+        assert_eq!(values, [json!({"a": 1}), json!({"a": 2}), json!([3])]);
+        let broken = read(&"1 ".repeat(MAX_DOCUMENTS + 1)).unwrap_err();
+        assert!(broken.message.contains("too many values"), "{}", broken.message);
     }
 
     #[test]
