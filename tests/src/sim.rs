@@ -17,6 +17,7 @@ mod clock;
 pub mod counters;
 mod elastic;
 mod faults;
+mod guards;
 mod liar;
 mod manager;
 pub mod nearness;
@@ -70,6 +71,7 @@ enum Happening {
     Silent { agent: usize, life: u64, lane: Lane, transmission: u64 },
     Provided { agent: usize, life: u64, event: ProviderEvent },
     Gangs { machine: usize, turn: u64 },
+    Adrift { machine: usize },
     Thaw { machine: usize },
     ThawManager { manager: usize },
     DiskHeals { manager: usize },
@@ -288,6 +290,7 @@ impl Sim {
         let nodes = if self.plan.topology { nodes + 2 } else { nodes };
         let mut machine = Machine::new(clock, boot, guarded, nodes, pools);
         machine.telling = Telling::of(&self.plan, place);
+        machine.namespaces = Chance::new(self.plan.seed, &format!("namespaces of {place}")).of_1000(500);
         self.machines.push(machine);
         self.add_agent(AgentHost::new(ClusterName::new(PLACES[place].0), self.machines.len() - 1))
     }
@@ -329,7 +332,7 @@ impl Sim {
             | Happening::AgentLoop { agent: a, .. }
             | Happening::Silent { agent: a, .. }
             | Happening::ToAgent { agent: a, .. } => agent(*a),
-            Happening::Gangs { machine: m, .. } => machine(*m),
+            Happening::Gangs { machine: m, .. } | Happening::Adrift { machine: m } => machine(*m),
             _ => None,
         }
     }
@@ -351,6 +354,7 @@ impl Sim {
             Happening::Silent { agent, life, lane, transmission } => self.silent(agent, life, lane, transmission),
             Happening::Provided { agent, life, event } => self.provided(agent, life, event),
             Happening::Gangs { machine, turn } => self.gangs(machine, Some(turn)),
+            Happening::Adrift { machine } => self.end_adrift(machine),
             Happening::Thaw { machine } => self.thaw(machine),
             Happening::ThawManager { manager } => {
                 self.managers[manager].clock.thaw(self.now);

@@ -169,7 +169,7 @@ impl Runner {
     /// Starts the pods whose places are new, once those that are too many have ended; said at once, also where that was done
     /// before, or else by [`Self::tick`].
     pub(super) fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) -> Option<RunnerEvent> {
-        let run = self.runs.get_mut(&(uid, fence)).filter(|run| run.alive() && run.stops_at.is_none())?;
+        let run = self.runs.get_mut(&(uid, fence)).filter(|run| run.alive() && run.stops_at.is_none() && !run.adrift)?;
         if number > run.moved {
             run.larger = Some((number, placement, size.parallelism as usize));
             run.grow_larger()?;

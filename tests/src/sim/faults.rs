@@ -54,6 +54,7 @@ impl Sim {
                 self.strike_worker(fault);
             }
             Fault::WallJump => self.jump(),
+            Fault::GuardKill => self.kill_guard(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::clock::HostClock;
 use super::oracle::{self, Act, Before, broken};
+use super::worker::Machine;
 use super::{Happening, Sim};
 use meridian_manager::journal::faulty::FaultyDisk;
 use meridian_manager::journal::mark::{BootId, Mark};
@@ -342,8 +343,9 @@ impl Sim {
             // Nothing that it decides can be committed any more.
             return self.judge(self.managers[m].world.as_ref().expect("it leads").check().or_else(|words| broken("World::check", words)));
         }
-        let machines = &self.machines;
-        let alive = |uid, fence| machines.iter().any(|mac| mac.honest && !mac.clock.is_frozen() && mac.runner.alive().any(|k| k == (uid, fence)));
+        let (machines, at) = (&self.machines, self.now);
+        let bound = |mac: &Machine, key| mac.runner.bound(mac.clock.now(at)).any(|k| k == key);
+        let alive = |uid, fence| machines.iter().any(|mac| mac.honest && !mac.clock.is_frozen() && bound(mac, (uid, fence)));
         let act = Act { manager: m, now, before, world, outcome };
         let verdict = self.oracle.judge(&act, &alive);
         self.judge(verdict);

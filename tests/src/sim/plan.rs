@@ -53,6 +53,8 @@ pub enum Fault {
     Rival,
     /// A wall clock jumps.
     WallJump,
+    /// A gang's guard is killed.
+    GuardKill,
 }
 
 impl Fault {
@@ -78,6 +80,7 @@ impl Fault {
         (Self::Clone, 60_000),
         (Self::Rival, 80_000),
         (Self::WallJump, 30_000),
+        (Self::GuardKill, 8_000),
     ];
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Gangs start, run for a virtual time, succeed or fail, and take up to their stop budget to stop. On a guarded machine
 //! each gang stands under the real guard's deadline arithmetic and ends by it even when no agent lives; on a supervised
-//! one only the agent stops it. A name (uid, fence) is used once: a stop occupies an unknown one.
+//! one only the agent stops it. What becomes of a gang whose guard is killed is in [`super::guards`]. A name (uid, fence) is
+//! used once: a stop occupies an unknown one.
 
 use super::chance::Chance;
 use meridian_agent::guard::lease::{Deadline, kill_margin};
@@ -50,11 +51,15 @@ pub(super) struct Run {
     budget: Millis,
     begun: Mono,
     runs_from: Mono,
-    ends_at: Mono,
+    pub(super) ends_at: Mono,
     succeeds: bool,
     running: bool,
     pub(super) stop_takes: Millis,
     pub(super) stops_at: Option<Mono>,
+    /// An agent told it to stop.
+    pub(super) told_to_stop: bool,
+    /// Its guard is gone.
+    pub(super) adrift: bool,
     pod_failures: u32,
     over: Option<(EndResult, u32, Millis)>,
     /// Pods that end where they are, to start elsewhere at this moment.
@@ -83,6 +88,19 @@ impl Run {
     /// Whether anything of it is left.
     pub(super) fn alive(&self) -> bool {
         self.over.is_none()
+    }
+
+    /// Nothing of it is left from now on.
+    pub(super) fn conclude(&mut self, (uid, fence): (Uid, Fence), now: Now, result: EndResult) -> RunnerEvent {
+        let failures = self.pod_failures + u32::from(matches!(result, EndResult::Failed { .. }));
+        let ran = now.mono.since(self.begun);
+        self.over = Some((result.clone(), failures, ran));
+        ended(uid, fence, result, failures, ran)
+    }
+
+    /// When its guard sees to it that nothing runs any more.
+    pub(super) fn lapse(&self, now: Now) -> Option<Mono> {
+        self.deadline.map(|deadline| deadline.kill_at(now) + kill_margin(self.budget))
     }
 }
 
@@ -139,6 +157,8 @@ impl Runner {
             running: false,
             stop_takes,
             stops_at: None,
+            told_to_stop: false,
+            adrift: false,
             pod_failures: start.pod_failures,
             over: None,
             movement: None,
@@ -150,7 +170,7 @@ impl Runner {
 
     /// Pushes a deadline out.
     pub(super) fn renew(&mut self, now: Now, uid: Uid, fence: Fence, deadline: Mono) {
-        if let Some(run) = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive() && r.stops_at.is_none())
+        if let Some(run) = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive() && r.stops_at.is_none() && !r.adrift)
             && let Some(known) = &mut run.deadline
         {
             known.renew(deadline, now, now);
@@ -159,7 +179,7 @@ impl Runner {
 
     /// Moves pods; said at once where that is done already, else by [`Self::tick`].
     pub(super) fn move_pods(&mut self, now: Now, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) -> Option<RunnerEvent> {
-        let run = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive())?;
+        let run = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive() && !r.adrift)?;
         if number <= run.moved || placement.len() != run.places().len() {
             return Some(RunnerEvent::Moved { uid, fence, number });
         }
@@ -178,6 +198,7 @@ impl Runner {
             None => Some(ended(uid, fence, EndResult::Stopped, 0, Millis(0))),
             Some(Run { over: Some((result, failures, ran)), .. }) => Some(ended(uid, fence, result.clone(), *failures, *ran)),
             Some(run) => {
+                run.told_to_stop = true;
                 let takes = run.stop_takes;
                 run.stops_at.get_or_insert(now.mono + takes);
                 None
@@ -198,6 +219,10 @@ impl Runner {
         let guarded = self.guarded;
         for ((uid, fence), run) in self.runs.iter_mut().filter(|(_, r)| r.alive()) {
             let mut result = None;
+            if run.adrift {
+                events.extend(run.drift((*uid, *fence), now));
+                continue;
+            }
             if !run.running && run.stops_at.is_none() && now.mono >= run.runs_from {
                 run.running = true;
                 events.push(RunnerEvent::Running { uid: *uid, fence: *fence });
@@ -241,10 +266,7 @@ impl Runner {
                 events.push(RunnerEvent::Moved { uid: *uid, fence: *fence, number });
             }
             if let Some(result) = result {
-                let failures = run.pod_failures + u32::from(matches!(result, EndResult::Failed { .. }));
-                let ran = now.mono.since(run.begun);
-                run.over = Some((result.clone(), failures, ran));
-                events.push(ended(*uid, *fence, result, failures, ran));
+                events.push(run.conclude((*uid, *fence), now, result));
             }
         }
         events
@@ -253,6 +275,9 @@ impl Runner {
     /// When [`Self::tick`] is due next.
     pub(super) fn due(&self, now: Now) -> Option<Mono> {
         let moments = |run: &Run| {
+            if run.adrift {
+                return run.ends_at;
+            }
             let mut next = if run.running { run.ends_at } else { run.runs_from };
             // A stop overtakes it.
             if let Some((at, ..)) = run.movement.as_ref().filter(|_| run.stops_at.is_none()) {
@@ -285,8 +310,7 @@ impl Runner {
 
     /// The guard's deadline of a gang, by boot time: what a pause took is no longer left (simulation seed 1358 of an older commit).
     pub(super) fn deadline(&self, uid: Uid, fence: Fence, now: Now) -> Option<Mono> {
-        let run = self.runs.get(&(uid, fence)).filter(|r| r.alive())?;
-        run.deadline.map(|deadline| deadline.kill_at(now) + kill_margin(run.budget))
+        self.runs.get(&(uid, fence)).filter(|r| r.alive())?.lapse(now)
     }
 
     /// An agent starts: what it may not know is told again.
@@ -297,7 +321,8 @@ impl Runner {
     /// What a starting agent finds.
     pub(super) fn found(&self) -> Vec<Found> {
         let state = |run: &Run| match &run.over {
-            None => FoundState::Live { running: run.running },
+            // What has lost its guard is being ended.
+            None => FoundState::Live { running: run.running && !run.adrift },
             Some((result, pod_failures, ran)) => FoundState::Ended { result: result.clone(), pod_failures: *pod_failures, ran: *ran },
         };
         let nodes = |run: &Run| run.placement.iter().map(|place| place.node.clone()).collect();

@@ -36,6 +36,8 @@ pub(super) struct Machine {
     pub(super) runner: Runner,
     /// Gangs end by themselves at the lapse.
     pub(super) guarded: bool,
+    /// Where they do, they also end with their guard.
+    pub(super) namespaces: bool,
     /// Its owner doesn't lie about what runs.
     pub(super) honest: bool,
     pub(super) nodes: u32,
@@ -84,6 +86,7 @@ impl Machine {
             boot,
             runner: Runner::new(guarded),
             guarded,
+            namespaces: true,
             honest: true,
             nodes,
             pools,
@@ -193,7 +196,7 @@ impl Sim {
         let config = Config {
             cluster: host.cluster.clone(),
             runner: RunnerKind::Simulated,
-            guarded: machine.guarded,
+            guarded: machine.guarded && machine.namespaces,
             located: None,
             boot: machine.boot,
             replacement_wait: self.plan.replacement_wait,
@@ -217,18 +220,20 @@ impl Sim {
         if blind {
             self.forgetful.insert(self.agents[a].machine);
         }
-        let machine = self.agents[a].machine;
-        self.machines[machine].runner.tell_again();
-        let found = if blind { Vec::new() } else { self.machines[self.agents[a].machine].runner.found() };
+        let place = self.agents[a].machine;
+        self.machines[place].runner.tell_again();
+        let found = if blind { Vec::new() } else { self.machines[place].runner.found() };
         let (agent, outcome) = Agent::start(config, durable, found, self.chance.agents.bits(), now);
         self.trace.say(self.now, || format!("agent {a} of {} starts session {}", self.agents[a].cluster, agent.session()));
-        let machine = &self.machines[self.agents[a].machine];
-        let nodes = machine.nodes_input();
+        let nodes = self.machines[place].nodes_input();
         let host = &mut self.agents[a];
         host.agent = Some(agent);
         host.lanes.clear();
         (host.news, host.synced, host.failures, host.pause_until) = (true, false, 0, 0);
         host.inbox.clear();
+        if !blind {
+            self.look_for_adrift(place);
+        }
         if !self.keep(a, outcome.store) {
             return;
         }
@@ -385,7 +390,8 @@ impl Sim {
     /// P2: no two attempts of one uid are alive at any instant, wherever.
     pub(super) fn judge_alone(&mut self, uid: Uid) {
         let machines = self.machines.iter().enumerate().filter(|(_, m)| m.honest && !m.clock.is_frozen());
-        let alive: Vec<(usize, Fence)> = machines.flat_map(|(i, m)| m.runner.alive().filter(|(u, _)| *u == uid).map(move |(_, f)| (i, f))).collect();
+        let bound = |m: &Machine| m.runner.bound(m.clock.now(self.now)).filter(|(u, _)| *u == uid).map(|(_, f)| f).collect::<Vec<_>>();
+        let alive: Vec<(usize, Fence)> = machines.flat_map(|(i, m)| bound(m).into_iter().map(move |f| (i, f))).collect();
         if alive.len() > 1 && !self.oracle.is_exempt(uid) {
             self.judge(broken("P2", format!("{uid} runs twice: {alive:?} (machine, fence)")));
         }
@@ -441,6 +447,12 @@ impl Sim {
         }
         let now = mac.clock.now(self.now);
         let events = mac.runner.tick(now);
+        self.tell(machine, events);
+        self.watch_gangs(machine);
+    }
+
+    /// Every agent of a machine hears what happened to its gangs.
+    pub(super) fn tell(&mut self, machine: usize, events: Vec<RunnerEvent>) {
         for event in events {
             self.trace.say(self.now, || format!("machine {machine}: {event:?}"));
             self.note_moved(machine, &event);
@@ -459,7 +471,6 @@ impl Sim {
                 }
             }
         }
-        self.watch_gangs(machine);
     }
 
     fn provision(&mut self, a: usize, offer: OfferId, gang: &Gang) {
