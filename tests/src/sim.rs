@@ -30,6 +30,7 @@ mod queues;
 mod residency;
 mod runner;
 mod staying;
+mod store;
 pub mod trace;
 mod worker;
 

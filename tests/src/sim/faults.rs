@@ -3,6 +3,7 @@
 use super::manager::Begin;
 use super::people::{LIAR, PLACES, Wish};
 use super::plan::Fault;
+use super::store::StoreDisk;
 use super::worker::AgentHost;
 use super::{Happening, Sim, people};
 use meridian_manager_core::input::{Key, Operator};
@@ -50,7 +51,15 @@ impl Sim {
             Fault::JournalRestore => self.restore(),
             Fault::JournalDelete => self.lose_journal(),
             Fault::Takeover => self.take_over(),
-            Fault::AgentKill | Fault::AgentPause | Fault::MachineFreeze | Fault::MachineReboot | Fault::StoreLost | Fault::Clone | Fault::Rival => {
+            Fault::AgentKill
+            | Fault::AgentPause
+            | Fault::MachineFreeze
+            | Fault::MachineReboot
+            | Fault::StoreLost
+            | Fault::StoreFull
+            | Fault::StoreFailSync
+            | Fault::Clone
+            | Fault::Rival => {
                 self.strike_worker(fault);
             }
             Fault::WallJump => self.jump(),
@@ -246,6 +255,8 @@ impl Sim {
                 self.end_agent(a, true);
                 self.agents[a].lose_store();
             }
+            Fault::StoreFull => self.fill_store(a),
+            Fault::StoreFailSync => self.spoil_store(a),
             Fault::Clone => self.clone_agent(a),
             Fault::Rival => self.rival(a),
             _ => {}
@@ -452,6 +463,7 @@ impl Sim {
         }
         for a in 0..self.agents.len() {
             self.agents[a].paused_until = 0;
+            self.agents[a].disk = StoreDisk::default();
             if self.agents[a].lies {
                 // Its owner is found out: it is cordoned and switched off.
                 self.end_agent(a, false);

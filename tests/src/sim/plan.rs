@@ -55,6 +55,10 @@ pub enum Fault {
     WallJump,
     /// A gang's guard is killed.
     GuardKill,
+    /// The disk under an agent's store is full for a while.
+    StoreFull,
+    /// One commit of an agent's store fails, and whether it is there afterwards nobody knows.
+    StoreFailSync,
 }
 
 impl Fault {
@@ -81,6 +85,8 @@ impl Fault {
         (Self::Rival, 80_000),
         (Self::WallJump, 30_000),
         (Self::GuardKill, 8_000),
+        (Self::StoreFull, 25_000),
+        (Self::StoreFailSync, 15_000),
     ];
 }
 

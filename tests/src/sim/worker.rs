@@ -1,4 +1,4 @@
-//! Worker machines and the agents on them: the real agent core over a store that forgets what was not flushed.
+//! Worker machines and the agents on them: the real agent core over a store that may fail ([`super::store`]).
 //!
 //! One turn of an agent: apply, make durable, then do. The process can end between any two of these. What runs is the
 //! machine's own matter ([`super::runner`]) and outlives the agent.
@@ -12,8 +12,9 @@ use super::people::GPU;
 use super::plan::Fault;
 use super::runner::Runner;
 use super::staying::Watched;
+use super::store::StoreDisk;
 use super::{Happening, Sim};
-use meridian_agent_core::durable::{Durable, StoreOp};
+use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;
 use meridian_agent_core::{Agent, Config, Effect, Input, ProviderEvent, RunnerEvent, Start};
 use meridian_shared::gang::{Amounts, Gang};
@@ -57,6 +58,8 @@ pub(super) struct AgentHost {
     pub(super) cluster: ClusterName,
     pub(super) machine: usize,
     pub(super) store: BTreeMap<String, String>,
+    /// What its disk does.
+    pub(super) disk: StoreDisk,
     pub(super) agent: Option<Agent>,
     pub(super) life: u64,
     /// It never starts again.
@@ -140,6 +143,7 @@ impl AgentHost {
             cluster,
             machine,
             store: BTreeMap::new(),
+            disk: StoreDisk::default(),
             agent: None,
             life: 0,
             gone: false,
@@ -209,8 +213,9 @@ impl Sim {
             Ok(Some(durable)) => durable,
             Ok(None) => {
                 let durable = Durable::new(LedgerId(self.chance.agents.wide()));
-                let birth = durable.birth();
-                self.agents[a].store.insert(birth.key, birth.value.expect("a birth puts a value"));
+                if !self.commit(a, vec![durable.birth()]) {
+                    return;
+                }
                 durable
             }
             Err(error) => return self.judge(broken("store", error.to_string())),
@@ -242,28 +247,6 @@ impl Sim {
         self.rouse(a, self.now);
     }
 
-    /// Makes a turn's writes durable, unless the process ends before or right after.
-    fn keep(&mut self, a: usize, ops: Vec<StoreOp>) -> bool {
-        let fate = if self.kills_agents(a) && !ops.is_empty() { self.chance.faults.below(900) } else { u64::MAX };
-        if fate == 0 {
-            self.trace.say(self.now, || format!("agent {a} ends before its store is durable"));
-            self.end_agent(a, true);
-            return false;
-        }
-        for op in ops {
-            match op.value {
-                Some(value) => self.agents[a].store.insert(op.key, value),
-                None => self.agents[a].store.remove(&op.key),
-            };
-        }
-        if fate == 1 {
-            self.trace.say(self.now, || format!("agent {a} ends right after its store is durable"));
-            self.end_agent(a, true);
-            return false;
-        }
-        true
-    }
-
     /// Whether this agent's process may end at any moment.
     pub(super) fn kills_agents(&self, a: usize) -> bool {
         self.plan.faults.contains_key(&Fault::AgentKill) && !self.healed && self.machines[self.agents[a].machine].guarded
@@ -271,15 +254,20 @@ impl Sim {
 
     /// The process is over; gangs go on under their guards.
     pub(super) fn end_agent(&mut self, a: usize, again: bool) {
+        let pause = again.then(|| self.chance.faults.between(50, 2_500));
+        self.end_agent_for(a, pause);
+    }
+
+    /// The process is over, and the next one begins after a pause, if any does.
+    pub(super) fn end_agent_for(&mut self, a: usize, pause: Option<u64>) {
         let host = &mut self.agents[a];
         host.agent = None;
         host.life += 1;
         host.paused_until = 0;
         let life = host.life;
         self.counters.one("agent ends");
-        if again {
-            let at = self.now + self.chance.faults.between(50, 2_500);
-            self.at(at, Happening::AgentStart { agent: a, life });
+        if let Some(pause) = pause {
+            self.at(self.now + pause, Happening::AgentStart { agent: a, life });
         }
     }
 
@@ -316,7 +304,10 @@ impl Sim {
 
     fn perform(&mut self, a: usize, effects: Vec<Effect>) {
         let machine = self.agents[a].machine;
-        for effect in effects {
+        for (done, effect) in effects.into_iter().enumerate() {
+            if done > 0 && self.ends_between(a) {
+                break;
+            }
             let now = self.machines[machine].clock.now(self.now);
             match effect {
                 Effect::Start(start) => self.start_gang(a, machine, &start),
