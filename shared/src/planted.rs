@@ -76,6 +76,10 @@ bugs! {
     VictimSpared,
     /// Residency is judged at the offer only (P5).
     ResidencyJudgedOnce,
+    /// What quota lacks isn't stored for those who wait for it (P6).
+    ReasonForgotten,
+    /// Nobody is offered anything while one cluster owes the answer to an offer (P8).
+    SlowClusterAwaited,
 }
 
 /// The bug that is planted in one core, if any.

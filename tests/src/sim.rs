@@ -16,6 +16,7 @@ mod chance;
 mod clock;
 pub mod counters;
 mod elastic;
+mod explained;
 mod faults;
 mod guards;
 mod liar;
@@ -37,6 +38,7 @@ mod worker;
 use chance::Chance;
 use clock::HostClock;
 use counters::Counters;
+use explained::Told;
 use manager::{Begin, Manager};
 use meridian_agent_core::ProviderEvent;
 use meridian_manager::journal::faulty::{Faults, FaultyDisk};
@@ -158,6 +160,8 @@ struct Sim {
     /// Machines whose agents may not know all that runs there.
     forgetful: BTreeSet<usize>,
     done: bool,
+    /// Who was told to be next.
+    told: Told,
 }
 
 /// Runs one plan to its end, or to the first broken promise.
@@ -222,6 +226,7 @@ impl Sim {
             disk_faults: BTreeSet::new(),
             forgetful: BTreeSet::new(),
             done: false,
+            told: Told::default(),
         };
         sim.set_up();
         sim

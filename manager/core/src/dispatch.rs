@@ -75,9 +75,13 @@ impl Turn<'_> {
         self.world.live.clusters.values_mut().for_each(|live| live.rooms.refresh());
     }
 
+    fn owes_an_answer(&self) -> bool {
+        self.world.state.workloads.values().any(|w| w.legs.values().any(|leg| leg.state == crate::leg::State::Offered))
+    }
+
     fn schedule(&mut self) {
         // Under doubted rules nothing is offered.
-        if self.world.state.rules_doubted.is_some() {
+        if self.world.state.rules_doubted.is_some() || (self.world.config.planted.has(Bug::SlowClusterAwaited) && self.owes_an_answer()) {
             return;
         }
         self.world.let_rests_end();
@@ -156,6 +160,7 @@ impl Turn<'_> {
             }
             match Seen::waits(entry).then(|| why_not(self.world.deciding.brain(), entry)) {
                 None => self.world.live.blocked.remove(&class),
+                Some(_) if self.world.config.planted.has(Bug::ReasonForgotten) => self.world.live.blocked.remove(&class),
                 Some(why) => self.world.live.blocked.insert(class, why),
             };
         }

@@ -124,6 +124,8 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
         | Bug::VictimQuotaGivenAway
         | Bug::LendingLimitIgnored
         | Bug::VictimSpared
-        | Bug::ResidencyJudgedOnce => return None,
+        | Bug::ResidencyJudgedOnce
+        | Bug::ReasonForgotten
+        | Bug::SlowClusterAwaited => return None,
     })
 }

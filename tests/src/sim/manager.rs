@@ -393,6 +393,9 @@ impl Sim {
                 return;
             }
         }
+        if !restricted {
+            self.judge_explained(m, turn, now);
+        }
         for item in self.to_answer(m, now.mono, taken, &outcomes) {
             let mut outcome = self.apply(m, now, &item);
             replies.push((item.asker, std::mem::replace(&mut outcome.reply, Reply::None)));

@@ -254,9 +254,14 @@ impl Plan {
                 &[(Fault::JournalRestore, 12_000), (Fault::ManagerKill, 10_000), (Fault::ManagerPower, 15_000), (Fault::NetCut, 8_000), (Fault::NetSlow, 8_000)]
             }
             Bug::ReplyBeforeCommit => &[(Fault::ManagerKill, 4_000), (Fault::ManagerPower, 8_000), (Fault::DiskFailSync, 8_000)],
-            Bug::HalfGangHeld | Bug::QuotaNotCharged | Bug::ResidencyJudgedOnce | Bug::VictimQuotaGivenAway | Bug::LendingLimitIgnored | Bug::VictimSpared => {
-                &[]
-            }
+            Bug::SlowClusterAwaited => &[(Fault::NetCut, 5_000), (Fault::NetSlow, 5_000), (Fault::AgentPause, 8_000)],
+            Bug::HalfGangHeld
+            | Bug::QuotaNotCharged
+            | Bug::ResidencyJudgedOnce
+            | Bug::VictimQuotaGivenAway
+            | Bug::LendingLimitIgnored
+            | Bug::VictimSpared
+            | Bug::ReasonForgotten => &[],
         };
         let displaces = matches!(bug, Bug::VictimQuotaGivenAway | Bug::LendingLimitIgnored | Bug::VictimSpared);
         if displaces && plan.cohorts == Cohorts::None {
