@@ -1,7 +1,8 @@
 //! An agent that lies: it may harm only itself.
 //!
 //! It claims room that it hasn't, holds without room, reports other clusters' workloads with fences of its own making,
-//! ends what isn't its, follows leaderships that never were, sends absurd numbers, floods and stalls.
+//! ends what isn't its, follows leaderships that never were, sends absurd numbers, floods and stalls: it falls silent while
+//! it is asked, or goes on to talk and never says what became of what it was asked.
 
 use super::Sim;
 use super::chance::Chance;
@@ -18,9 +19,53 @@ fn absurd_growth() -> Growth {
     Growth { number: RecordNumber(u64::MAX), places: vec![u32::MAX], size: Size { parallelism: u32::MAX, completions: None }, mac: None }
 }
 
+/// Of so many requests one begins a stall.
+const STALLS: u64 = 30;
+
+/// How it keeps others waiting, and until when.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stall {
+    /// It sends nothing.
+    Silent(u64),
+    /// It sends everything but what happened.
+    Mute(u64),
+}
+
+impl Stall {
+    fn until(self) -> u64 {
+        match self {
+            Self::Silent(until) | Self::Mute(until) => until,
+        }
+    }
+}
+
 impl Sim {
-    /// Bends one request.
-    pub(super) fn lie(&mut self, a: usize, request: &mut SyncRequest) {
+    /// Bends one request; false where it is kept back.
+    pub(super) fn lie(&mut self, a: usize, request: &mut SyncRequest) -> bool {
+        match self.stall(a) {
+            Some(Stall::Silent(_)) => return false,
+            Some(Stall::Mute(_)) => request.events.clear(),
+            None => self.bend(request),
+        }
+        true
+    }
+
+    /// The stall that is under way, or begins.
+    fn stall(&mut self, a: usize) -> Option<Stall> {
+        let known = self.agents[a].stall.filter(|stall| stall.until() > self.now);
+        let begins = known.is_none() && self.chance.liar.below(STALLS) == 0;
+        let stall = if begins {
+            self.counters.one("stalls");
+            let until = self.now + self.chance.liar.between(1_000, 20_000);
+            Some(if self.chance.liar.of_1000(500) { Stall::Silent(until) } else { Stall::Mute(until) })
+        } else {
+            known
+        };
+        self.agents[a].stall = stall;
+        stall
+    }
+
+    fn bend(&mut self, request: &mut SyncRequest) {
         self.counters.one("lies");
         // What it says of others it could only guess: here it guesses right, which is the worst.
         let uids: Vec<Uid> = self.oracle.jobs.keys().copied().collect();
@@ -89,7 +134,6 @@ impl Sim {
         }
         let last = request.events_from.saturating_add(request.events.len() as u64).saturating_sub(1);
         request.events_last = request.events_last.max(last);
-        let _ = a;
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::chance::Chance;
 use super::clock::HostClock;
+use super::liar::Stall;
 use super::nearness::{NODE_GPUS, Telling};
 use super::nodes::Loss;
 use super::oracle::{Verdict, broken};
@@ -65,6 +66,8 @@ pub(super) struct AgentHost {
     /// It never starts again.
     pub(super) gone: bool,
     pub(super) lies: bool,
+    /// How it keeps the manager waiting, where it lies.
+    pub(super) stall: Option<Stall>,
     pub(super) paused_until: u64,
     /// The manager that it talks to.
     pub(super) route: usize,
@@ -148,6 +151,7 @@ impl AgentHost {
             life: 0,
             gone: false,
             lies: false,
+            stall: None,
             paused_until: 0,
             route: 0,
             lanes: BTreeMap::new(),
@@ -537,11 +541,10 @@ impl Sim {
         let life = host.life;
         let verdict = if host.lies { Ok(()) } else { honest_graves(&host.store, &request) };
         self.judge(verdict);
-        if self.agents[a].lies {
-            self.lie(a, &mut request);
-        }
         self.at(self.now + patience, Happening::Silent { agent: a, life, lane, transmission });
-        self.send_request_up(a, life, request);
+        if !self.agents[a].lies || self.lie(a, &mut request) {
+            self.send_request_up(a, life, request);
+        }
     }
 
     /// No answer came in time.
