@@ -75,13 +75,14 @@ impl Turn<'_> {
         self.world.live.clusters.values_mut().for_each(|live| live.rooms.refresh());
     }
 
-    fn owes_an_answer(&self) -> bool {
+    /// Whether any cluster was asked and hasn't said anything yet.
+    fn awaits_an_answer(&self) -> bool {
         self.world.state.workloads.values().any(|w| w.legs.values().any(|leg| leg.state == crate::leg::State::Offered))
     }
 
     fn schedule(&mut self) {
         // Under doubted rules nothing is offered.
-        if self.world.state.rules_doubted.is_some() || (self.world.config.planted.has(Bug::SlowClusterAwaited) && self.owes_an_answer()) {
+        if self.world.state.rules_doubted.is_some() || (self.world.config.planted.has(Bug::SlowClusterAwaited) && self.awaits_an_answer()) {
             return;
         }
         self.world.let_rests_end();
