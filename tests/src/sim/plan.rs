@@ -238,7 +238,7 @@ impl Plan {
         let mut plan = Self::of(seed);
         let often: &[(Fault, u64)] = match bug {
             Bug::AgentTakesOlderEpoch => &[(Fault::ManagerKill, 5_000), (Fault::NetSlow, 5_000)],
-            Bug::AgentTakesTwinLeadership => &[(Fault::JournalRestore, 15_000), (Fault::ManagerKill, 8_000)],
+            Bug::AgentTakesTwinLeadership => &[(Fault::JournalRestore, 8_000), (Fault::ManagerKill, 15_000)],
             Bug::NewLedgerFrees => &[(Fault::StoreLost, 10_000)],
             Bug::TransmissionReused | Bug::AgentCountsFromArrival => &[(Fault::NetSlow, 5_000), (Fault::NetCut, 8_000)],
             Bug::FenceReused | Bug::AnyFenceFrees => &[(Fault::NetCut, 8_000), (Fault::MachineReboot, 15_000), (Fault::AgentKill, 10_000)],
@@ -266,6 +266,10 @@ impl Plan {
         let displaces = matches!(bug, Bug::VictimQuotaGivenAway | Bug::LendingLimitIgnored | Bug::VictimSpared);
         if displaces && plan.cohorts == Cohorts::None {
             plan.cohorts = Cohorts::Flat;
+        }
+        if bug == Bug::AgentTakesTwinLeadership {
+            // Twins are of one epoch, and every other fault that starts a leader parts them.
+            plan.faults.clear();
         }
         plan.faults.extend(often.iter().copied());
         (plan.lose, plan.duplicate, plan.stray) = (plan.lose.max(20), plan.duplicate.max(60), plan.stray.max(30));
