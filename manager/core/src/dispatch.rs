@@ -122,6 +122,10 @@ impl Turn<'_> {
             self.refresh_rooms();
             self.world.let_rests_end();
             self.world.align(self.now.mono);
+            // Who waits for room looks at what came free meanwhile.
+            if std::mem::take(&mut self.world.live.stirred) {
+                self.world.deciding.brain_mut().wake_placeless();
+            }
         }
         // What is left is decided with the next batch. Where rounds lead to rounds, that one has something else to begin with.
         let cut = share.is_used_up();

@@ -200,7 +200,8 @@ impl<'a, 'w> Clusters<'a, 'w> {
 
     /// Room was taken: what was asked before may have another answer.
     fn taken(&mut self, uid: Uid) -> bool {
-        self.turn.world.let_room_of_go(uid);
+        // What was kept for it, and it didn't need, is there for others.
+        self.turn.world.live.stirred |= self.turn.world.let_room_of_go(uid);
         self.fitting.clear();
         self.sparing.clear();
         self.vacating = None;

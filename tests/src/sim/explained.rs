@@ -18,7 +18,7 @@ const TURNS: u64 = 16;
 const LOOKED_AT: usize = 4;
 /// What is said where nothing is known to be in the way.
 const NEXT: [&str; 2] = ["it is asked in the next round", "waits for the next scheduling pass"];
-/// For so long one may be told that. A pass may leave a gang asleep for which it has just made room, until something else stirs:
+/// For so long one may be told that. Of a gang that makes do with fewer pods and starves that may be told until something else stirs:
 /// for 3.7 s in simulation seed 334.
 const NEXT_MS_MAX: u64 = 6_000;
 /// And so often.
