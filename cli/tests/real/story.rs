@@ -106,6 +106,48 @@ async fn a_fleet_runs_commands_refuses_nonsense_and_goes_on_after_a_restart() {
     up.stop(&stage).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a whole fleet of processes and keeps both cores busy for minutes: cargo test -p meridian --test real -- --ignored"]
+async fn a_fleet_stays_up_whichever_of_its_processes_is_killed() {
+    const LOST: &str = "multikueue-dws-worker-asia";
+    let stage = Stage::begin("fleet/kubeconfig").await;
+    let up = Up::start(&stage).await;
+    let place = stage.path("fleet");
+    let said = stage.meridian(&["up", "--data-dir", place.to_str().unwrap()]).await;
+    assert!(said.code == Some(1) && said.err.contains("a fleet runs in"), "{said:?}");
+    stage.meridian(&["apply", "-f", &example("tutorial/manager.yaml")]).await.ok();
+    for part in ["agent run", "manager --listen"] {
+        let pid = || stage.processes().into_iter().find(|process| process.line.contains(part)).map(|process| process.pid);
+        let before = pid().expect("it runs");
+        processes::send(before, Signal::KILL);
+        until("it is started again", UP_WITHIN, async || pid().filter(|pid| *pid != before).map(|_| ()).ok_or(part.to_owned())).await;
+        all_connected(&stage, &[]).await;
+    }
+    hello(&stage, "after").await;
+    // Whose store nobody follows any more can't be kept up, and the others go on.
+    stage.meridian(&["cluster", "declare-lost", LOST, "--confirm", LOST]).await.ok();
+    let log = stage.path("up.log");
+    until("it is left alone", UP_WITHIN, async || {
+        let said = std::fs::read_to_string(&log).unwrap();
+        if said.contains("5 times in a row") { Ok(()) } else { Err(said) }
+    })
+    .await;
+    all_connected(&stage, &[LOST]).await;
+    hello(&stage, "without-it").await;
+    up.stop(&stage).await;
+}
+
+async fn all_connected(stage: &Stage, but: &[&str]) {
+    until("all clusters are connected", UP_WITHIN, async || {
+        let said = stage.meridian(&["get", "clusters", "-o", "json"]).await;
+        let list: Value = serde_json::from_str(&said.out).map_err(|_| said.err)?;
+        let lost = |cluster: &&Value| cluster["status"]["state"] != "Connected" && !but.contains(&cluster["metadata"]["name"].as_str().unwrap());
+        let lost = list["items"].as_array().unwrap().iter().find(lost);
+        lost.map_or(Ok(()), |cluster| Err(cluster.to_string()))
+    })
+    .await;
+}
+
 /// A command runs somewhere, its exit code counts, and its words come back.
 async fn hello(stage: &Stage, name: &str) {
     let words = ["submit", "--queue", "dws-local-queue", "--name", name, "--wait", "-o", "json", "--", "sh", "-c", "echo hello from $MERIDIAN_REGION"];
