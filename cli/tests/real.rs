@@ -11,5 +11,6 @@ mod real {
     mod leases;
     mod processes;
     mod stage;
+    mod stores;
     mod story;
 }

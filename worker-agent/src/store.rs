@@ -4,12 +4,17 @@
 //! `meridian_agent_core::durable`). Invariants: [`Store::commit`] is one transaction and has reached the disk when it
 //! returns; two processes never have one store open.
 //!
+//! A store counts where it was made, in that file and on that machine. A copy that was started beside its original would find none of
+//! its runs, say that they are over, and have them started elsewhere while they go on: it is refused.
+//!
 //! A commit that fails leaves the core's memory ahead of the disk. Nothing that follows from it may be done and nothing of
 //! it may be said, so the caller must end the process; its successor goes on from what is durable.
 
 use meridian_agent_core::durable::StoreOp;
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 /// The file in the agent's directory.
 pub const FILE: &str = "agent.redb";
@@ -21,6 +26,10 @@ const CACHE_BYTES: usize = 8 << 20;
 const VALUES: TableDefinition<'_, &str, &str> = TableDefinition::new("agent");
 const META: TableDefinition<'_, &str, u32> = TableDefinition::new("meta");
 const FORMAT_KEY: &str = "format";
+const PLACE: TableDefinition<'_, &str, &str> = TableDefinition::new("place");
+const PLACE_KEY: &str = "made";
+/// What tells machines apart, where there is such a file.
+const MACHINE_ID: &str = "/etc/machine-id";
 
 /// What can go wrong with the store.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +56,15 @@ pub enum Error {
         path: PathBuf,
         /// Its format.
         found: u32,
+    },
+    /// It was made in another file, or on another machine.
+    #[error(
+        "`{}` is a copy, or was brought here from another machine: what its original runs isn't here. Only one of them may speak for the cluster: go on with the original, or move this one away and join again with `--replace`",
+        path.display()
+    )]
+    Copied {
+        /// Which file.
+        path: PathBuf,
     },
     /// It can't be opened or read.
     #[error("cannot {doing} `{}`{}", path.display(), remedy(source))]
@@ -82,7 +100,7 @@ impl Error {
         match self {
             Self::Directory { source, .. } => is_full(source),
             Self::Unusable { source, .. } | Self::Commit { source, .. } => matches!(&**source, redb::Error::Io(e) if is_full(e)),
-            Self::InUse { .. } | Self::Format { .. } => false,
+            Self::InUse { .. } | Self::Format { .. } | Self::Copied { .. } => false,
         }
     }
 }
@@ -129,7 +147,28 @@ impl Store {
             Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Error::InUse { path }),
             Err(error) => return Err(Error::Unusable { doing: "open", path, source: Box::new(error.into()) }),
         };
-        Self::of(db, path)
+        let place = place_of(&path, Path::new(MACHINE_ID));
+        let place = place.map_err(|source| Error::Unusable { doing: "look at", path: path.clone(), source: Box::new(redb::Error::Io(source)) })?;
+        let this = Self::of(db, path)?;
+        let made = this.made_at(&place).map_err(|source| this.unusable("read", source))?;
+        if made == place { Ok(this) } else { Err(Error::Copied { path: this.path }) }
+    }
+
+    /// Where it was made; a store that doesn't say it yet was made here.
+    fn made_at(&self, here: &str) -> Result<String, redb::Error> {
+        let txn = self.db.begin_write()?;
+        let known = txn.open_table(PLACE)?.get(PLACE_KEY)?.map(|made| made.value().to_owned());
+        match known {
+            Some(made) => {
+                txn.abort()?;
+                Ok(made)
+            }
+            None => {
+                txn.open_table(PLACE)?.insert(PLACE_KEY, here)?;
+                txn.commit()?;
+                Ok(here.to_owned())
+            }
+        }
     }
 
     fn of(db: Database, path: PathBuf) -> Result<Self, Error> {
@@ -201,6 +240,16 @@ impl Store {
     fn unusable(&self, doing: &'static str, source: redb::Error) -> Error {
         Error::Unusable { doing, path: self.path.clone(), source: Box::new(source) }
     }
+}
+
+/// What a file is, but for its name, and on which machine. A device's number changes when a volume is attached anew, so it counts only
+/// where the filesystem keeps no births.
+fn place_of(path: &Path, machine_id: &Path) -> std::io::Result<String> {
+    let seen = std::fs::metadata(path)?;
+    let born = seen.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+    let born = born.map_or_else(|| format!("device {}", seen.dev()), |born| format!("born {}", born.as_nanos()));
+    let machine = std::fs::read_to_string(machine_id).unwrap_or_default();
+    Ok(format!("inode {} {born} machine {}", seen.ino(), machine.trim()))
 }
 
 /// Makes an empty store that appears at `path` whole or not at all: what a full disk cut short would be taken for a damaged one.
@@ -319,6 +368,31 @@ mod tests {
         assert!(matches!(error, Error::InUse { .. }) && error.to_string().contains("in use by another agent"), "{error}");
         drop(first);
         Store::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_copy_is_refused_and_the_original_goes_on_wherever_it_is_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let [original, copy, moved] = ["original", "copy", "moved"].map(|name| dir.path().join(name));
+        Store::open(&original).unwrap().commit(&[put("a", "1")]).unwrap();
+        std::fs::create_dir(&copy).unwrap();
+        std::fs::copy(original.join(FILE), copy.join(FILE)).unwrap();
+        let error = Store::open(&copy).unwrap_err();
+        assert!(matches!(error, Error::Copied { .. }) && error.to_string().contains("--replace"), "{error}");
+        std::fs::rename(&original, &moved).unwrap();
+        assert_eq!(Store::open(&moved).unwrap().load().unwrap(), [pair("a", "1")]);
+    }
+
+    #[test]
+    fn a_disk_in_another_machine_is_another_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other, none] = ["one", "other", "none"].map(|name| dir.path().join(name));
+        std::fs::write(&one, "0123\n").unwrap();
+        std::fs::write(&other, "4567\n").unwrap();
+        let at = |machine| place_of(&one, machine).unwrap();
+        assert_eq!(at(&one), at(&one));
+        assert_ne!(at(&one), at(&other));
+        assert!(at(&none).ends_with("machine "), "a machine without an id is like any other without one");
     }
 
     #[test]

@@ -7,7 +7,10 @@ use crate::out;
 use crate::printable;
 use crate::session::Session;
 use jiff::Timestamp;
-use meridian_manager::journal::{Journal, RedbJournal};
+use meridian_manager::journal::{Journal, RedbJournal, Snapshot};
+use meridian_manager_core::record::Record;
+use meridian_manager_core::{Config, World};
+use meridian_shared::mac::ReceiptKey;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -107,13 +110,23 @@ fn inspect(path: &Path, records: bool) -> Result<Value, meridian_manager::journa
     let snapshot = journal.snapshot()?;
     let after = snapshot.as_ref().map(|snapshot| snapshot.through).unwrap_or_default();
     let (mut count, mut bytes, mut shown) = (0_u64, 0_u64, Vec::new());
+    let mut world = if records { world_of(&journal, snapshot.as_ref()) } else { None };
     journal.replay(after, &mut |number, record| {
         count += 1;
         bytes += record.len() as u64;
         if records {
             // the engine's encoding is its own; what is no JSON is told by its size
             let content = serde_json::from_slice(record).unwrap_or_else(|_| json!(format!("{} bytes", record.len())));
-            shown.push(json!({"number": number.0, "record": content}));
+            let mut entry = json!({"number": number.0, "record": content});
+            // An answer names the question, and the question whom it went to.
+            let known = serde_json::from_slice::<Record>(record).ok();
+            if let Some((world, record)) = world.as_mut().zip(known) {
+                if let Some(by) = world.actor_of(&record) {
+                    entry["by"] = json!(by.0);
+                }
+                world.absorb(number, &record);
+            }
+            shown.push(entry);
         }
         Ok(())
     })?;
@@ -140,6 +153,15 @@ fn inspect(path: &Path, records: bool) -> Result<Value, meridian_manager::journa
     Ok(found)
 }
 
+/// The world as of a journal's snapshot; only its facts are asked for, so no key is needed.
+fn world_of(journal: &RedbJournal, snapshot: Option<&Snapshot>) -> Option<World> {
+    let config = Config::new(ReceiptKey([0; 32]));
+    match snapshot {
+        Some(snapshot) => World::restore(&snapshot.bytes, config).ok(),
+        None => Some(World::empty(journal.meta().journal, config)),
+    }
+}
+
 fn show(session: &mut Session, answer: &Value) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(answer),
@@ -153,7 +175,7 @@ fn show(session: &mut Session, answer: &Value) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_manager::journal::{Batch, Snapshot};
+    use meridian_manager::journal::Batch;
     use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
     use meridian_shared::time::Wall;
     use std::os::unix::fs::PermissionsExt as _;

@@ -110,6 +110,11 @@ impl<'s> Crew<'s> {
         .await
     }
 
+    /// Where an agent keeps what it is.
+    pub(super) fn agent_dir(&self, name: &str) -> PathBuf {
+        self.stage.path(&format!("meridian-agent-{name}"))
+    }
+
     fn launch(&mut self, name: &'static str, fresh: bool) {
         let mut command = self.stage.command();
         if name == MANAGER {
@@ -120,7 +125,7 @@ impl<'s> Crew<'s> {
         } else {
             command.args(["agent", "run", "--runner", "process", "--fleet"]).arg(self.stage.path("fleet.yaml"));
             // Where the printed command puts it.
-            command.arg("--data-dir").arg(self.stage.path(&format!("meridian-agent-{name}")));
+            command.arg("--data-dir").arg(self.agent_dir(name));
         }
         let child = command.stdout(Stdio::null()).stderr(self.stage.log(&format!("{name}.log"))).spawn().unwrap();
         self.members.insert(name, Member { child, condition: Condition::Up, since: Instant::now() });
@@ -218,6 +223,14 @@ impl<'s> Crew<'s> {
         let status = tokio::time::timeout(ENDS_WITHIN, member.child.wait()).await;
         let status = status.unwrap_or_else(|_| panic!("{name} doesn't end within {ENDS_WITHIN:?} when it is asked to")).unwrap();
         assert!(status.success(), "{name} ended with {status}");
+    }
+
+    /// Waits until an agent has ended because nobody follows it any more. It stays away until it is called back.
+    pub(super) async fn gives_up(&mut self, name: &'static str) {
+        let mut member = self.members.remove(name).unwrap();
+        let status = tokio::time::timeout(READY_WITHIN, member.child.wait()).await;
+        let status = status.unwrap_or_else(|_| panic!("{name} doesn't give up within {READY_WITHIN:?}")).unwrap();
+        assert_eq!(status.code(), Some(1), "{name}");
     }
 
     /// Starts again what was asked to end.

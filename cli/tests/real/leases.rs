@@ -14,9 +14,9 @@ use std::time::Duration;
 /// From a submission to its processes, on a busy machine.
 pub(super) const STARTS_WITHIN: Duration = Duration::from_secs(15);
 /// How long the manager may take beyond the term until a lapsed gang runs elsewhere: drift, a poll, a start.
-const ELSEWHERE_WITHIN: Duration = Duration::from_secs(15);
+pub(super) const ELSEWHERE_WITHIN: Duration = Duration::from_secs(15);
 /// Longer than any test: it ends because something ends it.
-const FOR_EVER_MILLIS: u64 = 600_000;
+pub(super) const FOR_EVER_MILLIS: u64 = 600_000;
 
 /// A crew with its queue, and the manager's door.
 pub(super) async fn set_up(stage: &Stage) -> (Crew<'_>, Door, PathBuf) {
@@ -30,7 +30,7 @@ pub(super) async fn set_up(stage: &Stage) -> (Crew<'_>, Door, PathBuf) {
 }
 
 /// Submits one gang and waits until it runs; says where.
-async fn run_one(stage: &Stage, door: &Door, number: usize, millis: u64, proofs: &Path) -> &'static str {
+pub(super) async fn run_one(stage: &Stage, door: &Door, number: usize, millis: u64, proofs: &Path) -> &'static str {
     let (status, made) = door.post(JOBS, &gangs::lasting(number, millis, proofs)).await.unwrap();
     assert_eq!(status, 201, "{made}");
     until("the gang runs", STARTS_WITHIN, async || {

@@ -27,6 +27,8 @@ use std::sync::Arc;
 
 /// How a stay ended whose cluster was not heard.
 pub(crate) const LAPSED: &str = "the lease lapsed";
+/// How it ended where an operator declared its cluster lost.
+pub(crate) const DECLARED_LOST: &str = "an operator declared the cluster lost";
 /// How an attempt ended for an agent that knew nothing of its grant.
 pub(crate) const UNKNOWN: &str = "its agent had no trace of it, and nothing runs";
 
@@ -408,7 +410,10 @@ impl World {
                 let at = self.state.workloads.get(uid).map_or(Wall(0), |w| w.since);
                 self.free(number, *uid, *fence, at, &format!("the cluster refused the grant: {why}"), Some((ADMISSION_CHECK, "GrantRefused")));
             }
-            Record::Lapsed { uid, fence, at } => self.free(number, *uid, *fence, *at, LAPSED, Some(CLUSTER_LOST)),
+            Record::Lapsed { uid, fence, at, declared } => {
+                let end = if *declared { DECLARED_LOST } else { LAPSED };
+                self.free(number, *uid, *fence, *at, end, Some(CLUSTER_LOST));
+            }
             Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
             Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w| {
                 let end = Some(crate::explain::end_in_words(result));

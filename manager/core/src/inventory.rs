@@ -172,7 +172,7 @@ impl Turn<'_> {
                 continue;
             }
             if self.world.config.planted.has(Bug::MissingFrees) {
-                self.record(Record::Lapsed { uid, fence, at: self.now.wall });
+                self.record(Record::Lapsed { uid, fence, at: self.now.wall, declared: false });
                 self.freed(uid, fence);
                 continue;
             }

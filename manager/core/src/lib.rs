@@ -37,6 +37,7 @@
 
 mod absorb;
 mod activity;
+mod actors;
 pub mod admission;
 pub mod audit;
 pub mod by_uid;

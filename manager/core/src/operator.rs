@@ -87,7 +87,7 @@ impl Turn<'_> {
             .map(|(uid, fence, _)| (uid, fence))
             .collect();
         for (uid, fence) in &rights {
-            self.record(Record::Lapsed { uid: *uid, fence: *fence, at: self.now.wall });
+            self.record(Record::Lapsed { uid: *uid, fence: *fence, at: self.now.wall, declared: true });
             self.freed(*uid, *fence);
         }
         // A ledger that came after the lost one still has to show what it runs.

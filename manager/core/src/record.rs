@@ -287,7 +287,7 @@ pub enum Record {
         /// In words.
         why: String,
     },
-    /// The right to run has provably lapsed.
+    /// The right to run has provably lapsed, or an operator's word counts as if it had.
     Lapsed {
         /// The workload.
         uid: Uid,
@@ -295,6 +295,9 @@ pub enum Record {
         fence: Fence,
         /// When, for people.
         at: Wall,
+        /// By an operator's word.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        declared: bool,
     },
     /// A person declared a ledger lost.
     DeclaredLost {

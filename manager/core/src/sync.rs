@@ -188,7 +188,7 @@ impl Turn<'_> {
     fn free_all(&mut self, cluster: &ClusterName) {
         let rights: Vec<(Uid, Fence)> = self.rights(cluster).into_iter().map(|(u, f, _)| (u, f)).collect();
         for (uid, fence) in rights {
-            self.record(Record::Lapsed { uid, fence, at: self.now.wall });
+            self.record(Record::Lapsed { uid, fence, at: self.now.wall, declared: false });
             self.freed(uid, fence);
         }
     }

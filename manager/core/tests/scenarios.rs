@@ -509,6 +509,7 @@ fn declare_lost_frees_at_once_and_is_refused_later() {
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running));
     assert_ne!(f.at(uid), Some(home.to_string()));
+    assert_eq!(f.why(uid)["history"][0]["end"], "an operator declared the cluster lost");
 }
 
 #[test]

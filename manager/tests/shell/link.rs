@@ -3,6 +3,8 @@
 use crate::rig::{DEADLINE, Rig, Worker, submit};
 use futures::StreamExt;
 use meridian_agent::identity::{Error, Identity, Keeper, join};
+use meridian_agent::uplink::Link;
+use meridian_agent::uplink::renewal::keep_fresh;
 use meridian_manager::agents::{self, LogRelay, NoLog, SYNC_PATH};
 use meridian_manager::tls::listener::Settings;
 use meridian_manager::tls::{Authorities, TlsListener, serve, token};
@@ -14,7 +16,8 @@ use meridian_shared::logs::{LogRefusal, LogRequest, REQUESTS_PATH, answer_path};
 use meridian_shared::protocol::{BODY_BYTES_MAX, Lane, SyncAnswer, SyncRequest};
 use meridian_shared::time::{Millis, Wall};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -112,6 +115,28 @@ async fn an_agent_joins_runs_a_gang_and_renews() {
     let text = port.rig.handle.metrics().render(&[]);
     assert!(text.contains(r#"meridian_certificates_issued_total{kind="renew"} 1"#), "{text}");
     assert!(text.contains(r#"meridian_sync_requests_total{cluster="eu",lane="news"}"#), "{text}");
+    port.close().await;
+}
+
+#[tokio::test]
+async fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over_and_used_from_then_on() {
+    let port = Port::open(Millis::secs(5)).await;
+    let (mut worker, _) = port.agent("eu", 1).await;
+    let keeper = Arc::new(Keeper::open(&port.dir.path().join("eu")).unwrap());
+    let joined = keeper.current();
+    let connects = Arc::clone(&keeper);
+    let link = Link::open(&port.url, move || Ok(connects.current().http_client()?)).unwrap();
+    let clock = Arc::new(AtomicI64::new(joined.renew_at(0).0 - 1_000));
+    let (kept, linked, read) = (Arc::clone(&keeper), link.clone(), Arc::clone(&clock));
+    let renews = tokio::spawn(async move { keep_fresh(&kept, &linked, || Wall(read.load(Ordering::Relaxed)), 0).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(keeper.current(), joined, "it isn't time yet");
+    clock.fetch_add(2_000, Ordering::Relaxed);
+    let mut changes = keeper.subscribe();
+    tokio::time::timeout(DEADLINE, changes.wait_for(|identity| **identity != *joined)).await.expect("it renews itself").unwrap();
+    assert_eq!(Identity::load(&port.dir.path().join("eu")).unwrap().as_ref(), Some(&*keeper.current()), "and keeps it");
+    port.exchange(&mut worker, &link.client()).await;
+    renews.abort();
     port.close().await;
 }
 

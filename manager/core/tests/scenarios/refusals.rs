@@ -113,3 +113,27 @@ fn a_grant_that_a_new_rule_forbids_is_a_line_too() {
     f.settle();
     assert_eq!((f.at(uid), f.lines("grant").len()), (None, 0), "it was taken back before a hold came");
 }
+
+#[test]
+fn whoever_caused_a_record_is_known_to_its_readers() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let before = f.world.snapshot();
+    f.records.clear();
+    let uid = f.submit("one", 2);
+    f.settle();
+    f.end(uid, EndResult::Succeeded);
+    f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "one"), uid: None }]);
+    let mut world = World::restore(&before, config()).unwrap();
+    let mut seen = Vec::new();
+    for (number, record) in &f.records {
+        let by = world.actor_of(record).map(|by| by.0.to_string());
+        seen.push((serde_json::to_value(record).unwrap().as_object().unwrap().keys().next().unwrap().clone(), by));
+        world.absorb(*number, record);
+    }
+    let by = |kind: &str| seen.iter().find(|(of, _)| of == kind).unwrap_or_else(|| panic!("no {kind}: {seen:?}")).1.as_deref();
+    for kind in ["Held", "Accepted", "Running", "Ended"] {
+        assert_eq!(by(kind), Some("agent:eu"), "{kind}");
+    }
+    assert!(by("Submitted").is_some_and(|by| by.starts_with("user:")) && by("DeletionAsked").is_some_and(|by| by.starts_with("user:")));
+    assert_eq!([by("Reserved"), by("Offered"), by("Granted")], [None; 3], "the manager's own");
+}

@@ -1,0 +1,51 @@
+//! Who caused a record, for whoever reads a journal: the record's own word, or the agent that was asked.
+
+use crate::World;
+use crate::input::Actor;
+use crate::record::Record;
+use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
+
+impl World {
+    /// Who caused a record that is about to be absorbed; nobody where the manager decided it itself.
+    pub fn actor_of(&self, record: &Record) -> Option<Actor> {
+        match record {
+            Record::Applied { by, .. }
+            | Record::Removed { by, .. }
+            | Record::TokenMinted { by, .. }
+            | Record::MemberAdmitted { by, .. }
+            | Record::StopOrdered { by, .. }
+            | Record::DeclaredLost { by, .. }
+            | Record::DeletionAsked { by, .. }
+            | Record::Deactivated { by, .. }
+            | Record::Activated { by, .. }
+            | Record::Resized { by, .. } => Some(by.clone()),
+            Record::Submitted(submission) => Some(submission.by.clone()),
+            Record::Audited(line) => Some(line.by.clone()),
+            Record::TokenUsed { hash } => self.state.tokens.get(hash).map(|token| Actor::agent(&token.cluster)),
+            Record::SessionOpened { cluster, .. }
+            | Record::Adopted { cluster, .. }
+            | Record::EndLearned { cluster, .. }
+            | Record::OrphanSeen { cluster, .. } => Some(Actor::agent(cluster)),
+            Record::Waited { uid, offer, .. } | Record::Held { uid, offer } | Record::Refused { uid, offer, .. } | Record::Expired { uid, offer } => {
+                self.asked(*uid, *offer).map(Actor::agent)
+            }
+            Record::Accepted { uid, fence, .. }
+            | Record::Placed { uid, fence, .. }
+            | Record::Running { uid, fence, .. }
+            | Record::Reclaimed { uid, fence, .. }
+            | Record::Ended { uid, fence, .. }
+            | Record::GrantRefused { uid, fence, .. }
+            | Record::Grown { uid, fence, .. }
+            | Record::NotGrown { uid, fence, .. } => self.granted(*uid, *fence).map(Actor::agent),
+            _ => None,
+        }
+    }
+
+    fn asked(&self, uid: Uid, offer: OfferId) -> Option<&ClusterName> {
+        Some(&self.state.workloads.get(&uid)?.legs.get(&offer)?.cluster)
+    }
+
+    fn granted(&self, uid: Uid, fence: Fence) -> Option<&ClusterName> {
+        Some(&self.state.workloads.get(&uid)?.leg_of(fence)?.1.cluster)
+    }
+}
