@@ -4,8 +4,9 @@
 //! `meridian_agent_core::durable`). Invariants: [`Store::commit`] is one transaction and has reached the disk when it
 //! returns; two processes never have one store open.
 //!
-//! A store counts where it was made, in that file and on that machine. A copy that was started beside its original would find none of
-//! its runs, say that they are over, and have them started elsewhere while they go on: it is refused.
+//! A store counts where it was made, in that file and on that machine. On another machine a copy would take that machine's boot for a
+//! reboot, say that its original's runs are over, and have them started elsewhere while they go on; and a restored backup has forgotten
+//! what was refused and buried since. Both are refused.
 //!
 //! A commit that fails leaves the core's memory ahead of the disk. Nothing that follows from it may be done and nothing of
 //! it may be said, so the caller must end the process; its successor goes on from what is durable.

@@ -44,7 +44,7 @@ async fn of_two_agents_of_one_name_one_runs_what_there_is() {
     let place = run_one(&stage, &door, 0, FOR_EVER_MILLIS, &proofs).await;
     let (_, region, jurisdiction) = CLUSTERS.into_iter().find(|(name, _, _)| *name == place).unwrap();
 
-    // A copy of all that it has: it would find none of the runs, and say that they are over.
+    // A copy of all that it has.
     let copy = stage.path("copy");
     copy_dir(&crew.agent_dir(place), &copy);
     let fleet = stage.path("fleet.yaml");
