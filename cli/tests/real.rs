@@ -5,10 +5,12 @@
 mod real {
     mod copies;
     mod crew;
+    mod disks;
     mod door;
     mod faults;
     mod gangs;
     mod leases;
+    mod partitions;
     mod processes;
     mod stage;
     mod stores;

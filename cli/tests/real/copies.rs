@@ -1,9 +1,9 @@
 //! The journal is lost, and what takes its place is a backup: every gang goes on where it runs, and nothing happens that only a
 //! person may decide.
 
-use super::crew::{Crew, KUBECONFIG, MANAGER};
+use super::crew::{CLUSTERS, Crew, KUBECONFIG, MANAGER};
 use super::door::Door;
-use super::gangs::{self, JOBS};
+use super::gangs::{self, JOBS, QUEUE};
 use super::leases::{STARTS_WITHIN, job, set_up};
 use super::stage::{Stage, until};
 use serde_json::Value;
@@ -95,6 +95,50 @@ async fn a_restored_journal_keeps_every_gang_and_asks_a_person() {
     stage.meridian(&["orphan", "adopt", uid, "-f", &file(LONG_MILLIS)]).await.ok();
 
     for number in 0..3 {
+        until("the gang ends well", ENDS_WITHIN, async || state(&door, number, "Finished").await).await;
+        assert!(gangs::ends(&proofs, number).values().all(|times| *times == 1), "gang {number} ran to its end once");
+    }
+    assert_eq!(gangs::overlaps(&proofs), "");
+    stage.meridian(&["audit", "verify"]).await.ok();
+    crew.stop().await;
+    stage.nothing_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts a whole fleet of processes and waits for its gangs: cargo test -p meridian --test real -- --ignored"]
+async fn a_journal_that_is_gone_for_good_is_begun_anew_and_what_runs_is_adopted() {
+    let stage = Stage::begin(KUBECONFIG).await;
+    let (mut crew, door, proofs) = set_up(&stage).await;
+    let patient = stage.write("patient.yaml", PATIENT);
+    stage.meridian(&["apply", "-f", &patient]).await.ok();
+    run_one(&door, 0, &proofs).await;
+    crew.strike(MANAGER).await;
+    for file in ["manager/journal.redb", "manager/journal.reserve"] {
+        std::fs::remove_file(stage.path(file)).unwrap();
+    }
+    crew.call_back_with(MANAGER, &["--init", "--recover"]);
+    let door = crew.door().await;
+
+    // Nothing is known any more: not the clusters, not the rules. What is declared again calls by itself.
+    for (name, region, jurisdiction) in CLUSTERS {
+        stage.meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction]).await.ok();
+    }
+    stage.meridian(&["apply", "-f", &stage.write("queue.yaml", QUEUE), "-f", &patient]).await.ok();
+    let orphan = until("its orphan is seen", STARTS_WITHIN, async || {
+        let now = recovery(&stage).await;
+        if now["orphans"].as_array().is_some_and(|o| o.len() == 1) { Ok(now["orphans"][0]["uid"].as_str().unwrap().to_owned()) } else { Err(now.to_string()) }
+    })
+    .await;
+    stage.meridian(&["journal", "confirm", "--yes"]).await.ok();
+    until("recovery is over", STARTS_WITHIN, async || {
+        let now = recovery(&stage).await;
+        if now["open"] == false { Ok(()) } else { Err(now.to_string()) }
+    })
+    .await;
+    let file = stage.write("gang.json", &gangs::lasting(0, LONG_MILLIS, &proofs).to_string());
+    stage.meridian(&["orphan", "adopt", &orphan, "-f", &file]).await.ok();
+    submit(&door, 1, 200, &proofs).await;
+    for number in 0..2 {
         until("the gang ends well", ENDS_WITHIN, async || state(&door, number, "Finished").await).await;
         assert!(gangs::ends(&proofs, number).values().all(|times| *times == 1), "gang {number} ran to its end once");
     }

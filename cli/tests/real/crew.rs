@@ -75,19 +75,25 @@ pub(super) struct Crew<'s> {
 impl<'s> Crew<'s> {
     /// Starts the manager, joins the clusters of the fleet file, and waits until each has reported its room.
     pub(super) async fn start(stage: &'s Stage, fleet: &str) -> Self {
+        Self::start_by_way(stage, fleet, async |_, listen| listen.to_owned()).await
+    }
+
+    /// The same with agents that reach the manager by a way of their own: where each finds it, by its name and the manager's address.
+    pub(super) async fn start_by_way(stage: &'s Stage, fleet: &str, mut way: impl AsyncFnMut(&'static str, &str) -> String) -> Self {
         // Agents keep the manager's address, so it must be the same after every restart.
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let mut crew = Self { stage, listen, mark: PathBuf::new(), losses: BTreeMap::new(), members: BTreeMap::new(), tally: Tally::default() };
         stage.write("fleet.yaml", fleet);
-        crew.launch(MANAGER, true);
+        crew.launch(MANAGER, &["--init"]);
         let door = crew.door().await;
         crew.mark = crew.find_mark();
         for (name, region, jurisdiction) in CLUSTERS {
             let printed = stage.meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction]).await.ok();
             // The printed command, word by word, as an operator would paste it over there.
+            let printed = printed.replace(&crew.listen, &way(name, &crew.listen).await);
             let words: Vec<&str> = printed.split_whitespace().skip(1).collect();
             stage.meridian(&words).await.ok();
-            crew.launch(name, false);
+            crew.launch(name, &[]);
         }
         until("every cluster has reported its room", READY_WITHIN, async || {
             let clusters = door.list("/apis/meridian.dev/v1alpha1/clusters").await?;
@@ -115,19 +121,18 @@ impl<'s> Crew<'s> {
         self.stage.path(&format!("meridian-agent-{name}"))
     }
 
-    fn launch(&mut self, name: &'static str, fresh: bool) {
+    fn launch(&mut self, name: &'static str, flags: &[&str]) {
         let mut command = self.stage.command();
         if name == MANAGER {
             let data = self.stage.path(MANAGER);
             std::fs::create_dir_all(&data).unwrap();
             command.args(["manager", "--listen", &self.listen, "--term", TERM_FLAG, "--term-min", TERM_FLAG, "--data-dir"]).arg(data);
-            command.args(fresh.then_some("--init"));
         } else {
             command.args(["agent", "run", "--runner", "process", "--fleet"]).arg(self.stage.path("fleet.yaml"));
             // Where the printed command puts it.
             command.arg("--data-dir").arg(self.agent_dir(name));
         }
-        let child = command.stdout(Stdio::null()).stderr(self.stage.log(&format!("{name}.log"))).spawn().unwrap();
+        let child = command.args(flags).stdout(Stdio::null()).stderr(self.stage.log(&format!("{name}.log"))).spawn().unwrap();
         self.members.insert(name, Member { child, condition: Condition::Up, since: Instant::now() });
     }
 
@@ -197,7 +202,7 @@ impl<'s> Crew<'s> {
                     assert!(ended.is_none(), "{name} ended by itself with {ended:?}; see its log");
                 }
                 Condition::Down(until) if until <= now => {
-                    self.launch(name, false);
+                    self.launch(name, &[]);
                     self.tally.restarts += 1;
                 }
                 Condition::Paused(until) if until <= now => {
@@ -235,8 +240,18 @@ impl<'s> Crew<'s> {
 
     /// Starts again what was asked to end.
     pub(super) fn call_back(&mut self, name: &'static str) {
+        self.call_back_with(name, &[]);
+    }
+
+    /// The same with more flags.
+    pub(super) fn call_back_with(&mut self, name: &'static str, flags: &[&str]) {
         assert!(!self.members.contains_key(name));
-        self.launch(name, false);
+        self.launch(name, flags);
+    }
+
+    /// Kills a member as a power cut would. It stays away until it is called back.
+    pub(super) async fn strike(&mut self, name: &'static str) {
+        self.members.remove(name).unwrap().child.kill().await.unwrap();
     }
 
     /// Ends every process as an operator would, the agents first.

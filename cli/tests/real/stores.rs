@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 /// Waits until a gang runs in its next attempt, and says where.
-async fn runs_again(door: &Door, number: usize, attempts: u64) -> String {
+pub(super) async fn runs_again(door: &Door, number: usize, attempts: u64) -> String {
     until("it runs again", TERM + ELSEWHERE_WITHIN, async || {
         let status = job(door, number).await?["status"]["meridian"].clone();
         let again = status["state"] == "Running" && status["attempts"] == attempts;

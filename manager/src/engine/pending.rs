@@ -1,7 +1,7 @@
 //! What one batch will write, and whom it will answer afterwards.
 
 use super::Unavailable;
-use crate::journal::Batch;
+use crate::journal::{self, Batch};
 use meridian_manager_core::input::{Key, Outcome, Reply, Write};
 use meridian_manager_core::milestone::Milestone;
 use meridian_manager_core::record::Record;
@@ -65,11 +65,12 @@ impl Pending {
         self.records.is_empty()
     }
 
-    /// Tells everybody who waits that it is not durable.
-    pub(super) fn fail(self) {
+    /// Tells everybody who waits that it is not durable, and why where they can do something about it.
+    pub(super) fn fail(self, cause: &journal::Error) {
+        let why = if matches!(cause, journal::Error::Full { .. }) { Unavailable::Full } else { Unavailable::NotCommitted };
         for (caller, _) in self.replies {
             // Who has gone away needs no answer.
-            let _ = caller.send(Err(Unavailable::NotCommitted));
+            let _ = caller.send(Err(why));
         }
     }
 

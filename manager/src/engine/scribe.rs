@@ -115,9 +115,9 @@ impl Scribe {
         match &written {
             Ok(_) => self.tell(work),
             // Whoever is told of it finds nobody leading until what is durable was read back.
-            Err(_) => {
+            Err(cause) => {
                 self.shared.lead(false);
-                work.pending.fail();
+                work.pending.fail(cause);
             }
         }
         written

@@ -294,7 +294,7 @@ impl Engine {
         // What became of the batch before is known before this one is handed over.
         let handed_over = self.land().and_then(|()| self.hand_over(&mut pending, told, restricted));
         if let Err(error) = handed_over {
-            pending.fail();
+            pending.fail(&error);
             return self.reload(&error);
         }
         self.check_now_and_then();

@@ -168,8 +168,9 @@ async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
         large["metadata"]["annotations"] = serde_json::json!({"a": "x".repeat(200_000)});
         match put(&rig.handle, vec![large]).await {
             Ok(_) => acknowledged.push(format!("large-{number}")),
+            // Whose batch it was that didn't fit is told so too.
             Err(Unavailable::Full) => return true,
-            Err(Unavailable::NotCommitted | Unavailable::NotLeading) => {}
+            Err(Unavailable::NotLeading) => {}
             Err(other) => panic!("{other}"),
         }
         false

@@ -535,7 +535,8 @@ impl<'a> Recount<'a> {
         self.judge_enough()?;
         let age = |uid: &Uid| world.state.workloads.get(uid).map(|w| w.submitted);
         for displaced in if self.changed { Vec::new() } else { self.displaced.clone() } {
-            self.judge_right(&displaced, age(&displaced.victim), age(&displaced.by))?;
+            let waits = |uid: &Uid| world.state.workloads.get(uid).is_some_and(|w| w.phase == meridian_manager_core::workload::Phase::Pending);
+            self.judge_right(&displaced, age(&displaced.victim), age(&displaced.by), waits)?;
         }
         Ok(())
     }
@@ -546,7 +547,7 @@ impl<'a> Recount<'a> {
     }
 
     /// P7: by priority within a queue, or because the victim's queue borrows, as the preemptor's policies say.
-    fn judge_right(&mut self, displaced: &Displaced, victim_age: Option<RecordNumber>, by_age: Option<RecordNumber>) -> Verdict {
+    fn judge_right(&mut self, displaced: &Displaced, victim_age: Option<RecordNumber>, by_age: Option<RecordNumber>, waits: impl Fn(&Uid) -> bool) -> Verdict {
         let Displaced { victim, by, right, decided } = displaced;
         let (forest, held) = &**decided;
         let (Some(v), Some(p)) = (self.jobs.get(victim), self.jobs.get(by)) else { return Ok(()) };
@@ -605,6 +606,13 @@ impl<'a> Recount<'a> {
                 theirs.add(&v.queue, &flavor, self.most_of(other, job));
             }
         }
+        // So does one of its queue who waits for nothing else than those who stop anyway: nobody's stop is for it then (seed
+        // 1795500496487065).
+        let mut gone = forest.clone();
+        held.values().filter(|h| h.stopping).flat_map(|h| h.amounts.iter().map(move |of| (&h.queue, of))).for_each(|(q, (f, a))| gone.add(q, f, -a));
+        let then = gone.available(&v.queue, &flavor).filter(|_| held.values().any(|h| h.stopping)).unwrap_or(0);
+        let next = self.jobs.iter().filter(|(uid, job)| job.queue == v.queue && !held.contains_key(uid) && *uid != by && waits(uid));
+        let next = next.filter(|(uid, job)| self.least_of(**uid, job) <= then).map(|(uid, job)| self.most_of(*uid, job)).max();
         if forest.usage(&from, &flavor) <= forest.subtree(&from, &flavor) {
             return forbidden("its queue borrows nothing");
         }
@@ -622,6 +630,7 @@ impl<'a> Recount<'a> {
                 let mut with = forest.clone();
                 stopping.iter().for_each(|(f, a)| with.add(&p.queue, f, -a));
                 with.add(&p.queue, &flavor, asks);
+                theirs.add(&v.queue, &flavor, next.unwrap_or(0));
                 if !fair || (flat && with.share(&p.queue) > theirs.share(&v.queue)) {
                     return forbidden("its queue's share isn't larger");
                 }
