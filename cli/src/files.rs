@@ -4,8 +4,8 @@
 //! the objects crate's business; what a path means is this module's.
 
 use crate::out::Out;
-use meridian_objects::{Parsed, ParsedForPlan, parse_set, plan_set};
-use std::collections::BTreeSet;
+use meridian_objects::{FieldPath, Parsed, ParsedForPlan, Place, Source, parse_set, plan_set};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -67,9 +67,33 @@ pub(crate) enum Error {
     Nothing,
 }
 
+/// The files as they were read, for problems that are found later.
+#[derive(Debug)]
+pub(crate) struct Texts(Vec<(String, String)>);
+
+impl Texts {
+    /// Where fields of objects stand.
+    pub(crate) fn places_of(&self, fields: &[(&Place, &str)]) -> Vec<Place> {
+        let mut sources: BTreeMap<&str, Source> = BTreeMap::new();
+        let place = |(object, field): &(&Place, &str)| {
+            let text = self.0.iter().find(|(name, _)| **name == *object.file);
+            let (name, text) = text.map_or(("", ""), |(name, text)| (name, text));
+            sources.entry(name).or_insert_with(|| Source::read(text)).place_of(object, &FieldPath::read(field))
+        };
+        fields.iter().map(place).collect()
+    }
+}
+
 /// All objects of `paths` (files, directories, `-` for standard input), or every problem. Warnings are shown.
 pub(crate) fn objects(paths: &[PathBuf], stdin: &mut dyn Read, out: &mut Out) -> Result<Parsed, Error> {
-    checked(parse_set(&borrowed(&texts(paths, stdin)?)), "applied", out)
+    objects_with_texts(paths, stdin, out).map(|(parsed, _)| parsed)
+}
+
+/// The same with what they were read from.
+pub(crate) fn objects_with_texts(paths: &[PathBuf], stdin: &mut dyn Read, out: &mut Out) -> Result<(Parsed, Texts), Error> {
+    let texts = texts(paths, stdin)?;
+    let parsed = checked(parse_set(&borrowed(&texts)), "applied", out)?;
+    Ok((parsed, Texts(texts)))
 }
 
 /// The same of everything that a plan looks at.

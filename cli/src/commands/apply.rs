@@ -4,14 +4,14 @@ use super::{reference, show_done};
 use crate::args::ApplyArgs;
 use crate::client::{ApplyResult, Status};
 use crate::error::Error;
-use crate::files;
+use crate::files::{self, Texts};
 use crate::session::Session;
-use meridian_objects::{Kind, Located, Object};
+use meridian_objects::{Kind, Located, Object, Place};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
 pub(super) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Error> {
-    let parsed = files::objects(&args.files, &mut session.stdin, &mut session.out)?;
+    let (parsed, texts) = files::objects_with_texts(&args.files, &mut session.stdin, &mut session.out)?;
     let said: Vec<String> = parsed.warnings.iter().map(|warning| warning.message.clone()).collect();
     let objects = place(session, parsed.objects)?;
     if let Some(unnamed) = objects.iter().find(|object| object.value.name.is_empty()) {
@@ -25,7 +25,7 @@ pub(super) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Er
     let bodies: Vec<Value> = objects.iter().map(|object| object.value.stored.clone()).collect();
     let answer = match client.apply(&bodies, args.cluster.as_deref(), args.dry_run).await {
         Ok(answer) => answer,
-        Err(error) => return Err(error.status().and_then(|status| refused(status, &objects)).map_or_else(|| error.into(), Error::Refused)),
+        Err(error) => return Err(error.status().and_then(|status| refused(status, &objects, &texts)).map_or_else(|| error.into(), Error::Refused)),
     };
     // what was found in the files is found again by the manager, who can't know the lines
     for warning in answer.warnings.iter().filter(|warning| !said.iter().any(|known| warning.contains(known.as_str()))) {
@@ -59,18 +59,20 @@ pub(super) fn place(session: &mut Session, objects: Vec<Located<Object>>) -> Res
     Ok(placed)
 }
 
-/// The manager's problems with the places of their objects; `None` when it names no object.
-fn refused(status: &Status, objects: &[Located<Object>]) -> Option<String> {
-    let mut text = String::new();
-    let mut count = 0;
+/// The manager's problems with the places of their fields; `None` when it names no object.
+fn refused(status: &Status, objects: &[Located<Object>], texts: &Texts) -> Option<String> {
+    let mut found: Vec<(&Located<Object>, &str, &str)> = Vec::new();
     for cause in status.causes() {
         let (index, field) = cause.field.strip_prefix("objects[")?.split_once(']')?;
-        let object = objects.get(index.parse::<usize>().ok()?)?;
-        let field = field.trim_start_matches('.');
-        let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
-        writeln!(text, "{}: `{}`: {field}{}", object.place, object.value.title(), cause.message).expect("writing to a string can't fail");
-        count += 1;
+        found.push((objects.get(index.parse::<usize>().ok()?)?, field.trim_start_matches('.'), &cause.message));
     }
+    let fields: Vec<(&Place, &str)> = found.iter().map(|(object, field, _)| (&object.place, *field)).collect();
+    let mut text = String::new();
+    for ((object, field, message), place) in found.iter().zip(texts.places_of(&fields)) {
+        let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
+        writeln!(text, "{place}: `{}`: {field}{message}", object.value.title()).expect("writing to a string can't fail");
+    }
+    let count = found.len();
     let problems = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
     (count > 0).then(|| format!("the manager refused ({} {})\n{text}{problems} found; nothing was applied", status.code, status.reason))
 }

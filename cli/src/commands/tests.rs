@@ -76,7 +76,7 @@ async fn apply_places_the_managers_problems_in_the_files() {
     assert_eq!(
         ran.error(),
         "the manager refused (422 Invalid)\n\
-         <stdin>:6:1: `localqueue/default/gpus`: spec.clusterQueue: there is no cluster queue `dws`\n\
+         <stdin>:9:22: `localqueue/default/gpus`: spec.clusterQueue: there is no cluster queue `dws`\n\
          <stdin>:1:1: `clusterqueue/dws`: doesn't fit\n\
          2 problems found; nothing was applied"
     );

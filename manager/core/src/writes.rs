@@ -246,7 +246,7 @@ impl Turn<'_> {
         if catalog.local_queue(&namespace, queue).is_none() {
             return invalid(
                 "metadata.labels[kueue.x-k8s.io/queue-name]",
-                format!("there is no local queue `{queue}` in namespace `{namespace}`: create it first, or name one of {}", known_queues(catalog, &namespace)),
+                format!("there is no local queue `{queue}` in namespace `{namespace}`: {}", which_queue(catalog, &namespace)),
             );
         }
         if catalog.job_priority(job).is_none() {
@@ -545,13 +545,16 @@ fn judge_references(catalog: &Catalog, config: &Config, object: &Object) -> Resu
     }
 }
 
-fn known_queues(catalog: &Catalog, namespace: &str) -> String {
+fn which_queue(catalog: &Catalog, namespace: &str) -> String {
     let names: Vec<String> = catalog
         .iter()
         .filter(|(k, _)| k.scope.is_none() && k.kind == Kind::LocalQueue && k.namespace.as_deref() == Some(namespace))
         .map(|(k, _)| format!("`{}`", k.name))
         .collect();
-    if names.is_empty() { "none (the namespace has no queue)".into() } else { names.join(", ") }
+    match names.as_slice() {
+        [] => "create it first; the namespace has none yet".to_owned(),
+        names => format!("create it first, or name one of {}", names.join(", ")),
+    }
 }
 
 pub(crate) fn reject<T>(reason: RejectionReason, field: Option<&str>, message: String) -> Result<T, Rejection> {

@@ -14,6 +14,8 @@ mod crowded;
 mod elastic;
 #[path = "scenarios/growing.rs"]
 mod growing;
+#[path = "scenarios/kept.rs"]
+mod kept;
 #[path = "scenarios/nearness.rs"]
 mod nearness;
 #[path = "scenarios/past_use.rs"]

@@ -34,6 +34,24 @@ impl FieldPath {
         Self(dotted.split('.').filter(|key| !key.is_empty()).map(|key| Segment::Key(key.to_owned())).collect())
     }
 
+    /// From what a path shows as, such as `metadata.labels[kueue.x-k8s.io/queue-name]`.
+    pub fn read(shown: &str) -> Self {
+        let (mut path, mut rest) = (Self::default(), shown);
+        while !rest.is_empty() {
+            let bracketed = rest.strip_prefix('[').and_then(|inner| inner.split_once(']'));
+            let (segment, after) = if let Some((inner, after)) = bracketed {
+                (inner.parse().map_or_else(|_| Segment::Key(inner.to_owned()), Segment::Index), after)
+            } else {
+                let plain = rest.trim_start_matches(['.', '[']);
+                let end = plain.find(['.', '[']).unwrap_or(plain.len());
+                (Segment::Key(plain[..end].to_owned()), &plain[end..])
+            };
+            path.0.push(segment);
+            rest = after;
+        }
+        path
+    }
+
     /// This path and one more key.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
@@ -591,6 +609,13 @@ mod tests {
         let path = FieldPath::of("spec.groups").index(2).key("name");
         assert_eq!(path.to_string(), "spec.groups[2].name");
         assert_eq!(FieldPath::of("metadata.annotations").key("a.b/c").to_string(), "metadata.annotations[a.b/c]");
+        for path in [FieldPath::default(), path, FieldPath::of("metadata.annotations").key("a.b/c").index(0).key("x")] {
+            assert_eq!(FieldPath::read(&path.to_string()), path);
+        }
+        for broken in ["[", "a[", ".", "a..b", "[]", "]"] {
+            // whatever it is, it is read
+            FieldPath::read(broken);
+        }
         let mut path = FieldPath::of("spec.cohortName");
         assert!(path.replace_prefix("spec.cohortName", "spec.cohort") && !path.replace_prefix("spec.other", "x"));
         assert_eq!(path.to_string(), "spec.cohort");

@@ -36,7 +36,7 @@ pub use field::{FieldError, FieldPath, Warning};
 pub use job::{JobWorkload, job_to_workload};
 pub use kind::Kind;
 pub use object::Object;
-pub use parse::{Located, Parsed, Place, Problem, parse, parse_set};
+pub use parse::{Located, Parsed, Place, Problem, Source, parse, parse_set};
 pub use plan::{ParsedForPlan, PlanObject, PlannedObject, plan_set};
 pub use pod::PodTemplate;
 pub use requests::{ResourceRules, Transformation, effective_requests, limit_range_violations, limit_violations, transform, without_prefixes};

@@ -170,6 +170,37 @@ pub(crate) fn read_set<T: Document>(files: &[(&str, &str)]) -> Parsed<T> {
     reader.parsed
 }
 
+/// A text that objects were read from, for problems that are found in an object later and not in its file.
+#[derive(Debug)]
+pub struct Source(Vec<Node>);
+
+impl Source {
+    /// Reads it again; nothing is found in what can't be read.
+    pub fn read(text: &str) -> Self {
+        Self(read(text.strip_prefix('\u{feff}').unwrap_or(text)).unwrap_or_default())
+    }
+
+    /// Where a field stands of the object that begins at a place, or the nearest thing above it that is there.
+    pub fn place_of(&self, object: &Place, field: &FieldPath) -> Place {
+        let begins = At { line: object.line, column: object.column };
+        let at = self.0.iter().find_map(|document| beginning_at(document, begins, 0)).map_or(begins, |node| node.find(field));
+        Place { file: object.file.clone(), line: at.line, column: at.column }
+    }
+}
+
+/// The object that begins there, in a document or a list of them.
+fn beginning_at(node: &Node, begins: At, depth: usize) -> Option<&Node> {
+    let children = match &node.content {
+        Content::List(items) => items,
+        Content::Map(_) => match node.get("items").map(|items| &items.content) {
+            Some(Content::List(items)) if node.at != begins => items,
+            _ => return Some(node).filter(|node| node.at == begins),
+        },
+        _ => return None,
+    };
+    children.iter().filter(|_| depth < MAX_LIST_DEPTH).find_map(|child| beginning_at(child, begins, depth + 1))
+}
+
 fn whole(name: &str) -> Place {
     Place { file: Arc::from(name), line: 0, column: 0 }
 }

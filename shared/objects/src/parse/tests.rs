@@ -272,3 +272,24 @@ fn mangled_files_never_panic() {
     }
     assert!(sound > 100 && broken > 1_000, "{sound} sound, {broken} broken");
 }
+
+#[test]
+fn what_is_found_later_is_placed_in_the_text() {
+    const JOB: &str = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: a\n  labels:\n    kueue.x-k8s.io/queue-name: gone\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}\n";
+    let indented: String = JOB.lines().map(|line| format!("  {line}\n")).collect();
+    let list = format!("kind: List\napiVersion: v1\nitems:\n- {{apiVersion: v1, kind: Namespace, metadata: {{name: n}}}}\n-{}", &indented[1..]);
+    let behind = format!("\u{feff}apiVersion: v1\nkind: Namespace\nmetadata: {{name: n}}\n---\n{JOB}");
+    for (text, begins) in [(JOB, (1, 1)), (&behind, (5, 1)), (&list, (5, 3))] {
+        let read = parse("f", text.trim_start_matches('\u{feff}'));
+        let object = read.objects.last().unwrap().place.clone();
+        assert_eq!((object.line, object.column), begins, "{text}");
+        let place = |field: &str| Source::read(text).place_of(&object, &FieldPath::read(field));
+        let label = place("metadata.labels[kueue.x-k8s.io/queue-name]");
+        let line = text.lines().nth(label.line as usize - 1).unwrap();
+        assert_eq!(line.chars().skip(label.column as usize - 1).collect::<String>(), "gone", "{text}");
+        assert_eq!(place("spec.nothing.there").line, begins.0 + 6, "what isn't there is what it would be in");
+        assert_eq!(place(""), object);
+    }
+    let nowhere = Place { file: Arc::from("f"), line: 40, column: 2 };
+    assert_eq!(Source::read("{").place_of(&nowhere, &FieldPath::of("spec")), nowhere);
+}
