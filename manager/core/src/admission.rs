@@ -67,7 +67,7 @@ impl World {
             resources: self.config.resources.clone(),
             waits: if charged.is_none() { self.reasons(workload).0.cloned() } else { None },
             rests: self.live.not_before.contains_key(&uid),
-            growth: workload.phase.granted().then(|| self.growth_in_words(uid, workload)).flatten().map(|(words, _)| words),
+            growth: workload.phase.granted().then(|| self.growth_in_words(uid, workload, None)).flatten().map(|(words, _)| words),
             place: self.queues.waiting(workload.class).take(PLACES_MAX).position(|place| *place == here),
             region: cluster.and_then(|c| self.state.catalog.cluster(c)).map(|c| c.region.clone()),
             cluster: cluster.cloned(),

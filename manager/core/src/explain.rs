@@ -455,7 +455,7 @@ impl World {
         match workload.phase {
             Phase::Running | Phase::Granted | Phase::Stopping => {
                 let (verdict, reason, helps) = World::right(workload).map_or(("", String::new(), String::new()), |(_, l)| self.leg_in_words(workload, l, now));
-                match self.growth_in_words(uid, workload).filter(|_| workload.phase != Phase::Stopping) {
+                match self.growth_in_words(uid, workload, Some(now.mono)).filter(|_| workload.phase != Phase::Stopping) {
                     Some((grows, help)) => (format!("{verdict} in cluster `{at}`: {reason}; {grows}"), if helps.is_empty() { help } else { helps }),
                     None => (format!("{verdict} in cluster `{at}`: {reason}"), helps),
                 }

@@ -145,8 +145,8 @@ impl World {
         Ok(cluster)
     }
 
-    /// Why a gang that is to grow hasn't yet, in words, and what would help.
-    pub(crate) fn growth_in_words(&self, uid: Uid, workload: &Workload) -> Option<(String, String)> {
+    /// Why a gang that is to grow hasn't yet, in words, and what would help; with a time, what it would meet after that too.
+    pub(crate) fn growth_in_words(&self, uid: Uid, workload: &Workload, now: Option<Mono>) -> Option<(String, String)> {
         let class = self.queues.class(workload.class);
         if let Some(Growing { runs, .. }) = workload.growing() {
             return Some((format!("it grows to {} pods: its agent is told", runs.iter().sum::<u32>()), String::new()));
@@ -162,7 +162,16 @@ impl World {
         }
         let held_back = [(self.state.recovery.is_some(), Why::RecoveryOpen), (self.state.rules_doubted.is_some(), Why::RulesDoubted)];
         let before = held_back.iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
+        let room = || self.judge_growth(uid, &*self.growth_gang(uid)?, now?).err();
         Some(match before.or_else(|| self.live.growths.get(&uid)) {
+            // With its quota alone it would still wait.
+            Some(why @ Why::Quota(_)) => match room() {
+                Some(then) => (
+                    format!("{grows}: first: {}; then, where it runs: {}", why.words(), then.words()),
+                    format!("first: {}; then: {}", why.would_help(), then.would_help()),
+                ),
+                None => (format!("{grows}: {}", why.words()), why.would_help()),
+            },
             Some(why) => (format!("{grows}: {}", why.words()), why.would_help()),
             None => (format!("{grows}: it is looked at when its turn comes"), String::new()),
         })

@@ -72,7 +72,7 @@ impl World {
             NoQuota::Used(_) => format!("{}{raise}{sooner}", self.ends_in_words(case, id, key)),
             _ => format!("{raise}, or ask for less{sooner}"),
         };
-        let (fewest, enough) = self.fewest_in_words(case, id, key, &rivals).unzip();
+        let (fewest, enough) = self.fewest_in_words(case, id, key, (quota, &rivals)).unzip();
         // Who is in the way says what the policies are.
         let lacks = match quota {
             NoQuota::Used(short) if !one.words.is_empty() => NoQuota::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
@@ -80,7 +80,7 @@ impl World {
         };
         let lacks = self.lacks_in_words(case, &lacks);
         let mut steps = Steps::one(format!("{lacks}{}{}{turn}", fewest.unwrap_or_default(), one.words), help);
-        steps.alone = one.alone.into_iter().chain(enough.filter(|enough| !enough.is_empty())).collect();
+        steps.alone = one.alone.into_iter().chain(enough.unwrap_or_default()).collect();
         steps.extend(self.room_steps(case));
         steps
     }
@@ -119,16 +119,35 @@ impl World {
         queue.map_or_else(|| "the queue".to_owned(), |queue| format!("cluster queue `{queue}`"))
     }
 
-    /// What it asks for with the fewest pods that do, where that is less; and the nominal quota with which those start.
-    fn fewest_in_words(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> Option<(String, String)> {
+    /// What it asks for with the fewest pods that do, where that is less; and what lets those start: the end of others where they
+    /// could have what it could never have as a whole, and a nominal quota.
+    fn fewest_in_words(
+        &self,
+        case: &Case<'_>,
+        id: WorkloadId,
+        key: (FlavorId, ResourceId),
+        (quota, rivals): (&NoQuota, &Rivals),
+    ) -> Option<(String, Vec<String>)> {
         let brain = self.deciding.brain();
-        let resource = brain.resource_name(key.1);
+        let (resource, queue) = (brain.resource_name(key.1), brain.workload(id)?.queue);
+        let shown = |amount: i64| quantity::format(resource, amount);
         let total = |gang: &Gang| gang.total().get(&**resource).copied().unwrap_or(0);
         let (all, fewest) = (total(&case.gang), total(case.smaller.as_deref()?));
-        let to = quantity::format(resource, brain.nominal_for(brain.workload(id)?.queue, key, fewest));
-        let enough = format!("a nominal quota of {to} alone would do for the fewest pods that it makes do with");
+        if fewest >= all {
+            return None;
+        }
         let promised = rivals.before + rivals.beside == 0 && case.has_room() && brain.needed(id, key, |_| 0).len() < 2;
-        (fewest < all).then(|| (format!(" (it makes do with {})", quantity::format(resource, fewest)), if promised { enough } else { String::new() }))
+        let missing = fewest.saturating_sub(brain.free(queue, key));
+        let ends = matches!(quota, NoQuota::ExceedsQuota { .. }) && missing > 0 && brain.could_ever_use(queue, key, fewest);
+        let words = if ends {
+            format!(" (it makes do with {}, of which {} are free now)", shown(fewest), shown(fewest - missing))
+        } else {
+            format!(" (it makes do with {})", shown(fewest))
+        };
+        let enough =
+            ends.then(|| format!("the end of workloads with {} `{resource}` alone would do for the fewest pods that it makes do with", shown(missing)));
+        let raised = format!("a nominal quota of {} alone would do for the fewest pods that it makes do with", shown(brain.nominal_for(queue, key, fewest)));
+        Some((words, enough.into_iter().chain([raised]).filter(|_| promised).collect()))
     }
 
     /// Where clusters have no room for it either.

@@ -96,6 +96,32 @@ fn what_it_grows_by_waits_for_quota_and_the_gang_runs_on_meanwhile() {
 }
 
 #[test]
+fn with_quota_alone_a_gang_doesnt_grow_where_its_cluster_is_full() {
+    let mut f = Fleet::new(EU);
+    f.quota(4);
+    let (gang, _) = f.put(elastic("gang", 3));
+    let other = f.submit("other", 1);
+    f.settle();
+    f.put(elastic("gang", 5));
+    f.settle();
+    let (why, helps) = (f.summary(gang), f.why(gang)["wouldHelp"].as_str().unwrap().to_owned());
+    assert!(why.contains("from 3 to 5 pods: first: asks for 2 `nvidia.com/gpu`; the queue has 0 of 4"), "{why}");
+    assert!(why.contains("; then, where it runs: room for 0 of 2 pods of `main` now") && helps.contains("; then: "), "{why}: {helps}");
+    // Neither alone does, both do.
+    f.quota(8);
+    f.settle();
+    assert!(f.summary(gang).contains("from 3 to 5 pods: room for 0 of 2 pods of `main` now"), "{}", f.summary(gang));
+    f.nodes("eu", &[4, 1]);
+    f.settle();
+    f.settle();
+    assert_eq!((f.answers(), f.phase(other)), ((0, 0), Some(Phase::Running)), "one more is not two");
+    f.nodes("eu", &[4, 2]);
+    f.settle();
+    f.settle();
+    assert_eq!((f.used(), f.answers()), (6, (1, 0)), "{}", f.summary(gang));
+}
+
+#[test]
 fn what_it_grows_by_is_found_in_the_cluster_where_it_runs_or_not_at_all() {
     let mut f = Fleet::regions();
     let (gang, _) = f.put(elastic("gang", 3));

@@ -467,3 +467,21 @@ fn limits_that_keep_quota_from_a_queue_are_named_and_lifted_they_keep_nothing() 
         assert_eq!(f.phase(uid), Some(Phase::Running), "{at}: {}", f.words(uid).0);
     }
 }
+
+#[test]
+fn the_fewest_that_do_wait_for_ends_though_all_of_them_never_fit() {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![cluster_queue("small", 4, &json!({})), local_queue("a", "small")]);
+    claims::nodes(&mut f, "eu", &[("eu-1", 64, &[])]);
+    let there = f.submit_to("a", "there", 3, None);
+    f.settle();
+    let mut asks = job("default", "asks", 10, &json!({"kueue.x-k8s.io/queue-name": "a"}), "");
+    asks["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
+    let uid = claims::send(&mut f, asks);
+    f.settle();
+    let (summary, help) = f.words(uid);
+    assert!(summary.contains("could never use more than 4 of flavor `any` (it makes do with 2, of which 1 are free now)"), "{summary}");
+    assert!(help.contains("; the end of workloads with 1 `nvidia.com/gpu` alone would do for the fewest pods that it makes do with; or a nominal"), "{help}");
+    f.end(there, EndResult::Succeeded);
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+}

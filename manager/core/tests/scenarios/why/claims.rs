@@ -114,6 +114,9 @@ fn alone(part: &str, steps: &[Promise]) -> Claim {
         let Claim::Raise(_, quotas) = &steps[0].claim else { panic!("of which quota: {part}") };
         return Claim::Raise("raise for the fewest", vec![(quotas[0].0.clone(), quotas[0].1.clone(), to)]);
     }
+    if part.contains("the end of workloads with ") {
+        return Claim::Ends;
+    }
     if part.contains("the end of") { Claim::End("end of one", job_name(part)) } else { Claim::Delete(job_name(part)) }
 }
 
