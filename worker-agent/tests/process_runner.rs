@@ -321,12 +321,15 @@ fn places_of_pods_that_have_succeeded_are_told_once_nothing_more_will_start_ther
     both(|mut bench| {
         // The first ends at once, the others when they are told; the first place has a second pod to run.
         let data = bench.data.path().display().to_string();
-        let script = format!("while test $JOB_COMPLETION_INDEX != 0 && ! test -f {data}/done-$JOB_COMPLETION_INDEX; do sleep 0.01; done");
+        let script = format!(
+            "echo > {data}/began-$JOB_COMPLETION_INDEX; while test $JOB_COMPLETION_INDEX != 0 && ! test -f {data}/done-$JOB_COMPLETION_INDEX; do sleep 0.01; done"
+        );
         let run = start(&job(&script, json!({"parallelism": 3, "completions": 4, "completionMode": "Indexed"})), 3, LONG);
         bench.runner().start(run.clone());
         bench.until_running();
         let done = |index: u32| std::fs::write(format!("{data}/done-{index}"), "").unwrap();
         let spare = |places: &[u32]| RunnerEvent::Spare { uid: run.uid, fence: run.fence, places: places.iter().map(|at| ("main".to_owned(), *at)).collect() };
+        wrote(&bench, "began-3", 1);
         done(2);
         assert_eq!(bench.next(), spare(&[2]), "the first place is in use again");
         bench.restart();

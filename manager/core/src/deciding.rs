@@ -204,6 +204,11 @@ impl Deciding {
         }
     }
 
+    /// Who is kept from the brain by something that isn't its business.
+    pub(crate) fn outside(&self) -> impl Iterator<Item = &Uid> {
+        self.outside.iter()
+    }
+
     fn forget(&mut self, uid: Uid) {
         self.sizes.remove(&uid);
         if let Some(id) = self.ids.remove(&uid) {

@@ -87,8 +87,10 @@ impl Turn<'_> {
         }
         self.world.let_rests_end();
         self.world.align(self.now.mono);
+        // Whose victims have ended may still starve: what is kept for it then is kept at once (simulation seed 4009341).
+        let gone = self.world.let_room_go(self.now.mono);
         self.mind_the_starving();
-        if self.world.let_room_go(self.now.mono) | std::mem::take(&mut self.world.live.stirred) {
+        if self.world.let_room_go(self.now.mono) | gone | std::mem::take(&mut self.world.live.stirred) {
             self.world.deciding.brain_mut().wake_placeless();
         }
         let mut share = Share::of(self.world.config.heads_max, self.world.live.cuts);

@@ -334,6 +334,9 @@ impl World {
 
     /// Keeps room in a cluster for a workload, as long as it waits too long.
     pub(crate) fn keep_room_for_the_starving(&mut self, uid: Uid, since: Wall, cluster: ClusterName, gang: Arc<Gang>, expected: BTreeSet<Uid>) {
+        // Where others are to end for it, what is free now may be room for who was told that it is kept (simulation seed 409).
+        let same = |before: &Kept| before.cluster == cluster && before.gang == gang && expected.is_subset(&before.victims);
+        self.live.stirred |= self.live.giving_way.kept.get(&uid).is_some_and(|before| !same(before));
         self.keep(uid, Kept { cluster, gang, victims: expected, starving: Some(since), domains: Vec::new(), closed_until: None });
     }
 

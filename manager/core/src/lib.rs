@@ -736,7 +736,8 @@ impl World {
         let again = self.live.clusters.values().filter_map(|c| c.outbox.resend_at(now.mono)).min();
         let starving = self.config.starvation_guard.filter(|_| self.queues.waiting_classes().next().is_some()).map(|_| self.live.starving_due);
         let undecided = self.undecided().then_some(now.mono);
-        [Some(self.live.due), soonest, silent, again, starving, undecided].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
+        let released = self.state.recovery.as_ref().filter(|recovery| !recovery.restored).map(|_| self.live.released_at);
+        [Some(self.live.due), soonest, silent, again, starving, released, undecided].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
     }
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.

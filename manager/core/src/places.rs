@@ -178,15 +178,15 @@ impl<'a, 'w> Clusters<'a, 'w> {
     /// Whether one cluster has room for the gang now and what is kept for others. What is alike is asked once.
     fn has_room_in(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Arc<Gang>, is_growth: bool) -> bool {
         let Some(live) = self.turn.world.live.clusters.get(cluster) else { return false };
-        // Nodes are made for gangs that aren't there yet.
-        if !is_growth && live.rooms.could_grow(wanted) {
-            return true;
-        }
         let once =
             |known: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, ask: &dyn Fn() -> bool| *known.entry((cluster.clone(), wanted.clone())).or_insert_with(ask);
         let world = &*self.turn.world;
         let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok() && world.judge_domains(wanted, cluster, Gone::Nobody).is_ok());
-        fits && (once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok())
+        if !fits {
+            // Nodes are made for gangs that aren't there yet.
+            return !is_growth && live.rooms.could_grow(wanted);
+        }
+        once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok()
     }
 
     /// The gang that is meant.
@@ -283,6 +283,13 @@ impl Places for Clusters<'_, '_> {
         }
         let Some(uid) = world.deciding.uid(workload).filter(|uid| !world.live.giving_way.may_displace_all(*uid)) else { return true };
         world.deciding.uid(holder).is_none_or(|other| world.live.giving_way.may_displace(uid, other))
+    }
+
+    /// An agent refused it or failed to start it, or it may not displace everybody.
+    fn is_apart(&self, workload: WorkloadId) -> bool {
+        let world = &*self.turn.world;
+        let Some(uid) = world.deciding.uid(workload) else { return false };
+        world.is_set_back(uid, self.turn.now.mono) || !world.live.giving_way.may_displace_all(uid)
     }
 
     fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {

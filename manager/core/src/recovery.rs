@@ -181,22 +181,23 @@ impl Turn<'_> {
         }
         let led_at = self.world.live.led_at;
         let now = self.now.mono;
-        if recovery.members_unknown {
-            if ManagerLease::from_composed(led_at, TERM_MAX).lapsed(now) {
-                self.close_recovery(system());
-            }
-            return;
-        }
         // Each workload is released by its own term; a pass is due whenever one more is.
         let since = self.world.state.led_since;
         let released = |w: &crate::Workload| w.on_loss == OnLoss::Fence && ManagerLease::from_composed(led_at, w.term).lapsed(now);
         let old = |w: &crate::Workload| w.submitted < since && w.phase != Phase::Finished;
         let workloads = &self.world.state.workloads;
-        if !workloads.any(|w| old(w) && !released(w)) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now) {
+        let over = if recovery.members_unknown {
+            // There may be runs that nobody here knows of.
+            ManagerLease::from_composed(led_at, TERM_MAX).lapsed(now)
+        } else {
+            !workloads.any(|w| old(w) && !released(w)) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now)
+        };
+        if over {
             self.close_recovery(system());
-        } else if now >= self.world.live.released_at && workloads.any(|w| old(w) && w.waits() && released(w)) {
+        } else if now >= self.world.live.released_at {
             self.world.live.released_at = now + RELEASE_EVERY;
-            self.stir();
+            let mut outside = self.world.deciding.outside().filter_map(|uid| workloads.get(uid));
+            self.world.live.dirty |= outside.any(|w| old(w) && w.waits() && w.inactive.is_none() && released(w));
         }
     }
 }

@@ -79,6 +79,15 @@ impl World {
         self.live.failed_starts.get(&(uid, cluster.clone())).map_or((0, false), |(times, until)| (*times, *until > now))
     }
 
+    /// Whether a cluster is left out for this workload alone: it was refused there, or didn't start.
+    pub(crate) fn is_set_back(&self, uid: Uid, now: Mono) -> bool {
+        let first = (uid, ClusterName::from(""));
+        let of = |key: &(Uid, ClusterName)| key.0 == uid;
+        let mut refused = self.live.refused.range(&first..).take_while(|(key, _)| of(key));
+        let mut failed = self.live.failed_starts.range(&first..).take_while(|(key, _)| of(key));
+        refused.any(|(_, (until, ..))| *until > now) || failed.any(|(_, (_, until))| *until > now)
+    }
+
     /// How long a gang of this class may take from its grant to running.
     pub(crate) fn start_timeout(&self, class: &Class) -> Millis {
         let queue = self.state.catalog.local_queue(&class.namespace, &class.queue);

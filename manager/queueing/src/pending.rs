@@ -40,7 +40,7 @@ struct Class {
     parked: BTreeSet<Place>,
     /// Nobody of the class is looked at until something changes.
     asleep: bool,
-    /// Quota was there, and no cluster had the room.
+    /// Quota was there, and no cluster had the room for one of them at least.
     placeless: bool,
 }
 
@@ -149,6 +149,11 @@ impl Pending {
         for key in self.alike(shape) {
             self.change(&key, |class| class.asleep = true);
         }
+    }
+
+    /// Notes that somebody of a class was set aside for whom no cluster has room.
+    pub fn note_placeless(&mut self, key: &ClassKey, placeless: bool) {
+        self.change(key, |class| class.placeless |= placeless);
     }
 
     /// Puts a class to sleep for which no cluster has room.

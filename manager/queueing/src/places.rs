@@ -38,6 +38,12 @@ pub trait Places {
         true
     }
 
+    /// Whether what keeps the workload out may be its own, so that who is alike may fare better.
+    fn is_apart(&self, workload: WorkloadId) -> bool {
+        let _ = workload;
+        false
+    }
+
     /// Clusters that the workload might run in once others give way: victims are looked for in one of them at a time, so that
     /// the room that comes free is in one place. None where it doesn't matter.
     fn clusters(&mut self, brain: &Brain, workload: WorkloadId) -> Vec<ClusterIndex> {

@@ -18,9 +18,8 @@ const TURNS: u64 = 16;
 const LOOKED_AT: usize = 4;
 /// What is said where nothing is known to be in the way.
 const NEXT: [&str; 2] = ["it is asked in the next round", "waits for the next scheduling pass"];
-/// For so long one may be told that. Of a gang that makes do with fewer pods and starves that may be told until something else stirs:
-/// for 3.7 s in simulation seed 334.
-const NEXT_MS_MAX: u64 = 6_000;
+/// For so long one may be told that: whatever it was woken by is decided long before.
+const NEXT_MS_MAX: u64 = 1_200;
 /// And so often.
 const NEXT_TURNS_MAX: u32 = 10;
 
@@ -32,8 +31,8 @@ pub(super) struct Told(BTreeMap<(usize, Uid), (u64, u32)>);
 enum Saying {
     /// What it waits for.
     Reason,
-    /// Nothing is in its way.
-    Next,
+    /// Nothing is in its way, in these words.
+    Next(String),
 }
 
 impl Sim {
@@ -57,14 +56,14 @@ impl Sim {
 
 impl Told {
     fn take_in(&mut self, key: (usize, Uid), at: u64, saying: Saying) -> Verdict {
-        if matches!(saying, Saying::Reason) {
+        let Saying::Next(words) = saying else {
             self.0.remove(&key);
             return Ok(());
-        }
+        };
         let (since, turns) = self.0.entry(key).or_insert((at, 0));
         *turns += 1;
         if *turns > NEXT_TURNS_MAX && at - *since > NEXT_MS_MAX {
-            return broken("P6, P8", format!("{} has been next since {since}, in {turns} turns, and nothing says what it waits for", key.1));
+            return broken("P6, P8", format!("{} has been next since {since}, in {turns} turns, and nothing says what it waits for: {words}", key.1));
         }
         Ok(())
     }
@@ -89,5 +88,5 @@ fn said_to(world: &World, uid: Uid, now: Now) -> Result<Saying, super::oracle::B
     if pending && !next && told["wouldHelp"].as_str().is_none_or(str::is_empty) {
         return missing("what would help");
     }
-    Ok(if next { Saying::Next } else { Saying::Reason })
+    Ok(if next { Saying::Next(told.to_string()) } else { Saying::Reason })
 }

@@ -76,7 +76,7 @@ impl Sim {
         let mut watched = Watched::default();
         let (mut over, mut late) = (0, None);
         for (uid, fence, _, stopping) in agent.runs() {
-            let settles = stopping || agent.is_moving(uid) || agent.is_waiting(uid);
+            let settles = stopping || agent.is_moving(uid) || agent.is_waiting(uid) || agent.is_growing(uid);
             if agent.is_waiting(uid) && !stopping {
                 let since = host.watched.waits.get(&(uid, fence)).copied().unwrap_or(now);
                 watched.waits.insert((uid, fence), since);

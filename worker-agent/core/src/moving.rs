@@ -239,6 +239,11 @@ impl Agent {
         self.runs.get(&uid).is_some_and(|run| !self.ledger.leaving(run.offer).is_empty())
     }
 
+    /// Whether pods are being added to a run: until they are there, nobody of it is given another place.
+    pub fn is_growing(&self, uid: Uid) -> bool {
+        self.runs.get(&uid).is_some_and(|run| run.growth.open)
+    }
+
     /// Whether pods of a run wait for other places.
     pub fn is_waiting(&self, uid: Uid) -> bool {
         self.runs.get(&uid).is_some_and(|run| run.waits.is_some())

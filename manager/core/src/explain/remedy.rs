@@ -7,6 +7,7 @@ use super::rivals::Rivals;
 use super::steps::Steps;
 use crate::domains::Gone;
 use crate::queues::{NoQuota, Shortage};
+use crate::workload::Phase;
 use crate::{Workload, World};
 use meridian_objects::quantity;
 use meridian_queueing::model::{Displaces, WorkloadId};
@@ -260,7 +261,9 @@ impl World {
         }
         let allowed = may_displace(policy, (case.workload.priority, mine.since), (it.priority, theirs.since));
         let by_priority = matches!(policy, Displaces::LowerPriority | Displaces::LowerOrNewerEqualPriority);
-        let words = if !allowed {
+        let words = if it.phase == Phase::Stopping {
+            "which was told to stop already".to_owned()
+        } else if !allowed {
             format!("which `{name}: {}` forbids", policy.word())
         } else if !self.live.giving_way.may_displace(case.uid, other) {
             format!("which `{name}: {}` would allow, and one gave way for the other, or did so twice, in the last ten minutes", policy.word())

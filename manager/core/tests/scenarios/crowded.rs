@@ -274,3 +274,22 @@ fn nodes_are_known_beside_a_gang_of_which_some_pods_have_ended() {
         assert_eq!((f.phase(high), f.running_of(&low), f.phase(gang)), (Some(Phase::Running), 6, Some(Phase::Running)), "{gpus}: {:#}", f.why(high));
     }
 }
+
+#[test]
+fn of_who_stops_already_nothing_else_is_said() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    teams(&mut f, [4, 2], &json!({"withinClusterQueue": LOWER}));
+    priorities(&mut f, 9);
+    let [_, other] = [("a", "low"), ("b", "high")].map(|(queue, class)| f.submit_to(queue, class, 2, Some(class)));
+    f.settle();
+    f.world.config.starvation_guard = Some(Millis::secs(30));
+    let first = f.submit_to("a", "first", 4, Some("high"));
+    f.pass(Millis::secs(62));
+    f.hold_ends = true;
+    f.end(other, EndResult::Succeeded);
+    let summary = f.why(first)["summary"].as_str().unwrap().to_owned();
+    assert!(
+        summary.contains("it would fit if `default/low` (priority 1) were preempted, which was told to stop already; `default/low` stops for it"),
+        "{summary}"
+    );
+}

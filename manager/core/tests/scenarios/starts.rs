@@ -43,7 +43,14 @@ fn a_workload_that_starts_nowhere_takes_no_cluster_from_the_others() {
     // It failed everywhere, and again.
     f.pass(Millis::secs(150));
     assert!(f.world.live.clusters.values().all(|live| live.backed_off == Mono(0)));
+    while f.phase(stuck) != Some(Phase::Pending) {
+        f.pass(Millis::secs(1));
+    }
     f.hold_starts = false;
+    // Nor from who is alike: what keeps the other one out is its own.
+    let alike = f.submit("alike", 2);
+    f.settle();
+    assert_eq!((f.phase(alike), f.phase(stuck)), (Some(Phase::Running), Some(Phase::Pending)), "{:#}", f.why(alike));
     let fine = f.submit("fine", 4);
     f.settle();
     assert_eq!(f.phase(fine), Some(Phase::Running), "{:#}", f.why(fine));

@@ -155,3 +155,39 @@ fn room_for_the_fewest_pods_that_do_is_kept_where_there_is_never_room_for_all() 
     makes_do_with_fewer(4, EU);
     makes_do_with_fewer(12, &[("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG")]);
 }
+
+/// A cluster of five GPUs of which four are used, and a gang for which four are kept as others end.
+fn four_of_five_are_kept(pools: Vec<meridian_shared::packing::Block>) -> (Fleet, Uid, [Uid; 2]) {
+    let mut f = Fleet::new(EU);
+    let nodes = vec![NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 5)]), ..NodeSpec::default() }];
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools });
+    f.world.config.starvation_guard = GUARD;
+    f.quota(100);
+    let two = [f.submit("a", 2), f.submit("b", 2)];
+    f.settle();
+    let gang = f.submit("gang", 4);
+    f.pass(Millis::secs(62));
+    f.end(two[0], EndResult::Succeeded);
+    assert_eq!((f.phase(gang), f.phase(two[1])), (Some(Phase::Pending), Some(Phase::Running)));
+    (f, gang, two)
+}
+
+#[test]
+fn who_makes_do_with_fewer_takes_what_is_left_beside_what_is_kept() {
+    // Two pods would fit the three that are free, and break into what is kept. That nodes could be made for two changes nothing:
+    // the agent would place them where there is room.
+    for grows in [false, true] {
+        let room = || Amounts::from([(GPU.to_owned(), 2)]);
+        let pool = meridian_shared::packing::Block { nodes: 1, free: room(), capacity: room(), ..Default::default() };
+        let (mut f, gang, [_, b]) = four_of_five_are_kept(if grows { vec![pool] } else { Vec::new() });
+        let mut fewer = job("default", "fewer", 2, &json!({"kueue.x-k8s.io/queue-name": "other"}), "");
+        fewer["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "1"});
+        submit_to_other(&mut f, "large", 90);
+        let Reply::Written(written) = f.apply(vec![fewer]) else { panic!("refused") };
+        let fewer = written[0].uid;
+        f.settle();
+        assert_eq!(f.phase(fewer), Some(Phase::Running), "it grows: {grows}; {:#}", f.why(fewer));
+        f.end(b, EndResult::Succeeded);
+        assert_eq!(f.phase(gang), Some(Phase::Running), "it grows: {grows}");
+    }
+}

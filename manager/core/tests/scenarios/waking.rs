@@ -115,3 +115,39 @@ fn whoever_is_woken_again_and_again_hides_nobody() {
         assert!(turns <= 5, "the turns that follow look at 2, 4, 8 and 16");
     }
 }
+
+#[test]
+fn fewer_pods_start_whatever_flavors_come_after_the_one_that_has_the_quota() {
+    for second in [None, Some(0), Some(8)] {
+        let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+        let quotas: Vec<(&str, i64)> = [("any", 8)].into_iter().chain(second.map(|quota| ("other", quota))).collect();
+        f.apply(queue(&quotas, "BestEffortFIFO"));
+        f.submit("first", 2);
+        f.settle();
+        let mut gang = job("default", "gang", 3, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
+        gang["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
+        let Reply::Written(written) = f.apply(vec![gang]) else { panic!("refused") };
+        f.settle();
+        assert_eq!(f.phase(written[0].uid), Some(Phase::Running), "{second:?}: {:#}", f.why(written[0].uid));
+    }
+}
+
+#[test]
+fn whoever_recovery_held_back_is_looked_at_when_its_own_term_has_passed() {
+    for members_unknown in [false, true] {
+        let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+        let first = f.submit("first", 4);
+        f.settle();
+        let next = f.submit("next", 2);
+        f.restart(2, Some(RecoveryStart { restored: false, members_unknown }));
+        if members_unknown {
+            f.confirm_rules();
+        }
+        f.settle();
+        f.end(first, EndResult::Succeeded);
+        assert_eq!(f.phase(next), Some(if members_unknown { Phase::Pending } else { Phase::Running }), "{:#}", f.why(next));
+        // Nothing else happens.
+        f.pass(TERM + Millis::secs(4));
+        assert_eq!(f.phase(next), Some(Phase::Running), "members are unknown: {members_unknown}; {:#}", f.why(next));
+    }
+}

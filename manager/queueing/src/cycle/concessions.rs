@@ -17,17 +17,32 @@ impl Cycle<'_> {
         }
         let all = entry.assignment.counts();
         let sets: Vec<(u32, u32)> = shape.pod_sets.iter().zip(&all).map(|(set, all)| (*all, set.min_count.map_or(*all, |least| least.min(*all)))).collect();
+        // Of the same flavors: a scan goes on behind them (simulation seed 3001647).
+        let flavors = super::nomination(&entry.assignment);
+        let scan = self.brain.workloads.get_mut(workload).and_then(|of| of.scan.take());
+        // Whoever displaces others in this cycle is charged already: counted beside its victims it would leave less than there is
+        // (simulation seed 1492).
+        self.count_victims(false);
         let found = crate::reduce::search(&sets, &mut |counts| {
-            let assignment = self.assign_counts(workload, queue, None, None, Some(counts));
+            let assignment = self.assign_counts(workload, queue, None, Some(&flavors), Some(counts));
             self.places.mean(self.brain, workload, Some(&assignment));
             (assignment.mode() == Mode::Fit && self.places.has_room(self.brain, workload)).then_some(assignment)
         });
-        let Some(assignment) = found.filter(|smaller| self.places.take(self.brain, workload, smaller)) else {
+        self.count_victims(true);
+        if let Some(of) = self.brain.workloads.get_mut(workload) {
+            of.scan = scan;
+        }
+        let Some(smaller) = found else {
             self.places.mean(self.brain, workload, None);
             return false;
         };
-        entry.assignment = assignment;
-        true
+        let larger = std::mem::replace(&mut entry.assignment, smaller);
+        let taken = self.is_free_now(entry) && self.places.take(self.brain, workload, &entry.assignment);
+        if !taken {
+            self.places.mean(self.brain, workload, None);
+            entry.assignment = larger;
+        }
+        taken
     }
 
     /// Goes on with the other flavors at once for who starves and has no place in this one; keeps the quota of this one where
