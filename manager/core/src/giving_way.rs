@@ -334,13 +334,16 @@ impl World {
 
     /// Keeps room in a cluster for a workload, as long as it waits too long.
     pub(crate) fn keep_room_for_the_starving(&mut self, uid: Uid, since: Wall, cluster: ClusterName, gang: Arc<Gang>, expected: BTreeSet<Uid>) {
-        // Where others are to end for it, what is free now may be room for who was told that it is kept (simulation seed 409).
-        let same = |before: &Kept| before.cluster == cluster && before.gang == gang && expected.is_subset(&before.victims);
-        self.live.stirred |= self.live.giving_way.kept.get(&uid).is_some_and(|before| !same(before));
         self.keep(uid, Kept { cluster, gang, victims: expected, starving: Some(since), domains: Vec::new(), closed_until: None });
     }
 
     fn keep(&mut self, uid: Uid, kept: Kept) {
+        // Who starves comes before others from now on. And where others end for it, what is free now may be room for who was told
+        // that it is kept (simulation seeds 409, 5003356).
+        let same = |before: &Kept| {
+            (&before.cluster, &before.gang, before.starving) == (&kept.cluster, &kept.gang, kept.starving) && kept.victims.is_subset(&before.victims)
+        };
+        self.live.stirred |= self.live.giving_way.kept.get(&uid).map_or(kept.starving.is_some(), |before| !same(before));
         let Kept { cluster, gang, .. } = &kept;
         if self.live.giving_way.kept.get(&uid).is_some_and(|before| before.cluster != *cluster) {
             self.let_room_of_go(uid);

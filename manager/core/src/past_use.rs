@@ -54,6 +54,7 @@ impl Turn<'_> {
         let Some(sharing) = self.world.config.admission_fair_sharing.clone() else { return };
         let due = self.now.mono >= self.world.live.sample_at;
         let entered = std::mem::take(&mut self.world.live.entered);
+        let counts = due || !entered.is_empty();
         let mut local_queues: BTreeSet<Arc<str>> = entered.keys().cloned().collect();
         if due {
             let interval = u64::try_from(sharing.sampling_ms).map_or(Millis(1), |ms| Millis(ms.max(1)));
@@ -74,7 +75,8 @@ impl Turn<'_> {
             self.record(Record::Sampled { at, queues: queues.into_iter().collect(), forgotten });
             (queues, forgotten) = rest;
         }
-        if due && self.world.orders_by_usage() && self.world.deciding.brain_mut().reorder() {
+        // What a start counts may put another local queue first (simulation seed 5003879).
+        if counts && self.world.orders_by_usage() && self.world.deciding.brain_mut().reorder() {
             self.world.live.dirty = true;
         }
     }
