@@ -269,14 +269,20 @@ fn essence(manifest: &Value) -> Value {
 
 impl Workload {
     /// Its gang as an attempt of it has it that is taken over: where it has grown, what it was given with that; where its job was
-    /// made smaller or larger, as many pods as its agent tells, if that can be, else the most that were given.
+    /// made smaller or larger, as many pods as its agent tells, if that can be, else the most that were given. Where a journal
+    /// that doesn't know of the grant saw another size asked for, that is what the agent tells, too (simulation seed 6002742).
     pub(crate) fn adopted_gang(&self, class: &Class, run: &Run) -> Arc<Gang> {
         if let Some(grown) = run.grown.as_ref().filter(|grown| grown.places.len() == class.gang.pod_sets.len()) {
             return Arc::new(class.gang.of_counts(&grown.places));
         }
-        let Some(Resized { most, .. }) = self.resized.as_deref() else { return self.given_gang(class) };
         let placement = run.placement.as_deref();
         let told = placement.map(|placement| placement.pod_sets.iter().map(|set| u32::try_from(set.pods()).unwrap_or(u32::MAX)).collect::<Vec<_>>());
+        let Some(Resized { most, .. }) = self.resized.as_deref() else {
+            let other = class.elastic && run.spec != self.body;
+            let can_be =
+                |told: &Vec<u32>| told.len() == class.gang.pod_sets.len() && told.iter().all(|told| (1..=meridian_objects::job::MAX_PODS).contains(told));
+            return told.filter(|told| other && can_be(told)).map_or_else(|| self.given_gang(class), |told| Arc::new(class.gang.of_counts(&told)));
+        };
         let can_be = |told: &Vec<u32>| told.len() == most.len() && told.iter().zip(most).all(|(told, most)| (1..=*most).contains(told));
         Arc::new(class.gang.of_counts(&told.filter(can_be).unwrap_or_else(|| most.clone())))
     }

@@ -65,7 +65,7 @@ impl Workload {
     /// Takes in how large the gang is that was taken over.
     pub(crate) fn resize_adopted(&mut self, wanted: &[u32], places: Vec<u32>, grown: Option<&Growth>, number: RecordNumber) {
         let before = self.resized.take();
-        if before.is_none() && grown.is_none() {
+        if before.is_none() && grown.is_none() && places == *self.counts.as_deref().unwrap_or(wanted) {
             return;
         }
         let known = before.as_ref().map_or(whole(wanted), |before| before.wants.map_or(before.size, |w| w.size));

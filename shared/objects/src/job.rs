@@ -10,10 +10,12 @@ use crate::object::Object;
 use crate::pod::{self, PodTemplate};
 use crate::quantity;
 use crate::spec::Spec;
+use crate::suggest;
 use meridian_shared::gang::{Gang, PodSet};
 use meridian_shared::ids::Region;
 use meridian_shared::time::Millis;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The label that names a job's local queue.
@@ -32,11 +34,29 @@ pub const MAX_RUN_ANNOTATION: &str = "provreq.kueue.x-k8s.io/maxRunDurationSecon
 pub const MIN_PARALLELISM_ANNOTATION: &str = "kueue.x-k8s.io/job-min-parallelism";
 /// The annotation or label that narrows a job to regions, separated by commas.
 pub const REGION_KEY: &str = "meridian.dev/region";
+/// The annotation by which a submission that is sent again is known.
+pub const SUBMISSION_ANNOTATION: &str = "meridian.dev/submission";
+/// The label that is shown on what belongs to one cluster.
+pub const CLUSTER_LABEL: &str = "meridian.dev/cluster";
+/// The annotation that says how long each pod takes in the simulated runner, such as `90s` or `1h30m`.
+pub const SIMULATED_DURATION: &str = "simulated.meridian.dev/duration";
+/// So much longer each pod takes there than the one before it, such as `10s`: without it all end together.
+pub const SIMULATED_STAGGER: &str = "simulated.meridian.dev/stagger";
+/// With which exit code each pod ends there.
+pub const SIMULATED_EXIT_CODE: &str = "simulated.meridian.dev/exit-code";
+/// How many pods fail there before the others go their way.
+pub const SIMULATED_FAIL_FIRST: &str = "simulated.meridian.dev/fail-first";
 /// The name of a Job's pod set, as Kueue calls it.
 pub const POD_SET: &str = "main";
 
+/// Domains of our own keys.
+const OUR_DOMAINS: [&str; 2] = ["meridian.dev", "simulated.meridian.dev"];
+/// Our own annotations of a job.
+const OUR_ANNOTATIONS: [&str; 6] = [REGION_KEY, SUBMISSION_ANNOTATION, SIMULATED_DURATION, SIMULATED_STAGGER, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST];
+/// Our own labels of a job.
+const OUR_LABELS: [&str; 2] = [REGION_KEY, CLUSTER_LABEL];
 /// Most pods of a gang: more than the largest cluster has nodes, and every sum stays far from overflow.
-const MAX_PODS: i64 = 100_000;
+pub const MAX_PODS: u32 = 100_000;
 /// Most regions that a job may name.
 const MAX_REGIONS: usize = 100;
 /// Retries of a Job that states none, as in Kubernetes.
@@ -108,6 +128,7 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
     job.queue = queue(labels, annotations, findings);
     job.priority_class = labels.get(PRIORITY_LABEL).filter(|class| !class.is_empty()).cloned();
     job.regions = regions(labels, annotations, findings);
+    our_keys(root, findings);
     let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return job };
 
     read_counts(&spec, &mut job);
@@ -199,8 +220,37 @@ fn regions(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, Str
     all
 }
 
+/// A key of ours that is mistyped, or stands where nobody reads it, would narrow nothing: an error, as for unknown fields of our
+/// own kinds.
+fn our_keys(root: &Fields<'_>, findings: &Findings) {
+    let keys = |top: &'static str, path: &[&str]| -> Vec<String> {
+        let found = path.iter().try_fold(root.get(top).map(|item| item.value()), |value, step| Some(value?.get(step)));
+        found.flatten().and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.clone()).collect()
+    };
+    let ours = |key: &&String| key.split_once('/').is_some_and(|(domain, _)| OUR_DOMAINS.iter().any(|ours| domain.eq_ignore_ascii_case(ours)));
+    let places: [(&str, &[&str], &[&str]); 4] = [
+        ("metadata", &["annotations"], &OUR_ANNOTATIONS),
+        ("metadata", &["labels"], &OUR_LABELS),
+        ("spec", &["template", "metadata", "annotations"], &[]),
+        ("spec", &["template", "metadata", "labels"], &[]),
+    ];
+    for (top, path, known) in places {
+        for key in keys(top, path).iter().filter(ours).filter(|key| !known.contains(&key.as_str())) {
+            let at = path.iter().fold(FieldPath::of(top), |at, step| at.key(*step)).key(key);
+            let (elsewhere, near) = (OUR_ANNOTATIONS.contains(&key.as_str()), suggest::nearest(key, OUR_ANNOTATIONS));
+            let remedy = match near {
+                _ if elsewhere => "write it into the job's own `metadata.annotations`".to_owned(),
+                Some(near) => format!("did you mean the annotation `{near}`?"),
+                None => format!("remove it; the annotations of a job that we know are {}", OUR_ANNOTATIONS.join(", ")),
+            };
+            let message = if elsewhere { "is not read here" } else { "is not a key that we know, and would do nothing" };
+            findings.error(at, message, remedy);
+        }
+    }
+}
+
 fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
-    let count = |name: &'static str, min: i64| spec.int(name, min, MAX_PODS).and_then(|count| u32::try_from(count).ok());
+    let count = |name: &'static str, min: i64| spec.int(name, min, i64::from(MAX_PODS)).and_then(|count| u32::try_from(count).ok());
     // A job that is to have no pods is one that somebody has stopped, and it asks for nothing.
     let least = if spec.findings().is_lenient() { 0 } else { 1 };
     job.parallelism = count("parallelism", least).unwrap_or(1);

@@ -229,3 +229,27 @@ fn a_run_that_is_taken_over_is_charged_for_the_pods_that_its_agent_tells() {
     f.settle();
     assert_eq!((f.world.live.counts.adoptions, f.used(), f.phase(gang)), (1, 2, Some(Phase::Running)));
 }
+
+#[test]
+fn what_a_copy_knows_only_with_another_size_is_charged_as_it_runs() {
+    for other in [1, 2, 3] {
+        let mut f = Fleet::new(EU);
+        f.quota(4);
+        f.cut = vec!["eu".into()];
+        let (gang, _) = f.put(elastic("gang", 2));
+        let copy = f.world.snapshot();
+        f.cut.clear();
+        f.settle();
+        assert_eq!((f.used(), f.free_in("eu")), (2, 2));
+        // Restored from before it was granted: the size is changed before its agent is heard.
+        f.cut = vec!["eu".into()];
+        f.lead_with_copy(&copy);
+        f.confirm_rules();
+        f.put(elastic("gang", other));
+        f.cut.clear();
+        f.settle();
+        f.pass(Millis::secs(2));
+        assert_eq!(f.phase(gang), Some(Phase::Running), "{other}: {}", f.why(gang));
+        assert_eq!((f.used(), f.free_in("eu"), f.world.state.workloads[&gang].attempts), (i64::from(other), i64::from(4 - other), 1), "{other}");
+    }
+}
