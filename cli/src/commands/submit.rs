@@ -12,7 +12,7 @@ use crate::jobs::{self, End};
 use crate::progress::Progress;
 use crate::session::Session;
 use backoff::{ExponentialBuilder, Retryable};
-use meridian_objects::job::{MAX_RUN_ANNOTATION, QUEUE_LABEL, REGION_KEY};
+use meridian_objects::job::{MAX_RUN_ANNOTATION, QUEUE_LABEL, REGION_KEY, SUBMISSION_ANNOTATION};
 use meridian_objects::{Kind, Object};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -24,8 +24,6 @@ const ACCELERATOR_RESOURCE: &str = "nvidia.com/gpu";
 const ACCELERATOR_LABEL: &str = "cloud.google.com/gke-accelerator";
 /// The taint of nodes that a queued provisioning made.
 const QUEUED_TAINT: &str = "cloud.google.com/gke-queued";
-/// Which submission made a job.
-const SUBMISSION_ANNOTATION: &str = "meridian.dev/submission";
 /// Longest stem of a made name, in characters: with a dash and five more a pod's label still takes it.
 const STEM_CHARS_MAX: usize = 40;
 /// The characters of a made name's end; none that look alike or spell words, as in Kubernetes.

@@ -98,7 +98,7 @@ impl World {
         metadata.insert("generation".into(), json!(stored.generation));
         metadata.insert("creationTimestamp".into(), json!(timestamp(stored.created)));
         if let Some(scope) = &key.scope {
-            metadata.entry("labels").or_insert_with(|| json!({}))["meridian.dev/cluster"] = json!(scope.as_str());
+            metadata.entry("labels").or_insert_with(|| json!({}))[meridian_objects::job::CLUSTER_LABEL] = json!(scope.as_str());
         }
         let status = match &stored.object.spec {
             Spec::ClusterQueue(spec) if key.scope.is_none() => Some(self.cluster_queue_status(&key.name, spec, stored.created)),

@@ -16,6 +16,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use meridian_manager_core::input::{Actor, Change, Input, Key, PutMode, RejectionReason, Reply, Write, WriteResult, Written};
+use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::Deserialize;
@@ -183,8 +184,8 @@ impl Request<'_> {
         if let Some(scope) = &self.options.scope {
             // views of one cluster's objects carry this label; it is no part of them
             let labels = value.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
-            if let Some(labels) = labels.filter(|labels| labels.get("meridian.dev/cluster").is_some_and(|label| label == scope.as_str())) {
-                labels.remove("meridian.dev/cluster");
+            if let Some(labels) = labels.filter(|labels| labels.get(CLUSTER_LABEL).is_some_and(|label| label == scope.as_str())) {
+                labels.remove(CLUSTER_LABEL);
             }
         }
         let subject = |value: &Value| {

@@ -179,7 +179,7 @@ fn job(class: &Class, queue: u64, number: u64) -> Value {
         "metadata": {
             "name": job_name(class, queue, number), "namespace": "default",
             "labels": {QUEUE_LABEL: queue_name(queue), PRIORITY_LABEL: class.name},
-            "annotations": {super::shapes::DURATION: format!("{}ms", class.run_ms)},
+            "annotations": {meridian_objects::job::SIMULATED_DURATION: format!("{}ms", class.run_ms)},
         },
         "spec": {
             "parallelism": 1, "completions": 1, "suspend": true,

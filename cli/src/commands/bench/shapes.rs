@@ -9,8 +9,6 @@ use serde_json::{Map, Value, json};
 
 /// Tenants: a cluster queue and a local queue each.
 pub(super) const QUEUES: u64 = 4;
-/// The annotation that the simulated runner takes a run's length from.
-pub(super) const DURATION: &str = "simulated.meridian.dev/duration";
 const PRIORITIES: [(&str, i32); 3] = [("low", 10), ("normal", 100), ("high", 1_000)];
 const PODS: [u64; 8] = [1, 1, 1, 2, 2, 4, 4, 8];
 const GPUS: [u64; 6] = [0, 1, 1, 2, 4, 8];
@@ -59,7 +57,7 @@ pub(super) fn job(seed: u64, run: &str, number: u64, length: &str) -> Value {
         "kind": "Job",
         "metadata": {
             "name": format!("{run}-{number:07}"), "namespace": "default", "labels": labels,
-            "annotations": {DURATION: length, "team.example/experiment": dice.word(), "team.example/owner": dice.word()},
+            "annotations": {meridian_objects::job::SIMULATED_DURATION: length, "team.example/experiment": dice.word(), "team.example/owner": dice.word()},
         },
         "spec": {
             "parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": dice.below(7), "suspend": true,

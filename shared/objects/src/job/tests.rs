@@ -212,6 +212,24 @@ fn regions_only_narrow() {
 }
 
 #[test]
+fn our_own_keys_are_read_strictly() {
+    let check = |place: &str, key: &str, expect: &str| {
+        let mut job = base();
+        let at = place.split('.').fold(&mut job, |at, step| &mut at[step]);
+        at[key] = json!("x");
+        let errors = read(job).unwrap_err();
+        assert!(errors.iter().any(|error| error.to_string().contains(expect)), "{place} {key}: {errors:?}");
+    };
+    check("metadata.annotations", "meridian.dev/regoin", "is not a key that we know, and would do nothing; did you mean the annotation `meridian.dev/region`?");
+    check("metadata.annotations", "Meridian.dev/Region", "did you mean the annotation `meridian.dev/region`?");
+    check("metadata.labels", "meridian.dev/queue", "remove it; the annotations of a job that we know are meridian.dev/region, ");
+    check("metadata.labels", "simulated.meridian.dev/duration", "is not read here; write it into the job's own `metadata.annotations`");
+    check("spec.template.metadata.annotations", "meridian.dev/region", "spec.template.metadata.annotations[meridian.dev/region]: is not read here");
+    let others = json!({"example.com/meridian.dev": "x", "meridian.dev.example.com/region": "x", "simulated.meridian.dev/stagger": "1s"});
+    assert!(read(with(&[("metadata.annotations", others)])).is_ok());
+}
+
+#[test]
 fn others_jobs_are_refused() {
     assert!(read(with(&[("spec.managedBy", json!("kueue.x-k8s.io/multikueue"))])).is_ok());
     check_error(&[("spec.managedBy", json!("example.com/mine"))], "spec.managedBy: `example.com/mine` would run this job, not Meridian");

@@ -2,20 +2,13 @@
 
 use super::INSTANT_MIN;
 use crate::runner::JobSpec;
+use meridian_objects::job::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER};
 use meridian_shared::time::Millis;
 use std::fmt;
 use std::str::FromStr;
 
 /// How long a pod takes when its job says nothing about it.
 pub const DURATION_DEFAULT: Millis = Millis::secs(30);
-/// How long each pod takes, such as `90s` or `1h30m`.
-pub const DURATION: &str = "simulated.meridian.dev/duration";
-/// So much longer each pod takes than the one before it, such as `10s`: without it all end together.
-pub const STAGGER: &str = "simulated.meridian.dev/stagger";
-/// With which exit code each pod ends.
-pub const EXIT_CODE: &str = "simulated.meridian.dev/exit-code";
-/// How many pods fail before the others go their way.
-pub const FAIL_FIRST: &str = "simulated.meridian.dev/fail-first";
 /// Longer than any lease or run, and safely added to any moment.
 const DURATION_MAX: Millis = Millis::mins(366 * 24 * 60);
 
@@ -76,12 +69,12 @@ impl Script {
     /// Reads it from a job. Words that can't be read are as if they weren't there; [`check`] has refused them before.
     pub fn of(spec: &JobSpec) -> Self {
         let annotation = |name: &str| spec.annotations.get(name);
-        let duration = annotation(DURATION).and_then(|text| duration(text)).or_else(|| slept(spec)).unwrap_or(DURATION_DEFAULT);
+        let duration = annotation(SIMULATED_DURATION).and_then(|text| duration(text)).or_else(|| slept(spec)).unwrap_or(DURATION_DEFAULT);
         Self {
             duration,
-            stagger: annotation(STAGGER).and_then(|text| self::duration(text)).unwrap_or(Millis(0)),
-            exit_code: annotation(EXIT_CODE).and_then(|t| t.parse::<u8>().ok()).map_or(0, i32::from),
-            fail_first: annotation(FAIL_FIRST).and_then(|t| t.parse().ok()).unwrap_or(0),
+            stagger: annotation(SIMULATED_STAGGER).and_then(|text| self::duration(text)).unwrap_or(Millis(0)),
+            exit_code: annotation(SIMULATED_EXIT_CODE).and_then(|t| t.parse::<u8>().ok()).map_or(0, i32::from),
+            fail_first: annotation(SIMULATED_FAIL_FIRST).and_then(|t| t.parse().ok()).unwrap_or(0),
         }
     }
 }
@@ -89,17 +82,17 @@ impl Script {
 /// Whether a job can be simulated, or why not.
 pub fn check(spec: &JobSpec) -> Result<(), String> {
     let bad = |name: &str, wanted: &str| spec.annotations.get(name).map(|have| format!("annotation `{name}` is `{have}`, which is no {wanted}"));
-    if spec.annotations.get(DURATION).is_some_and(|t| duration(t).is_none()) {
-        return Err(bad(DURATION, "length of time such as `90s` or `1h30m`").unwrap_or_default());
+    if spec.annotations.get(SIMULATED_DURATION).is_some_and(|t| duration(t).is_none()) {
+        return Err(bad(SIMULATED_DURATION, "length of time such as `90s` or `1h30m`").unwrap_or_default());
     }
-    if spec.annotations.get(STAGGER).is_some_and(|t| duration(t).is_none()) {
-        return Err(bad(STAGGER, "length of time such as `10s`").unwrap_or_default());
+    if spec.annotations.get(SIMULATED_STAGGER).is_some_and(|t| duration(t).is_none()) {
+        return Err(bad(SIMULATED_STAGGER, "length of time such as `10s`").unwrap_or_default());
     }
-    if spec.annotations.get(EXIT_CODE).is_some_and(|t| t.parse::<u8>().is_err()) {
-        return Err(bad(EXIT_CODE, "exit code from 0 to 255").unwrap_or_default());
+    if spec.annotations.get(SIMULATED_EXIT_CODE).is_some_and(|t| t.parse::<u8>().is_err()) {
+        return Err(bad(SIMULATED_EXIT_CODE, "exit code from 0 to 255").unwrap_or_default());
     }
-    if spec.annotations.get(FAIL_FIRST).is_some_and(|t| t.parse::<u32>().is_err()) {
-        return Err(bad(FAIL_FIRST, "number of pods").unwrap_or_default());
+    if spec.annotations.get(SIMULATED_FAIL_FIRST).is_some_and(|t| t.parse::<u32>().is_err()) {
+        return Err(bad(SIMULATED_FAIL_FIRST, "number of pods").unwrap_or_default());
     }
     if spec.width() == 0 {
         return Err("the job asks for no pods: set `parallelism` and `completions` to at least 1".into());
@@ -168,9 +161,16 @@ mod tests {
 
     #[test]
     fn annotations_win_and_bad_ones_are_refused_in_words() {
-        let all = json!({DURATION: "250ms", EXIT_CODE: "3", FAIL_FIRST: "2"});
+        let all = json!({SIMULATED_DURATION: "250ms", SIMULATED_EXIT_CODE: "3", SIMULATED_FAIL_FIRST: "2"});
         assert_eq!(script(all, &["sleep", "9"], &[]).unwrap(), Script { duration: Millis(250), stagger: Millis(0), exit_code: 3, fail_first: 2 });
-        for (name, value) in [(DURATION, "soon"), (DURATION, "1x"), (DURATION, ""), (DURATION, "9999999h"), (EXIT_CODE, "256"), (FAIL_FIRST, "-1")] {
+        for (name, value) in [
+            (SIMULATED_DURATION, "soon"),
+            (SIMULATED_DURATION, "1x"),
+            (SIMULATED_DURATION, ""),
+            (SIMULATED_DURATION, "9999999h"),
+            (SIMULATED_EXIT_CODE, "256"),
+            (SIMULATED_FAIL_FIRST, "-1"),
+        ] {
             assert!(script(json!({name: value}), &[], &[]).unwrap_err().contains(name), "{value}");
         }
     }
