@@ -312,6 +312,7 @@ impl Sim {
             self.gone = false;
             let world = self.managers[m].world.as_ref();
             self.oracle.history_is_gone(world);
+            self.people.history_is_gone(world, &self.oracle);
             self.people.rules.clear();
             self.people.activity.history_is_gone();
             self.people.sizes.history_is_gone();

@@ -159,6 +159,8 @@ pub struct Oracle {
     unwanted: BTreeSet<Uid>,
     /// The largest fence ever granted, per uid.
     fences: BTreeMap<Uid, Fence>,
+    /// Those that only a history knew that is gone.
+    gone: BTreeSet<(Uid, Fence)>,
     /// When each leadership began, by its manager's clock.
     led: BTreeMap<Leadership, Mono>,
     composed: BTreeMap<Fence, Composed>,
@@ -217,11 +219,19 @@ impl Oracle {
 
     /// An older copy of the journal took over: what it doesn't know was promised by a history that is gone.
     pub fn history_is_gone(&mut self, world: Option<&World>) {
+        let of = |fence: &Fence, leadership: &Leadership| (fence.epoch, fence.leadership) == (leadership.epoch, leadership.id);
+        let led = |fence: &Fence| world.is_some_and(|w| w.state.ranges.iter().any(|(leadership, ..)| of(fence, leadership)));
+        self.gone.extend(self.fences.iter().filter(|(_, fence)| !led(fence)).map(|(uid, fence)| (*uid, *fence)));
         self.acknowledged.retain(|uid, known| {
             known.delete_acknowledged = false;
             known.delete_asked &= world.is_some();
             world.is_some_and(|w| w.state.workloads.contains_key(uid))
         });
+    }
+
+    /// Whether it was ever granted, in whatever history.
+    pub fn was_granted(&self, uid: Uid) -> bool {
+        self.fences.contains_key(&uid)
     }
 
     /// A person declared these workloads' cluster lost.
@@ -346,8 +356,11 @@ impl Oracle {
         if (fence.epoch, fence.leadership) != (leadership.epoch, leadership.id) {
             return broken("fence", format!("{uid} is granted under {fence} by {leadership}"));
         }
+        // What only a history that is gone knew, and an agent whose store is gone with it, nobody can be told any more.
+        let knows = |known: &Fence| act.world.state.workloads.get(&uid).is_some_and(|w| w.history.iter().any(|stay| stay.fence == *known));
         if let Some(known) = self.fences.insert(uid, fence)
             && known >= fence
+            && (knows(&known) || !self.gone.contains(&(uid, known)))
         {
             return broken("fence", format!("{uid} is granted under {fence} after {known}"));
         }

@@ -7,11 +7,12 @@ use super::activity::Activity;
 use super::chance::Chance;
 use super::elastic::Sizes;
 use super::nearness::Near;
-use super::oracle::Job;
+use super::oracle::{Job, Oracle};
 use super::plan::Plan;
 use super::queues::{Declared, PRIORITIES};
 use super::runner::Behaviour;
 use super::staying;
+use meridian_manager_core::World;
 use meridian_manager_core::input::{Actor, Change, Input, Key, Operator, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
@@ -96,6 +97,13 @@ impl People {
     /// Nobody has done anything yet.
     pub(super) fn of(declared: Declared) -> Self {
         Self { declared, ..Self::default() }
+    }
+
+    /// An older copy of the journal took over. Whoever had sent a job that ran by then and waits for an answer doesn't send it again: to
+    /// the copy it would be another job, with a uid of its own, beside an orphan of the same name (simulation seed 6008684).
+    pub(super) fn history_is_gone(&mut self, world: Option<&World>, oracle: &Oracle) {
+        let known = |uid: &Uid| world.is_some_and(|world| world.state.workloads.contains_key(uid));
+        self.requests.retain(|_, request| !matches!(&request.wish, Wish::Submit { uid, .. } if oracle.was_granted(*uid) && !known(uid)));
     }
 }
 

@@ -149,7 +149,11 @@ impl World {
         let class = self.queues.class(workload.class);
         let flavors = met.map(|(sketch, entry)| crate::places::flavors_of(sketch, &entry.assignment)).unwrap_or_default();
         let smaller = class.gang.least().map(|least| self.with_flavors(&Arc::new(least), &flavors));
-        (self.with_flavors(&class.gang, &flavors), smaller)
+        // Where there is quota for fewer, so many are asked for (simulation seed 6009743).
+        let counts = met.filter(|(_, entry)| entry.assignment.mode() == Mode::Fit).map(|(_, entry)| entry.assignment.counts());
+        let fewer = counts.filter(|counts| smaller.is_some() && counts.len() == class.gang.pod_sets.len());
+        let gang = fewer.map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(&counts)));
+        (self.with_flavors(&gang, &flavors), smaller)
     }
 
     /// What every cluster would say to it.
