@@ -215,7 +215,7 @@ impl Turn<'_> {
         let way = self.world.way_from(class, queue);
         let gang = counts.as_ref().map_or_else(|| shape.gang.clone(), |counts| Arc::new(shape.gang.of_counts(counts)));
         let gang = self.world.with_flavors(&gang, &flavors);
-        let mut chosen = self.candidates(uid, class, &shape, &gang, &way);
+        let mut chosen = self.candidates(uid, class, &gang, &way);
         if chosen.is_empty() {
             return false;
         }
@@ -249,12 +249,15 @@ impl Turn<'_> {
         }
     }
 
-    fn candidates(&mut self, uid: Uid, class: ClassId, shape: &Class, gang: &Gang, way: &Way) -> Vec<Score> {
+    fn candidates(&mut self, uid: Uid, class: ClassId, gang: &Gang, way: &Way) -> Vec<Score> {
         let mut reasons = BTreeMap::new();
         let mut scores = Vec::new();
         for site in &way.sites {
             let listed = site.listed.ok_or(Why::NotInQueue).map(drop);
-            let judged = listed.and_then(|()| self.audit_verdict(class, shape, site));
+            let judged = listed.and_then(|()| {
+                self.note_verdict(class, &site.cluster, &site.verdict);
+                site.verdict.clone().map_err(Why::Forbidden)
+            });
             match judged.and_then(|()| self.world.judge_cluster((uid, self.now.mono), gang, way, site)) {
                 Ok(score) => scores.push(score),
                 Err(why) => {
@@ -265,29 +268,6 @@ impl Turn<'_> {
         self.world.live.why.insert(class, reasons);
         scores.sort();
         scores
-    }
-
-    /// The residency verdict, in the audit log once per class, rules and cluster.
-    fn audit_verdict(&mut self, class: ClassId, shape: &Class, Site { cluster, verdict, .. }: &Site) -> Result<(), Why> {
-        let rules = self.world.state.rules;
-        if self.world.live.audited.get(&(class, cluster.clone())) != Some(&rules) {
-            self.world.live.audited.insert((class, cluster.clone()), rules);
-            let (word, rule) = match verdict {
-                Ok(()) => ("allowed", None),
-                Err(denied) => ("denied", Some(denied.rule())),
-            };
-            self.world.live.counts.denials += u64::from(verdict.is_err());
-            let entry = Entry {
-                action: "verdict".into(),
-                subject: format!("class {} of {}/{}", class.0, shape.namespace, shape.queue),
-                cluster: Some(cluster.to_string()),
-                verdict: Some(word.into()),
-                rule,
-                detail: Some(format!("rules {rules}")),
-            };
-            self.audit(Actor::system(), entry);
-        }
-        verdict.clone().map_err(Why::Forbidden)
     }
 }
 
@@ -420,7 +400,8 @@ impl Turn<'_> {
         let shape = self.world.queues.class(class).clone();
         let allowed = residency::judge(&self.world.state.catalog, &shape, &cluster, self.world.config.residency_required).is_ok();
         let once = self.world.config.planted.has(Bug::ResidencyJudgedOnce);
-        if workload.phase != Phase::Dispatching || self.world.held_back(workload, self.now.mono) || !(allowed || once) {
+        let closed = self.world.is_closed(uid, &cluster);
+        if workload.phase != Phase::Dispatching || self.world.held_back(workload, self.now.mono) || closed || !(allowed || once) {
             if !allowed {
                 self.audit(Actor::system(), Entry::denied("grant", uid, &cluster, None));
             }
@@ -456,7 +437,7 @@ impl Turn<'_> {
     }
 
     pub(crate) fn lease(&mut self, uid: Uid, fence: Fence, term: Millis, on_loss: OnLoss, start_by: Mono) {
-        let lease = Lease { uid, lease: self.manager_lease(term), composed: self.now.mono, first: None, start_by };
+        let lease = Lease { uid, lease: self.manager_lease(term), composed: Some(self.now.mono), first: None, start_by };
         let due = if on_loss == OnLoss::Fence { lease.lease.deadline.min(start_by) } else { start_by };
         self.world.live.leases.insert(fence, lease);
         self.world.live.due = self.world.live.due.min(due);
@@ -529,41 +510,6 @@ impl Turn<'_> {
             self.audit(by.clone(), entry);
         }
         self.say(&cluster, Said::Stop(uid, fence, reason));
-    }
-
-    /// After a rule changed: re-judges every open leg, hold and run.
-    pub(crate) fn rejudge(&mut self) {
-        let affected: Vec<(Uid, OfferId, bool, Option<Fence>, bool)> = self
-            .world
-            .state
-            .workloads
-            .iter()
-            .flat_map(|(uid, w)| w.legs.iter().map(move |(o, l)| (uid, w.class, o, l)))
-            .filter(|(_, class, _, leg)| {
-                let shape = self.world.queues.class(*class);
-                residency::judge(&self.world.state.catalog, shape, &leg.cluster, self.world.config.residency_required).is_err()
-            })
-            .map(|(uid, class, offer, leg)| {
-                let evicts = residency::evicts(&self.world.state.catalog, self.world.queues.class(class), &leg.cluster);
-                (*uid, *offer, leg.state.open(), leg.fence, evicts)
-            })
-            .collect();
-        if self.world.config.planted.has(Bug::ResidencyJudgedOnce) {
-            return;
-        }
-        for (uid, offer, open, fence, evicts) in affected {
-            match fence {
-                _ if open => {
-                    self.withdraw(uid, offer);
-                    self.after_leg(uid);
-                }
-                Some(fence) if evicts => {
-                    self.world.live.counts.residency_stops += 1;
-                    self.order_stop(uid, fence, StopReason::Residency, &Actor::system());
-                }
-                _ => {}
-            }
-        }
     }
 }
 

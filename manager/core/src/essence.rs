@@ -181,9 +181,9 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         }
     }
     for (fence, Lease { uid, lease: ManagerLease { term, deadline }, composed, first, start_by }) in leases {
-        (fence, uid, term, first.is_some()).hash(into);
+        (fence, uid, term, first.is_some(), composed.is_some()).hash(into);
         ahead(now, *deadline, into);
-        age(now, *composed, Millis(term.0 / 32), into);
+        age(now, composed.unwrap_or(now), Millis(term.0 / 32), into);
         age(now, first.unwrap_or(now), *term, into);
         ahead(now, *start_by, into);
     }

@@ -455,9 +455,10 @@ impl World {
         match workload.phase {
             Phase::Running | Phase::Granted | Phase::Stopping => {
                 let (verdict, reason, helps) = World::right(workload).map_or(("", String::new(), String::new()), |(_, l)| self.leg_in_words(workload, l, now));
+                let flag = self.flagged(workload).map(|why| format!("; {why}, and it runs on, because that policy only flags")).unwrap_or_default();
                 match self.growth_in_words(uid, workload, Some(now.mono)).filter(|_| workload.phase != Phase::Stopping) {
-                    Some((grows, help)) => (format!("{verdict} in cluster `{at}`: {reason}; {grows}"), if helps.is_empty() { help } else { helps }),
-                    None => (format!("{verdict} in cluster `{at}`: {reason}"), helps),
+                    Some((grows, help)) => (format!("{verdict} in cluster `{at}`: {reason}; {grows}{flag}"), if helps.is_empty() { help } else { helps }),
+                    None => (format!("{verdict} in cluster `{at}`: {reason}{flag}"), helps),
                 }
             }
             Phase::Finished => {

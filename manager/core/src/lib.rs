@@ -554,8 +554,8 @@ pub struct Lease {
     pub uid: Uid,
     /// Deadline and term.
     pub lease: ManagerLease,
-    /// When an answer with it was last composed.
-    pub composed: Mono,
+    /// When this leadership last composed an answer with it.
+    pub composed: Option<Mono>,
     /// When it was first composed: a grant isn't sent again after its term.
     pub first: Option<Mono>,
     /// When the gang must be running.

@@ -50,6 +50,7 @@ impl Turn<'_> {
         let object = reread(value)?;
         self.record(Record::Applied { key, object: Box::new(object), uid: stored.uid, at: self.now.wall, by: by.clone() });
         self.operator_audit(by, if cordoned { "cordon" } else { "uncordon" }, String::new(), Some(cluster));
+        self.rejudge();
         self.stir();
         Ok(format!("cluster `{cluster}` {}", if cordoned { "is cordoned" } else { "takes work again" }))
     }

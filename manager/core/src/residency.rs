@@ -5,10 +5,18 @@
 //! the first two *bind* whatever the workload says, its own labels and queue can only bring further policies in, never
 //! take one out. The submitter's wish narrows. An unknown region or jurisdiction matches no allow list: fail closed.
 
+use crate::audit::Entry;
 use crate::catalog::Catalog;
+use crate::input::Actor;
+use crate::queues::ClassId;
 use crate::record::Class;
+use crate::turn::Turn;
+use crate::workload::Phase;
+use crate::{Workload, World};
 use meridian_objects::spec::{OnChange, Refusal, ResidencyPolicySpec};
-use meridian_shared::ids::{ClusterName, RecordNumber};
+use meridian_shared::ids::{ClusterName, Fence, OfferId, RecordNumber, Uid};
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::StopReason;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -99,5 +107,92 @@ pub fn judge(catalog: &Catalog, class: &Class, cluster: &ClusterName, required: 
         // What a policy forbids no other wish would help.
         None if !class.regions.is_empty() && !class.regions.contains(&spec.region) => Err(Denied::NotWished),
         None => Ok(()),
+    }
+}
+
+/// A leg that stands where it may not, or no longer.
+struct Misplaced {
+    uid: Uid,
+    offer: OfferId,
+    class: ClassId,
+    cluster: ClusterName,
+    open: bool,
+    fence: Option<Fence>,
+    verdict: Result<(), Denied>,
+}
+
+impl World {
+    /// Whether nothing new of a workload may start in a cluster, wherever it may be known: it is cordoned, or the queue that the
+    /// workload is charged to leaves it out. What was asked before that was said is taken back.
+    pub(crate) fn is_closed(&self, uid: Uid, cluster: &ClusterName) -> bool {
+        let catalog = &self.state.catalog;
+        let listed = self.queues.charged_to(uid).and_then(|queue| catalog.clusters_of(queue));
+        catalog.cluster(cluster).is_some_and(|spec| spec.cordoned) || listed.is_some_and(|names| !names.contains(cluster))
+    }
+
+    /// Why a gang shouldn't run where it does, where it goes on because the policy that came since only flags.
+    pub(crate) fn flagged(&self, workload: &Workload) -> Option<Denied> {
+        let (_, leg) = World::right(workload).filter(|_| workload.phase != Phase::Stopping)?;
+        judge(&self.state.catalog, self.queues.class(workload.class), &leg.cluster, self.config.residency_required).err()
+    }
+
+    fn misplaced(&self) -> Vec<Misplaced> {
+        let workloads = self.state.workloads.iter();
+        let legs = workloads.flat_map(|(uid, w)| w.legs.iter().map(move |(offer, leg)| (*uid, w.class, *offer, leg)));
+        let judged = legs.map(|(uid, class, offer, leg)| {
+            let verdict = judge(&self.state.catalog, self.queues.class(class), &leg.cluster, self.config.residency_required);
+            Misplaced { uid, offer, class, cluster: leg.cluster.clone(), open: leg.state.open(), fence: leg.fence, verdict }
+        });
+        judged.filter(|m| m.verdict.is_err() || m.open && self.is_closed(m.uid, &m.cluster)).collect()
+    }
+}
+
+impl Turn<'_> {
+    /// The verdict on a class, in the audit log once per class, rules and cluster.
+    pub(crate) fn note_verdict(&mut self, class: ClassId, cluster: &ClusterName, verdict: &Result<(), Denied>) {
+        let rules = self.world.state.rules;
+        if self.world.live.audited.insert((class, cluster.clone()), rules) == Some(rules) {
+            return;
+        }
+        let (word, rule) = match verdict {
+            Ok(()) => ("allowed", None),
+            Err(denied) => ("denied", Some(denied.rule())),
+        };
+        self.world.live.counts.denials += u64::from(verdict.is_err());
+        let shape = self.world.queues.class(class);
+        let entry = Entry {
+            action: "verdict".into(),
+            subject: format!("class {} of {}/{}", class.0, shape.namespace, shape.queue),
+            cluster: Some(cluster.to_string()),
+            verdict: Some(word.into()),
+            rule,
+            detail: Some(format!("rules {rules}")),
+        };
+        self.audit(Actor::system(), entry);
+    }
+
+    /// After a rule changed: judges every open leg, hold and run again. Who only asks or holds has to go where nothing new may
+    /// start, too; who runs there runs on.
+    pub(crate) fn rejudge(&mut self) {
+        if self.world.config.planted.has(Bug::ResidencyJudgedOnce) {
+            return;
+        }
+        for leg in self.world.misplaced() {
+            if leg.verdict.is_err() {
+                self.note_verdict(leg.class, &leg.cluster, &leg.verdict);
+            }
+            let evicts = || evicts(&self.world.state.catalog, self.world.queues.class(leg.class), &leg.cluster);
+            match leg.fence {
+                _ if leg.open => {
+                    self.withdraw(leg.uid, leg.offer);
+                    self.after_leg(leg.uid);
+                }
+                Some(fence) if evicts() => {
+                    self.world.live.counts.residency_stops += 1;
+                    self.order_stop(leg.uid, fence, StopReason::Residency, &Actor::system());
+                }
+                _ => {}
+            }
+        }
     }
 }

@@ -610,7 +610,7 @@ impl Turn<'_> {
         live.renew_at = now + step;
         let silent_for = now.since(live.acknowledged);
         let ledger = self.world.state.members[cluster].ledger;
-        let mut due: Vec<(Mono, Uid, Fence)> = self
+        let mut due: Vec<(Option<Mono>, Uid, Fence)> = self
             .rights(cluster)
             .into_iter()
             .filter_map(|(uid, fence, _)| {
@@ -625,7 +625,7 @@ impl Turn<'_> {
                     && !self.world.disputed(workload)
                     && !lease.lease.lapsed(now)
                     && silent_for < lease::silence(workload.term)
-                    && now.since(lease.composed) >= Millis(workload.term.0 / 32);
+                    && lease.composed.is_none_or(|at| now.since(at) >= Millis(workload.term.0 / 32));
                 good.then_some((lease.composed, uid, fence))
             })
             .collect();

@@ -150,7 +150,7 @@ impl World {
         let planted = self.config.planted;
         if let Some(lease) = self.live.leases.get_mut(&fence) {
             lease.first.get_or_insert(now);
-            lease.composed = now;
+            lease.composed = Some(now);
             if planted.has(Bug::ManagerCountsFromAcknowledgement) {
                 return;
             }

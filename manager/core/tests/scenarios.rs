@@ -407,6 +407,10 @@ fn a_policy_that_only_flags_lets_runs_go_on_but_starts_nothing_new() {
         "applies": {"namespaces": ["default"]}, "deny": {"clusters": [home]}, "onChange": "Flag"}})]);
     f.settle();
     assert_eq!(f.at(runs), Some(home.clone()));
+    let why = f.why(runs)["summary"].as_str().unwrap().to_owned();
+    assert!(why.contains("residency policy `flag` (version ") && why.ends_with("and it runs on, because that policy only flags"), "{why}");
+    let denied = |(_, record): &&(RecordNumber, Record)| matches!(record, Record::Audited(l) if &*l.entry.action == "verdict" && l.entry.verdict.as_deref() == Some("denied") && l.entry.cluster == Some(home.clone()));
+    assert_eq!(f.records.iter().filter(denied).count(), 1, "what runs where it no longer may is in the log");
     let after: Vec<Uid> = (0..3).map(|i| f.submit(&format!("after-{i}"), 1)).collect();
     f.settle();
     assert!(after.iter().all(|u| f.at(*u).is_some_and(|c| c != home)));

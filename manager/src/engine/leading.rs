@@ -74,7 +74,9 @@ impl Engine {
     }
 
     fn recovery_start(&self) -> RecoveryStart {
-        RecoveryStart { restored: self.desk.journal().identity_changed(), members_unknown: false }
+        // An empty journal says nothing of what runs: who made it in place of a lost one may have ended before anything was written.
+        let members_unknown = self.world.state.last == RecordNumber(0);
+        RecoveryStart { restored: self.desk.journal().identity_changed(), members_unknown }
     }
 
     /// Waits until every claim of a predecessor has expired. False when asked to stop meanwhile.

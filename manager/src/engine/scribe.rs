@@ -42,6 +42,8 @@ pub(super) struct Work {
     pub(super) leadership: Leadership,
     /// Ends and deletions: may use the space that is kept back.
     pub(super) urgent: bool,
+    /// With it nothing is left to be found out or confirmed about this journal.
+    pub(super) settled: bool,
     /// The world behind the last record, as bytes, where it is to replace the records.
     pub(super) snapshot: Option<Snapshot>,
     /// What readers see of it, and at which record.
@@ -132,6 +134,10 @@ impl Scribe {
         }
         for batch in &batches {
             self.journal.commit(batch)?;
+        }
+        if work.settled && self.journal.identity_changed() {
+            // A person has said so: from now on this file is the one, and the next start is a usual one.
+            self.journal.accept_identity()?;
         }
         let metrics = &self.shared.metrics;
         metrics.journal_commit_seconds.took([], started.elapsed());

@@ -403,11 +403,14 @@ impl Engine {
         self.snapshots.grown(pending.records.len() as u64, 0);
         let may_grow = !pending.is_empty() && !self.restricted(now.mono);
         let snapshot = may_grow.then(|| self.snapshots.with_batch(&self.world)).flatten();
-        let (leadership, at) = (self.world.state.leadership, self.world.state.last);
+        let state = &self.world.state;
+        let settled = state.recovery.is_none() && state.rules_doubted.is_none();
+        let (leadership, at) = (state.leadership, state.last);
         Work {
             pending,
             leadership,
             urgent,
+            settled,
             snapshot,
             changes,
             at,

@@ -2,8 +2,12 @@
 
 use crate::rig::{FastClock, Rig, Worker, put, submit, until};
 use meridian_manager::engine::Unavailable;
+use meridian_manager::journal::faulty::{Faults, FaultyDisk};
 use meridian_manager::journal::{Journal, RedbJournal};
+use meridian_manager_core::input::{Actor, Input, Operator, Reply};
 use meridian_objects::Kind;
+use meridian_shared::ids::JournalId;
+use meridian_shared::time::Wall;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -101,5 +105,75 @@ async fn a_snapshot_and_the_records_after_it_give_the_same_world() {
     rig.led().await;
     worker.finish();
     worker.until(&rig.handle, "finished", |_| rig.state_of("runs").as_deref() == Some("Finished")).await;
+    rig.stop().await;
+}
+
+async fn confirm_rules(rig: &Rig) {
+    let reply = rig.handle.ask(Input::Operator { actor: Actor::user("op"), action: Operator::ConfirmRules }).await.unwrap();
+    assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_copy_that_a_person_has_confirmed_is_the_journal_from_then_on() {
+    let rig = Rig::with_clock(FastClock::of(4)).await;
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    submit(&rig.handle, "runs").await.unwrap();
+    worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
+    let (disk, clock, _) = rig.stop().await;
+    let copy = FaultyDisk::from_image(disk.image(), 1, 8, Faults::default());
+    let rig = Rig::open(copy, clock, Arc::new(tempfile::tempdir().unwrap()));
+    rig.led().await;
+    assert_eq!(rig.handle.recovery().await["restored"], true);
+    submit(&rig.handle, "waits").await.unwrap();
+    worker.until(&rig.handle, "it goes on there", |w| w.runs.len() == 1).await;
+    until("recovery ends", async || {
+        let _ = worker.exchange(&rig.handle).await;
+        rig.handle.recovery().await["open"] == false
+    })
+    .await;
+    // Nobody has confirmed anything: the next start asks as this one did.
+    let (disk, clock, marks) = rig.stop().await;
+    assert!(RedbJournal::open_on(disk.clone()).unwrap().identity_changed());
+    let rig = Rig::open(disk.kill(), clock, marks);
+    rig.led().await;
+    until("recovery ends", async || {
+        let _ = worker.exchange(&rig.handle).await;
+        rig.handle.recovery().await["open"] == false
+    })
+    .await;
+    assert_eq!(rig.state_of("waits").as_deref(), Some("Pending"));
+    confirm_rules(&rig).await;
+    worker.until(&rig.handle, "what waited runs", |_| rig.state_of("waits").as_deref() == Some("Running")).await;
+    // From then on it is started as any other, with the short cut and without a question.
+    let (disk, clock, marks) = rig.stop().await;
+    let rig = Rig::open(disk, clock, marks);
+    rig.led().await;
+    assert_eq!(rig.handle.recovery().await["open"], false);
+    submit(&rig.handle, "next").await.unwrap();
+    worker.until(&rig.handle, "the next runs", |_| rig.state_of("next").as_deref() == Some("Running")).await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn an_empty_journal_may_stand_in_place_of_a_lost_one() {
+    let rig = Rig::with_clock(FastClock::of(4)).await;
+    let (_, clock, marks) = rig.stop().await;
+    // Made by `init --recover`, which was killed while it waited for claims to expire.
+    let disk = FaultyDisk::new(1, 9, Faults::default());
+    drop(RedbJournal::init_on(disk.clone(), JournalId(43), Wall(0)).unwrap());
+    let rig = Rig::open(disk.kill(), clock, marks);
+    rig.led().await;
+    let recovery = rig.handle.recovery().await;
+    assert_eq!((recovery["open"].as_bool(), recovery["membersUnknown"].as_bool()), (Some(true), Some(true)), "{recovery}");
+    rig.lay_out(&["eu"]).await;
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    submit(&rig.handle, "waits").await.unwrap();
+    for _ in 0..20 {
+        let _ = worker.exchange(&rig.handle).await;
+    }
+    assert_eq!((worker.starts, rig.state_of("waits").as_deref()), (0, Some("Pending")), "nobody has looked at the rules");
+    confirm_rules(&rig).await;
+    worker.until(&rig.handle, "it runs", |_| rig.state_of("waits").as_deref() == Some("Running")).await;
     rig.stop().await;
 }

@@ -404,9 +404,6 @@ impl Sim {
         }
         for action in actions {
             if !busy(&action, self) {
-                if action == Operator::ConfirmRecovery {
-                    self.managers[m].accept();
-                }
                 self.ask(Wish::Operate(action));
             }
         }

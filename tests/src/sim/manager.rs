@@ -186,14 +186,12 @@ impl Manager {
         (self.life, self.engine_turn) = (life, turns);
     }
 
-    /// The operator says that no other copy runs.
-    pub(super) fn accept(&mut self) {
-        if let Some(journal) = &mut self.journal
-            && journal.identity_changed()
-            && !journal.poisoned()
-        {
-            // A disk that fails here is asked again with the next confirmation.
-            let _ = journal.accept_identity();
+    /// Once nothing is left to be confirmed about it, this file is the one; false when that couldn't be written.
+    fn settle(&mut self) -> bool {
+        let settled = self.world.as_ref().is_some_and(|world| world.state.recovery.is_none() && world.state.rules_doubted.is_none());
+        match &mut self.journal {
+            Some(journal) if settled && journal.identity_changed() => journal.accept_identity().is_ok(),
+            _ => true,
         }
     }
 }
@@ -572,7 +570,7 @@ impl Sim {
         let Some(committing) = self.managers[m].committing.take() else { return };
         let poisoned = self.managers[m].journal.as_ref().is_none_or(Journal::poisoned);
         let good = committing.written || (!poisoned && self.write(m, &committing.batches));
-        if !good {
+        if !good || !self.managers[m].settle() {
             return self.commit_failed(m, committing);
         }
         let host = &mut self.managers[m];

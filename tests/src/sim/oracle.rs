@@ -116,6 +116,7 @@ pub struct Before {
     led_since: RecordNumber,
     ledgers: BTreeMap<ClusterName, LedgerId>,
     inactive: BTreeSet<Uid>,
+    cordoned: BTreeSet<ClusterName>,
     books: Books,
 }
 
@@ -129,9 +130,15 @@ impl Before {
             led_since: state.led_since,
             ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect(),
             inactive: state.workloads.iter().filter(|(_, w)| w.inactive.is_some()).map(|(uid, _)| *uid).collect(),
+            cordoned: cordoned(world),
             books: Books::of(world),
         }
     }
+}
+
+/// Clusters that take nothing new.
+fn cordoned(world: &World) -> BTreeSet<ClusterName> {
+    world.state.catalog.clusters().filter(|(_, spec)| spec.cordoned).map(|(name, _)| name).collect()
 }
 
 /// One input's outcome, with everything that the judge needs to know of its circumstances.
@@ -363,6 +370,10 @@ impl Oracle {
             && (knows(&known) || !self.gone.contains(&(uid, known)))
         {
             return broken("fence", format!("{uid} is granted under {fence} after {known}"));
+        }
+        let leg = act.world.state.workloads.get(&uid).and_then(|w| w.leg_of(fence));
+        if leg.is_some_and(|(_, leg)| act.before.cordoned.contains(&leg.cluster) && cordoned(act.world).contains(&leg.cluster)) {
+            return broken("cordon", format!("{uid} is granted to a cluster that takes nothing new"));
         }
         self.judge_in_recovery(act, uid, "granted")
     }

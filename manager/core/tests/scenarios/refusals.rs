@@ -9,6 +9,17 @@ fn policy(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": name}, "spec": spec})
 }
 
+/// A queue of these clusters only.
+fn of_clusters(clusters: &Value) -> Vec<Value> {
+    let check = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "mk"}, "spec": {
+        "controllerName": "kueue.x-k8s.io/multikueue", "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "some"}}});
+    let config = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "some"}, "spec": {"clusters": clusters}});
+    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {},
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]},
+        "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 9}]}]}]}});
+    vec![check, config, queue]
+}
+
 impl Fleet {
     fn lines(&self, action: &str) -> Vec<(String, Entry)> {
         let lines = self.records.iter().filter_map(|(_, record)| match record {
@@ -38,13 +49,7 @@ fn a_job_that_no_cluster_of_its_queue_may_run_is_refused_and_remembered() {
     f.apply(vec![policy("eu-only", json!({"applies": {"namespaces": ["default"]}, "allow": {"jurisdictions": ["EU"]}}))]);
     assert_eq!(f.kept_out("free", false), None, "`eu` may");
     // The queue's own list leaves nothing that the policy allows.
-    let check = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "mk"}, "spec": {
-        "controllerName": "kueue.x-k8s.io/multikueue", "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "some"}}});
-    let config = |clusters: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "some"}, "spec": {"clusters": clusters}});
-    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {},
-        "admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]},
-        "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 9}]}]}]}});
-    f.apply(vec![check, config(json!(["us", "asia"])), queue]);
+    f.apply(of_clusters(&json!(["us", "asia"])));
     assert_eq!(f.kept_out("asked", true), f.kept_out("bound", false), "a dry run is told the same");
     let why = f.kept_out("again", false).unwrap();
     assert!(why.contains("no cluster of its queue may run this workload: at `asia` residency policy `eu-only` (version "), "{why}");
@@ -53,8 +58,51 @@ fn a_job_that_no_cluster_of_its_queue_may_run_is_refused_and_remembered() {
     assert_eq!((lines[0].0.as_str(), lines[0].1.verdict.as_deref()), ("user:ana", Some("denied")));
     assert!(lines[0].1.subject.contains("bound") && lines[0].1.detail.as_deref() == Some(why.as_str()), "{:?}", lines[0]);
     // Of a cluster that nobody declared yet the place may be a right one.
-    f.apply(vec![config(json!(["us", "later"]))]);
+    f.apply(of_clusters(&json!(["us", "later"])));
     assert_eq!(f.kept_out("waits", false), None);
+}
+
+/// A gang of two whose cluster is about to say that it holds room for it, in a fleet of three.
+fn about_to_be_held() -> (Fleet, Uid, ClusterName) {
+    let mut f = Fleet::regions();
+    let uid = f.submit("job", 2);
+    f.exchange();
+    let asked = f.world.state.workloads[&uid].legs.values().map(|leg| leg.cluster.clone()).next().unwrap();
+    assert_eq!((f.agents[&asked].held().count(), f.phase(uid)), (1, Some(Phase::Dispatching)), "it holds, and nobody was told");
+    (f, uid, asked)
+}
+
+#[test]
+fn what_a_drained_cluster_holds_is_not_granted_there() {
+    for action in [Operator::Drain, Operator::Cordon] {
+        let (mut f, uid, asked) = about_to_be_held();
+        f.input(Input::Operator { actor: Actor::user("op"), action: action(asked.clone()) });
+        f.settle();
+        f.settle();
+        assert_eq!(f.agents[&asked].held().count(), 0, "its room is given back");
+        assert!(f.at(uid).is_some_and(|at| at != asked.as_str()), "{:#}", f.why(uid));
+    }
+    // As a file says it.
+    let (mut f, uid, asked) = about_to_be_held();
+    let mut cluster = f.world.state.catalog.get(&Key::global(Kind::Cluster, asked.as_str())).unwrap().object.stored.clone();
+    cluster["spec"]["cordoned"] = json!(true);
+    f.apply(vec![cluster]);
+    f.settle();
+    assert!(f.at(uid).is_some_and(|at| at != asked.as_str()), "{:#}", f.why(uid));
+}
+
+#[test]
+fn what_a_queue_no_longer_names_is_not_granted_and_what_runs_there_runs_on() {
+    let (mut f, uid, asked) = about_to_be_held();
+    let others: Vec<&str> = ["eu", "us", "asia"].into_iter().filter(|name| *name != asked.as_str()).collect();
+    f.apply(of_clusters(&json!(others)));
+    f.settle();
+    f.settle();
+    let at = f.at(uid).expect("it runs");
+    assert_ne!(at, asked.as_str());
+    f.apply(of_clusters(&json!([asked.as_str()])));
+    f.settle();
+    assert_eq!((f.at(uid), f.world.state.workloads[&uid].attempts), (Some(at), 1));
 }
 
 #[test]
