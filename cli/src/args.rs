@@ -135,9 +135,9 @@ pub(crate) struct UpArgs {
     /// Where everything is kept; starting there again goes on
     #[arg(long, value_name = "DIR", default_value = ".meridian")]
     pub(crate) data_dir: PathBuf,
-    /// What runs jobs
-    #[arg(long, value_enum, default_value_t = UpRunner::Simulated)]
-    pub(crate) runner: UpRunner,
+    /// What runs jobs [default: as it was here before, else simulated]
+    #[arg(long, value_enum)]
+    pub(crate) runner: Option<UpRunner>,
     /// How much faster than real time simulated jobs go
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = speed)]
     pub(crate) speed: f64,

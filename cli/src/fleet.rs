@@ -29,6 +29,8 @@ const TRIES_MAX: u32 = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What the manager's process is called.
 const MANAGER: &str = "manager";
+/// Where it is kept what runs jobs.
+pub(crate) const RUNNER_FILE: &str = "runner";
 /// The three regions of every example.
 pub(crate) const DEFAULT_FLEET: &str = include_str!("../../manifests/examples/fleet.yaml");
 
@@ -100,6 +102,8 @@ impl Fleet {
         let lock = lock(&plan.root)?;
         let fleet_file = plan.root.join("fleet.yaml");
         std::fs::write(&fleet_file, &plan.fleet_text).map_err(|e| cannot("write", &fleet_file, &e))?;
+        let runner_file = plan.root.join(RUNNER_FILE);
+        std::fs::write(&runner_file, plan.runner).map_err(|e| cannot("write", &runner_file, &e))?;
         let plan = Plan { listen: settle_port(&plan)?, ..plan };
         let mut manager = start_manager(&program, &plan)?;
         let kubeconfig = plan.admin_kubeconfig();

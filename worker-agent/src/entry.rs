@@ -16,7 +16,7 @@ use crate::uplink::{Link, Uplink, renewal};
 use anyhow::Context as _;
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::{Config, ProviderEvent, ledger};
-use meridian_shared::ids::{ClusterName, LedgerId};
+use meridian_shared::ids::{ClusterName, LedgerId, Region};
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::RunnerKind;
 use meridian_telemetry::with_causes;
@@ -142,9 +142,11 @@ async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet
     let cluster = settings.cluster.clone().unwrap_or_else(|| identity.cluster.clone());
     // Before anything is adopted: of two agents over one directory only one may command the guards.
     let store = Store::open(&settings.data_dir)?;
-    let (nodes, pools) = nodes(settings, cluster.as_str())?;
+    let Machines { nodes, pools, region } = machines(settings, cluster.as_str())?;
+    let located = settings.region.clone().or(region);
     let nodes = watch_nodes(settings, cluster, nodes, tasks);
     let (runner_tells, runner_events) = mpsc::channel(EVENTS_WAITING);
+    store.hand_to(settings.runner.word())?;
     let (runner, kind) = runner(settings, &identity, runner_tells)?;
     let (provider_tells, provider_events) = mpsc::unbounded_channel();
     let provider = provider(settings, pools, provider_tells)?;
@@ -167,7 +169,7 @@ async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet
         cluster: identity.cluster.clone(),
         runner: kind,
         guarded: runner.enforcement() == Enforcement::Guarded,
-        located: None,
+        located: located.map(|region| region.as_str().into()),
         boot: u128::from_str_radix(&boot.replace('-', ""), 16).with_context(|| format!("`{boot}` is no boot id"))?,
         replacement_wait: settings.replacement_wait,
         planted: Planted::NONE,
@@ -228,8 +230,16 @@ fn keep_fresh(tasks: &mut JoinSet<()>, keeper: Arc<Keeper>, link: Link, metrics:
     });
 }
 
-/// The nodes and pools of the fleet file, or this machine.
-fn nodes(settings: &Settings, cluster: &str) -> anyhow::Result<(Vec<ledger::NodeSpec>, Vec<Pool>)> {
+/// What a cluster is made of.
+struct Machines {
+    nodes: Vec<ledger::NodeSpec>,
+    pools: Vec<Pool>,
+    /// Where they are, if that is said.
+    region: Option<Region>,
+}
+
+/// The machines of the fleet file, or this one.
+fn machines(settings: &Settings, cluster: &str) -> anyhow::Result<Machines> {
     let Some(path) = &settings.fleet else {
         let gpus = match nvml::gpus() {
             nvml::Gpus::Found(names) => names,
@@ -237,7 +247,7 @@ fn nodes(settings: &Settings, cluster: &str) -> anyhow::Result<(Vec<ledger::Node
             nvml::Gpus::Broken(why) => anyhow::bail!("{why}; repair it, or name the nodes in a fleet file with `--fleet`"),
         };
         let node = nvml::this_node(&gpus).context("cannot find out what this machine has")?;
-        return Ok((vec![node_spec(node)], Vec::new()));
+        return Ok(Machines { nodes: vec![node_spec(node)], pools: Vec::new(), region: None });
     };
     let clusters = fleet::load(path)?;
     let names = clusters.iter().map(|c| format!("`{}`", c.cluster)).collect::<Vec<_>>().join(", ");
@@ -246,7 +256,7 @@ fn nodes(settings: &Settings, cluster: &str) -> anyhow::Result<(Vec<ledger::Node
         .find(|c| c.cluster.as_str() == cluster)
         .with_context(|| format!("fleet file `{}` has no cluster `{cluster}`, only {names}: choose one with `--cluster`", path.display()))?;
     let pools = found.provisionable.into_iter().map(pool).collect();
-    Ok((found.nodes.into_iter().map(node_spec).collect(), pools))
+    Ok(Machines { nodes: found.nodes.into_iter().map(node_spec).collect(), pools, region: Some(found.region) })
 }
 
 /// The nodes, and what becomes of them: where there is a fleet file it is read again whenever it was written. One that can't be
@@ -266,8 +276,8 @@ fn watch_nodes(settings: &Settings, cluster: ClusterName, nodes: Vec<ledger::Nod
                 continue;
             }
             seen = now;
-            match self::nodes(&settings, cluster.as_str()) {
-                Ok((nodes, _)) => {
+            match machines(&settings, cluster.as_str()) {
+                Ok(Machines { nodes, .. }) => {
                     let unready = nodes.iter().filter(|node| node.unready).count();
                     tracing::info!(nodes = nodes.len(), unready, "the fleet file was read again");
                     tells.send_if_modified(|known| std::mem::replace(known, nodes) != *known);
@@ -357,7 +367,8 @@ mod tests {
         let args = AgentArgs { data_dir: Some(dir.path().into()), fleet: Some(path.clone()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
         let settings = args.resolve().unwrap();
         let mut tasks = JoinSet::new();
-        let (first, _) = nodes(&settings, "eu").unwrap();
+        let Machines { nodes: first, region, .. } = machines(&settings, "eu").unwrap();
+        assert_eq!(region, Some(Region::new("europe-west4")));
         let mut told = watch_nodes(&settings, ClusterName::new("eu"), first, &mut tasks);
         write("- {name: a, cpu: 4, memory: 1Gi, ready: false}\n- {name: c, cpu: 4, memory: 1Gi, unschedulable: true}\n");
         told.changed().await.unwrap();
@@ -374,7 +385,7 @@ mod tests {
     #[test]
     fn a_fleet_file_that_is_not_there_is_said_once() {
         let args = AgentArgs { data_dir: Some("d".into()), fleet: Some("no/such/file".into()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
-        let error = nodes(&args.resolve().unwrap(), "eu").unwrap_err();
+        let error = machines(&args.resolve().unwrap(), "eu").err().unwrap();
         assert_eq!(with_causes(error.as_ref()), "cannot read fleet file `no/such/file`: No such file or directory (os error 2)");
     }
 

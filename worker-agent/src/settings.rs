@@ -4,7 +4,7 @@
 
 use clap::{Args, ValueEnum};
 use meridian_shared::identity::{CaPin, JoinToken};
-use meridian_shared::ids::ClusterName;
+use meridian_shared::ids::{ClusterName, Region};
 use meridian_shared::time::Millis;
 use meridian_telemetry::Format;
 use serde::Deserialize;
@@ -71,6 +71,16 @@ pub enum RunnerChoice {
     Process,
 }
 
+impl RunnerChoice {
+    /// The word of the flag.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Simulated => "simulated",
+            Self::Process => "process",
+        }
+    }
+}
+
 /// `agent run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct AgentArgs {
@@ -89,6 +99,10 @@ pub struct AgentArgs {
     /// Which cluster of the fleet file this is, when not the one that this agent joined as.
     #[arg(long, value_name = "NAME", env = "MERIDIAN_AGENT_CLUSTER")]
     pub cluster: Option<String>,
+    /// The region in which this machine finds itself, as its provider says. Where the cluster was declared in another one it gets
+    /// no work. [default: what the fleet file says]
+    #[arg(long, value_name = "REGION", env = "MERIDIAN_AGENT_REGION")]
+    pub region: Option<String>,
     /// What runs gangs.
     #[arg(long, value_enum, env = "MERIDIAN_AGENT_RUNNER")]
     pub runner: Option<RunnerChoice>,
@@ -131,6 +145,7 @@ struct FileSettings {
     data_dir: Option<PathBuf>,
     fleet: Option<PathBuf>,
     cluster: Option<String>,
+    region: Option<String>,
     runner: Option<RunnerChoice>,
     speed: Option<f64>,
     log_format: Option<String>,
@@ -145,6 +160,7 @@ pub(crate) struct Settings {
     pub(crate) data_dir: PathBuf,
     pub(crate) fleet: Option<PathBuf>,
     pub(crate) cluster: Option<ClusterName>,
+    pub(crate) region: Option<Region>,
     pub(crate) runner: RunnerChoice,
     pub(crate) speed: f64,
     pub(crate) log_format: Format,
@@ -155,7 +171,7 @@ pub(crate) struct Settings {
 impl AgentArgs {
     /// Reads the file, where one is named, and checks everything.
     pub(crate) fn resolve(self) -> Result<Settings, Error> {
-        let Self { config, manager, data_dir, fleet, cluster, runner, speed, log_format, metrics_listen, node_replacement_wait } = self;
+        let Self { config, manager, data_dir, fleet, cluster, region, runner, speed, log_format, metrics_listen, node_replacement_wait } = self;
         let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
         let log_format = match (log_format, file.log_format) {
             (Some(format), _) => format,
@@ -167,6 +183,7 @@ impl AgentArgs {
             data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing { flag: "data-dir", why: "the agent must keep its identity and its store somewhere" })?,
             fleet: fleet.or(file.fleet),
             cluster: cluster.or(file.cluster).map(ClusterName::new),
+            region: region.or(file.region).map(Region::new),
             runner: runner.or(file.runner).ok_or(Error::Missing { flag: "runner", why: "`simulated` runs nothing, `process` runs jobs on this machine" })?,
             speed: speed.or(file.speed).unwrap_or(1.0),
             log_format,

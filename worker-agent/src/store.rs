@@ -11,7 +11,7 @@
 //! A commit that fails leaves the core's memory ahead of the disk. Nothing that follows from it may be done and nothing of
 //! it may be said, so the caller must end the process; its successor goes on from what is durable.
 
-use meridian_agent_core::durable::StoreOp;
+use meridian_agent_core::durable::{self, StoreOp};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ const META: TableDefinition<'_, &str, u32> = TableDefinition::new("meta");
 const FORMAT_KEY: &str = "format";
 const PLACE: TableDefinition<'_, &str, &str> = TableDefinition::new("place");
 const PLACE_KEY: &str = "made";
+/// Which runner started what runs, in the same table.
+const RUNNER_KEY: &str = "runner";
 /// What tells machines apart, where there is such a file.
 const MACHINE_ID: &str = "/etc/machine-id";
 
@@ -67,6 +69,19 @@ pub enum Error {
         /// Which file.
         path: PathBuf,
     },
+    /// Another runner started what runs, and only that one can see it and end it.
+    #[error(
+        "`{}` says that the `{was}` runner started gangs here which may still run, and the `{asked}` runner can neither see nor end them: start the agent with `--runner {was}`, and change it once they have ended (`meridian cluster drain` ends them)",
+        path.display()
+    )]
+    OtherRunner {
+        /// Which file.
+        path: PathBuf,
+        /// Who started them.
+        was: String,
+        /// Who was to go on.
+        asked: String,
+    },
     /// It can't be opened or read.
     #[error("cannot {doing} `{}`{}", path.display(), remedy(source))]
     Unusable {
@@ -101,7 +116,7 @@ impl Error {
         match self {
             Self::Directory { source, .. } => is_full(source),
             Self::Unusable { source, .. } | Self::Commit { source, .. } => matches!(&**source, redb::Error::Io(e) if is_full(e)),
-            Self::InUse { .. } | Self::Format { .. } | Self::Copied { .. } => false,
+            Self::InUse { .. } | Self::Format { .. } | Self::Copied { .. } | Self::OtherRunner { .. } => false,
         }
     }
 }
@@ -169,6 +184,31 @@ impl Store {
                 txn.commit()?;
                 Ok(here.to_owned())
             }
+        }
+    }
+
+    /// From now on this runner starts what is granted. Refused while another one's gangs may still run.
+    pub fn hand_to(&self, runner: &str) -> Result<(), Error> {
+        let busy = self.load()?.iter().any(|(key, _)| durable::is_run(key));
+        let hand = || -> Result<Option<String>, redb::Error> {
+            let txn = self.db.begin_write()?;
+            let was = txn.open_table(PLACE)?.get(RUNNER_KEY)?.map(|was| was.value().to_owned());
+            match was {
+                Some(was) if was == runner => txn.abort()?,
+                Some(was) if busy => {
+                    txn.abort()?;
+                    return Ok(Some(was));
+                }
+                _ => {
+                    txn.open_table(PLACE)?.insert(RUNNER_KEY, runner)?;
+                    txn.commit()?;
+                }
+            }
+            Ok(None)
+        };
+        match hand().map_err(|source| self.unusable("read", source))? {
+            Some(was) => Err(Error::OtherRunner { path: self.path.clone(), was, asked: runner.to_owned() }),
+            None => Ok(()),
         }
     }
 
@@ -369,6 +409,22 @@ mod tests {
         assert!(matches!(error, Error::InUse { .. }) && error.to_string().contains("in use by another agent"), "{error}");
         drop(first);
         Store::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn what_one_runner_started_is_handed_to_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        store.hand_to("simulated").unwrap();
+        store.hand_to("process").unwrap();
+        store.commit(&[put("run/1", "{}"), put("fence/1", "{}")]).unwrap();
+        drop(store);
+        let store = Store::open(dir.path()).unwrap();
+        let error = store.hand_to("simulated").unwrap_err();
+        assert!(matches!(error, Error::OtherRunner { .. }) && error.to_string().contains("`--runner process`"), "{error}");
+        store.hand_to("process").unwrap();
+        store.commit(&[StoreOp { key: "run/1".into(), value: None }]).unwrap();
+        store.hand_to("simulated").unwrap();
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `meridian up`: the fleet on this machine, staying up.
 
-use crate::args::{Format, UpArgs};
+use crate::args::{Format, UpArgs, UpRunner};
 use crate::error::Error;
-use crate::fleet::{DEFAULT_FLEET, Fleet, Plan};
+use crate::fleet::{DEFAULT_FLEET, Fleet, Plan, RUNNER_FILE};
 use crate::interrupts::Interrupts;
 use crate::session::Session;
 use meridian_agent::capacity::fleet;
@@ -16,7 +16,9 @@ pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     };
     let clusters = fleet::parse(&text).map_err(|e| Error::Refused(e.to_string()))?;
     let mut interrupts = Interrupts::listen()?;
-    let plan = Plan { root: data_dir.clone(), clusters, fleet_text: text, runner: runner.word(), speed, term: None, listen };
+    // What one runner started no other can see or end.
+    let runner = runner.or_else(|| fleet_runner(&data_dir)).unwrap_or(UpRunner::Simulated).word();
+    let plan = Plan { root: data_dir.clone(), clusters, fleet_text: text, runner, speed, term: None, listen };
     session.out.note("starting a manager and its agents …");
     let mut running = Fleet::start(plan).await?;
     let ready = tokio::select! {
@@ -34,6 +36,12 @@ pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     session.out.note("ending …");
     running.stop().await;
     result
+}
+
+/// What ran jobs the last time.
+fn fleet_runner(data_dir: &std::path::Path) -> Option<UpRunner> {
+    let word = std::fs::read_to_string(data_dir.join(RUNNER_FILE)).ok()?;
+    [UpRunner::Simulated, UpRunner::Process].into_iter().find(|runner| runner.word() == word.trim())
 }
 
 fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) -> Result<(), Error> {

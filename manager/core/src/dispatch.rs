@@ -12,7 +12,7 @@ use crate::input::Actor;
 use crate::outbox::Said;
 use crate::places::Clusters;
 use crate::queues::{ClassId, NoQuota, Shortage};
-use crate::record::{Choice, Class, Preempted, Record};
+use crate::record::{Choice, Preempted, Record};
 use crate::turn::Turn;
 use crate::ways::{Site, Way};
 use crate::workload::Phase;
@@ -335,7 +335,7 @@ impl World {
         if !self.state.members.get(cluster).is_some_and(|m| m.admitted) {
             return Err(Why::NotAdmitted);
         }
-        if let Some(located) = &live.located_elsewhere {
+        if let Some(located) = self.located_elsewhere(cluster) {
             return Err(Why::Quarantined { located: located.to_string() });
         }
         if live.backed_off > now || self.failed_to_start(uid, cluster, now).1 {

@@ -213,7 +213,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         failed_starts,
         failed_last,
         backed_off,
-        located_elsewhere,
+        located,
         shrinks,
         grows,
     } = live;
@@ -231,7 +231,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
     for (end, (record, carried)) in acknowledge {
         (end, record, *carried == 0, number(*carried)).hash(into);
     }
-    (failed_starts, failed_last, located_elsewhere, shrinks, grows).hash(into);
+    (failed_starts, failed_last, located, shrinks, grows).hash(into);
     rooms.hash_essence(number, into);
 }
 

@@ -599,8 +599,8 @@ pub struct LiveCluster {
     pub failed_last: Option<Uid>,
     /// Left out until then.
     pub backed_off: Mono,
-    /// The agent found itself somewhere else than `Cluster` says.
-    pub located_elsewhere: Option<Arc<str>>,
+    /// The region in which the agent finds itself, if it can tell.
+    pub located: Option<Arc<str>>,
     /// Its agent can let a gang go on with fewer pods.
     pub shrinks: bool,
     /// And with more.

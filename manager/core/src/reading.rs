@@ -74,11 +74,25 @@ impl ReadJob {
         let runtime_class = self.job.template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name));
         let gang =
             if ranges.is_empty() && runtime_class.is_none() { self.plain.clone()? } else { gang(&self.job, &requests(&self.job, &ranges, runtime_class)?) };
+        Ok(self.with_gang(catalog, namespace, gang))
+    }
+
+    /// Its class where it was taken before, as this one: its pods ask for what they asked for then, whatever limit ranges and
+    /// runtime classes say by now. Some may be running, and those that are added are as they are.
+    pub(crate) fn class_after(&self, catalog: &Catalog, namespace: &Arc<str>, before: &Class) -> Class {
+        let mut gang = self.job.gang.clone();
+        for (set, had) in gang.pod_sets.iter_mut().zip(&before.gang.pod_sets) {
+            set.per_pod.clone_from(&had.per_pod);
+        }
+        self.with_gang(catalog, namespace, Arc::new(gang))
+    }
+
+    fn with_gang(&self, catalog: &Catalog, namespace: &Arc<str>, gang: Arc<Gang>) -> Class {
         let mut labels = self.labels.clone();
         if self.job.priority_class.is_none() {
             labels.extend(catalog.priority_class(None).map(|class| (PRIORITY_LABEL.to_owned(), class.to_owned())));
         }
-        Ok(Class {
+        Class {
             namespace: namespace.clone(),
             queue: Arc::from(self.job.queue.as_str()),
             kind: Arc::from("Job"),
@@ -86,7 +100,7 @@ impl ReadJob {
             regions: self.job.regions.iter().cloned().collect(),
             gang,
             elastic: self.elastic,
-        })
+        }
     }
 }
 

@@ -122,12 +122,20 @@ struct Misplaced {
 }
 
 impl World {
-    /// Whether nothing new of a workload may start in a cluster, wherever it may be known: it is cordoned, or the queue that the
-    /// workload is charged to leaves it out. What was asked before that was said is taken back.
+    /// Whether nothing new of a workload may start in a cluster, wherever it may be known: it is cordoned, its agent finds itself
+    /// elsewhere, or the queue that the workload is charged to leaves it out. What was asked before is taken back.
     pub(crate) fn is_closed(&self, uid: Uid, cluster: &ClusterName) -> bool {
         let catalog = &self.state.catalog;
         let listed = self.queues.charged_to(uid).and_then(|queue| catalog.clusters_of(queue));
-        catalog.cluster(cluster).is_some_and(|spec| spec.cordoned) || listed.is_some_and(|names| !names.contains(cluster))
+        let cordoned = catalog.cluster(cluster).is_some_and(|spec| spec.cordoned);
+        cordoned || listed.is_some_and(|names| !names.contains(cluster)) || self.located_elsewhere(cluster).is_some()
+    }
+
+    /// Where the agent of a cluster finds itself, if that isn't where the cluster was declared.
+    pub(crate) fn located_elsewhere(&self, cluster: &ClusterName) -> Option<&str> {
+        let located = self.live.clusters.get(cluster)?.located.as_deref()?;
+        let declared = &self.state.catalog.cluster(cluster)?.region;
+        (declared.as_str() != located).then_some(located)
     }
 
     /// Why a gang shouldn't run where it does, where it goes on because the policy that came since only flags.

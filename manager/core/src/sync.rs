@@ -215,7 +215,7 @@ impl Turn<'_> {
             failed_starts: old.as_ref().map_or(0, |o| o.failed_starts),
             failed_last: old.as_ref().and_then(|o| o.failed_last),
             backed_off: old.map_or(Mono(0), |o| o.backed_off),
-            located_elsewhere: None,
+            located: None,
             shrinks: false,
             grows: false,
         };
@@ -495,9 +495,8 @@ impl Turn<'_> {
     }
 
     fn take_capacity(&mut self, cluster: &ClusterName, capacity: meridian_shared::protocol::Capacity) {
-        let declared = self.world.state.catalog.cluster(cluster).map(|c| c.region.clone());
         let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
-        live.located_elsewhere = capacity.located.clone().filter(|l| declared.as_ref().is_some_and(|d| d.as_str() != &**l));
+        live.located.clone_from(&capacity.located);
         let never_fits = |(_, of): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| of == cluster && *reason == RefuseReason::NeverFits;
         let before = self.world.live.refused.iter().any(|(key, said)| never_fits(key, said)).then(|| live.rooms.machines());
         if live.rooms.report(capacity) {
@@ -732,7 +731,8 @@ impl Turn<'_> {
     pub(crate) fn may_know(&self, uid: Uid, cluster: &ClusterName) -> bool {
         let Some(workload) = self.workload(uid) else { return false };
         let class: Arc<crate::record::Class> = self.world.queues.class(workload.class).clone();
+        let there = self.world.located_elsewhere(cluster).is_none();
         self.world.config.planted.has(Bug::ResidencyJudgedOnce)
-            || residency::judge(&self.world.state.catalog, &class, cluster, self.world.config.residency_required).is_ok()
+            || there && residency::judge(&self.world.state.catalog, &class, cluster, self.world.config.residency_required).is_ok()
     }
 }

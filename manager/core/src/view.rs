@@ -132,7 +132,7 @@ impl World {
             None if member.is_none() => "NeverJoined",
             None => "NotConnected",
             Some(_) if silent => "Silent",
-            Some(l) if l.located_elsewhere.is_some() => "Quarantined",
+            Some(_) if self.located_elsewhere(name).is_some() => "Quarantined",
             Some(l) if !l.inventoried => "Recovering",
             Some(_) => "Connected",
         };

@@ -268,7 +268,8 @@ impl Turn<'_> {
                 ),
             );
         }
-        let class = match read.class(catalog, &namespace) {
+        let before = self.job_at(key).and_then(|uid| self.workload(uid)).map(|there| self.world.queues.class(there.class));
+        let class = match before.map_or_else(|| read.class(catalog, &namespace), |before| Ok(read.class_after(catalog, &namespace, before))) {
             Ok(class) => class,
             Err(broken) => return invalid("spec.template.spec", broken),
         };

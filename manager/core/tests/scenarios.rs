@@ -160,11 +160,16 @@ impl Fleet {
     }
 
     fn add_agent(&mut self, name: &str, ledger: u128) {
+        self.add_agent_in(name, ledger, None);
+    }
+
+    /// An agent that finds itself in this region.
+    fn add_agent_in(&mut self, name: &str, ledger: u128, located: Option<Arc<str>>) {
         let config = AgentConfig {
             cluster: name.into(),
             runner: RunnerKind::Simulated,
             guarded: true,
-            located: None,
+            located,
             boot: 1,
             replacement_wait: Millis(0),
             planted: Planted::NONE,

@@ -107,6 +107,11 @@ pub struct Durable {
     pub(crate) receipts: BTreeMap<JournalId, BTreeMap<Leadership, (Receipt, Vec<ClusterName>)>>,
 }
 
+/// Whether a live grant is kept under this key.
+pub fn is_run(key: &str) -> bool {
+    key.starts_with("run/")
+}
+
 /// Leaderships whose receipts are kept per journal; the oldest go first.
 const RECEIPTS_MAX: usize = 16;
 

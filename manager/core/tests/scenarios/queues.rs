@@ -630,3 +630,96 @@ fn of_equals_the_one_that_was_charged_last_gives_way_before_and_after_a_restart(
         }
     }
 }
+
+#[test]
+fn what_was_submitted_before_asks_for_what_it_asked_for_then() {
+    let mut f = Fleet::regions();
+    let range = |limits: Value| {
+        let limits = vec![json!({"type": "Container", "max": limits["max"], "defaultRequest": limits["defaultRequest"]})];
+        json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual", "namespace": "default"}, "spec": {"limits": limits}})
+    };
+    let class =
+        |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    f.apply(vec![range(json!({"max": {}, "defaultRequest": {"cpu": 3}})), class("hi", 10), class("top", 20)]);
+    let per_pod = |f: &Fleet, uid: Uid| f.world.queues.class(f.world.state.workloads[&uid].class).gang.pod_sets[0].per_pod["cpu"];
+    let manifest = |pods: u32, class: &str| {
+        let mut job = super::elastic::elastic("early", pods);
+        job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
+        job
+    };
+    let (uid, _) = f.put(manifest(2, "hi"));
+    f.settle();
+    assert_eq!((f.phase(uid), per_pod(&f, uid)), (Some(Phase::Running), 3_000));
+    // Less for each, and then less than it asks for.
+    for limits in [json!({"max": {}, "defaultRequest": {"cpu": 1}}), json!({"max": {"cpu": 2}, "defaultRequest": {"cpu": 1}})] {
+        f.apply(vec![range(limits)]);
+        for (pods, class, expected) in [(2, "top", 20), (3, "hi", 10), (2, "hi", 10)] {
+            assert_eq!(f.put(manifest(pods, class)).0, uid);
+            f.settle();
+            assert_eq!((per_pod(&f, uid), priority(&f, uid)), (3_000, expected), "{pods} {class}");
+        }
+    }
+    let later = f.submit("later", 1);
+    assert_eq!(per_pod(&f, later), 1_000);
+}
+
+#[test]
+fn who_displaced_others_starts_when_they_have_stopped_whatever_its_queue_belongs_to_by_then() {
+    let preemption = json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"});
+    let alone = |name: &str| {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+            "namespaceSelector": {}, "preemption": preemption, "resourceGroups": [
+                {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 4}]}]}]}})
+    };
+    for leaves in ["team-a", "team-b"] {
+        let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
+        teams(&mut f, [4, 4], &preemption);
+        let lent: Vec<Uid> = (0..4).map(|i| f.submit_to("b", &format!("lent-{i}"), 2, None)).collect();
+        f.settle();
+        assert_eq!(f.phases(&lent), [Some(Phase::Running); 4]);
+        f.hold_ends = true;
+        let owner = f.submit_to("a", "owner", 3, None);
+        f.settle();
+        let stopping = |f: &Fleet| lent.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect::<Vec<_>>();
+        assert_eq!(stopping(&f).len(), 2);
+        f.apply(vec![alone(leaves)]);
+        f.settle();
+        f.hold_ends = false;
+        for uid in stopping(&f) {
+            f.end(uid, EndResult::Stopped);
+        }
+        f.settle();
+        assert_eq!(f.phase(owner), Some(Phase::Running), "{leaves} left: {:#}", f.why(owner));
+    }
+}
+
+#[test]
+fn who_was_passed_over_is_looked_at_for_every_flavor_before_it_waits() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let group = |quotas: &[(&str, i64)]| {
+        let flavors: Vec<Value> = quotas.iter().map(|(name, quota)| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": quota}]})).collect();
+        json!([{"coveredResources": [GPU], "flavors": flavors}])
+    };
+    let queue = |name: &str, preemption: Value, groups: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {"cohortName": "co", "namespaceSelector": {}, "preemption": preemption, "resourceGroups": groups}});
+    let local = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": name}});
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "other"}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "co"}, "spec": {"resourceGroups": group(&[("any", 2)])}}),
+        queue("s", json!({"reclaimWithinCohort": "LowerPriority"}), group(&[("any", 2)])),
+        queue("p", json!({}), group(&[("any", 0), ("other", 0)])),
+        local("s"),
+        local("p"),
+    ]);
+    let runs = f.submit_to("s", "runs", 3, None);
+    f.settle();
+    assert_eq!(f.phase(runs), Some(Phase::Running));
+    // What would displace keeps the last GPU from others for a cycle, and can't.
+    let changes = [("head", "s", 2), ("small", "p", 1)].map(|(name, queue, pods)| {
+        f.next_uid += 1;
+        let job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": queue}), "");
+        Change::Put { object: object(job), scope: None, uid: Uid(f.next_uid), mode: PutMode::Apply }
+    });
+    let Reply::Written(written) = f.write(changes.into()) else { panic!("not submitted") };
+    f.settle();
+    assert_eq!(f.phases(&[written[0].uid, written[1].uid]), [Some(Phase::Pending), Some(Phase::Running)], "{:#}", f.why(written[1].uid));
+}

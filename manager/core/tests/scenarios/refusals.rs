@@ -106,6 +106,29 @@ fn what_a_queue_no_longer_names_is_not_granted_and_what_runs_there_runs_on() {
 }
 
 #[test]
+fn an_agent_that_finds_itself_elsewhere_gets_nothing() {
+    let declared = |region: &str| json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"}, "spec": {"region": region, "jurisdiction": "EU"}});
+    let mut f = Fleet::without_agents(&[("eu", "europe-west4", "EU")]);
+    f.add_agent_in("eu", 1_000, Some("us-east4".into()));
+    f.settle();
+    let uid = f.submit("job", 1);
+    f.settle();
+    assert_eq!(f.at(uid), None);
+    let why = f.why(uid)["clusters"][0]["reason"].as_str().unwrap().to_owned();
+    assert_eq!(why, "its agent finds itself in `us-east4`, not where it was declared");
+    f.apply(vec![declared("us-east4")]);
+    f.settle();
+    assert_eq!(f.at(uid).as_deref(), Some("eu"), "what was wrong was the object");
+    // It holds for an agent that is connected, too, and for what is under way.
+    let late = f.submit("late", 1);
+    f.exchange();
+    assert_eq!(f.agents[&ClusterName::new("eu")].held().count(), 1);
+    f.apply(vec![declared("europe-west1")]);
+    f.settle();
+    assert_eq!((f.at(late), f.phase(uid)), (None, Some(Phase::Running)), "what runs runs on");
+}
+
+#[test]
 fn what_may_not_be_stored_here_is_not() {
     let mut f = Fleet::regions();
     f.world.config.jurisdiction = Some(Jurisdiction::new("US"));

@@ -48,6 +48,21 @@ fn reads_every_shape_of_file() {
 }
 
 #[test]
+fn numbers_with_leading_zeros_are_what_kubectl_takes_them_for() {
+    let volume = "volumes: [{name: k, secret: {secretName: k, defaultMode: 0400}}, {name: s, configMap: {name: s, defaultMode: 0o755}}]";
+    let containers = "containers: [{name: c, image: i, resources: {requests: {cpu: 010}}}]";
+    let labels = "labels: {kueue.x-k8s.io/queue-name: q}";
+    let text = format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: j, {labels}}}\nspec: {{template: {{spec: {{restartPolicy: Never, {containers}, {volume}}}}}}}\n"
+    );
+    let parsed = parse("f", &text);
+    assert_eq!(lines(&parsed.errors), [""; 0]);
+    let pod = &parsed.objects[0].value.stored["spec"]["template"]["spec"];
+    assert_eq!((&pod["volumes"][0]["secret"]["defaultMode"], &pod["volumes"][1]["configMap"]["defaultMode"]), (&json!(256), &json!(493)));
+    assert_eq!(pod["containers"][0]["resources"]["requests"]["cpu"], json!(8));
+}
+
+#[test]
 fn places_are_lines_and_characters() {
     let parsed = parse("f", &format!("# 😀\n{QUEUE}---\n\n{}", QUEUE.replace("name: q", "name: r")));
     let places: Vec<String> = parsed.objects.iter().map(|located| located.place.to_string()).collect();

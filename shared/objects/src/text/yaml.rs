@@ -42,6 +42,8 @@ fn options() -> Options {
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED_EVENTS },
         duplicate_keys: DuplicateKeyPolicy::Error,
         strict_booleans: true,
+        // `defaultMode: 0400` is 256, as kubectl reads it.
+        legacy_octal_numbers: true,
         with_snippet: false,
         emit_comments: false,
     }
