@@ -4,6 +4,7 @@
 //! together with the number of the newest rule) and how long ago something happened once no rule asks any more. Every
 //! struct is taken apart field by field, so that a new field has to be judged here.
 
+use crate::carried::Carried;
 use crate::giving_way::Way;
 use crate::outbox::Outbox;
 use crate::{Lease, Leg, Live, LiveCluster, Orphan, State, Workload, World};
@@ -200,7 +201,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         heard,
         acknowledged,
         answered,
-        records,
+        carried,
         acknowledged_record,
         events_through,
         inventoried,
@@ -224,13 +225,11 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         ahead(now, *moment, into);
     }
     acknowledged_record.hash(into);
-    for (transmission, record) in records {
-        (number(*transmission), record).hash(into);
+    for (transmission, Carried { record, ends }) in carried {
+        (number(*transmission), record, ends).hash(into);
     }
     hash_outbox(outbox, now, into);
-    for (end, (record, carried)) in acknowledge {
-        (end, record, *carried == 0, number(*carried)).hash(into);
-    }
+    acknowledge.hash(into);
     (failed_starts, failed_last, located_elsewhere, shrinks, grows).hash(into);
     rooms.hash_essence(number, into);
 }

@@ -23,7 +23,7 @@
 //! | `domains` | whether pods that must be together could be in any domain there |
 //! | `past_use` | what local queues used before, taken down and forgotten |
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
-//! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
+//! | `sync`, `inventory`, [`outbox`], `carried` | the manager's half of the protocol with one agent |
 //! | `elastic`, `growing` | jobs whose number of pods changes, and gangs that grow while they run |
 //! | `reclaim` | pods of running gangs that aren't needed any more, and the quota that they give back |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
@@ -41,6 +41,7 @@ mod actors;
 pub mod admission;
 pub mod audit;
 pub mod by_uid;
+mod carried;
 pub mod catalog;
 mod check;
 pub mod dashboard;
@@ -88,6 +89,7 @@ pub use turn::Turn;
 
 use crate::flavors::Flavors;
 use audit::Head;
+use carried::Carried;
 use catalog::Catalog;
 use explain::Why;
 use giving_way::GivingWay;
@@ -573,8 +575,8 @@ pub struct LiveCluster {
     pub acknowledged: Mono,
     /// The highest transmission whose answer it took.
     pub answered: u64,
-    /// The newest record that each unacknowledged answer spoke of.
-    pub records: BTreeMap<u64, RecordNumber>,
+    /// What each unacknowledged answer said.
+    pub carried: BTreeMap<u64, Carried>,
     /// The newest record of an answer that it took: it knows every member named until then.
     pub acknowledged_record: RecordNumber,
     /// Events taken.
@@ -590,7 +592,7 @@ pub struct LiveCluster {
     /// Numbered commands.
     pub outbox: Outbox,
     /// Ends to acknowledge, with their record.
-    pub acknowledge: BTreeMap<(Uid, Fence), (RecordNumber, u64)>,
+    pub acknowledge: BTreeMap<(Uid, Fence), RecordNumber>,
     /// Room as reported and as estimated.
     pub rooms: Rooms,
     /// Workloads that did not reach running there, in a row.

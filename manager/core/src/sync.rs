@@ -5,6 +5,7 @@
 
 use crate::absorb::{LAPSED, UNKNOWN};
 use crate::audit::Entry;
+use crate::carried::Carried;
 use crate::input::{Actor, Reply};
 use crate::leg::{Answer, Event as LegEvent, State as LegState, step};
 use crate::outbox::{Outbox, Said};
@@ -32,8 +33,6 @@ const ACKNOWLEDGED_MAX: usize = 1_024;
 /// Ends that wait to be acknowledged at most, more than may come at once from a whole cluster; of those beyond, the next
 /// inventory speaks again.
 const ACKNOWLEDGE_MAX: usize = 4 * RUNS_MAX;
-/// Answers whose record number is remembered until they are acknowledged.
-const RECORDS_MAX: usize = 64;
 /// Ranges named in one answer at most, the newest.
 const RANGES_MAX: usize = 64;
 
@@ -43,6 +42,9 @@ impl World {
         let Some(live) = self.live.clusters.get(cluster) else { return true };
         live.want_inventory
             || !live.acknowledge.is_empty()
+            // Somebody must have heard the name of who joins. That the answer with it was taken isn't always shown at once: one more
+            // shows it, and nobody waits for the time of a poll.
+            || self.state.members.iter().any(|(name, member)| name != cluster && !member.admitted && member.since > live.acknowledged_record)
             || live.outbox.due(now)
             || (now >= live.renew_at && self.loads.get(cluster).is_some_and(|l| !l.is_empty()))
     }
@@ -71,10 +73,7 @@ impl Turn<'_> {
             live.answered = request.answered;
             live.acknowledged = now;
         }
-        live.acknowledge.retain(|_, (_, carried)| *carried == 0 || *carried > request.answered);
-        while let Some(entry) = live.records.first_entry().filter(|e| *e.key() <= request.answered) {
-            live.acknowledged_record = live.acknowledged_record.max(entry.remove());
-        }
+        live.heed_answered(request.answered);
         live.outbox.acknowledge(request.commands_through, now);
         let stale = request.commands_through < live.outbox.acknowledged();
         if returned {
@@ -203,7 +202,7 @@ impl Turn<'_> {
             acknowledged: now,
             answered: 0,
             events_through: 0,
-            records: BTreeMap::new(),
+            carried: BTreeMap::new(),
             acknowledged_record: meridian_shared::ids::RecordNumber(0),
             inventoried: false,
             want_inventory: true,
@@ -490,7 +489,7 @@ impl Turn<'_> {
         if let Some(live) = self.world.live.clusters.get_mut(cluster)
             && (live.acknowledge.len() < ACKNOWLEDGE_MAX || live.acknowledge.contains_key(&(uid, fence)))
         {
-            live.acknowledge.insert((uid, fence), (number, 0));
+            live.acknowledge.insert((uid, fence), number);
         }
     }
 
@@ -542,11 +541,7 @@ impl Turn<'_> {
         let (commands_from, commands) = self.commands(cluster);
         let live = self.world.live.clusters.get_mut(cluster).expect("only live sessions are answered");
         live.outbox.sent(now, commands_from, commands.len());
-        let mut ends = Vec::new();
-        for ((uid, fence), (number, carried)) in live.acknowledge.iter_mut().take(ACKNOWLEDGED_MAX) {
-            *carried = (*carried).max(transmission);
-            ends.push((*uid, *fence, *number));
-        }
+        let ends: Vec<_> = live.acknowledge.iter().take(ACKNOWLEDGED_MAX).map(|((uid, fence), number)| (*uid, *fence, *number)).collect();
         let (events_through, want_inventory, capacity) = (live.events_through, live.want_inventory, live.rooms.version());
         let state = &self.world.state;
         let members: Vec<ClusterName> = state.members.keys().cloned().collect();
@@ -559,10 +554,7 @@ impl Turn<'_> {
             mac: None,
         };
         receipt.mac = Some(self.world.config.receipt_key.sign(&receipt.message(&members)));
-        live.records.insert(transmission, state.last);
-        while live.records.len() > RECORDS_MAX {
-            live.records.pop_first();
-        }
+        live.carries(transmission, Carried { record: state.last, ends: ends.clone() });
         let skip = state.ranges.len().saturating_sub(RANGES_MAX);
         let response = SyncResponse {
             version: VERSION,

@@ -16,6 +16,8 @@ mod elastic;
 mod growing;
 #[path = "scenarios/kept.rs"]
 mod kept;
+#[path = "scenarios/members.rs"]
+mod members;
 #[path = "scenarios/nearness.rs"]
 mod nearness;
 #[path = "scenarios/past_use.rs"]
