@@ -210,6 +210,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         digest_at,
         outbox,
         acknowledge,
+        budget,
         rooms,
         failed_starts,
         failed_last,
@@ -230,6 +231,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
     }
     hash_outbox(outbox, now, into);
     acknowledge.hash(into);
+    budget.spent(now).hash(into);
     (failed_starts, failed_last, located_elsewhere, shrinks, grows).hash(into);
     rooms.hash_essence(number, into);
 }

@@ -87,7 +87,7 @@ impl Turn<'_> {
                 self.record(Record::Running { uid: run.uid, fence: run.fence, at: self.now.wall });
             }
             self.heed_growth(cluster, run);
-            self.take_placement(run.uid, run.fence, run.placement.clone());
+            self.take_placement(cluster, (run.uid, run.fence), run.placement.clone());
             self.reclaim(run.uid, run.fence, &run.spare);
             self.shrink(cluster, run.uid, run.fence);
             if stopping {

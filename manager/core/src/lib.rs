@@ -24,6 +24,7 @@
 //! | `past_use` | what local queues used before, taken down and forgotten |
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
 //! | `sync`, `inventory`, [`outbox`], `carried` | the manager's half of the protocol with one agent |
+//! | `budget` | how much a cluster may have written of what is known of it |
 //! | `elastic`, `growing` | jobs whose number of pods changes, and gangs that grow while they run |
 //! | `reclaim` | pods of running gangs that aren't needed any more, and the quota that they give back |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
@@ -40,6 +41,7 @@ mod activity;
 mod actors;
 pub mod admission;
 pub mod audit;
+mod budget;
 pub mod by_uid;
 mod carried;
 pub mod catalog;
@@ -89,6 +91,7 @@ pub use turn::Turn;
 
 use crate::flavors::Flavors;
 use audit::Head;
+use budget::Budget;
 use carried::Carried;
 use catalog::Catalog;
 use explain::Why;
@@ -541,6 +544,8 @@ pub struct Counts {
     pub denials: u64,
     /// Messages that no honest agent sends.
     pub illegal: u64,
+    /// How often an event had to wait, as its cluster had had too much written of what was known.
+    pub put_off: u64,
     /// Rounds of decisions in which a workload was admitted.
     pub attempts_fruitful: u64,
     /// Rounds in which none was.
@@ -593,6 +598,8 @@ pub struct LiveCluster {
     pub outbox: Outbox,
     /// Ends to acknowledge, with their record.
     pub acknowledge: BTreeMap<(Uid, Fence), RecordNumber>,
+    /// What it has had written of what was known.
+    pub budget: Budget,
     /// Room as reported and as estimated.
     pub rooms: Rooms,
     /// Workloads that did not reach running there, in a row.

@@ -5,6 +5,7 @@
 
 use crate::absorb::{LAPSED, UNKNOWN};
 use crate::audit::Entry;
+use crate::budget::Budget;
 use crate::carried::Carried;
 use crate::input::{Actor, Reply};
 use crate::leg::{Answer, Event as LegEvent, State as LegState, step};
@@ -83,7 +84,7 @@ impl Turn<'_> {
         self.take_events(&cluster, request.events_from, request.events.clone());
         self.take_spare(&cluster, std::mem::take(&mut request.spare));
         // What an older transmission shows must not be held against commands that were taken since.
-        if let Some(inventory) = request.inventory.clone().filter(|_| !stale) {
+        if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !self.is_spent(&cluster)) {
             self.take_inventory(&cluster, request.ledger, request.commands_through, inventory);
             if !self.world.live.clusters.contains_key(&cluster) {
                 // Its receipts made us take a higher epoch: every session begins anew.
@@ -211,6 +212,7 @@ impl Turn<'_> {
             outbox: Outbox::default(),
             acknowledge: BTreeMap::new(),
             rooms: Rooms::default(),
+            budget: old.as_ref().map_or_else(Budget::default, |o| o.budget),
             failed_starts: old.as_ref().map_or(0, |o| o.failed_starts),
             failed_last: old.as_ref().and_then(|o| o.failed_last),
             backed_off: old.map_or(Mono(0), |o| o.backed_off),
@@ -272,11 +274,14 @@ impl Turn<'_> {
         // What stands before the first was acknowledged, by us or by an earlier leadership: it is not ours to miss.
         live.events_through = live.events_through.max(from - 1);
         for (number, event) in (from..).zip(events) {
-            let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+            let live = self.world.live.clusters.get(cluster).expect("admitted sessions are live");
             if number != live.events_through + 1 {
                 continue;
             }
-            live.events_through = number;
+            if self.is_put_off(cluster, &event) {
+                break;
+            }
+            self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").events_through = number;
             self.take_event(cluster, event);
         }
     }
@@ -284,15 +289,13 @@ impl Turn<'_> {
     fn take_event(&mut self, cluster: &ClusterName, event: Event) {
         match event {
             Event::Held { offer, uid } => self.on_held(cluster, offer, uid),
-            Event::Waiting { offer, uid, reason, estimate } => match self.leg_answer(cluster, uid, offer, LegEvent::Waiting) {
-                Answer::To(_) => self.record(Record::Waited { uid, offer, reason: clean(&reason), estimate }),
-                other => self.late(cluster, uid, offer, other),
-            },
+            Event::Waiting { offer, uid, reason, estimate } => self.on_waiting(cluster, (offer, uid), clean(&reason), estimate),
             Event::Refused { offer, uid, reason, text } => self.on_refused(cluster, offer, uid, reason, &text),
             Event::Gone { offer, uid, expired } => {
                 let open = matches!(self.leg_answer(cluster, uid, offer, LegEvent::Expired), Answer::To(_));
                 if open {
                     self.record(Record::Expired { uid, offer });
+                    self.spend(cluster, 0);
                     self.over(cluster, offer);
                     if expired && self.held_back(uid).is_none() {
                         self.failed_start(uid, cluster);
@@ -302,7 +305,7 @@ impl Turn<'_> {
             }
             Event::Accepted { uid, fence, placement } => match self.own_leg(cluster, uid, fence).map(|l| l.accepted) {
                 Some(false) => self.accepted(uid, fence, placement),
-                Some(true) => self.take_placement(uid, fence, placement),
+                Some(true) => self.take_placement(cluster, (uid, fence), placement),
                 None => self.stray(cluster, uid, fence),
             },
             Event::GrantRefused { uid, fence, why } => self.on_grant_refused(cluster, uid, fence, &why),
@@ -310,9 +313,9 @@ impl Turn<'_> {
                 Some(Answer::To(LegState::Running)) => {
                     self.record(Record::Running { uid, fence, at: self.now.wall });
                     self.started(uid, cluster);
-                    self.take_placement(uid, fence, placement);
+                    self.take_placement(cluster, (uid, fence), placement);
                 }
-                Some(_) => self.take_placement(uid, fence, placement),
+                Some(_) => self.take_placement(cluster, (uid, fence), placement),
                 None => self.stray(cluster, uid, fence),
             },
             Event::Grown { uid, fence, number } => self.on_grown(cluster, uid, fence, number),
@@ -342,6 +345,24 @@ impl Turn<'_> {
             }
             Answer::Illegal => self.world.live.counts.illegal += 1,
             Answer::To(_) | Answer::Nothing => {}
+        }
+    }
+
+    /// It waits for its provider, whose words and estimate may be others than before.
+    fn on_waiting(&mut self, cluster: &ClusterName, (offer, uid): (OfferId, Uid), reason: String, estimate: Option<Millis>) {
+        match self.leg_answer(cluster, uid, offer, LegEvent::Waiting) {
+            Answer::To(_) => {
+                let leg = self.workload(uid).and_then(|w| w.legs.get(&offer)).expect("the machine of that very leg has answered");
+                let (known, state) = ((leg.note.as_ref(), leg.estimate), leg.state);
+                if state == LegState::Waiting && known == (Some(&reason), estimate) {
+                    return;
+                }
+                if state != LegState::Offered {
+                    self.spend(cluster, reason.len());
+                }
+                self.record(Record::Waited { uid, offer, reason, estimate });
+            }
+            other => self.late(cluster, uid, offer, other),
         }
     }
 

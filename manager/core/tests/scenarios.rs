@@ -12,6 +12,8 @@ mod counts;
 mod crowded;
 #[path = "scenarios/elastic.rs"]
 mod elastic;
+#[path = "scenarios/floods.rs"]
+mod floods;
 #[path = "scenarios/growing.rs"]
 mod growing;
 #[path = "scenarios/kept.rs"]

@@ -77,6 +77,7 @@ impl Counters {
             ("renewals", before.renewals, after.renewals),
             ("denials", before.denials, after.denials),
             ("illegal messages", before.illegal, after.illegal),
+            ("events put off", before.put_off, after.put_off),
         ];
         for (name, before, after) in pairs {
             if after > before {
