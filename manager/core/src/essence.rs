@@ -74,8 +74,8 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
         uid.hash(into);
         hash_workload(workload, into);
     }
-    for (key, Orphan { cluster, ledger, run }) in orphans {
-        (key, cluster, ledger, run).hash(into);
+    for (key, Orphan { cluster, ledger, run, stopping }) in orphans {
+        (key, cluster, ledger, run, stopping).hash(into);
     }
 }
 
@@ -147,6 +147,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         dirty,
         cuts,
         finished: _,
+        lapsing,
         retained: _,
         released_at,
         sample_at,
@@ -160,6 +161,10 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     entered.hash(into);
     ahead(now, *starving_due, into);
     (awaited, look_for_starving, stirred, dirty, cuts).hash(into);
+    for (key, ManagerLease { term: _, deadline }) in lapsing {
+        key.hash(into);
+        ahead(now, *deadline, into);
+    }
     for (key, (until, reason, _)) in refused {
         (key, reason).hash(into);
         ahead(now, *until, into);

@@ -39,6 +39,7 @@ impl Turn<'_> {
         let known: BTreeSet<(Uid, Fence)> = inventory.runs.iter().map(|r| (r.uid, r.fence)).collect();
         self.bury_missing(cluster, ledger, &known, settled);
         self.settle_offers(cluster, &inventory.offers, settled);
+        self.stop_orphans(cluster, ledger);
         if let Some(live) = self.world.live.clusters.get_mut(cluster) {
             live.inventoried = true;
             live.want_inventory = false;

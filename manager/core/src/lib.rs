@@ -25,6 +25,7 @@
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
 //! | `sync`, `inventory`, [`outbox`], `carried` | the manager's half of the protocol with one agent |
 //! | `budget` | how much a cluster may have written of what is known of it |
+//! | `orphans` | runs that the journal doesn't know: how they are stopped, and go |
 //! | `elastic`, `growing` | jobs whose number of pods changes, and gangs that grow while they run |
 //! | `reclaim` | pods of running gangs that aren't needed any more, and the quota that they give back |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
@@ -62,6 +63,7 @@ pub mod leg;
 pub mod legs;
 pub mod milestone;
 mod operator;
+mod orphans;
 pub mod outbox;
 mod past_use;
 mod placement;
@@ -284,6 +286,9 @@ pub struct Orphan {
     pub ledger: LedgerId,
     /// As reported.
     pub run: Run,
+    /// A person wants it stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopping: bool,
 }
 
 /// One workload.
@@ -507,6 +512,7 @@ pub struct Live {
     /// Turns in a row that left something to be decided.
     cuts: u32,
     finished: BTreeSet<(Wall, Uid)>,
+    lapsing: orphans::Lapsing,
     retained: Mono,
     released_at: Mono,
     /// Past use is taken down again at this moment.

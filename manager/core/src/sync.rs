@@ -76,14 +76,15 @@ impl Turn<'_> {
         }
         live.heed_answered(request.answered);
         live.outbox.acknowledge(request.commands_through, now);
-        let stale = request.commands_through < live.outbox.acknowledged();
+        let stale = request.commands_through < live.outbox.acknowledged() || request.events_last < live.events_through;
         if returned {
             self.stir();
         }
         self.admit_members(&cluster);
         self.take_events(&cluster, request.events_from, request.events.clone());
         self.take_spare(&cluster, std::mem::take(&mut request.spare));
-        // What an older transmission shows must not be held against commands that were taken since.
+        // What an older transmission shows must not be held against commands that were taken since, nor against what was told since:
+        // a run that has ended, and whose job is forgotten, would look like one that nobody knows.
         if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !self.is_spent(&cluster)) {
             self.take_inventory(&cluster, request.ledger, request.commands_through, inventory);
             if !self.world.live.clusters.contains_key(&cluster) {

@@ -49,6 +49,7 @@ impl Turn<'_> {
         self.recovery_by_time();
         self.sample();
         if now >= self.world.live.retained {
+            self.orphans_lapse();
             let more = self.retain();
             self.world.live.retained = now + if more { RETAIN_ON } else { RETAIN_EVERY };
         }

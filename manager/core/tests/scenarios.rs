@@ -22,6 +22,8 @@ mod kept;
 mod members;
 #[path = "scenarios/nearness.rs"]
 mod nearness;
+#[path = "scenarios/orphans.rs"]
+mod orphans;
 #[path = "scenarios/past_use.rs"]
 mod past_use;
 #[path = "scenarios/queues.rs"]

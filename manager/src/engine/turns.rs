@@ -488,7 +488,7 @@ impl Engine {
         let orphans: Vec<_> = state
             .orphans
             .values()
-            .map(|o| json!({"uid": o.run.uid.to_string(), "fence": o.run.fence.to_string(), "cluster": o.cluster.as_str(), "ledger": o.ledger.to_string()}))
+            .map(|o| json!({"uid": o.run.uid.to_string(), "fence": o.run.fence.to_string(), "cluster": o.cluster.as_str(), "ledger": o.ledger.to_string(), "stopping": o.stopping}))
             .collect();
         json!({
             "open": state.recovery.is_some(),

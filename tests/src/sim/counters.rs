@@ -51,6 +51,7 @@ impl Counters {
             Record::Adopted { .. } => "adoptions",
             Record::EndLearned { .. } => "ends learned",
             Record::OrphanSeen { .. } => "orphans",
+            Record::OrphanStopOrdered { .. } => "orphans' stops ordered",
             Record::OrphanGone { .. } => "orphans gone",
             Record::Reclaimed { .. } => "reclaimed",
             Record::Deactivated { .. } => "deactivated",
