@@ -694,6 +694,7 @@ impl World {
             Input::Unpark { cluster, session, transmission } => turn.unpark(cluster, session, transmission),
             Input::Operator { actor, action } => turn.operate(actor, action),
             Input::Turn => turn.end_of_batch(),
+            Input::Lapse => turn.end_what_is_over(),
         }
         turn.finish()
     }
