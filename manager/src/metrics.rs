@@ -225,6 +225,8 @@ pub struct Metrics {
     pub sync_seconds: Histograms<1>,
     /// Agents with a live session by `cluster`, `region`: 1 or 0.
     pub agents_connected: Gauges<2>,
+    /// Times that an event of an agent had to wait, as its cluster had had too much written of what was known.
+    pub events_put_off: Counters<0>,
     /// Seconds since the last sync by `cluster`, as of the last scrape.
     pub agent_last_sync_age_seconds: Gauges<1>,
     /// Agents' certificates issued, by `kind`: `join`, `renew`.
@@ -282,6 +284,7 @@ impl Metrics {
             refusals: m.counters("meridian_refusals_total", "offers and grants that an agent refused", &["reason"]),
             sync_requests: m.counters("meridian_sync_requests_total", "sync requests of agents", &["cluster", "lane"]),
             sync_seconds: m.histograms("meridian_sync_seconds", "time of one sync; a poll's is mostly waiting", &["lane"], FINE_SECONDS.bounds()),
+            events_put_off: m.counters("meridian_events_put_off_total", "times that an agent's event waited, as its cluster repeats itself too much", &[]),
             agents_connected: m.gauges("meridian_agents_connected", "1 while the agent has a live session", &["cluster", "region"]),
             agent_last_sync_age_seconds: m.gauges("meridian_agent_last_sync_age_seconds", "seconds since the agent's last sync", &["cluster"]),
             certificates_issued: m.counters("meridian_certificates_issued_total", "agents' certificates issued", &["kind"]),

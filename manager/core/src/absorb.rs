@@ -171,8 +171,13 @@ impl World {
                 }
             }
             Record::OrphanSeen { cluster, ledger, run } => {
-                let orphan = Orphan { cluster: cluster.clone(), ledger: *ledger, run: (**run).clone() };
+                let orphan = Orphan { cluster: cluster.clone(), ledger: *ledger, run: (**run).clone(), stopping: false };
                 self.state.orphans.insert((run.uid, run.fence), orphan);
+            }
+            Record::OrphanStopOrdered { uid, fence, .. } => {
+                if let Some(orphan) = self.state.orphans.get_mut(&(*uid, *fence)) {
+                    orphan.stopping = true;
+                }
             }
             Record::OrphanGone { uid, fence } => {
                 self.state.orphans.remove(&(*uid, *fence));
@@ -496,6 +501,7 @@ impl World {
             | Record::Submitted(_)
             | Record::DeclaredLost { .. }
             | Record::OrphanSeen { .. }
+            | Record::OrphanStopOrdered { .. }
             | Record::OrphanGone { .. }
             | Record::Resized { .. }
             | Record::Forgotten { .. }

@@ -15,6 +15,7 @@ impl World {
             | Record::MemberAdmitted { by, .. }
             | Record::StopOrdered { by, .. }
             | Record::DeclaredLost { by, .. }
+            | Record::OrphanStopOrdered { by, .. }
             | Record::DeletionAsked { by, .. }
             | Record::Deactivated { by, .. }
             | Record::Activated { by, .. }

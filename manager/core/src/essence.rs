@@ -4,6 +4,7 @@
 //! together with the number of the newest rule) and how long ago something happened once no rule asks any more. Every
 //! struct is taken apart field by field, so that a new field has to be judged here.
 
+use crate::carried::Carried;
 use crate::giving_way::Way;
 use crate::outbox::Outbox;
 use crate::{Lease, Leg, Live, LiveCluster, Orphan, State, Workload, World};
@@ -73,8 +74,8 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
         uid.hash(into);
         hash_workload(workload, into);
     }
-    for (key, Orphan { cluster, ledger, run }) in orphans {
-        (key, cluster, ledger, run).hash(into);
+    for (key, Orphan { cluster, ledger, run, stopping }) in orphans {
+        (key, cluster, ledger, run, stopping).hash(into);
     }
 }
 
@@ -146,6 +147,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         dirty,
         cuts,
         finished: _,
+        lapsing,
         retained: _,
         released_at,
         sample_at,
@@ -159,6 +161,10 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     entered.hash(into);
     ahead(now, *starving_due, into);
     (awaited, look_for_starving, stirred, dirty, cuts).hash(into);
+    for (key, ManagerLease { term: _, deadline }) in lapsing {
+        key.hash(into);
+        ahead(now, *deadline, into);
+    }
     for (key, (until, reason, _)) in refused {
         (key, reason).hash(into);
         ahead(now, *until, into);
@@ -200,7 +206,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         heard,
         acknowledged,
         answered,
-        records,
+        carried,
         acknowledged_record,
         events_through,
         inventoried,
@@ -209,6 +215,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         digest_at,
         outbox,
         acknowledge,
+        budget,
         rooms,
         failed_starts,
         failed_last,
@@ -224,13 +231,12 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         ahead(now, *moment, into);
     }
     acknowledged_record.hash(into);
-    for (transmission, record) in records {
-        (number(*transmission), record).hash(into);
+    for (transmission, Carried { record, ends }) in carried {
+        (number(*transmission), record, ends).hash(into);
     }
     hash_outbox(outbox, now, into);
-    for (end, (record, carried)) in acknowledge {
-        (end, record, *carried == 0, number(*carried)).hash(into);
-    }
+    acknowledge.hash(into);
+    budget.spent(now).hash(into);
     (failed_starts, failed_last, located, shrinks, grows).hash(into);
     rooms.hash_essence(number, into);
 }

@@ -152,6 +152,8 @@ pub enum Input {
     },
     /// The end of a batch: timers, then one scheduling pass.
     Turn,
+    /// The same while only ends and deletions may be written: what time ends, and nothing that is made of it.
+    Lapse,
 }
 
 /// One transaction of people's changes.

@@ -39,6 +39,7 @@ impl Turn<'_> {
         let known: BTreeSet<(Uid, Fence)> = inventory.runs.iter().map(|r| (r.uid, r.fence)).collect();
         self.bury_missing(cluster, ledger, &known, settled);
         self.settle_offers(cluster, &inventory.offers, settled);
+        self.stop_orphans(cluster, ledger);
         if let Some(live) = self.world.live.clusters.get_mut(cluster) {
             live.inventoried = true;
             live.want_inventory = false;
@@ -87,7 +88,7 @@ impl Turn<'_> {
                 self.record(Record::Running { uid: run.uid, fence: run.fence, at: self.now.wall });
             }
             self.heed_growth(cluster, run);
-            self.take_placement(run.uid, run.fence, run.placement.clone());
+            self.take_placement(cluster, (run.uid, run.fence), run.placement.clone());
             self.reclaim(run.uid, run.fence, &run.spare);
             self.shrink(cluster, run.uid, run.fence);
             if stopping {

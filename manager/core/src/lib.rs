@@ -23,7 +23,9 @@
 //! | `domains` | whether pods that must be together could be in any domain there |
 //! | `past_use` | what local queues used before, taken down and forgotten |
 //! | `giving_way` | what follows when workloads stop for another: the room that is kept, and who is safe from whom |
-//! | `sync`, `inventory`, [`outbox`] | the manager's half of the protocol with one agent |
+//! | `sync`, `inventory`, [`outbox`], `carried` | the manager's half of the protocol with one agent |
+//! | `budget` | how much a cluster may have written of what is known of it |
+//! | `orphans` | runs that the journal doesn't know: how they are stopped, and go |
 //! | `elastic`, `growing` | jobs whose number of pods changes, and gangs that grow while they run |
 //! | `reclaim` | pods of running gangs that aren't needed any more, and the quota that they give back |
 //! | `timers`, `recovery` | leases, start deadlines, leaderships |
@@ -40,7 +42,9 @@ mod activity;
 mod actors;
 pub mod admission;
 pub mod audit;
+mod budget;
 pub mod by_uid;
+mod carried;
 pub mod catalog;
 mod check;
 pub mod dashboard;
@@ -59,6 +63,7 @@ pub mod leg;
 pub mod legs;
 pub mod milestone;
 mod operator;
+mod orphans;
 pub mod outbox;
 mod past_use;
 mod placement;
@@ -88,6 +93,8 @@ pub use turn::Turn;
 
 use crate::flavors::Flavors;
 use audit::Head;
+use budget::Budget;
+use carried::Carried;
 use catalog::Catalog;
 use explain::Why;
 use giving_way::GivingWay;
@@ -279,6 +286,9 @@ pub struct Orphan {
     pub ledger: LedgerId,
     /// As reported.
     pub run: Run,
+    /// A person wants it stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopping: bool,
 }
 
 /// One workload.
@@ -502,6 +512,7 @@ pub struct Live {
     /// Turns in a row that left something to be decided.
     cuts: u32,
     finished: BTreeSet<(Wall, Uid)>,
+    lapsing: orphans::Lapsing,
     retained: Mono,
     released_at: Mono,
     /// Past use is taken down again at this moment.
@@ -539,6 +550,8 @@ pub struct Counts {
     pub denials: u64,
     /// Messages that no honest agent sends.
     pub illegal: u64,
+    /// How often an event had to wait, as its cluster had had too much written of what was known.
+    pub put_off: u64,
     /// Rounds of decisions in which a workload was admitted.
     pub attempts_fruitful: u64,
     /// Rounds in which none was.
@@ -573,8 +586,8 @@ pub struct LiveCluster {
     pub acknowledged: Mono,
     /// The highest transmission whose answer it took.
     pub answered: u64,
-    /// The newest record that each unacknowledged answer spoke of.
-    pub records: BTreeMap<u64, RecordNumber>,
+    /// What each unacknowledged answer said.
+    pub carried: BTreeMap<u64, Carried>,
     /// The newest record of an answer that it took: it knows every member named until then.
     pub acknowledged_record: RecordNumber,
     /// Events taken.
@@ -590,7 +603,9 @@ pub struct LiveCluster {
     /// Numbered commands.
     pub outbox: Outbox,
     /// Ends to acknowledge, with their record.
-    pub acknowledge: BTreeMap<(Uid, Fence), (RecordNumber, u64)>,
+    pub acknowledge: BTreeMap<(Uid, Fence), RecordNumber>,
+    /// What it has had written of what was known.
+    pub budget: Budget,
     /// Room as reported and as estimated.
     pub rooms: Rooms,
     /// Workloads that did not reach running there, in a row.
@@ -679,6 +694,7 @@ impl World {
             Input::Unpark { cluster, session, transmission } => turn.unpark(cluster, session, transmission),
             Input::Operator { actor, action } => turn.operate(actor, action),
             Input::Turn => turn.end_of_batch(),
+            Input::Lapse => turn.end_what_is_over(),
         }
         turn.finish()
     }

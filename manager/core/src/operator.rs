@@ -3,7 +3,6 @@
 use crate::Orphan;
 use crate::audit::Entry;
 use crate::input::{Actor, Key, Operator, Rejection, RejectionReason, Reply};
-use crate::outbox::Said;
 use crate::record::Record;
 use crate::turn::Turn;
 use meridian_objects::{Kind, Object};
@@ -91,6 +90,7 @@ impl Turn<'_> {
             self.record(Record::Lapsed { uid: *uid, fence: *fence, at: self.now.wall, declared: true });
             self.freed(*uid, *fence);
         }
+        self.orphans_declared_lost(cluster, ledger);
         // A ledger that came after the lost one still has to show what it runs.
         if ledger == newest {
             self.withdraw_all(cluster);
@@ -180,6 +180,12 @@ impl Turn<'_> {
     /// Only the job that really runs is taken, and only once everybody has shown what they run: the largest fence wins.
     fn adopt_orphan(&mut self, by: &Actor, uid: Uid, fence: Fence, job: &Object) -> Result<String, Rejection> {
         let orphan = self.orphan(uid, fence)?;
+        if orphan.stopping {
+            return Err(rejection(
+                RejectionReason::Conflict,
+                format!("orphan `{uid}` is being stopped at `{}`: submit its job again once it is gone", orphan.cluster),
+            ));
+        }
         if self.world.state.recovery.is_some() {
             let message = "recovery is open, and another cluster may run a newer attempt: adopt it once recovery has ended";
             return Err(rejection(RejectionReason::Conflict, message.into()));
@@ -189,7 +195,7 @@ impl Turn<'_> {
             return Err(rejection(RejectionReason::Conflict, format!("a newer attempt `{newer}` runs at `{}`: adopt that one", o.cluster)));
         }
         self.submit_adopted(job, &orphan.run, by)?;
-        let Orphan { cluster, ledger, run } = orphan;
+        let Orphan { cluster, ledger, run, .. } = orphan;
         self.operator_audit(by, "adopt-orphan", uid.to_string(), Some(&cluster));
         self.record(Record::OrphanGone { uid, fence });
         self.adopt(&cluster, ledger, &run);
@@ -208,9 +214,10 @@ impl Turn<'_> {
     }
 
     fn stop_orphan(&mut self, by: &Actor, uid: Uid, fence: Fence) -> Result<String, Rejection> {
-        let cluster = self.orphan(uid, fence)?.cluster;
+        let Orphan { cluster, ledger, .. } = self.orphan(uid, fence)?;
         self.operator_audit(by, "stop-orphan", uid.to_string(), Some(&cluster));
-        self.say(&cluster, Said::Stop(uid, fence, StopReason::Superseded));
+        self.record(Record::OrphanStopOrdered { uid, fence, by: by.clone() });
+        self.stop_orphans(&cluster, ledger);
         Ok(format!("orphan `{uid}` is being stopped at `{cluster}`"))
     }
 }

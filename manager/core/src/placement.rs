@@ -6,7 +6,7 @@
 use crate::record::Record;
 use crate::turn::Turn;
 use crate::{Leg, Workload, World};
-use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
 use meridian_topology::compressed::Compressed;
 use meridian_topology::{Assignment, DomainCount};
@@ -21,8 +21,9 @@ impl Turn<'_> {
     }
 
     /// Journals where the pods of an attempt are, if that is news.
-    pub(crate) fn take_placement(&mut self, uid: Uid, fence: Fence, placement: Option<Arc<Placement>>) {
+    pub(crate) fn take_placement(&mut self, cluster: &ClusterName, (uid, fence): (Uid, Fence), placement: Option<Arc<Placement>>) {
         if let Some(placement) = placement.filter(|placement| self.placement_counts(uid, fence, placement)) {
+            self.spend(cluster, placement.weight());
             self.record(Record::Placed { uid, fence, placement });
         }
     }

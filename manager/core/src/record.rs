@@ -349,6 +349,15 @@ pub enum Record {
         /// The run.
         run: Box<Run>,
     },
+    /// A person wants an orphan stopped. It is told to its agent whenever that shows what it has, until it says that it is over.
+    OrphanStopOrdered {
+        /// Its uid.
+        uid: Uid,
+        /// Its fence.
+        fence: Fence,
+        /// Who.
+        by: Actor,
+    },
     /// An orphan is gone.
     OrphanGone {
         /// Its uid.
@@ -557,7 +566,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 45] = [
+    const NAMES: [&str; 46] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -590,6 +599,7 @@ mod tests {
         "Adopted",
         "EndLearned",
         "OrphanSeen",
+        "OrphanStopOrdered",
         "OrphanGone",
         "DeletionAsked",
         "Deactivated",
@@ -639,6 +649,7 @@ mod tests {
             Record::Adopted { .. } => "Adopted",
             Record::EndLearned { .. } => "EndLearned",
             Record::OrphanSeen { .. } => "OrphanSeen",
+            Record::OrphanStopOrdered { .. } => "OrphanStopOrdered",
             Record::OrphanGone { .. } => "OrphanGone",
             Record::DeletionAsked { .. } => "DeletionAsked",
             Record::Deactivated { .. } => "Deactivated",

@@ -5,6 +5,8 @@
 
 use crate::absorb::{LAPSED, UNKNOWN};
 use crate::audit::Entry;
+use crate::budget::Budget;
+use crate::carried::Carried;
 use crate::input::{Actor, Reply};
 use crate::leg::{Answer, Event as LegEvent, State as LegState, step};
 use crate::outbox::{Outbox, Said};
@@ -32,8 +34,6 @@ const ACKNOWLEDGED_MAX: usize = 1_024;
 /// Ends that wait to be acknowledged at most, more than may come at once from a whole cluster; of those beyond, the next
 /// inventory speaks again.
 const ACKNOWLEDGE_MAX: usize = 4 * RUNS_MAX;
-/// Answers whose record number is remembered until they are acknowledged.
-const RECORDS_MAX: usize = 64;
 /// Ranges named in one answer at most, the newest.
 const RANGES_MAX: usize = 64;
 
@@ -43,6 +43,9 @@ impl World {
         let Some(live) = self.live.clusters.get(cluster) else { return true };
         live.want_inventory
             || !live.acknowledge.is_empty()
+            // Somebody must have heard the name of who joins. That the answer with it was taken isn't always shown at once: one more
+            // shows it, and nobody waits for the time of a poll.
+            || self.state.members.iter().any(|(name, member)| name != cluster && !member.admitted && member.since > live.acknowledged_record)
             || live.outbox.due(now)
             || (now >= live.renew_at && self.loads.get(cluster).is_some_and(|l| !l.is_empty()))
     }
@@ -71,20 +74,18 @@ impl Turn<'_> {
             live.answered = request.answered;
             live.acknowledged = now;
         }
-        live.acknowledge.retain(|_, (_, carried)| *carried == 0 || *carried > request.answered);
-        while let Some(entry) = live.records.first_entry().filter(|e| *e.key() <= request.answered) {
-            live.acknowledged_record = live.acknowledged_record.max(entry.remove());
-        }
+        live.heed_answered(request.answered);
         live.outbox.acknowledge(request.commands_through, now);
-        let stale = request.commands_through < live.outbox.acknowledged();
+        let stale = request.commands_through < live.outbox.acknowledged() || request.events_last < live.events_through;
         if returned {
             self.stir();
         }
         self.admit_members(&cluster);
         self.take_events(&cluster, request.events_from, request.events.clone());
         self.take_spare(&cluster, std::mem::take(&mut request.spare));
-        // What an older transmission shows must not be held against commands that were taken since.
-        if let Some(inventory) = request.inventory.clone().filter(|_| !stale) {
+        // What an older transmission shows must not be held against commands that were taken since, nor against what was told since:
+        // a run that has ended, and whose job is forgotten, would look like one that nobody knows.
+        if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !self.is_spent(&cluster)) {
             self.take_inventory(&cluster, request.ledger, request.commands_through, inventory);
             if !self.world.live.clusters.contains_key(&cluster) {
                 // Its receipts made us take a higher epoch: every session begins anew.
@@ -203,7 +204,7 @@ impl Turn<'_> {
             acknowledged: now,
             answered: 0,
             events_through: 0,
-            records: BTreeMap::new(),
+            carried: BTreeMap::new(),
             acknowledged_record: meridian_shared::ids::RecordNumber(0),
             inventoried: false,
             want_inventory: true,
@@ -212,6 +213,7 @@ impl Turn<'_> {
             outbox: Outbox::default(),
             acknowledge: BTreeMap::new(),
             rooms: Rooms::default(),
+            budget: old.as_ref().map_or_else(Budget::default, |o| o.budget),
             failed_starts: old.as_ref().map_or(0, |o| o.failed_starts),
             failed_last: old.as_ref().and_then(|o| o.failed_last),
             backed_off: old.map_or(Mono(0), |o| o.backed_off),
@@ -273,11 +275,14 @@ impl Turn<'_> {
         // What stands before the first was acknowledged, by us or by an earlier leadership: it is not ours to miss.
         live.events_through = live.events_through.max(from - 1);
         for (number, event) in (from..).zip(events) {
-            let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+            let live = self.world.live.clusters.get(cluster).expect("admitted sessions are live");
             if number != live.events_through + 1 {
                 continue;
             }
-            live.events_through = number;
+            if self.is_put_off(cluster, &event) {
+                break;
+            }
+            self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").events_through = number;
             self.take_event(cluster, event);
         }
     }
@@ -285,15 +290,13 @@ impl Turn<'_> {
     fn take_event(&mut self, cluster: &ClusterName, event: Event) {
         match event {
             Event::Held { offer, uid } => self.on_held(cluster, offer, uid),
-            Event::Waiting { offer, uid, reason, estimate } => match self.leg_answer(cluster, uid, offer, LegEvent::Waiting) {
-                Answer::To(_) => self.record(Record::Waited { uid, offer, reason: clean(&reason), estimate }),
-                other => self.late(cluster, uid, offer, other),
-            },
+            Event::Waiting { offer, uid, reason, estimate } => self.on_waiting(cluster, (offer, uid), clean(&reason), estimate),
             Event::Refused { offer, uid, reason, text } => self.on_refused(cluster, offer, uid, reason, &text),
             Event::Gone { offer, uid, expired } => {
                 let open = matches!(self.leg_answer(cluster, uid, offer, LegEvent::Expired), Answer::To(_));
                 if open {
                     self.record(Record::Expired { uid, offer });
+                    self.spend(cluster, 0);
                     self.over(cluster, offer);
                     if expired && self.held_back(uid).is_none() {
                         self.failed_start(uid, cluster);
@@ -303,7 +306,7 @@ impl Turn<'_> {
             }
             Event::Accepted { uid, fence, placement } => match self.own_leg(cluster, uid, fence).map(|l| l.accepted) {
                 Some(false) => self.accepted(uid, fence, placement),
-                Some(true) => self.take_placement(uid, fence, placement),
+                Some(true) => self.take_placement(cluster, (uid, fence), placement),
                 None => self.stray(cluster, uid, fence),
             },
             Event::GrantRefused { uid, fence, why } => self.on_grant_refused(cluster, uid, fence, &why),
@@ -311,9 +314,9 @@ impl Turn<'_> {
                 Some(Answer::To(LegState::Running)) => {
                     self.record(Record::Running { uid, fence, at: self.now.wall });
                     self.started(uid, cluster);
-                    self.take_placement(uid, fence, placement);
+                    self.take_placement(cluster, (uid, fence), placement);
                 }
-                Some(_) => self.take_placement(uid, fence, placement),
+                Some(_) => self.take_placement(cluster, (uid, fence), placement),
                 None => self.stray(cluster, uid, fence),
             },
             Event::Grown { uid, fence, number } => self.on_grown(cluster, uid, fence, number),
@@ -343,6 +346,24 @@ impl Turn<'_> {
             }
             Answer::Illegal => self.world.live.counts.illegal += 1,
             Answer::To(_) | Answer::Nothing => {}
+        }
+    }
+
+    /// It waits for its provider, whose words and estimate may be others than before.
+    fn on_waiting(&mut self, cluster: &ClusterName, (offer, uid): (OfferId, Uid), reason: String, estimate: Option<Millis>) {
+        match self.leg_answer(cluster, uid, offer, LegEvent::Waiting) {
+            Answer::To(_) => {
+                let leg = self.workload(uid).and_then(|w| w.legs.get(&offer)).expect("the machine of that very leg has answered");
+                let (known, state) = ((leg.note.as_ref(), leg.estimate), leg.state);
+                if state == LegState::Waiting && known == (Some(&reason), estimate) {
+                    return;
+                }
+                if state != LegState::Offered {
+                    self.spend(cluster, reason.len());
+                }
+                self.record(Record::Waited { uid, offer, reason, estimate });
+            }
+            other => self.late(cluster, uid, offer, other),
         }
     }
 
@@ -490,7 +511,7 @@ impl Turn<'_> {
         if let Some(live) = self.world.live.clusters.get_mut(cluster)
             && (live.acknowledge.len() < ACKNOWLEDGE_MAX || live.acknowledge.contains_key(&(uid, fence)))
         {
-            live.acknowledge.insert((uid, fence), (number, 0));
+            live.acknowledge.insert((uid, fence), number);
         }
     }
 
@@ -541,11 +562,7 @@ impl Turn<'_> {
         let (commands_from, commands) = self.commands(cluster);
         let live = self.world.live.clusters.get_mut(cluster).expect("only live sessions are answered");
         live.outbox.sent(now, commands_from, commands.len());
-        let mut ends = Vec::new();
-        for ((uid, fence), (number, carried)) in live.acknowledge.iter_mut().take(ACKNOWLEDGED_MAX) {
-            *carried = (*carried).max(transmission);
-            ends.push((*uid, *fence, *number));
-        }
+        let ends: Vec<_> = live.acknowledge.iter().take(ACKNOWLEDGED_MAX).map(|((uid, fence), number)| (*uid, *fence, *number)).collect();
         let (events_through, want_inventory, capacity) = (live.events_through, live.want_inventory, live.rooms.version());
         let state = &self.world.state;
         let members: Vec<ClusterName> = state.members.keys().cloned().collect();
@@ -558,10 +575,7 @@ impl Turn<'_> {
             mac: None,
         };
         receipt.mac = Some(self.world.config.receipt_key.sign(&receipt.message(&members)));
-        live.records.insert(transmission, state.last);
-        while live.records.len() > RECORDS_MAX {
-            live.records.pop_first();
-        }
+        live.carries(transmission, Carried { record: state.last, ends: ends.clone() });
         let skip = state.ranges.len().saturating_sub(RANGES_MAX);
         let response = SyncResponse {
             version: VERSION,

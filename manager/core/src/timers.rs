@@ -18,12 +18,23 @@ const RETAIN_ON: Millis = Millis(100);
 const FORGET_MAX: usize = 1_000;
 
 impl Turn<'_> {
-    pub(crate) fn on_time(&mut self) {
+    /// Leases that are over, and workloads that are kept no longer.
+    pub(crate) fn end_what_is_over(&mut self) {
         let now = self.now.mono;
         // Without a valid claim somebody else may lead: nothing is decided about leases then (simulation seed 656).
         if now >= self.world.live.due && self.claims() {
             self.lapse();
         }
+        if now >= self.world.live.retained {
+            self.orphans_lapse();
+            let more = self.retain();
+            self.world.live.retained = now + if more { RETAIN_ON } else { RETAIN_EVERY };
+        }
+    }
+
+    pub(crate) fn on_time(&mut self) {
+        let now = self.now.mono;
+        self.end_what_is_over();
         let rested: Vec<Uid> = self.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
         let reopened = self.world.live.refused.iter().filter(|(_, (t, _, _))| *t <= now).map(|(k, _)| k.clone()).collect::<Vec<_>>();
         let returned = self.world.end_waits_after_failed_starts(now);
@@ -48,10 +59,6 @@ impl Turn<'_> {
         self.give_up_on_the_silent();
         self.recovery_by_time();
         self.sample();
-        if now >= self.world.live.retained {
-            let more = self.retain();
-            self.world.live.retained = now + if more { RETAIN_ON } else { RETAIN_EVERY };
-        }
     }
 
     /// A cluster that isn't heard answers no question: its open legs are taken back, so that others can be asked.

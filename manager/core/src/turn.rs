@@ -144,7 +144,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::Finished { uid, .. }
         | Record::Forgotten { uid } => (Some(*uid), true),
         Record::Adopted { run, .. } => (Some(run.uid), false),
-        Record::Removed { .. } => (None, true),
+        Record::Removed { .. } | Record::OrphanStopOrdered { .. } | Record::OrphanGone { .. } => (None, true),
         Record::Led { .. }
         | Record::RecoveryClosed { .. }
         | Record::RulesDoubted { .. }
@@ -156,7 +156,6 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::MemberAdmitted { .. }
         | Record::DeclaredLost { .. }
         | Record::OrphanSeen { .. }
-        | Record::OrphanGone { .. }
         | Record::Sampled { .. }
         | Record::Audited(_) => (None, false),
     }

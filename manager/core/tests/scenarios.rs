@@ -12,12 +12,18 @@ mod counts;
 mod crowded;
 #[path = "scenarios/elastic.rs"]
 mod elastic;
+#[path = "scenarios/floods.rs"]
+mod floods;
 #[path = "scenarios/growing.rs"]
 mod growing;
 #[path = "scenarios/kept.rs"]
 mod kept;
+#[path = "scenarios/members.rs"]
+mod members;
 #[path = "scenarios/nearness.rs"]
 mod nearness;
+#[path = "scenarios/orphans.rs"]
+mod orphans;
 #[path = "scenarios/past_use.rs"]
 mod past_use;
 #[path = "scenarios/queues.rs"]

@@ -24,6 +24,7 @@ const LEGS_MAX: usize = 65_536;
 pub(super) struct Seen {
     metrics: Metrics,
     renewals: u64,
+    put_off: u64,
     /// Rounds of decisions told so far: those in which somebody was admitted, and the others.
     attempts: (u64, u64),
 }
@@ -48,6 +49,8 @@ pub(super) struct Gauges {
     agents: Vec<Agent>,
     /// Leases that were renewed since last told.
     renewals: u64,
+    /// Times that an event had to wait since last told.
+    put_off: u64,
     /// Rounds of decisions since last told: those in which somebody was admitted, and the others.
     attempts: (u64, u64),
 }
@@ -118,13 +121,13 @@ impl Standings {
 
 impl Seen {
     pub(super) fn new(metrics: Metrics) -> Self {
-        Self { metrics, renewals: 0, attempts: (0, 0) }
+        Self { metrics, renewals: 0, put_off: 0, attempts: (0, 0) }
     }
 
     /// After the world was read anew.
     pub(super) fn reset(&mut self, world: &World) {
         let counts = &world.live.counts;
-        (self.renewals, self.attempts) = (counts.renewals, (counts.attempts_fruitful, counts.attempts_fruitless));
+        (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, (counts.attempts_fruitful, counts.attempts_fruitless));
     }
 
     /// What a reply to a write says about submissions.
@@ -166,9 +169,10 @@ impl Seen {
             legs: world.tally.legs().map(|(cluster, state, n)| (format!("{state:?}"), cluster.clone(), whole(n))).collect(),
             agents: world.state.catalog.clusters().map(agent).collect(),
             renewals: since(counts.renewals, self.renewals),
+            put_off: since(counts.put_off, self.put_off),
             attempts: (since(attempts.0, self.attempts.0), since(attempts.1, self.attempts.1)),
         };
-        (self.renewals, self.attempts) = (counts.renewals, attempts);
+        (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, attempts);
         gauges
     }
 }
@@ -185,6 +189,7 @@ impl Counts {
         let m = &self.metrics;
         let _whole = m.together();
         m.lease_renewals.add([], gauges.renewals);
+        m.events_put_off.add([], gauges.put_off);
         self.dashboards.attempted(gauges.attempts.0, gauges.attempts.1);
         m.orphans.set(gauges.orphans);
         m.legs.replace(gauges.legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], *n)));

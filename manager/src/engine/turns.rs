@@ -284,9 +284,12 @@ impl Engine {
                 next = self.next_waiting(taken);
             }
         }
-        // A scheduling pass makes offers, which must wait for space; ends that agents report are taken above.
+        // A scheduling pass makes offers, which must wait for space; ends that agents report are taken above. Where not even an end
+        // could be written a moment ago, the next one isn't tried at once.
         if !restricted {
             self.apply(Input::Turn, &mut pending);
+        } else if now.mono >= self.full_until {
+            self.apply(Input::Lapse, &mut pending);
         }
         self.answer_calls(calls, &mut pending);
         self.turned = self.look().mono;
@@ -491,7 +494,7 @@ impl Engine {
         let orphans: Vec<_> = state
             .orphans
             .values()
-            .map(|o| json!({"uid": o.run.uid.to_string(), "fence": o.run.fence.to_string(), "cluster": o.cluster.as_str(), "ledger": o.ledger.to_string()}))
+            .map(|o| json!({"uid": o.run.uid.to_string(), "fence": o.run.fence.to_string(), "cluster": o.cluster.as_str(), "ledger": o.ledger.to_string(), "stopping": o.stopping}))
             .collect();
         json!({
             "open": state.recovery.is_some(),

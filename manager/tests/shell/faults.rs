@@ -1,6 +1,6 @@
 //! The engine on a disk that fails: what was acknowledged stays, what wasn't is never shown, and it goes on.
 
-use crate::rig::{DEADLINE, Rig, Worker, delete, put, submit, until};
+use crate::rig::{DEADLINE, FastClock, Rig, Worker, delete, put, submit, until};
 use meridian_manager::engine::{Error, Event, Unavailable};
 use meridian_manager::journal::{Batch, Journal, RedbJournal};
 use meridian_objects::Kind;
@@ -193,6 +193,43 @@ async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
     for name in &acknowledged {
         assert!(rig.job(name).is_some(), "{name} was acknowledged");
     }
+    rig.disk.set_capacity(u64::MAX);
+    until("there is space again", async || submit(&rig.handle, "more").await.is_ok()).await;
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn on_a_full_disk_leases_lapse_and_what_was_kept_long_enough_is_forgotten() {
+    let rig = Rig::with_clock(FastClock::of(20)).await;
+    rig.lay_out(&["eu"]).await;
+    let policy = serde_json::json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "short"}, "spec": {
+        "applies": {"queues": ["*"]}, "onClusterLoss": {"mode": "Fence", "term": "1m"}}});
+    let mut kept = crate::rig::job("kept", 1);
+    kept["spec"]["ttlSecondsAfterFinished"] = serde_json::json!(400);
+    put(&rig.handle, vec![policy, kept]).await.unwrap();
+    let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
+    worker.until(&rig.handle, "running", |_| rig.state_of("kept").as_deref() == Some("Running")).await;
+    worker.finish();
+    worker.until(&rig.handle, "finished", |_| rig.state_of("kept").as_deref() == Some("Finished")).await;
+    submit(&rig.handle, "runs").await.unwrap();
+    worker.until(&rig.handle, "running", |_| rig.state_of("runs").as_deref() == Some("Running")).await;
+    rig.disk.set_capacity(rig.disk.used_bytes());
+    let mut number = 0;
+    until("the disk is full", async || {
+        // Its agent is heard until then; whoever isn't led now asks again.
+        let _ = worker.exchange(&rig.handle).await;
+        number += 1;
+        let mut large = crate::rig::job(&format!("large-{number}"), 1);
+        large["metadata"]["annotations"] = serde_json::json!({"a": "x".repeat(200_000)});
+        put(&rig.handle, vec![large]).await == Err(Unavailable::Full)
+    })
+    .await;
+    assert_eq!((rig.state_of("kept").as_deref(), rig.state_of("runs").as_deref()), (Some("Finished"), Some("Running")));
+    until("both are over", async || {
+        assert!(submit(&rig.handle, "more").await.is_err(), "there is no space");
+        rig.job("kept").is_none() && rig.state_of("runs").as_deref() == Some("Pending")
+    })
+    .await;
     rig.disk.set_capacity(u64::MAX);
     until("there is space again", async || submit(&rig.handle, "more").await.is_ok()).await;
     rig.stop().await;

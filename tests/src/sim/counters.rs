@@ -51,6 +51,7 @@ impl Counters {
             Record::Adopted { .. } => "adoptions",
             Record::EndLearned { .. } => "ends learned",
             Record::OrphanSeen { .. } => "orphans",
+            Record::OrphanStopOrdered { .. } => "orphans' stops ordered",
             Record::OrphanGone { .. } => "orphans gone",
             Record::Reclaimed { .. } => "reclaimed",
             Record::Deactivated { .. } => "deactivated",
@@ -77,6 +78,7 @@ impl Counters {
             ("renewals", before.renewals, after.renewals),
             ("denials", before.denials, after.denials),
             ("illegal messages", before.illegal, after.illegal),
+            ("events put off", before.put_off, after.put_off),
         ];
         for (name, before, after) in pairs {
             if after > before {

@@ -1,12 +1,13 @@
 //! An agent that lies: it may harm only itself.
 //!
 //! It claims room that it hasn't, holds without room, reports other clusters' workloads with fences of its own making,
-//! ends what isn't its, follows leaderships that never were, sends absurd numbers, floods and stalls: it falls silent while
-//! it is asked, or goes on to talk and never says what became of what it was asked.
+//! ends what isn't its, follows leaderships that never were, sends absurd numbers, floods, says again and again what is known,
+//! and stalls: it falls silent while it is asked, or goes on to talk and never says what became of what it was asked.
 
 use super::Sim;
 use super::chance::Chance;
-use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Uid};
+use meridian_manager_core::{Workload, World};
+use meridian_shared::ids::{ClusterName, Fence, Leadership, OfferId, RecordNumber, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
 use meridian_shared::protocol::{Digest, End, EndResult, Event, Growth, Inventory, OnLoss, RefuseReason, Run, Size, Spare, SyncRequest};
@@ -19,6 +20,8 @@ fn absurd_growth() -> Growth {
     Growth { number: RecordNumber(u64::MAX), places: vec![u32::MAX], size: Size { parallelism: u32::MAX, completions: None }, mac: None }
 }
 
+/// How often it says one thing in one request.
+const REPEATED: u32 = 900;
 /// Of so many requests one begins a stall.
 const STALLS: u64 = 30;
 
@@ -45,7 +48,7 @@ impl Sim {
         match self.stall(a) {
             Some(Stall::Silent(_)) => return false,
             Some(Stall::Mute(_)) => request.events.clear(),
-            None => self.bend(request),
+            None => self.bend(a, request),
         }
         true
     }
@@ -65,7 +68,7 @@ impl Sim {
         stall
     }
 
-    fn bend(&mut self, request: &mut SyncRequest) {
+    fn bend(&mut self, a: usize, request: &mut SyncRequest) {
         self.counters.one("lies");
         // What it says of others it could only guess: here it guesses right, which is the worst.
         let uids: Vec<Uid> = self.oracle.jobs.keys().copied().collect();
@@ -76,7 +79,7 @@ impl Sim {
         let near = real.map(|f| Fence { counter: f.counter + 1, ..f }).unwrap_or(absurd);
         let fence = *chance.pick(&[real.unwrap_or(absurd), near, absurd]).expect("not empty");
         let offer = OfferId { epoch: fence.epoch, leadership: fence.leadership, counter: chance.below(50) };
-        match chance.below(17) {
+        match chance.below(18) {
             0 => {
                 request.events.push(Event::Ended(End { uid, fence, result: EndResult::Succeeded, pod_failures: u32::MAX, ran: Millis(u64::MAX), proof: None }))
             }
@@ -130,11 +133,30 @@ impl Sim {
             12 => request.transmission = 0,
             13 => request.events.extend((0..1_000).map(|i| Event::Gone { offer: OfferId { counter: i, ..offer }, uid, expired: true })),
             14 => request.session.counter = u64::MAX,
+            16 => {
+                let rising = u32::from(chance.of_1000(500));
+                let world = self.managers.iter().find_map(|m| m.world.as_ref());
+                request.events.extend(world.map_or_else(Vec::new, |world| repeated(world, &self.agents[a].cluster, rising)));
+            }
             _ => {}
         }
         let last = request.events_from.saturating_add(request.events.len() as u64).saturating_sub(1);
         request.events_last = request.events_last.max(last);
     }
+}
+
+/// The same word of what it was asked or granted, or another one each time.
+fn repeated(world: &World, cluster: &ClusterName, rising: u32) -> Vec<Event> {
+    let own = |(uid, w): (&Uid, &Workload)| w.legs.iter().find(|(_, leg)| leg.cluster == *cluster).map(|(offer, leg)| (*uid, *offer, leg.clone()));
+    let Some((uid, offer, leg)) = world.state.workloads.iter().find_map(own) else { return Vec::new() };
+    let say = |n: u32| match (leg.fence, &leg.placement) {
+        (Some(fence), Some(placement)) => {
+            let placement = Placement { revision: placement.revision.saturating_add(n * rising), ..(**placement).clone() };
+            Event::Running { uid, fence, placement: Some(Arc::new(placement)) }
+        }
+        _ => Event::Waiting { offer, uid, reason: "not yet".into(), estimate: Some(Millis(u64::from(n * rising))) },
+    };
+    (0..REPEATED).map(say).collect()
 }
 
 /// Where no pod of any gang is.

@@ -369,12 +369,13 @@ impl Sim {
             return;
         }
         let now = host.look(self.now);
-        let restricted = host.restricted(now.mono);
+        let (restricted, full) = (host.restricted(now.mono), now.mono < host.full_until);
         let mut items = self.select(m);
         if restricted {
             items.retain(|i| !matches!(&i.input, Input::Write(w) if w.changes().iter().any(|c| matches!(c, Change::Put { .. }))));
-        } else {
-            items.push(Item { asker: Asker::Nobody, input: Input::Turn });
+        }
+        if !full {
+            items.push(Item { asker: Asker::Nobody, input: if restricted { Input::Lapse } else { Input::Turn } });
         }
         let before = self.disk_is_bad(m).then(|| self.managers[m].world.as_ref().map(|w| Box::new(w.state.clone()))).flatten();
         let mut outcomes = Vec::new();

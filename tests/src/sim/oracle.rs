@@ -8,12 +8,12 @@ use super::clock::HostClock;
 use super::nearness::Near;
 use super::residency;
 use super::runner::Behaviour;
-use meridian_manager_core::input::{Key, Outcome};
+use meridian_manager_core::input::{Actor, Key, Outcome};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{State, Workload, World};
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Session, Uid};
-use meridian_shared::protocol::{Command, End, EndResult, OnLoss, Run, SyncResponse};
+use meridian_shared::protocol::{Command, End, EndResult, OnLoss, Receipt, Run, SyncResponse};
 use meridian_shared::time::{Millis, Mono};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,6 +180,8 @@ pub struct Oracle {
     /// Workloads whose cluster a person declared lost: the one exception to P2.
     exempt: BTreeSet<Uid>,
     adopted: bool,
+    /// Which names of members the agents of each cluster ever made durable.
+    named: BTreeSet<(ClusterName, ClusterName)>,
     /// Fair sharing is on.
     fair: bool,
     /// How often one displaced another since anything came from outside.
@@ -280,6 +282,22 @@ impl Oracle {
         *newest == sent
     }
 
+    /// A receipt became durable with an agent of this cluster.
+    pub fn remembers(&mut self, cluster: &ClusterName, stored: &str) {
+        let (_, members): (Receipt, Vec<ClusterName>) = serde_json::from_str(stored).expect("the agent's own types");
+        self.named.extend(members.into_iter().map(|member| (cluster.clone(), member)));
+    }
+
+    /// Who joins gets work only once another member would remember it, should the journal be lost.
+    fn judge_admitted(&self, cluster: &ClusterName, by: &Actor) -> Verdict {
+        match by.0.strip_prefix("agent:") {
+            Some(other) if !self.named.contains(&(other.into(), cluster.clone())) => {
+                broken("members", format!("`{cluster}` is admitted by `{other}`, whose agent never stored its name"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Judges one input's outcome. `alive` tells whether an honest machine runs an attempt right now.
     pub fn judge(&mut self, act: &Act<'_>, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
         act.world.check().or_else(|words| broken("World::check", words))?;
@@ -300,6 +318,7 @@ impl Oracle {
                         self.lost.insert((act.before.leadership, cluster.clone()));
                     }
                 }
+                Record::MemberAdmitted { cluster, by } => self.judge_admitted(cluster, by)?,
                 Record::Reclaimed { uid, fence, pods } => self.judge_reclaimed(act, *uid, *fence, pods)?,
                 Record::Granted { uid, fence, .. } => self.judge_grant(act, *uid, *fence)?,
                 Record::Grows { uid, fence, places, .. } => {

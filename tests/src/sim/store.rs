@@ -68,6 +68,9 @@ impl Sim {
         let fails = std::mem::take(&mut host.disk.fails_next);
         let durable = !fails || self.chance.faults.of_1000(500);
         for op in ops.into_iter().filter(|_| durable) {
+            if let Some(stored) = op.value.as_ref().filter(|_| op.key.starts_with("receipts/")) {
+                self.oracle.remembers(&self.agents[a].cluster, stored);
+            }
             match op.value {
                 Some(value) => self.agents[a].store.insert(op.key, value),
                 None => self.agents[a].store.remove(&op.key),

@@ -104,7 +104,8 @@ pub struct Durable {
     pub(crate) runs: BTreeMap<Uid, StoredRun>,
     /// Ends and refusals.
     pub tombstones: BTreeMap<(Uid, Fence), Tombstone>,
-    pub(crate) receipts: BTreeMap<JournalId, BTreeMap<Leadership, (Receipt, Vec<ClusterName>)>>,
+    /// What managers said of their journals, and whom they named: the newest of each leadership.
+    pub receipts: BTreeMap<JournalId, BTreeMap<Leadership, (Receipt, Vec<ClusterName>)>>,
 }
 
 /// Whether a live grant is kept under this key.
@@ -226,8 +227,9 @@ impl Durable {
 
     pub(crate) fn note_receipt(&mut self, receipt: &Receipt, members: &[ClusterName], out: &mut Vec<StoreOp>) {
         let kept = self.receipts.entry(receipt.journal).or_default();
-        // The newest record of each leadership is enough; and nothing is written when nothing about it changed.
-        if kept.get(&receipt.leadership).is_some_and(|(known, m)| known.record >= receipt.record && m == members) {
+        // The newest record of each leadership is enough. An answer that was overtaken is from before members joined: it would have
+        // us forget them after we acknowledged their names.
+        if kept.get(&receipt.leadership).is_some_and(|(known, _)| known.record >= receipt.record) {
             return;
         }
         out.push(put(&format!("receipts/{}/{}", receipt.journal, receipt.leadership), &(receipt, members)));
