@@ -385,39 +385,9 @@ impl Assigner<'_> {
                 }
             }
         }
-        let mut reasons = Vec::new();
-        let mut nothing = false;
-        for (resource, amount) in &requests {
-            let Some(resource_group) = setup.group_of(*resource) else {
-                if *amount == 0 || self.brain.settings.ignores_undeclared() {
-                    continue;
-                }
-                if chosen.iter().any(|(r, _)| r == resource) {
-                    continue;
-                }
-                reasons = vec![Reason::ResourceNotCovered { resource: *resource }];
-                nothing = true;
-                break;
-            };
-            if chosen.iter().any(|(r, _)| r == resource) {
-                continue;
-            }
-            let before = attempts.begin();
-            let found = self.find(setup, shape, group, resource_group, &requests, *resource, &assignment.usage, &mut attempts);
-            attempts.merge(before, resource_group);
-            if found.failed || found.flavors.is_empty() {
-                reasons = found.reasons;
-                nothing = true;
-                break;
-            }
-            // Where groups overlap, the later one decides.
-            chosen.retain(|(resource, _)| !found.flavors.iter().any(|(other, _)| other == resource));
-            chosen.extend(found.flavors);
-            reasons.extend(found.reasons);
-        }
-        if nothing {
-            chosen.clear();
-        }
+        let reasons = self.choose(setup, shape, group, &requests, &assignment.usage, &mut attempts, &mut chosen);
+        let nothing = reasons.is_err();
+        let reasons = reasons.unwrap_or_else(|reasons| reasons);
         let attempts = attempts.finish(self.brain);
         let mut failed = false;
         for at in group {
@@ -438,6 +408,48 @@ impl Assigner<'_> {
             self.append(assignment, *at, set);
         }
         failed
+    }
+
+    /// Adds to what is chosen what the requests still lack, and says why it can't be given at once. Where one of them isn't
+    /// given at all, nothing is.
+    #[expect(clippy::too_many_arguments, reason = "they are one question")]
+    fn choose(
+        &mut self,
+        setup: &Arc<QueueSetup>,
+        shape: &Shape,
+        group: &[usize],
+        requests: &Requests,
+        usage: &Usage,
+        attempts: &mut Attempts,
+        chosen: &mut Vec<(ResourceId, Choice)>,
+    ) -> Result<Vec<Reason>, Vec<Reason>> {
+        let mut reasons = Vec::new();
+        for (resource, amount) in self.brain.walked(requests) {
+            let Some(resource_group) = setup.group_of(resource) else {
+                if amount == 0 || self.brain.settings.ignores_undeclared() || chosen.iter().any(|(r, _)| *r == resource) {
+                    continue;
+                }
+                chosen.clear();
+                return Err(vec![Reason::ResourceNotCovered { resource }]);
+            };
+            if chosen.iter().any(|(r, _)| *r == resource) {
+                continue;
+            }
+            let before = attempts.begin();
+            let found = self.find(setup, shape, group, resource_group, requests, resource, usage, attempts);
+            attempts.merge(before, resource_group);
+            if found.failed || found.flavors.is_empty() {
+                chosen.clear();
+                return Err(found.reasons);
+            }
+            // Where groups overlap, the later one decides.
+            chosen.retain(|(resource, _)| !found.flavors.iter().any(|(other, _)| other == resource));
+            chosen.extend(found.flavors);
+            reasons.push((resource_group.first_among(requests), found.reasons));
+        }
+        // Told in the order of names, whichever was looked for first.
+        reasons.sort_by_key(|(first, _)| *first);
+        Ok(reasons.into_iter().flat_map(|(_, reasons)| reasons).collect())
     }
 
     /// The flavors of one pod set, of those that its group got.

@@ -5,6 +5,7 @@ use meridian_queueing::flavors::{Assignment, Mode};
 use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Preemption, QueueId, QueueSetup, Shape, Workload, WorkloadId};
 use meridian_queueing::places::{Anywhere, Places};
 use meridian_queueing::preempt::{Right, Target};
+use meridian_queueing::reason::Obstacle;
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, Gates, Settings};
 use meridian_queueing::share::Share;
 use meridian_queueing::tree::{CohortSetup, Forest, Leaf, Quota, Quotas, WEIGHT_ONE};
@@ -639,4 +640,28 @@ fn who_is_passed_by_is_told_of_flavors_that_it_could_have() {
     assert_eq!(short, [("plain", 1)]);
     taint(&mut brain, "plain");
     assert_eq!(brain.looked_at_in_vain(q), None, "that no flavor suits is another obstacle");
+}
+
+/// The flavors that were tried for the first pod set in a cycle, and the obstacle that is told of the only head.
+fn told(brain: &mut Brain) -> (Vec<String>, Option<Obstacle>) {
+    let report = brain.cycle(&mut Anywhere, false);
+    let [entry] = report.entries.as_slice() else { panic!("there is one head: {report:?}") };
+    let tried = entry.assignment.pod_sets[0].attempts.iter().map(|attempt| brain.flavor_name(attempt.flavor).to_string()).collect();
+    (tried, entry.obstacle)
+}
+
+#[test]
+fn of_several_groups_in_which_nothing_fits_the_one_that_kueue_looks_at_first_is_told() {
+    let tried = |asks: Amounts<'_>| {
+        let mut brain = world(Settings::default(), |brain| {
+            vec![queue(brain, "q", None, &[&[("cores", &[("cpu", 4)])], &[("dimms", &[("memory", 4)])], &[("cards", &[("gpu", 4)])]])]
+        });
+        let q = id(&brain, "q");
+        wait(&mut brain, "w", q, 0, asks);
+        told(&mut brain)
+    };
+    let exceeds = Some(Obstacle::ExceedsMaxQuota);
+    assert_eq!(tried(&[("cpu", 5), ("memory", 5)]), (vec!["dimms".to_owned()], exceeds), "memory comes before cpu");
+    assert_eq!(tried(&[("cpu", 5), ("gpu", 5)]), (vec!["cards".to_owned()], exceeds), "so does gpu");
+    assert_eq!(tried(&[("cpu", 5), ("gpu", 4)]), (vec!["cards".to_owned(), "cores".to_owned()], exceeds), "what fits is tried too");
 }
