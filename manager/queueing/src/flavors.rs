@@ -172,8 +172,11 @@ pub struct Assignment {
     pub usage: Usage,
     /// Where the scan of flavors goes on.
     pub scan: Scan,
-    /// What stands in the way, where nothing fits.
+    /// What is told as standing in the way, where nothing fits: Kueue's word.
     pub obstacle: Option<Obstacle>,
+    /// What has to change before it starts, where nothing fits: another thing where Kueue's word is about more than is needed,
+    /// or about less.
+    pub barrier: Option<Obstacle>,
     /// The slice that it replaces.
     pub replaces: Option<WorkloadId>,
     fixed: Option<Mode>,
@@ -353,6 +356,7 @@ impl Assigner<'_> {
             self.place(&mut assignment);
         }
         assignment.obstacle = attempts::obstacle(&assignment, &setup);
+        assignment.barrier = attempts::barrier(&assignment);
         assignment
     }
 

@@ -665,3 +665,18 @@ fn of_several_groups_in_which_nothing_fits_the_one_that_kueue_looks_at_first_is_
     assert_eq!(tried(&[("cpu", 5), ("gpu", 5)]), (vec!["cards".to_owned()], exceeds), "so does gpu");
     assert_eq!(tried(&[("cpu", 5), ("gpu", 4)]), (vec!["cards".to_owned(), "cores".to_owned()], exceeds), "what fits is tried too");
 }
+
+#[test]
+fn a_resource_that_nothing_gives_has_kueues_word_of_what_was_tried_and_bars_all_the_same() {
+    let words = |small: i64| {
+        let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("small", &[("gpu", small)]), ("large", &[("gpu", 9)])]])]);
+        let q = id(&brain, "q");
+        let w = wait(&mut brain, "w", q, 0, &[("cpu", 1), ("gpu", 5)]);
+        let report = brain.cycle(&mut Anywhere, false);
+        assert_eq!((report.entries[0].workload, report.entries[0].outcome), (w, Outcome::NoFit));
+        (report.entries[0].obstacle, report.entries[0].assignment.barrier)
+    };
+    let nothing = Some(Obstacle::NoMatchingFlavor);
+    assert_eq!(words(4), (Some(Obstacle::ExceedsMaxQuota), nothing), "of one flavor it asks for too much");
+    assert_eq!(words(9), (nothing, nothing), "every flavor that was tried fits");
+}
