@@ -202,8 +202,14 @@ impl Assignment {
         self.pod_sets.iter_mut().for_each(|set| set.set_mode(mode));
     }
 
-    pub(crate) fn set_pod_set_mode(&mut self, at: usize, mode: Mode) {
-        self.pod_sets[at].set_mode(mode);
+    /// Sets the mode of a pod set. Its group was given the flavors together: what becomes of one resource becomes of it in every
+    /// member.
+    pub(crate) fn set_mode_in_group(&mut self, at: usize, group: &[usize], mode: Mode) {
+        let resources: Vec<ResourceId> = self.pod_sets[at].flavors.iter().map(|(resource, _)| *resource).collect();
+        for member in group {
+            let flavors = self.pod_sets[*member].flavors.iter_mut();
+            flavors.filter(|(resource, _)| resources.contains(resource)).for_each(|(_, choice)| choice.mode = mode);
+        }
         self.fixed = Some(mode);
     }
 
