@@ -579,10 +579,7 @@ impl Assigner<'_> {
             let mut borrow_most = 0;
             for (resource, amount) in &wanted {
                 let mut amount = *amount;
-                if let Some(old) = self.replaces
-                    && let Some(original) = self.slice_flavor(old, group, *resource, &mut amount)
-                    && original != Some(flavor)
-                {
+                if let Err(original) = self.beyond_slice(group, (flavor, *resource), &mut amount) {
                     option = Prospect::WORST;
                     why.push(Reason::SliceFlavor { flavor, original });
                     obstacle = obstacle.max(Some(Obstacle::NoMatchingFlavor));
@@ -633,17 +630,19 @@ impl Assigner<'_> {
         Found { flavors: best, reasons, failed: false }
     }
 
-    /// The flavor that the replaced slice has for a resource; `amount` becomes what is needed besides.
-    fn slice_flavor(&self, old: WorkloadId, group: &[usize], resource: ResourceId, amount: &mut i64) -> Option<Option<FlavorId>> {
-        let old = self.brain.workloads.get(&old)?;
+    /// What is needed besides what the replaced slice has of a flavor. The flavor that it has instead, where a member of the group
+    /// has another one, or none; what that member and those after it have isn't taken off then, as in Kueue.
+    fn beyond_slice(&self, group: &[usize], (flavor, resource): (FlavorId, ResourceId), asks: &mut i64) -> Result<(), Option<FlavorId>> {
+        let Some(old) = self.replaces.and_then(|old| self.brain.workloads.get(&old)) else { return Ok(()) };
         let totals = totals(self.brain.shape_of(old.shape), old);
-        let mut flavor = None;
-        for at in group {
-            let total = totals.get(*at)?;
-            flavor = Some(total.flavors.get(&resource).copied());
-            *amount -= amount_of(&total.requests, resource);
+        for total in group.iter().filter_map(|at| totals.get(*at)) {
+            let original = total.flavors.get(&resource).copied();
+            if original != Some(flavor) {
+                return Err(original);
+            }
+            *asks -= amount_of(&total.requests, resource);
         }
-        flavor
+        Ok(())
     }
 
     fn fits(&mut self, setup: &QueueSetup, key: (FlavorId, ResourceId), assumed: Amount, asks: i64) -> Fit {
