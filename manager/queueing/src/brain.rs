@@ -55,6 +55,8 @@ pub struct Brain {
     /// Cohorts and cluster queues.
     pub forest: Forest,
     resources: Names<ResourceId>,
+    /// Where each comes as requests are gone through.
+    walk: Vec<u64>,
     flavors: Names<FlavorId>,
     flavor_specs: Vec<Option<Flavor>>,
     pub(crate) queues: Vec<Queue>,
@@ -144,12 +146,25 @@ impl Brain {
     /// Takes over what another one knows of quota in some trees: names, flavors, queues' places and what is used.
     pub(crate) fn take_books(&mut self, of: &Self, trees: &BTreeSet<TreeId>) {
         (self.now, self.forest, self.queue_of_node) = (of.now, of.forest.only(trees), of.queue_of_node.clone());
-        (self.resources, self.flavors, self.flavor_specs) = (of.resources.clone(), of.flavors.clone(), of.flavor_specs.clone());
+        (self.resources, self.walk) = (of.resources.clone(), of.walk.clone());
+        (self.flavors, self.flavor_specs) = (of.flavors.clone(), of.flavor_specs.clone());
     }
 
     /// The number of a resource.
     pub fn resource(&mut self, name: &str) -> ResourceId {
-        self.resources.intern(name)
+        let id: ResourceId = self.resources.intern(name);
+        if self.walk.len() <= id.index() {
+            self.walk.push(crate::names::place_in_walk(name));
+        }
+        id
+    }
+
+    /// Requests in the order in which flavors are looked for, which is [`crate::names::place_in_walk`]'s.
+    pub(crate) fn walked(&self, requests: &Requests) -> Requests {
+        let mut walked = requests.clone();
+        let place = |resource: ResourceId| (self.walk[resource.index()], self.resource_name(resource));
+        walked.sort_unstable_by(|(a, _), (b, _)| place(*a).cmp(&place(*b)));
+        walked
     }
 
     /// The number of a resource that is known.

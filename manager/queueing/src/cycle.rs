@@ -356,7 +356,8 @@ impl Cycle<'_> {
                     // Room is kept for the fewest pods that do.
                     return (least, Vec::new());
                 }
-                full.obstacle = least.obstacle.or(Some(Obstacle::WaitingForQuota));
+                // Kueue's word stays that of all pods.
+                full.barrier = least.barrier.or(Some(Obstacle::WaitingForQuota));
             }
         }
         (full, Vec::new())

@@ -33,13 +33,21 @@ pub fn flavor(spec: &ResourceFlavorSpec, topologies: bool) -> Flavor {
     Flavor { labels: spec.node_labels.clone(), taints: spec.taints.clone(), tolerations: spec.tolerations.clone(), topology, levels: None }
 }
 
+/// A quota of a resource. Of so many CPUs that thousandths of them, in which they are counted, would be too many for a number
+/// Kueue makes no limit at all.
+fn limit(resource: &str, amount: i64) -> Amount {
+    const WHOLE_CPUS_MAX: i64 = i64::MAX / 1_000 * 1_000;
+    if resource == "cpu" && amount >= WHOLE_CPUS_MAX { Amount::UNLIMITED } else { Amount(amount) }
+}
+
 fn quotas(brain: &mut Brain, groups: &[ResourceGroup]) -> Quotas {
     let mut quotas = Quotas::new();
     for flavor in groups.iter().flat_map(|group| &group.flavors) {
         let id = brain.flavor_id(&flavor.name);
         for (resource, quota) in &flavor.resources {
-            let of =
-                Quota { nominal: Amount(quota.nominal), borrowing_limit: quota.borrowing_limit.map(Amount), lending_limit: quota.lending_limit.map(Amount) };
+            let limit = |amount| limit(resource, amount);
+            let (borrowing_limit, lending_limit) = (quota.borrowing_limit.map(limit), quota.lending_limit.map(limit));
+            let of = Quota { nominal: limit(quota.nominal), borrowing_limit, lending_limit };
             quotas.insert((id, brain.resource(resource)), of);
         }
     }

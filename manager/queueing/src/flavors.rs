@@ -172,8 +172,11 @@ pub struct Assignment {
     pub usage: Usage,
     /// Where the scan of flavors goes on.
     pub scan: Scan,
-    /// What stands in the way, where nothing fits.
+    /// What is told as standing in the way, where nothing fits: Kueue's word.
     pub obstacle: Option<Obstacle>,
+    /// What has to change before it starts, where nothing fits: another thing where Kueue's word is about more than is needed,
+    /// or about less.
+    pub barrier: Option<Obstacle>,
     /// The slice that it replaces.
     pub replaces: Option<WorkloadId>,
     fixed: Option<Mode>,
@@ -199,8 +202,14 @@ impl Assignment {
         self.pod_sets.iter_mut().for_each(|set| set.set_mode(mode));
     }
 
-    pub(crate) fn set_pod_set_mode(&mut self, at: usize, mode: Mode) {
-        self.pod_sets[at].set_mode(mode);
+    /// Sets the mode of a pod set. Its group was given the flavors together: what becomes of one resource becomes of it in every
+    /// member.
+    pub(crate) fn set_mode_in_group(&mut self, at: usize, group: &[usize], mode: Mode) {
+        let resources: Vec<ResourceId> = self.pod_sets[at].flavors.iter().map(|(resource, _)| *resource).collect();
+        for member in group {
+            let flavors = self.pod_sets[*member].flavors.iter_mut();
+            flavors.filter(|(resource, _)| resources.contains(resource)).for_each(|(_, choice)| choice.mode = mode);
+        }
         self.fixed = Some(mode);
     }
 
@@ -353,6 +362,7 @@ impl Assigner<'_> {
             self.place(&mut assignment);
         }
         assignment.obstacle = attempts::obstacle(&assignment, &setup);
+        assignment.barrier = attempts::barrier(&assignment);
         assignment
     }
 
@@ -385,39 +395,9 @@ impl Assigner<'_> {
                 }
             }
         }
-        let mut reasons = Vec::new();
-        let mut nothing = false;
-        for (resource, amount) in &requests {
-            let Some(resource_group) = setup.group_of(*resource) else {
-                if *amount == 0 || self.brain.settings.ignores_undeclared() {
-                    continue;
-                }
-                if chosen.iter().any(|(r, _)| r == resource) {
-                    continue;
-                }
-                reasons = vec![Reason::ResourceNotCovered { resource: *resource }];
-                nothing = true;
-                break;
-            };
-            if chosen.iter().any(|(r, _)| r == resource) {
-                continue;
-            }
-            let before = attempts.begin();
-            let found = self.find(setup, shape, group, resource_group, &requests, *resource, &assignment.usage, &mut attempts);
-            attempts.merge(before, resource_group);
-            if found.failed || found.flavors.is_empty() {
-                reasons = found.reasons;
-                nothing = true;
-                break;
-            }
-            // Where groups overlap, the later one decides.
-            chosen.retain(|(resource, _)| !found.flavors.iter().any(|(other, _)| other == resource));
-            chosen.extend(found.flavors);
-            reasons.extend(found.reasons);
-        }
-        if nothing {
-            chosen.clear();
-        }
+        let reasons = self.choose(setup, shape, group, &requests, &assignment.usage, &mut attempts, &mut chosen);
+        let nothing = reasons.is_err();
+        let reasons = reasons.unwrap_or_else(|reasons| reasons);
         let attempts = attempts.finish(self.brain);
         let mut failed = false;
         for at in group {
@@ -438,6 +418,48 @@ impl Assigner<'_> {
             self.append(assignment, *at, set);
         }
         failed
+    }
+
+    /// Adds to what is chosen what the requests still lack, and says why it can't be given at once. Where one of them isn't
+    /// given at all, nothing is.
+    #[expect(clippy::too_many_arguments, reason = "they are one question")]
+    fn choose(
+        &mut self,
+        setup: &Arc<QueueSetup>,
+        shape: &Shape,
+        group: &[usize],
+        requests: &Requests,
+        usage: &Usage,
+        attempts: &mut Attempts,
+        chosen: &mut Vec<(ResourceId, Choice)>,
+    ) -> Result<Vec<Reason>, Vec<Reason>> {
+        let mut reasons = Vec::new();
+        for (resource, amount) in self.brain.walked(requests) {
+            let Some(resource_group) = setup.group_of(resource) else {
+                if amount == 0 || self.brain.settings.ignores_undeclared() || chosen.iter().any(|(r, _)| *r == resource) {
+                    continue;
+                }
+                chosen.clear();
+                return Err(vec![Reason::ResourceNotCovered { resource }]);
+            };
+            if chosen.iter().any(|(r, _)| *r == resource) {
+                continue;
+            }
+            let before = attempts.begin();
+            let found = self.find(setup, shape, group, resource_group, requests, resource, usage, attempts);
+            attempts.merge(before, resource_group);
+            if found.failed || found.flavors.is_empty() {
+                chosen.clear();
+                return Err(found.reasons);
+            }
+            // Where groups overlap, the later one decides.
+            chosen.retain(|(resource, _)| !found.flavors.iter().any(|(other, _)| other == resource));
+            chosen.extend(found.flavors);
+            reasons.push((resource_group.first_among(requests), found.reasons));
+        }
+        // Told in the order of names, whichever was looked for first.
+        reasons.sort_by_key(|(first, _)| *first);
+        Ok(reasons.into_iter().flat_map(|(_, reasons)| reasons).collect())
     }
 
     /// The flavors of one pod set, of those that its group got.
@@ -557,10 +579,7 @@ impl Assigner<'_> {
             let mut borrow_most = 0;
             for (resource, amount) in &wanted {
                 let mut amount = *amount;
-                if let Some(old) = self.replaces
-                    && let Some(original) = self.slice_flavor(old, group, *resource, &mut amount)
-                    && original != Some(flavor)
-                {
+                if let Err(original) = self.beyond_slice(group, (flavor, *resource), &mut amount) {
                     option = Prospect::WORST;
                     why.push(Reason::SliceFlavor { flavor, original });
                     obstacle = obstacle.max(Some(Obstacle::NoMatchingFlavor));
@@ -611,17 +630,19 @@ impl Assigner<'_> {
         Found { flavors: best, reasons, failed: false }
     }
 
-    /// The flavor that the replaced slice has for a resource; `amount` becomes what is needed besides.
-    fn slice_flavor(&self, old: WorkloadId, group: &[usize], resource: ResourceId, amount: &mut i64) -> Option<Option<FlavorId>> {
-        let old = self.brain.workloads.get(&old)?;
+    /// What is needed besides what the replaced slice has of a flavor. The flavor that it has instead, where a member of the group
+    /// has another one, or none; what that member and those after it have isn't taken off then, as in Kueue.
+    fn beyond_slice(&self, group: &[usize], (flavor, resource): (FlavorId, ResourceId), asks: &mut i64) -> Result<(), Option<FlavorId>> {
+        let Some(old) = self.replaces.and_then(|old| self.brain.workloads.get(&old)) else { return Ok(()) };
         let totals = totals(self.brain.shape_of(old.shape), old);
-        let mut flavor = None;
-        for at in group {
-            let total = totals.get(*at)?;
-            flavor = Some(total.flavors.get(&resource).copied());
-            *amount -= amount_of(&total.requests, resource);
+        for total in group.iter().filter_map(|at| totals.get(*at)) {
+            let original = total.flavors.get(&resource).copied();
+            if original != Some(flavor) {
+                return Err(original);
+            }
+            *asks -= amount_of(&total.requests, resource);
         }
-        flavor
+        Ok(())
     }
 
     fn fits(&mut self, setup: &QueueSetup, key: (FlavorId, ResourceId), assumed: Amount, asks: i64) -> Fit {

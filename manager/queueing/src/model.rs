@@ -114,6 +114,13 @@ pub struct Group {
     pub flavors: Vec<FlavorId>,
 }
 
+impl Group {
+    /// The place of its first resource among those asked for; behind all of them where there is none.
+    pub(crate) fn first_among(&self, requests: &Requests) -> usize {
+        requests.iter().position(|(resource, _)| self.resources.contains(resource)).unwrap_or(requests.len())
+    }
+}
+
 /// Worker clusters take a queue whole: what doesn't go with that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Clash {

@@ -82,3 +82,15 @@ impl<T: Id> Names<T> {
         self.list.is_empty()
     }
 }
+
+/// Where a resource comes among those for which flavors are looked for; of equal places the name decides.
+///
+/// The look ends at the first resource group in which nothing fits, and at the first resource that no group gives. So the order
+/// says which obstacle is told, and which flavors are told as tried. It is Kueue's: people who know its words for a workload
+/// find the same here. Kueue keeps requests by the FNV-1a hash of their names, of 64 bits
+/// (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>, whose constants these are).
+pub(crate) fn place_in_walk(resource: &str) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    resource.bytes().fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}

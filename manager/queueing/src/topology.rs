@@ -4,7 +4,7 @@
 //! the answers mean for the assignment.
 
 use crate::brain::Brain;
-use crate::flavors::{Assigner, Assignment, Mode};
+use crate::flavors::{Assigner, Assignment, Mode, groups};
 use crate::model::{Delayed, Flavor, Given, PodSet, QueueId, WorkloadId};
 use crate::names::FlavorId;
 use crate::preempt::Target;
@@ -353,12 +353,14 @@ impl Assigner<'_> {
             return;
         }
         let requests = self.brain.wanted(self.workload, assignment);
+        let groups = groups(self.brain.shape_of(self.brain.workloads[&self.workload].shape));
+        let group_of = |at: usize| groups.iter().find(|group| group.contains(&at)).map_or(&[][..], Vec::as_slice);
         if assignment.mode() == Mode::Fit {
             match self.brain.find_places(&requests, self.workload, false) {
                 Ok(places) => settle(assignment, places),
                 Err(NoPlace { pod_set, reason, .. }) => {
                     assignment.pod_sets[pod_set].reasons.push(Reason::Placement(reason));
-                    assignment.set_pod_set_mode(pod_set, Mode::Preempt);
+                    assignment.set_mode_in_group(pod_set, group_of(pod_set), Mode::Preempt);
                 }
             }
         }
@@ -370,7 +372,7 @@ impl Assigner<'_> {
             Ok(_) => {
                 // Quota may be unused and yet no place whole: others may have to give way there too.
                 for at in requests.pod_sets().collect::<Vec<_>>() {
-                    assignment.set_pod_set_mode(at, Mode::Preempt);
+                    assignment.set_mode_in_group(at, group_of(at), Mode::Preempt);
                 }
             }
             Err(NoPlace { pod_set, flavor, reason }) => {
@@ -378,10 +380,12 @@ impl Assigner<'_> {
                 if !reasons.iter().any(|reason| matches!(reason, Reason::Placement(_))) {
                     reasons.push(Reason::Placement(reason));
                 }
-                for attempt in assignment.pod_sets[pod_set].attempts.iter_mut().filter(|a| a.flavor == flavor) {
-                    (attempt.mode, attempt.obstacle) = (Mode::NoFit, Some(Obstacle::TopologyPlacementFailed));
+                for member in group_of(pod_set) {
+                    for attempt in assignment.pod_sets[*member].attempts.iter_mut().filter(|a| a.flavor == flavor) {
+                        (attempt.mode, attempt.obstacle) = (Mode::NoFit, Some(Obstacle::TopologyPlacementFailed));
+                    }
                 }
-                assignment.set_pod_set_mode(pod_set, Mode::NoFit);
+                assignment.set_mode_in_group(pod_set, group_of(pod_set), Mode::NoFit);
             }
         }
     }

@@ -2,14 +2,17 @@
 
 use meridian_queueing::cycle::{Outcome, Requeued};
 use meridian_queueing::flavors::{Assignment, Mode};
-use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Preemption, QueueId, QueueSetup, Shape, Workload, WorkloadId};
+use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, PodSet, Preemption, QueueId, QueueSetup, Shape, Workload, WorkloadId};
 use meridian_queueing::places::{Anywhere, Places};
 use meridian_queueing::preempt::{Right, Target};
+use meridian_queueing::reason::Obstacle;
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, Gates, Settings};
 use meridian_queueing::share::Share;
 use meridian_queueing::tree::{CohortSetup, Forest, Leaf, Quota, Quotas, WEIGHT_ONE};
 use meridian_queueing::{Amount, Brain, NewWorkload, parts};
 use meridian_shared::gang::{Taint, TaintEffect};
+use meridian_shared::topology::TopologyRequest;
+use meridian_topology::Node;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,7 +43,7 @@ fn queue(brain: &mut Brain, name: &str, cohort: Option<&str>, groups: &[&[(&str,
 
 fn new(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: Amounts<'_>) -> NewWorkload {
     let asks: BTreeMap<String, i64> = asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
-    let set = meridian_queueing::model::PodSet { name: Arc::from("main"), count: 1, per_pod: brain.requests(&asks), ..Default::default() };
+    let set = PodSet { name: Arc::from("main"), count: 1, per_pod: brain.requests(&asks), ..Default::default() };
     let shape = brain.intern(Shape { pod_sets: vec![set], priority, ..Shape::default() });
     NewWorkload { key: Arc::from(name), uid: Arc::from(name), queue, local_queue: Arc::from("n/q"), shape, since: 0, marks: None }
 }
@@ -639,4 +642,95 @@ fn who_is_passed_by_is_told_of_flavors_that_it_could_have() {
     assert_eq!(short, [("plain", 1)]);
     taint(&mut brain, "plain");
     assert_eq!(brain.looked_at_in_vain(q), None, "that no flavor suits is another obstacle");
+}
+
+/// The flavors that were tried for the first pod set in a cycle, and the obstacle that is told of the only head.
+fn told(brain: &mut Brain) -> (Vec<String>, Option<Obstacle>) {
+    let report = brain.cycle(&mut Anywhere, false);
+    let [entry] = report.entries.as_slice() else { panic!("there is one head: {report:?}") };
+    let tried = entry.assignment.pod_sets[0].attempts.iter().map(|attempt| brain.flavor_name(attempt.flavor).to_string()).collect();
+    (tried, entry.obstacle)
+}
+
+#[test]
+fn of_several_groups_in_which_nothing_fits_the_one_that_kueue_looks_at_first_is_told() {
+    let tried = |asks: Amounts<'_>| {
+        let mut brain = world(Settings::default(), |brain| {
+            vec![queue(brain, "q", None, &[&[("cores", &[("cpu", 4)])], &[("dimms", &[("memory", 4)])], &[("cards", &[("gpu", 4)])]])]
+        });
+        let q = id(&brain, "q");
+        wait(&mut brain, "w", q, 0, asks);
+        told(&mut brain)
+    };
+    let exceeds = Some(Obstacle::ExceedsMaxQuota);
+    assert_eq!(tried(&[("cpu", 5), ("memory", 5)]), (vec!["dimms".to_owned()], exceeds), "memory comes before cpu");
+    assert_eq!(tried(&[("cpu", 5), ("gpu", 5)]), (vec!["cards".to_owned()], exceeds), "so does gpu");
+    assert_eq!(tried(&[("cpu", 5), ("gpu", 4)]), (vec!["cards".to_owned(), "cores".to_owned()], exceeds), "what fits is tried too");
+}
+
+#[test]
+fn a_resource_that_nothing_gives_has_kueues_word_of_what_was_tried_and_bars_all_the_same() {
+    let words = |small: i64| {
+        let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("small", &[("gpu", small)]), ("large", &[("gpu", 9)])]])]);
+        let q = id(&brain, "q");
+        let w = wait(&mut brain, "w", q, 0, &[("cpu", 1), ("gpu", 5)]);
+        let report = brain.cycle(&mut Anywhere, false);
+        assert_eq!((report.entries[0].workload, report.entries[0].outcome), (w, Outcome::NoFit));
+        (report.entries[0].obstacle, report.entries[0].assignment.barrier)
+    };
+    let nothing = Some(Obstacle::NoMatchingFlavor);
+    assert_eq!(words(4), (Some(Obstacle::ExceedsMaxQuota), nothing), "of one flavor it asks for too much");
+    assert_eq!(words(9), (nothing, nothing), "every flavor that was tried fits");
+}
+
+#[test]
+fn who_may_shrink_has_kueues_word_of_all_its_pods_and_is_barred_by_what_the_fewest_lack() {
+    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 4)])]])]);
+    let q = id(&brain, "q");
+    hold(&mut brain, "holder", q, "f", &[("cpu", 4)]);
+    let mut barred = |name: &str, least: u32| {
+        let new = new(&mut brain, name, q, 0, &[("cpu", 1)]);
+        let mut shape = (**brain.shape_of(new.shape)).clone();
+        (shape.pod_sets[0].count, shape.pod_sets[0].min_count) = (9, Some(least));
+        let shape = brain.intern(shape);
+        let waits = brain.wait(NewWorkload { shape, ..new });
+        let report = brain.cycle(&mut Anywhere, false);
+        let entry = report.entries.iter().find(|entry| entry.workload == waits).expect("it is a head");
+        (entry.obstacle, entry.assignment.barrier)
+    };
+    let exceeds = Some(Obstacle::ExceedsMaxQuota);
+    assert_eq!(barred("modest", 4), (exceeds, Some(Obstacle::WaitingForQuota)), "four pods may start some day");
+    assert_eq!(barred("stubborn", 5), (exceeds, exceeds));
+}
+
+#[test]
+fn pod_sets_of_one_group_have_no_place_together() {
+    let host = "kubernetes.io/hostname";
+    let mut brain = world(Settings::default(), |brain| {
+        let setup = queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]]);
+        let topology = Flavor { topology: Some(Arc::from("dc")), ..Flavor::default() };
+        brain.set_flavor(setup.groups[0].flavors[0], Some(topology));
+        vec![setup]
+    });
+    let labels = BTreeMap::from([(host.to_owned(), "h".to_owned())]);
+    let allocatable = BTreeMap::from([("cpu".to_owned(), 2), ("pods".to_owned(), 9)]);
+    let node = Node { name: "h".to_owned(), labels, taints: Vec::new(), ready: true, unschedulable: false, allocatable };
+    brain.set_nodes(&[(Arc::from("dc"), vec![host.to_owned()])].into(), &[node], &[]);
+    let q = id(&brain, "q");
+    let new = new(&mut brain, "w", q, 0, &[("cpu", 1)]);
+    let mut shape = (**brain.shape_of(new.shape)).clone();
+    shape.pod_sets[0].on_node = [("cpu".to_owned(), 1)].into();
+    shape.pod_sets[0].topology = Some(TopologyRequest::required(host));
+    shape.pod_sets[0].group = Some("together".to_owned());
+    shape.pod_sets.push(PodSet { name: Arc::from("workers"), count: 2, ..shape.pod_sets[0].clone() });
+    let shape = brain.intern(shape);
+    brain.wait(NewWorkload { shape, ..new });
+    let report = brain.cycle(&mut Anywhere, false);
+    let entry = &report.entries[0];
+    assert_eq!((entry.outcome, entry.obstacle), (Outcome::NoFit, Some(Obstacle::TopologyPlacementFailed)));
+    for set in &entry.assignment.pod_sets {
+        let modes: Vec<Mode> = set.flavors.iter().map(|(_, choice)| choice.mode).collect();
+        let tried: Vec<(Mode, Option<Obstacle>)> = set.attempts.iter().map(|attempt| (attempt.mode, attempt.obstacle)).collect();
+        assert_eq!((modes, tried), (vec![Mode::NoFit], vec![(Mode::NoFit, Some(Obstacle::TopologyPlacementFailed))]));
+    }
 }

@@ -98,7 +98,10 @@ fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::R
     if let Some(borrowing) = expect["borrowing"].as_u64() {
         differences.decision("borrowing", &u64::from(assignment.borrowing), &borrowing);
     }
-    let sets = items(&expect["podSets"]);
+    // Kueue lists pod sets by group, we as the workload does.
+    let mut sets: Vec<&Value> = items(&expect["podSets"]).iter().collect();
+    let own = &case.workload(&case.act()["workload"])?.spec.pod_sets;
+    sets.sort_by_key(|set| own.iter().position(|own| own.name == text(&set["name"])));
     differences.decision("pod sets", &assignment.pod_sets.len(), &sets.len());
     for (is, expected) in assignment.pod_sets.iter().zip(sets) {
         let name = text(&expected["name"]);

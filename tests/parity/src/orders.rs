@@ -34,10 +34,14 @@ pub(crate) fn entries(case: &Case<'_>) -> anyhow::Result<Verdict> {
     Ok(differences.verdict())
 }
 
+fn by_usage(case: &Case<'_>) -> bool {
+    let settings = &case.options.settings;
+    settings.admission_fair_sharing.is_some() && settings.gates.admission_fair_sharing
+}
+
 pub(crate) fn candidates(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let act = case.act();
-    let settings = &case.options.settings;
-    let by_usage = settings.admission_fair_sharing.is_some() && settings.gates.admission_fair_sharing;
+    let by_usage = by_usage(case);
     let own = text(&act["preemptorClusterQueue"]);
     // A queue is ordered by use where its candidates say what their local queues used.
     let mut queues: BTreeMap<&str, bool> = BTreeMap::from([(own, false)]);
@@ -80,6 +84,8 @@ pub(crate) fn target_queues(case: &Case<'_>) -> anyhow::Result<Verdict> {
     for name in names(&act["candidateClusterQueues"]) {
         candidates.extend(&brain.queue(queue(&brain, name)?).holders);
     }
+    // Candidates come in their own order: of equal shares the one that comes first decides.
+    let candidates = in_order(&brain, by_usage(case), queue(&brain, own)?, candidates);
     let mut order = FairOrder::new(&brain, queue(&brain, own)?, node(&brain, own)?, &candidates);
     let mut visited = Vec::new();
     while let Some(visit) = order.next(&brain) {

@@ -24,6 +24,15 @@ fn free(brain: &Brain, node: NodeId) -> FlavorUsage {
     named_usage(brain, brain.forest.cells(node).map(|(key, _)| (key, at(key))))
 }
 
+/// The cells that a case says something about.
+fn among(mut all: FlavorUsage, listed: &FlavorUsage) -> FlavorUsage {
+    all.retain(|flavor, _| listed.contains_key(flavor));
+    for (flavor, resources) in &mut all {
+        resources.retain(|resource, _| listed[flavor].contains_key(resource));
+    }
+    all
+}
+
 pub(crate) fn available(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let mut brain = case.load().brain;
     let mut differences = Differences::default();
@@ -35,16 +44,17 @@ pub(crate) fn available(case: &Case<'_>) -> anyhow::Result<Verdict> {
         if when == "used" {
             use_quota(&mut brain, &case.act()["usage"])?;
             for (name, expected) in queues("available")? {
-                differences.decision(&format!("`{name}` available"), &free(&brain, node(&brain, &name)?), &expected);
+                differences.decision(&format!("`{name}` available"), &among(free(&brain, node(&brain, &name)?), &expected), &expected);
             }
             for (name, expected) in &potential {
-                differences.decision(&format!("`{name}` potentially"), &each(&brain, node(&brain, name)?, |cell| cell.potential), expected);
+                let most = each(&brain, node(&brain, name)?, |cell| cell.potential);
+                differences.decision(&format!("`{name}` potentially"), &among(most, expected), expected);
             }
             free_all(&mut brain);
             continue;
         }
         for (name, expected) in &potential {
-            differences.decision(&format!("`{name}` available {when}"), &free(&brain, node(&brain, name)?), expected);
+            differences.decision(&format!("`{name}` available {when}"), &among(free(&brain, node(&brain, name)?), expected), expected);
         }
     }
     Ok(differences.verdict())
@@ -83,10 +93,12 @@ pub(crate) fn borrowing(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let at = node(&brain, text(&case.act()["clusterQueue"]))?;
     let requested = flavor_usage(&case.act()["requested"])?;
     let wanted = |flavor: &str, resource: &str| requested.get(flavor).is_some_and(|of| of.contains_key(resource));
-    let on_requested = brain
-        .forest
-        .cells(at)
-        .any(|((flavor, resource), cell)| wanted(brain.flavor_name(flavor), brain.resource_name(resource)) && cell.declared && cell.borrows_with(Amount::ZERO));
+    // Who has no cohort has nobody to borrow from.
+    let shares = brain.forest.node(at).parent.is_some();
+    let on_requested =
+        brain.forest.cells(at).filter(|_| shares).any(|((flavor, resource), cell)| {
+            wanted(brain.flavor_name(flavor), brain.resource_name(resource)) && cell.declared && cell.borrows_with(Amount::ZERO)
+        });
     let mut differences = Differences::default();
     differences.decision("borrowing", &brain.forest.share(at).borrowing, &(case.expect()["borrowing"] == true));
     differences.decision("borrowing on what is requested", &on_requested, &(case.expect()["borrowingOnRequested"] == true));

@@ -53,6 +53,8 @@ pub struct Waiting {
 #[derive(Default)]
 struct Words {
     obstacle: Option<Obstacle>,
+    /// Waiting doesn't help.
+    for_good: bool,
     message: String,
     reasons: Vec<Why>,
     waits_for: Vec<String>,
@@ -99,7 +101,7 @@ fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
             position: at + 1,
             of: order.len(),
             obstacle: words.obstacle.map(|o| o.word().to_owned()),
-            blocked_for_good: reasons::for_good(words.obstacle),
+            blocked_for_good: words.for_good,
             message: words.message,
             reasons: words.reasons,
             waits_for: words.waits_for,
@@ -116,8 +118,8 @@ fn of_look(brain: &Brain, workload: &Workload, look: &Look) -> Words {
     let mut at = look;
     while let Some(before) = &at.before {
         let earlier = of_entry(brain, workload, &before.entry);
-        if reasons::for_good(words.obstacle) && !reasons::for_good(earlier.obstacle) {
-            (words.obstacle, words.message) = (earlier.obstacle, earlier.message);
+        if words.for_good && !earlier.for_good {
+            (words.obstacle, words.for_good, words.message) = (earlier.obstacle, false, earlier.message);
         }
         let mut found = earlier.reasons;
         if before.entry.outcome == Came::Skipped {
@@ -137,9 +139,10 @@ fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
     let reasons = reasons::of_assignment(brain, shape, &entry.assignment);
     let placeless = entry.assignment.reasons().all(|(_, reason)| matches!(reason, Reason::Placement(_))) && !reasons.is_empty();
     let mut obstacle = entry.obstacle;
+    let barrier = if entry.outcome == Came::NoFit { entry.assignment.barrier } else { obstacle };
     let message = match entry.outcome {
         Came::Rejected | Came::Skipped => entry.note.as_deref().unwrap_or("it can't be admitted as it is").to_owned(),
-        Came::NoFit => of_obstacle(entry.obstacle).to_owned(),
+        Came::NoFit => of_obstacle(barrier).to_owned(),
         Came::GivesWay => "its quota is kept for a workload that waits too long".to_owned(),
         Came::NoCandidates if placeless => {
             obstacle = Some(Obstacle::TopologyPlacementFailed);
@@ -153,7 +156,7 @@ fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
         Came::Migrating => "it takes over when the variant with a worse flavor has stopped".to_owned(),
         Came::Nominated | Came::Admitted | Came::Evicted => "it is looked at again in the next cycle".to_owned(),
     };
-    Words { obstacle, message, reasons, waits_for }
+    Words { obstacle, for_good: reasons::for_good(barrier), message, reasons, waits_for }
 }
 
 /// Names for a sentence: all of a few, else the first and how many more.

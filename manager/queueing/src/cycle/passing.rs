@@ -69,16 +69,16 @@ impl Brain {
         if let Some(pods) = self.pods_resource().filter(|pods| of.setup.group_of(*pods).is_some()) {
             self.put(&mut asks, pods, count);
         }
-        let (mut short, mut in_vain) = (Vec::new(), false);
+        let (mut by_group, mut in_vain) = (Vec::new(), false);
         let mut groups: Vec<&Group> = Vec::with_capacity(of.setup.groups.len());
-        for (resource, _) in &asks {
+        for (resource, _) in self.walked(&asks) {
             // What nothing covers is another obstacle.
-            let group = of.setup.group_of(*resource)?;
+            let group = of.setup.group_of(resource)?;
             if groups.iter().any(|known| std::ptr::eq(*known, group)) {
                 continue;
             }
             groups.push(group);
-            let before = short.len();
+            let mut short = Vec::new();
             let (mut hopeless, mut too_much) = (!group.flavors.is_empty(), !group.flavors.is_empty());
             for flavor in &group.flavors {
                 if self.unsuitable(queue, shape, &[0], group, *flavor).is_some() {
@@ -102,7 +102,6 @@ impl Brain {
             }
             if too_much {
                 // No other group is looked at. Where no flavor suits, that is another obstacle.
-                short.drain(..before);
                 return (!short.is_empty()).then_some(short);
             }
             if !hopeless && group.flavors.len() > 1 {
@@ -110,7 +109,10 @@ impl Brain {
                 return None;
             }
             in_vain |= hopeless;
+            by_group.push((group.first_among(&asks), short));
         }
+        by_group.sort_by_key(|(first, _)| *first);
+        let short: Vec<_> = by_group.into_iter().flat_map(|(_, short)| short).collect();
         (in_vain && !short.is_empty()).then_some(short)
     }
 }

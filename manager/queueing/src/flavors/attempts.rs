@@ -93,16 +93,26 @@ impl Attempts {
     }
 }
 
-/// What stands in the way of a workload that fits nowhere: of alternatives the mildest, of what is needed together the worst.
+fn has_uncovered(assignment: &Assignment) -> bool {
+    assignment.reasons().any(|(_, reason)| matches!(reason, Reason::ResourceNotCovered { .. }))
+}
+
+/// What has to change before a workload that fits nowhere starts. A resource that no group gives isn't waited for, whatever was
+/// tried before it.
+pub(super) fn barrier(assignment: &Assignment) -> Option<Obstacle> {
+    let uncovered = assignment.mode() == Mode::NoFit && has_uncovered(assignment);
+    if uncovered { Some(Obstacle::NoMatchingFlavor) } else { assignment.obstacle }
+}
+
+/// What is told as standing in the way of a workload that fits nowhere: of alternatives the mildest, of what is needed together
+/// the worst. Kueue's word is about the flavors that were tried, where any were.
 pub(super) fn obstacle(assignment: &Assignment, setup: &QueueSetup) -> Option<Obstacle> {
     if assignment.mode() != Mode::NoFit {
         return None;
     }
     let mut worst = None;
     for set in assignment.pod_sets.iter().filter(|set| set.mode() == Mode::NoFit) {
-        // Where one resource isn't given at all, flavors of others may have been tried before it was looked at.
-        let uncovered = set.reasons.iter().any(|reason| matches!(reason, Reason::ResourceNotCovered { .. }));
-        if uncovered || set.attempts.is_empty() {
+        if set.attempts.is_empty() {
             worst = worst.max(Some(Obstacle::NoMatchingFlavor));
             continue;
         }
@@ -122,5 +132,6 @@ pub(super) fn obstacle(assignment: &Assignment, setup: &QueueSetup) -> Option<Ob
         }
         worst = by_group.into_iter().flatten().chain(strays).fold(worst, Option::max);
     }
-    worst
+    // Where all that were tried fit, Kueue has no word.
+    worst.or_else(|| has_uncovered(assignment).then_some(Obstacle::NoMatchingFlavor))
 }
