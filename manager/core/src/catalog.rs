@@ -369,6 +369,12 @@ impl Catalog {
         self.workers_config(named).is_none().then_some(named)
     }
 
+    /// The same of a cluster queue, with the check.
+    pub(crate) fn missing_config(&self, cluster_queue: &str) -> Option<(&str, &str)> {
+        let mut checks = self.cluster_queue(cluster_queue)?.admission_checks.iter();
+        checks.find_map(|rule| Some((rule.name.as_str(), self.missing_config_of(&rule.name)?)))
+    }
+
     /// Clusters that a cluster queue may use, in the order of its MultiKueueConfig; `None` when it names none, which means all.
     pub fn clusters_of(&self, cluster_queue: &str) -> Option<Vec<ClusterName>> {
         let spec = self.cluster_queue(cluster_queue)?;
