@@ -11,8 +11,9 @@ use crate::queues::{ClassId, Place};
 use crate::record::{Class, Preempted};
 use crate::view::{metadata, micro_timestamp, timestamp, workload_name};
 use crate::workload::Phase;
-use crate::{Reactivation, Workload, World};
+use crate::{Evicted, Reactivation, Workload, World};
 use meridian_objects::job::PRIORITY_LABEL;
+use meridian_objects::spec::StopPolicy;
 use meridian_objects::{Kind, ResourceRules, quantity};
 use meridian_shared::gang::{PodSet, Toleration};
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Region, Uid};
@@ -26,8 +27,27 @@ fn workload_uid(job: Uid) -> Uid {
     Uid(job.0 ^ 1)
 }
 
-/// Kueue's words for who was taken out of the queue.
-const DEACTIVATED: &str = "The workload is deactivated";
+/// Kueue's reason and words for who was taken out of the queue: by somebody, or as its time is up.
+const fn deactivated(time_is_up: bool) -> (&'static str, &'static str) {
+    match time_is_up {
+        true => ("DeactivatedDueToMaximumExecutionTimeExceeded", "The workload is deactivated due to exceeding the maximum execution time"),
+        false => ("Deactivated", "The workload is deactivated"),
+    }
+}
+
+/// Kueue's words for a queue that is stopped, or was.
+#[derive(Debug, PartialEq)]
+struct QueueStop {
+    reason: &'static str,
+    queue: &'static str,
+    restarted: &'static str,
+}
+
+/// Of a local queue, and of a cluster queue.
+const STOPS: &[QueueStop] = &[
+    QueueStop { reason: "LocalQueueStopped", queue: "LocalQueue", restarted: "LocalQueueRestarted" },
+    QueueStop { reason: "ClusterQueueStopped", queue: "ClusterQueue", restarted: "ClusterQueueRestarted" },
+];
 
 /// Places within a class are told up to here; finding one takes as many steps.
 const PLACES_MAX: usize = 1_000;
@@ -45,6 +65,8 @@ pub struct Shown {
     waits: Option<Why>,
     /// It waits a moment before it is looked at again.
     rests: bool,
+    /// It waits since a queue of it was drained: whether one is stopped still, and which.
+    drained: Option<(bool, &'static QueueStop)>,
     /// Why a gang that runs is smaller than its job wants it.
     growth: Option<String>,
     /// How many of its class are before it.
@@ -67,6 +89,7 @@ impl World {
             resources: self.config.resources.clone(),
             waits: if charged.is_none() { self.reasons(workload).0.cloned() } else { None },
             rests: self.live.not_before.contains_key(&uid),
+            drained: workload.drained_by().map(|by| self.stop_of(workload).map_or((false, by), |stop| (true, stop))),
             growth: workload.phase.granted().then(|| self.growth_in_words(uid, workload, None)).flatten().map(|(words, _)| words),
             place: self.queues.waiting(workload.class).take(PLACES_MAX).position(|place| *place == here),
             region: cluster.and_then(|c| self.state.catalog.cluster(c)).map(|c| c.region.clone()),
@@ -74,6 +97,28 @@ impl World {
             charged,
             workload: workload.clone(),
         })
+    }
+}
+
+impl World {
+    /// Which of a workload's queues is stopped.
+    fn stop_of(&self, workload: &Workload) -> Option<&'static QueueStop> {
+        let class = self.queues.class(workload.class);
+        let local = self.state.catalog.local_queue(&class.namespace, &class.queue)?;
+        let cluster = self.state.catalog.cluster_queue(&local.cluster_queue).map_or(StopPolicy::None, |queue| queue.stop_policy);
+        STOPS.iter().zip([local.stop_policy, cluster]).find(|(_, policy)| *policy != StopPolicy::None).map(|(stop, _)| stop)
+    }
+}
+
+impl Workload {
+    fn drained_by(&self) -> Option<&'static QueueStop> {
+        let evicted = self.evicted.as_deref().filter(|_| self.waits())?;
+        STOPS.iter().find(|stop| stop.reason == evicted.reason)
+    }
+
+    /// Whether it waits since a queue of it was drained.
+    pub(crate) fn was_drained(&self) -> bool {
+        self.drained_by().is_some()
     }
 }
 
@@ -250,7 +295,7 @@ impl Shown {
             }
             None => {
                 let waits = match (&w.inactive, self.waits.as_ref()) {
-                    (Some(_), _) => DEACTIVATED.to_owned(),
+                    (Some(inactive), _) => deactivated(inactive.time_is_up).1.to_owned(),
                     (None, Some(why)) => why.words(),
                     (None, None) => format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace),
                 };
@@ -271,34 +316,51 @@ impl Shown {
             _ => {}
         }
         if let Some(evicted) = evicted {
+            // Kueue tells why in the reason too.
+            let deactivation = (evicted.reason == "Deactivated").then(|| deactivated(!evicted.cause.is_empty()));
             let message = match (&w.preempted, evicted.cause.as_str()) {
                 (Some(preempted), _) if evicted.reason == "Preempted" => for_whom(preempted),
-                _ if evicted.reason == "Deactivated" => DEACTIVATED.to_owned(),
+                _ if deactivation.is_some() => deactivation.map(|(_, words)| words.to_owned()).unwrap_or_default(),
                 (_, "") => format!("The workload was evicted: {}", evicted.reason),
                 (_, cause) => format!("The workload was evicted: {}: {cause}", evicted.reason),
             };
             if w.phase.charged() && !w.phase.granted() {
                 add("Evicted", false, "QuotaReserved", format!("Previously: {message}"), w.reserved.unwrap_or(evicted.at));
             } else if w.finished.is_none() {
-                add("Evicted", true, &evicted.reason, message.clone(), evicted.at);
+                add("Evicted", true, deactivation.map_or(&evicted.reason, |(reason, _)| reason), message.clone(), evicted.at);
             }
             if let (Some(preempted), true) = (&w.preempted, evicted.reason == "Preempted") {
                 add("Preempted", !w.phase.charged() || w.phase.granted(), &preempted.right, message, evicted.at);
             }
             if w.phase == Phase::Pending {
-                let reactivated = w.reactivated.as_deref().filter(|reactivated| reactivated.at >= evicted.at);
-                match (&w.inactive, reactivated) {
-                    (Some(inactive), _) => add("Requeued", false, "Deactivated", DEACTIVATED.to_owned(), inactive.at),
-                    (None, Some(Reactivation { at, .. })) => add("Requeued", true, "Reactivated", "The workload was reactivated".to_owned(), *at),
-                    (None, None) if self.rests => add("Requeued", false, &evicted.reason, "It waits a moment before it is looked at again".to_owned(), w.since),
-                    (None, None) => add("Requeued", true, &evicted.reason, "It waits in its queue again".to_owned(), w.since),
-                }
+                let (is, reason, message, at) = self.requeued(evicted);
+                add("Requeued", is, reason, message, at);
             }
         }
         if let Some(finish) = &w.finished {
             add("Finished", true, if finish.succeeded { "Succeeded" } else { "Failed" }, finish.message.clone(), finish.at);
         }
         all
+    }
+}
+
+impl Shown {
+    /// Whether who waits again is looked at again: why, in words, and since when.
+    fn requeued<'a>(&self, evicted: &'a Evicted) -> (bool, &'a str, String, Wall) {
+        let w = &self.workload;
+        if let Some(inactive) = &w.inactive {
+            let (reason, words) = deactivated(inactive.time_is_up);
+            return (false, reason, words.to_owned(), inactive.at);
+        }
+        if let Some(Reactivation { at, .. }) = w.reactivated.as_deref().filter(|reactivated| reactivated.at >= evicted.at) {
+            return (true, "Reactivated", "The workload was reactivated".to_owned(), *at);
+        }
+        match self.drained {
+            Some((true, stop)) => (false, stop.reason, format!("The {} is stopped", stop.queue), evicted.at),
+            _ if self.rests => (false, &evicted.reason, "It waits a moment before it is looked at again".to_owned(), w.since),
+            Some((false, stop)) => (true, stop.restarted, format!("The {} was restarted after being stopped", stop.queue), w.since),
+            None => (true, &evicted.reason, "It waits in its queue again".to_owned(), w.since),
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use crate::record::Class;
 use meridian_objects::job::{SYSTEM_PRIORITIES, USUAL_PRIORITY_CLASS};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
-    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, ResidencyPolicySpec, ResourceFlavorSpec,
-    RuntimeClassSpec, StopPolicy, TopologySpec,
+    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, MultiKueueConfigSpec,
+    ResidencyPolicySpec, ResourceFlavorSpec, RuntimeClassSpec, StopPolicy, TopologySpec,
 };
 use meridian_objects::{JobWorkload, Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
@@ -354,6 +354,27 @@ impl Catalog {
         }
     }
 
+    /// A list of worker clusters.
+    pub fn workers_config(&self, name: &str) -> Option<&MultiKueueConfigSpec> {
+        match self.spec(Kind::MultiKueueConfig, None, name)?.1 {
+            Spec::MultiKueueConfig(spec) => Some(spec),
+            _ => None,
+        }
+    }
+
+    /// The list of worker clusters that an admission check names, where it isn't there.
+    pub(crate) fn missing_config_of(&self, check: &str) -> Option<&str> {
+        let of_workers = self.admission_check(check).filter(|spec| spec.controller_name == MULTIKUEUE_CONTROLLER)?;
+        let named = &of_workers.parameters.as_ref()?.name;
+        self.workers_config(named).is_none().then_some(named)
+    }
+
+    /// The same of a cluster queue, with the check.
+    pub(crate) fn missing_config(&self, cluster_queue: &str) -> Option<(&str, &str)> {
+        let mut checks = self.cluster_queue(cluster_queue)?.admission_checks.iter();
+        checks.find_map(|rule| Some((rule.name.as_str(), self.missing_config_of(&rule.name)?)))
+    }
+
     /// Clusters that a cluster queue may use, in the order of its MultiKueueConfig; `None` when it names none, which means all.
     pub fn clusters_of(&self, cluster_queue: &str) -> Option<Vec<ClusterName>> {
         let spec = self.cluster_queue(cluster_queue)?;
@@ -365,11 +386,8 @@ impl Catalog {
             }
             let Some(parameters) = &check.parameters else { continue };
             // A check whose configuration is missing allows no cluster: fail closed.
-            let clusters = match self.spec(Kind::MultiKueueConfig, None, &parameters.name) {
-                Some((_, Spec::MultiKueueConfig(config))) => config.clusters.clone(),
-                _ => Vec::new(),
-            };
-            listed.get_or_insert_default().extend(clusters);
+            let clusters = self.workers_config(&parameters.name).into_iter().flat_map(|config| &config.clusters);
+            listed.get_or_insert_default().extend(clusters.cloned());
         }
         listed
     }
@@ -415,8 +433,8 @@ impl Catalog {
 
     /// Whether an object of this kind says who may have how much, or which way leads to a queue.
     pub fn is_declaration(kind: Kind) -> bool {
-        use Kind::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, Namespace, ResourceFlavor, Topology};
-        matches!(kind, ClusterQueue | Cohort | LocalQueue | ResourceFlavor | Topology | AdmissionCheck | Namespace)
+        use Kind::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, MultiKueueConfig, Namespace, ResourceFlavor, Topology};
+        matches!(kind, ClusterQueue | Cohort | LocalQueue | ResourceFlavor | Topology | AdmissionCheck | MultiKueueConfig | Namespace)
     }
 
     /// Whether an object of this kind can change where workloads may go, or how much they may use.

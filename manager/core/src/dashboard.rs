@@ -279,6 +279,7 @@ fn obstacle(why: &Why) -> (&'static str, &'static str) {
         Why::Forbidden(_)
         | Why::NoCluster
         | Why::NotInQueue
+        | Why::NoWorkersConfig { .. }
         | Why::Cordoned
         | Why::NotConnected
         | Why::Recovering
@@ -308,7 +309,7 @@ fn at_cluster(why: &Why) -> (u8, &'static str) {
         Why::Quarantined { .. } => (6, "Quarantined"),
         Why::NotGuarded => (7, "NotGuarded"),
         Why::Forbidden(_) => (8, "Residency"),
-        Why::NotInQueue | Why::NoCluster => (9, "NoCluster"),
+        Why::NotInQueue | Why::NoWorkersConfig { .. } | Why::NoCluster => (9, "NoCluster"),
         // Quota and order are obstacles before any cluster, and who is preferred elsewhere waits for nothing here.
         Why::Route(_)
         | Why::Quota(_)

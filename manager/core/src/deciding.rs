@@ -99,10 +99,12 @@ impl declare::Beside for Declared<'_> {
         true
     }
 
-    /// Nobody answers for a check of another controller, as where that was never installed: its queue admits nothing.
+    /// Nobody answers for a check of another controller, as where that was never installed: its queue admits nothing. Nor does one
+    /// whose list of worker clusters isn't there.
     fn check(&self, name: &str) -> Option<(&str, bool)> {
         let controller = self.0.admission_check(name)?.controller_name.as_str();
-        Some((controller, [MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER].contains(&controller)))
+        let served = [MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER].contains(&controller);
+        Some((controller, served && self.0.missing_config_of(name).is_none()))
     }
 }
 

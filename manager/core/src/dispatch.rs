@@ -253,7 +253,7 @@ impl Turn<'_> {
         let mut reasons = BTreeMap::new();
         let mut scores = Vec::new();
         for site in &way.sites {
-            let listed = site.listed.ok_or(Why::NotInQueue).map(drop);
+            let listed = site.listed.ok_or_else(|| way.not_listed()).map(drop);
             let judged = listed.and_then(|()| {
                 self.note_verdict(class, &site.cluster, &site.verdict);
                 site.verdict.clone().map_err(Why::Forbidden)
@@ -613,7 +613,8 @@ fn shortage(brain: &Brain, queue: QueueId, asks: impl Fn(ResourceId) -> i64, sho
     let nominal = setup.quota((flavor, resource)).nominal.0;
     let used = brain.used(queue, (flavor, resource));
     let also: BTreeSet<ResourceId> = short.iter().map(|(_, other, _)| *other).filter(|other| *other != resource).collect();
-    let free = asks.saturating_sub(missing.0);
+    // Where more is used than there is quota for, so much more has to come free.
+    let free = asks.saturating_sub(missing.0).min(brain.balance(queue, (flavor, resource)));
     // Of what it doesn't use itself others may have borrowed some.
     let own = nominal.saturating_sub(used).min(free).max(0);
     let mut also: Vec<String> = also.into_iter().map(|other| brain.resource_name(other).to_string()).collect();

@@ -17,6 +17,7 @@ use crate::residency::Denied;
 use crate::workload::Phase;
 use crate::{Workload, World};
 use case::Case;
+pub(crate) use case::key_of;
 use meridian_objects::quantity;
 use meridian_queueing::model::{Clash, Inactive};
 use meridian_shared::ids::{ClusterName, Uid};
@@ -41,6 +42,13 @@ pub enum Why {
     NoCluster,
     /// The queue doesn't use this cluster.
     NotInQueue,
+    /// The list of the clusters that the queue may use isn't there.
+    NoWorkersConfig {
+        /// The admission check that names it.
+        check: String,
+        /// Its name.
+        config: String,
+    },
     /// An operator keeps new work away.
     Cordoned,
     /// It never joined, or hasn't been heard of.
@@ -130,7 +138,7 @@ impl Why {
             | Self::Overtaken
             | Self::GivesWay
             | Self::Inactive { .. } => "waiting",
-            Self::Forbidden(_) | Self::NotInQueue => "forbidden",
+            Self::Forbidden(_) | Self::NotInQueue | Self::NoWorkersConfig { .. } => "forbidden",
             Self::Cordoned => "cordoned",
             Self::NotConnected | Self::NoReport | Self::Recovering | Self::NotAdmitted => "unknown",
             Self::Quarantined { .. } | Self::NotGuarded | Self::Refused { .. } | Self::BackedOff => "refused",
@@ -156,6 +164,7 @@ impl Why {
             Self::Forbidden(denied) => denied.to_string(),
             Self::NoCluster => "no cluster is connected that the queue may use".into(),
             Self::NotInQueue => "the queue's MultiKueueConfig doesn't list it".into(),
+            Self::NoWorkersConfig { check, config } => format!("there is no MultiKueueConfig `{config}`, which admission check `{check}` names"),
             Self::Cordoned => "it is cordoned".into(),
             Self::NotConnected => "no agent is connected".into(),
             Self::Recovering => "its complete inventory is awaited".into(),
@@ -206,6 +215,7 @@ impl Why {
             Self::Forbidden(_) => "nothing that the submitter can do: the policy's owner decides".into(),
             Self::NoCluster | Self::NotConnected => "start or join its agent".into(),
             Self::NotInQueue => "add it to the queue's MultiKueueConfig".into(),
+            Self::NoWorkersConfig { config, .. } => format!("create MultiKueueConfig `{config}`"),
             Self::Cordoned => "uncordon it".into(),
             Self::Recovering | Self::NoReport | Self::RecoveryOpen => "its agent's next report; or an operator's word, if it never comes back".into(),
             Self::NotAdmitted => "the next sync of another cluster, or `meridian cluster admit`".into(),
@@ -249,6 +259,14 @@ impl Why {
 }
 
 impl NoQuota {
+    /// The same where it isn't known yet whether others may be displaced for it.
+    pub(crate) fn before_anybody_gives_way(&self) -> Self {
+        match self {
+            Self::Used(short) => Self::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
+            other => other.clone(),
+        }
+    }
+
     /// In words, of a queue that is called so and may borrow, or is lent, so.
     pub(crate) fn words(&self, queue: &str, borrows: &str) -> String {
         match self {
@@ -283,6 +301,11 @@ fn inactive_in_words(why: &Inactive) -> String {
         Inactive::WorkersCheck(check, clash) => clash.words(check),
         Inactive::TopologyNotFound(topology) => format!("there is no topology `{topology}`"),
     }
+}
+
+/// What helps where no domain of a level could ever hold all pods that have to be in one.
+pub(crate) fn larger_domains(level: &str) -> String {
+    format!("more room within one `{level}` there, or fewer or smaller pods, or a topology that is preferred instead of required")
 }
 
 /// Why a gang is where it is, as the end of a sentence.

@@ -15,10 +15,12 @@
 //! is told to shrink, or is growing already.
 
 use crate::audit::Entry;
+use crate::domains::Gone;
 use crate::elastic::{Growing, Resized, Wants, counts_of};
-use crate::explain::Why;
+use crate::explain::{Why, key_of, larger_domains};
 use crate::input::Actor;
 use crate::outbox::Said;
+use crate::queues::NoQuota;
 use crate::record::{Class, Record};
 use crate::turn::Turn;
 use crate::ways::Way;
@@ -26,6 +28,7 @@ use crate::workload::Phase;
 use crate::{Workload, World};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Fence, LedgerId, OfferId, RecordNumber, Uid};
+use meridian_shared::packing::Misfit;
 use meridian_shared::protocol::{Command, Growth, RefuseReason, Run, Size, StopReason, clean};
 use meridian_shared::time::{Millis, Mono};
 use std::sync::Arc;
@@ -125,7 +128,7 @@ impl World {
         let queue = self.state.catalog.route(&class.namespace, &class.queue).map_err(Why::Route)?;
         let way = Way::new(&self.state.catalog, class, &queue, self.config.residency_required);
         let site = way.sites.iter().find(|site| site.cluster == *cluster).ok_or(Why::NotConnected)?;
-        site.listed.ok_or(Why::NotInQueue)?;
+        site.listed.ok_or_else(|| way.not_listed())?;
         site.verdict.clone().map_err(Why::Forbidden)?;
         let gang = self.growth_gang(uid).ok_or(Why::BackOff)?;
         self.judge_readiness((uid, now), &gang, &way, site)?;
@@ -161,20 +164,52 @@ impl World {
             return Some((format!("{grows}: first all that it has must have started"), String::new()));
         }
         let held_back = [(self.state.recovery.is_some(), Why::RecoveryOpen), (self.state.rules_doubted.is_some(), Why::RulesDoubted)];
-        let before = held_back.iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
+        let before = held_back.into_iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
         let room = || self.judge_growth(uid, &*self.growth_gang(uid)?, now?).err();
-        Some(match before.or_else(|| self.live.growths.get(&uid)) {
+        let help = |why: &Why| self.too_small_for(workload, why).unwrap_or_else(|| why.would_help());
+        let lacks = || self.live.growths.get(&uid).map(|why| self.beyond_quota(uid, class, why).unwrap_or_else(|| why.clone()));
+        Some(match before.or_else(lacks) {
             // With its quota alone it would still wait.
             Some(why @ Why::Quota(_)) => match room() {
-                Some(then) => (
-                    format!("{grows}: first: {}; then, where it runs: {}", why.words(), then.words()),
-                    format!("first: {}; then: {}", why.would_help(), then.would_help()),
-                ),
+                Some(then) => {
+                    let words = format!("{grows}: first: {}; then, where it runs: {}", why.words(), then.words());
+                    (words, format!("first: {}; then: {}", why.would_help(), help(&then)))
+                }
                 None => (format!("{grows}: {}", why.words()), why.would_help()),
             },
-            Some(why) => (format!("{grows}: {}", why.words()), why.would_help()),
+            Some(why) => (format!("{grows}: {}", why.words()), help(&why)),
             None => (format!("{grows}: it is looked at when its turn comes"), String::new()),
         })
+    }
+
+    /// That all of a gang, with what it is to grow by, is more than its queue could ever have: then it waits for nobody's end.
+    fn beyond_quota(&self, uid: Uid, class: &Class, why: &Why) -> Option<Why> {
+        let Why::Quota(quota @ NoQuota::Used(short)) = why else { return None };
+        let brain = self.deciding.brain();
+        let queue = brain.workload(self.deciding.growth(uid)?)?.queue;
+        let (flavor, resource, more) = key_of(brain, quota)?;
+        let asks = class.gang.total().get(&short.resource).copied().unwrap_or(0);
+        let nominal = brain.most(queue, (flavor, resource));
+        // Its quota is to have room for the rest beside what is used now.
+        let raise_to = brain.nominal_for(queue, (flavor, resource), more);
+        let exceeds = NoQuota::ExceedsQuota { flavor: short.flavor.clone(), resource: short.resource.clone(), asks, nominal, raise_to };
+        (asks > nominal).then_some(Why::Quota(exceeds))
+    }
+
+    /// What would help where all of a gang could never be where it runs, whoever ends there.
+    fn too_small_for(&self, workload: &Workload, why: &Why) -> Option<String> {
+        let (Why::NoRoom(_) | Why::Refused { reason: RefuseReason::NoRoom, .. }) = why else { return None };
+        let cluster = &World::right(workload)?.1.cluster;
+        let gang = self.with_flavors(&self.queues.class(workload.class).gang, &workload.flavors);
+        match self.judge_domains(&gang, cluster, Gone::All) {
+            Err(Misfit::NoDomain { level, .. }) => return Some(larger_domains(&level)),
+            Err(misfit) => return Some(Why::NoRoom(misfit).would_help()),
+            Ok(()) => {}
+        }
+        match self.live.clusters.get(cluster)?.rooms.fits(&gang) {
+            Err(misfit @ Misfit::NotEnoughRoom { fits_empty: false, .. }) => Some(Why::NoRoom(misfit).would_help()),
+            _ => None,
+        }
     }
 }
 

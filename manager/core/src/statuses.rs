@@ -7,17 +7,18 @@ use crate::queues::Usage;
 use crate::tally::Standing;
 use crate::view::condition;
 use meridian_objects::quantity;
-use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
+use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
+use meridian_objects::spec::{AdmissionCheckSpec, ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare;
 use meridian_queueing::model::{Clash, Inactive};
 use meridian_queueing::share::Share;
 use meridian_queueing::tree::NodeId;
-use meridian_shared::ids::RecordNumber;
+use meridian_shared::ids::{ClusterName, RecordNumber};
 use meridian_shared::time::Wall;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether a queue takes part: Kueue's reason, and words for people.
+/// Whether a queue or an admission check takes part: Kueue's reason, and words for people.
 pub(crate) struct Activity {
     pub(crate) active: bool,
     pub(crate) reason: &'static str,
@@ -29,7 +30,7 @@ impl Activity {
         Self { active: false, reason, message: message.into() }
     }
 
-    fn condition(&self, since: Wall) -> Value {
+    pub(crate) fn condition(&self, since: Wall) -> Value {
         condition("Active", self.active, self.reason, &self.message, since)
     }
 }
@@ -69,6 +70,38 @@ impl World {
             None => Activity::not("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
             Some(queue) if !self.cluster_queue_activity(queue).active => Activity::not("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"),
             Some(_) => Activity { active: true, reason: "Ready", message: "Can submit new workloads to localQueue".to_owned() },
+        }
+    }
+
+    /// Whether an admission check is answered for. That none of its clusters is there now keeps its queue from nothing that it could
+    /// have otherwise, so only the check says so.
+    pub(crate) fn admission_check_activity(&self, spec: &AdmissionCheckSpec) -> Activity {
+        let active = || Activity { active: true, reason: "Active", message: "The admission check is active".to_owned() };
+        let parameters = match &*spec.controller_name {
+            MULTIKUEUE_CONTROLLER => &spec.parameters,
+            PROVISIONING_CONTROLLER => return active(),
+            other => return Activity::not("NoController", format!("No controller answers to `{other}` here")),
+        };
+        // One that names no list has all clusters.
+        let Some(parameters) = parameters else { return active() };
+        let Some(config) = self.state.catalog.workers_config(&parameters.name) else {
+            return Activity::not("BadConfig", format!("Cannot load the AdmissionChecks parameters: MultiKueueConfig `{}` not found", parameters.name));
+        };
+        let promised = self.state.catalog.promised_clusters();
+        let (known, missing): (Vec<&ClusterName>, Vec<&ClusterName>) = config.clusters.iter().partition(|cluster| promised.contains(*cluster));
+        let inactive: Vec<&ClusterName> = known.into_iter().filter(|cluster| !self.live.clusters.contains_key(*cluster)).collect();
+        let unusable = missing.len() + inactive.len();
+        if unusable == 0 {
+            return active();
+        }
+        let part = |what: &str, names: &[&ClusterName]| {
+            let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+            (!names.is_empty()).then(|| format!("{what} clusters: [{}]", names.join(" ")))
+        };
+        let message = [part("Missing", &missing), part("Inactive", &inactive)].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        match unusable < config.clusters.len() {
+            true => Activity { active: true, reason: "SomeActiveClusters", message },
+            false => Activity::not("NoUsableClusters", message),
         }
     }
 

@@ -115,7 +115,7 @@ impl World {
                     stored.created,
                 ))
             }
-            Spec::AdmissionCheck(_) => Some(condition("Active", true, "Active", "The admission check is active", stored.created)),
+            Spec::AdmissionCheck(spec) => Some(self.admission_check_activity(spec).condition(stored.created)),
             _ => None,
         };
         if let Some(status) = status {

@@ -3,6 +3,7 @@
 //! The residency verdicts here say where asking makes sense. Before a grant the rules themselves are asked again.
 
 use crate::catalog::Catalog;
+use crate::explain::Why;
 use crate::record::Class;
 use crate::residency::{self, Denied};
 use meridian_objects::spec::{DispatchPolicySpec, Preference};
@@ -15,6 +16,8 @@ pub(crate) struct Way {
     /// The cluster queue.
     pub(crate) queue: Arc<str>,
     pub(crate) policy: DispatchPolicySpec,
+    /// The check of worker clusters whose list isn't there, and that list.
+    missing: Option<(String, String)>,
     /// Every cluster that any object speaks of, by name.
     pub(crate) sites: Vec<Site>,
 }
@@ -46,7 +49,14 @@ impl Way {
             }
         };
         let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
-        Self { queue: queue.clone(), policy, sites: catalog.promised_clusters().into_iter().map(site).collect() }
+        let missing = catalog.missing_config(queue).map(|(check, config)| (check.to_owned(), config.to_owned()));
+        Self { queue: queue.clone(), policy, missing, sites: catalog.promised_clusters().into_iter().map(site).collect() }
+    }
+
+    /// Why a cluster isn't one of the queue's.
+    pub(crate) fn not_listed(&self) -> Why {
+        let missing = self.missing.clone();
+        missing.map_or(Why::NotInQueue, |(check, config)| Why::NoWorkersConfig { check, config })
     }
 
     /// Whether of clusters that are as good otherwise the emptiest is taken.

@@ -103,6 +103,8 @@ impl Turn<'_> {
                 None => self.withdraw_open(uid),
             }
         }
+        // Whether its queue is stopped still is told of who was drained.
+        self.out.workloads.extend(self.world.state.workloads.iter().filter(|(_, w)| w.was_drained()).map(|(uid, _)| *uid));
     }
 
     /// Whether a change may be made; with the class that a job would have.

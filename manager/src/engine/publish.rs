@@ -87,7 +87,9 @@ impl Publisher {
     /// Statuses that depend on more than one record, and those of clusters: what watchers hear of, and what they needn't. The
     /// batch before must be shown already.
     pub(super) fn refresh(&mut self, reads: &Reads, world: &World, now: Now) -> (Changes, Vec<(Key, Entry)>) {
-        let clusters = world.state.catalog.iter().map(|(key, _)| key).filter(|key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster));
+        // A check says which of its clusters are there.
+        let by_clusters = |key: &&Key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster | Kind::AdmissionCheck);
+        let clusters = world.state.catalog.iter().map(|(key, _)| key).filter(by_clusters);
         let mut keys: BTreeSet<Key> = clusters.cloned().chain(std::mem::take(&mut self.stale)).collect();
         for key in std::mem::take(&mut self.moved).values().flat_map(|class| world.queue_keys(class)) {
             if !keys.contains(&key) {

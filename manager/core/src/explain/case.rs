@@ -42,6 +42,8 @@ pub(super) struct Found {
 pub(super) struct Case<'a> {
     pub(super) uid: Uid,
     pub(super) workload: &'a Workload,
+    /// When it is looked at.
+    pub(super) now: Mono,
     /// Its number, where its queue looks at it.
     pub(super) id: Option<WorkloadId>,
     /// Who comes before it there.
@@ -109,6 +111,7 @@ impl World {
         let mut case = Case {
             uid,
             workload,
+            now,
             id,
             standing: before.as_ref().map(Before::standing),
             before,
@@ -162,7 +165,7 @@ impl World {
         let class = self.queues.class(case.workload.class);
         let way = Way::new(&self.state.catalog, class, queue, self.config.residency_required);
         let judge = |site: &Site| {
-            site.listed.ok_or(Why::NotInQueue)?;
+            site.listed.ok_or_else(|| way.not_listed())?;
             site.verdict.clone().map_err(Why::Forbidden)?;
             let judged = |gang| self.judge_cluster((case.uid, now), gang, &way, site).map(|_| ());
             judged(&case.gang).or_else(|why| case.smaller.as_ref().filter(|gang| judged(gang).is_ok()).map(|_| ()).ok_or(why))
@@ -177,7 +180,7 @@ fn admits(brain: &Brain, queue: QueueId) -> bool {
 }
 
 /// What a shortage is of.
-pub(super) fn key_of(brain: &Brain, quota: &NoQuota) -> Option<(FlavorId, ResourceId, i64)> {
+pub(crate) fn key_of(brain: &Brain, quota: &NoQuota) -> Option<(FlavorId, ResourceId, i64)> {
     let (flavor, resource, asks) = match quota {
         NoQuota::Used(short) => (&short.flavor, &short.resource, short.asks),
         NoQuota::ExceedsQuota { flavor, resource, asks, .. } => (flavor, resource, *asks),

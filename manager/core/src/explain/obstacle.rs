@@ -8,7 +8,9 @@ use super::case::Case;
 use super::rivals::Alongside;
 use super::steps::Steps;
 use crate::World;
+use crate::dispatch::why_not;
 use meridian_queueing::cycle::{First, Winner};
+use meridian_queueing::flavors::Mode;
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::pending::{COUNTED_MAX, HeadStays, below};
 use serde_json::{Value, json};
@@ -33,10 +35,26 @@ impl World {
         if let Some((head, stays)) = case.id.and_then(|id| self.deciding.brain().waits_behind(id)) {
             return Obstacle::Behind(head, stays);
         }
-        match self.live.blocked.get(&case.workload.class) {
-            Some(Why::Route(_) | Why::Inactive { .. }) | None => Obstacle::AtClusters,
-            Some(why) => Obstacle::Before(why.clone()),
+        match (self.live.blocked.get(&case.workload.class), &case.lacks) {
+            // Nobody looked at it again for what others took since: that wakes nobody, and these are the numbers that count.
+            (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
+            (Some(Why::Route(_) | Why::Inactive { .. }) | None, Some(Why::Quota(now))) if case.id.is_some() => {
+                Obstacle::Before(Why::Quota(now.before_anybody_gives_way()))
+            }
+            (Some(Why::Route(_) | Why::Inactive { .. }) | None, _) => Obstacle::AtClusters,
+            (Some(why), _) => Obstacle::Before(why.clone()),
         }
+    }
+
+    /// What keeps the head of a queue, in the numbers of now where that is quota.
+    fn what_keeps(&self, head: WorkloadId) -> Option<Why> {
+        let ahead = self.deciding.uid(head).and_then(|uid| self.state.workloads.get(&uid))?;
+        let why = self.live.blocked.get(&ahead.class)?;
+        if !matches!(why, Why::Quota(_)) {
+            return Some(why.clone());
+        }
+        let (sketch, entry) = self.deciding.brain().would_meet(head);
+        Some(if entry.assignment.mode() == Mode::Fit { why.clone() } else { why_not(&sketch, &entry) })
     }
 
     /// Its place in its local queue, and in the cluster queue where others wait there too.
@@ -89,8 +107,7 @@ impl World {
             HeadStays::Looked => format!("cluster queue `{queue}` looks at {whom} first"),
         };
         let ahead = self.deciding.uid(head).and_then(|uid| self.state.workloads.get(&uid));
-        let its = ahead.and_then(|w| self.live.blocked.get(&w.class));
-        let its = its.filter(|why| !matches!(why, Why::Preempts { .. })).map(|why| format!(": {}", why.words())).unwrap_or_default();
+        let its = self.what_keeps(head).filter(|why| !matches!(why, Why::Preempts { .. })).map(|why| format!(": {}", why.words())).unwrap_or_default();
         let use_of = case.id.and_then(|id| self.use_in_words(case, id)).unwrap_or_default();
         let waits_for_it = |said: &Result<(), Why>| match said {
             Ok(()) => true,

@@ -1,16 +1,17 @@
 //! What would let start who waits for quota or room, in numbers: what the queue would need, with what may come first, and whose
 //! end alone would do. What is promised here is checked by making the change.
 
-use super::Why;
 use super::case::{Case, key_of};
 use super::rivals::Rivals;
 use super::steps::Steps;
+use super::{Why, inactive_in_words, larger_domains};
 use crate::domains::Gone;
 use crate::queues::{NoQuota, Shortage};
+use crate::ways::{Site, Way};
 use crate::workload::Phase;
 use crate::{Workload, World};
 use meridian_objects::quantity;
-use meridian_queueing::model::{Displaces, WorkloadId};
+use meridian_queueing::model::{Displaces, Inactive, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::preempt::may_displace;
 use meridian_queueing::remedy::{Limit, When};
@@ -45,6 +46,8 @@ struct Against {
     words: String,
     /// A higher priority would do.
     yields_to_priority: bool,
+    /// Another change after which it may be displaced, and there is room.
+    yields_to: Option<String>,
 }
 
 impl World {
@@ -75,10 +78,7 @@ impl World {
         };
         let (fewest, enough) = self.fewest_in_words(case, id, key, (quota, &rivals)).unzip();
         // Who is in the way says what the policies are.
-        let lacks = match quota {
-            NoQuota::Used(short) if !one.words.is_empty() => NoQuota::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
-            _ => quota.clone(),
-        };
+        let lacks = if one.words.is_empty() { quota.clone() } else { quota.before_anybody_gives_way() };
         let lacks = self.lacks_in_words(case, &lacks);
         let mut steps = Steps::one(format!("{lacks}{}{}{turn}", fewest.unwrap_or_default(), one.words), help);
         steps.alone = one.alone.into_iter().chain(enough.unwrap_or_default()).collect();
@@ -138,10 +138,10 @@ impl World {
             return None;
         }
         let promised = rivals.before + rivals.beside == 0 && case.has_room() && brain.needed(id, key, |_| 0).len() < 2;
-        let missing = fewest.saturating_sub(brain.free(queue, key));
+        let missing = fewest.saturating_sub(brain.balance(queue, key));
         let ends = matches!(quota, NoQuota::ExceedsQuota { .. }) && missing > 0 && brain.could_ever_use(queue, key, fewest);
         let words = if ends {
-            format!(" (it makes do with {}, of which {} are free now)", shown(fewest), shown(fewest - missing))
+            format!(" (it makes do with {}, of which {} are free now)", shown(fewest), shown(brain.free(queue, key)))
         } else {
             format!(" (it makes do with {})", shown(fewest))
         };
@@ -173,7 +173,7 @@ impl World {
         let mut all = brain.needed(id, key, |key| self.may_come_first(case, id, key).asked_of_quota);
         all.sort_by_key(|(of, _)| *of != key);
         let missing = |(key, asks): &((FlavorId, ResourceId), i64)| {
-            let missing = asks.saturating_sub(brain.free(queue, *key)).max(1);
+            let missing = asks.saturating_sub(brain.balance(queue, *key)).max(1);
             let resource = brain.resource_name(key.1);
             format!("{} `{resource}`", quantity::format(resource, missing))
         };
@@ -233,7 +233,7 @@ impl World {
         let other = brain.in_the_way(mine.queue, (flavor, resource), asks)?;
         let other = self.deciding.uid(other)?;
         let it = self.state.workloads.get(&other)?;
-        let against = self.against(case, id, other)?;
+        let against = self.against(case, id, other, &[(flavor, resource)])?;
         let whom = format!("`{}/{}`", it.namespace, it.name);
         // Who may come first would take what it leaves.
         let first = rivals.before == 0 && rivals.beside == 0;
@@ -242,11 +242,15 @@ impl World {
         if serves && against.yields_to_priority && case.has_room() {
             alone.push(format!("to submit it again with a priority above {} alone would do: it would displace {whom}", it.priority));
         }
+        if let Some(change) = against.yields_to.filter(|_| first && !case.borrows) {
+            alone.push(format!("{change} alone would do: it would displace {whom}"));
+        }
         Some(InTheWay { words: format!("; it would fit if {whom} (priority {}) were preempted, {}", it.priority, against.words), alone })
     }
 
-    /// What stands against displacing one that is in the way; nothing is said of queues that have nothing in common.
-    fn against(&self, case: &Case<'_>, id: WorkloadId, other: Uid) -> Option<Against> {
+    /// What stands against displacing one that is in the way, of these flavors and resources; nothing is said of queues that have
+    /// nothing in common.
+    fn against(&self, case: &Case<'_>, id: WorkloadId, other: Uid, contested: &[(FlavorId, ResourceId)]) -> Option<Against> {
         let brain = self.deciding.brain();
         let (mine, theirs) = (brain.workload(id)?, brain.workload(self.deciding.id(other)?)?);
         let it = self.state.workloads.get(&other)?;
@@ -259,20 +263,45 @@ impl World {
         if brain.queue(mine.queue).tree != brain.queue(theirs.queue).tree {
             return None;
         }
+        let setup = &brain.queue(theirs.queue).setup;
+        let borrows = same || contested.iter().any(|key| brain.borrows(theirs.queue, *key));
         let allowed = may_displace(policy, (case.workload.priority, mine.since), (it.priority, theirs.since));
         let by_priority = matches!(policy, Displaces::LowerPriority | Displaces::LowerOrNewerEqualPriority);
+        let would = format!("which `{name}: {}` would allow", policy.word());
+        let mut yields_to = None;
         let words = if it.phase == Phase::Stopping {
             "which was told to stop already".to_owned()
+        } else if !borrows {
+            format!("which no policy allows, as cluster queue `{}` uses no more than its own quota", setup.name)
         } else if !allowed {
             format!("which `{name}: {}` forbids", policy.word())
+        } else if let Some(why) = &setup.inactive {
+            // Who else waits there would be let go with it.
+            let waits = || self.queues.waiting_classes().any(|id| self.leads_to(self.queues.class(id), &setup.name));
+            let alone = *why == Inactive::Stopped && case.has_room() && !waits();
+            yields_to = alone.then(|| format!("to set the stopPolicy of cluster queue `{}` to `None`", setup.name));
+            format!("{would} if cluster queue `{}` admitted anybody: {}", setup.name, inactive_in_words(why))
         } else if !self.live.giving_way.may_displace(case.uid, other) {
-            format!("which `{name}: {}` would allow, and one gave way for the other, or did so twice, in the last ten minutes", policy.word())
+            format!("{would}, and one gave way for the other, or did so twice, in the last ten minutes")
         } else if !case.has_room() && !self.leaves_room(case, other, it) {
-            format!("which `{name}: {}` would allow, and what it leaves is of no use without room for it", policy.word())
+            yields_to = self.uncordoned(case).map(|cluster| format!("to uncordon `{cluster}`"));
+            format!("{would}, and what it leaves is of no use without room for it")
         } else {
-            format!("which `{name}: {}` would allow, and the use or share of its queue doesn't", policy.word())
+            format!("{would}, and the use or share of its queue doesn't")
         };
-        Some(Against { words, yields_to_priority: same && !allowed && by_priority })
+        Some(Against { words, yields_to_priority: same && !allowed && by_priority, yields_to })
+    }
+
+    /// A cluster that would have room for a workload now, were it not cordoned.
+    fn uncordoned<'a>(&self, case: &'a Case<'_>) -> Option<&'a ClusterName> {
+        let queue = &self.deciding.brain().queue(case.queue?).setup.name;
+        let way = Way::new(&self.state.catalog, self.queues.class(case.workload.class), queue, self.config.residency_required);
+        let has_room = |cluster: &ClusterName| {
+            let site = way.sites.iter().find(|site| site.cluster == *cluster);
+            site.is_some_and(|site| self.judge_cluster((case.uid, case.now), &case.gang, &way, &Site { cordoned: Some(false), ..site.clone() }).is_ok())
+        };
+        let cordoned = case.verdicts.iter().filter(|(_, said)| matches!(said, Err(Why::Cordoned)));
+        cordoned.map(|(cluster, _)| cluster).find(|cluster| has_room(cluster))
     }
 
     /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
@@ -320,8 +349,7 @@ impl World {
     /// What would help at one cluster, and whose ends that are.
     pub(super) fn help_at(&self, case: &Case<'_>, cluster: &ClusterName, why: &Why) -> (String, Vec<Uid>) {
         if let (Some(level), Why::NoRoom(_) | Why::Refused { .. }) = (self.level_too_small(case, cluster), why) {
-            let help = format!("more room within one `{level}` there, or fewer or smaller pods, or a topology that is preferred instead of required");
-            return (help, Vec::new());
+            return (larger_domains(&level), Vec::new());
         }
         let Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. } | Misfit::NoDomain { fits_empty: true, .. }) = why else {
             return (why.would_help(), Vec::new());
@@ -364,13 +392,15 @@ impl World {
         let (_, ends) = self.help_at(case, cluster, why);
         let (&[other], Some(id)) = (ends.as_slice(), case.id) else { return None };
         let it = self.state.workloads.get(&other)?;
-        let Against { words, .. } = self.against(case, id, other)?;
+        let asks: Vec<(FlavorId, ResourceId)> = case.takes.iter().map(|(key, _)| *key).collect();
+        let Against { words, .. } = self.against(case, id, other, &asks)?;
         Some(format!("; it would fit if `{}/{}` (priority {}) were preempted, {words}", it.namespace, it.name, it.priority))
     }
 
     /// What the cluster lacks whose obstacle the least would remove, where none can start it now, and what would help.
     pub(super) fn nearest_room(&self, case: &Case<'_>) -> Option<(String, String)> {
-        let (cluster, why) = self.nearest(case).filter(|_| !case.has_room())?;
+        // Without a list of clusters the queue admits nothing, and that is said already.
+        let (cluster, why) = self.nearest(case).filter(|(_, why)| !case.has_room() && !matches!(why, Why::NoWorkersConfig { .. }))?;
         let all = match case.verdicts.len() {
             1 => "the only cluster can't start it now:".to_owned(),
             2 => format!("neither cluster can start it now; nearest is `{cluster}`:"),

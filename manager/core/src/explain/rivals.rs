@@ -2,11 +2,12 @@
 
 use super::Why;
 use super::case::Case;
+use super::steps::Steps;
 use crate::World;
 use crate::domains::Gone;
 use crate::queues::{ClassId, Place};
 use crate::ways::Way;
-use meridian_queueing::cycle::{MayComeFirst, Winner};
+use meridian_queueing::cycle::{First, MayComeFirst, Winner};
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::pending::Before;
@@ -67,6 +68,21 @@ impl World {
         let goes_by_priority = before > 0 && beside == 0 && !self.by_usage(id) && front.is_some_and(|front| !brain.comes_before_all(front));
         let priority = front.and_then(|front| self.deciding.uid(front)).and_then(|uid| self.state.workloads.get(&uid)).map(|w| w.priority);
         Rivals { before, beside, first: first.map(|first| self.named(first)), yields_above: priority.filter(|_| goes_by_priority) }
+    }
+
+    /// Who of another queue comes first in every round, and keeps what this one would take.
+    pub(super) fn overtaken_steps(&self, case: &Case<'_>) -> Steps {
+        let brain = self.deciding.brain();
+        let first = case.id.and_then(|id| case.takes.iter().find_map(|(key, _)| Some((id, *key, brain.served_before(id, *key)?))));
+        let Some((id, key, winner)) = first else { return Steps::of(&Why::Overtaken) };
+        let (whom, turn) = (self.named(winner.workload), self.contest_in_words(id, &winner).unwrap_or_default());
+        let priority = if matches!(winner.by, First::Priority | First::Age) { ", or a higher priority" } else { "" };
+        let mut steps = Steps::one(format!("{}{turn}", Why::Overtaken.words()), format!("the start or deletion of {whom}{priority}"));
+        let others = self.may_come_first(case, id, key);
+        if others.before + others.beside == 1 && case.lacks.is_none() && case.has_room() {
+            steps.alone.push(format!("the deletion of {whom} alone would do"));
+        }
+        steps
     }
 
     /// The same in numbers.

@@ -9,7 +9,7 @@ use super::obstacle::Obstacle;
 use super::rivals::Alongside;
 use crate::World;
 use crate::catalog::NoRoute;
-use crate::queues::{NoQuota, Place, Shortage};
+use crate::queues::{NoQuota, Place};
 use crate::record::Class;
 use meridian_objects::spec::{ClusterQueueSpec, StopPolicy};
 use meridian_queueing::declare::inactive;
@@ -165,7 +165,7 @@ impl World {
         let lacks = self.lacks_of(name, spec);
         scope = if lacks.is_empty() { scope } else { Some(Scope::ClusterQueue) };
         for why in lacks {
-            steps.extend(Steps::of(&Why::Inactive { queue: name.clone(), why }));
+            steps.extend(self.inactive_step(name, why));
         }
         (steps, scope)
     }
@@ -195,6 +195,16 @@ impl World {
         all
     }
 
+    /// Why a queue admits nothing; where its check leads nowhere, that.
+    fn inactive_step(&self, queue: &str, why: Inactive) -> Steps {
+        let Some((check, config)) = self.state.catalog.missing_config(queue).filter(|(check, _)| why == Inactive::CheckInactive((*check).to_owned())) else {
+            return Steps::of(&Why::Inactive { queue: queue.to_owned(), why });
+        };
+        let missing = Why::NoWorkersConfig { check: check.to_owned(), config: config.to_owned() };
+        let help = format!("{}; what comes next depends on the clusters that it lists", missing.would_help());
+        Steps::one(format!("cluster queue `{queue}` admits nothing: {}", missing.words()), help)
+    }
+
     fn inactive_now(&self, spec: &ClusterQueueSpec) -> Option<Inactive> {
         // Agents place pods: no topology is asked for here.
         inactive(spec, true, &crate::deciding::Declared(&self.state.catalog), false)
@@ -204,6 +214,7 @@ impl World {
     fn in_queue(&self, case: &Case<'_>) -> Steps {
         match self.obstacle(case) {
             Obstacle::Before(Why::Quota(quota)) => self.quota_steps(case, quota),
+            Obstacle::Before(Why::Overtaken) => self.overtaken_steps(case),
             Obstacle::Before(why) => Steps::of(why),
             Obstacle::Behind(head, stays) => self.behind(case, *head, *stays),
             Obstacle::AtClusters => self.nearest_steps(case),
@@ -324,7 +335,7 @@ impl World {
         ahead
     }
 
-    fn leads_to(&self, class: &Class, cluster_queue: &str) -> bool {
+    pub(super) fn leads_to(&self, class: &Class, cluster_queue: &str) -> bool {
         self.state.catalog.local_queue(&class.namespace, &class.queue).is_some_and(|local| local.cluster_queue == cluster_queue)
     }
 
@@ -336,10 +347,7 @@ impl World {
         let displaces = matches!(quota, NoQuota::Used(_)) && setup.preemption.allows_any();
         let unless = if displaces { ", unless others may be displaced for it" } else { "" };
         // Whether anybody may be displaced shows when it is looked at.
-        let lacks = match quota {
-            NoQuota::Used(short) => NoQuota::Used(Box::new(Shortage { no_victims: false, ..(**short).clone() })),
-            other => other.clone(),
-        };
+        let lacks = quota.before_anybody_gives_way();
         let words = || self.lacks_in_words(case, &lacks);
         let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (words(), why.would_help()));
         Steps::one(format!("{words}{unless}"), help)

@@ -402,6 +402,9 @@ fn who_has_run_for_its_maximum_execution_time_is_deactivated_and_can_be_put_back
     assert_eq!((f.phase(up), f.at(up)), (Some(Phase::Pending), None));
     assert_eq!(f.evictions(), ["Deactivated"]);
     assert!(f.why(up)["summary"].as_str().unwrap().contains("maximum execution time"), "{}", f.why(up)["summary"]);
+    let kueues = "DeactivatedDueToMaximumExecutionTimeExceeded: The workload is deactivated due to exceeding the maximum execution time";
+    assert_eq!(f.condition_of(up, "Evicted"), Some(format!("True {kueues}")));
+    assert_eq!(f.condition_of(up, "Requeued"), Some(format!("False {kueues}")));
     f.restart(2, RECOVERY);
     f.settle();
     f.resume(up);

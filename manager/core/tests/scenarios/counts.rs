@@ -237,6 +237,19 @@ fn a_drained_queue_evicts_in_its_own_name() {
     f.apply(vec![drained]);
     assert_eq!(f.phase(uid), Some(Phase::Stopping));
     assert_eq!(f.conditions(uid).last().map(String::as_str), Some("Evicted=True LocalQueueStopped"));
+    f.settle();
+    let requeued = |f: &Fleet| f.conditions(uid).into_iter().find(|condition| condition.starts_with("Requeued="));
+    assert_eq!(requeued(&f).as_deref(), Some("Requeued=False LocalQueueStopped"));
+    // Its cluster queue is stopped too, and without quota once it isn't any more.
+    let mut stopped = queue("cq", 6, None);
+    stopped["spec"]["stopPolicy"] = json!("Hold");
+    f.apply(vec![stopped, local("lq", "cq")]);
+    assert_eq!(requeued(&f).as_deref(), Some("Requeued=False ClusterQueueStopped"));
+    let all = vec![Change::Put { object: object(queue("cq", 1, None)), scope: None, uid: Uid(9_001), mode: PutMode::Apply }];
+    let out = f.world.apply(now(f.now), Input::Write(Box::new(Write::new(Actor::user("test"), all, false))), &f.bodies);
+    assert!(out.workloads.contains(&uid), "readers are told");
+    f.settle();
+    assert_eq!((f.phase(uid), requeued(&f).as_deref()), (Some(Phase::Pending), Some("Requeued=True LocalQueueRestarted")));
 }
 
 #[test]

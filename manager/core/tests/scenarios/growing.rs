@@ -105,7 +105,7 @@ fn with_quota_alone_a_gang_doesnt_grow_where_its_cluster_is_full() {
     f.put(elastic("gang", 5));
     f.settle();
     let (why, helps) = (f.summary(gang), f.why(gang)["wouldHelp"].as_str().unwrap().to_owned());
-    assert!(why.contains("from 3 to 5 pods: first: asks for 2 `nvidia.com/gpu`; the queue has 0 of 4"), "{why}");
+    assert!(why.contains("from 3 to 5 pods: first: asks for 5 `nvidia.com/gpu`, the queue could never use more than 4"), "{why}");
     assert!(why.contains("; then, where it runs: room for 0 of 2 pods of `main` now") && helps.contains("; then: "), "{why}: {helps}");
     // Neither alone does, both do.
     f.quota(8);
@@ -119,6 +119,66 @@ fn with_quota_alone_a_gang_doesnt_grow_where_its_cluster_is_full() {
     f.settle();
     f.settle();
     assert_eq!((f.used(), f.answers()), (6, (1, 0)), "{}", f.summary(gang));
+}
+
+#[test]
+fn what_a_gang_could_never_have_in_all_waits_for_nobodys_end() {
+    let mut f = Fleet::new(EU);
+    f.quota(4);
+    let (gang, _) = f.put(elastic("gang", 4));
+    f.settle();
+    f.put(elastic("gang", 5));
+    f.settle();
+    let (why, helps) = (f.summary(gang), f.why(gang)["wouldHelp"].as_str().unwrap().to_owned());
+    assert!(why.contains("from 4 to 5 pods: first: asks for 5 `nvidia.com/gpu`, the queue could never use more than 4 of flavor `any`"), "{why}");
+    assert!(why.contains("; then, where it runs: room for 0 of 1 pods"), "{why}");
+    let help = "first: raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 5, or ask for less; then: other nodes there, or smaller pods";
+    assert_eq!(helps, help, "{why}");
+    f.nodes("eu", &[4, 1]);
+    f.quota(5);
+    f.settle();
+    f.settle();
+    assert_eq!((f.used(), f.answers()), (5, (1, 0)), "{}", f.summary(gang));
+}
+
+#[test]
+fn a_rack_that_could_never_hold_all_of_a_gang_waits_for_nobodys_end() {
+    const RACK: &str = "rack";
+    const HOST: &str = "kubernetes.io/hostname";
+    let mut f = Fleet::new(EU);
+    let host = |(name, rack): (&str, &str)| NodeSpec {
+        name: name.into(),
+        labels: [("pool", "a"), (RACK, rack), (HOST, name)].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]),
+        ..NodeSpec::default()
+    };
+    let nodes = [("h0", "r0"), ("h1", "r0"), ("h2", "r1"), ("h3", "r1")].map(host).into();
+    f.agents.get_mut(&ClusterName::from("eu")).unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    f.settle();
+    f.apply(vec![
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": [
+            {"nodeLabel": RACK}, {"nodeLabel": HOST}]}}),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {
+            "nodeLabels": {"pool": "a"}, "topologyName": "default"}}),
+    ]);
+    let near = |pods: u32| {
+        let mut job = elastic("gang", pods);
+        job["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
+        job
+    };
+    let (gang, _) = f.put(near(4));
+    f.settle();
+    f.put(near(10));
+    f.settle();
+    f.settle();
+    let why = f.why(gang);
+    assert!(f.summary(gang).contains("it waits to grow from 4 to 10 pods: "), "{why:#}");
+    let help = "more room within one `rack` there, or fewer or smaller pods, or a topology that is preferred instead of required";
+    assert_eq!(why["wouldHelp"], help, "{why:#}");
+    // What the rack has room for it gets, once its agent is asked again.
+    f.put(near(8));
+    f.pass(Millis::secs(60));
+    assert_eq!(f.used(), 8, "{}", f.summary(gang));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! What `why` says of who waits: its place, its first obstacle, and what would help. What it promises is tried out in
-//! [`claims`].
+//! [`claims`], and what it names in [`names`].
 
 #[path = "why/claims.rs"]
 mod claims;
+#[path = "why/names.rs"]
+mod names;
 
 use super::*;
 use meridian_manager_core::record::Submission;

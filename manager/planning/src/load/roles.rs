@@ -4,7 +4,7 @@ use super::catalog::{holds, namespace_or_default};
 use super::{Drained, HeldBack, Loaded, shapes};
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
-use meridian_objects::spec::{Admission, CheckState, ConditionStatus, DelayedTopology, PodSetAssignment, StopPolicy, WorkloadObject};
+use meridian_objects::spec::{Admission, CheckState, Condition, ConditionStatus, DelayedTopology, PodSetAssignment, StopPolicy, WorkloadObject};
 use meridian_queueing::NewWorkload;
 use meridian_queueing::model::{Delayed, Given, Marks, NO_MOMENT, QueueId, Update, WorkloadId};
 use meridian_topology::Assignment;
@@ -53,8 +53,9 @@ impl Loaded {
         let Some((queue, stopped)) = self.queue_of(&format!("{namespace}/{}", workload.spec.queue_name), &format!("workload `{key}`")) else { return };
         let new = self.new_workload(workload, queue);
         let later = || status.requeue.as_ref().and_then(|r| r.at).filter(|at| *at > self.brain.now).map(HeldBack::Until);
-        let held_off =
-            || status.condition("Requeued").filter(|c| c.status == ConditionStatus::False).map(|c| HeldBack::NotRequeued(Arc::from(c.reason.as_str())));
+        // Who was drained queues again once its queue takes part, and that says so itself.
+        let held = |c: &&Condition| c.status == ConditionStatus::False && !["LocalQueueStopped", "ClusterQueueStopped"].contains(&c.reason.as_str());
+        let held_off = || status.condition("Requeued").filter(held).map(|c| HeldBack::NotRequeued(Arc::from(c.reason.as_str())));
         let held_back = stopped.then_some(HeldBack::LocalQueueStopped).or_else(later).or_else(held_off);
         self.begin_to_wait(new, held_back);
     }

@@ -139,11 +139,32 @@ impl Brain {
         cell.is_some_and(|(node, cell)| Amount(asks) <= self.forest.cell(node, cell).potential)
     }
 
+    /// What a queue could use of a flavor and resource if nobody else did.
+    pub fn most(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
+        let of = self.queue(queue);
+        let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        cell.map_or(0, |(node, cell)| self.forest.cell(node, cell).potential.0)
+    }
+
     /// What a queue may use of a flavor and resource now, borrowed or not.
     pub fn free(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
         let of = self.queue(queue);
         let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
         cell.map_or(0, |(node, cell)| self.forest.available(node, cell).0)
+    }
+
+    /// The same, and below zero where more is used than there is quota for: so much more has to come free first.
+    pub fn balance(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> i64 {
+        let of = self.queue(queue);
+        let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        cell.map_or(0, |(node, cell)| self.forest.balance(node, cell).0)
+    }
+
+    /// Whether a queue uses more of a flavor and resource than its own quota, so that others may take it back.
+    pub fn borrows(&self, queue: QueueId, key: (FlavorId, ResourceId)) -> bool {
+        let of = self.queue(queue);
+        let cell = of.node.zip(of.tree.and_then(|tree| self.forest.find_cell(tree, key)));
+        cell.is_some_and(|(node, cell)| self.forest.borrows(node, cell))
     }
 
     /// Who, of another queue, would be served before a workload that its own queue looks at first, of what comes free of a
