@@ -3,7 +3,10 @@
 //! Counting follows Kueue: one pod set `main` of min(parallelism, completions) pods. What one pod asks for is counted in
 //! [`crate::pod`], how near its pods want to be is read in [`topology`].
 
+mod state;
 pub mod topology;
+
+pub use self::state::state;
 
 use crate::field::{FieldError, FieldPath, Fields, Findings};
 use crate::object::Object;
