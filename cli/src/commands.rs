@@ -15,6 +15,7 @@ mod journal;
 mod logs;
 mod orphan;
 mod plan;
+mod remarks;
 mod submit;
 mod targets;
 #[cfg(test)]

@@ -200,7 +200,7 @@ impl Demo<'_> {
         job["metadata"]["namespace"] = json!(namespace);
         job["spec"]["template"]["spec"]["containers"][0]["args"] = json!([length]);
         let made = self.client.create(Kind::Job, Some(namespace), &job).await?;
-        let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = made.object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         self.seen.insert(name.clone(), Seen { state: "Pending".into(), ..Seen::default() });
         Ok(name)
     }
