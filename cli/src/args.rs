@@ -506,6 +506,9 @@ pub(crate) enum AuditCommand {
         /// A head that was printed earlier: finds a cut tail and a rewritten log
         #[arg(long, value_name = "NUMBER:HASH")]
         expect_head: Option<String>,
+        /// The exported lines are a part that begins at this line: the hash before it is taken as given
+        #[arg(long, value_name = "NUMBER", requires = "file", value_parser = clap::value_parser!(u64).range(1..))]
+        from: Option<u64>,
     },
     /// Write the audit log to standard output, a JSON line each
     Export {
