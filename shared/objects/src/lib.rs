@@ -27,6 +27,7 @@ pub mod plan;
 pub mod pod;
 pub mod quantity;
 pub mod requests;
+pub mod settings;
 pub mod spec;
 pub mod suggest;
 mod text;
