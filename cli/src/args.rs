@@ -4,6 +4,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use jiff::SignedDuration;
+use meridian_objects::Kind;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "Exit codes: 0 done, 1 refused or failed, 2 wrong usage. Answers go to standard output, everything else to standard error.";
@@ -386,16 +387,16 @@ pub(crate) struct ActivityArgs {
 /// `why`
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// Name of the job
-    #[arg(value_parser = object_name)]
+    /// Name of the job, or job/NAME
+    #[arg(value_parser = job_name)]
     pub(crate) name: String,
 }
 
 /// `logs`
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Name of the job
-    #[arg(value_parser = object_name)]
+    /// Name of the job, or job/NAME
+    #[arg(value_parser = job_name)]
     pub(crate) name: String,
     /// Go on until the job ends
     #[arg(short, long)]
@@ -505,6 +506,9 @@ pub(crate) enum AuditCommand {
         /// A head that was printed earlier: finds a cut tail and a rewritten log
         #[arg(long, value_name = "NUMBER:HASH")]
         expect_head: Option<String>,
+        /// The exported lines are a part that begins at this line: the hash before it is taken as given
+        #[arg(long, value_name = "NUMBER", requires = "file", value_parser = clap::value_parser!(u64).range(1..))]
+        from: Option<u64>,
     },
     /// Write the audit log to standard output, a JSON line each
     Export {
@@ -555,6 +559,15 @@ fn object_name(text: &str) -> Result<String, String> {
     if fits { Ok(text.to_owned()) } else { Err("a name has letters, digits, `-` and `.`".to_owned()) }
 }
 
+/// A job's name, with its kind before it or without.
+fn job_name(text: &str) -> Result<String, String> {
+    match text.split_once('/') {
+        Some((kind, name)) if matches!(Kind::from_word(kind), Some(Kind::Job | Kind::Workload)) => object_name(name),
+        Some((kind, _)) => Err(format!("`{kind}` is neither a job nor a workload: write NAME or job/NAME")),
+        None => object_name(text),
+    }
+}
+
 fn positive_duration(text: &str) -> Result<SignedDuration, String> {
     let duration: Result<SignedDuration, _> = text.parse();
     duration.ok().filter(|duration| duration.as_secs() > 0).ok_or_else(|| "write a time of at least a second, such as 90s, 15m or 2h".to_owned())
@@ -581,6 +594,7 @@ mod tests {
         check("meridian fly");
         check("meridian apply");
         check("meridian why ../x");
+        check("meridian logs cq/x");
         check("meridian submit --nodes 0 -- true");
         check("meridian submit --max-run soon -- true");
         check("meridian submit");
@@ -598,5 +612,9 @@ mod tests {
         let cli = Cli::try_parse_from(["meridian", "submit", "--nodes", "2", "--", "sh", "-c", "echo -n x"]).unwrap();
         let Command::Submit(submit) = cli.command else { panic!("not a submit") };
         assert_eq!(submit.command, ["sh", "-c", "echo -n x"]);
+        for word in ["train", "job/train", "jobs.batch/train", "wl/train"] {
+            let Command::Logs(logs) = Cli::try_parse_from(["meridian", "logs", word]).unwrap().command else { panic!("not logs") };
+            assert_eq!(logs.name, "train");
+        }
     }
 }

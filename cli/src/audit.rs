@@ -35,6 +35,22 @@ pub(crate) enum Error {
         /// Lines that a witness has seen.
         witnessed: u64,
     },
+    /// A log that begins in the middle.
+    #[error(
+        "the input begins at line {number}, so that what stood before it can't be proved: export from line 1, or verify this part alone with `--from {number}`, which takes the hash before its first line as given"
+    )]
+    Part {
+        /// Its first line.
+        number: u64,
+    },
+    /// A part that begins elsewhere.
+    #[error("the input begins at line {number}, not at line {from}: lines were removed, or it is another part")]
+    OtherPart {
+        /// Its first line.
+        number: u64,
+        /// Where it should begin.
+        from: u64,
+    },
     /// Text that is no head.
     #[error("`{0}` is not the head of an audit log: write its number, a colon and its hash, as `audit verify` prints them")]
     NotAHead(String),
@@ -61,6 +77,8 @@ impl FromStr for Witness {
 pub(crate) struct Proof {
     verifier: Verifier,
     witness: Option<Head>,
+    /// The first line of a part whose predecessor's hash is taken as given.
+    from: Option<u64>,
     /// Lines of the input so far, empty ones included.
     read: u64,
     lines: u64,
@@ -72,6 +90,11 @@ impl Proof {
     /// A proof from the log's first line on; a witness's head must be found in it.
     pub(crate) fn new(witness: Option<Witness>) -> Self {
         Self { witness: witness.map(|witness| witness.0), ..Self::default() }
+    }
+
+    /// The same of a part that begins at line `from`, where one is named: nothing is proved of what came before.
+    pub(crate) fn of_part(self, from: Option<u64>) -> Self {
+        Self { from, ..self }
     }
 
     /// Takes the next line of the input; an empty one says nothing.
@@ -86,6 +109,13 @@ impl Proof {
         let covered = serde_json::to_value(&line).map_err(unreadable)?;
         if let Some(field) = uncovered(&value, &covered) {
             return Err(Error::Uncovered { number: line.number, field });
+        }
+        match self.from {
+            _ if self.lines > 0 => {}
+            Some(from) if from != line.number => return Err(Error::OtherPart { number: line.number, from }),
+            Some(from) => self.verifier = Verifier::after(Head { lines: from - 1, hash: line.previous.clone() }),
+            None if line.number > 1 => return Err(Error::Part { number: line.number }),
+            None => {}
         }
         self.verifier.take(&line)?;
         self.lines += 1;
@@ -166,7 +196,7 @@ mod tests {
         assert_eq!(prove(&flipped, None), Err(Broken::Changed(3).into()));
         assert_eq!(prove(&lines[..3], Some(&noted)), Err(Broken::Cut { has: 3, witnessed: 5 }.into()));
         assert_eq!(prove(&[], Some(&noted)), Err(Error::Empty { witnessed: 5 }));
-        assert_eq!(prove(&lines[1..], None), Err(Broken::Gap { after: 0, found: 2 }.into()));
+        assert_eq!(prove(&lines[1..], None), Err(Error::Part { number: 2 }));
         let forged = format!("5:{}", "ab".repeat(32));
         assert_eq!(prove(&lines, Some(&forged)), Err(Broken::Rewritten(5).into()));
         let mut added = lines.clone();
@@ -175,6 +205,23 @@ mod tests {
         let mut garbage = lines;
         garbage[1] = "{}".into();
         assert!(matches!(prove(&garbage, None), Err(Error::Unreadable { at: 2, .. })));
+    }
+
+    #[test]
+    fn a_part_holds_by_itself_where_it_is_asked_for_as_one() {
+        let lines = log(6);
+        let part = |lines: &[String], from: u64| {
+            let mut proof = Proof::new(None).of_part(Some(from));
+            lines.iter().try_for_each(|line| proof.take(line.as_bytes()))?;
+            proof.finish()
+        };
+        assert_eq!(part(&lines[3..], 4).unwrap().unwrap(), prove(&lines, None).unwrap().unwrap());
+        assert_eq!(part(&lines[2..], 4), Err(Error::OtherPart { number: 3, from: 4 }));
+        let mut changed = lines.clone();
+        changed[4] = changed[4].replace("class 4", "class 9");
+        assert_eq!(part(&changed[3..], 4), Err(Broken::Changed(5).into()));
+        changed.remove(4);
+        assert_eq!(part(&changed[3..], 4), Err(Broken::Gap { after: 4, found: 6 }.into()));
     }
 
     #[test]

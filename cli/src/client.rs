@@ -2,15 +2,18 @@
 //!
 //! What it owns: URLs, headers, time limits, sizes, paging, and the reading of answers and errors. What it must not know:
 //! commands, tables, or what the fields of an object mean. Nothing is retried here except reads that are told to go on
-//! (a watch); whether a write may be repeated is the command's question.
+//! (a watch, a followed log); whether a write may be repeated is the command's question.
 //!
 //! Invariants: every answer is bounded in bytes; every exchange but a stream is bounded in time; a token never follows a
 //! redirect and never shows in a log.
 
+mod log;
 mod meridian;
 mod status;
+mod warning;
 mod watch;
 
+pub(crate) use self::log::{LogPiece, LogStream};
 pub(crate) use self::meridian::{ApplyResult, Bulk, ClusterAction, JoinRequest, LogQuery};
 pub(crate) use self::status::Status;
 pub(crate) use self::watch::{Change, ChangeKind, Watch};
@@ -74,6 +77,17 @@ pub(crate) enum Error {
         #[source]
         source: Box<Error>,
     },
+    /// A log that stopped before its end.
+    #[error("the log broke off before its end, because the manager or the cluster's agent went away: ask for it again")]
+    LogBroken,
+    /// A followed log that could not be kept up.
+    #[error("the log broke off, and {tries} tries in a row to go on brought nothing: {why}")]
+    LogLost {
+        /// How often it was tried.
+        tries: u32,
+        /// The last time.
+        why: String,
+    },
 }
 
 impl Error {
@@ -130,6 +144,15 @@ pub(crate) struct List {
     pub(crate) items: Vec<Value>,
     /// The version that a watch goes on from.
     pub(crate) version: String,
+}
+
+/// An object that was made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Made {
+    /// As it is there.
+    pub(crate) object: Value,
+    /// What the manager remarks on it.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A connection to one manager as one person.
@@ -230,10 +253,12 @@ impl Client {
     }
 
     /// Makes an object; its name may be left to the manager by `generateName`.
-    pub(crate) async fn create(&self, kind: Kind, namespace: Option<&str>, object: &Value) -> Result<Value, Error> {
+    pub(crate) async fn create(&self, kind: Kind, namespace: Option<&str>, object: &Value) -> Result<Made, Error> {
         let version = written_version(kind, object);
         let url = self.object_url(kind, version, namespace, None);
-        Ok(with_type(self.answer(self.request(Method::POST, url).json(object)).await?, kind))
+        let response = self.send(self.request(Method::POST, url).json(object).timeout(EXCHANGE_TIMEOUT)).await?;
+        let warnings = warning::all(response.headers());
+        Ok(Made { object: with_type(self.json(response).await?, kind), warnings })
     }
 
     /// Changes some fields of an object, as a JSON merge patch.
@@ -289,6 +314,10 @@ impl Client {
     /// Sends a request and reads the whole JSON answer.
     async fn answer(&self, request: RequestBuilder) -> Result<Value, Error> {
         let response = self.send(request.timeout(EXCHANGE_TIMEOUT)).await?;
+        self.json(response).await
+    }
+
+    async fn json(&self, response: Response) -> Result<Value, Error> {
         let what = response.url().path().to_owned();
         let body = self.body(response).await?;
         serde_json::from_slice(&body).map_err(|error| Error::Malformed { what, why: error.to_string() })

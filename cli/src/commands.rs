@@ -15,6 +15,7 @@ mod journal;
 mod logs;
 mod orphan;
 mod plan;
+mod remarks;
 mod submit;
 mod targets;
 #[cfg(test)]
@@ -35,7 +36,7 @@ use std::io;
 pub(crate) fn run(cli: Cli) -> u8 {
     // The servers bring their own logging, with traces and metrics.
     if !matches!(cli.command, Command::Agent(_) | Command::Manager(_)) {
-        start_tracing(cli.globals.verbose);
+        start_tracing(cli.globals.verbose, crate::out::notes_in_colour(cli.globals.no_color));
     }
     let mut session = Session::new(cli.globals.clone(), Out::of_process(cli.globals.no_color), Box::new(io::stdin()));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
@@ -102,7 +103,7 @@ fn version(session: &mut Session) -> Result<(), Error> {
 }
 
 /// Logs go to standard error; `-v` shows what is taken up again, `-vv` every request.
-fn start_tracing(verbose: u8) {
+fn start_tracing(verbose: u8, colour: bool) {
     let level = match verbose {
         0 => "warn",
         1 => "meridian=info,warn",
@@ -111,7 +112,7 @@ fn start_tracing(verbose: u8) {
     };
     let filter = tracing_subscriber::EnvFilter::new(level);
     // a second subscriber would be our own mistake, and no reason not to work
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colour).with_target(false).try_init();
 }
 
 /// `job.batch/train`, `clusterqueue.kueue.x-k8s.io/q`, `namespace/research`: as `kubectl` names objects.

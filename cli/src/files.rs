@@ -39,10 +39,14 @@ pub(crate) enum Error {
         path: PathBuf,
     },
     /// Not text.
-    #[error("`{name}` is not UTF-8 text: save it as UTF-8")]
+    #[error("{name}:{line}:{column}: this is not UTF-8 text; save the file as UTF-8")]
     NotText {
         /// The file.
         name: String,
+        /// Where, from 1.
+        line: usize,
+        /// Where in the line, in characters, from 1.
+        column: usize,
     },
     /// More than is sensible.
     #[error("`{}` {what}: name fewer or smaller files", path.display())]
@@ -178,7 +182,12 @@ fn read(path: &Path, name: &str, from: &mut dyn Read) -> Result<String, Error> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(Error::TooMuch { path: path.to_owned(), what: format!("has more than {FILE_BYTES_MAX} bytes") });
     }
-    String::from_utf8(bytes).map_err(|_| Error::NotText { name: name.to_owned() })
+    String::from_utf8(bytes).map_err(|error| {
+        let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
+        let (before, last) = good.rsplit_once('\n').map_or((None, &*good), |(before, last)| (Some(before), last));
+        let line = before.map_or(1, |before| before.matches('\n').count() + 2);
+        Error::NotText { name: name.to_owned(), line, column: last.chars().count() + 1 }
+    })
 }
 
 #[cfg(test)]
@@ -223,6 +232,8 @@ mod tests {
         assert!(matches!(objects(&[root.path().to_owned()], &mut io::empty(), &mut out), Err(Error::Empty { .. })));
         assert!(matches!(objects(&[root.path().join("x.yaml")], &mut io::empty(), &mut out), Err(Error::Read { .. })));
         assert!(matches!(objects(&["-".into()], &mut "---\n---\n".as_bytes(), &mut out), Err(Error::Nothing)));
-        assert!(matches!(objects(&["-".into()], &mut [0xff, 0xfe].as_slice(), &mut out), Err(Error::NotText { .. })));
+        let place = |bytes: &[u8]| objects(&["-".into()], &mut { bytes }, &mut Out::captured().0).unwrap_err().to_string();
+        assert_eq!(place(&[0xff, 0xfe]), "<stdin>:1:1: this is not UTF-8 text; save the file as UTF-8");
+        assert!(place(b"kind: Job\n\nname: \xc3\xa4\xff\n").starts_with("<stdin>:3:8: "));
     }
 }

@@ -3,10 +3,13 @@
 //! Owns processes and files below one directory; decides nothing. Every process is a `meridian manager` or `meridian agent`
 //! as an operator would start it, so that what is seen here is what is run elsewhere.
 
+mod leftover;
+
 use crate::client::{Client, JoinRequest};
 use crate::error::Error;
 use crate::kubeconfig::Lookup;
 use meridian_agent::capacity::fleet::FleetCluster;
+use meridian_agent::identity::is_joined;
 use meridian_manager::journal::{Journal as _, RedbJournal, mark};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -100,6 +103,7 @@ impl Fleet {
         let program = std::env::current_exe().map_err(|e| Error::Refused(format!("can't find this program's own file: {e}")))?;
         make_dir(&plan.root)?;
         let lock = lock(&plan.root)?;
+        leftover::refuse(&plan)?;
         let fleet_file = plan.root.join("fleet.yaml");
         std::fs::write(&fleet_file, &plan.fleet_text).map_err(|e| cannot("write", &fleet_file, &e))?;
         let runner_file = plan.root.join(RUNNER_FILE);
@@ -129,11 +133,12 @@ impl Fleet {
 
     async fn join(&self, cluster: &FleetCluster) -> Result<(), Error> {
         let dir = self.plan.agent_dir(cluster.cluster.as_str());
-        if dir.exists() {
+        if is_joined(&dir) {
             return Ok(());
         }
-        let request =
-            JoinRequest { region: cluster.region.to_string(), jurisdiction: cluster.jurisdiction.to_string(), ttl: Some("5m".into()), replace: false };
+        // A join that was cut short may have used up the name; nobody else keeps its agent in this directory.
+        let replace = dir.exists();
+        let request = JoinRequest { region: cluster.region.to_string(), jurisdiction: cluster.jurisdiction.to_string(), ttl: Some("5m".into()), replace };
         let answer = self.client.join_token(cluster.cluster.as_str(), &request).await?;
         // The printed command, word by word, as an operator would paste it over there; only its directory is ours.
         let mut words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
@@ -146,7 +151,6 @@ impl Fleet {
         if output.status.success() {
             return Ok(());
         }
-        let _ = std::fs::remove_dir_all(&dir);
         Err(Error::Refused(format!("cluster `{}` could not join: {}", cluster.cluster, String::from_utf8_lossy(&output.stderr).trim())))
     }
 
@@ -272,11 +276,12 @@ impl Fleet {
             let ended = self.ended.entry(name.clone()).or_default();
             ended.note(now);
             let process = if name == MANAGER { name.clone() } else { format!("agent-{name}") };
+            let log = self.plan.root.join(format!("{process}.log"));
             if ended.again_at.is_some() {
-                told.push(format!("{process} ended with {status}, and is started again"));
+                told.push(format!("{process} ended with {status}, and is started again; its last words: {}", last_line(&log)));
                 continue;
             }
-            let last = tail(&self.plan.root.join(format!("{process}.log")));
+            let last = tail(&log);
             let words = format!("{process} ended with {status}, {TRIES_MAX} times in a row; its last words: {last}");
             if name == MANAGER {
                 return Err(Error::Refused(words));
@@ -423,6 +428,12 @@ fn append(path: &Path) -> Result<std::fs::File, Error> {
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
     Error::Refused(format!("can't {what} `{}`: {error}", path.display()))
+}
+
+/// The last line of a log.
+fn last_line(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("none").to_owned()
 }
 
 fn tail(log: &Path) -> String {

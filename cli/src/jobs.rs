@@ -1,10 +1,8 @@
-//! What a Job object says about its state, for tables and for waiting.
-//!
-//! The manager writes where a job is into `status.meridian`, beside Kubernetes' own conditions and counts. Where that is
-//! missing (a job of another program) the state follows from those.
+//! What a Job object says about its end, its place and its pods, for tables and for waiting.
 
 use crate::columns::{condition, find_condition, text};
 use meridian_objects::job::QUEUE_LABEL;
+pub(crate) use meridian_objects::job::state;
 use serde_json::Value;
 
 /// How a job ended.
@@ -24,23 +22,6 @@ pub(crate) fn end(job: &Value) -> Option<End> {
     let failed = find_condition(job, "Failed").filter(|failed| text(failed, "/status") == "True")?;
     let words = [text(failed, "/reason"), text(failed, "/message")];
     Some(End::Failed(words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(": ")))
-}
-
-/// The state in one word.
-pub(crate) fn state(job: &Value) -> &str {
-    match end(job) {
-        Some(End::Succeeded) => return "Finished",
-        Some(End::Failed(_)) => return "Failed",
-        None => {}
-    }
-    let told = text(job, "/status/meridian/state");
-    if !told.is_empty() {
-        return told;
-    }
-    if count(job, "/status/active") > 0 {
-        return "Running";
-    }
-    "Pending"
 }
 
 /// The cluster, where one is known.

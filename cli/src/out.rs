@@ -31,11 +31,10 @@ impl Out {
     /// The process's own streams; colour only for a terminal, and never when `plain` or `NO_COLOR` is set.
     pub(crate) fn of_process(plain: bool) -> Self {
         let answers_to_terminal = io::stdout().is_terminal();
-        let unwanted = plain || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
         Self {
             answers: Box::new(BufWriter::new(io::stdout())),
             notes: Box::new(io::stderr()),
-            colour: answers_to_terminal && !unwanted,
+            colour: answers_to_terminal && !is_colour_unwanted(plain),
             answers_to_terminal,
             notes_to_terminal: io::stderr().is_terminal(),
         }
@@ -80,6 +79,15 @@ impl Out {
         let text = yaml(value)?;
         self.raw(text.as_bytes())
     }
+}
+
+/// Whether logs on standard error are coloured: the same rule as for answers.
+pub(crate) fn notes_in_colour(plain: bool) -> bool {
+    io::stderr().is_terminal() && !is_colour_unwanted(plain)
+}
+
+fn is_colour_unwanted(plain: bool) -> bool {
+    plain || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || std::env::var_os("TERM").is_some_and(|t| t == "dumb")
 }
 
 /// `value` as a YAML document that ends in a line feed.
@@ -142,6 +150,12 @@ mod tests {
         let text = yaml(&value).unwrap();
         assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), value, "{text}");
         assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn nobody_gets_colours_who_wants_none_or_reads_no_terminal() {
+        assert!(is_colour_unwanted(true) && !notes_in_colour(true));
+        assert!(io::stderr().is_terminal() || !notes_in_colour(false));
     }
 
     #[test]

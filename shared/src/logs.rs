@@ -25,6 +25,10 @@ pub const STREAMS_MAX: usize = 32;
 /// Most bytes in one piece of a streamed body.
 pub const CHUNK_BYTES_MAX: usize = 64 << 10;
 
+/// The header of a log's answer to a person that names the attempt whose output it is, by its fence: whoever goes on with a log
+/// that broke off must not take another attempt's for the same.
+pub const ATTEMPT_HEADER: &str = "meridian-attempt";
+
 /// Where the agent posts the answer to request `id`.
 pub fn answer_path(id: u64) -> String {
     format!("/agent/v1/logs/{id}")

@@ -67,10 +67,15 @@ pub async fn join(args: JoinArgs) -> anyhow::Result<()> {
     let Identity { cluster, region, jurisdiction, .. } = &identity;
     writeln!(
         std::io::stdout(),
-        "joined as `{cluster}` in region `{region}` ({jurisdiction}); start the agent with `meridian agent run --data-dir {}`",
-        data_dir.display()
+        "joined as `{cluster}` in region `{region}` ({jurisdiction}); start the agent with `{}`, which runs jobs as processes of this machine",
+        run_command(&data_dir)
     )?;
     Ok(())
+}
+
+/// The command that runs what has joined, as a shell takes it: no agent runs without being told what runs gangs.
+fn run_command(data_dir: &Path) -> String {
+    format!("meridian agent run --runner process --data-dir '{}'", data_dir.display().to_string().replace('\'', r"'\''"))
 }
 
 fn stored_ledger(data_dir: &Path) -> anyhow::Result<Option<LedgerId>> {
@@ -339,6 +344,20 @@ mod tests {
         let (store, full) = disk::store().unwrap();
         full.store(true, Ordering::Relaxed);
         server::Error::Store(store.commit(&[StoreOp { key: "k".into(), value: Some("v".into()) }]).unwrap_err())
+    }
+
+    #[test]
+    fn the_command_that_a_join_prints_can_be_run_as_it_stands() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: AgentArgs,
+        }
+        let line = run_command(Path::new("agents/eu"));
+        let words = line.strip_prefix("meridian agent ").unwrap().split(' ').map(|word| word.trim_matches('\''));
+        let settings = Line::try_parse_from(words).unwrap().args.resolve().unwrap();
+        assert_eq!((settings.data_dir.as_path(), settings.runner), (Path::new("agents/eu"), RunnerChoice::Process));
     }
 
     #[tokio::test(start_paused = true)]

@@ -214,6 +214,11 @@ impl Identity {
     }
 }
 
+/// Whether an agent has joined that keeps what it is in `dir`.
+pub fn is_joined(dir: &Path) -> bool {
+    dir.join(FILE).exists()
+}
+
 /// The identity in use: kept on the disk, renewed in place, watched by whoever holds connections.
 #[derive(Debug)]
 pub struct Keeper {

@@ -111,7 +111,16 @@ async fn answer(link: &Link, queries: &mpsc::Sender<Query>, request: &LogRequest
         Ok(reader) => {
             let (chunks, waiting) = mpsc::channel(CHUNKS_WAITING);
             tokio::spawn(pump(reader, Lines::new(request.pod.is_none(), request.tail_lines), request.follow, chunks));
-            let body = futures::stream::unfold(waiting, |mut waiting| async move { waiting.recv().await.map(|chunk| (chunk, waiting)) });
+            let body = futures::stream::unfold(Some(waiting), |waiting| async move {
+                let mut waiting = waiting?;
+                match waiting.recv().await {
+                    Some(Piece::Bytes(bytes)) => Some((Ok(bytes), Some(waiting))),
+                    Some(Piece::Ended) => None,
+                    Some(Piece::Broken(error)) => Some((Err(error), None)),
+                    // who reads is gone without a word: this agent ends
+                    None => Some((Err(std::io::Error::other("the agent ends")), None)),
+                }
+            });
             sending.header(reqwest::header::CONTENT_TYPE, "application/octet-stream").body(reqwest::Body::wrap_stream(body))
         }
     };
@@ -129,10 +138,15 @@ async fn reader(queries: &mpsc::Sender<Query>, request: &LogRequest) -> Result<L
     answer.await.map_err(|_| going())?
 }
 
-type Chunk = Result<Bytes, std::io::Error>;
+/// What comes of a log. An end is said: a stream that stops without one is broken.
+enum Piece {
+    Bytes(Bytes),
+    Ended,
+    Broken(std::io::Error),
+}
 
 /// Reads until there is nothing more, or nobody who wants it. An error breaks the stream off.
-async fn pump(mut reader: LogReader, mut lines: Lines, follow: bool, chunks: mpsc::Sender<Chunk>) {
+async fn pump(mut reader: LogReader, mut lines: Lines, follow: bool, chunks: mpsc::Sender<Piece>) {
     loop {
         let step = tokio::task::spawn_blocking(move || (reader.read(), reader));
         let read;
@@ -143,8 +157,9 @@ async fn pump(mut reader: LogReader, mut lines: Lines, follow: bool, chunks: mps
         let ready = match read {
             Ok(Some(chunk)) => lines.take(chunk),
             Ok(None) if reader.ended() || !follow => {
-                for bytes in lines.finish() {
-                    let _ = chunks.send(Ok(bytes)).await;
+                let last = lines.finish().into_iter().map(Piece::Bytes).chain([Piece::Ended]);
+                for piece in last {
+                    let _ = chunks.send(piece).await;
                 }
                 return;
             }
@@ -159,12 +174,12 @@ async fn pump(mut reader: LogReader, mut lines: Lines, follow: bool, chunks: mps
                 ready
             }
             Err(error) => {
-                let _ = chunks.send(Err(std::io::Error::other(with_causes(&error)))).await;
+                let _ = chunks.send(Piece::Broken(std::io::Error::other(with_causes(&error)))).await;
                 return;
             }
         };
         for bytes in ready {
-            if chunks.send(Ok(bytes)).await.is_err() {
+            if chunks.send(Piece::Bytes(bytes)).await.is_err() {
                 return;
             }
         }

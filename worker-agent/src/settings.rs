@@ -3,6 +3,7 @@
 //! Everything is taken apart field by field, so that a flag which is added and not honoured does not compile.
 
 use clap::{Args, ValueEnum};
+use meridian_objects::settings::{self, Origins, Slip};
 use meridian_shared::identity::{CaPin, JoinToken};
 use meridian_shared::ids::{ClusterName, Region};
 use meridian_shared::time::Millis;
@@ -31,13 +32,12 @@ pub(crate) enum Error {
         source: std::io::Error,
     },
     /// The file is not what it should be.
-    #[error("configuration file `{}`", path.display())]
+    #[error("{}:{slip}", path.display())]
     Shape {
         /// Which file.
         path: PathBuf,
-        /// What is wrong, and where.
-        #[source]
-        source: Box<serde_saphyr::Error>,
+        /// Where, what is wrong, and what to do.
+        slip: Box<Slip>,
     },
     /// Something must be said.
     #[error("`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration file", variable(flag))]
@@ -48,13 +48,29 @@ pub(crate) enum Error {
         why: &'static str,
     },
     /// Something can't be as it was said.
-    #[error("`--{flag}`: {what}")]
+    #[error("{}: {what}", from.clone().unwrap_or_else(|| format!("`--{flag}`")))]
     Invalid {
         /// Which flag.
         flag: &'static str,
+        /// Where its value came from, once that is known.
+        from: Option<String>,
         /// What, and what to do.
         what: String,
     },
+}
+
+impl Error {
+    fn invalid(flag: &'static str, what: impl Into<String>) -> Self {
+        Self::Invalid { flag, from: None, what: what.into() }
+    }
+
+    /// The same with where the value came from.
+    fn told(self, origins: &Origins<'_>) -> Self {
+        match self {
+            Self::Invalid { flag, from: None, what } => Self::Invalid { flag, from: Some(origins.of(flag)), what },
+            other => other,
+        }
+    }
 }
 
 fn variable(flag: &str) -> String {
@@ -171,11 +187,24 @@ pub(crate) struct Settings {
 impl AgentArgs {
     /// Reads the file, where one is named, and checks everything.
     pub(crate) fn resolve(self) -> Result<Settings, Error> {
-        let Self { config, manager, data_dir, fleet, cluster, region, runner, speed, log_format, metrics_listen, node_replacement_wait } = self;
-        let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let (text, file) = self.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let name = self.config.as_deref().unwrap_or(Path::new("")).display().to_string();
+        let set = |flag: &str| Some(variable(flag)).filter(|variable| std::env::var_os(variable).is_some());
+        let said = [
+            ("speed", self.speed.is_some()),
+            ("metrics-listen", self.metrics_listen.is_some()),
+            ("node-replacement-wait", self.node_replacement_wait.is_some()),
+        ];
+        let said = said.into_iter().filter_map(|(flag, said)| said.then_some(flag)).collect();
+        let origins = Origins { said, variable: set, file: Some((&name, &text)) };
+        self.decide(file).map_err(|error| error.told(&origins))
+    }
+
+    fn decide(self, file: FileSettings) -> Result<Settings, Error> {
+        let Self { config: _, manager, data_dir, fleet, cluster, region, runner, speed, log_format, metrics_listen, node_replacement_wait } = self;
         let log_format = match (log_format, file.log_format) {
             (Some(format), _) => format,
-            (None, Some(text)) => text.parse().map_err(|what| Error::Invalid { flag: "log-format", what })?,
+            (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what))?,
             (None, None) => Format::default(),
         };
         let settings = Settings {
@@ -196,7 +225,7 @@ impl AgentArgs {
 
 impl Settings {
     fn check(self) -> Result<Self, Error> {
-        let invalid = |flag, what: String| Err(Error::Invalid { flag, what });
+        let invalid = |flag, what: String| Err(Error::invalid(flag, what));
         if !(self.speed > 0.0 && self.speed <= SPEED_MAX) {
             return invalid("speed", format!("`{}` is not above 0 and at most {SPEED_MAX}", self.speed));
         }
@@ -220,16 +249,18 @@ fn replacement_wait(text: Option<&str>) -> Result<Millis, Error> {
     let Some(text) = text else { return Ok(Millis(0)) };
     let parsed = meridian_objects::duration::parse(text.trim()).filter(|wait| *wait <= REPLACEMENT_WAIT_MAX);
     let wrong = || format!("`{text}` is not a duration of at most {REPLACEMENT_WAIT_MAX}: write one such as `10m`, or `0s` to wait for nothing");
-    parsed.ok_or_else(|| Error::Invalid { flag: "node-replacement-wait", what: wrong() })
+    parsed.ok_or_else(|| Error::invalid("node-replacement-wait", wrong()))
 }
 
-fn read(path: &Path) -> Result<FileSettings, Error> {
+/// The file's text and what it says.
+fn read(path: &Path) -> Result<(String, FileSettings), Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
     if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
         return Err(failed(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes"))));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    serde_saphyr::from_str(&text).map_err(|source| Error::Shape { path: path.to_owned(), source: Box::new(source) })
+    let file = settings::read(&text).map_err(|slip| Error::Shape { path: path.to_owned(), slip: Box::new(slip) })?;
+    Ok((text, file))
 }
 
 #[cfg(test)]
@@ -272,6 +303,9 @@ mod tests {
         }
         let (_dir, args) = file("runer: simulated\n");
         let error = meridian_telemetry::with_causes(&args.resolve().unwrap_err());
-        assert!(error.contains("runer"), "{error}");
+        assert!(error.ends_with("agent.yaml:1:1: runer: `runer` is not known here; did you mean `runner`?"), "{error}");
+        let (_dir, args) = file("data-dir: /data\nfleet: f\nrunner: simulated\nspeed: 0\n");
+        let error = args.resolve().unwrap_err().to_string();
+        assert!(error.contains("agent.yaml:4:8: speed: `0` is not above 0"), "{error}");
     }
 }

@@ -13,7 +13,8 @@
 
 use meridian_agent_core::durable::{self, StoreOp};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -154,6 +155,7 @@ impl Store {
         if !path.exists() {
             make(dir, &path)?;
         }
+        restrict(&path).map_err(|source| Error::Unusable { doing: "keep to its owner", path: path.clone(), source: Box::new(redb::Error::Io(source)) })?;
         Self::open_file(path)
     }
 
@@ -293,12 +295,19 @@ fn place_of(path: &Path, machine_id: &Path) -> std::io::Result<String> {
     Ok(format!("inode {} {born} machine {}", seen.ino(), machine.trim()))
 }
 
+/// Takes from everybody but the owner what an older version gave them: jobs and their environments are in it.
+fn restrict(path: &Path) -> std::io::Result<()> {
+    let mode = std::fs::metadata(path)?.permissions().mode();
+    if mode & 0o077 == 0 { Ok(()) } else { std::fs::set_permissions(path, Permissions::from_mode(mode & 0o600)) }
+}
+
 /// Makes an empty store that appears at `path` whole or not at all: what a full disk cut short would be taken for a damaged one.
 fn make(dir: &Path, path: &Path) -> Result<(), Error> {
     let draft = dir.join(format!(".{FILE}.new-{}", std::process::id()));
     let cannot = |source: std::io::Error| Error::Unusable { doing: "make", path: path.to_owned(), source: Box::new(redb::Error::Io(source)) };
     // Left by a process of the same number that was killed while it made one.
     drop(std::fs::remove_file(&draft));
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(cannot)?;
     let made = Store::open_file(draft.clone()).and_then(|store| {
         drop(store);
         match std::fs::hard_link(&draft, path) {
@@ -425,6 +434,18 @@ mod tests {
         store.hand_to("process").unwrap();
         store.commit(&[StoreOp { key: "run/1".into(), value: None }]).unwrap();
         store.hand_to("simulated").unwrap();
+    }
+
+    #[test]
+    fn only_its_owner_reads_it_whoever_made_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        drop(Store::open(dir.path()).unwrap());
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        drop(Store::open(dir.path()).unwrap());
+        assert_eq!(mode(), 0o600);
     }
 
     #[test]

@@ -26,10 +26,14 @@ pub(crate) struct Asked {
 pub(crate) enum Answer {
     /// A status and a JSON body.
     Json(u16, serde_json::Value),
+    /// An object that was made, and a `warning` header.
+    Warned(serde_json::Value, &'static str),
     /// A stream's pieces; then it ends.
     Stream(Vec<&'static str>),
     /// A stream's pieces; then it stays open.
     OpenStream(Vec<String>),
+    /// The output of an attempt; whether it is all, or the connection breaks then.
+    Log(&'static str, Vec<&'static str>, bool),
     /// The connection breaks in the middle of the answer.
     Break,
 }
@@ -97,6 +101,7 @@ async fn answer(State(fake): State<Fake>, request: Request) -> Response {
 fn respond(answer: Answer) -> Response {
     match answer {
         Answer::Json(code, body) => (axum::http::StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response(),
+        Answer::Warned(body, warning) => (axum::http::StatusCode::CREATED, [("warning", warning)], axum::Json(body)).into_response(),
         Answer::Stream(pieces) => {
             let pieces = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
             Response::new(Body::from_stream(futures::stream::iter(pieces)))
@@ -104,6 +109,18 @@ fn respond(answer: Answer) -> Response {
         Answer::OpenStream(pieces) => {
             let pieces = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
             Response::new(Body::from_stream(futures::StreamExt::chain(futures::stream::iter(pieces), futures::stream::pending())))
+        }
+        Answer::Log(attempt, pieces, whole) => {
+            let pieces = futures::stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))));
+            // what was sent before goes out while the break is waited for
+            let end = futures::stream::once(async move {
+                tokio::task::yield_now().await;
+                (!whole).then(|| Err(std::io::Error::other("broken on purpose")))
+            });
+            let end = futures::StreamExt::filter_map(end, std::future::ready);
+            let mut response = Response::new(Body::from_stream(futures::StreamExt::chain(pieces, end)));
+            response.headers_mut().insert("meridian-attempt", attempt.parse().unwrap());
+            response
         }
         Answer::Break => {
             let pieces = [Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("broken on purpose"))];

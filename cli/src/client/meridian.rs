@@ -1,6 +1,6 @@
 //! Meridian's own endpoints beside the Kubernetes-shaped ones, below `/meridian/v1`.
 
-use super::{Client, EXCHANGE_TIMEOUT, Error, Lines};
+use super::{Client, EXCHANGE_TIMEOUT, Error, Lines, LogStream};
 use reqwest::{Method, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -201,6 +201,10 @@ impl Client {
 
     /// A job's output as it comes, piece by piece.
     pub(crate) async fn logs(&self, namespace: &str, job: &str, query: LogQuery) -> Result<LogStream, Error> {
+        LogStream::start(self.clone(), namespace, job, query).await
+    }
+
+    pub(super) async fn open_log(&self, namespace: &str, job: &str, query: LogQuery) -> Result<reqwest::Response, Error> {
         let mut url = self.url(ROOT.into_iter().chain(["logs", namespace, job]));
         if query.follow {
             url.query_pairs_mut().append_pair("follow", "true");
@@ -211,7 +215,7 @@ impl Client {
         if let Some(tail) = query.tail {
             url.query_pairs_mut().append_pair("tail", &tail.to_string());
         }
-        Ok(LogStream { response: self.send(self.request(Method::GET, url)).await?, client: self.clone() })
+        self.send(self.request(Method::GET, url)).await
     }
 
     /// The audit log from line `from` on, as it is now.
@@ -235,20 +239,5 @@ impl Client {
             None => request,
         });
         serde_json::from_value(answer.await?).map_err(|error| Error::Malformed { what, why: error.to_string() })
-    }
-}
-
-/// A job's output.
-#[derive(Debug)]
-pub(crate) struct LogStream {
-    response: reqwest::Response,
-    client: Client,
-}
-
-impl LogStream {
-    /// The next piece; `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let chunk = self.response.chunk().await.map_err(|error| self.client.unreachable(&error))?;
-        Ok(chunk.map(|chunk| chunk.to_vec()))
     }
 }

@@ -1,6 +1,6 @@
 //! `apply`: files into objects, in one transaction at the manager.
 
-use super::{reference, show_done};
+use super::{reference, remarks, show_done};
 use crate::args::ApplyArgs;
 use crate::client::{ApplyResult, Status};
 use crate::error::Error;
@@ -8,11 +8,12 @@ use crate::files::{self, Texts};
 use crate::session::Session;
 use meridian_objects::{Kind, Located, Object, Place};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub(super) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Error> {
     let (parsed, texts) = files::objects_with_texts(&args.files, &mut session.stdin, &mut session.out)?;
-    let said: Vec<String> = parsed.warnings.iter().map(|warning| warning.message.clone()).collect();
+    let said = remarks::said(&parsed);
     let objects = place(session, parsed.objects)?;
     if let Some(unnamed) = objects.iter().find(|object| object.value.name.is_empty()) {
         let Located { place, value } = unnamed;
@@ -27,10 +28,10 @@ pub(super) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Er
         Ok(answer) => answer,
         Err(error) => return Err(error.status().and_then(|status| refused(status, &objects, &texts)).map_or_else(|| error.into(), Error::Refused)),
     };
-    // what was found in the files is found again by the manager, who can't know the lines
-    for warning in answer.warnings.iter().filter(|warning| !said.iter().any(|known| warning.contains(known.as_str()))) {
-        session.out.warn(warning);
-    }
+    let titles: BTreeMap<String, &Located<Object>> = objects.iter().map(|object| (object.value.title(), object)).collect();
+    let about = |warning| str::split_once(warning, ": ").and_then(|(title, text)| Some((titles.get(title).copied()?, text)));
+    let found: Vec<_> = answer.warnings.iter().map(|warning| about(warning).map_or((None, warning.as_str()), |(object, text)| (Some(object), text))).collect();
+    remarks::show(session, &found, &texts, &said);
     let suffix = if args.dry_run { " (dry run)" } else { "" };
     let lines: Vec<_> = answer.results.iter().map(|result| (name(result), format!("{}{suffix}", crate::printable::line(&result.result)))).collect();
     show_done(session, &[json!(answer)], &lines)

@@ -16,9 +16,9 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 pub(super) async fn run(session: &mut Session, command: AuditCommand) -> Result<(), Error> {
     match command {
         AuditCommand::Export { from } => export(session, from).await,
-        AuditCommand::Verify { file, expect_head } => {
+        AuditCommand::Verify { file, expect_head, from } => {
             let witness = expect_head.map(|head| head.parse::<Witness>()).transpose().map_err(|error| Error::Usage(error.to_string()))?;
-            let mut proof = Proof::new(witness);
+            let mut proof = Proof::new(witness).of_part(from);
             match file {
                 Some(path) => from_file(session, &path, &mut proof)?,
                 None => {
@@ -31,7 +31,7 @@ pub(super) async fn run(session: &mut Session, command: AuditCommand) -> Result<
                 }
             }
             let head = proof.finish()?;
-            show(session, head)
+            show(session, head, from.filter(|from| *from > 1))
         }
     }
 }
@@ -62,13 +62,23 @@ fn from_file(session: &mut Session, path: &Path, proof: &mut Proof) -> Result<()
     }
 }
 
-fn show(session: &mut Session, head: Option<Head>) -> Result<(), Error> {
+fn show(session: &mut Session, head: Option<Head>, from: Option<u64>) -> Result<(), Error> {
+    let document = match from {
+        Some(from) => json!({"intact": true, "from": from, "head": head}),
+        None => json!({"intact": true, "head": head}),
+    };
     match (session.format(), head) {
-        (Some(Format::Json), head) => session.out.json(&json!({"intact": true, "head": head})),
-        (Some(Format::Yaml), head) => session.out.yaml(&json!({"intact": true, "head": head})),
+        (Some(Format::Json), _) => session.out.json(&document),
+        (Some(Format::Yaml), _) => session.out.yaml(&document),
         (_, None) => session.out.line("the audit log is empty"),
         (_, Some(Head { lines, hash })) => {
-            session.out.line(format!("the audit log is intact: {lines} lines, head {lines}:{hash}"))?;
+            match from {
+                Some(from) => {
+                    session.out.line(format!("this part of the audit log is intact: lines {from} to {lines}, head {lines}:{hash}"))?;
+                    session.out.note(format!("what stood before line {from} was not looked at: the hash before it is taken as given"));
+                }
+                None => session.out.line(format!("the audit log is intact: {lines} lines, head {lines}:{hash}"))?,
+            }
             session.out.note("note the head elsewhere; `--expect-head` then also finds a cut tail and a rewritten log");
             Ok(())
         }

@@ -61,7 +61,7 @@ pub(crate) async fn run(session: &mut Session, args: DemoArgs) -> Result<(), Err
     let DemoArgs { speed, keep } = args;
     let json = matches!(session.format(), Some(Format::Json));
     let root = std::env::temp_dir().join(format!("meridian-demo-{}", uuid::Uuid::new_v4().simple()));
-    let clusters = fleet::parse(DEFAULT_FLEET).map_err(|e| Error::Refused(e.to_string()))?;
+    let clusters = fleet::parse("fleet.yaml", DEFAULT_FLEET).map_err(|e| Error::Refused(e.to_string()))?;
     let plan =
         Plan { root: root.clone(), clusters, fleet_text: DEFAULT_FLEET.to_owned(), runner: "simulated", speed, term: Some(TERM), listen: "127.0.0.1:0".into() };
     let began = Instant::now();
@@ -200,7 +200,7 @@ impl Demo<'_> {
         job["metadata"]["namespace"] = json!(namespace);
         job["spec"]["template"]["spec"]["containers"][0]["args"] = json!([length]);
         let made = self.client.create(Kind::Job, Some(namespace), &job).await?;
-        let name = made["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let name = made.object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         self.seen.insert(name.clone(), Seen { state: "Pending".into(), ..Seen::default() });
         Ok(name)
     }

@@ -1,6 +1,6 @@
 //! `describe`: one object with all that is known about it, for reading.
 
-use super::targets;
+use super::{show_done, targets};
 use crate::age;
 use crate::args::{DescribeArgs, Format};
 use crate::columns::{Columns, text};
@@ -17,33 +17,50 @@ use std::fmt::Write;
 
 pub(super) async fn run(session: &mut Session, args: DescribeArgs) -> Result<(), Error> {
     let targets = targets::read_named(&args.targets)?;
+    if matches!(session.format(), Some(Format::Json | Format::Yaml)) {
+        return documents(session, targets).await;
+    }
     let client = session.client()?;
     for (index, (kind, name)) in targets.into_iter().enumerate() {
         let namespace = if kind.namespaced() { Some(session.namespace()?) } else { None };
         let object = client.get(kind, namespace.as_deref(), &name).await?;
-        match session.format() {
-            Some(Format::Json) => session.out.json(&object)?,
-            Some(Format::Yaml) => session.out.yaml(&object)?,
-            Some(Format::Wide | Format::Name | Format::Text) | None => {
-                let job = match kind {
-                    Kind::Job => name.as_str(),
-                    Kind::Workload => text(&object, "/metadata/ownerReferences/0/name"),
-                    _ => "",
-                };
-                let explanation = match &namespace {
-                    // a finished or foreign job may have none; the object is worth showing all the same
-                    Some(namespace) if !job.is_empty() => client.why(namespace, job).await.ok().and_then(|answer| Explanation::read(answer).ok()),
-                    _ => None,
-                };
-                if index > 0 {
-                    session.out.line("\n")?;
-                }
-                let text = describe(kind, &object, explanation.as_ref(), session.now(), session.out.colour)?;
-                session.out.raw(text.as_bytes())?;
+        let job = match kind {
+            Kind::Job => name.as_str(),
+            Kind::Workload => text(&object, "/metadata/ownerReferences/0/name"),
+            _ => "",
+        };
+        let explanation = match &namespace {
+            // a finished or foreign job may have none; the object is worth showing all the same
+            Some(namespace) if !job.is_empty() => client.why(namespace, job).await.ok().and_then(|answer| Explanation::read(answer).ok()),
+            _ => None,
+        };
+        if index > 0 {
+            session.out.line("\n")?;
+        }
+        let text = describe(kind, &object, explanation.as_ref(), session.now(), session.out.colour)?;
+        session.out.raw(text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// For machines: one document, a List where there are several objects. One that can't be had ends it, and those before it are shown.
+async fn documents(session: &mut Session, targets: Vec<(Kind, String)>) -> Result<(), Error> {
+    let client = session.client()?;
+    let (mut found, mut failed) = (Vec::new(), None);
+    for (kind, name) in targets {
+        let namespace = if kind.namespaced() { Some(session.namespace()?) } else { None };
+        match client.get(kind, namespace.as_deref(), &name).await {
+            Ok(object) => found.push(object),
+            Err(error) => {
+                failed = Some(error);
+                break;
             }
         }
     }
-    Ok(())
+    if !found.is_empty() {
+        show_done(session, &found, &[])?;
+    }
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The description of an object.

@@ -1,17 +1,31 @@
 //! `logs`: a job's output as it is, made safe only where a terminal would obey it.
 
 use crate::args::LogsArgs;
-use crate::client::LogQuery;
+use crate::client::{Client, LogPiece, LogQuery};
 use crate::error::Error;
 use crate::printable;
 use crate::session::Session;
+use meridian_objects::Kind;
+use serde_json::Value;
 
 pub(super) async fn run(session: &mut Session, args: LogsArgs) -> Result<(), Error> {
     let namespace = session.namespace()?;
     let query = LogQuery { follow: args.follow, pod: args.pod, tail: args.tail };
-    let mut stream = session.client()?.logs(&namespace, &args.name, query).await?;
+    let client = session.client()?;
+    let mut stream = client.logs(&namespace, &args.name, query).await?;
+    let mut empty = true;
     let mut safe = session.out.answers_to_terminal.then(printable::Stream::default);
     while let Some(piece) = stream.next().await? {
+        let piece = match piece {
+            LogPiece::Bytes(piece) => {
+                empty = false;
+                piece
+            }
+            LogPiece::Note(note) => {
+                session.out.note(note);
+                continue;
+            }
+        };
         match &mut safe {
             Some(safe) => {
                 let text = safe.push(&piece);
@@ -23,5 +37,22 @@ pub(super) async fn run(session: &mut Session, args: LogsArgs) -> Result<(), Err
             session.out.flush()?;
         }
     }
-    Ok(())
+    match args.pod {
+        // a pod that printed nothing and one that never was look alike in the log
+        Some(pod) if empty => is_there(&client, &namespace, &args.name, pod).await,
+        _ => Ok(()),
+    }
+}
+
+/// An error where the job never has such a pod.
+async fn is_there(client: &Client, namespace: &str, name: &str, pod: u32) -> Result<(), Error> {
+    // a workload's own name serves too, and there the number of pods is nobody's business here
+    let Ok(job) = client.get(Kind::Job, Some(namespace), name).await else { return Ok(()) };
+    let count = |pointer| job.pointer(pointer).and_then(Value::as_u64);
+    let pods = count("/spec/parallelism").unwrap_or(1).max(count("/spec/completions").unwrap_or(0));
+    if u64::from(pod) < pods {
+        return Ok(());
+    }
+    let known = if pods == 1 { "its only pod is 0".to_owned() } else { format!("its pods are 0 to {}", pods.saturating_sub(1)) };
+    Err(Error::Refused(format!("job `{name}` has no pod {pod}: {known}")))
 }

@@ -5,7 +5,7 @@
 
 use super::{name_of, reference, show_done};
 use crate::args::SubmitArgs;
-use crate::client::{Client, Error as ClientError, List, Selection};
+use crate::client::{Client, Error as ClientError, List, Made, Selection};
 use crate::columns::text;
 use crate::error::Error;
 use crate::jobs::{self, End};
@@ -48,7 +48,10 @@ pub(super) async fn run(session: &mut Session, args: SubmitArgs) -> Result<(), E
         Error::Usage(format!("this makes no job:\n  {}", problems.join("\n  ")))
     })?;
     warnings.iter().for_each(|warning| session.out.warn(warning.to_string()));
-    let made = send(&client, &namespace, &object.stored, id).await?;
+    let Made { object: made, warnings: remarks } = send(&client, &namespace, &object.stored, id).await?;
+    let title = object.title();
+    let news = remarks.iter().filter(|remark| !warnings.iter().any(|known| remark.contains(&known.message)));
+    news.for_each(|remark| session.out.warn(format!("`{title}`: {remark}")));
     if !args.wait {
         return show_done(session, std::slice::from_ref(&made), &[(reference(Kind::Job, name_of(&made)), "created".to_owned())]);
     }
@@ -138,14 +141,14 @@ fn made_name(command: &str, id: Uuid) -> String {
 }
 
 /// Creates the job, again if need be. A job that is there already after a repeated send is ours if it carries our id.
-async fn send(client: &Client, namespace: &str, job: &Value, id: Uuid) -> Result<Value, ClientError> {
+async fn send(client: &Client, namespace: &str, job: &Value, id: Uuid) -> Result<Made, ClientError> {
     let pauses = ExponentialBuilder::default().with_min_delay(PAUSES.0).with_max_delay(PAUSES.1).with_max_times(SENDS_MAX - 1).with_jitter();
     let once = || async {
         match client.create(Kind::Job, Some(namespace), job).await {
             Err(error) if error.is_already_exists() => {
                 let there = client.get(Kind::Job, Some(namespace), name_of(job)).await?;
                 let by = there.pointer("/metadata/annotations").and_then(|all| all.get(SUBMISSION_ANNOTATION)).and_then(Value::as_str);
-                if by == Some(id.to_string().as_str()) { Ok(there) } else { Err(error) }
+                if by == Some(id.to_string().as_str()) { Ok(Made { object: there, warnings: Vec::new() }) } else { Err(error) }
             }
             other => other,
         }

@@ -111,6 +111,47 @@ async fn create_tells_the_name_that_the_manager_made_and_goes_on_after_a_failure
 }
 
 #[tokio::test]
+async fn what_the_manager_remarks_is_shown_with_its_place_by_create_and_by_apply() {
+    let made = |kind: &str, name: &str| json!({"kind": kind, "metadata": {"name": name}});
+    let fake = Fake::new([
+        (
+            "POST /apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues",
+            Answer::Warned(made("LocalQueue", "gpus"), "299 - \"spec.clusterQueue: \\\"dws\\\" is not there yet\""),
+        ),
+        ("POST /apis/batch/v1/namespaces/default/jobs", Answer::Warned(made("Job", "dws-job-x7k2p"), "299 - \"no cluster can run it\"")),
+    ]);
+    let ran = run(&fake, &["create", "-f", "-", "-o", "json"], &format!("{LOCAL_QUEUE}{JOB}")).await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    let place = "<stdin>:5:22: `localqueue/default/gpus`";
+    let expect =
+        format!("warning: {place}: spec.clusterQueue: \"dws\" is not there yet\nwarning: <stdin>:7:1: `job/default/dws-job-*`: no cluster can run it\n");
+    assert_eq!(ran.notes, expect);
+    let list: Value = serde_json::from_str(&ran.answers).unwrap();
+    assert_eq!((&list["kind"], &list["items"][1]["metadata"]["name"]), (&json!("List"), &json!("dws-job-x7k2p")));
+
+    let warnings = ["localqueue/default/gpus: spec.clusterQueue: is not there yet", "clusterqueue/elsewhere: is odd"];
+    let fake = Fake::new([("POST /meridian/v1/apply", Answer::Json(200, json!({"results": [], "warnings": warnings})))]);
+    let ran = run(&fake, &["apply", "-f", "-"], LOCAL_QUEUE).await;
+    assert_eq!(ran.notes, format!("warning: {place}: spec.clusterQueue: is not there yet\nwarning: clusterqueue/elsewhere: is odd\n"));
+
+    let fake = Fake::new([("POST ", Answer::Warned(made("Job", "x"), "299 - \"no cluster can run it\""))]);
+    let ran = run(&fake, &["submit", "--queue", "q", "--name", "x", "--", "true"], "").await;
+    assert_eq!(ran.notes, "warning: `job/default/x`: no cluster can run it\n");
+}
+
+#[tokio::test]
+async fn several_descriptions_are_one_document_for_machines() {
+    let object = |name: &str| Answer::Json(200, json!({"metadata": {"name": name}}));
+    let (a, b) = ("GET /apis/kueue.x-k8s.io/v1beta2/clusterqueues/a", "GET /apis/kueue.x-k8s.io/v1beta2/clusterqueues/b");
+    let fake = Fake::new([(a, object("a")), (b, object("b")), (a, object("a")), (b, Answer::Json(404, json!({"message": "not found"})))]);
+    let list: Value = serde_json::from_str(&run(&fake, &["describe", "cq", "a", "b", "-o", "json"], "").await.answers).unwrap();
+    assert_eq!((&list["kind"], &list["items"][1]["metadata"]["name"]), (&json!("List"), &json!("b")));
+    let missing = run(&fake, &["describe", "cq", "a", "b", "-o", "json"], "").await;
+    let one: Value = serde_json::from_str(&missing.answers).unwrap();
+    assert_eq!((missing.code(), &one["metadata"]["name"]), (1, &json!("a")));
+}
+
+#[tokio::test]
 async fn delete_waits_until_the_gang_has_stopped() {
     let job = json!({"metadata": {"name": "train", "namespace": "default", "uid": "u1", "resourceVersion": "4"}});
     let event = format!("{}\n", json!({"type": "DELETED", "object": job}));
@@ -313,6 +354,45 @@ async fn logs_and_explanations_come_through() {
     assert_eq!(run(&fake, &["logs", "train", "-f", "--pod", "1", "--tail", "5"], "").await.answers, "epoch 1\n\u{1b}[1mepoch 2\n");
     assert_eq!(run(&fake, &["why", "train"], "").await.answers, "train is Pending: waits\n");
     assert_eq!(fake.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn a_followed_log_goes_on_where_it_broke_off_and_another_one_says_that_it_did() {
+    let asked = "GET /meridian/v1/logs/default/train?follow=true";
+    let away = Answer::Json(503, json!({"message": "no agent", "reason": "ServiceUnavailable"}));
+    let fake = Fake::new([
+        (asked, Answer::Log("1-1-1", vec!["[0] a\n[1] x\n", "[0] b\n[1] hal"], false)),
+        (asked, away),
+        (asked, Answer::Log("1-1-1", vec!["[1] x\n[1] half\n[0] a\n[0] b\n"], false)),
+        (asked, Answer::Log("1-1-2", vec!["[0] a\n"], true)),
+    ]);
+    let ran = run(&fake, &["logs", "train", "-f"], "").await;
+    assert_eq!(ran.code(), 0, "{:?}", ran.result);
+    assert_eq!(ran.answers, "[0] a\n[1] x\n[0] b\n[1] half\n[0] a\n");
+    assert_eq!(ran.notes, "the job was started again: what follows is its new output\n");
+    assert_eq!(fake.asked().len(), 4);
+
+    let fake = Fake::new([("GET ", Answer::Log("1-1-1", vec!["[0] a\n"], false))]);
+    let ran = run(&fake, &["logs", "train"], "").await;
+    assert_eq!((ran.code(), ran.answers.as_str()), (1, "[0] a\n"));
+    assert!(ran.error().contains("broke off before its end"), "{}", ran.error());
+
+    let asked = "GET /meridian/v1/logs/default/train?follow=true&tail=1";
+    let fake = Fake::new([(asked, Answer::Log("1-1-1", vec!["[0] a\n"], false)), (asked, Answer::Log("1-1-1", vec!["[0] a\n"], true))]);
+    let ran = run(&fake, &["logs", "train", "-f", "--tail", "1"], "").await;
+    assert_eq!(ran.answers, "[0] a\n[0] a\n");
+    assert!(ran.notes.contains("its last 1 lines follow"), "{}", ran.notes);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_none_is_told_from_one_that_printed_nothing() {
+    let job = json!({"metadata": {"name": "train"}, "spec": {"parallelism": 1, "completions": 1}});
+    let script = || {
+        [("GET /meridian/v1/logs/default/train", Answer::Stream(vec![])), ("GET /apis/batch/v1/namespaces/default/jobs/train", Answer::Json(200, job.clone()))]
+    };
+    let none = run(&Fake::new(script()), &["logs", "job/train", "--pod", "5"], "").await;
+    assert_eq!((none.code(), none.error().as_str()), (1, "job `train` has no pod 5: its only pod is 0"));
+    assert_eq!(run(&Fake::new(script()), &["logs", "train", "--pod", "0"], "").await.code(), 0);
 }
 
 #[tokio::test]

@@ -10,11 +10,14 @@ use serde_json::json;
 
 pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error> {
     let UpArgs { fleet, data_dir, runner, speed, listen } = args;
-    let text = match &fleet {
-        Some(path) => std::fs::read_to_string(path).map_err(|e| Error::Refused(format!("can't read fleet file `{}`: {e}", path.display())))?,
-        None => DEFAULT_FLEET.to_owned(),
+    let (name, text) = match &fleet {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| Error::Refused(format!("can't read fleet file `{}`: {e}", path.display())))?;
+            (path.display().to_string(), text)
+        }
+        None => ("fleet.yaml".to_owned(), DEFAULT_FLEET.to_owned()),
     };
-    let clusters = fleet::parse(&text).map_err(|e| Error::Refused(e.to_string()))?;
+    let clusters = fleet::parse(&name, &text).map_err(|e| Error::Refused(e.to_string()))?;
     let mut interrupts = Interrupts::listen()?;
     // What one runner started no other can see or end.
     let runner = runner.or_else(|| fleet_runner(&data_dir)).unwrap_or(UpRunner::Simulated).word();

@@ -112,6 +112,11 @@ pub struct Verifier {
 }
 
 impl Verifier {
+    /// For what follows a head that is taken as given.
+    pub fn after(head: Head) -> Self {
+        Self { head }
+    }
+
     /// Takes the next line.
     pub fn take(&mut self, line: &Line) -> Result<(), Broken> {
         if line.number != self.head.lines + 1 {

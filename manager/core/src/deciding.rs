@@ -263,6 +263,7 @@ impl World {
             admission_fair_sharing: self.config.admission_fair_sharing.clone(),
             brief: true,
             placed_by_others: true,
+            look_again: true,
             ..Settings::default()
         };
         self.deciding.given.clear();
@@ -368,7 +369,12 @@ impl World {
             Some((known.priority, known.tag)) == shape
         });
         let there = same.map(|(id, w)| (id, w.queue, w.holding.is_some(), w.evicted()));
-        match self.wanted(uid, now) {
+        let stopped_in = there.filter(|(_, _, holds, evicted)| *holds && *evicted).map(|(_, queue, ..)| queue);
+        let wanted = self.wanted(uid, now);
+        if let (Some(queue), false) = (stopped_in, matches!(wanted, Wanted::Holding { .. })) {
+            self.wake_who_waits_for(uid, queue);
+        }
+        match wanted {
             Wanted::Gone => self.deciding.forget(uid),
             Wanted::Outside(why) => {
                 self.deciding.forget(uid);
@@ -426,6 +432,16 @@ impl World {
                     if evicted { brain.evict(id) } else { brain.spare(id) }
                 }
             }
+        }
+    }
+
+    /// Who made a victim stop is looked at again once it has, also where its queue has left the victim's cohort since.
+    fn wake_who_waits_for(&mut self, victim: Uid, queue: QueueId) {
+        let Some(by) = self.state.workloads.get(&victim).and_then(|w| w.preempted.as_ref()).map(|preempted| preempted.by) else { return };
+        let brain = &self.deciding.brain;
+        let Some(at) = self.deciding.id(by).and_then(|id| brain.workload(id)).map(|preemptor| preemptor.queue) else { return };
+        if brain.queue(at).tree != brain.queue(queue).tree {
+            self.deciding.brain_mut().room_came_back(at);
         }
     }
 

@@ -644,6 +644,14 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
     }
     let resource_name = |r| brain.resource_name(r).to_string();
     let reasons = || entry.assignment.reasons().map(|(_, reason)| reason);
+    // What no group gives isn't waited for, whatever else there is too little of.
+    let uncovered = reasons().find_map(|reason| match reason {
+        Reason::ResourceNotCovered { resource } => Some(NoQuota::NotCovered { resource: resource_name(*resource) }),
+        _ => None,
+    });
+    if let Some(why) = uncovered {
+        return Why::Quota(why);
+    }
     // A flavor of which it asks for more than there ever is isn't waited for, whatever else of it is short.
     let hopeless: BTreeSet<FlavorId> =
         reasons().filter_map(|reason| if let Reason::ExceedsMax { flavor, .. } = reason { Some(*flavor) } else { None }).collect();
@@ -666,11 +674,7 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
         }),
         _ => None,
     });
-    let uncovered = reasons().find_map(|reason| match reason {
-        Reason::ResourceNotCovered { resource } => Some(NoQuota::NotCovered { resource: resource_name(*resource) }),
-        _ => None,
-    });
-    if let Some(why) = exceeds.or(uncovered) {
+    if let Some(why) = exceeds {
         return Why::Quota(why);
     }
     Why::Quota(NoQuota::NoMatchingFlavor { why: reasons().map(|reason| reason.text(brain)).collect::<Vec<_>>().join("; ") })

@@ -125,6 +125,10 @@ impl Turn<'_> {
         }
         match change {
             Change::Put { object, uid, mode, .. } => {
+                if let Some(cluster) = key.scope.as_ref().filter(|_| !meridian_objects::is_for_clusters(object.kind)) {
+                    let message = format!("a {} means nothing to cluster `{cluster}` alone: apply it without `--cluster`, for all of them", object.kind);
+                    return reject(RejectionReason::Invalid, Some("kind"), message);
+                }
                 if object.kind == Kind::Workload {
                     return reject(RejectionReason::Forbidden, None, "workloads are made from jobs: submit the job".into());
                 }

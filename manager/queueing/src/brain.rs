@@ -85,6 +85,8 @@ pub struct Brain {
     pub(crate) starving: BTreeMap<QueueId, WorkloadId>,
     /// Whether a search for victims would have found some, had a cluster had the room.
     pub(crate) roomless: bool,
+    /// Who was looked at from the first flavor once more since something came of it.
+    pub(crate) looked_again: BTreeSet<WorkloadId>,
     /// What was found out about victims while flavors were assigned just now.
     pub(crate) searched: Vec<crate::preempt::Searched>,
     pub(crate) local_usage: BTreeMap<Arc<str>, LocalUsage>,
@@ -443,6 +445,7 @@ impl Brain {
             marks,
             holding: None,
             scan: None,
+            passed_over: false,
             placeless: false,
             in_vain: false,
             displaces_for: None,

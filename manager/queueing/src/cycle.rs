@@ -126,6 +126,7 @@ impl Brain {
         while let Some(tree) = self.next_changed(last) {
             last = Some(tree);
             let (mut looks, mut enough) = (0, false);
+            self.looked_again.clear();
             loop {
                 let mut queues: Vec<QueueId> =
                     self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
@@ -135,14 +136,20 @@ impl Brain {
                 if queues.is_empty() && passed.is_empty() {
                     break;
                 }
+                let looked_again = self.looked_again.len();
                 let mut report = if queues.is_empty() { Report::default() } else { self.cycle_over(places, &queues, 1, false) };
+                let looks_again = self.looked_again.len() > looked_again;
                 report.passed = passed;
                 // Who found no place for one flavor goes on with the next.
                 let next_flavor = |e: &Entry| e.outcome == Outcome::NoPlace && e.assignment.scan.pending();
                 let settled = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
                 looks = if settled { 0 } else { looks + 1 };
                 // A list of flavors is looked through once, and then it waits for a change (simulation seed 1235).
-                let go_on = settled || (looks <= FLAVORS_MAX && report.entries.iter().any(next_flavor));
+                // Who was passed over isn't looked at again for ever, while others come first and take nothing.
+                if settled && !looks_again {
+                    self.looked_again.clear();
+                }
+                let go_on = settled || looks_again || (looks <= FLAVORS_MAX && report.entries.iter().any(next_flavor));
                 enough = !each(self, report);
                 if enough && settled {
                     self.changed.insert(tree);
@@ -502,6 +509,9 @@ impl Cycle<'_> {
 
     fn skip(&mut self, entry: &mut Entry, why: &str) {
         entry.skip(Obstacle::WaitingForQuota, why);
+        if let Some(of) = self.brain.workloads.get_mut(entry.workload) {
+            of.passed_over = of.scan.is_some();
+        }
         if !self.brain.settings.gates.preserve_flavor_scan_progress {
             self.forget_scan(entry.workload);
         }

@@ -420,6 +420,8 @@ pub struct Workload {
     pub holding: Option<Box<Holding>>,
     /// Where the scan of flavors goes on.
     pub(crate) scan: Option<Box<crate::flavors::Scan>>,
+    /// Its scan went on because others came first at a flavor, which they may not have taken.
+    pub(crate) passed_over: bool,
     /// For some flavor, or with some victims gone, quota was there and no cluster had the room.
     pub(crate) placeless: bool,
     /// All its victims stopped and there was no room for it all the same: where gangs lie is guessed, and guessed wrong again it

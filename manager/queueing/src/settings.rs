@@ -239,6 +239,9 @@ pub struct Settings {
     pub brief: bool,
     /// Others place pods: of topologies only which levels they have matters.
     pub placed_by_others: bool,
+    /// Who was passed over at one flavor and found nothing in those after it is looked at from the first once more before it is
+    /// parked: whoever came first may have left the room. Kueue parks it.
+    pub look_again: bool,
 }
 
 impl Settings {

@@ -2,7 +2,8 @@
 //! comes for them, and the answer's body is handed on piece by piece.
 //!
 //! Everything is bounded: requests per cluster, pieces under way per log, time until an answer begins. A reader that is slow
-//! slows its agent's stream down and nothing else; one that goes away ends it.
+//! slows its agent's stream down and nothing else; one that goes away ends it. A log that has ended says so: one that stops
+//! without a word is broken, whoever went away.
 
 use super::{Agents, Failure, agent, json_of, parsed, read};
 use crate::engine::clock::{BootClock, Clock};
@@ -18,6 +19,7 @@ use futures::{Stream, StreamExt};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::logs::{CHUNK_BYTES_MAX, LogRefusal, LogRequest, PARK, REQUESTS_MAX};
 use std::collections::BTreeMap;
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,6 +86,8 @@ enum Piece {
     /// The agent has the log and begins to send.
     Begun,
     Bytes(Bytes),
+    /// That was all of it.
+    Ended,
     Refused(String),
 }
 
@@ -120,8 +124,8 @@ impl LogRelay {
         Arc::clone(&self.0.desks.entry(cluster.clone()).or_default())
     }
 
-    /// Asks the agent of `cluster` for a log; the request's `id` is chosen here. The stream ends when the log does. Where
-    /// there is no log, the stream is one line that says why.
+    /// Asks the agent of `cluster` for a log; the request's `id` is chosen here. The stream ends when the log does, and with an
+    /// error when it breaks off before. Where there is no log, the stream is one line that says why.
     pub fn open(&self, cluster: &ClusterName, request: LogRequest) -> LogStream {
         let desk = self.desk(cluster);
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
@@ -135,7 +139,7 @@ impl LogRelay {
         }
         drop(open);
         desk.asked.notify_waiters();
-        LogStream { pieces, id, desk }
+        LogStream { pieces, id, desk, over: false }
     }
 
     /// The same, once the agent has begun to answer: a refusal is an error instead of a line.
@@ -145,7 +149,7 @@ impl LogRelay {
             Ok(Some(Piece::Begun)) => Ok(stream),
             Ok(Some(Piece::Refused(words))) => Err(NoLog::Refused(words)),
             // An answer begins with its beginning.
-            Ok(Some(Piece::Bytes(_)) | None) => Err(NoLog::Broken(cluster.clone())),
+            Ok(Some(Piece::Bytes(_) | Piece::Ended) | None) => Err(NoLog::Broken(cluster.clone())),
             Err(_) => Err(NoLog::Silent(cluster.clone())),
         }
     }
@@ -185,21 +189,34 @@ pub struct LogStream {
     pieces: mpsc::Receiver<Piece>,
     id: u64,
     desk: Arc<Desk>,
+    /// Whether how it ended was told.
+    over: bool,
 }
 
 impl Stream for LogStream {
-    type Item = Bytes;
+    type Item = io::Result<Bytes>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        loop {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        while !self.over {
             return match self.pieces.poll_recv(cx) {
                 Poll::Ready(Some(Piece::Begun)) => continue,
-                Poll::Ready(Some(Piece::Bytes(bytes))) => Poll::Ready(Some(bytes)),
-                Poll::Ready(Some(Piece::Refused(words))) => Poll::Ready(Some(Bytes::from(format!("{words}\n")))),
-                Poll::Ready(None) => Poll::Ready(None),
+                Poll::Ready(Some(Piece::Bytes(bytes))) => Poll::Ready(Some(Ok(bytes))),
+                Poll::Ready(Some(Piece::Refused(words))) => {
+                    self.over = true;
+                    Poll::Ready(Some(Ok(Bytes::from(format!("{words}\n")))))
+                }
+                Poll::Ready(Some(Piece::Ended)) => {
+                    self.over = true;
+                    continue;
+                }
+                Poll::Ready(None) => {
+                    self.over = true;
+                    Poll::Ready(Some(Err(io::Error::other("the log broke off"))))
+                }
                 Poll::Pending => Poll::Pending,
             };
         }
+        Poll::Ready(None)
     }
 }
 
@@ -244,13 +261,15 @@ pub(super) async fn answer(
         let mut chunk = match chunk {
             Some(Ok(chunk)) => chunk,
             Some(Err(_)) => return Err(Failure::new(StatusCode::BAD_REQUEST, "the log broke off".into())),
-            None => return Ok(StatusCode::NO_CONTENT),
+            None => break,
         };
         while !chunk.is_empty() {
             let piece = chunk.split_to(chunk.len().min(CHUNK_BYTES_MAX));
             to.send(Piece::Bytes(piece)).await.map_err(|_| gone())?;
         }
     }
+    to.send(Piece::Ended).await.map_err(|_| gone())?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn clean(words: &str) -> String {
@@ -286,9 +305,24 @@ mod tests {
         assert!(relay.answer(&eu, id).is_none(), "once");
         to.send(Piece::Begun).await.unwrap();
         to.send(Piece::Bytes(Bytes::from_static(b"a\n"))).await.unwrap();
+        to.send(Piece::Ended).await.unwrap();
         drop(to);
-        assert_eq!(stream.collect::<Vec<_>>().await, [Bytes::from_static(b"a\n")]);
+        assert_eq!(stream.map(Result::unwrap).collect::<Vec<_>>().await, [Bytes::from_static(b"a\n")]);
         assert!(relay.desk(&eu).open().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_stops_without_a_word_is_broken() {
+        let relay = LogRelay::default();
+        let eu = ClusterName::new("eu");
+        let mut stream = relay.open(&eu, request());
+        let to = relay.answer(&eu, shown(&relay, &eu).await[0].id).unwrap();
+        to.send(Piece::Begun).await.unwrap();
+        to.send(Piece::Bytes(Bytes::from_static(b"a"))).await.unwrap();
+        drop(to);
+        assert_eq!(stream.next().await.unwrap().unwrap(), Bytes::from_static(b"a"));
+        assert!(stream.next().await.unwrap().is_err());
+        assert!(stream.next().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -311,7 +345,7 @@ mod tests {
         let eu = ClusterName::new("eu");
         let held: Vec<_> = (0..OPEN_MAX).map(|_| relay.open(&eu, request())).collect();
         let line = relay.open(&eu, request()).collect::<Vec<_>>().await;
-        assert!(String::from_utf8_lossy(&line[0]).contains("close one"));
+        assert!(String::from_utf8_lossy(line[0].as_ref().unwrap()).contains("close one"));
         assert!(matches!(relay.begin(&eu, request()).await, Err(NoLog::Refused(_))));
         drop(held);
         assert!(relay.desk(&eu).open().is_empty());

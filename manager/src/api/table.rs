@@ -4,7 +4,7 @@
 
 use super::show::Shown;
 use jiff::Timestamp;
-use meridian_objects::Kind;
+use meridian_objects::{Kind, job};
 use serde_json::{Value, json};
 
 /// What a row carries beside its cells.
@@ -47,7 +47,7 @@ fn columns(kind: Kind) -> Vec<Column> {
         Kind::Job => vec![
             NAME,
             text("Queue", |o, _| at(o, "/metadata/labels/kueue.x-k8s.io~1queue-name")),
-            text("State", |o, _| at(o, "/status/meridian/state")),
+            text("State", |o, _| json!(job::state(o))),
             text("Cluster", |o, _| at(o, "/status/meridian/cluster")),
             text("Region", |o, _| at(o, "/status/meridian/region")),
             number("Attempts", |o, _| at(o, "/status/meridian/attempts")),
@@ -69,7 +69,7 @@ fn columns(kind: Kind) -> Vec<Column> {
         Kind::ClusterQueue => vec![
             NAME,
             text("Cohort", |o, _| at(o, "/spec/cohortName")),
-            text("Strategy", |o, _| at(o, "/spec/queueingStrategy")),
+            text("Strategy", |o, _| o.pointer("/spec/queueingStrategy").filter(|said| said.is_string()).cloned().unwrap_or_else(|| json!("BestEffortFIFO"))),
             number("Pending Workloads", |o, _| at(o, "/status/pendingWorkloads")),
             number("Admitted Workloads", |o, _| at(o, "/status/admittedWorkloads")),
             AGE,
@@ -207,6 +207,18 @@ mod tests {
         ] {
             assert_eq!(human(seconds), expect, "{seconds}");
         }
+    }
+
+    #[test]
+    fn jobs_and_queues_are_shown_in_the_words_of_the_command_line() {
+        let cell = |kind: Kind, name: &str, object: Value| {
+            let columns = columns(kind);
+            (columns.iter().find(|c| c.name == name).unwrap().cell)(&object, Timestamp::UNIX_EPOCH)
+        };
+        let failed = json!({"status": {"meridian": {"state": "Finished"}, "conditions": [{"type": "Failed", "status": "True"}]}});
+        assert_eq!(cell(Kind::Job, "State", failed), "Failed");
+        assert_eq!(cell(Kind::ClusterQueue, "Strategy", json!({"spec": {}})), "BestEffortFIFO");
+        assert_eq!(cell(Kind::ClusterQueue, "Strategy", json!({"spec": {"queueingStrategy": "StrictFIFO"}})), "StrictFIFO");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
 use meridian_manager_core::STARVATION_GUARD_DEFAULT;
 use meridian_objects::ResourceRules;
+use meridian_objects::settings::{self, Origins, Slip};
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, FairStrategy};
 use meridian_shared::ids::Jurisdiction;
 use meridian_shared::lease;
@@ -40,15 +41,21 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The file is not what it should be.
-    #[error("configuration file `{}`: {reason}", path.display())]
+    #[error("{}:{slip}", path.display())]
     Shape {
         /// Which file.
         path: PathBuf,
-        /// What is wrong, and where.
-        reason: String,
+        /// Where, what is wrong, and what to do.
+        slip: Box<Slip>,
+    },
+    /// The file is too large to be one.
+    #[error("configuration file `{}` is larger than {FILE_BYTES_MAX} bytes: name another one", path.display())]
+    TooLarge {
+        /// Which file.
+        path: PathBuf,
     },
     /// Something must be said.
-    #[error("`--{flag}` is missing: {why}; give the flag, set `MERIDIAN_MANAGER_{}`, or write `{flag}` into the configuration file", flag.to_uppercase().replace('-', "_"))]
+    #[error("`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration file", variable(flag))]
     Missing {
         /// Which flag.
         flag: &'static str,
@@ -56,13 +63,33 @@ pub enum Error {
         why: &'static str,
     },
     /// Something can't be as it was said.
-    #[error("`--{flag}`: {what}")]
+    #[error("{}: {what}", from.clone().unwrap_or_else(|| format!("`--{flag}`")))]
     Invalid {
         /// Which flag.
         flag: &'static str,
+        /// Where its value came from, once that is known.
+        from: Option<String>,
         /// What, and what to do.
         what: String,
     },
+}
+
+impl Error {
+    fn invalid(flag: &'static str, what: impl Into<String>) -> Self {
+        Self::Invalid { flag, from: None, what: what.into() }
+    }
+
+    /// The same with where the value came from.
+    fn told(self, origins: &Origins<'_>) -> Self {
+        match self {
+            Self::Invalid { flag, from: None, what } => Self::Invalid { flag, from: Some(origins.of(flag)), what },
+            other => other,
+        }
+    }
+}
+
+fn variable(flag: &str) -> String {
+    format!("MERIDIAN_MANAGER_{}", flag.to_uppercase().replace('-', "_"))
 }
 
 /// Whether a workload needs a policy to go anywhere.
@@ -200,10 +227,36 @@ pub(super) struct Settings {
     pub(super) recover: bool,
 }
 
+impl ManagerArgs {
+    /// The flags whose values may be wrong and that were said.
+    fn said(&self) -> Vec<&'static str> {
+        let some = [
+            ("term", self.term.is_some()),
+            ("term-min", self.term_min.is_some()),
+            ("hold", self.hold.is_some()),
+            ("start-timeout", self.start_timeout.is_some()),
+            ("fair-sharing", !self.fair_sharing.is_empty()),
+            ("starvation-guard", self.starvation_guard.is_some()),
+            ("admission-fair-sharing", self.admission_fair_sharing.is_some()),
+            ("agent-certificate-lifetime", self.agent_certificate_lifetime.is_some()),
+            ("otlp-endpoint", self.otlp_endpoint.is_some()),
+        ];
+        some.into_iter().filter_map(|(flag, said)| said.then_some(flag)).collect()
+    }
+}
+
 impl Settings {
     pub(super) fn resolve(args: ManagerArgs) -> Result<Self, Error> {
+        let (text, file) = args.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        let name = args.config.as_deref().unwrap_or(Path::new("")).display().to_string();
+        let set = |flag: &str| Some(variable(flag)).filter(|variable| std::env::var_os(variable).is_some());
+        let origins = Origins { said: args.said(), variable: set, file: Some((&name, &text)) };
+        Self::decide(args, file).map_err(|error| error.told(&origins))
+    }
+
+    fn decide(args: ManagerArgs, file: File) -> Result<Self, Error> {
         let ManagerArgs {
-            config,
+            config: _,
             data_dir,
             listen,
             advertise,
@@ -222,10 +275,9 @@ impl Settings {
             init,
             recover,
         } = args;
-        let file = config.as_deref().map(read).transpose()?.unwrap_or_default();
         let log_format = match (log_format, file.log_format) {
             (Some(format), _) => format,
-            (None, Some(text)) => text.parse().map_err(|what| Error::Invalid { flag: "log-format", what })?,
+            (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what))?,
             (None, None) => Format::default(),
         };
         let listen = listen.or(file.listen).unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("a constant address"));
@@ -259,7 +311,7 @@ impl Settings {
 
     /// Whether the numbers of the leases fit, and what else can't be seen from one setting alone.
     fn check(&self) -> Result<(), Error> {
-        let invalid = |flag, what| Err(Error::Invalid { flag, what });
+        let invalid = |flag, what: String| Err(Error::invalid(flag, what));
         if let Err(what) = lease::fits(self.term_min, self.term_min) {
             return invalid("term-min", what);
         }
@@ -274,6 +326,9 @@ impl Settings {
         }
         if let Some(sharing) = self.admission_fair_sharing.as_ref().filter(|sharing| sharing.sampling_ms < SAMPLING_MIN_MS) {
             return invalid("admission-fair-sharing", format!("past use can't be sampled every {} ms; the least is {SAMPLING_MIN_MS} ms", sharing.sampling_ms));
+        }
+        if let Some(Err(what)) = self.otlp_endpoint.as_deref().map(meridian_telemetry::check_endpoint) {
+            return invalid("otlp-endpoint", what);
         }
         if self.recover && !self.init {
             return invalid("recover", "it says what a new journal takes the place of: give `--init` with it".into());
@@ -296,10 +351,10 @@ fn sharing(rules: &[String]) -> Result<Option<FairSharing>, Error> {
     let rule = |text: &String| match text.as_str() {
         "LessThanOrEqualToFinalShare" => Ok(FairStrategy::LessThanOrEqualToFinalShare),
         "LessThanInitialShare" => Ok(FairStrategy::LessThanInitialShare),
-        other => Err(Error::Invalid {
-            flag: "fair-sharing",
-            what: format!("`{other}` is no rule: the rules are `LessThanOrEqualToFinalShare` and `LessThanInitialShare`; or `on`, or `off`"),
-        }),
+        other => Err(Error::invalid(
+            "fair-sharing",
+            format!("`{other}` is no rule: the rules are `LessThanOrEqualToFinalShare` and `LessThanInitialShare`; or `on`, or `off`"),
+        )),
     };
     match rules {
         [] => Ok(None),
@@ -311,7 +366,7 @@ fn sharing(rules: &[String]) -> Result<Option<FairSharing>, Error> {
 
 /// How past use of local queues counts; none where it doesn't.
 fn past_use(said: Option<&str>, filed: Option<PastUse>) -> Result<Option<AdmissionFairSharing>, Error> {
-    let invalid = |what| Error::Invalid { flag: "admission-fair-sharing", what };
+    let invalid = |what: String| Error::invalid("admission-fair-sharing", what);
     match (said, filed) {
         (Some("off"), _) | (None, None) => Ok(None),
         (Some(text), _) => text.parse().map(Some).map_err(invalid),
@@ -351,7 +406,7 @@ fn names(listen: IpAddr, advertise: Vec<String>) -> Vec<String> {
 
 /// What quota sees of what pods ask for.
 fn resources(filed: Option<&serde_json::Value>) -> Result<ResourceRules, Error> {
-    let invalid = |what| Error::Invalid { flag: "resources", what };
+    let invalid = |what: String| Error::invalid("resources", what);
     filed.map(ResourceRules::from_json).transpose().map(Option::unwrap_or_default).map_err(invalid)
 }
 
@@ -361,7 +416,7 @@ fn guard(text: Option<&str>) -> Result<Option<Millis>, Error> {
         None => Ok(Some(STARVATION_GUARD_DEFAULT)),
         Some("off") => Ok(None),
         Some(text) => duration("starvation-guard", text).map(Some).map_err(|error| match error {
-            Error::Invalid { flag, what } => Error::Invalid { flag, what: format!("{what}; or `off`") },
+            Error::Invalid { flag, what, .. } => Error::invalid(flag, format!("{what}; or `off`")),
             other => other,
         }),
     }
@@ -371,23 +426,22 @@ fn duration(flag: &'static str, text: &str) -> Result<Millis, Error> {
     let parsed = text.trim().parse::<jiff::SignedDuration>().ok().and_then(|d| u64::try_from(d.as_millis()).ok()).map(Millis);
     match parsed {
         Some(millis) if millis > Millis(0) && millis <= DURATION_MAX => Ok(millis),
-        _ => {
-            Err(Error::Invalid { flag, what: format!("`{text}` is not a duration of up to a year; write a number with a unit, such as `90s`, `15m` or `2h`") })
-        }
+        _ => Err(Error::invalid(flag, format!("`{text}` is not a duration of up to a year; write a number with a unit, such as `90s`, `15m` or `2h`"))),
     }
 }
 
-fn read(path: &Path) -> Result<File, Error> {
+/// The file's text and what it says.
+fn read(path: &Path) -> Result<(String, File), Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
-    let shape = |reason: String| Error::Shape { path: path.to_owned(), reason };
     if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
-        return Err(shape(format!("it is larger than {FILE_BYTES_MAX} bytes")));
+        return Err(Error::TooLarge { path: path.to_owned() });
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
     if text.trim().is_empty() {
-        return Ok(File::default());
+        return Ok((text, File::default()));
     }
-    serde_saphyr::from_str(&text).map_err(|error| shape(error.to_string()))
+    let file = settings::read(&text).map_err(|slip| Error::Shape { path: path.to_owned(), slip: Box::new(slip) })?;
+    Ok((text, file))
 }
 
 #[cfg(test)]
@@ -408,8 +462,13 @@ mod tests {
         assert!(settings.residency_required && settings.log_format == Format::Json);
         assert_eq!(settings.names, ["manager.example", "127.0.0.1", "localhost", "::1"]);
         std::fs::write(&path, "data-dir: x\nterms: 20m\n").unwrap();
-        let error = Settings::resolve(ManagerArgs { config: Some(path), ..args() }).unwrap_err().to_string();
-        assert!(error.contains("terms") && error.contains("manager.yaml"), "{error}");
+        let error = Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() }).unwrap_err().to_string();
+        assert!(error.ends_with("manager.yaml:2:1: terms: `terms` is not known here; did you mean `term`?"), "{error}");
+        std::fs::write(&path, "data-dir: x\nterm: fifteen\n").unwrap();
+        let error = Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() }).unwrap_err().to_string();
+        assert!(error.contains("manager.yaml:2:7: term: `fifteen` is not a duration") && !error.contains("--"), "{error}");
+        let flag = ManagerArgs { config: Some(path), term: Some("soon".into()), ..args() };
+        assert!(Settings::resolve(flag).unwrap_err().to_string().starts_with("`--term`: `soon` is not a duration"));
     }
 
     #[test]
@@ -421,6 +480,7 @@ mod tests {
         assert!(error(ManagerArgs { term_min: Some("4s".into()), ..args() }).contains("too short"));
         assert!(error(ManagerArgs { agent_certificate_lifetime: Some("1s".into()), ..args() }).contains("shorter"));
         assert!(error(ManagerArgs { recover: true, ..args() }).contains("--init"));
+        assert!(error(ManagerArgs { otlp_endpoint: Some("ftp://x".into()), ..args() }).starts_with("`--otlp-endpoint`: `ftp://x`"));
         let guard = |text: &str| ManagerArgs { starvation_guard: Some(text.into()), ..args() };
         assert!(error(guard("0s")).contains("--starvation-guard") && error(guard("of")).ends_with("or `2h`; or `off`"));
         assert_eq!(Settings::resolve(guard("off")).unwrap().starvation_guard, None);

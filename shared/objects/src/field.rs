@@ -29,6 +29,12 @@ pub enum Segment {
 pub struct FieldPath(pub Vec<Segment>);
 
 impl FieldPath {
+    /// The same path, as it is seen from one step further out.
+    pub(crate) fn below(mut self, step: Segment) -> Self {
+        self.0.insert(0, step);
+        self
+    }
+
     /// From dotted text of plain keys, such as `spec.cohortName`.
     pub fn of(dotted: &str) -> Self {
         Self(dotted.split('.').filter(|key| !key.is_empty()).map(|key| Segment::Key(key.to_owned())).collect())

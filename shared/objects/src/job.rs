@@ -3,7 +3,10 @@
 //! Counting follows Kueue: one pod set `main` of min(parallelism, completions) pods. What one pod asks for is counted in
 //! [`crate::pod`], how near its pods want to be is read in [`topology`].
 
+mod state;
 pub mod topology;
+
+pub use self::state::state;
 
 use crate::field::{FieldError, FieldPath, Fields, Findings};
 use crate::object::Object;
@@ -261,7 +264,7 @@ fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
     }
     let modes = [("NonIndexed", CompletionMode::NonIndexed), ("Indexed", CompletionMode::Indexed)];
     job.completion_mode = spec.get("completionMode").and_then(|item| item.word(&modes)).unwrap_or_default();
-    if job.completion_mode == CompletionMode::Indexed && job.completions.is_none() {
+    if job.completion_mode == CompletionMode::Indexed && spec.get("completions").is_none() && job.completions.is_none() {
         spec.error("completions", "is missing", "an `Indexed` job needs `completions`");
     }
     if let Some(limit) = spec.int("backoffLimit", 0, i64::from(i32::MAX)).and_then(|limit| u32::try_from(limit).ok()) {

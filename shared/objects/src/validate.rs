@@ -211,9 +211,29 @@ pub fn not_honoured_by_cluster(object: &Object) -> Vec<Warning> {
         | Kind::DispatchPolicy
         | Kind::Topology
         | Kind::LimitRange
-        | Kind::RuntimeClass => all.add("kind", "this kind means nothing to a worker cluster", "apply it without `--cluster`"),
+        | Kind::RuntimeClass => {}
     }
     all.warnings
+}
+
+/// Whether a kind says anything to one worker cluster: the others hold for all of them, and are refused there.
+pub fn is_for_clusters(kind: Kind) -> bool {
+    match kind {
+        Kind::ResourceFlavor | Kind::LocalQueue | Kind::Namespace | Kind::ClusterQueue | Kind::AdmissionCheck | Kind::ProvisioningRequestConfig => true,
+        Kind::Cohort
+        | Kind::WorkloadPriorityClass
+        | Kind::MultiKueueConfig
+        | Kind::MultiKueueCluster
+        | Kind::Workload
+        | Kind::Job
+        | Kind::PriorityClass
+        | Kind::Cluster
+        | Kind::ResidencyPolicy
+        | Kind::DispatchPolicy
+        | Kind::Topology
+        | Kind::LimitRange
+        | Kind::RuntimeClass => false,
+    }
 }
 
 const AT_MANAGER: &str = "a worker's queue is a cap; sharing is said at the manager";

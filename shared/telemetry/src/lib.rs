@@ -18,6 +18,7 @@ mod otlp;
 pub mod trace;
 
 pub use causes::with_causes;
+pub use otlp::check_endpoint;
 
 use opentelemetry_sdk::trace::SdkTracer;
 use std::str::FromStr;
@@ -124,6 +125,17 @@ mod tests {
         let parent = format!("00-{}-{}-01", span.span_context.trace_id(), span.parent_span_id);
         assert_eq!(parent, TraceParent::of_leg(Uid(5), offer).to_string());
         assert!(!format!("{span:?}").contains("secret-name"), "{span:?}");
+    }
+
+    #[test]
+    fn an_endpoint_that_takes_no_spans_is_refused_before_any_are_lost() {
+        for good in ["http://127.0.0.1:4318", "https://collector.example/otlp/"] {
+            check_endpoint(good).unwrap();
+        }
+        for bad in ["ftp://x", "127.0.0.1:4318", "collector", "http://", "http://x?y=1"] {
+            assert!(check_endpoint(bad).unwrap_err().contains("`http://127.0.0.1:4318`"), "{bad}");
+        }
+        assert!(matches!(init(Format::Text, "test", Some("ftp://x")), Err(Error::Exporter { .. })));
     }
 
     #[test]

@@ -34,6 +34,7 @@ impl Exporter {
     /// dropped when it is full.
     pub(crate) fn start(endpoint: &str, service_name: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Exporter { endpoint: endpoint.to_owned(), reason };
+        check_endpoint(endpoint).map_err(failed)?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("otlp").enable_all().build().map_err(|e| failed(e.to_string()))?;
         let client = client(endpoint).map_err(|e| failed(e.to_string()))?;
@@ -68,6 +69,19 @@ impl Drop for Exporter {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Whether spans can be sent to `endpoint` at all; if not, why, in words: it would only show when the first batch is dropped.
+pub fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    let remedy = "write the collector's address, such as `http://127.0.0.1:4318`";
+    let url = reqwest::Url::parse(endpoint).map_err(|error| format!("`{endpoint}` is not an address: {error}; {remedy}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("`{endpoint}` is neither `http` nor `https`: {remedy}"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(format!("`{endpoint}` has more than an address and a path: {remedy}"));
+    }
+    Ok(())
 }
 
 /// A collector without TLS needs no certificates, and a machine without a certificate store must be able to reach it.

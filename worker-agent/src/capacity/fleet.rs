@@ -19,10 +19,11 @@
 //!   provisionable:
 //!   - {name: t4-flex, capacityClass: flex-start, perNode: {cpu: 4, memory: 15Gi, nvidia.com/gpu: 1}, maxNodes: 4}
 //! ```
-//! Every error names the line. Nothing of a file with an error is used.
+//! Every error names file, line and column. Nothing of a file with an error is used.
 
 use super::quantity::Quantity;
 use super::{NodeSpec, ProvisionableSpec};
+use meridian_objects::settings::{self, Slip};
 use meridian_shared::gang::{Amounts, Taint, TaintEffect};
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};
 use meridian_shared::packing::HOSTNAME_LABEL;
@@ -52,13 +53,22 @@ pub enum Error {
         source: std::io::Error,
     },
     /// It is not what a fleet file looks like.
-    #[error("fleet file: {0}")]
-    Shape(#[from] Box<serde_saphyr::Error>),
+    #[error("{file}:{slip}")]
+    Shape {
+        /// Which file.
+        file: String,
+        /// Where, what is wrong, and what to do.
+        slip: Box<Slip>,
+    },
     /// Something in it doesn't fit.
-    #[error("fleet file, line {line}: {what}")]
+    #[error("{file}:{line}:{column}: {what}")]
     Content {
+        /// Which file.
+        file: String,
         /// Where, from 1.
         line: u64,
+        /// Where in the line, from 1.
+        column: u64,
         /// What, and what to do.
         what: String,
     },
@@ -85,12 +95,25 @@ pub fn load(path: &Path) -> Result<Vec<FleetCluster>, Error> {
     if std::fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
         return Err(failed(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes"))));
     }
-    parse(&std::fs::read_to_string(path).map_err(failed)?)
+    parse(&path.display().to_string(), &std::fs::read_to_string(path).map_err(failed)?)
 }
 
-/// Reads a fleet file's text: one cluster, or a list of them under `clusters`.
-pub fn parse(text: &str) -> Result<Vec<FleetCluster>, Error> {
-    let raw: RawFile = serde_saphyr::from_str(text).map_err(Box::new)?;
+/// Reads a fleet file's text, which errors show under the name `file`: one cluster, or a list of them under `clusters`.
+pub fn parse(file: &str, text: &str) -> Result<Vec<FleetCluster>, Error> {
+    let raw: RawFile = settings::read(text).map_err(|slip| Error::Shape { file: file.to_owned(), slip: Box::new(slip) })?;
+    checked(raw).map_err(|unfit| {
+        let (line, column) = unfit.at.map_or((1, 1), |at| (at.line(), at.column()));
+        Error::Content { file: file.to_owned(), line, column, what: unfit.what }
+    })
+}
+
+/// Something that doesn't fit, and where.
+struct Unfit {
+    at: Option<Location>,
+    what: String,
+}
+
+fn checked(raw: RawFile) -> Result<Vec<FleetCluster>, Unfit> {
     let clusters = match (raw.clusters, raw.cluster) {
         (Some(list), None) if raw.region.is_none() && raw.jurisdiction.is_none() && raw.nodes.is_empty() && raw.provisionable.is_empty() => list,
         (Some(list), _) => {
@@ -113,8 +136,8 @@ pub fn parse(text: &str) -> Result<Vec<FleetCluster>, Error> {
     clusters.into_iter().map(RawCluster::check).collect()
 }
 
-fn content(at: Option<Location>, what: impl Into<String>) -> Error {
-    Error::Content { line: at.map_or(1, |l| l.line()), what: what.into() }
+fn content(at: Option<Location>, what: impl Into<String>) -> Unfit {
+    Unfit { at, what: what.into() }
 }
 
 #[derive(Deserialize)]
@@ -201,7 +224,7 @@ struct RawPool {
 }
 
 impl RawCluster {
-    fn check(self) -> Result<FleetCluster, Error> {
+    fn check(self) -> Result<FleetCluster, Unfit> {
         let mut nodes = Vec::new();
         let mut names = BTreeSet::new();
         for group in self.nodes {
@@ -235,7 +258,7 @@ impl RawCluster {
 
 impl RawNodes {
     /// Writes out the nodes of this group.
-    fn expand(self, region: &str, names: &mut BTreeSet<String>, nodes: &mut Vec<NodeSpec>) -> Result<(), Error> {
+    fn expand(self, region: &str, names: &mut BTreeSet<String>, nodes: &mut Vec<NodeSpec>) -> Result<(), Unfit> {
         let at = self.cpu.referenced;
         let (own, at) = match (self.name, self.name_prefix, self.count) {
             (Some(name), None, None) => (vec![name.value], name.referenced),
@@ -271,7 +294,7 @@ impl RawNodes {
     }
 }
 
-fn amounts(raw: BTreeMap<String, Quantity>, at: Location) -> Result<Amounts, Error> {
+fn amounts(raw: BTreeMap<String, Quantity>, at: Location) -> Result<Amounts, Unfit> {
     let amount = |(name, quantity): (String, Quantity)| {
         let base = if name == "cpu" { quantity.thousandths() } else { quantity.ones() };
         base.map(|n| (name.clone(), n)).ok_or_else(|| content(Some(at), format!("the amount of `{name}` is too large")))
@@ -302,9 +325,9 @@ provisionable:
 
     #[test]
     fn one_cluster_or_a_list() {
-        let one = parse(ONE).unwrap();
+        let one = parse("f.yaml", ONE).unwrap();
         let indented: String = ONE.lines().map(|l| format!("  {l}\n")).collect();
-        let list = parse(&format!("clusters:\n-{}", &indented[1..])).unwrap();
+        let list = parse("f.yaml", &format!("clusters:\n-{}", &indented[1..])).unwrap();
         assert_eq!(one, list);
         let FleetCluster { nodes, provisionable, .. } = &one[0];
         assert_eq!(nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["t4-0", "t4-1", "big"]);
@@ -319,7 +342,7 @@ provisionable:
     #[test]
     fn a_taint_may_say_when_it_appeared() {
         let text = ONE.replacen("value: present, effect: NoSchedule", "effect: NoExecute, timeAdded: 2026-06-01T12:00:00.5+02:00", 1);
-        let nodes = &parse(&text).unwrap()[0].nodes;
+        let nodes = &parse("f.yaml", &text).unwrap()[0].nodes;
         let taint = Taint { key: "nvidia.com/gpu".into(), value: String::new(), effect: TaintEffect::NoExecute };
         assert_eq!((&nodes[0].taints, &nodes[1].added), (&vec![taint.clone()], &vec![(taint, Wall(1_780_308_000_500))]));
         assert_eq!((nodes[2].taints.len(), nodes[2].added.len()), (0, 0));
@@ -339,9 +362,9 @@ provisionable:
             ("accelerators: {nvidia.com/gpu: 4}", "accelerators: {cpu: 4}", 5, "fields of their own"),
         ] {
             let text = ONE.replacen(from, to, 1);
-            let error = parse(&text).unwrap_err().to_string();
-            assert!(error.contains(&format!("line {line}")) && error.contains(says), "{from:?} -> {to:?}: {error}");
+            let error = parse("f.yaml", &text).unwrap_err().to_string();
+            assert!(error.contains(&format!("f.yaml:{line}:")) && error.contains(says), "{from:?} -> {to:?}: {error}");
         }
-        assert!(parse("{}").unwrap_err().to_string().contains("neither"));
+        assert!(parse("f.yaml", "{}").unwrap_err().to_string().contains("neither"));
     }
 }

@@ -1,7 +1,8 @@
 //! Turns what pods printed into what is shown: whole lines with the pod's number before them, and only the last ones.
 //!
-//! Pure, and bounded: a line that is longer than [`LINE_BYTES_MAX`] is cut in two, a tail keeps at most
-//! [`TAIL_BYTES_MAX`] bytes.
+//! Pure, and bounded: a line that is longer than [`LINE_BYTES_MAX`] is cut into several, a tail keeps at most
+//! [`TAIL_BYTES_MAX`] bytes. What is shown of a pod doesn't depend on how its output came in pieces: whoever reads it again
+//! counts on the same lines.
 
 use crate::runner::LogChunk;
 use bytes::Bytes;
@@ -69,10 +70,7 @@ impl Lines {
     /// Nothing more comes.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
         let mut shown = Vec::new();
-        for ((pod, _), mut rest) in std::mem::take(&mut self.begun) {
-            if self.prefixed {
-                rest.push(b'\n');
-            }
+        for ((pod, _), rest) in std::mem::take(&mut self.begun) {
             self.line(pod, &rest, &mut shown);
         }
         let mut all = self.caught_up();
@@ -83,6 +81,9 @@ impl Lines {
     fn line(&mut self, pod: u32, line: &[u8], shown: &mut Vec<u8>) {
         let mut text = if self.prefixed { format!("[{pod}] ").into_bytes() } else { Vec::new() };
         text.extend(line);
+        if self.prefixed && line.last() != Some(&b'\n') {
+            text.push(b'\n');
+        }
         match &mut self.tail {
             None => shown.extend(text),
             Some(tail) => tail.push(text),
@@ -103,7 +104,7 @@ impl Tail {
 
 /// How long the first line is, with its end; `None` while it is not whole and not too long.
 fn line_length(text: &[u8]) -> Option<usize> {
-    let whole = text.iter().position(|b| *b == b'\n').map(|at| at + 1);
+    let whole = text.iter().take(LINE_BYTES_MAX).position(|b| *b == b'\n').map(|at| at + 1);
     whole.or((text.len() >= LINE_BYTES_MAX).then_some(LINE_BYTES_MAX))
 }
 
@@ -147,6 +148,20 @@ mod tests {
         let long = "y".repeat(3 * LINE_BYTES_MAX);
         let shown = text(lines.take(chunk(2, &long)));
         assert!(lines.begun.values().all(|b| b.len() < LINE_BYTES_MAX) && shown.len() >= 2 * LINE_BYTES_MAX);
+    }
+
+    #[test]
+    fn lines_do_not_depend_on_the_pieces_that_they_came_in() {
+        let printed = format!("a\n{}\nend", "y".repeat(2 * LINE_BYTES_MAX + 7));
+        let shown = |piece: usize| {
+            let mut lines = Lines::new(true, None);
+            let pieces = printed.as_bytes().chunks(piece).map(|bytes| LogChunk { pod: 0, attempt: 0, bytes: bytes.to_vec() });
+            let shown: Vec<Bytes> = pieces.flat_map(|chunk| lines.take(chunk)).collect();
+            text(shown) + &text(lines.finish())
+        };
+        let whole = shown(printed.len());
+        assert!(whole.lines().count() == 5 && whole.lines().all(|line| line.starts_with("[0] ")), "{} lines", whole.lines().count());
+        assert!([1_000, LINE_BYTES_MAX, LINE_BYTES_MAX + 1].into_iter().all(|piece| shown(piece) == whole));
     }
 
     #[test]

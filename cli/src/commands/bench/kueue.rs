@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn its_objects_are_real() {
-        assert_eq!(meridian_agent::capacity::fleet::parse(FLEET).unwrap().len(), 3);
+        assert_eq!(meridian_agent::capacity::fleet::parse("fleet.yaml", FLEET).unwrap().len(), 3);
         let jobs = BASELINE.classes.iter().map(|class| job(class, 3, 7));
         for object in BASELINE.objects().into_iter().chain(jobs) {
             Object::from_value(object.clone()).unwrap_or_else(|errors| panic!("{errors:?} in {object}"));

@@ -36,7 +36,7 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn start(effort: &Effort, name: &str, fleet: Option<&str>, queues: &[Value]) -> Result<Self, Error> {
-        let clusters = fleet.map(fleet::parse).transpose().map_err(|e| Error::Refused(e.to_string()))?.unwrap_or_default();
+        let clusters = fleet.map(|text| fleet::parse("fleet.yaml", text)).transpose().map_err(|e| Error::Refused(e.to_string()))?.unwrap_or_default();
         let plan = Plan {
             root: effort.scratch.join(name),
             clusters,

@@ -132,6 +132,6 @@ mod tests {
 
     #[test]
     fn the_fleet_can_be_read() {
-        assert_eq!(meridian_agent::capacity::fleet::parse(FLEET).unwrap().iter().map(|c| c.nodes.len()).sum::<usize>(), 6_000);
+        assert_eq!(meridian_agent::capacity::fleet::parse("fleet.yaml", FLEET).unwrap().iter().map(|c| c.nodes.len()).sum::<usize>(), 6_000);
     }
 }

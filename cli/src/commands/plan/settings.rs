@@ -36,7 +36,7 @@ pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> 
 fn resources(path: &Path) -> Result<ResourceRules, Error> {
     let failed = |what: String| usage("--resources", format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let written: serde_json::Value = serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    let written: serde_json::Value = meridian_objects::settings::read(&text).map_err(|slip| usage("--resources", format!("{}:{slip}", path.display())))?;
     ResourceRules::from_json(written.get("resources").unwrap_or(&written)).map_err(failed)
 }
 

@@ -47,7 +47,14 @@ impl Brain {
             // It stays first until it is admitted or gone.
             pending.preemptor = Some(id);
         }
-        let awake = if strict { !mismatch } else { soon || unfinished || starves };
+        let mut awake = if strict { !mismatch } else { soon || unfinished || starves };
+        let over = self.workloads.get_mut(id).is_some_and(|w| !soon && !unfinished && std::mem::take(&mut w.passed_over));
+        if over && self.settings.look_again && entry.outcome != Outcome::Rejected && self.looked_again.insert(id) {
+            awake = true;
+            if let Some(workload) = self.workloads.get_mut(id) {
+                workload.scan = None;
+            }
+        }
         // Room that comes free wakes it, whichever flavor or victims it would be for. A scan that goes on remembers.
         let mut placeless = entry.outcome == Outcome::NoPlace;
         let in_vain = entry.outcome == Outcome::NoPlace && self.is_preemptor(id) && !self.is_awaiting_victims(entry);

@@ -14,13 +14,14 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
+use futures::future::{self, BoxFuture};
+use futures::stream::{self, BoxStream};
 use meridian_shared::ids::ClusterName;
-use meridian_shared::logs::LogRequest;
+use meridian_shared::logs::{ATTEMPT_HEADER, LogRequest};
 use serde::Deserialize;
 use serde_json::Value;
 use std::io;
+use tokio_util::sync::CancellationToken;
 
 /// The bytes as they were printed; an error where the stream broke off.
 pub type LogBytes = BoxStream<'static, io::Result<Bytes>>;
@@ -36,7 +37,7 @@ impl Logs for LogRelay {
     fn open(&self, cluster: ClusterName, request: LogRequest) -> BoxFuture<'_, Result<LogBytes, String>> {
         Box::pin(async move {
             let stream = self.begin(&cluster, request).await.map_err(|why| why.to_string())?;
-            Ok(stream.map(Ok).boxed())
+            Ok(stream.boxed())
         })
     }
 }
@@ -63,12 +64,22 @@ pub(super) async fn logs(
         return Err(Error::Conflict(format!("job `{namespace}/{name}` has not run yet, so there are no logs: {summary}")));
     };
     let request = LogRequest { pod: asked.pod, follow: asked.follow, tail_lines: asked.tail, ..request };
+    let attempt = request.fence.map(|fence| fence.to_string());
     let unavailable = |why: String| Error::Unavailable(format!("the logs can't be had from cluster `{cluster}`: {why}"));
     let bytes = api.logs.open(cluster.clone(), request).await.map_err(unavailable)?;
-    let stop = api.stop.clone();
-    let mut response = Response::new(Body::from_stream(bytes.take_until(async move { stop.cancelled().await })));
+    let mut response = Response::new(Body::from_stream(until(api.stop.clone(), bytes)));
+    if let Some(Ok(attempt)) = attempt.map(HeaderValue::try_from) {
+        response.headers_mut().insert(ATTEMPT_HEADER, attempt);
+    }
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)
+}
+
+/// The log until it ends, or breaks off because this manager ends: a reader must know the one from the other.
+fn until(stop: CancellationToken, bytes: LogBytes) -> LogBytes {
+    let stopped = stop.clone();
+    let broken = stream::once(async move { stopped.is_cancelled().then(|| Err(io::Error::other("the manager ends"))) });
+    bytes.take_until(async move { stop.cancelled().await }).chain(broken.filter_map(future::ready)).boxed()
 }
 
 /// Which cluster has, or had, the newest attempt; and what to ask of it.
@@ -89,6 +100,19 @@ mod tests {
     use super::*;
     use meridian_shared::ids::{Fence, Uid};
     use serde_json::json;
+
+    #[tokio::test]
+    async fn a_manager_that_ends_breaks_logs_off_and_does_not_end_them() {
+        let piece = || stream::iter([Ok(Bytes::from_static(b"a"))]);
+        let ended: Vec<_> = until(CancellationToken::new(), piece().boxed()).collect().await;
+        assert!(matches!(ended.as_slice(), [Ok(_)]), "{ended:?}");
+        let stop = CancellationToken::new();
+        let mut log = until(stop.clone(), piece().chain(stream::pending()).boxed());
+        assert!(log.next().await.unwrap().is_ok());
+        stop.cancel();
+        assert!(log.next().await.unwrap().is_err());
+        assert!(log.next().await.is_none());
+    }
 
     #[test]
     fn the_newest_attempt_is_asked() {

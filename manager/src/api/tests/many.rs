@@ -52,6 +52,12 @@ async fn apply_warns_for_each_object_and_takes_what_was_read_back() {
     assert_eq!(unnamed.body["details"]["causes"][0]["field"], "objects[0].metadata.name");
     let scoped = rig.post("/meridian/v1/apply", &json!({"objects": [queue("q")], "cluster": "eu"})).await.ok();
     assert_eq!(results(&scoped), ["ClusterQueue q created"]);
+    let policy =
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "p"}, "spec": {"allow": {"jurisdictions": ["EU"]}}});
+    let refused = rig.post("/meridian/v1/apply", &json!({"objects": [policy, job("j")], "cluster": "eu"})).await;
+    let causes = refused.body["details"]["causes"].as_array().unwrap();
+    assert_eq!(causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect::<Vec<_>>(), ["objects[0].kind", "objects[1].kind"]);
+    assert!(causes[0]["message"].as_str().unwrap().contains("apply it without `--cluster`"), "{causes:?}");
 }
 
 #[tokio::test]

@@ -73,6 +73,8 @@ fn pods_are_the_smaller_of_parallelism_and_completions() {
     check_error(&[("spec.parallelism", json!("3"))], "spec.parallelism: must be a whole number, not a string; remove the quotes: 3");
     check_error(&[("spec.parallelism", json!(1_000_000))], "the most is 100000");
     check_error(&[("spec.parallelism", json!(2)), ("spec.completionMode", json!("Indexed"))], "spec.completions: is missing");
+    let large = [("spec.parallelism", json!(200_000)), ("spec.completions", json!(200_000)), ("spec.completionMode", json!("Indexed"))];
+    assert_eq!(read(with(&large)).unwrap_err().len(), 2, "what is too large is not missing");
     check_error(&[("spec.backoffLimit", json!(-1))], "spec.backoffLimit: `-1` is too small");
     check_error(&[("spec.ttlSecondsAfterFinished", json!(1.5))], "spec.ttlSecondsAfterFinished: must be a whole number");
 }

@@ -79,6 +79,19 @@ impl Node {
         at
     }
 
+    /// The path of the key or value that begins at a place: the innermost one.
+    pub(crate) fn path_at(&self, at: At) -> Option<FieldPath> {
+        let inner = match &self.content {
+            Content::Map(entries) => entries.iter().find_map(|(key, value)| {
+                let path = value.path_at(at).or_else(|| (key.at == at).then(FieldPath::default))?;
+                Some(path.below(Segment::Key(key.text.clone())))
+            }),
+            Content::List(items) => items.iter().enumerate().find_map(|(index, item)| Some(item.path_at(at)?.below(Segment::Index(index)))),
+            _ => None,
+        };
+        inner.or_else(|| (self.at == at).then(FieldPath::default))
+    }
+
     /// The value without positions.
     pub(crate) fn into_value(self) -> Value {
         match self.content {

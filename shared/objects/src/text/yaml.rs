@@ -3,6 +3,7 @@
 use super::node::{At, Broken, Content, Key, MAX_DEPTH, MAX_DOCUMENTS, MAX_NODES, Node};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{Error, Location, Options, Spanned};
 use std::fmt;
@@ -75,7 +76,7 @@ impl Raw {
     }
 }
 
-fn at(location: Location) -> At {
+pub(crate) fn at(location: Location) -> At {
     let clip = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     At { line: clip(location.line()), column: clip(location.column()) }
 }
@@ -143,16 +144,23 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// What the YAML reader found, in words and with a remedy for the usual slips.
-fn broken(text: &str, error: &Error) -> Broken {
-    let at = error.location().map(at).unwrap_or_default();
+/// What went wrong first.
+pub(crate) fn innermost(error: &Error) -> &Error {
     let mut inner = error;
     while let Error::AliasError { error, .. } | Error::WithSnippet { error, .. } = inner {
         inner = error;
     }
+    inner
+}
+
+/// What the YAML reader found, in words and with a remedy for the usual slips.
+pub(crate) fn broken(text: &str, error: &Error) -> Broken {
+    let at = error.location().map(at).unwrap_or_default();
+    let inner = innermost(error);
     let (message, remedy) = match inner {
         Error::DuplicateMappingKey { key: Some(key), .. } => (format!("the key `{key}` is there twice"), "write the key once"),
-        Error::Budget { breach, .. } => (format!("this is more than one file may hold: {breach:?}"), "split the file, or write it flatter"),
+        Error::DuplicateMappingKey { key: None, .. } => ("a key is there twice".to_owned(), "write the key once"),
+        Error::Budget { breach, .. } => too_much(breach),
         Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } | Error::AliasExpansionLimitExceeded { .. } => {
             (format!("aliases repeat more than {MAX_REPEATED_EVENTS} values"), "write the values out")
         }
@@ -164,6 +172,21 @@ fn broken(text: &str, error: &Error) -> Broken {
         _ => (words(inner), "correct the YAML here or in the line above; indentation and quotes are the usual cause"),
     };
     Broken { at, message, remedy: remedy.to_owned() }
+}
+
+/// Which bound of one file is passed.
+fn too_much(breach: &BudgetBreach) -> (String, &'static str) {
+    const SPLIT: &str = "split the file";
+    const WRITE_OUT: &str = "write the values out";
+    match breach {
+        BudgetBreach::Documents { .. } => (format!("this file has more than {MAX_DOCUMENTS} documents"), SPLIT),
+        BudgetBreach::Depth { .. } => (format!("lists and mappings stand more than {MAX_DEPTH} deep in each other here"), "write it flatter"),
+        BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => (format!("this file has more than {MAX_NODES} values"), SPLIT),
+        BudgetBreach::Aliases { .. } => (format!("this file has more than {MAX_ALIASES} aliases"), WRITE_OUT),
+        BudgetBreach::Anchors { .. } => (format!("this file has more than {MAX_ANCHORS} anchors"), WRITE_OUT),
+        BudgetBreach::MergeKeys { .. } => (format!("this file has more than {MAX_MERGE_KEYS} merge keys (`<<`)"), WRITE_OUT),
+        _ => ("this file holds more than one may".to_owned(), "split the file, or write it flatter"),
+    }
 }
 
 /// The reader's own words, without the place, which we show ourselves.
@@ -196,6 +219,15 @@ mod tests {
         check("a: !!binary \"//79\"\n", 1, 13, "this binary value is not text", "write text");
         check("a:\n\tb: 1\n", 2, 2, "tabs disallowed within this context (block indentation)", "indent with spaces");
         check("a: {b: 1\n", 1, 4, "unclosed bracket '{'", "indentation and quotes");
+    }
+
+    #[test]
+    fn bounds_are_told_in_words() {
+        let told = |text: &str| read(text).unwrap_err().message;
+        assert_eq!(told(&"---\na: 1\n".repeat(MAX_DOCUMENTS + 1)), "this file has more than 10000 documents");
+        let deep: String = (0..=MAX_DEPTH).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+        assert_eq!(told(&format!("{deep}{}b: 1\n", " ".repeat(MAX_DEPTH + 1))), "lists and mappings stand more than 24 deep in each other here");
+        assert!(!told(&"[".repeat(40)).contains("Depth"));
     }
 
     #[test]
