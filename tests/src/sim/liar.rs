@@ -79,7 +79,7 @@ impl Sim {
         let near = real.map(|f| Fence { counter: f.counter + 1, ..f }).unwrap_or(absurd);
         let fence = *chance.pick(&[real.unwrap_or(absurd), near, absurd]).expect("not empty");
         let offer = OfferId { epoch: fence.epoch, leadership: fence.leadership, counter: chance.below(50) };
-        match chance.below(18) {
+        match chance.below(19) {
             0 => {
                 request.events.push(Event::Ended(End { uid, fence, result: EndResult::Succeeded, pod_failures: u32::MAX, ran: Millis(u64::MAX), proof: None }))
             }
@@ -133,11 +133,7 @@ impl Sim {
             12 => request.transmission = 0,
             13 => request.events.extend((0..1_000).map(|i| Event::Gone { offer: OfferId { counter: i, ..offer }, uid, expired: true })),
             14 => request.session.counter = u64::MAX,
-            16 => {
-                let rising = u32::from(chance.of_1000(500));
-                let world = self.managers.iter().find_map(|m| m.world.as_ref());
-                request.events.extend(world.map_or_else(Vec::new, |world| repeated(world, &self.agents[a].cluster, rising)));
-            }
+            16 | 17 => say_again(self.managers.iter().find_map(|m| m.world.as_ref()), &self.agents[a].cluster, u32::from(chance.of_1000(500)), request),
             _ => {}
         }
         let last = request.events_from.saturating_add(request.events.len() as u64).saturating_sub(1);
@@ -146,9 +142,10 @@ impl Sim {
 }
 
 /// The same word of what it was asked or granted, or another one each time.
-fn repeated(world: &World, cluster: &ClusterName, rising: u32) -> Vec<Event> {
+fn say_again(world: Option<&World>, cluster: &ClusterName, rising: u32, request: &mut SyncRequest) {
     let own = |(uid, w): (&Uid, &Workload)| w.legs.iter().find(|(_, leg)| leg.cluster == *cluster).map(|(offer, leg)| (*uid, *offer, leg.clone()));
-    let Some((uid, offer, leg)) = world.state.workloads.iter().find_map(own) else { return Vec::new() };
+    let Some((world, live)) = world.and_then(|world| Some((world, world.live.clusters.get(cluster)?))) else { return };
+    let Some((uid, offer, leg)) = world.state.workloads.iter().find_map(own) else { return };
     let say = |n: u32| match (leg.fence, &leg.placement) {
         (Some(fence), Some(placement)) => {
             let placement = Placement { revision: placement.revision.saturating_add(n * rising), ..(**placement).clone() };
@@ -156,7 +153,9 @@ fn repeated(world: &World, cluster: &ClusterName, rising: u32) -> Vec<Event> {
         }
         _ => Event::Waiting { offer, uid, reason: "not yet".into(), estimate: Some(Millis(u64::from(n * rising))) },
     };
-    (0..REPEATED).map(say).collect()
+    // Behind what it flooded before: it was told how far that was taken.
+    request.events_from = live.events_through + 1;
+    request.events = (0..REPEATED).map(say).collect();
 }
 
 /// Where no pod of any gang is.
