@@ -82,7 +82,7 @@ struct Run {
     dir: RunDir,
     line: Option<Line>,
     /// The latest renewal, for a guard that isn't reached yet.
-    renewal: Option<wire::Order>,
+    renewal: Option<Deadline>,
     deadline: Option<Deadline>,
     stop_budget: Millis,
     /// A move of which the guard hasn't said that it is done.
@@ -295,8 +295,8 @@ impl Supervisor {
             }
             let deadline = run.deadline.get_or_insert(Deadline::new(status.lapses, run.stop_budget, now));
             // What the guard said may be from before a renewal that waited for this conversation.
-            if let Some(wire::Order::Renew { deadline: lapses, given }) = run.renewal {
-                deadline.renew(lapses, given, now);
+            if let Some(renewal) = run.renewal {
+                deadline.renew(renewal.lapses_from(now), now, now);
             }
         }
     }
@@ -304,6 +304,9 @@ impl Supervisor {
     /// Finds out where a run without a conversation is, and kills a guard that is late.
     fn look(&mut self, key: Key, now: Now) {
         let Some(run) = self.runs.get_mut(&key) else { return };
+        for deadline in [&mut run.deadline, &mut run.renewal].into_iter().flatten() {
+            deadline.look(now);
+        }
         if run.overdue(now) {
             run.kill_guard(key);
         }
@@ -431,12 +434,20 @@ impl Run {
     }
 
     fn renew(&mut self, lapses: Mono, given: Now) {
+        let now = clock::now();
         if let Some(deadline) = &mut self.deadline {
-            deadline.renew(lapses, given, clock::now());
+            deadline.look(now);
+            deadline.renew(lapses, given, now);
         }
-        let order = wire::Order::Renew { deadline: lapses, given };
-        self.renewal = Some(order);
-        self.send(&order);
+        self.renewal = Some(Deadline::new(lapses, self.stop_budget, given));
+        self.say_renewal(now);
+    }
+
+    /// Says the latest renewal as it has to be given now: the guard may not have seen all pauses since it came.
+    fn say_renewal(&mut self, now: Now) {
+        if let Some(renewal) = self.renewal {
+            self.send(&wire::Order::Renew { deadline: renewal.lapses_from(now), given: now });
+        }
     }
 
     /// Takes up the conversation with the guard, and says what it may have missed.
@@ -444,9 +455,7 @@ impl Run {
         // Refused while the guard is going or not yet there: the next look decides.
         self.line = Line::connect(self.dir.path()).ok();
         (self.guard_moves, self.guard_shrinks) = (None, None);
-        if let Some(order) = self.renewal {
-            self.send(&order);
-        }
+        self.say_renewal(clock::now());
         if self.stopping_since.is_some() {
             self.send(&wire::Order::Stop);
         }
