@@ -188,7 +188,11 @@ impl Supervisor {
         }
         let mut run = Run::new(RunDir::of(&self.settings.runs(), key.0, key.1));
         run.stop_budget = start.stop_budget;
-        run.deadline = Some(Deadline::new(start.deadline, start.stop_budget, given));
+        let (deadline, now) = (Deadline::new(start.deadline, start.stop_budget, given), clock::now());
+        run.deadline = Some(deadline);
+        let why_not = |why| RunResult::Failed { reason: "NotRunnable".into(), message: why };
+        // No guard for what has lapsed: one that is only starting would be taken for late.
+        let over = refused.map(why_not).or_else(|| (now.mono >= deadline.stop_at(now)).then_some(RunResult::LeaseLapsed));
         run.failures_told = start.failures;
         let plan = Plan {
             version: VERSION,
@@ -201,8 +205,8 @@ impl Supervisor {
         };
         match RunDir::occupy(&self.settings.runs(), key.0, key.1) {
             Ok(None) => {}
-            Ok(Some(dir)) => match refused {
-                Some(why) => refuse(&dir, &plan, why, &mut run),
+            Ok(Some(dir)) => match over {
+                Some(result) => end_unstarted(&dir, &plan, result, &mut run),
                 None => {
                     if let Err(error) = self.launch(&dir, &plan) {
                         tracing::error!(uid = %key.0, fence = %key.1, %error, "a gang could not be started");
@@ -612,9 +616,8 @@ impl Run {
     }
 }
 
-/// Writes down that a job was never run, and why.
-fn refuse(dir: &RunDir, plan: &Plan, why: String, run: &mut Run) {
-    let result = RunResult::Failed { reason: "NotRunnable".into(), message: why };
+/// Writes down how a run ended that was never started.
+fn end_unstarted(dir: &RunDir, plan: &Plan, result: RunResult, run: &mut Run) {
     let written = dir.lock().and_then(|lock| match lock {
         Some(_held) => resolve::write_end(dir, Some(plan), result).map(|_| ()),
         None => Ok(()),
