@@ -22,7 +22,7 @@
 //! | `reads` | committed objects for readers and watchers |
 //! | `publish` | which views changed, and the facts that they are made of |
 //! | `bodies` | big bodies: the journal's, behind a bounded cache |
-//! | `clock` | boot time and wall time, and the claim's one-sided rule |
+//! | `clock` | boot time and wall time |
 //! | `calls` | syncs that wait for their answers, parked polls among them |
 //! | `seen`, `dashboards` | metrics and traces, from committed facts |
 //!

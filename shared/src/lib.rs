@@ -10,6 +10,7 @@ pub mod backoff;
 pub mod gang;
 pub mod identity;
 pub mod ids;
+pub mod jumps;
 pub mod lease;
 pub mod logs;
 pub mod mac;

@@ -341,8 +341,8 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     fn full_disk() -> server::Error {
-        let (store, full) = disk::store().unwrap();
-        full.store(true, Ordering::Relaxed);
+        let (store, faults) = disk::store().unwrap();
+        faults.full.store(true, Ordering::Relaxed);
         server::Error::Store(store.commit(&[StoreOp { key: "k".into(), value: Some("v".into()) }]).unwrap_err())
     }
 

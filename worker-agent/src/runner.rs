@@ -14,7 +14,7 @@
 
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::protocol::Size;
-use meridian_shared::time::{Millis, Mono};
+use meridian_shared::time::{Millis, Mono, Now};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -260,10 +260,11 @@ pub trait Runner: Send {
     fn enforcement(&self) -> Enforcement;
     /// Whether it could run this job, or why not, in words for the submitter.
     fn accepts(&self, spec: &JobSpec) -> Result<(), String>;
-    /// Starts a granted gang. Repeated, it starts nothing and reports what is there.
-    fn start(&mut self, start: Start);
-    /// Moves a deadline. Never brings back what has begun to stop, and never moves a deadline back.
-    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono);
+    /// Starts a granted gang. Repeated, it starts nothing and reports what is there. `decided` is what the clocks read when its
+    /// deadline was counted: what a paused machine missed since then is gone from it, however long the order took to come.
+    fn start(&mut self, start: Start, decided: Now);
+    /// Moves a deadline, which was counted at `decided`. Never brings back what has begun to stop, and never moves a deadline back.
+    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono, decided: Now);
     /// Gives pods of a run other places: those whose place differs are ended where they are and started anew in the new one, as
     /// further tries that don't count as failures; the others go on. `placement` has as many places as the start had. `Moved`
     /// follows when every one of them was seen ended; at most one process of a pod is alive at any time. Repeated, or of a

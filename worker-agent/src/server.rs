@@ -19,7 +19,7 @@ use crate::provider::Provider;
 use crate::runner::{self, Runner};
 use crate::store::{self, Store};
 use crate::uplink::{Landed, Uplink};
-use meridian_agent_core::durable::{self, Durable};
+use meridian_agent_core::durable::{self, Durable, StoreOp};
 use meridian_agent_core::ledger::{self, NodeSpec};
 use meridian_agent_core::{Agent, Config, Effect, Input, Outcome, ProviderEvent};
 use meridian_shared::ids::LedgerId;
@@ -123,6 +123,21 @@ enum Action {
     Stop,
 }
 
+/// What one turn stores and then does, each effect with what the clocks read when it was decided: a deadline is counted from there,
+/// and the commit in between may outlast a pause of the machine.
+#[derive(Debug, Default)]
+struct Decisions {
+    store: Vec<StoreOp>,
+    effects: Vec<(Now, Effect)>,
+}
+
+impl Decisions {
+    fn at(decided: Now, outcome: Outcome) -> Self {
+        let Outcome { store, effects } = outcome;
+        Self { store, effects: effects.into_iter().map(|effect| (decided, effect)).collect() }
+    }
+}
+
 impl Server {
     /// Opens a session: adopts what really runs, makes the session durable, and does what follows. `ledger` is the identity
     /// of a store that is new.
@@ -152,7 +167,7 @@ impl Server {
         let nodes = Input::Nodes { nodes: parts.nodes.borrow_and_update().clone(), pools: pools.clone() };
         let mut this = Self { parts, agent, pools, looked: now.mono, checked: now.mono };
         // A new session has nobody who could supersede it yet.
-        let _ = this.finish(outcome)?;
+        let _ = this.finish(Decisions::at(now, outcome))?;
         let _ = this.turn(vec![nodes])?;
         Ok(this)
     }
@@ -233,12 +248,13 @@ impl Server {
     }
 
     fn turn(&mut self, inputs: Vec<Input>) -> Result<Option<Exit>, Error> {
-        let mut all = Outcome::default();
+        let mut all = Decisions::default();
         for input in inputs {
             if let Input::Runner(event) = &input {
                 self.parts.metrics.observe_event(&self.agent, event);
             }
-            let Outcome { store, effects } = self.agent.apply((self.parts.clock)(), input);
+            let now = (self.parts.clock)();
+            let Decisions { store, effects } = Decisions::at(now, self.agent.apply(now, input));
             all.store.extend(store);
             all.effects.extend(effects);
         }
@@ -247,38 +263,39 @@ impl Server {
         if pools != self.pools {
             self.pools.clone_from(&pools);
             let nodes = self.parts.nodes.borrow().clone();
-            let outcome = self.agent.apply((self.parts.clock)(), Input::Nodes { nodes, pools });
-            exit = exit.or(self.finish(outcome)?);
+            let now = (self.parts.clock)();
+            let outcome = self.agent.apply(now, Input::Nodes { nodes, pools });
+            exit = exit.or(self.finish(Decisions::at(now, outcome))?);
         }
         self.look();
         Ok(exit)
     }
 
     /// Commits, then does what follows, in order.
-    fn finish(&mut self, outcome: Outcome) -> Result<Option<Exit>, Error> {
-        if !outcome.store.is_empty() {
+    fn finish(&mut self, decisions: Decisions) -> Result<Option<Exit>, Error> {
+        if !decisions.store.is_empty() {
             let began = Instant::now();
-            self.parts.store.commit(&outcome.store)?;
+            self.parts.store.commit(&decisions.store)?;
             self.parts.metrics.observe_commit(began.elapsed());
         }
         let mut exit = None;
-        for effect in outcome.effects {
-            exit = exit.or(self.perform(effect));
+        for (decided, effect) in decisions.effects {
+            exit = exit.or(self.perform(decided, effect));
         }
         Ok(exit)
     }
 
-    fn perform(&mut self, effect: Effect) -> Option<Exit> {
+    fn perform(&mut self, decided: Now, effect: Effect) -> Option<Exit> {
         let Parts { runner, provider, uplink, metrics, .. } = &mut self.parts;
         match effect {
             Effect::Start(start) => {
                 let nodes = ledger::in_words(&start.placement);
                 tracing::info!(uid = %start.uid, fence = %start.fence, attempt = start.attempt, pods = start.placement.len(), nodes, "starting a gang");
-                runner.start(bridge::start(*start));
+                runner.start(bridge::start(*start), decided);
             }
             Effect::Renew { uid, fence, deadline } => {
                 metrics.count_renewal();
-                runner.renew(uid, fence, deadline);
+                runner.renew(uid, fence, deadline, decided);
             }
             Effect::Move { uid, fence, number, placement } => {
                 tracing::warn!(%uid, %fence, number, nodes = ledger::in_words(&placement), "a node of a gang is lost: its pods get other places");

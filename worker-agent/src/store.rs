@@ -323,23 +323,34 @@ fn make(dir: &Path, path: &Path) -> Result<(), Error> {
 
 #[cfg(test)]
 pub(crate) mod disk {
-    //! A disk in memory that fills up when it is told to.
+    //! A disk in memory that fills up, and outlasts a pause of the machine, when it is told to.
 
     use super::{Error, Store};
     use redb::{StorageBackend, backends::InMemoryBackend};
     use std::io;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     #[derive(Debug)]
     struct Disk {
         memory: InMemoryBackend,
-        full: Arc<AtomicBool>,
+        faults: Arc<Faults>,
+    }
+
+    /// What a test does to it.
+    #[derive(Debug, Default)]
+    pub(crate) struct Faults {
+        /// There is no room.
+        pub(crate) full: AtomicBool,
+        /// During the next flush the machine stands still for so many milliseconds.
+        pub(crate) pause: AtomicU64,
+        /// For how long it has stood still.
+        pub(crate) paused: Arc<AtomicU64>,
     }
 
     impl Disk {
         fn room(&self) -> io::Result<()> {
-            if self.full.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+            if self.faults.full.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
         }
     }
 
@@ -355,6 +366,7 @@ pub(crate) mod disk {
             self.memory.set_len(len)
         }
         fn sync_data(&self) -> io::Result<()> {
+            self.faults.paused.fetch_add(self.faults.pause.swap(0, Ordering::Relaxed), Ordering::Relaxed);
             self.room()
         }
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -363,12 +375,12 @@ pub(crate) mod disk {
         }
     }
 
-    /// A store on a disk that is full from when the flag is set.
-    pub(crate) fn store() -> Result<(Store, Arc<AtomicBool>), Error> {
-        let full = Arc::new(AtomicBool::new(false));
-        let disk = Disk { memory: InMemoryBackend::new(), full: Arc::clone(&full) };
+    /// A store on a disk, and what can be done to that.
+    pub(crate) fn store() -> Result<(Store, Arc<Faults>), Error> {
+        let faults = Arc::new(Faults::default());
+        let disk = Disk { memory: InMemoryBackend::new(), faults: Arc::clone(&faults) };
         let db = redb::Database::builder().create_with_backend(disk).expect("an empty disk takes a new store");
-        Ok((Store::of(db, "memory".into())?, full))
+        Ok((Store::of(db, "memory".into())?, faults))
     }
 }
 
@@ -495,14 +507,14 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_named_and_nothing_of_the_transaction_is_there() {
-        let (store, full) = disk::store().unwrap();
+        let (store, faults) = disk::store().unwrap();
         store.commit(&[put("a", "1")]).unwrap();
-        full.store(true, std::sync::atomic::Ordering::Relaxed);
+        faults.full.store(true, std::sync::atomic::Ordering::Relaxed);
         let error = store.commit(&[put("a", "2"), put("b", "3")]).unwrap_err();
         assert!(error.to_string().starts_with("cannot make 2 changes durable in `memory`: the disk is full"), "{error}");
         assert!(error.disk_is_full());
         // What comes after a failed commit must fail too, whatever the disk says by then.
-        full.store(false, std::sync::atomic::Ordering::Relaxed);
+        faults.full.store(false, std::sync::atomic::Ordering::Relaxed);
         assert!(store.commit(&[put("c", "4")]).is_err());
     }
 }

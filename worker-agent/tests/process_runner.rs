@@ -9,7 +9,7 @@ use meridian_agent::runner::process::{ProcessRunner, Settings};
 use meridian_agent::runner::{End, Enforcement, FoundState, JobSpec, PodPlacement, RunResult, Runner, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::protocol::Size;
-use meridian_shared::time::Millis;
+use meridian_shared::time::{Millis, Now, Wall};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -169,7 +169,7 @@ fn a_gang_of_three_runs_and_tells_exit_codes_output_and_devices() {
     both(|mut bench| {
         let script = r#"echo "pod $JOB_COMPLETION_INDEX of $MERIDIAN_JOB in $MERIDIAN_REGION sees $CUDA_VISIBLE_DEVICES in $PWD"; echo oops >&2"#;
         let run = start(&job(script, json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"})), 3, LONG);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         let end = bench.until_ended();
         assert_eq!(end.result, RunResult::Succeeded);
@@ -180,7 +180,7 @@ fn a_gang_of_three_runs_and_tells_exit_codes_output_and_devices() {
         assert!(left(&run).is_empty());
 
         // The same command again starts nothing and says how it ended.
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         assert_eq!(bench.until_ended(), end);
         bench.runner().forget(run.uid, run.fence);
         let dir = bench.dir(&run);
@@ -195,7 +195,7 @@ fn failed_pods_are_tried_again_and_counted_until_the_limit() {
     let counter = bench.data.path().join("tries");
     let script = format!("echo x >> {0}; test $(wc -l < {0}) -ge 3 || exit 9", counter.display());
     let run = start(&job(&script, json!({"backoffLimit": 2})), 1, LONG);
-    bench.runner().start(run.clone());
+    bench.runner().start(run.clone(), clock::now());
     bench.until_running();
     for count in 1..=2 {
         assert!(matches!(bench.next(), RunnerEvent::PodFailed { failures, .. } if failures == count));
@@ -205,13 +205,13 @@ fn failed_pods_are_tried_again_and_counted_until_the_limit() {
 
     let mut hopeless = start(&job("exit 7", json!({"backoffLimit": 3})), 1, LONG);
     hopeless.failures = 2;
-    bench.runner().start(hopeless);
+    bench.runner().start(hopeless, clock::now());
     let end = bench.until_ended();
     assert!(matches!(&end.result, RunResult::Failed { reason, .. } if reason == "BackoffLimitExceeded"), "{end:?}");
     assert_eq!((end.failures, end.pods[0].exit_code, end.pods[0].attempt), (4, 7, 1));
 
     let missing = json!({"spec": {"backoffLimit": 0, "template": {"spec": {"containers": [{"command": ["/no/such/program"]}]}}}}).to_string();
-    bench.runner().start(start(&missing, 1, LONG));
+    bench.runner().start(start(&missing, 1, LONG), clock::now());
     let end = bench.until_ended();
     assert_eq!(end.pods[0].exit_code, 127);
     assert!(end.pods[0].message.as_ref().unwrap().contains("/no/such/program"), "{end:?}");
@@ -221,7 +221,7 @@ fn failed_pods_are_tried_again_and_counted_until_the_limit() {
 fn jobs_that_run_too_long_are_ended_with_that_reason() {
     let mut bench = Bench::new(true);
     let run = start(&job("exec sleep 600", json!({"activeDeadlineSeconds": 1})), 1, LONG);
-    bench.runner().start(run.clone());
+    bench.runner().start(run.clone(), clock::now());
     let end = bench.until_ended();
     assert!(matches!(&end.result, RunResult::Failed { reason, .. } if reason == "DeadlineExceeded"), "{end:?}");
     assert_eq!(end.pods[0].exit_code, 143);
@@ -236,7 +236,7 @@ fn a_stop_ends_the_whole_tree_even_a_daemon_that_ignores_it() {
         let daemon = format!("trap '' TERM; echo $$ > {}; while :; do sleep 1; done", ready.display());
         let script = format!("(setsid sh -c \"{}\" &) ; trap 'exit 0' TERM; while :; do sleep 0.01; done", daemon.replace('$', "\\$"));
         let run = start(&job(&script, json!({})), 1, LONG);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         within(|| std::fs::read_to_string(&ready).ok().filter(|t| t.ends_with('\n')));
         assert!(left(&run).len() >= 2);
@@ -270,7 +270,7 @@ fn wrote(bench: &Bench, name: &str, lines: usize) -> Vec<String> {
 fn only_pods_whose_place_differs_start_again_once_they_were_seen_ended() {
     both(|mut bench| {
         let run = movable(&bench);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         wrote(&bench, "at-0", 1);
         wrote(&bench, "at-1", 1);
@@ -295,7 +295,7 @@ fn only_pods_whose_place_differs_start_again_once_they_were_seen_ended() {
 fn a_move_outlives_the_agent_that_ordered_it() {
     both(|mut bench| {
         let run = movable(&bench);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         wrote(&bench, "at-1", 1);
         let mut placement = run.placement.clone();
@@ -325,7 +325,7 @@ fn places_of_pods_that_have_succeeded_are_told_once_nothing_more_will_start_ther
             "echo > {data}/began-$JOB_COMPLETION_INDEX; while test $JOB_COMPLETION_INDEX != 0 && ! test -f {data}/done-$JOB_COMPLETION_INDEX; do sleep 0.01; done"
         );
         let run = start(&job(&script, json!({"parallelism": 3, "completions": 4, "completionMode": "Indexed"})), 3, LONG);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         let done = |index: u32| std::fs::write(format!("{data}/done-{index}"), "").unwrap();
         let spare = |places: &[u32]| RunnerEvent::Spare { uid: run.uid, fence: run.fence, places: places.iter().map(|at| ("main".to_owned(), *at)).collect() };
@@ -404,7 +404,7 @@ impl Bench {
 fn a_job_that_shrinks_ends_the_pods_that_are_too_many_and_goes_on_with_the_others() {
     both(|mut bench| {
         let run = shrinkable(&bench);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         for index in 0..4 {
             wrote(&bench, &format!("at-{index}"), 1);
@@ -421,7 +421,7 @@ fn a_job_that_shrinks_ends_the_pods_that_are_too_many_and_goes_on_with_the_other
         let unknown = start(&run.spec, 4, LONG);
         bench.shrink(&run, Size { parallelism: 1, completions: Some(1) });
         bench.shrink(&unknown, two());
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         assert!(matches!(bench.next(), RunnerEvent::Ended { uid, end, .. } if uid == run.uid && end.pods.len() == 2));
         assert!(!bench.dir(&unknown).path().exists());
         assert_eq!(bench.dir(&run).resize().unwrap().unwrap().size, two(), "the smallest that was said while it ran");
@@ -433,7 +433,7 @@ fn a_smaller_size_outlives_the_agent_that_ordered_it() {
     for repeated in [true, false] {
         both(|mut bench| {
             let run = shrinkable(&bench);
-            bench.runner().start(run.clone());
+            bench.runner().start(run.clone(), clock::now());
             bench.until_running();
             wrote(&bench, "at-3", 1);
             bench.shrink(&run, two());
@@ -455,7 +455,7 @@ fn a_smaller_size_outlives_the_agent_that_ordered_it() {
 fn a_pod_that_moves_and_is_too_many_is_not_started_again() {
     both(|mut bench| {
         let run = shrinkable(&bench);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         for index in 0..4 {
             wrote(&bench, &format!("at-{index}"), 1);
@@ -491,7 +491,7 @@ fn where_completions_stay_all_of_them_succeed_in_the_places_that_are_left() {
             mkdir alone || echo "$JOB_COMPLETION_INDEX" >> together; ls > listing; rmdir alone"#;
         let script = script.replace("DATA", bench.data.path().to_str().unwrap());
         let run = start(&job(&script, json!({"parallelism": 3, "completions": 6, "completionMode": "Indexed", "backoffLimit": 0})), 3, LONG);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         for index in 0..3 {
             wrote(&bench, &format!("up-{index}"), 1);
@@ -515,7 +515,7 @@ fn the_deadline_ends_a_gang_without_any_agent() {
         let script = format!("trap '' TERM; while :; do cat /proc/uptime >> {}/beat-$MERIDIAN_POD_INDEX; done", bench.data.path().display());
         let mut run = start(&job(&script, json!({"parallelism": 2, "completions": 2})), 2, Millis(2_500));
         run.stop_budget = Millis(1_600);
-        bench.runner.as_mut().unwrap().start(run.clone());
+        bench.runner.as_mut().unwrap().start(run.clone(), clock::now());
         assert!(matches!(bench.next(), RunnerEvent::Running { .. }));
         drop(bench.runner.take());
         let dir = bench.dir(&run);
@@ -541,13 +541,13 @@ fn a_renewal_carries_a_gang_over_its_first_deadline_even_from_the_next_agent() {
         let mut bench = Bench::new(true);
         let script = format!("while test $(cut -d. -f1 /proc/uptime) -le {}; do sleep 0.02; done", clock::now().mono.0 / 1_000 + 3);
         let run = start(&job(&script, json!({})), 1, Millis(2_000));
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         if restarted {
             bench.restart();
             bench.runner().adopt();
         }
-        bench.runner().renew(run.uid, run.fence, run.deadline + LONG);
+        bench.runner().renew(run.uid, run.fence, run.deadline + LONG, clock::now());
         assert_eq!(bench.until_ended().result, RunResult::Succeeded);
         assert!(clock::now().mono > run.deadline);
     }
@@ -557,7 +557,7 @@ fn a_renewal_carries_a_gang_over_its_first_deadline_even_from_the_next_agent() {
 fn a_guard_whose_directory_was_removed_ends_with_its_gang() {
     both(|mut bench| {
         let run = start(&job("exec sleep 600", json!({})), 1, LONG);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         let dir = bench.dir(&run);
         let guard = guard_pid(&dir);
@@ -573,7 +573,7 @@ fn a_killed_guard_takes_its_gang_with_it() {
     both(|mut bench| {
         let script = "(setsid sh -c 'while :; do sleep 0.01; done' &); while :; do sleep 0.01; done";
         let run = start(&job(script, json!({})), 1, LONG);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         within(|| (left(&run).len() >= 2).then_some(()));
         kill9(guard_pid(&bench.dir(&run)));
@@ -590,7 +590,7 @@ fn in_a_namespace_a_killed_guard_ends_its_gang_without_any_agent() {
         return;
     }
     let run = start(&job("(setsid sleep 600 &); exec sleep 600", json!({})), 1, LONG);
-    bench.runner().start(run.clone());
+    bench.runner().start(run.clone(), clock::now());
     bench.until_running();
     drop(bench.runner.take());
     kill9(guard_pid(&bench.dir(&run)));
@@ -603,15 +603,15 @@ fn a_restarted_agent_takes_its_gangs_up_again() {
         let go = bench.data.path().join("go");
         let script = format!("while ! test -e {}; do sleep 0.01; done; echo done; exit 0", go.display());
         let run = start(&job(&script, json!({})), 1, LONG);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         let guard = guard_pid(&bench.dir(&run));
         bench.restart();
         let found = bench.runner().adopt();
         assert!(matches!(&found[..], [f] if (f.uid, f.fence) == (run.uid, run.fence) && f.state == FoundState::Running { failures: 0 }), "{found:?}");
-        bench.runner().renew(run.uid, run.fence, run.deadline + LONG);
+        bench.runner().renew(run.uid, run.fence, run.deadline + LONG, clock::now());
         // A repeated grant is answered with where the run is.
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         assert_eq!(guard_pid(&bench.dir(&run)), guard);
         std::fs::write(&go, "").unwrap();
@@ -624,7 +624,7 @@ fn a_restarted_agent_takes_its_gangs_up_again() {
 fn a_guard_that_is_stuck_does_not_outlast_its_deadline_while_an_agent_lives() {
     let mut bench = Bench::new(true);
     let run = start(&job("while :; do sleep 0.01; done", json!({})), 1, Millis(1_500));
-    bench.runner().start(run.clone());
+    bench.runner().start(run.clone(), clock::now());
     bench.until_running();
     let guard = guard_pid(&bench.dir(&run)).to_string();
     assert!(std::process::Command::new("kill").args(["-STOP", &guard]).status().unwrap().success());
@@ -636,7 +636,7 @@ fn a_guard_that_is_stuck_does_not_outlast_its_deadline_while_an_agent_lives() {
 fn a_run_that_lost_its_guard_while_no_agent_was_there_is_ended_by_the_next() {
     let mut bench = Bench::new(false);
     let run = start(&job("(setsid sleep 600 &); sleep 600", json!({})), 1, LONG);
-    bench.runner().start(run.clone());
+    bench.runner().start(run.clone(), clock::now());
     bench.until_running();
     within(|| (left(&run).len() >= 2).then_some(()));
     drop(bench.runner.take());
@@ -654,7 +654,7 @@ fn a_run_that_lost_its_guard_while_no_agent_was_there_is_ended_by_the_next() {
 fn a_reboot_loses_every_run() {
     let mut bench = Bench::new(true);
     let run = start(&job("exec sleep 600", json!({})), 1, LONG);
-    bench.runner().start(run.clone());
+    bench.runner().start(run.clone(), clock::now());
     bench.until_running();
     bench.runner().stop(run.uid, run.fence);
     bench.until_ended();
@@ -678,7 +678,7 @@ fn a_stop_for_an_unknown_fence_forbids_its_start() {
     let run = start(&job("exec sleep 600", json!({})), 1, LONG);
     bench.runner().stop(run.uid, run.fence);
     assert_eq!(bench.until_ended().result, RunResult::Stopped);
-    bench.runner().start(run.clone());
+    bench.runner().start(run.clone(), clock::now());
     assert_eq!(bench.until_ended().result, RunResult::Stopped);
     assert!(left(&run).is_empty() && bench.dir(&run).identity().unwrap().is_none(), "no guard was ever there");
     bench.restart();
@@ -695,9 +695,9 @@ fn a_stop_that_the_disk_does_not_take_is_confirmed_once_it_does() {
     std::fs::write(&in_the_way, "").unwrap();
     bench.runner().stop(run.uid, run.fence);
     // The start comes after it in the same queue, so it is refused by then.
-    bench.runner().start(run.clone());
+    bench.runner().start(run.clone(), clock::now());
     let other = start(&job("exit 0", json!({})), 1, LONG);
-    bench.runner().start(other.clone());
+    bench.runner().start(other.clone(), clock::now());
     loop {
         match bench.next() {
             RunnerEvent::Ended { uid, .. } if uid == other.uid => break,
@@ -713,16 +713,23 @@ fn a_stop_that_the_disk_does_not_take_is_confirmed_once_it_does() {
 fn a_grant_that_has_lapsed_and_a_job_that_cannot_run_start_nothing() {
     let mut bench = Bench::new(true);
     let late = start(&job("touch ran", json!({})), 1, BUDGET);
-    bench.runner().start(late.clone());
+    bench.runner().start(late.clone(), clock::now());
     assert_eq!(
         bench.next(),
         RunnerEvent::Ended { uid: late.uid, fence: late.fence, end: End { result: RunResult::LeaseLapsed, pods: vec![], failures: 0, ran: Millis(0) } }
     );
 
+    // Within its term by what was said, and not by what the machine missed until it was said.
+    let paused = start(&job("touch ran", json!({})), 1, LONG);
+    let now = clock::now();
+    bench.runner().start(paused.clone(), Now { wall: Wall(now.wall.0 - 120_000), ..now });
+    let end = bench.until_ended();
+    assert!(end.result == RunResult::LeaseLapsed && end.pods.is_empty(), "{end:?}");
+
     let no_command = start(r#"{"spec":{"template":{"spec":{"containers":[{"image":"x","args":["120s"]}]}}}}"#, 1, LONG);
     let spec = JobSpec::parse(&no_command.spec).unwrap();
     assert!(bench.runner().accepts(&spec).unwrap_err().contains("`command`"));
-    bench.runner().start(no_command);
+    bench.runner().start(no_command, clock::now());
     let end = bench.until_ended();
     assert!(matches!(&end.result, RunResult::Failed { reason, message } if reason == "NotRunnable" && message.contains("`command`")), "{end:?}");
 }
@@ -736,7 +743,7 @@ fn the_runner_is_off_unless_it_is_enabled() {
     let mut runner = ProcessRunner::open(settings, sender).unwrap();
     let run = start(&job("true", json!({})), 1, LONG);
     assert!(runner.accepts(&JobSpec::parse(&run.spec).unwrap()).unwrap_err().contains("enable"));
-    runner.start(run);
+    runner.start(run, clock::now());
     let event = within(|| events.try_recv().ok());
     assert!(matches!(event, RunnerEvent::Ended { end: End { result: RunResult::Failed { .. }, .. }, .. }), "{event:?}");
 }

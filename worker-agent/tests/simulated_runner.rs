@@ -51,8 +51,8 @@ fn runs_take_their_time_and_survive_a_restarted_agent() {
     assert!(runner.adopt().is_empty());
     let (short, long) = (start(1, 10), start(2, 90));
     let begun = clock::now().mono;
-    runner.start(short.clone());
-    runner.start(long.clone());
+    runner.start(short.clone(), clock::now());
+    runner.start(long.clone(), clock::now());
     let mut ended = None;
     for _ in 0..3 {
         if let RunnerEvent::Ended { uid, end, .. } = next(&mut events) {

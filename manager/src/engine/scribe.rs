@@ -8,7 +8,7 @@
 //! Invariants: nothing of a batch is shown or said before its commit returned; of a batch that failed nothing is shown, and
 //! whoever asked is told so; an answer leaves only while the claim is valid.
 
-use super::clock::{Clock, Jumps};
+use super::clock::Clock;
 use super::pending::{Caller, Pending};
 use super::reads::{Changes, Entry};
 use super::seen::{Beside, Counts, Gauges, Reached, Standings};
@@ -17,6 +17,7 @@ use crate::journal::mark::{BootId, Mark, MarkWriter};
 use crate::journal::{self, Journal, Snapshot};
 use meridian_manager_core::input::{Key, Reply};
 use meridian_shared::ids::{ContentHash, Leadership, RecordNumber};
+use meridian_shared::jumps::Jumps;
 use meridian_shared::lease;
 use meridian_shared::protocol::{SyncAnswer, SyncRefusal};
 use meridian_shared::time::{Millis, Mono, Now};

@@ -2,7 +2,7 @@
 
 use super::bodies::Source;
 use super::calls::{Call, Parked};
-use super::clock::{Clock, Jumps};
+use super::clock::Clock;
 use super::pending::Pending;
 use super::publish::Publisher;
 use super::scribe::{Desk, Done, Scribe, Told, Work};
@@ -15,6 +15,7 @@ use meridian_manager_core::World;
 use meridian_manager_core::input::{Change, Input, Key, Reply};
 use meridian_objects::Kind;
 use meridian_shared::ids::ContentHash;
+use meridian_shared::jumps::Jumps;
 use meridian_shared::lease;
 use meridian_shared::time::{Millis, Mono, Now};
 use serde_json::json;

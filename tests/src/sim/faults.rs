@@ -89,6 +89,7 @@ impl Sim {
 
     fn stall_manager(&mut self, m: usize, machine: bool, takes: u64) {
         let until = self.now + takes;
+        let machine = machine && !self.managers[m].unseen_back;
         self.trace.say(self.now, || format!("manager {m} stands still until {until}, its clock too: {machine}"));
         self.counters.one("manager stalls");
         self.managers[m].paused_until = until;
@@ -266,6 +267,9 @@ impl Sim {
     fn freeze(&mut self, machine: usize) {
         let long = self.chance.faults.of_1000(500);
         let until = self.now + if long { self.chance.faults.between(6_000, 30_000) } else { self.chance.faults.between(200, 6_000) };
+        if self.unseen_back(machine) {
+            return;
+        }
         self.counters.one("machines frozen");
         self.machines[machine].clock.freeze(self.now);
         self.machines[machine].paused_until = until;
@@ -334,18 +338,36 @@ impl Sim {
         self.at(at, Happening::AgentStart { agent: rival, life: 0 });
     }
 
+    /// A wall clock is set. Never back while its machine stands still: a pause during which that was done can't be seen.
     fn jump(&mut self) {
         let chance = &mut self.chance.faults;
         let by = i64::try_from(chance.between(0, 20_000)).expect("small");
-        // Where machines can be frozen, wall clocks are not set back: a pause of that length could not be seen.
-        let back = !self.plan.faults.contains_key(&Fault::MachineFreeze) && !self.plan.faults.contains_key(&Fault::ManagerFreeze) && chance.of_1000(500);
-        let by = if back { -by } else { by };
-        self.counters.one("wall jumps");
         let which = chance.index(self.machines.len() + self.managers.len());
-        match self.machines.get_mut(which) {
-            Some(machine) => machine.clock.jump(by),
-            None => self.managers[which - self.machines.len()].clock.jump(by),
+        let back = chance.of_1000(500);
+        let manager = which.checked_sub(self.machines.len());
+        let clock = match manager {
+            None => &mut self.machines[which].clock,
+            Some(m) => &mut self.managers[m].clock,
+        };
+        let back = back && !clock.is_frozen();
+        clock.jump(if back { -by } else { by });
+        self.counters.one("wall jumps");
+        match manager {
+            Some(m) => self.managers[m].unseen_back |= back,
+            None => {
+                self.machines[which].unseen_back |= back;
+                self.agents.iter_mut().filter(|host| host.machine == which).for_each(|host| host.unseen_back |= back);
+            }
         }
+        self.counters.add("wall clocks set back", u64::from(back));
+    }
+
+    /// Whether somebody on this machine has yet to see that its wall clock was set back: each of them looks once a second, and a
+    /// pause before that can't be told from none.
+    fn unseen_back(&self, machine: usize) -> bool {
+        let mac = &self.machines[machine];
+        let guards = mac.unseen_back && mac.runner.alive().next().is_some();
+        guards || self.agents.iter().any(|host| host.machine == machine && !host.gone && host.unseen_back)
     }
 
     /// What operators do when they look.

@@ -14,6 +14,7 @@ use meridian_manager_core::input::{Bodies, Change, Input, Outcome, Reply};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{Start, State, World};
 use meridian_shared::ids::{ClusterName, ContentHash, JournalId, RecordNumber, Session};
+use meridian_shared::jumps::Jumps;
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{SyncAnswer, SyncRefusal, SyncRequest};
@@ -23,8 +24,6 @@ use std::sync::Arc;
 
 /// Records between two snapshots.
 const SNAPSHOT_EVERY: u64 = 150;
-/// Differences between two looks at the clocks up to this are rounding and slewing.
-const SLEW_MAX: Millis = Millis(20);
 /// How long scheduling rests after the disk was found full.
 const FULL_PAUSE: Millis = Millis::secs(2);
 
@@ -101,7 +100,9 @@ pub(super) struct Manager {
     engine_turn: u64,
     expected: Option<Box<State>>,
     recover: bool,
-    looked: Option<Now>,
+    jumps: Option<Jumps>,
+    /// Its wall clock was set back, and it hasn't looked since.
+    pub(super) unseen_back: bool,
     full_until: Mono,
 }
 
@@ -142,7 +143,8 @@ impl Manager {
             engine_turn: 0,
             expected: None,
             recover: false,
-            looked: None,
+            jumps: None,
+            unseen_back: false,
             full_until: Mono(0),
         }
     }
@@ -155,13 +157,10 @@ impl Manager {
     /// Reads the clocks. Where wall time ran ahead of boot time, the claim has run out by as much.
     fn look(&mut self, at: u64) -> Now {
         let now = self.clock.now(at);
-        if let Some(before) = self.looked.replace(now) {
-            let ahead = now.wall.since(before.wall).saturating_sub(now.mono.since(before.mono));
-            if ahead > SLEW_MAX
-                && let Some(world) = &mut self.world
-            {
-                world.live.claim_until = world.live.claim_until - ahead;
-            }
+        self.unseen_back = false;
+        let ahead = self.jumps.get_or_insert(Jumps::since(now)).look(now);
+        if let Some(world) = &mut self.world {
+            world.live.claim_until = world.live.claim_until - ahead;
         }
         now
     }
@@ -735,6 +734,7 @@ impl Sim {
             host.mark = None;
             host.boot = boot;
             host.clock.reboot(self.now, mono);
+            host.jumps = None;
         }
         host.paused_until = if host.clock.is_frozen() { host.paused_until } else { 0 };
         let life = host.life;

@@ -219,6 +219,9 @@ impl Runner {
         let guarded = self.guarded;
         for ((uid, fence), run) in self.runs.iter_mut().filter(|(_, r)| r.alive()) {
             let mut result = None;
+            if let Some(deadline) = &mut run.deadline {
+                deadline.look(now);
+            }
             if run.adrift {
                 events.extend(run.drift((*uid, *fence), now));
                 continue;

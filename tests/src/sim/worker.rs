@@ -49,6 +49,8 @@ pub(super) struct Machine {
     pub(super) telling: Telling,
     /// Nodes on which nobody may stay, and why.
     pub(super) failed: BTreeMap<u32, Loss>,
+    /// Its wall clock was set back, and its guards haven't looked since.
+    pub(super) unseen_back: bool,
     turn: u64,
     turn_at: u64,
 }
@@ -80,6 +82,8 @@ pub(super) struct AgentHost {
     turn: u64,
     turn_at: u64,
     follows: Option<Leadership>,
+    /// Its machine's wall clock was set back, and its store doesn't know yet.
+    pub(super) unseen_back: bool,
     pub(super) copy_of: Option<usize>,
     /// Since when it counts what.
     pub(super) watched: Watched,
@@ -99,6 +103,7 @@ impl Machine {
             telling: Telling::Nothing,
             paused_until: 0,
             failed: BTreeMap::new(),
+            unseen_back: false,
             turn: 0,
             turn_at: u64::MAX,
         }
@@ -163,6 +168,7 @@ impl AgentHost {
             turn: 0,
             turn_at: u64::MAX,
             follows: None,
+            unseen_back: false,
             copy_of: None,
             watched: Watched::default(),
         }
@@ -290,6 +296,7 @@ impl Sim {
         self.judge(sound.or_else(|words| broken("Agent::check", words)));
         // Only what became durable was followed: an agent that dies before that has never said so.
         if self.failure.is_none() && self.keep(a, store) {
+            self.agents[a].unseen_back = false;
             self.judge_following(a, follows);
             self.perform(a, effects);
             self.judge_stays(a);
@@ -441,6 +448,7 @@ impl Sim {
             mac.turn_at = u64::MAX;
         }
         let now = mac.clock.now(self.now);
+        mac.unseen_back = false;
         let events = mac.runner.tick(now);
         self.tell(machine, events);
         self.watch_gangs(machine);

@@ -201,7 +201,7 @@ impl Agent {
             name: grant.name,
             spec: grant.spec,
             placement,
-            deadline: lease.map(|l| self.boot_time(l.lapses)),
+            deadline: lease.map(|l| self.elapsed.boot_time(l.lapses)),
             stop_budget: lease.map_or(Millis(0), |l| stop_budget(l.term)),
             run_left: grant.run_left,
             pod_failures: grant.pod_failures,

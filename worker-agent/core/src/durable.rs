@@ -3,6 +3,7 @@
 //! Kept as keyed values, so that the shell needs one table and knows nothing of their meaning. Holds and offers are not
 //! here: they die with the session, and a grant that names one is then refused.
 
+use crate::elapsed::Stamp;
 use crate::growing::Growths;
 use crate::ledger::{NodeSpec, PodPlacement, Stay};
 use crate::{StopCause, leg::Phase};
@@ -41,6 +42,9 @@ pub(crate) struct StoredRun {
     pub(crate) lease: Option<AgentLease>,
     /// How far wall time was ahead of boot time then.
     pub(crate) lead: i64,
+    /// How far the calendar by which it waits was, where the wall clock had been set back: then that is further.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) calendar: Option<i64>,
     pub(crate) boot: u128,
     pub(crate) stopped_by: Option<StopCause>,
     pub(crate) placement: Vec<PodPlacement>,
@@ -78,6 +82,12 @@ pub(crate) struct StoredRun {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+impl StoredRun {
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp { lead: self.lead, calendar: self.calendar.unwrap_or(self.lead) }
+    }
 }
 
 /// An end, or a refusal, that stays.

@@ -44,17 +44,15 @@ impl Agent {
             lost,
             due: _,
             purged: _,
-            wall_lead: _,
-            wall_lead_first: _,
+            elapsed,
         } = self;
         durable.hash_essence(into);
-        let skipped = self.skipped();
         (session, withdrawn, number(*answered), *transmissions > answered + 1, commands_through, events, events_from).hash(into);
         (strangers, lost, self.waits_left(), ledger.stays_left()).hash(into);
         for (uid, carried) in spare_news {
             (uid, *carried == 0, number(*carried)).hash(into);
         }
-        (inventory_due, ranges, skipped, capacity.revision == Some(ledger.revision())).hash(into);
+        (inventory_due, ranges, elapsed.skipped(), capacity.revision == Some(ledger.revision())).hash(into);
         let CapacityReports { revision: _, version, acknowledged, bases: _, pools: _ } = capacity;
         (number(VERSIONS + version), number(VERSIONS + acknowledged)).hash(into);
         for (number, (sent, command)) in ahead {
@@ -117,6 +115,7 @@ impl Durable {
                 mac: _,
                 lease,
                 lead: _,
+                calendar: _,
                 boot,
                 stopped_by,
                 placement: _,

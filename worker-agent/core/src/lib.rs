@@ -17,6 +17,7 @@
 
 mod commands;
 pub mod durable;
+mod elapsed;
 mod essence;
 mod growing;
 pub mod ledger;
@@ -32,6 +33,7 @@ pub use essence::VERSIONS;
 pub use moving::MOVES_MAX;
 
 use durable::{Durable, StoreOp};
+use elapsed::Elapsed;
 use ledger::{Ledger, NodeSpec, PodPlacement};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, OfferId, Session, Uid};
@@ -403,9 +405,7 @@ pub struct Agent {
     /// No hold and no lease is due before this moment.
     due: Mono,
     purged: Wall,
-    /// The largest lead that wall time has had over boot time: what a paused machine missed.
-    wall_lead: Option<i64>,
-    wall_lead_first: i64,
+    elapsed: Elapsed,
 }
 
 impl Agent {
@@ -417,9 +417,12 @@ impl Agent {
     /// The one door: what follows from `input` at `now`.
     pub fn apply(&mut self, now: Now, input: Input) -> Outcome {
         let mut out = Outcome::default();
-        let at = self.elapsed(now);
+        let at = self.elapsed.look(now);
+        if self.elapsed.outdates_store() {
+            self.store_runs(&mut out);
+        }
         let news = self.events_last();
-        let outstayed = self.ledger.advance(self.calendar(at));
+        let outstayed = self.ledger.advance(self.elapsed.calendar(at));
         match input {
             Input::Answer(answer) => self.on_answer(at, now, *answer, &mut out),
             Input::Runner(event) => self.on_runner(event, &mut out),
@@ -444,7 +447,7 @@ impl Agent {
 
     /// Composes the next transmission. Its number is new, and its sending time is `now`.
     pub fn compose(&mut self, now: Now, lane: Lane) -> SyncRequest {
-        let at = self.elapsed(now);
+        let at = self.elapsed.look(now);
         self.compose_at(at, lane)
     }
 
@@ -465,9 +468,8 @@ impl Agent {
             OfferState::Waiting => None,
         });
         let leases = self.runs.values().filter(|r| r.phase != leg::Phase::Stopping).filter_map(|r| r.lease.map(|l| l.stop_at()));
-        let lead = Millis(self.skipped());
-        let ends = self.replacing_due().map(|at| self.moment(at));
-        holds.chain(leases).chain(ends).min().map(|at| at - lead)
+        let ends = self.replacing_due().map(|at| self.elapsed.moment(at));
+        holds.chain(leases).chain(ends).min().map(|at| self.elapsed.boot_time(at))
     }
 
     /// Runs that are live here, for logs and tests: (uid, fence, running, stopping).
@@ -532,33 +534,5 @@ impl Agent {
 
     fn events_last(&self) -> u64 {
         self.events_from + self.events.len() as u64 - 1
-    }
-
-    /// Boot time plus what a paused machine missed: never less than boot time.
-    fn elapsed(&mut self, now: Now) -> Mono {
-        let lead = now.wall.0 - i64::try_from(now.mono.0).unwrap_or(i64::MAX);
-        match self.wall_lead {
-            None => {
-                self.wall_lead = Some(lead);
-                self.wall_lead_first = lead;
-            }
-            Some(most) => self.wall_lead = Some(most.max(lead)),
-        }
-        now.mono + Millis(self.skipped())
-    }
-
-    /// A moment of elapsed time as a calendar moment that a later session can compare with its own: it never goes back within
-    /// a session, whatever people do to the clock.
-    fn calendar(&self, at: Mono) -> Wall {
-        Wall(self.wall_lead_first.saturating_add(i64::try_from(at.0).unwrap_or(i64::MAX)))
-    }
-
-    /// The reverse.
-    fn moment(&self, at: Wall) -> Mono {
-        Mono(u64::try_from(at.0.saturating_sub(self.wall_lead_first)).unwrap_or(0))
-    }
-
-    fn skipped(&self) -> u64 {
-        self.wall_lead.map_or(0, |lead| u64::try_from(lead.saturating_sub(self.wall_lead_first)).unwrap_or(0))
     }
 }

@@ -270,7 +270,7 @@ impl Agent {
         if lease.renew(counts_from, at) && lease.lapses > before {
             let deadline = lease.lapses;
             self.store_run(uid, out);
-            let deadline = self.boot_time(deadline);
+            let deadline = self.elapsed.boot_time(deadline);
             out.effects.push(Effect::Renew { uid, fence, deadline });
         }
     }

@@ -1,6 +1,7 @@
 //! What happens at the agent's own side: restarts, the runner's and the provider's words, and time.
 
 use crate::durable::{Durable, StoredRun, Tombstone};
+use crate::elapsed::Elapsed;
 use crate::ledger::{Ledger, Room, Stay};
 use crate::leg::{Happening, Phase, Step, step};
 use crate::{
@@ -19,7 +20,6 @@ const PURGE_EVERY: Millis = Millis::mins(60);
 pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, random: u64, now: Now) -> (Agent, Outcome) {
     let mut out = Outcome::default();
     let counter = durable.new_session(&mut out.store);
-    let lead = now.wall.0 - i64::try_from(now.mono.0).unwrap_or(i64::MAX);
     let mut agent = Agent {
         session: Session { counter, id: random },
         ledger: Ledger::default(),
@@ -43,16 +43,16 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         lost: false,
         due: Mono(0),
         purged: now.wall,
-        wall_lead: Some(lead),
-        wall_lead_first: lead,
+        elapsed: Elapsed::since(now),
         durable: Durable::new(durable.ledger),
         config,
     };
     let stored = durable.runs.clone();
     agent.durable = durable;
-    agent.ledger.advance(agent.calendar(now.mono));
+    agent.ledger.advance(agent.elapsed.calendar(now.mono));
+    let outdated = stored.values().any(|run| agent.elapsed.outdates(run.stamp()));
     for (uid, run) in stored {
-        agent.adopt(uid, run, lead);
+        agent.adopt(uid, run);
     }
     for this in found {
         agent.on_found(this, &mut out);
@@ -64,21 +64,24 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         run.phase = Phase::Stopping;
         out.effects.push(Effect::Stop { uid, fence });
     }
+    if outdated {
+        agent.store_runs(&mut out);
+    }
     agent.on_time(now.mono, now, &mut out);
     (agent, out)
 }
 
 impl Agent {
     /// Takes a stored attempt back as *absent* until the runner is seen to have it.
-    fn adopt(&mut self, uid: Uid, run: StoredRun, lead: i64) {
+    fn adopt(&mut self, uid: Uid, run: StoredRun) {
         // A deadline of another boot means nothing; on this boot, what a pause skipped while nobody looked counts as elapsed.
         let same_boot = run.boot == self.config.boot;
-        let skipped = Millis(u64::try_from(lead.saturating_sub(run.lead)).unwrap_or(0));
-        let lease = run.lease.filter(|_| same_boot).map(|l| lease::AgentLease { lapses: l.lapses - skipped, ..l });
+        let stamp = run.stamp();
+        let missed = self.elapsed.missed_since(stamp);
+        let lease = run.lease.filter(|_| same_boot).map(|l| lease::AgentLease { lapses: l.lapses - missed, ..l });
         // A calendar that was put back meanwhile makes nobody wait longer: on this boot that is known, else it is no later than now.
-        let back = Millis(u64::try_from(run.lead.saturating_sub(lead)).unwrap_or(0));
         let now = self.ledger.now();
-        let moment = |at: Wall| if same_boot { Wall(at.0.saturating_sub(i64::try_from(back.0).unwrap_or(i64::MAX))) } else { at }.min(now);
+        let moment = |at: Wall| if same_boot { self.elapsed.translate(at, stamp) } else { at }.min(now);
         self.ledger.add_provided(run.offer, run.provided);
         self.ledger.adopt(run.offer, Room { placement: run.placement, per_pod: run.per_pod, leaving: run.leaving, spare: run.spare });
         self.ledger.adopt_stays(run.offer, run.stays.into_iter().map(|stay| Stay { since: moment(stay.since), ..stay }).collect());
@@ -304,6 +307,7 @@ impl Agent {
     /// Makes the current state of a live attempt durable.
     pub(crate) fn store_run(&mut self, uid: Uid, out: &mut Outcome) {
         let run = &self.runs[&uid];
+        let stamp = self.elapsed.stamp();
         let stored = StoredRun {
             fence: run.fence,
             offer: run.offer,
@@ -313,8 +317,9 @@ impl Agent {
             on_loss: run.on_loss,
             spec: run.spec,
             mac: run.mac.clone(),
-            lease: run.lease.map(|l| lease::AgentLease { lapses: self.boot_time(l.lapses), ..l }),
-            lead: self.wall_lead.unwrap_or(0),
+            lease: run.lease.map(|l| lease::AgentLease { lapses: self.elapsed.boot_time(l.lapses), ..l }),
+            lead: stamp.lead,
+            calendar: Some(stamp.calendar).filter(|calendar| *calendar != stamp.lead),
             boot: self.config.boot,
             stopped_by: run.stopped_by,
             placement: self.ledger.placement(run.offer),
@@ -335,8 +340,10 @@ impl Agent {
         self.durable.put_run(uid, stored, &mut out.store);
     }
 
-    /// A moment of our elapsed time as a moment of plain boot time.
-    pub(crate) fn boot_time(&self, at: Mono) -> Mono {
-        at - Millis(self.skipped())
+    /// The same of all of them.
+    pub(crate) fn store_runs(&mut self, out: &mut Outcome) {
+        for uid in self.runs.keys().copied().collect::<Vec<_>>() {
+            self.store_run(uid, out);
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! A guard's deadline: when its gang must be gone (pure).
 //!
 //! A deadline is boot time, given together with a reading of both clocks. Wall time that has advanced more than boot time
-//! since then (a virtual machine that was paused) counts as elapsed; the reverse never counts. Nothing is revived: once the
-//! stop has begun, renewals are refused.
+//! since then (a virtual machine that was paused) counts as elapsed; the reverse never counts, and hides nothing from whoever
+//! [looks](Deadline::look) now and then. Nothing is revived: once the stop has begun, renewals are refused.
 
+use meridian_shared::jumps::Jumps;
 use meridian_shared::time::{Millis, Mono, Now};
 
 /// At most this much of a stop budget is kept for seeing that nothing is left after the kill.
@@ -19,18 +20,30 @@ pub fn kill_margin(stop_budget: Millis) -> Millis {
 pub struct Deadline {
     lapses: Mono,
     stop_budget: Millis,
-    given: Now,
+    jumps: Jumps,
+    /// What pauses took since it was given.
+    missed: Millis,
 }
 
 impl Deadline {
     /// Nothing runs at or after `lapses`; `given` is when this was said.
     pub fn new(lapses: Mono, stop_budget: Millis, given: Now) -> Self {
-        Self { lapses, stop_budget, given }
+        Self { lapses, stop_budget, jumps: Jumps::since(given), missed: Millis(0) }
     }
 
     /// The moment itself, as it was given.
     pub fn lapses(&self) -> Mono {
         self.lapses
+    }
+
+    /// Looks at the clocks, to see each pause by itself.
+    pub fn look(&mut self, now: Now) {
+        self.missed = self.missed + self.jumps.look(now);
+    }
+
+    /// The moment as it has to be given when the clocks read `now`: for whoever saw nothing of what came before.
+    pub fn lapses_from(&self, now: Now) -> Mono {
+        self.lapses - self.surplus(now)
     }
 
     /// When the stop begins, by the boot clock, as the clocks read now.
@@ -45,7 +58,7 @@ impl Deadline {
 
     /// Takes a renewal that was said at `given`. False when it came too late or is no later than what is known.
     pub fn renew(&mut self, lapses: Mono, given: Now, now: Now) -> bool {
-        let renewed = Self { lapses, given, ..*self };
+        let renewed = Self::new(lapses, self.stop_budget, given);
         if now.mono >= self.stop_at(now) || renewed.stop_at(now) <= self.stop_at(now) {
             return false;
         }
@@ -53,9 +66,9 @@ impl Deadline {
         true
     }
 
-    /// How much more wall time than boot time has passed since the deadline was given.
+    /// How much less boot time than time has passed since the deadline was given.
     fn surplus(&self, now: Now) -> Millis {
-        now.wall.since(self.given.wall).saturating_sub(now.mono.since(self.given.mono))
+        self.missed + self.jumps.ahead(now)
     }
 }
 
@@ -84,6 +97,18 @@ mod tests {
         assert_eq!(deadline().stop_at(at(2_000, 54_000)), Mono(5_000), "three seconds of pause");
         assert_eq!(deadline().stop_at(at(2_000, 0)), Mono(8_000));
         assert_eq!(deadline().stop_at(at(2_000, 50_500)), Mono(8_000), "a slow wall clock");
+    }
+
+    #[test]
+    fn a_wall_clock_set_back_hides_no_pause_from_who_looks() {
+        let mut lease = deadline();
+        lease.look(at(2_000, 20_000));
+        assert_eq!(lease.stop_at(at(2_500, 23_500)), Mono(5_000), "three seconds of pause");
+        lease.look(at(2_500, 23_500));
+        lease.look(at(3_000, 10_000));
+        assert_eq!(lease.stop_at(at(3_500, 10_500)), Mono(5_000));
+        assert_eq!(lease.lapses_from(at(3_500, 10_500)), Mono(7_000));
+        assert!(!lease.renew(lease.lapses_from(at(3_500, 10_500)), at(3_500, 10_500), at(3_500, 10_500)), "the same deadline in other words");
     }
 
     #[test]

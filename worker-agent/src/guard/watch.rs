@@ -130,6 +130,7 @@ impl Watch {
     pub(super) fn run(mut self) {
         loop {
             let now = clock::now();
+            self.deadline.look(now);
             self.reap(now);
             self.take_orders(now);
             self.finish_shrink(now);

@@ -9,7 +9,7 @@ use crate::guard::rundir::{RunDir, create_directories};
 use crate::guard::{OWN_BINARY, PASSED_ON, clock};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
 use meridian_shared::protocol::Size;
-use meridian_shared::time::{Millis, Mono};
+use meridian_shared::time::{Millis, Mono, Now};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -153,16 +153,16 @@ impl Runner for ProcessRunner {
         spec.unrunnable().map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
-    fn start(&mut self, start: Start) {
+    fn start(&mut self, start: Start, decided: Now) {
         let refused = match JobSpec::parse(&start.spec) {
             Ok(spec) => self.accepts(&spec).err(),
             Err(error) => Some(error.to_string()),
         };
-        self.orders.give(Order::Start { start: Box::new(start), refused, given: clock::now() });
+        self.orders.give(Order::Start { start: Box::new(start), refused, given: decided });
     }
 
-    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono) {
-        self.orders.give(Order::Renew { uid, fence, deadline, given: clock::now() });
+    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono, decided: Now) {
+        self.orders.give(Order::Renew { uid, fence, deadline, given: decided });
     }
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {

@@ -9,6 +9,7 @@
 
 use super::{Enforcement, Error, Found, JobSpec, LogReader, PodPlacement, Runner, RunnerEvent, Start};
 use crate::guard::clock;
+use crate::guard::lease::Deadline;
 use crate::guard::rundir::create_directories;
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::protocol::Size;
@@ -89,7 +90,10 @@ impl SimulatedRunner {
     }
 
     fn take_in(&mut self, input: Input) {
-        let now = clock::now();
+        self.take_in_at(input, clock::now());
+    }
+
+    fn take_in_at(&mut self, input: Input, now: Now) {
         let mut state = self.state();
         state.notebook.note(now, &input);
         let events = state.book.take_in(input, now);
@@ -158,12 +162,16 @@ impl Runner for SimulatedRunner {
         plan::check(spec)
     }
 
-    fn start(&mut self, start: Start) {
-        self.take_in(Input::Start(Box::new(start)));
+    fn start(&mut self, start: Start, decided: Now) {
+        let now = clock::now();
+        let deadline = Deadline::new(start.deadline, start.stop_budget, decided).lapses_from(now);
+        self.take_in_at(Input::Start(Box::new(Start { deadline, ..start })), now);
     }
 
-    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono) {
-        self.take_in(Input::Renew { uid, fence, deadline });
+    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono, decided: Now) {
+        let now = clock::now();
+        let deadline = Deadline::new(deadline, Millis(0), decided).lapses_from(now);
+        self.take_in_at(Input::Renew { uid, fence, deadline }, now);
     }
 
     fn move_pods(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) {

@@ -1,6 +1,7 @@
 //! The whole agent over a fake manager and a fake runner: real HTTP, a real store, no sleeps.
 
 use super::*;
+use crate::guard::lease::Deadline;
 use crate::logs;
 use crate::runner::{End, Enforcement, Found, FoundState, JobSpec, LogChunk, LogReader, RunResult, RunnerEvent, Start};
 use crate::uplink::Link;
@@ -11,7 +12,7 @@ use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{EndResult, Event, RunnerKind, Size, StopReason, SyncRefusal};
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
 mod manager;
@@ -23,7 +24,7 @@ const JOB: Uid = Uid(0x51);
 /// What the runner was told.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
-    Start(Box<Start>),
+    Start(Box<Start>, Now),
     Renew(Uid, Fence, Mono),
     Move(Uid, Fence, u32, Vec<String>),
     Shrink(Uid, Fence, Size),
@@ -49,7 +50,7 @@ impl Stage {
     }
 
     fn starts(&self) -> usize {
-        self.told.lock().unwrap().iter().filter(|t| matches!(t, Told::Start(_))).count()
+        self.told.lock().unwrap().iter().filter(|t| matches!(t, Told::Start(..))).count()
     }
 
     async fn until(&self, what: &str, is: impl Fn(&Told) -> bool) -> Told {
@@ -77,10 +78,10 @@ impl Runner for Stage {
     fn accepts(&self, _spec: &JobSpec) -> Result<(), String> {
         Ok(())
     }
-    fn start(&mut self, start: Start) {
-        self.note(Told::Start(Box::new(start)));
+    fn start(&mut self, start: Start, decided: Now) {
+        self.note(Told::Start(Box::new(start), decided));
     }
-    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono) {
+    fn renew(&mut self, uid: Uid, fence: Fence, deadline: Mono, _decided: Now) {
         self.note(Told::Renew(uid, fence, deadline));
     }
     fn stop(&mut self, uid: Uid, fence: Fence) {
@@ -115,6 +116,7 @@ struct Running {
     metrics: Arc<Metrics>,
     /// How far its clocks are ahead of the machine's, in milliseconds.
     ahead: Arc<AtomicU64>,
+    clock: Clock,
     stop: CancellationToken,
     server: tokio::task::JoinHandle<Result<Exit, Error>>,
     logs: tokio::task::JoinHandle<()>,
@@ -122,6 +124,11 @@ struct Running {
 
 impl Running {
     fn start(manager: &Manager, store: Store, found: Vec<Found>) -> Self {
+        Self::start_on(manager, store, found, Arc::default())
+    }
+
+    /// On a machine whose pauses, in milliseconds, only its wall clock shows.
+    fn start_on(manager: &Manager, store: Store, found: Vec<Found>, paused: Arc<AtomicU64>) -> Self {
         crate::install_crypto();
         let stage = Stage::new(found);
         let (tell, runner_events) = mpsc::channel(16);
@@ -129,10 +136,10 @@ impl Running {
         let (asks, log_queries) = mpsc::channel(4);
         let ahead = Arc::new(AtomicU64::new(0));
         let shift = Arc::clone(&ahead);
-        let clock = move || {
+        let clock: Clock = Arc::new(move || {
             let (now, ahead) = (crate::guard::clock::now(), Millis(shift.load(Ordering::Relaxed)));
-            Now { mono: now.mono + ahead, wall: now.wall + ahead }
-        };
+            Now { mono: now.mono + ahead, wall: now.wall + ahead + Millis(paused.load(Ordering::Relaxed)) }
+        });
         let link =
             Link::plain(&manager.address, || reqwest::Client::builder().http2_prior_knowledge().retry(reqwest::retry::never()).no_proxy().build().unwrap());
         let logs = tokio::spawn(logs::serve(link.clone(), asks, 1));
@@ -160,12 +167,12 @@ impl Running {
             uplink: Uplink::new(link, 3),
             log_queries,
             metrics: Arc::clone(&metrics),
-            clock: Arc::new(clock),
+            clock: Arc::clone(&clock),
             random: 99,
             stop: stop.clone(),
         };
         let server = Server::open(parts, LedgerId(5)).unwrap();
-        Self { stage, tell, nodes, metrics, ahead, stop, server: tokio::spawn(server.run()), logs }
+        Self { stage, tell, nodes, metrics, ahead, clock, stop, server: tokio::spawn(server.run()), logs }
     }
 
     /// Offers and grants one gang, and waits until it was started.
@@ -173,7 +180,7 @@ impl Running {
         manager.command(offer(1, JOB, 2));
         manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
         manager.command(grant(1, JOB));
-        let Told::Start(start) = self.stage.until("start", |t| matches!(t, Told::Start(_))).await else { unreachable!("asked for a start") };
+        let Told::Start(start, _) = self.stage.until("start", |t| matches!(t, Told::Start(..))).await else { unreachable!("asked for a start") };
         *start
     }
 
@@ -286,7 +293,7 @@ async fn lost_and_repeated_answers_start_nothing_twice() {
     manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
     manager.with(|book| book.lose = 3);
     manager.command(grant(1, JOB));
-    agent.stage.until("start", |t| matches!(t, Told::Start(_))).await;
+    agent.stage.until("start", |t| matches!(t, Told::Start(..))).await;
     assert_eq!(manager.with(|book| book.lose), 0, "it got through only after the losses");
     manager.with(|book| book.repeat = 3);
     agent.tell(running()).await;
@@ -393,11 +400,11 @@ async fn a_lease_that_is_not_renewed_ends_the_run_in_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_commit_starts_nothing_says_nothing_and_ends_the_agent() {
     let manager = Manager::start().await;
-    let (store, full): (Store, Arc<AtomicBool>) = crate::store::disk::store().unwrap();
+    let (store, faults) = crate::store::disk::store().unwrap();
     let agent = Running::start(&manager, store, Vec::new());
     manager.command(offer(1, JOB, 2));
     manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
-    full.store(true, Ordering::Relaxed);
+    faults.full.store(true, Ordering::Relaxed);
     manager.command(grant(1, JOB));
     let Running { stage, server, logs, .. } = agent;
     let error = tokio::time::timeout(PATIENCE, server).await.unwrap().unwrap().unwrap_err();
@@ -405,6 +412,22 @@ async fn a_failed_commit_starts_nothing_says_nothing_and_ends_the_agent() {
     assert!(error.to_string().contains("the disk is full"), "{error}");
     assert_eq!(stage.starts(), 0);
     assert!(manager.with(|book| book.events.iter().all(|e| !matches!(e, Event::Accepted { .. }))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_during_the_commit_counts_for_the_start_that_waited_for_it() {
+    let manager = Manager::start().await;
+    let (store, faults) = crate::store::disk::store().unwrap();
+    let agent = Running::start_on(&manager, store, Vec::new(), Arc::clone(&faults.paused));
+    manager.command(offer(1, JOB, 2));
+    manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
+    faults.pause.store(60_000, Ordering::Relaxed);
+    manager.command(grant(1, JOB));
+    let Told::Start(start, decided) = agent.stage.until("start", |t| matches!(t, Told::Start(..))).await else { unreachable!("asked for a start") };
+    let (guard, now) = (Deadline::new(start.deadline, start.stop_budget, decided), (agent.clock)());
+    assert!(guard.stop_at(now) <= now.mono, "a term has passed since the grant was judged, and its pods may still start");
+    agent.stage.until("stop", |t| *t == Told::Stop(JOB, fence(1))).await;
+    agent.exit().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -50,7 +50,7 @@ impl Bench {
 fn pods_that_are_added_run_and_the_others_are_not_started_anew() {
     both(|mut bench| {
         let run = growing(&bench, 2);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         for index in 0..2 {
             wrote(&bench, &format!("at-{index}"), 1);
@@ -78,7 +78,7 @@ fn sizes_go_up_and_down_in_the_order_in_which_they_are_said() {
     for restarted in [false, true] {
         both(|mut bench| {
             let run = growing(&bench, 3);
-            bench.runner().start(run.clone());
+            bench.runner().start(run.clone(), clock::now());
             bench.until_running();
             wrote(&bench, "at-2", 1);
             // Smaller, and at once larger: the index that is ended runs again in a new place, never twice at once.
@@ -114,7 +114,7 @@ fn sizes_go_up_and_down_in_the_order_in_which_they_are_said() {
 fn a_gang_that_has_grown_moves_and_ends_whole() {
     both(|mut bench| {
         let run = growing(&bench, 1);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         bench.grow(&run, 1, 2, 2);
         bench.until_moved(&run, 1);

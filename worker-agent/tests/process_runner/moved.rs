@@ -90,12 +90,12 @@ fn an_agent_that_is_killed() {
     let (mut runner, mut events) = open(&data, namespaces);
     let mut next = || within(|| events.try_recv().ok());
     let done = |what: &str| std::fs::write(data.join(what), "").unwrap();
-    runner.start(run.clone());
+    runner.start(run.clone(), clock::now());
     assert!(matches!(next(), RunnerEvent::Running { .. }));
     beats_on(&data, 0, "n0", 0.0);
     beats_on(&data, 1, "n1", 0.0);
     let renew_to = |runner: &mut ProcessRunner, deadline| {
-        runner.renew(run.uid, run.fence, deadline);
+        runner.renew(run.uid, run.fence, deadline, clock::now());
         // Nothing answers a renewal; the guard says the deadline that it goes by to whoever asks.
         within(|| (guard_says(&RunDir::of(&data.join("runs"), run.uid, run.fence))?.lapses == deadline).then_some(()));
     };
@@ -216,7 +216,7 @@ fn the_next_agent_finds_a_moved_gang_where_it_is_and_renews_and_stops_all_of_it(
         let mut bench = Bench::new(namespaces);
         let data = bench.data.path().to_owned();
         let run = beating(&data);
-        bench.runner().start(run.clone());
+        bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         beats_on(&data, 0, "n0", 0.0);
         beats_on(&data, 1, "n1", 0.0);
@@ -225,7 +225,7 @@ fn the_next_agent_finds_a_moved_gang_where_it_is_and_renews_and_stops_all_of_it(
         bench.restart();
         let found = bench.runner().adopt();
         assert!(matches!(&found[..], [found] if found.nodes == ["n0", "m"] && found.state == FoundState::Running { failures: 0 }), "{found:?}");
-        bench.runner().renew(run.uid, run.fence, run.deadline + LONG);
+        bench.runner().renew(run.uid, run.fence, run.deadline + LONG, clock::now());
         for (pod, node) in [(0, "n0"), (1, "m")] {
             beats_on(&data, pod, node, seconds(run.deadline));
         }

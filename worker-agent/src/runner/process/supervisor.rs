@@ -82,7 +82,7 @@ struct Run {
     dir: RunDir,
     line: Option<Line>,
     /// The latest renewal, for a guard that isn't reached yet.
-    renewal: Option<wire::Order>,
+    renewal: Option<Deadline>,
     deadline: Option<Deadline>,
     stop_budget: Millis,
     /// A move of which the guard hasn't said that it is done.
@@ -188,7 +188,11 @@ impl Supervisor {
         }
         let mut run = Run::new(RunDir::of(&self.settings.runs(), key.0, key.1));
         run.stop_budget = start.stop_budget;
-        run.deadline = Some(Deadline::new(start.deadline, start.stop_budget, given));
+        let (deadline, now) = (Deadline::new(start.deadline, start.stop_budget, given), clock::now());
+        run.deadline = Some(deadline);
+        let why_not = |why| RunResult::Failed { reason: "NotRunnable".into(), message: why };
+        // No guard for what has lapsed: one that is only starting would be taken for late.
+        let over = refused.map(why_not).or_else(|| (now.mono >= deadline.stop_at(now)).then_some(RunResult::LeaseLapsed));
         run.failures_told = start.failures;
         let plan = Plan {
             version: VERSION,
@@ -201,8 +205,8 @@ impl Supervisor {
         };
         match RunDir::occupy(&self.settings.runs(), key.0, key.1) {
             Ok(None) => {}
-            Ok(Some(dir)) => match refused {
-                Some(why) => refuse(&dir, &plan, why, &mut run),
+            Ok(Some(dir)) => match over {
+                Some(result) => end_unstarted(&dir, &plan, result, &mut run),
                 None => {
                     if let Err(error) = self.launch(&dir, &plan) {
                         tracing::error!(uid = %key.0, fence = %key.1, %error, "a gang could not be started");
@@ -295,8 +299,8 @@ impl Supervisor {
             }
             let deadline = run.deadline.get_or_insert(Deadline::new(status.lapses, run.stop_budget, now));
             // What the guard said may be from before a renewal that waited for this conversation.
-            if let Some(wire::Order::Renew { deadline: lapses, given }) = run.renewal {
-                deadline.renew(lapses, given, now);
+            if let Some(renewal) = run.renewal {
+                deadline.renew(renewal.lapses_from(now), now, now);
             }
         }
     }
@@ -304,6 +308,9 @@ impl Supervisor {
     /// Finds out where a run without a conversation is, and kills a guard that is late.
     fn look(&mut self, key: Key, now: Now) {
         let Some(run) = self.runs.get_mut(&key) else { return };
+        for deadline in [&mut run.deadline, &mut run.renewal].into_iter().flatten() {
+            deadline.look(now);
+        }
         if run.overdue(now) {
             run.kill_guard(key);
         }
@@ -431,12 +438,20 @@ impl Run {
     }
 
     fn renew(&mut self, lapses: Mono, given: Now) {
+        let now = clock::now();
         if let Some(deadline) = &mut self.deadline {
-            deadline.renew(lapses, given, clock::now());
+            deadline.look(now);
+            deadline.renew(lapses, given, now);
         }
-        let order = wire::Order::Renew { deadline: lapses, given };
-        self.renewal = Some(order);
-        self.send(&order);
+        self.renewal = Some(Deadline::new(lapses, self.stop_budget, given));
+        self.say_renewal(now);
+    }
+
+    /// Says the latest renewal as it has to be given now: the guard may not have seen all pauses since it came.
+    fn say_renewal(&mut self, now: Now) {
+        if let Some(renewal) = self.renewal {
+            self.send(&wire::Order::Renew { deadline: renewal.lapses_from(now), given: now });
+        }
     }
 
     /// Takes up the conversation with the guard, and says what it may have missed.
@@ -444,9 +459,7 @@ impl Run {
         // Refused while the guard is going or not yet there: the next look decides.
         self.line = Line::connect(self.dir.path()).ok();
         (self.guard_moves, self.guard_shrinks) = (None, None);
-        if let Some(order) = self.renewal {
-            self.send(&order);
-        }
+        self.say_renewal(clock::now());
         if self.stopping_since.is_some() {
             self.send(&wire::Order::Stop);
         }
@@ -603,9 +616,8 @@ impl Run {
     }
 }
 
-/// Writes down that a job was never run, and why.
-fn refuse(dir: &RunDir, plan: &Plan, why: String, run: &mut Run) {
-    let result = RunResult::Failed { reason: "NotRunnable".into(), message: why };
+/// Writes down how a run ended that was never started.
+fn end_unstarted(dir: &RunDir, plan: &Plan, result: RunResult, run: &mut Run) {
     let written = dir.lock().and_then(|lock| match lock {
         Some(_held) => resolve::write_end(dir, Some(plan), result).map(|_| ()),
         None => Ok(()),

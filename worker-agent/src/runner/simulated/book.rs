@@ -8,6 +8,7 @@ use crate::guard::lease::Deadline;
 use crate::runner::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
 use crate::runner::{End, Found, FoundState, JobSpec, LogChunk, LogReader, PodPlacement, RunResult, RunnerEvent, Start};
 use meridian_shared::ids::{Fence, Uid};
+use meridian_shared::jumps::Jumps;
 use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Mono, Now};
 use serde::{Deserialize, Serialize};
@@ -139,14 +140,14 @@ pub struct Book {
     speed: Speed,
     runs: BTreeMap<Key, Entry>,
     due: BTreeSet<(Mono, Key)>,
-    /// By how much the wall clock was ahead of the boot clock, at most, in milliseconds.
-    ahead: i64,
+    /// How the clocks stood when deadlines last looked at them, and when that was.
+    looked: Option<(Mono, Jumps)>,
 }
 
 impl Book {
     /// An empty book whose jobs go at `speed`.
     pub fn new(speed: Speed) -> Self {
-        Self { speed, runs: BTreeMap::new(), due: BTreeSet::new(), ahead: i64::MIN }
+        Self { speed, runs: BTreeMap::new(), due: BTreeSet::new(), looked: None }
     }
 
     /// Takes in one input.
@@ -156,6 +157,7 @@ impl Book {
             Input::Start(start) => self.start(*start, now, &mut events),
             Input::Renew { uid, fence, deadline } => {
                 if let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) {
+                    live.deadline.look(now);
                     live.deadline.renew(deadline, now, now);
                     self.settle((uid, fence), now, &mut events);
                 }
@@ -186,13 +188,23 @@ impl Book {
         events
     }
 
+    /// Whether the two clocks don't go as they went. Inputs of a notebook are not in the order of their moments.
+    fn clocks_changed(&mut self, now: Now) -> bool {
+        let (at, jumps) = self.looked.get_or_insert((now.mono, Jumps::since(now)));
+        if now.mono < *at {
+            return false;
+        }
+        *at = now.mono;
+        let before = jumps.lead();
+        jumps.look(now);
+        jumps.lead() != before
+    }
+
     /// Lets time pass.
     pub fn advance(&mut self, now: Now) -> Vec<RunnerEvent> {
         let mut events = Vec::new();
-        let ahead = now.wall.0.saturating_sub(i64::try_from(now.mono.0).unwrap_or(i64::MAX));
-        if ahead > self.ahead {
-            // The machine was paused: deadlines are closer than they were listed.
-            self.ahead = ahead;
+        if self.clocks_changed(now) {
+            // The machine was paused, and deadlines are closer than they were listed; or its clock was set back, and they must see it.
             for key in self.due.iter().map(|(_, key)| *key).collect::<Vec<_>>() {
                 self.settle(key, now, &mut events);
             }
@@ -427,6 +439,7 @@ impl Book {
 impl Live {
     /// Lets pods end and start in the order in which that happens; returns the result once there is one.
     fn settle(&mut self, speed: Speed, now: Now) -> Option<RunResult> {
+        self.deadline.look(now);
         let stop_at = self.deadline.stop_at(now);
         let run_until = self.run_until.unwrap_or(Mono(u64::MAX));
         let takes = speed.apply(self.script.duration);
