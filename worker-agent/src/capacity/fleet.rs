@@ -195,7 +195,14 @@ struct RawTaint {
     #[serde(default)]
     value: String,
     effect: TaintEffect,
+    #[serde(default, deserialize_with = "moment")]
     time_added: Option<jiff::Timestamp>,
+}
+
+fn moment<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<jiff::Timestamp>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
+    let wrong = |_| serde::de::Error::custom(format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`"));
+    text.parse().map(Some).map_err(wrong)
 }
 
 impl RawTaint {
