@@ -249,7 +249,7 @@ async fn logs_come_from_the_agent_that_has_them() {
     assert_eq!(other.post(&path).body("forged").send().await.unwrap().status(), 410);
     let chunks = futures::stream::iter(["one\n", "two\n"].map(Ok::<_, std::io::Error>));
     let posting = client.post(&path).header("content-type", "application/octet-stream").body(reqwest::Body::wrap_stream(chunks)).send();
-    let (status, text) = tokio::join!(posting, stream.fold(String::new(), async |text, piece| text + std::str::from_utf8(&piece).unwrap()));
+    let (status, text) = tokio::join!(posting, stream.fold(String::new(), async |text, piece| text + std::str::from_utf8(&piece.unwrap()).unwrap()));
     assert_eq!((status.unwrap().status().as_u16(), text.as_str()), (204, "one\ntwo\n"));
 
     // A refusal is an error to who waits for the beginning.
