@@ -175,6 +175,12 @@ impl Block {
         Nodes { nodes: *nodes, free, capacity, labels, taints }
     }
 
+    /// How many bytes it takes as JSON, with its comma.
+    pub fn weight(&self) -> usize {
+        // Of strings and numbers, which always have a text.
+        serde_json::to_vec(self).unwrap_or_default().len() + 1
+    }
+
     /// What its nodes are, whatever is free of them: a short name of their capacity, labels and taints, which the agent and the
     /// manager each come to by themselves.
     pub fn kind(&self) -> u64 {

@@ -36,6 +36,7 @@ pub struct Metrics {
     pods_moved: IntCounter,
     stranded: IntCounter,
     violations: IntCounter,
+    untold_nodes: IntGauge,
     certificate_expiry: IntGauge,
     synced: AtomicBool,
     /// The last event of this session that was counted.
@@ -62,12 +63,14 @@ impl Metrics {
             pods_moved: IntCounter::new("pods_moved_total", "pods that were ended on a lost node and started on another").expect(OURS),
             stranded: IntCounter::new("gangs_stranded_total", "gangs that ended because pods of a lost node had no other place").expect(OURS),
             violations: IntCounter::new("invariant_violations_total", "recounts of the ledger that found a mistake of ours").expect(OURS),
+            untold_nodes: IntGauge::new("untold_nodes", "nodes that the manager isn't told of, because so many that are unlike don't fit a report")
+                .expect(OURS),
             certificate_expiry: IntGauge::new("certificate_expiry_timestamp_seconds", "when the agent's certificate ends").expect(OURS),
             synced: AtomicBool::new(false),
             counted: AtomicU64::new(0),
             registry,
         };
-        let all: [Box<dyn prometheus::core::Collector>; 12] = [
+        let all: [Box<dyn prometheus::core::Collector>; 13] = [
             Box::new(this.runs.clone()),
             Box::new(this.holds.clone()),
             Box::new(this.refused.clone()),
@@ -79,6 +82,7 @@ impl Metrics {
             Box::new(this.pods_moved.clone()),
             Box::new(this.stranded.clone()),
             Box::new(this.violations.clone()),
+            Box::new(this.untold_nodes.clone()),
             Box::new(this.certificate_expiry.clone()),
         ];
         for collector in all {
@@ -100,6 +104,7 @@ impl Metrics {
             self.runs.with_label_values(&[state]).set(count);
         }
         self.holds.set(i64::try_from(agent.held().count()).unwrap_or(i64::MAX));
+        self.untold_nodes.set(agent.untold_nodes().into());
     }
 
     /// Counts what a runner's event is about to change: what it only repeats changes nothing.

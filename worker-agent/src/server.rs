@@ -111,6 +111,8 @@ pub struct Server {
     pools: Vec<Block>,
     looked: Mono,
     checked: Mono,
+    /// Nodes that the manager wasn't told of at the last look.
+    untold: u32,
 }
 
 /// What the loop does next.
@@ -165,7 +167,7 @@ impl Server {
         );
         let pools = parts.provider.pools();
         let nodes = Input::Nodes { nodes: parts.nodes.borrow_and_update().clone(), pools: pools.clone() };
-        let mut this = Self { parts, agent, pools, looked: now.mono, checked: now.mono };
+        let mut this = Self { parts, agent, pools, looked: now.mono, checked: now.mono, untold: 0 };
         // A new session has nobody who could supersede it yet.
         let _ = this.finish(Decisions::at(now, outcome))?;
         let _ = this.turn(vec![nodes])?;
@@ -353,6 +355,14 @@ impl Server {
         }
         self.looked = now;
         self.parts.metrics.observe_agent(&self.agent);
+        let untold = self.agent.untold_nodes();
+        if untold > 0 && self.untold == 0 {
+            tracing::warn!(
+                nodes = untold,
+                "the manager isn't told of all nodes: so many that are unlike don't fit a report; take labels off of which every node has its own, or declare a part of them as another cluster"
+            );
+        }
+        self.untold = untold;
         if now.since(self.checked) >= CHECK_EVERY {
             self.checked = now;
             if let Err(what) = self.agent.check() {

@@ -183,6 +183,19 @@ impl Durable {
         Ok(born.then_some(this))
     }
 
+    /// The newest receipt of each journal, then the next of each, and so on while they fit; always the first, of whom is followed.
+    pub(crate) fn newest_receipts(&self, bytes_max: usize) -> Vec<(Receipt, Vec<ClusterName>)> {
+        let ranked = self.receipts.values().flat_map(|by| by.iter().rev().enumerate());
+        let mut ranked: Vec<_> = ranked.map(|(age, (leadership, shown))| (self.follows != Some(*leadership), age, shown)).collect();
+        ranked.sort_by_key(|(other, age, _)| (*other, *age));
+        let mut bytes = 0;
+        let fits = |(at, shown): &(usize, &(Receipt, Vec<ClusterName>))| {
+            bytes += serde_json::to_vec(shown).expect("our own types serialise").len() + 1;
+            *at == 0 || bytes <= bytes_max
+        };
+        ranked.into_iter().map(|(_, _, shown)| shown).enumerate().take_while(fits).map(|(_, shown)| shown.clone()).collect()
+    }
+
     /// The largest fence known of `uid`.
     pub fn fence_of(&self, uid: Uid) -> Option<Fence> {
         self.fences.get(&uid).copied()
@@ -253,4 +266,29 @@ impl Durable {
 
 pub(crate) fn put<T: Serialize>(key: &str, value: &T) -> StoreOp {
     StoreOp { key: key.to_owned(), value: Some(serde_json::to_string(value).expect("our own types serialise")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meridian_shared::protocol::RECEIPTS_BYTES_MAX;
+
+    #[test]
+    fn of_more_receipts_than_a_report_takes_the_newest_of_each_journal_come_first() {
+        let mut durable = Durable::new(LedgerId(1));
+        let members: Vec<ClusterName> = (0..500).map(|i| format!("{i:063}").as_str().into()).collect();
+        for (journal, epoch) in (1..=3_u128).flat_map(|journal| (1..=16_u64).map(move |epoch| (journal, epoch))) {
+            let leadership = Leadership { epoch, id: 7 };
+            let receipt = Receipt { journal: JournalId(journal), leadership, record: RecordNumber(epoch), rules: RecordNumber(1), audit_head: None, mac: None };
+            durable.note_receipt(&receipt, &members, &mut Vec::new());
+        }
+        durable.follows = Some(Leadership { epoch: 3, id: 7 });
+        let told = durable.newest_receipts(RECEIPTS_BYTES_MAX);
+        let bytes: usize = told.iter().map(|shown| serde_json::to_vec(shown).unwrap().len() + 1).sum();
+        assert!(bytes <= RECEIPTS_BYTES_MAX, "{bytes}");
+        let epochs: Vec<u64> = told.iter().map(|(receipt, _)| receipt.leadership.epoch).collect();
+        assert_eq!(epochs[..6], [3, 3, 3, 16, 16, 16]);
+        assert_eq!(durable.newest_receipts(1).len(), 1, "who is followed is always shown");
+        assert_eq!(durable.newest_receipts(usize::MAX).len(), 48);
+    }
 }

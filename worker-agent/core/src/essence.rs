@@ -53,7 +53,7 @@ impl Agent {
             (uid, *carried == 0, number(*carried)).hash(into);
         }
         (inventory_due, ranges, elapsed.skipped(), capacity.revision == Some(ledger.revision())).hash(into);
-        let CapacityReports { revision: _, version, acknowledged, bases: _, pools: _ } = capacity;
+        let CapacityReports { revision: _, version, acknowledged, bases: _, pools: _, untold: _ } = capacity;
         (number(VERSIONS + version), number(VERSIONS + acknowledged)).hash(into);
         for (number, (sent, command)) in ahead {
             (number, now.since(*sent), command).hash(into);

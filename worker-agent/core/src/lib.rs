@@ -27,6 +27,7 @@ mod moving;
 mod offers;
 mod placed;
 pub mod placing;
+mod reporting;
 mod runs;
 
 pub use essence::VERSIONS;
@@ -480,6 +481,11 @@ impl Agent {
     /// Offers that hold room here.
     pub fn held(&self) -> impl Iterator<Item = (OfferId, Uid)> + '_ {
         self.offers.iter().filter(|(_, o)| matches!(o.state, OfferState::Held { .. })).map(|(id, o)| (*id, o.uid))
+    }
+
+    /// Nodes that the newest report of room says nothing of, because so many that are unlike don't fit one.
+    pub fn untold_nodes(&self) -> u32 {
+        self.capacity.untold
     }
 
     /// The rooms and nodes.

@@ -1,13 +1,14 @@
 //! The agent's half of the sync: what a transmission says, and what an answer changes (the protocol's section 5).
 
+use crate::reporting::{self, Told};
 use crate::{Agent, Effect, OfferState, Outcome, StopCause};
 use meridian_shared::ids::Leadership;
 use meridian_shared::packing::Block;
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_BYTES_MAX, EVENTS_MAX, Event, Inventory, Lane, PLACEMENTS_BYTES_MAX, Run, SPARE_MAX, Spare,
-    StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
+    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_BYTES_MAX, EVENTS_MAX, Event, Inventory, Lane, PLACEMENTS_BYTES_MAX, RECEIPTS_BYTES_MAX, Run,
+    SPARE_MAX, Spare, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::time::{Mono, Now};
 use std::collections::BTreeMap;
@@ -27,8 +28,10 @@ pub(crate) struct CapacityReports {
     pub(crate) version: u64,
     pub(crate) acknowledged: u64,
     pub(crate) bases: BTreeMap<u64, Vec<Block>>,
-    /// Pools as the newest version has them.
+    /// Pools as the newest version tells them.
     pub(crate) pools: Vec<Block>,
+    /// Nodes that it says nothing of.
+    pub(crate) untold: u32,
 }
 
 impl Agent {
@@ -131,19 +134,20 @@ impl Agent {
             offers: self.offers.iter().map(|(id, o)| (*id, o.uid)).collect(),
             ends,
             more,
-            receipts: self.durable.receipts.values().flat_map(|by| by.values().cloned()).collect(),
+            receipts: self.durable.newest_receipts(RECEIPTS_BYTES_MAX),
         }
     }
 
     fn capacity_report(&mut self) -> Option<Capacity> {
         if self.capacity.revision != Some(self.ledger.revision()) {
-            let blocks = self.ledger.blocks();
-            let same = self.capacity.bases.get(&self.capacity.version) == Some(&blocks) && self.capacity.pools == self.ledger.pools();
+            let Told { blocks, pools, untold } = reporting::told(self.ledger.blocks(), self.ledger.pools());
+            let same = self.capacity.bases.get(&self.capacity.version) == Some(&blocks) && self.capacity.pools == pools;
+            self.capacity.untold = untold;
             let changed = self.capacity.revision.is_none() || !same;
             self.capacity.revision = Some(self.ledger.revision());
             if changed {
                 self.capacity.version += 1;
-                self.capacity.pools = self.ledger.pools().to_vec();
+                self.capacity.pools = pools;
                 self.capacity.bases.insert(self.capacity.version, blocks);
                 while self.capacity.bases.len() > BASES_MAX {
                     self.capacity.bases.pop_first();
@@ -154,17 +158,17 @@ impl Agent {
             return None;
         }
         let current = self.capacity.bases.get(&self.capacity.version).cloned().unwrap_or_default();
-        let base = self.capacity.bases.get(&self.capacity.acknowledged).map(|b| (self.capacity.acknowledged, b));
-        let (base, blocks) = match base {
+        let acknowledged = self.capacity.bases.get(&self.capacity.acknowledged);
+        let (base, blocks) = match acknowledged.and_then(|old| reporting::delta(old, &current)) {
             None => (None, current),
-            Some((version, old)) => (Some(version), delta(old, &current)),
+            Some(changed) => (Some(self.capacity.acknowledged), changed),
         };
         Some(Capacity {
             version: self.capacity.version,
             after_command: self.commands_through,
             base,
             blocks,
-            provisionable: self.ledger.pools().to_vec(),
+            provisionable: self.capacity.pools.clone(),
             runner: self.config.runner,
             guarded: self.config.guarded,
             located: self.config.located.clone(),
@@ -279,15 +283,4 @@ impl Agent {
     pub fn waiting(&self) -> impl Iterator<Item = meridian_shared::ids::OfferId> + '_ {
         self.offers.iter().filter(|(_, o)| matches!(o.state, OfferState::Waiting)).map(|(id, _)| *id)
     }
-}
-
-/// Blocks whose count changed, with the new count; zero for those that are gone.
-fn delta(old: &[Block], new: &[Block]) -> Vec<Block> {
-    let key = |b: &Block| Block { nodes: 0, ..b.clone() };
-    let mut changed: BTreeMap<Block, u32> = old.iter().map(|b| (key(b), 0)).collect();
-    let before: BTreeMap<Block, u32> = old.iter().map(|b| (key(b), b.nodes)).collect();
-    for b in new {
-        changed.insert(key(b), b.nodes);
-    }
-    changed.into_iter().filter(|(k, n)| before.get(k) != Some(n)).map(|(k, nodes)| Block { nodes, ..k }).collect()
 }

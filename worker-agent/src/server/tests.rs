@@ -10,6 +10,7 @@ use meridian_shared::gang::Amounts;
 use meridian_shared::ids::{Fence, Leadership, Session, Uid};
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{EndResult, Event, RunnerKind, Size, StopReason, SyncRefusal};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -427,6 +428,24 @@ async fn a_pause_during_the_commit_counts_for_the_start_that_waited_for_it() {
     let (guard, now) = (Deadline::new(start.deadline, start.stop_budget, decided), (agent.clock)());
     assert!(guard.stop_at(now) <= now.mono, "a term has passed since the grant was judged, and its pods may still start");
     agent.stage.until("stop", |t| *t == Told::Stop(JOB, fence(1))).await;
+    agent.exit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_huge_fleet_of_which_every_node_has_a_label_of_its_own_syncs() {
+    let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
+    let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
+    agent.nodes.send_modify(|nodes| {
+        let label = |i| BTreeMap::from([("asset".to_owned(), format!("{i:0300}"))]);
+        let node = |i| NodeSpec { name: format!("n{i}"), labels: label(i), ..nodes[0].clone() };
+        *nodes = (0..30_000).map(node).collect();
+    });
+    let request =
+        manager.until("what fits is told", |book| book.requests.iter().find(|r| r.capacity.as_ref().is_some_and(|c| c.blocks.len() > 1_000)).cloned()).await;
+    let capacity = serde_json::to_vec(&request.capacity).unwrap().len();
+    assert!(capacity < meridian_shared::protocol::CAPACITY_BYTES_MAX + 1_024, "{capacity} bytes");
+    manager.command(offer(1, JOB, 2));
+    manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
     agent.exit().await.unwrap();
 }
 
