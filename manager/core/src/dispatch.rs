@@ -644,13 +644,12 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
     }
     let resource_name = |r| brain.resource_name(r).to_string();
     let reasons = || entry.assignment.reasons().map(|(_, reason)| reason);
-    // What no group gives isn't waited for, whatever else there is too little of.
-    let uncovered = reasons().find_map(|reason| match reason {
-        Reason::ResourceNotCovered { resource } => Some(NoQuota::NotCovered { resource: resource_name(*resource) }),
-        _ => None,
-    });
-    if let Some(why) = uncovered {
-        return Why::Quota(why);
+    // What no group gives isn't waited for, whatever else there is too little of, and was looked at before.
+    let setup = &brain.queue(entry.queue).setup;
+    let asked = entry.assignment.pod_sets.iter().flat_map(|set| &set.requests);
+    let uncovered = asked.filter(|(resource, amount)| *amount > 0 && setup.group_of(*resource).is_none()).map(|(resource, _)| resource_name(*resource)).min();
+    if let Some(resource) = uncovered.filter(|_| entry.assignment.mode() == meridian_queueing::flavors::Mode::NoFit) {
+        return Why::Quota(NoQuota::NotCovered { resource });
     }
     // A flavor of which it asks for more than there ever is isn't waited for, whatever else of it is short.
     let hopeless: BTreeSet<FlavorId> =

@@ -137,6 +137,7 @@ fn a_new_session_brings_no_new_budget() {
         let Reply::Sync(answer) = flood.f.input(Input::Sync { cluster: eu(), request, may_park: false }) else { panic!("not answered") };
         flood.f.agents.get_mut(&eu()).unwrap().apply(now(flood.f.now), AgentInput::Answer(answer));
         flood.f.input(Input::Turn);
+        flood.f.world.committed(Mono(flood.f.now));
     };
     // What it shows anew would be written anew: that waits for its turn, too.
     for _ in 0..10 {
