@@ -57,12 +57,7 @@ impl Turn<'_> {
             self.world.deciding.touch(uid);
         }
         if recovering || self.world.state.recovery.is_some() {
-            // Of a ledger that a person has declared lost nothing more is to be learnt. But only a journal that is the whole
-            // history knows that no other came after it.
-            let state = &self.world.state;
-            let whole = !state.behind && state.recovery.as_ref().is_none_or(|r| !r.restored && !r.members_unknown);
-            let there = state.members.iter().filter(|(_, member)| !(whole && member.lost.contains(&member.ledger)));
-            self.world.live.awaited = there.map(|(name, _)| name.clone()).chain(members).collect();
+            self.world.live.awaited = self.world.state.members.keys().cloned().chain(members).collect();
         }
         self.close_open_legs();
         self.count_every_lease_in_full();

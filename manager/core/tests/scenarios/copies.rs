@@ -187,23 +187,6 @@ fn an_agent_cant_make_another_clusters_orphan_go() {
 }
 
 #[test]
-fn who_was_declared_lost_is_not_awaited_again_unless_another_may_have_come_since() {
-    let mut f = Fleet::regions();
-    let gone = ClusterName::new("asia");
-    f.cut.push(gone.clone());
-    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::DeclareLost { cluster: gone.clone(), ledger: None } });
-    f.settle();
-    let before = f.world.snapshot();
-    f.restart(2, RECOVERY);
-    assert!(f.world.state.recovery.is_some());
-    f.settle();
-    assert!(f.world.state.recovery.is_none(), "the others have reported");
-    // A copy can't know whether the cluster came back with another ledger.
-    f.lead_with_copy(&before);
-    assert!(f.world.live.awaited.contains(&gone));
-}
-
-#[test]
 fn after_a_start_a_lease_is_renewed_at_once() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     // A machine that was up for less than a thirty-second of the term can't tell a renewal of its own from none.
