@@ -106,8 +106,6 @@ impl Fleet {
         leftover::refuse(&plan)?;
         let fleet_file = plan.root.join("fleet.yaml");
         std::fs::write(&fleet_file, &plan.fleet_text).map_err(|e| cannot("write", &fleet_file, &e))?;
-        let runner_file = plan.root.join(RUNNER_FILE);
-        std::fs::write(&runner_file, plan.runner).map_err(|e| cannot("write", &runner_file, &e))?;
         let plan = Plan { listen: settle_port(&plan)?, ..plan };
         let mut manager = start_manager(&program, &plan)?;
         let kubeconfig = plan.admin_kubeconfig();
@@ -217,14 +215,17 @@ impl Fleet {
         }
     }
 
-    /// The same, with what ends meanwhile started again; who can't be kept up isn't waited for.
+    /// The same, with what ends meanwhile started again; who can't be kept up isn't waited for. Where everybody took the runner,
+    /// it is remembered: an agent refuses one that isn't what its gangs were started by.
     pub(crate) async fn settled(&mut self, mut note: impl FnMut(String)) -> Result<(), Error> {
         let until = Instant::now() + 2 * READY_WITHIN;
         loop {
             self.keep_up()?.into_iter().for_each(&mut note);
             let missing = self.missing().await;
             if missing.is_empty() {
-                return Ok(());
+                let file = self.plan.root.join(RUNNER_FILE);
+                let taken = self.ended.values().all(Ended::due);
+                return if taken { std::fs::write(&file, self.plan.runner).map_err(|e| cannot("write", &file, &e)) } else { Ok(()) };
             }
             if Instant::now() > until {
                 return Err(self.not_connected(&missing));

@@ -342,7 +342,7 @@ pub struct Grant {
     pub term: Millis,
     /// What silence means.
     pub on_loss: OnLoss,
-    /// Must be running this long after it was accepted.
+    /// Must be running this long after it was granted: the manager alone keeps that deadline.
     pub start_within: Millis,
     /// How much run time is left, where the job limits it.
     pub run_left: Option<Millis>,

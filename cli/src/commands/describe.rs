@@ -12,6 +12,7 @@ use crate::table::{Cell, Table};
 use crate::why::Explanation;
 use jiff::Timestamp;
 use meridian_objects::Kind;
+use meridian_objects::applied::LAST_APPLIED;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -98,7 +99,9 @@ fn facts(kind: Kind, object: &Value, now: Timestamp) -> Table {
     fact("Version", Cell::new(text(object, "/metadata/resourceVersion")));
     for (title, pointer) in [("Labels", "/metadata/labels"), ("Annotations", "/metadata/annotations")] {
         let mut title = Some(title);
-        for (key, value) in object.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
+        let entries = object.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+        // a copy of the object, as kubectl leaves it out too
+        for (key, value) in entries.filter(|(key, _)| *key != LAST_APPLIED) {
             let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
             fact(title.take().unwrap_or_default(), Cell::new(format!("{key}={value}")));
         }

@@ -21,6 +21,7 @@ use crate::workload::Phase;
 use crate::writes::reject;
 use crate::{Workload, World};
 use meridian_objects::Object;
+use meridian_objects::applied::LAST_APPLIED;
 use meridian_objects::job::PRIORITY_LABEL;
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_shared::gang::Gang;
@@ -31,9 +32,6 @@ use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What kubectl notes of what it applied: a copy, and no part of a job.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// That a job has another number of pods than the gang that runs of it had at first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use crate::milestone::Milestone;
 use crate::reading::ReadJob;
 use crate::record::Record;
-use meridian_objects::{Kind, Object};
+use meridian_objects::{Kind, Object, applied};
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid};
 use meridian_shared::protocol::{SyncAnswer, SyncRequest};
 use meridian_shared::time::Millis;
@@ -170,10 +170,15 @@ pub struct Write {
 }
 
 impl Write {
-    /// These changes, in order. Jobs are read here, by whoever asks.
+    /// These changes, in order. Jobs are read here, and what is applied is noted in other objects, by whoever asks.
     pub fn new(actor: Actor, mut changes: Vec<Change>, dry_run: bool) -> Self {
         let read = |change: &mut Change| match change {
-            Change::Put { object, uid, .. } => ReadJob::of(object, *uid),
+            Change::Put { object, uid, mode, .. } => {
+                if *mode == PutMode::Apply && object.kind != Kind::Job {
+                    applied::note(object);
+                }
+                ReadJob::of(object, *uid)
+            }
             Change::Delete { .. } | Change::SetActive { .. } => None,
         };
         Self { jobs: changes.iter_mut().map(read).collect(), actor, changes, dry_run }
@@ -227,7 +232,7 @@ pub enum Change {
 pub enum PutMode {
     /// Nothing may be there.
     Create,
-    /// Create or change.
+    /// Create, or [merge](meridian_objects::applied) into what is there; a job is taken as a whole.
     Apply,
     /// Something must be there, at this version if one is named.
     Replace(Option<RecordNumber>),

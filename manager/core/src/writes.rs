@@ -10,7 +10,7 @@ use crate::turn::Turn;
 use crate::workload::Phase;
 use crate::{Config, World, residency};
 use meridian_objects::spec::{ClusterLossMode, QuotaWhileWaiting, StopPolicy};
-use meridian_objects::{Kind, Object};
+use meridian_objects::{Kind, Object, applied};
 use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::lease;
 use meridian_shared::protocol::{OnLoss, RefuseReason, Run, StopReason};
@@ -26,7 +26,7 @@ const TOLD_MAX: usize = 4;
 pub(crate) const CHANGES_MAX: usize = 10_000;
 
 impl Turn<'_> {
-    pub(crate) fn write(&mut self, write: Write) {
+    pub(crate) fn write(&mut self, mut write: Write) {
         if write.changes.len() > CHANGES_MAX {
             let message = format!("{} changes in one request, at most {CHANGES_MAX} are taken: split it", write.changes.len());
             return self.reply(Reply::Rejected(vec![Rejection { index: 0, reason: RejectionReason::Invalid, field: None, message }]));
@@ -34,7 +34,7 @@ impl Turn<'_> {
         // Judge everything against a copy of the catalog first: later changes may refer to earlier ones.
         // Jobs change nothing in it, so that a write of jobs only borrows it.
         let mut catalog = Cow::Borrowed(&self.world.state.catalog);
-        let mut rejections = Vec::new();
+        let (not_noted, mut rejections) = merge_applied(&catalog, &mut write.changes);
         let mut seen = BTreeSet::new();
         let mut judged = Vec::with_capacity(write.changes.len());
         for (index, (change, job)) in write.with_jobs().enumerate() {
@@ -63,7 +63,10 @@ impl Turn<'_> {
         let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
         let accepted =
             write.with_jobs().zip(judged).map(|((change, job), class)| self.perform(change, job.map(|job| (job, class)), &write.actor, write.dry_run));
-        let written = accepted.collect();
+        let mut written: Vec<Written> = accepted.collect();
+        for index in not_noted {
+            written[index].warnings.push("was not written by `apply` before: what the file leaves out stays as it is".to_owned());
+        }
         if self.world.state.rules != rules_before {
             self.rejudge();
             self.drain_stopped();
@@ -499,6 +502,29 @@ impl Turn<'_> {
             None => (self.world.config.term.max(self.world.config.term_min), OnLoss::Fence),
         }
     }
+}
+
+/// Merges what is applied into what is there. Indices of those of which it isn't known what was applied before; what comes to no
+/// valid object is rejected.
+fn merge_applied(catalog: &Catalog, changes: &mut [Change]) -> (Vec<usize>, Vec<Rejection>) {
+    let (mut not_noted, mut rejections) = (Vec::new(), Vec::new());
+    for (index, change) in changes.iter_mut().enumerate() {
+        let Change::Put { object, scope, mode: PutMode::Apply, .. } = change else { continue };
+        let Some(there) = catalog.get(&key_of(object, scope.as_ref())) else { continue };
+        match applied::over(&there.object, object) {
+            Ok(merged) => {
+                not_noted.extend(Some(index).filter(|_| !applied::is_noted(&there.object)));
+                **object = merged;
+            }
+            Err(errors) => rejections.extend(errors.into_iter().map(|error| Rejection {
+                index,
+                reason: RejectionReason::Invalid,
+                field: Some(error.field.to_string()),
+                message: format!("with what is there already, {}; {}", error.message, error.remedy),
+            })),
+        }
+    }
+    (not_noted, rejections)
 }
 
 /// The workload priority class that a change sets.

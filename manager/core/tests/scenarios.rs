@@ -4,6 +4,8 @@
 
 #[path = "scenarios/activity.rs"]
 mod activity;
+#[path = "scenarios/applies.rs"]
+mod applies;
 #[path = "scenarios/copies.rs"]
 mod copies;
 #[path = "scenarios/counts.rs"]

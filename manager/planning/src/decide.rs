@@ -1,12 +1,12 @@
 //! Cycles over a brain, one after the other, until nothing changes.
 //!
-//! Between two cycles everybody who was told to stop has stopped: he gives his quota back and waits again, behind those who
-//! waited before. So the first cycle is exactly what a scheduler would do now, and the last one is where things come to rest.
+//! Between two cycles everybody who was told to stop has stopped: he gives his quota back and waits again, as old as he was.
+//! So the first cycle is exactly what a scheduler would do now, and the last one is where things come to rest.
 
 use crate::load::{HeldBack, Loaded};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry, Eviction, Outcome as Came, Report, Requeued};
-use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::model::{Moment, QueueId, WorkloadId};
 use meridian_queueing::places::Places;
 use meridian_queueing::preempt::Right;
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,14 +168,12 @@ fn longest_scan(brain: &Brain) -> usize {
 
 /// Everybody who was told to stop has stopped.
 fn let_stop(brain: &mut Brain, held_back: &BTreeMap<WorkloadId, HeldBack>, outcome: &mut Outcome) {
-    // Who stopped waits behind all who came before, by the least difference in time there is.
-    brain.now = brain.now.saturating_add(1);
-    let stopping: Vec<WorkloadId> = brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, _)| id).collect();
-    for id in stopping {
+    let stopping: Vec<(WorkloadId, Moment)> = brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, w)| (id, w.since)).collect();
+    for (id, since) in stopping {
         if held_back.contains_key(&id) {
-            brain.requeue_aside(id, brain.now);
+            brain.requeue_aside(id, since);
         } else {
-            brain.requeue(id, brain.now);
+            brain.requeue(id, since);
         }
         outcome.admitted.remove(&id);
         outcome.looks.remove(&id);

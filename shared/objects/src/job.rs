@@ -3,9 +3,12 @@
 //! Counting follows Kueue: one pod set `main` of min(parallelism, completions) pods. What one pod asks for is counted in
 //! [`crate::pod`], how near its pods want to be is read in [`topology`].
 
+pub mod simulated;
 mod state;
 pub mod topology;
 
+use self::simulated::Wrong;
+pub use self::simulated::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER, Simulated};
 pub use self::state::state;
 
 use crate::field::{FieldError, FieldPath, Fields, Findings};
@@ -41,14 +44,6 @@ pub const REGION_KEY: &str = "meridian.dev/region";
 pub const SUBMISSION_ANNOTATION: &str = "meridian.dev/submission";
 /// The label that is shown on what belongs to one cluster.
 pub const CLUSTER_LABEL: &str = "meridian.dev/cluster";
-/// The annotation that says how long each pod takes in the simulated runner, such as `90s` or `1h30m`.
-pub const SIMULATED_DURATION: &str = "simulated.meridian.dev/duration";
-/// So much longer each pod takes there than the one before it, such as `10s`: without it all end together.
-pub const SIMULATED_STAGGER: &str = "simulated.meridian.dev/stagger";
-/// With which exit code each pod ends there.
-pub const SIMULATED_EXIT_CODE: &str = "simulated.meridian.dev/exit-code";
-/// How many pods fail there before the others go their way.
-pub const SIMULATED_FAIL_FIRST: &str = "simulated.meridian.dev/fail-first";
 /// The name of a Job's pod set, as Kueue calls it.
 pub const POD_SET: &str = "main";
 
@@ -132,6 +127,9 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
     job.priority_class = labels.get(PRIORITY_LABEL).filter(|class| !class.is_empty()).cloned();
     job.regions = regions(labels, annotations, findings);
     our_keys(root, findings);
+    for Wrong { key, written, wanted, remedy } in Simulated::read(annotations).1 {
+        findings.error(FieldPath::of("metadata.annotations").key(key), format!("`{written}` is no {wanted}"), remedy);
+    }
     let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return job };
 
     read_counts(&spec, &mut job);

@@ -15,6 +15,7 @@
 
 #![warn(missing_docs)]
 
+pub mod applied;
 pub mod conversion;
 pub mod duration;
 pub mod field;

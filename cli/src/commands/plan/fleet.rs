@@ -9,7 +9,7 @@ use crate::error::Error;
 use jiff::Timestamp;
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::spec::workload::WorkloadObject;
-use meridian_objects::{JobWorkload, Kind, Object, Spec, job_to_workload, quantity};
+use meridian_objects::{JobWorkload, Kind, Object, Spec, applied, job_to_workload, quantity};
 use meridian_planning::what_if::{Change, Kind as ChangeKind};
 use meridian_queueing::model::Moment;
 use meridian_shared::gang::{Amounts, add_scaled};
@@ -194,19 +194,24 @@ pub(super) struct Overlaid {
     pub(super) notes: Vec<String>,
 }
 
-/// Lays objects over those that are there: one of the same kind, namespace and name takes the other's place. A job takes the
-/// place of the workload that stands for the job of its name, and is submitted after all that are there.
+/// Lays objects over those that are there: one of the same kind, namespace and name is merged into the other, as `apply` does it.
+/// A job takes the place of the workload that stands for the job of its name; jobs are submitted after all that are there, in the
+/// order of their files.
 pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Overlaid {
     let Fleet { mut objects, jobs, latest, mut notes } = there;
-    let submitted = now.max(latest.saturating_add(1));
+    let mut submitted = now.max(latest.saturating_add(1));
     let mut changes = Vec::with_capacity(given.len());
     for mut object in given {
         if let PlanObject::Object(planned) = &mut object
             && planned.object.kind == Kind::Job
         {
             planned.created = Some(submitted);
+            submitted = submitted.saturating_add(1);
         }
         let at = objects.iter().position(|other| identity(other) == identity(&object) || stands_for(other, &object));
+        if let Some(at) = at {
+            notes.extend(merge(&objects[at], &mut object));
+        }
         let change = match at {
             None => ChangeKind::Added,
             Some(at) if same(&objects[at], &object) => ChangeKind::Unchanged,
@@ -227,6 +232,26 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
         }
     }
     Overlaid { objects, changes, notes }
+}
+
+/// Merges an object into the one that is there, if it isn't a job; with what a person should know of it.
+fn merge(there: &PlanObject, given: &mut PlanObject) -> Option<String> {
+    let title = given.title();
+    let (PlanObject::Object(there), PlanObject::Object(given)) = (there, given) else { return None };
+    if given.object.kind == Kind::Job {
+        return None;
+    }
+    match applied::over(&there.object, &given.object) {
+        Ok(merged) => {
+            given.object = merged;
+            let unknown = !applied::is_noted(&there.object) && given.object.stored != there.object.stored;
+            unknown.then(|| format!("`{title}` was not written by `apply` before: what the file leaves out stays as it is"))
+        }
+        Err(errors) => {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            Some(format!("`{title}`: `apply` will refuse it together with what is there already, and here it takes that one's place: {}", errors.join("; ")))
+        }
+    }
 }
 
 /// Whether `workload` is what became of `job`.
@@ -312,9 +337,30 @@ mod tests {
         let there = Fleet { objects: items.iter().map(object).collect(), latest: last, ..Fleet::default() };
         let mut fresh = job();
         fresh["metadata"]["name"] = json!("fresh");
-        let Overlaid { objects, .. } = overlay(there, vec![object(&fresh)], last - 5);
-        let Some(PlanObject::Object(added)) = objects.last() else { panic!("not a job") };
-        assert_eq!(added.created, Some(last + 1));
+        let mut after = job();
+        after["metadata"]["name"] = json!("after");
+        let Overlaid { objects, .. } = overlay(there, vec![object(&fresh), object(&after)], last - 5);
+        let [.., PlanObject::Object(fresh), PlanObject::Object(after)] = &objects[..] else { panic!("not two jobs") };
+        assert_eq!((fresh.created, after.created), (Some(last + 1), Some(last + 2)));
+    }
+
+    #[test]
+    fn an_object_is_merged_into_the_one_that_is_there_as_apply_does_it() {
+        let namespace = |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml", "labels": labels}});
+        let mut there = namespace(json!({"team": "vision", "residency": "eu"}));
+        let before = namespace(json!({"team": "vision"})).to_string();
+        let file = || vec![object(&namespace(json!({"tier": "1"})))];
+        let laid = |there: &Value| overlay(Fleet { objects: vec![object(there)], ..Fleet::default() }, file(), 0);
+        let labels = |laid: &Overlaid| match &laid.objects[0] {
+            PlanObject::Object(planned) => planned.object.labels.keys().cloned().collect::<Vec<_>>(),
+            _ => panic!("not a namespace"),
+        };
+        let unknown = laid(&there);
+        assert_eq!((labels(&unknown), unknown.notes.len()), (vec!["residency".to_owned(), "team".to_owned(), "tier".to_owned()], 1));
+        there["metadata"]["annotations"] = json!({ applied::LAST_APPLIED: before });
+        let known = laid(&there);
+        assert_eq!((labels(&known), known.notes.len()), (vec!["residency".to_owned(), "tier".to_owned()], 0));
+        assert_eq!(known.changes[0].change, ChangeKind::Replaced);
     }
 
     #[test]
@@ -360,7 +406,7 @@ mod tests {
             ]
         );
         assert_eq!(objects.len(), 4);
-        assert_eq!(notes, [""; 0]);
+        assert_eq!(notes, ["`resourceflavor/x` was not written by `apply` before: what the file leaves out stays as it is"]);
         let Overlaid { objects, changes, notes } = overlay(there(), vec![object(&other)], 0);
         assert!(notes[0].starts_with("`job/ml/train` is there with another spec"), "{notes:?}");
         assert_eq!(changes[0].change, ChangeKind::Replaced);

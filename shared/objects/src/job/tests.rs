@@ -227,6 +227,8 @@ fn our_own_keys_are_read_strictly() {
     check("metadata.labels", "meridian.dev/queue", "remove it; the annotations of a job that we know are meridian.dev/region, ");
     check("metadata.labels", "simulated.meridian.dev/duration", "is not read here; write it into the job's own `metadata.annotations`");
     check("spec.template.metadata.annotations", "meridian.dev/region", "spec.template.metadata.annotations[meridian.dev/region]: is not read here");
+    let bad = "metadata.annotations[simulated.meridian.dev/duration]: `x` is no length of time of at most a year; write one such as";
+    check("metadata.annotations", "simulated.meridian.dev/duration", bad);
     let others = json!({"example.com/meridian.dev": "x", "meridian.dev.example.com/region": "x", "simulated.meridian.dev/stagger": "1s"});
     assert!(read(with(&[("metadata.annotations", others)])).is_ok());
 }

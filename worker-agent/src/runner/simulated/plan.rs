@@ -2,15 +2,13 @@
 
 use super::INSTANT_MIN;
 use crate::runner::JobSpec;
-use meridian_objects::job::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER};
+use meridian_objects::job::simulated::{Simulated, Wrong, length};
 use meridian_shared::time::Millis;
 use std::fmt;
 use std::str::FromStr;
 
 /// How long a pod takes when its job says nothing about it.
 pub const DURATION_DEFAULT: Millis = Millis::secs(30);
-/// Longer than any lease or run, and safely added to any moment.
-const DURATION_MAX: Millis = Millis::mins(366 * 24 * 60);
 
 /// How much faster than real time simulated jobs go.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -68,31 +66,16 @@ pub struct Script {
 impl Script {
     /// Reads it from a job. Words that can't be read are as if they weren't there; [`check`] has refused them before.
     pub fn of(spec: &JobSpec) -> Self {
-        let annotation = |name: &str| spec.annotations.get(name);
-        let duration = annotation(SIMULATED_DURATION).and_then(|text| duration(text)).or_else(|| slept(spec)).unwrap_or(DURATION_DEFAULT);
-        Self {
-            duration,
-            stagger: annotation(SIMULATED_STAGGER).and_then(|text| self::duration(text)).unwrap_or(Millis(0)),
-            exit_code: annotation(SIMULATED_EXIT_CODE).and_then(|t| t.parse::<u8>().ok()).map_or(0, i32::from),
-            fail_first: annotation(SIMULATED_FAIL_FIRST).and_then(|t| t.parse().ok()).unwrap_or(0),
-        }
+        let (asked, _) = Simulated::read(&spec.annotations);
+        let Simulated { duration, stagger, exit_code, fail_first } = asked;
+        Self { duration: duration.or_else(|| slept(spec)).unwrap_or(DURATION_DEFAULT), stagger, exit_code: exit_code.into(), fail_first }
     }
 }
 
 /// Whether a job can be simulated, or why not.
 pub fn check(spec: &JobSpec) -> Result<(), String> {
-    let bad = |name: &str, wanted: &str| spec.annotations.get(name).map(|have| format!("annotation `{name}` is `{have}`, which is no {wanted}"));
-    if spec.annotations.get(SIMULATED_DURATION).is_some_and(|t| duration(t).is_none()) {
-        return Err(bad(SIMULATED_DURATION, "length of time such as `90s` or `1h30m`").unwrap_or_default());
-    }
-    if spec.annotations.get(SIMULATED_STAGGER).is_some_and(|t| duration(t).is_none()) {
-        return Err(bad(SIMULATED_STAGGER, "length of time such as `10s`").unwrap_or_default());
-    }
-    if spec.annotations.get(SIMULATED_EXIT_CODE).is_some_and(|t| t.parse::<u8>().is_err()) {
-        return Err(bad(SIMULATED_EXIT_CODE, "exit code from 0 to 255").unwrap_or_default());
-    }
-    if spec.annotations.get(SIMULATED_FAIL_FIRST).is_some_and(|t| t.parse::<u32>().is_err()) {
-        return Err(bad(SIMULATED_FAIL_FIRST, "number of pods").unwrap_or_default());
+    if let Some(Wrong { key, written, wanted, remedy }) = Simulated::read(&spec.annotations).1.first() {
+        return Err(format!("annotation `{key}` is `{written}`, which is no {wanted}: {remedy}"));
     }
     if spec.width() == 0 {
         return Err("the job asks for no pods: set `parallelism` and `completions` to at least 1".into());
@@ -108,35 +91,14 @@ fn slept(spec: &JobSpec) -> Option<Millis> {
     words
         .windows(2)
         .find(|pair| is_sleep(pair[0]))
-        .and_then(|pair| duration(pair[1]))
-        .or_else(|| words.iter().filter(|w| w.ends_with(|c: char| c.is_ascii_alphabetic())).find_map(|w| duration(w)))
-}
-
-/// A length of time as Go and `sleep` write it: `90`, `1.5`, `120s`, `1h30m`, `250ms`.
-fn duration(text: &str) -> Option<Millis> {
-    let mut total = 0.0_f64;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 = rest[..digits].parse().ok()?;
-        let letters = rest[digits..].find(|c: char| !c.is_ascii_alphabetic()).map_or(rest.len(), |n| digits + n);
-        total += number
-            * match &rest[digits..letters] {
-                "ms" => 1.0,
-                "" | "s" => 1_000.0,
-                "m" => 60_000.0,
-                "h" => 3_600_000.0,
-                "d" => 86_400_000.0,
-                _ => return None,
-            };
-        rest = &rest[letters..];
-    }
-    (!text.is_empty() && total <= DURATION_MAX.0 as f64).then_some(Millis(total.round() as u64))
+        .and_then(|pair| length(pair[1]))
+        .or_else(|| words.iter().filter(|w| w.ends_with(|c: char| c.is_ascii_alphabetic())).find_map(|w| length(w)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meridian_objects::job::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST};
     use serde_json::json;
 
     fn script(annotations: serde_json::Value, command: &[&str], args: &[&str]) -> Result<Script, String> {
