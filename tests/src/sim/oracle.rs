@@ -11,7 +11,7 @@ use super::runner::Behaviour;
 use meridian_manager_core::input::{Actor, Key, Outcome};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{State, Workload, World};
-use meridian_objects::Kind;
+use meridian_objects::{Kind, applied};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, RecordNumber, Session, Uid};
 use meridian_shared::protocol::{Command, End, EndResult, OnLoss, Receipt, Run, SyncResponse};
 use meridian_shared::time::{Millis, Mono};
@@ -261,8 +261,13 @@ impl Oracle {
         }
         for (key, value) in rules {
             let Some(value) = value else { continue };
-            let stored = world.state.catalog.get(key).map(|s| &s.object.stored);
-            if stored != Some(value) && key.kind != Kind::Cluster {
+            // What was applied is noted besides.
+            let stored = world.state.catalog.get(key).map(|stored| {
+                let mut object = (*stored.object).clone();
+                applied::forget(&mut object);
+                object.stored
+            });
+            if stored.as_ref() != Some(value) && key.kind != Kind::Cluster {
                 return broken("P1", format!("{key} was acknowledged and is something else now"));
             }
         }
