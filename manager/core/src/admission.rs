@@ -222,6 +222,8 @@ impl Shown {
                     "state": w.state_word(), "submitted": w.submitted.to_string(), "placeInClass": self.place, "legs": w.legs.values().map(|l| json!({"cluster": l.cluster.as_str(), "state": format!("{:?}", l.state)})).collect::<Vec<_>>(),
                     "history": w.history.iter().map(|s| json!({"cluster": s.cluster.as_str(), "fence": s.fence.to_string(), "granted": micro_timestamp(s.granted), "over": s.over.map(micro_timestamp), "end": s.end})).collect::<Vec<_>>(),
                     "placement": World::placement_status(right),
+                    // The condition has whole seconds, and of equals the one that was charged last gives way first.
+                    "reserved": w.reserved.map(micro_timestamp),
                 },
             },
         });

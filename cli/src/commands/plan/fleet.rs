@@ -81,6 +81,7 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
                 }
                 Kind::Workload => {
                     follow_class(&mut item, &classes);
+                    keep_reservation(&mut item);
                     let owner = text(&item, "/metadata/ownerReferences/0/uid").to_owned();
                     if let Some(job) = jobs.get(&owner) {
                         complete(&mut item, job);
@@ -141,6 +142,15 @@ fn keep_order(workloads: &mut [Value]) -> Moment {
         }
     }
     last
+}
+
+/// When quota was reserved, to the millisecond: the condition has whole seconds, and of equals who came last gives way first.
+fn keep_reservation(workload: &mut Value) {
+    let exact = workload["status"]["meridian"]["reserved"].clone();
+    let conditions = workload.pointer_mut("/status/conditions").and_then(Value::as_array_mut).filter(|_| exact.is_string());
+    for condition in conditions.into_iter().flatten().filter(|condition| condition["type"] == "QuotaReserved" && condition["status"] == "True") {
+        condition["lastTransitionTime"] = exact.clone();
+    }
 }
 
 /// The manager shows a workload's priority as its class has it, and whoever names the class follows when its value changes.
@@ -361,6 +371,22 @@ mod tests {
         let known = laid(&there);
         assert_eq!((labels(&known), known.notes.len()), (vec!["residency".to_owned(), "tier".to_owned()], 0));
         assert_eq!(known.changes[0].change, ChangeKind::Replaced);
+    }
+
+    #[test]
+    fn a_reservation_is_known_to_the_millisecond() {
+        let mut item = workload();
+        item["status"]["conditions"] = json!([{"type": "QuotaReserved", "status": "True", "reason": "R", "lastTransitionTime": "2026-06-01T12:00:07Z"}]);
+        let since = |item: &Value| match object(item) {
+            PlanObject::Workload(read) => read.status.condition("QuotaReserved").unwrap().since.unwrap(),
+            _ => panic!("not a workload"),
+        };
+        let whole = since(&item);
+        keep_reservation(&mut item);
+        assert_eq!(since(&item), whole, "an older manager doesn't tell");
+        item["status"]["meridian"] = json!({"reserved": "2026-06-01T12:00:07.250000Z"});
+        keep_reservation(&mut item);
+        assert_eq!(since(&item), whole + 250);
     }
 
     #[test]
