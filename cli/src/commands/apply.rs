@@ -23,7 +23,8 @@ pub(super) async fn run(session: &mut Session, args: ApplyArgs) -> Result<(), Er
         )));
     }
     let client = session.client()?;
-    let bodies: Vec<Value> = objects.iter().map(|object| object.value.stored.clone()).collect();
+    // In the version of the file, which is noted with it.
+    let bodies: Vec<Value> = objects.iter().map(|object| object.value.in_version(object.value.version)).collect();
     let answer = match client.apply(&bodies, args.cluster.as_deref(), args.dry_run).await {
         Ok(answer) => answer,
         Err(error) => return Err(error.status().and_then(|status| refused(status, &objects, &texts)).map_or_else(|| error.into(), Error::Refused)),

@@ -83,7 +83,7 @@ impl Turn<'_> {
 
     fn job_of(&self, uid: Uid) -> Option<JobWorkload> {
         let body = self.body(self.workload(uid)?.body)?;
-        let (object, _) = Object::from_value(serde_json::from_str(&body).ok()?).ok()?;
+        let object = Object::from_stored(serde_json::from_str(&body).ok()?).ok()?;
         match object.spec {
             Spec::Job(job) => Some(*job),
             _ => None,

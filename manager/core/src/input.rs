@@ -170,11 +170,11 @@ pub struct Write {
 }
 
 impl Write {
-    /// These changes, in order. Jobs are read here, and what is applied is noted in other objects, by whoever asks.
+    /// These changes, in order. Jobs are read here, and in other objects it is noted what is applied, by whoever asks.
     pub fn new(actor: Actor, mut changes: Vec<Change>, dry_run: bool) -> Self {
         let read = |change: &mut Change| match change {
             Change::Put { object, uid, mode, .. } => {
-                if *mode == PutMode::Apply && object.kind != Kind::Job {
+                if *mode == PutMode::Apply && object.kind != Kind::Job && !applied::is_noted(object) {
                     applied::note(object);
                 }
                 ReadJob::of(object, *uid)

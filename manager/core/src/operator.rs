@@ -5,7 +5,7 @@ use crate::audit::Entry;
 use crate::input::{Actor, Key, Operator, Rejection, RejectionReason, Reply};
 use crate::record::Record;
 use crate::turn::Turn;
-use meridian_objects::{Kind, Object};
+use meridian_objects::{FieldError, Kind, Object};
 use meridian_shared::ids::{ClusterName, Fence, Jurisdiction, LedgerId, Region, Uid};
 use meridian_shared::protocol::StopReason;
 use serde_json::json;
@@ -46,7 +46,7 @@ impl Turn<'_> {
         let stored = self.world.state.catalog.get(&key).ok_or_else(|| unknown(cluster))?.clone();
         let mut value = stored.object.stored.clone();
         value["spec"]["cordoned"] = json!(cordoned);
-        let object = reread(value)?;
+        let object = Object::from_stored(value).map_err(|errors| unreadable(&errors))?;
         self.record(Record::Applied { key, object: Box::new(object), uid: stored.uid, at: self.now.wall, by: by.clone() });
         self.operator_audit(by, if cordoned { "cordon" } else { "uncordon" }, String::new(), Some(cluster));
         self.rejudge();
@@ -124,7 +124,7 @@ impl Turn<'_> {
                 "apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": cluster.as_str()},
                 "spec": {"region": region.as_str(), "jurisdiction": jurisdiction.as_str()},
             });
-            let object = reread(value)?;
+            let (object, _) = Object::from_value(value).map_err(|errors| unreadable(&errors))?;
             let uid = Uid(u128::from(self.world.state.last.0) << 64 | u128::from(meridian_shared::backoff::splitmix(self.now.wall.0.unsigned_abs())));
             self.record(Record::Applied { key, object: Box::new(object), uid, at: self.now.wall, by: by.clone() });
         }
@@ -222,11 +222,9 @@ impl Turn<'_> {
     }
 }
 
-fn reread(value: serde_json::Value) -> Result<Object, Rejection> {
-    Object::from_value(value).map(|(object, _)| object).map_err(|errors| {
-        let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        rejection(RejectionReason::Invalid, all.join("; "))
-    })
+fn unreadable(errors: &[FieldError]) -> Rejection {
+    let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    rejection(RejectionReason::Invalid, all.join("; "))
 }
 
 fn taken(cluster: &ClusterName) -> Rejection {

@@ -34,7 +34,7 @@ impl Turn<'_> {
         // Judge everything against a copy of the catalog first: later changes may refer to earlier ones.
         // Jobs change nothing in it, so that a write of jobs only borrows it.
         let mut catalog = Cow::Borrowed(&self.world.state.catalog);
-        let (not_noted, mut rejections) = merge_applied(&catalog, &mut write.changes);
+        let (remarks, mut rejections) = merge_applied(&catalog, &mut write.changes);
         let mut seen = BTreeSet::new();
         let mut judged = Vec::with_capacity(write.changes.len());
         for (index, (change, job)) in write.with_jobs().enumerate() {
@@ -64,8 +64,8 @@ impl Turn<'_> {
         let accepted =
             write.with_jobs().zip(judged).map(|((change, job), class)| self.perform(change, job.map(|job| (job, class)), &write.actor, write.dry_run));
         let mut written: Vec<Written> = accepted.collect();
-        for index in not_noted {
-            written[index].warnings.push("was not written by `apply` before: what the file leaves out stays as it is".to_owned());
+        for (index, remarks) in remarks {
+            written[index].warnings.extend(remarks);
         }
         if self.world.state.rules != rules_before {
             self.rejudge();
@@ -504,17 +504,16 @@ impl Turn<'_> {
     }
 }
 
-/// Merges what is applied into what is there. Indices of those of which it isn't known what was applied before; what comes to no
-/// valid object is rejected.
-fn merge_applied(catalog: &Catalog, changes: &mut [Change]) -> (Vec<usize>, Vec<Rejection>) {
-    let (mut not_noted, mut rejections) = (Vec::new(), Vec::new());
+/// Merges what is applied into what is there; with remarks on it, by index. What comes to no valid object is rejected.
+fn merge_applied(catalog: &Catalog, changes: &mut [Change]) -> (Vec<(usize, Vec<String>)>, Vec<Rejection>) {
+    let (mut remarks, mut rejections) = (Vec::new(), Vec::new());
     for (index, change) in changes.iter_mut().enumerate() {
         let Change::Put { object, scope, mode: PutMode::Apply, .. } = change else { continue };
         let Some(there) = catalog.get(&key_of(object, scope.as_ref())) else { continue };
         match applied::over(&there.object, object) {
             Ok(merged) => {
-                not_noted.extend(Some(index).filter(|_| !applied::is_noted(&there.object)));
-                **object = merged;
+                remarks.push((index, merged.remarks()));
+                **object = merged.object;
             }
             Err(errors) => rejections.extend(errors.into_iter().map(|error| Rejection {
                 index,
@@ -524,7 +523,7 @@ fn merge_applied(catalog: &Catalog, changes: &mut [Change]) -> (Vec<usize>, Vec<
             })),
         }
     }
-    (not_noted, rejections)
+    (remarks, rejections)
 }
 
 /// The workload priority class that a change sets.

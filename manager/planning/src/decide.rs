@@ -1,8 +1,10 @@
 //! Cycles over a brain, one after the other, until nothing changes.
 //!
 //! Between two cycles everybody who was told to stop has stopped: he gives his quota back and waits again, as old as he was.
-//! So the first cycle is exactly what a scheduler would do now, and the last one is where things come to rest.
+//! So the first cycle is exactly what a scheduler would do now, and the last one is where things come to rest: as in the engine, nobody
+//! displaces whom it gave way for, at however many removes.
 
+use crate::in_turn::InTurn;
 use crate::load::{HeldBack, Loaded};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry, Eviction, Outcome as Came, Report, Requeued};
@@ -139,9 +141,11 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
     let bound = limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
     let patience = longest_scan(brain);
     let mut idle = 0;
+    let mut places = InTurn::new(places);
     while outcome.cycles < bound {
         outcome.cycles += 1;
-        let report = brain.cycle_with_heads(places, limits.heads_per_queue, true);
+        let report = brain.cycle_with_heads(&mut places, limits.heads_per_queue, true);
+        places.displaced(&report.preempted);
         let nobody = report.entries.is_empty();
         let unfinished = report.entries.iter().any(|e| e.requeued == Some(Requeued::Awake) && e.assignment.scan.pending());
         let changed = report.progress() || !report.replaced.is_empty() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
@@ -151,6 +155,8 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
         if !stopping && (nobody || (idle > 0 && !unfinished) || idle > patience) {
             return outcome;
         }
+        // Who is admitted in the next one is admitted later: of equals who came last gives way first.
+        brain.now = brain.now.saturating_add(1);
         if outcome.cycles < bound && stopping {
             let_stop(brain, held_back, &mut outcome);
             idle = 0;

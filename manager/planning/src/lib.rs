@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod decide;
+mod in_turn;
 pub mod load;
 pub mod report;
 pub mod what_if;

@@ -1,6 +1,6 @@
 //! What a change of the objects would change: two plans by the same brain, before and after, compared.
 
-use crate::report::{API_VERSION, Evicted, Holder, PodSet, Preempted, Report, State, Summary, Waiting};
+use crate::report::{API_VERSION, Ending, Evicted, Holder, PodSet, Preempted, Report, State, Summary, Waiting};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,6 +130,9 @@ impl WhatIf {
         let all_before = held.keys().chain(waited.keys());
         let mut notes: Vec<String> = before.notes.clone();
         notes.extend(after.notes.iter().filter(|note| !before.notes.contains(note)).cloned());
+        for (report, when) in [(before, "without"), (after, "with")].into_iter().filter(|(report, _)| report.run.end == Ending::Unsettled) {
+            notes.push(format!("{when} the change things don't come to rest in {} cycles: what is compared is how they stand then", report.run.cycles));
+        }
         Self {
             api_version: API_VERSION.to_owned(),
             kind: KIND.to_owned(),

@@ -6,6 +6,7 @@ mod stage;
 use meridian_planning::report::{Ending, State};
 use meridian_planning::what_if::{Change, Kind, Loss};
 use meridian_planning::{Limits, Report, WhatIf};
+use meridian_queueing::model::{Displaces, Preemption, QueueSetup};
 use meridian_queueing::settings::{FairSharing, Settings};
 use stage::{GPU, Stage, reclaims, stopped, strict};
 
@@ -60,6 +61,34 @@ fn victims_still_stop_after_the_last_cycle_asked_for() {
     assert_eq!(owner.obstacle.as_deref(), Some("WaitingForPreemptedWorkloads"));
     assert_eq!(owner.waits_for, ["ml/borrower"]);
     assert_eq!(owner.message, "it starts when `ml/borrower` has stopped");
+}
+
+/// A borrower may stop by priority whom an owner stops by its quota, round after round.
+#[test]
+fn policies_that_contradict_each_other_come_to_rest() {
+    let rights = |reclaim, borrow| {
+        move |queue: &mut QueueSetup| {
+            queue.preemption = Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort: reclaim, borrow_within_cohort: borrow };
+        }
+    };
+    let mut stage = Stage::new(Settings::default())
+        .flavor("f", false)
+        .cohort("all", None)
+        .queue("a", Some("all"), &[("f", "cpu", 2_000)])
+        .with(rights(Displaces::LowerPriority, None))
+        .queue("b", Some("all"), &[("f", "cpu", 2_000)])
+        .with(rights(Displaces::Any, Some(None)))
+        .open();
+    let all = [("w5", "b", 1, 3_000), ("w7", "a", 0, 2_000), ("w0", "a", 2, 3_000), ("w3", "a", 2, 2_000), ("w6", "b", 0, 2_000), ("w2", "a", 1, 2_000)];
+    for (name, queue, priority, cpu) in all {
+        let job = stage.job(name, queue, priority, 1, &[("cpu", cpu)]);
+        stage = if name == "w0" { stage.runs(job, "f") } else { stage.waits(job) };
+    }
+    let report = stage.plan(&Limits::default());
+    assert_eq!(report.run.end, Ending::Settled);
+    let mut pairs: Vec<(&str, &str)> = report.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
+    pairs.sort_unstable();
+    assert!(!pairs.is_empty() && pairs.windows(3).all(|three| three[0] != three[2]), "nobody stops three times for the same: {:?}", report.preempted);
 }
 
 #[test]

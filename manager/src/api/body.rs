@@ -6,7 +6,9 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
-use meridian_shared::ids::{RecordNumber, Uid};
+use meridian_objects::Kind;
+use meridian_objects::job::CLUSTER_LABEL;
+use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -91,6 +93,24 @@ pub(crate) fn take_stamp(object: &mut Value) -> Result<Stamp, Error> {
     Ok(stamp)
 }
 
+/// Takes out of an object that was read for one cluster the label that shows which. Of another cluster than `scope`, or where
+/// none is meant, the name of that cluster. A job's own label of that key is the job's.
+pub(crate) fn take_cluster(object: &mut Value, scope: Option<&ClusterName>) -> Option<String> {
+    if object["kind"] == Kind::Job.name() {
+        return None;
+    }
+    let labels = object.pointer_mut("/metadata/labels").and_then(Value::as_object_mut)?;
+    let shown = labels.get(CLUSTER_LABEL)?.as_str()?.to_owned();
+    if scope.is_none_or(|scope| shown != scope.as_str()) {
+        return Some(shown);
+    }
+    labels.remove(CLUSTER_LABEL);
+    if labels.is_empty() {
+        object["metadata"].as_object_mut()?.remove("labels");
+    }
+    None
+}
+
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value == ""
 }
@@ -99,6 +119,22 @@ fn is_empty(value: &Value) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_label_of_one_clusters_view_is_taken_out_for_that_cluster_only() {
+        let shown = |cluster: &str| json!({"kind": "ClusterQueue", "metadata": {"name": "q", "labels": {CLUSTER_LABEL: cluster}}});
+        let mut own = shown("us");
+        assert_eq!(take_cluster(&mut own, Some(&"us".into())), None);
+        assert_eq!(own, json!({"kind": "ClusterQueue", "metadata": {"name": "q"}}));
+        assert_eq!(take_cluster(&mut shown("us"), Some(&"eu".into())), Some("us".to_owned()));
+        assert_eq!(take_cluster(&mut shown("us"), None), Some("us".to_owned()));
+        let mut job = json!({"kind": "Job", "metadata": {"labels": {CLUSTER_LABEL: "us"}}});
+        assert_eq!(take_cluster(&mut job.clone(), None), None);
+        for odd in [json!(3), json!({}), json!({"metadata": {"labels": []}}), json!({"metadata": {"labels": {CLUSTER_LABEL: 3}}})] {
+            job = odd;
+            assert_eq!(take_cluster(&mut job, None), None);
+        }
+    }
 
     #[test]
     fn what_the_manager_writes_is_taken_out() {

@@ -16,7 +16,6 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use meridian_manager_core::input::{Actor, Change, Input, Key, PutMode, RejectionReason, Reply, Write, WriteResult, Written};
-use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::Deserialize;
@@ -181,13 +180,8 @@ impl Request<'_> {
                 return Err(Error::BadRequest(format!("`{field}` is `{written}`, but the path is for `{expect}`")));
             }
         }
-        if let Some(scope) = &self.options.scope {
-            // views of one cluster's objects carry this label; it is no part of them
-            let labels = value.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
-            if let Some(labels) = labels.filter(|labels| labels.get(CLUSTER_LABEL).is_some_and(|label| label == scope.as_str())) {
-                labels.remove(CLUSTER_LABEL);
-            }
-        }
+        // a label of another cluster, or on what is for all, is the writer's own here
+        let _ = body::take_cluster(&mut value, self.options.scope.as_ref());
         let subject = |value: &Value| {
             let name = ["/metadata/name", "/metadata/generateName"].into_iter().find_map(|pointer| value.pointer(pointer)?.as_str());
             Subject::new(target.kind, name.unwrap_or_default())

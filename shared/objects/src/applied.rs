@@ -1,102 +1,163 @@
-//! `apply` onto what is there: a three-way merge, as kubectl makes it.
+//! `apply` onto what is there: a three-way merge, as kubectl makes it, but that nothing goes which others have changed.
 //!
 //! Who applies a file speaks of the fields in it, and of those that the file before had. What others set besides (a
 //! cordon, a label of another team) stays. What the file before had stands in an annotation, kubectl's own, so that
-//! either program goes on where the other stopped. Lists are taken whole, as in Kueue's definitions.
+//! either program goes on where the other stopped. Lists and selectors are taken whole, as in Kueue's definitions; a null is
+//! nothing, as Kubernetes takes it.
 
-use crate::field::FieldError;
-use crate::object::Object;
+use crate::field::{FieldError, FieldPath};
+use crate::object::{DEFAULT_NAMESPACE, MAX_ANNOTATIONS_BYTES, Object};
 use serde_json::{Map, Value};
 
 /// The annotation in which is kept what was applied last.
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Most bytes of it. Annotations have 256 KiB together, and others want some, too.
-const NOTED_MAX: usize = 192 * 1024;
 
-/// Notes in an object that it was applied. What it says of an earlier apply goes; one that is too large carries no note.
+/// What comes of an object that is applied where there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The two together.
+    pub object: Object,
+    /// Whether it was known what had been applied before: else nothing goes.
+    pub noted: bool,
+    /// Fields that the file had and has no longer, and that stay, because others have changed them since.
+    pub kept: Vec<FieldPath>,
+}
+
+impl Applied {
+    /// What a person should know of it.
+    pub fn remarks(&self) -> Vec<String> {
+        let unknown = (!self.noted).then(|| "what was applied before isn't known: what the file leaves out stays as it is".to_owned());
+        let kept = self.kept.iter().map(|field| format!("{field}: is no longer in the file, and stays, as it was changed otherwise since"));
+        unknown.into_iter().chain(kept).collect()
+    }
+}
+
+/// Notes in an object that it was applied, in the version in which it was written, so that kubectl can compare it with its file.
+/// What it says of an earlier apply goes; where there is no space left for it there is no note.
 pub fn note(object: &mut Object) {
     forget(object);
-    let text = object.stored.to_string();
-    if text.len() > NOTED_MAX {
+    let mut plain = object.stored.clone();
+    drop_nulls(&mut plain);
+    if plain != object.stored
+        && let Ok((read, _)) = Object::from_value(plain)
+    {
+        *object = Object { version: object.version, ..read };
+    }
+    let text = object.in_version(object.version).to_string();
+    let others: usize = object.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if others + LAST_APPLIED.len() + text.len() > MAX_ANNOTATIONS_BYTES {
         return;
     }
     let Some(metadata) = object.stored.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let annotations = metadata.entry("annotations").or_insert(Value::Null);
-    if annotations.is_null() {
-        *annotations = Value::Object(Map::new());
-    }
+    let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
     let Some(annotations) = annotations.as_object_mut() else { return };
     annotations.insert(LAST_APPLIED.to_owned(), Value::String(text.clone()));
     object.annotations.insert(LAST_APPLIED.to_owned(), text);
 }
 
+/// Whether an object carries a note.
+pub fn is_noted(object: &Object) -> bool {
+    object.annotations.contains_key(LAST_APPLIED)
+}
+
 /// Takes the note out of an object.
 pub fn forget(object: &mut Object) {
     object.annotations.remove(LAST_APPLIED);
-    let Some(metadata) = object.stored.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    forget_in(&mut object.stored);
+}
+
+fn forget_in(stored: &mut Value) {
+    let Some(metadata) = stored.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
     if annotations.is_some_and(|annotations| annotations.remove(LAST_APPLIED).is_some() && annotations.is_empty()) {
         metadata.remove("annotations");
     }
 }
 
-/// What comes of an object that is applied where `there` is. Of `there` goes what it says was applied last and `written`
-/// doesn't have; where it says nothing, nothing goes.
+/// What comes of an object that is applied where `there` is. Of `there` goes what it says was applied last, nobody has changed since
+/// and `written` doesn't have; where it says nothing, nothing goes.
 ///
 /// # Errors
 /// The two together are no valid object.
-pub fn over(there: &Object, written: &Object) -> Result<Object, Vec<FieldError>> {
+pub fn over(there: &Object, written: &Object) -> Result<Applied, Vec<FieldError>> {
     let last = last(there);
-    let merged = merged(last.as_ref(), &there.stored, &written.stored);
-    // what most applies come to, and reading takes time
-    for known in [written, there] {
-        if merged == known.stored {
-            return Ok(known.clone());
-        }
+    let noted = last.is_some();
+    let mut kept = Vec::new();
+    let mut merged = merged(last.as_ref(), &there.stored, &written.stored, &FieldPath::default(), &mut kept);
+    // An older note would say what nobody wrote; and for one beside what others annotate there may be no space.
+    if !is_noted(written) || annotation_bytes(&merged) > MAX_ANNOTATIONS_BYTES {
+        forget_in(&mut merged);
     }
-    // what there is to remark of either was remarked when it came
-    Object::from_value(merged).map(|(object, _)| object)
+    // What most applies come to, and reading takes time.
+    let known = [there, written].into_iter().find(|known| known.stored == merged).cloned();
+    // What there is to remark of either was remarked when it came.
+    let object = known.map_or_else(|| Object::from_value(merged).map(|(object, _)| object), Ok)?;
+    Ok(Applied { object, noted, kept })
 }
 
-/// Whether it is known what was applied last.
-pub fn is_noted(object: &Object) -> bool {
-    last(object).is_some()
+fn annotation_bytes(stored: &Value) -> usize {
+    let annotations = stored.pointer("/metadata/annotations").and_then(Value::as_object);
+    annotations.into_iter().flatten().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum()
 }
 
-/// What was applied last, in the storage version.
+/// What was applied last, in the storage version. A note about another object, as in a copy of this one, says nothing of this one.
 fn last(there: &Object) -> Option<Value> {
     let noted: Value = serde_json::from_str(there.annotations.get(LAST_APPLIED)?).ok()?;
     let (last, _) = Object::from_value(noted).ok()?;
-    (last.kind == there.kind).then_some(last.stored)
+    let namespace = |object: &Object| object.kind.namespaced().then(|| object.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()));
+    let mut stored = ((last.kind, &last.name, namespace(&last)) == (there.kind, &there.name, namespace(there))).then_some(last.stored)?;
+    drop_nulls(&mut stored);
+    Some(stored)
+}
+
+/// Takes fields out that are null, but not in lists.
+fn drop_nulls(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else { return };
+    fields.retain(|_, value| !value.is_null());
+    fields.values_mut().for_each(drop_nulls);
+}
+
+/// Fields that belong together: half of a selector selects something else.
+fn is_whole(name: &str) -> bool {
+    name.ends_with("Selector")
 }
 
 /// `live`, without what only `last` has, with what `written` has. No deeper than objects are, and their reader bounds that.
-fn merged(last: Option<&Value>, live: &Value, written: &Value) -> Value {
+fn merged(last: Option<&Value>, live: &Value, written: &Value, at: &FieldPath, kept: &mut Vec<FieldPath>) -> Value {
     let (Value::Object(live), Value::Object(written)) = (live, written) else { return written.clone() };
     let last = last.and_then(Value::as_object);
     let mut merged = Map::new();
     for (name, value) in live {
         let before = last.and_then(|last| last.get(name));
-        match (written.get(name), before) {
-            (Some(written), _) => drop(merged.insert(name.clone(), self::merged(before, value, written))),
-            (None, None) => drop(merged.insert(name.clone(), value.clone())),
-            (None, Some(before)) => {
-                if let Some(left) = without(before, value) {
-                    merged.insert(name.clone(), left);
-                }
-            }
-        }
+        let at = || at.clone().key(name);
+        let left = match (written.get(name), before) {
+            (Some(written), _) if is_whole(name) => Some(written.clone()),
+            (Some(written), _) => Some(self::merged(before, value, written, &at(), kept)),
+            (None, None) => Some(value.clone()),
+            (None, Some(before)) => without(before, value, name, &at(), kept),
+        };
+        merged.extend(left.map(|left| (name.clone(), left)));
     }
     merged.extend(written.iter().filter(|(name, _)| !live.contains_key(*name)).map(|(name, value)| (name.clone(), value.clone())));
     Value::Object(merged)
 }
 
-/// What others have put beside what was applied and is to go; `None` where that is nothing.
-fn without(last: &Value, live: &Value) -> Option<Value> {
-    let (Value::Object(last), Value::Object(live)) = (last, live) else { return None };
-    let left = live.iter().filter_map(|(name, value)| match last.get(name) {
+/// What others have put beside what was applied and is to go, or in its place; `None` where that is nothing.
+fn without(last: &Value, live: &Value, name: &str, at: &FieldPath, kept: &mut Vec<FieldPath>) -> Option<Value> {
+    if last == live {
+        return None;
+    }
+    let (Value::Object(last), Value::Object(fields)) = (last, live) else {
+        kept.push(at.clone());
+        return Some(live.clone());
+    };
+    if is_whole(name) {
+        kept.push(at.clone());
+        return Some(live.clone());
+    }
+    let left = fields.iter().filter_map(|(name, value)| match last.get(name) {
         None => Some((name.clone(), value.clone())),
-        Some(last) => Some((name.clone(), without(last, value)?)),
+        Some(last) => Some((name.clone(), without(last, value, name, &at.clone().key(name), kept)?)),
     });
     let left: Map<String, Value> = left.collect();
     (!left.is_empty()).then_some(Value::Object(left))
@@ -111,78 +172,101 @@ mod tests {
         Object::from_value(value).unwrap().0
     }
 
-    fn namespace(labels: &Value) -> Object {
-        object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml", "labels": labels}}))
+    fn noted(value: Value) -> Object {
+        let mut object = object(value);
+        note(&mut object);
+        object
     }
 
-    fn cluster(spec: &Value) -> Object {
+    fn namespace(labels: &Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml", "labels": labels}})
+    }
+
+    fn cluster(spec: &Value) -> Value {
         let mut whole = json!({"region": "us-east4", "jurisdiction": "us"});
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        object(json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "us-east4"}, "spec": whole}))
+        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "us-east4"}, "spec": whole})
     }
 
     /// Applies one after the other, with what others do between.
-    fn applied(first: Object, between: impl Fn(&mut Value), second: Object) -> Value {
-        let (mut first, mut second) = (first, second);
-        note(&mut first);
-        note(&mut second);
-        let mut there = first.stored;
+    fn applied(first: Value, between: impl Fn(&mut Value), second: Value) -> (Value, Vec<String>) {
+        let (mut there, second) = (noted(first).stored, noted(second));
         between(&mut there);
-        let mut result = over(&object(there), &second).unwrap();
-        assert!(is_noted(&result));
-        let again = over(&result, &second).unwrap();
-        assert_eq!(again, result, "applied twice");
-        forget(&mut result);
-        result.stored
+        let result = over(&object(there), &second).unwrap();
+        let again = over(&result.object, &second).unwrap();
+        assert_eq!((&again.object, again.kept.len()), (&result.object, 0), "applied twice");
+        let mut object = result.object.clone();
+        forget(&mut object);
+        (object.stored, result.remarks())
     }
 
     #[test]
     fn what_others_set_stays_and_what_the_file_no_longer_has_goes() {
         let before = namespace(&json!({"team": "vision", "tier": "1"}));
-        let after = namespace(&json!({"team": "speech"}));
         let others = |there: &mut Value| there["metadata"]["labels"]["residency"] = json!("eu");
-        assert_eq!(applied(before, others, after)["metadata"]["labels"], json!({"team": "speech", "residency": "eu"}));
+        let (merged, remarks) = applied(before, others, namespace(&json!({"team": "speech"})));
+        assert_eq!((&merged["metadata"]["labels"], remarks.len()), (&json!({"team": "speech", "residency": "eu"}), 0));
         let cordoned = |there: &mut Value| there["spec"]["cordoned"] = json!(true);
-        let merged = applied(cluster(&json!({})), cordoned, cluster(&json!({})));
+        let (merged, _) = applied(cluster(&json!({})), cordoned, cluster(&json!({})));
         assert_eq!(merged["spec"], json!({"region": "us-east4", "jurisdiction": "us", "cordoned": true}));
-        let merged = applied(cluster(&json!({})), cordoned, cluster(&json!({"cordoned": false})));
+        let (merged, _) = applied(cluster(&json!({})), cordoned, cluster(&json!({"cordoned": false})));
         assert_eq!(merged["spec"]["cordoned"], json!(false));
     }
 
     #[test]
+    fn what_others_changed_since_stays_when_the_file_lets_go_of_it_and_that_is_told() {
+        let cordoned = |there: &mut Value| there["spec"]["cordoned"] = json!(true);
+        let (merged, remarks) = applied(cluster(&json!({"cordoned": false})), cordoned, cluster(&json!({})));
+        assert_eq!(merged["spec"]["cordoned"], json!(true));
+        assert_eq!(remarks, ["spec.cordoned: is no longer in the file, and stays, as it was changed otherwise since"]);
+        let (merged, remarks) = applied(cluster(&json!({"cordoned": true})), |_| {}, cluster(&json!({})));
+        assert_eq!((merged["spec"].get("cordoned"), remarks.len()), (None, 0), "it was the file's");
+    }
+
+    #[test]
     fn a_map_that_left_the_file_leaves_what_others_put_in_it() {
-        let bare = || object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}));
+        let bare = || json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}});
         let before = || namespace(&json!({"team": "vision"}));
-        assert_eq!(applied(before(), |_| {}, bare()), bare().stored);
+        assert_eq!(applied(before(), |_| {}, bare()).0, bare());
         let others = |there: &mut Value| there["metadata"]["labels"]["residency"] = json!("eu");
-        assert_eq!(applied(before(), others, bare())["metadata"]["labels"], json!({"residency": "eu"}));
+        assert_eq!(applied(before(), others, bare()).0["metadata"]["labels"], json!({"residency": "eu"}));
+    }
+
+    #[test]
+    fn a_null_says_nothing() {
+        let others = |there: &mut Value| there["metadata"]["labels"] = json!({"residency": "eu"});
+        let bare = || json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}});
+        for (first, second) in [(namespace(&Value::Null), bare()), (bare(), namespace(&Value::Null)), (namespace(&Value::Null), namespace(&Value::Null))] {
+            assert_eq!(applied(first, others, second).0["metadata"]["labels"], json!({"residency": "eu"}));
+        }
+        let cordoned = |there: &mut Value| there["spec"]["cordoned"] = json!(true);
+        assert_eq!(applied(cluster(&json!({})), cordoned, cluster(&json!({"cordoned": null}))).0["spec"]["cordoned"], json!(true));
     }
 
     #[test]
     fn nothing_goes_where_it_is_not_known_what_was_applied() {
-        let there = namespace(&json!({"residency": "eu", "team": "vision"}));
-        let mut written = namespace(&json!({"team": "speech"}));
-        note(&mut written);
-        for noted in [None, Some("{"), Some("[]"), Some(r#"{"kind":"Namespace"}"#), Some(r#"{"apiVersion":"v1","kind":"Job"}"#)] {
+        let there = object(namespace(&json!({"residency": "eu", "team": "vision"})));
+        let written = noted(namespace(&json!({"team": "speech"})));
+        let of_another = namespace(&json!({"residency": "eu"})).to_string().replace("ml", "nlp");
+        for text in [None, Some("{"), Some("[]"), Some(r#"{"kind":"Namespace"}"#), Some(r#"{"apiVersion":"v1","kind":"Job"}"#), Some(&of_another)] {
             let mut there = there.stored.clone();
-            if let Some(noted) = noted {
-                there["metadata"]["annotations"] = json!({ LAST_APPLIED: noted });
+            if let Some(text) = text {
+                there["metadata"]["annotations"] = json!({ LAST_APPLIED: text });
             }
-            let there = object(there);
-            assert!(!is_noted(&there));
-            let merged = over(&there, &written).unwrap();
-            assert_eq!(merged.labels, [("residency", "eu"), ("team", "speech")].map(|(k, v)| (k.to_owned(), v.to_owned())).into());
-            assert!(is_noted(&merged));
+            let merged = over(&object(there), &written).unwrap();
+            assert_eq!(merged.object.labels, [("residency", "eu"), ("team", "speech")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(), "{text:?}");
+            assert!(!merged.noted && is_noted(&merged.object) && merged.remarks().len() == 1, "{text:?}");
         }
+    }
+
+    fn queue(version: &str, cohort: &str, quota: u32, flavors: &[&str]) -> Value {
+        let flavors: Vec<Value> = flavors.iter().map(|f| json!({"name": f, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": quota}]})).collect();
+        json!({"apiVersion": format!("kueue.x-k8s.io/{version}"), "kind": "ClusterQueue", "metadata": {"name": "q"},
+            "spec": {cohort: "all", "resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": flavors}]}})
     }
 
     #[test]
     fn lists_are_taken_whole_and_what_kubectl_noted_of_another_version_counts() {
-        let queue = |version: &str, cohort: &str, quota: u32, flavors: &[&str]| {
-            let flavors: Vec<Value> = flavors.iter().map(|f| json!({"name": f, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": quota}]})).collect();
-            json!({"apiVersion": format!("kueue.x-k8s.io/{version}"), "kind": "ClusterQueue", "metadata": {"name": "q"},
-                "spec": {cohort: "all", "resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": flavors}]}})
-        };
         let mut there = queue("v1beta2", "cohortName", 4, &["a", "b"]);
         there["metadata"]["annotations"] = json!({LAST_APPLIED: queue("v1beta1", "cohort", 4, &["a", "b"]).to_string()});
         there["spec"]["stopPolicy"] = json!("Hold");
@@ -191,11 +275,28 @@ mod tests {
         let mut expect = queue("v1beta2", "cohortName", 6, &["b"]);
         expect["spec"].as_object_mut().unwrap().remove("cohortName");
         expect["spec"]["stopPolicy"] = json!("Hold");
-        let mut merged = over(&object(there), &object(written)).unwrap();
-        forget(&mut merged);
-        let mut expect = object(expect);
-        forget(&mut expect);
-        assert_eq!(merged, expect);
+        let merged = over(&object(there), &object(written)).unwrap().object;
+        assert_eq!(merged, object(expect));
+    }
+
+    #[test]
+    fn a_note_is_in_the_version_of_the_file() {
+        let mut written = object(queue("v1beta1", "cohort", 4, &["a"]));
+        note(&mut written);
+        let text: Value = serde_json::from_str(&written.annotations[LAST_APPLIED]).unwrap();
+        assert_eq!((&text["apiVersion"], &text["spec"]["cohort"]), (&json!("kueue.x-k8s.io/v1beta1"), &json!("all")));
+        assert!(over(&written, &written).unwrap().noted);
+    }
+
+    #[test]
+    fn a_selector_is_taken_whole() {
+        let policy = |selector: Value| {
+            json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "eu"},
+            "spec": {"applies": {"namespaceSelector": selector}, "allow": {"jurisdictions": ["EU"]}}})
+        };
+        let narrowed = |there: &mut Value| there["spec"]["applies"]["namespaceSelector"] = json!({"matchLabels": {"a": "b"}});
+        let (merged, _) = applied(policy(json!({})), narrowed, policy(json!({})));
+        assert_eq!(merged["spec"]["applies"]["namespaceSelector"], json!({}));
     }
 
     #[test]
@@ -208,17 +309,45 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_made_of_the_object_alone_and_only_of_one_that_is_not_huge() {
-        let mut twice = namespace(&json!({"team": "vision"}));
-        note(&mut twice);
+    fn a_note_is_made_of_the_object_alone() {
+        let mut twice = noted(namespace(&json!({"team": "vision"})));
         let once = twice.clone();
         note(&mut twice);
         assert_eq!(once, twice);
         assert_eq!(object(once.stored.clone()), once);
-        let huge = "x".repeat(NOTED_MAX);
-        let mut large = object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml", "annotations": {"note": huge}}}));
-        let before = large.clone();
-        note(&mut large);
-        assert_eq!(large, before);
+    }
+
+    fn annotated(labels: &Value, bytes: usize) -> Value {
+        let mut value = namespace(labels);
+        value["metadata"]["annotations"] = json!({"of/theirs": "x".repeat(bytes)});
+        value
+    }
+
+    #[test]
+    fn a_note_never_makes_an_object_too_large_to_be_read_again() {
+        for bytes in [100_000, 130_000, 131_000, 135_000, 200_000, 262_000] {
+            let large = noted(annotated(&json!({"team": "vision"}), bytes));
+            assert_eq!(object(large.stored.clone()), large, "{bytes}");
+            assert_eq!(is_noted(&large), bytes <= 130_000, "{bytes}");
+            // What others annotate besides leaves no space for it either.
+            let there = object({
+                let mut there = namespace(&json!({}));
+                there["metadata"]["annotations"] = json!({"of/others": "y".repeat(90_000)});
+                there
+            });
+            let merged = over(&there, &noted(annotated(&json!({}), 90_000))).unwrap().object;
+            assert!(!is_noted(&merged) && merged.annotations.len() == 2);
+        }
+    }
+
+    #[test]
+    fn an_older_note_does_not_outlive_a_file_that_is_too_large_for_one() {
+        let there = noted(namespace(&json!({"data": "personal"})));
+        let large = noted(annotated(&json!({}), 200_000));
+        let merged = over(&there, &large).unwrap().object;
+        assert!(merged.labels.is_empty() && !is_noted(&merged), "the label was the file's");
+        let mut labelled = merged.stored;
+        labelled["metadata"]["labels"] = json!({"data": "personal"});
+        assert_eq!(over(&object(labelled), &large).unwrap().object.labels.len(), 1, "and now it is another's");
     }
 }

@@ -165,6 +165,7 @@ pub(crate) struct Findings {
     warnings: RefCell<Vec<Warning>>,
     strict: Cell<bool>,
     lenient: bool,
+    trusting: bool,
 }
 
 impl Findings {
@@ -174,6 +175,11 @@ impl Findings {
         Self { lenient: true, ..Self::default() }
     }
 
+    /// Findings of a reader of what was accepted before: it means what it meant then, and no rule refuses it now.
+    pub(crate) fn trusting() -> Self {
+        Self { trusting: true, ..Self::default() }
+    }
+
     /// Whether rules are let be.
     pub(crate) fn is_lenient(&self) -> bool {
         self.lenient
@@ -181,7 +187,7 @@ impl Findings {
 
     /// Reports that a rule is broken.
     pub(crate) fn error(&self, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
-        if !self.lenient {
+        if !self.lenient && !self.trusting {
             self.unreadable(field, message, remedy);
         }
     }

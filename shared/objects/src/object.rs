@@ -5,25 +5,29 @@ use crate::field::{FieldError, FieldPath, Fields, Findings, Warning};
 use crate::kind::Kind;
 use crate::names;
 use crate::spec::{self, Spec};
+use crate::text::node::MAX_DEPTH;
 use crate::validate;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// Where namespaced objects live whose file names no namespace.
 pub const DEFAULT_NAMESPACE: &str = "default";
 /// Largest sum of the keys and values of an object's annotations, in bytes, as in Kubernetes.
-const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
+pub(crate) const MAX_ANNOTATIONS_BYTES: usize = 256 * 1024;
 /// Longest name of a Job, in characters: its pods carry it as a label.
 const MAX_JOB_NAME_CHARS: usize = 63;
 /// Longest prefix of a generated name, in characters: five are added, and the name must stay a label.
 const MAX_GENERATE_NAME_CHARS: usize = 58;
 
-/// An object that was read without errors.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// An object that was read without errors. Those are equal that say the same, in whatever version they were written.
+#[derive(Clone, Debug)]
 pub struct Object {
     /// Its kind.
     pub kind: Kind,
+    /// The version in which it was written.
+    pub version: &'static str,
     /// Its name; empty while only [`Self::generate_name`] is there.
     pub name: String,
     /// Its namespace, where one is written; the caller puts [`DEFAULT_NAMESPACE`] or its own in.
@@ -46,13 +50,21 @@ impl Object {
         Self::read_with(written, Findings::default())
     }
 
+    /// Reads an object that was accepted before, whatever rules came since: what is stored must always be read again.
+    pub fn from_stored(stored: Value) -> Result<Self, Vec<FieldError>> {
+        Self::read_with(stored, Findings::trusting()).map(|(object, _)| object)
+    }
+
     /// Reads an object of any served version, as strictly as `findings` say.
     pub(crate) fn read_with(written: Value, findings: Findings) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
+        if is_deeper(&written, MAX_DEPTH) {
+            findings.error(FieldPath::default(), format!("lists and mappings stand more than {MAX_DEPTH} deep in each other"), "write it flatter");
+        }
         let (kind, version) = identify(&written).map_err(|error| vec![error])?;
         let plain_checks = conversion::has_plain_checks(&written);
         let stored = as_stored(kind, version, written, &findings);
         let converted = stored.is_some();
-        let read = stored.and_then(|stored| read(kind, stored, &findings));
+        let read = stored.and_then(|stored| read((kind, version), stored, &findings));
         let (mut errors, mut warnings) = findings.into_parts();
         // What was found before is in the writer's words.
         for path in errors.iter_mut().map(|error| &mut error.field).chain(warnings.iter_mut().map(|warning| &mut warning.field)).filter(|_| converted) {
@@ -105,6 +117,20 @@ impl Object {
     }
 }
 
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.stored == other.stored
+    }
+}
+
+impl Eq for Object {}
+
+impl Hash for Object {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.stored.hash(state);
+    }
+}
+
 impl Serialize for Object {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.stored.serialize(serializer)
@@ -114,10 +140,19 @@ impl Serialize for Object {
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        Self::from_value(value).map(|(object, _)| object).map_err(|errors| {
+        Self::from_stored(value).map_err(|errors| {
             let all = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             de::Error::custom(all)
         })
+    }
+}
+
+/// Whether lists and mappings stand deeper in each other than that.
+fn is_deeper(value: &Value, most: usize) -> bool {
+    match value {
+        Value::Array(items) => most == 0 || items.iter().any(|value| is_deeper(value, most - 1)),
+        Value::Object(fields) => most == 0 || fields.values().any(|value| is_deeper(value, most - 1)),
+        _ => false,
     }
 }
 
@@ -154,7 +189,7 @@ fn as_stored(kind: Kind, version: &'static str, mut stored: Value, findings: &Fi
     (!findings.has_errors()).then_some(stored)
 }
 
-fn read(kind: Kind, stored: Value, findings: &Findings) -> Option<Object> {
+fn read((kind, version): (Kind, &'static str), stored: Value, findings: &Findings) -> Option<Object> {
     let root = Fields::root(findings, stored.as_object()?);
     root.known(&["apiVersion", "kind"]);
     let identity = read_metadata(kind, &root);
@@ -164,7 +199,7 @@ fn read(kind: Kind, stored: Value, findings: &Findings) -> Option<Object> {
         validate::check(&spec, findings);
     }
     let Identity { name, namespace, generate_name, labels, annotations } = identity;
-    Some(Object { kind, name, namespace, generate_name, labels, annotations, spec, stored })
+    Some(Object { kind, version, name, namespace, generate_name, labels, annotations, spec, stored })
 }
 
 /// Takes out what a server wrote into a file that was once read back, and a namespace where there can be none.

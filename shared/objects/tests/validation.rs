@@ -326,3 +326,16 @@ fn names_and_namespaces_can_be_put_in() {
     let Spec::Namespace(spec) = namespace.spec else { panic!("not a namespace") };
     assert_eq!((spec.labels["a"].as_str(), spec.labels["kubernetes.io/metadata.name"].as_str()), ("b", "team-1"));
 }
+
+#[test]
+fn what_is_nested_too_deep_is_refused_and_what_is_stored_is_read() {
+    let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
+    // the object, its spec, and what stands in that
+    let of_depth = |depth: usize| object(Kind::Cohort, json!({"zz": nested(depth - 2)}));
+    assert!(Object::from_value(of_depth(24)).is_ok());
+    for depth in [25, 60, 120] {
+        let errors = Object::from_value(of_depth(depth)).unwrap_err();
+        assert_eq!(errors[0].message, "lists and mappings stand more than 24 deep in each other", "{depth}");
+        assert_eq!(Object::from_stored(of_depth(depth)).unwrap().stored, of_depth(depth));
+    }
+}

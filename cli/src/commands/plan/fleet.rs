@@ -8,7 +8,7 @@ use crate::client::{Client, Selection};
 use crate::error::Error;
 use jiff::Timestamp;
 use meridian_objects::plan::{PlanObject, PlannedObject};
-use meridian_objects::spec::workload::WorkloadObject;
+use meridian_objects::spec::workload::{PriorityClassRef, WorkloadObject};
 use meridian_objects::{JobWorkload, Kind, Object, Spec, applied, job_to_workload, quantity};
 use meridian_planning::what_if::{Change, Kind as ChangeKind};
 use meridian_queueing::model::Moment;
@@ -44,6 +44,8 @@ pub(super) struct Fleet {
     pub(super) objects: Vec<PlanObject>,
     /// Jobs whose workloads are among the objects, and so are not.
     jobs: Vec<PlanObject>,
+    /// Jobs that have ended, by namespace and name.
+    over: BTreeSet<(String, String)>,
     /// When the last workload was submitted, in milliseconds since 1970.
     latest: Moment,
     /// What could not be taken as it is.
@@ -66,7 +68,10 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut items: Vec<Value> = items.into_iter().filter(|item| item.pointer(CLUSTER_LABEL).is_none() && !is_over(item)).collect();
+        let (over, mut items): (Vec<Value>, Vec<Value>) = items.into_iter().filter(|item| item.pointer(CLUSTER_LABEL).is_none()).partition(is_over);
+        if kind == Kind::Job {
+            fleet.over = over.iter().map(|job| (text(job, "/metadata/namespace").to_owned(), text(job, "/metadata/name").to_owned())).collect();
+        }
         if kind == Kind::Workload {
             fleet.latest = keep_order(&mut items);
         }
@@ -208,7 +213,7 @@ pub(super) struct Overlaid {
 /// A job takes the place of the workload that stands for the job of its name; jobs are submitted after all that are there, in the
 /// order of their files.
 pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Overlaid {
-    let Fleet { mut objects, jobs, latest, mut notes } = there;
+    let Fleet { mut objects, jobs, over, latest, mut notes } = there;
     let mut submitted = now.max(latest.saturating_add(1));
     let mut changes = Vec::with_capacity(given.len());
     for mut object in given {
@@ -222,16 +227,29 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
         if let Some(at) = at {
             notes.extend(merge(&objects[at], &mut object));
         }
+        let before = jobs.iter().find(|job| identity(job) == identity(&object));
+        if has_ended(&object, &over) {
+            notes.push(format!("`{}` has ended, and `apply` leaves it as it is: to run it again, delete it first", object.title()));
+            changes.push(Change { object: object.title(), change: ChangeKind::Unchanged, not_judged: false });
+            continue;
+        }
+        if let (Some(at), Some(before)) = (at, before)
+            && reclass(&mut objects[at], before, &object)
+        {
+            let change = if same(before, &object) { ChangeKind::Unchanged } else { ChangeKind::Replaced };
+            changes.push(Change { object: object.title(), change, not_judged: false });
+            continue;
+        }
         let change = match at {
             None => ChangeKind::Added,
             Some(at) if same(&objects[at], &object) => ChangeKind::Unchanged,
-            Some(_) if jobs.iter().any(|job| identity(job) == identity(&object) && same(job, &object)) => ChangeKind::Unchanged,
+            Some(_) if before.is_some_and(|job| same(job, &object)) => ChangeKind::Unchanged,
             Some(_) => ChangeKind::Replaced,
         };
         changes.push(Change { object: object.title(), change, not_judged: !is_read(&object) });
         if change == ChangeKind::Replaced && matches!(&object, PlanObject::Object(planned) if planned.object.kind == Kind::Job) {
             notes.push(format!(
-                "`{}` is there with another spec: it is taken here as deleted and created again; `apply` refuses to change anything of it but its priority class, and an elastic job's `parallelism`",
+                "`{}` is there with another spec: it is taken here as deleted and created again; `apply` changes an elastic job's `parallelism` in place, and refuses the rest",
                 object.title()
             ));
         }
@@ -253,13 +271,41 @@ fn merge(there: &PlanObject, given: &mut PlanObject) -> Option<String> {
     }
     match applied::over(&there.object, &given.object) {
         Ok(merged) => {
-            given.object = merged;
-            let unknown = !applied::is_noted(&there.object) && given.object.stored != there.object.stored;
-            unknown.then(|| format!("`{title}` was not written by `apply` before: what the file leaves out stays as it is"))
+            let mut before = there.object.clone();
+            applied::forget(&mut before);
+            let remarks = merged.remarks();
+            given.object = merged.object;
+            (given.object != before && !remarks.is_empty()).then(|| format!("`{title}`: {}", remarks.join("; ")))
         }
         Err(errors) => {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             Some(format!("`{title}`: `apply` will refuse it together with what is there already, and here it takes that one's place: {}", errors.join("; ")))
+        }
+    }
+}
+
+/// Whether an object is a job that has ended.
+fn has_ended(object: &PlanObject, over: &BTreeSet<(String, String)>) -> bool {
+    let PlanObject::Object(planned) = object else { return false };
+    let object = &planned.object;
+    let key = || (object.namespace_or_default().unwrap_or_default().to_owned(), object.name.clone());
+    object.kind == Kind::Job && over.contains(&key())
+}
+
+/// Gives a job's workload the priority class of the given job, if that, and labels and annotations by which nothing is decided, are all
+/// that is different: its place and what it holds stay its own, as with `apply`.
+fn reclass(workload: &mut PlanObject, before: &PlanObject, given: &PlanObject) -> bool {
+    let (PlanObject::Workload(workload), PlanObject::Object(before), PlanObject::Object(given)) = (workload, before, given) else { return false };
+    let (Spec::Job(before), Spec::Job(given)) = (&before.object.spec, &given.object.spec) else { return false };
+    let alike = JobWorkload { suspend: given.suspend, priority_class: given.priority_class.clone(), ..(**before).clone() } == **given;
+    match &given.priority_class {
+        class if !alike || *class == before.priority_class => alike,
+        None => false,
+        Some(class) => {
+            let (group, kind) = (Kind::WorkloadPriorityClass.group().to_owned(), Kind::WorkloadPriorityClass.name().to_owned());
+            workload.spec.priority_class = Some(PriorityClassRef { group, kind, name: class.clone() });
+            workload.spec.priority = None;
+            true
         }
     }
 }
@@ -283,7 +329,10 @@ fn same(a: &PlanObject, b: &PlanObject) -> bool {
                 (Spec::Job(a), Spec::Job(b)) => JobWorkload { suspend: b.suspend, ..(**a).clone() } == **b,
                 (a, b) => a == b,
             };
-            specs && a.labels == b.labels && a.annotations == b.annotations
+            let annotations = |object: &Object| {
+                object.annotations.iter().filter(|(key, _)| *key != applied::LAST_APPLIED).map(|(k, v)| (k.clone(), v.clone())).collect::<BTreeMap<_, _>>()
+            };
+            specs && a.labels == b.labels && annotations(a) == annotations(b)
         }
         _ => a == b,
     }
@@ -374,6 +423,33 @@ mod tests {
     }
 
     #[test]
+    fn a_job_keeps_its_place_and_what_it_holds_when_only_its_class_or_remarks_change() {
+        let there = || {
+            let mut stands = workload();
+            complete(&mut stands, &job());
+            Fleet { objects: vec![object(&stands)], jobs: vec![object(&job())], ..Fleet::default() }
+        };
+        let mut reclassed = job();
+        reclassed["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
+        let mut remarked = job();
+        remarked["metadata"]["labels"]["team"] = json!("vision");
+        for (given, class) in [(reclassed, Some("high")), (remarked, None)] {
+            let Overlaid { objects, changes, notes } = overlay(there(), vec![object(&given)], 0);
+            let [PlanObject::Workload(stays)] = &objects[..] else { panic!("{given}") };
+            assert_eq!(stays.spec.priority_class.as_ref().map(|class| class.name.as_str()), class);
+            assert!(stays.status.admission.is_some() && notes.is_empty() && changes[0].change == ChangeKind::Replaced, "{notes:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_has_ended_does_not_come_again() {
+        let there = Fleet { over: BTreeSet::from([("ml".to_owned(), "train".to_owned())]), ..Fleet::default() };
+        let Overlaid { objects, changes, notes } = overlay(there, vec![object(&job())], 0);
+        assert!(objects.is_empty() && changes[0].change == ChangeKind::Unchanged, "{changes:?}");
+        assert_eq!(notes, ["`job/ml/train` has ended, and `apply` leaves it as it is: to run it again, delete it first"]);
+    }
+
+    #[test]
     fn a_reservation_is_known_to_the_millisecond() {
         let mut item = workload();
         item["status"]["conditions"] = json!([{"type": "QuotaReserved", "status": "True", "reason": "R", "lastTransitionTime": "2026-06-01T12:00:07Z"}]);
@@ -432,7 +508,7 @@ mod tests {
             ]
         );
         assert_eq!(objects.len(), 4);
-        assert_eq!(notes, ["`resourceflavor/x` was not written by `apply` before: what the file leaves out stays as it is"]);
+        assert_eq!(notes, ["`resourceflavor/x`: what was applied before isn't known: what the file leaves out stays as it is"]);
         let Overlaid { objects, changes, notes } = overlay(there(), vec![object(&other)], 0);
         assert!(notes[0].starts_with("`job/ml/train` is there with another spec"), "{notes:?}");
         assert_eq!(changes[0].change, ChangeKind::Replaced);

@@ -38,6 +38,8 @@ impl World {
         match (self.live.blocked.get(&case.workload.class), &case.lacks) {
             // Nobody looked at it again for what others took since: that wakes nobody, and these are the numbers that count.
             (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
+            // Its quota is there, and no cluster has the room: what a flavor after that one lacks keeps nobody.
+            (Some(Why::Quota(_)), None) if case.queue.is_some() => Obstacle::AtClusters,
             (Some(Why::Route(_) | Why::Inactive { .. }) | None, Some(Why::Quota(now))) if case.id.is_some() => {
                 Obstacle::Before(Why::Quota(now.before_anybody_gives_way()))
             }
@@ -54,7 +56,7 @@ impl World {
             return Some(why.clone());
         }
         let (sketch, entry) = self.deciding.brain().would_meet(head);
-        Some(if entry.assignment.mode() == Mode::Fit { why.clone() } else { why_not(&sketch, &entry) })
+        (entry.assignment.mode() != Mode::Fit).then(|| why_not(&sketch, &entry))
     }
 
     /// Its place in its local queue, and in the cluster queue where others wait there too.

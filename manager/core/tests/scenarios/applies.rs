@@ -88,7 +88,7 @@ fn what_was_created_otherwise_keeps_what_the_file_leaves_out_and_that_is_told_on
     let made = Change::Put { object: object(cohort(json!({"a": "1"}))), scope: None, uid: Uid(7_000), mode: PutMode::Create };
     f.write(vec![made]);
     let reply = f.apply(vec![cohort(json!({"b": "1"}))]);
-    assert!(warnings(&reply).iter().any(|warning| warning.starts_with("was not written by `apply` before")), "{reply:?}");
+    assert!(warnings(&reply).iter().any(|warning| warning.starts_with("what was applied before isn't known")), "{reply:?}");
     assert_eq!(f.stored(&key).labels.into_keys().collect::<Vec<_>>(), ["a", "b"]);
     let (records, reply) = (f.records.len(), f.apply(vec![cohort(json!({"b": "1"}))]));
     assert_eq!(warnings(&reply), [""; 0]);
@@ -109,4 +109,23 @@ fn what_comes_to_no_valid_object_is_refused_with_all_that_came_with_it() {
     assert_eq!(why[0].field.as_deref(), Some("spec.preemption.borrowWithinCohort.policy"));
     assert!(why[0].message.starts_with("with what is there already, needs `reclaimWithinCohort` other than `Never`; "), "{}", why[0].message);
     assert!(f.world.state.catalog.get(&Key::global(Kind::Namespace, "ml")).is_none());
+}
+
+#[test]
+fn however_large_what_is_applied_is_the_journal_can_be_read_again() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    for bytes in [100_000, 130_000, 135_000, 190_000, 262_000] {
+        let mut large = cluster(&json!({}));
+        large["metadata"]["annotations"] = json!({"of/theirs": "x".repeat(bytes)});
+        let reply = f.apply(vec![large]);
+        assert!(matches!(reply, Reply::Written(_)), "{bytes}: {reply:?}");
+        for action in [Operator::Drain, Operator::Uncordon] {
+            assert!(matches!(f.input(Input::Operator { actor: Actor::user("op"), action: action("eu".into()) }), Reply::Done(_)), "{bytes}");
+        }
+        World::restore(&f.world.snapshot(), config()).unwrap_or_else(|error| panic!("{bytes}: {error}"));
+    }
+    for (_, record) in &f.records {
+        let bytes = serde_json::to_vec(record).unwrap();
+        serde_json::from_slice::<Record>(&bytes).unwrap();
+    }
 }

@@ -274,6 +274,27 @@ fn who_lacks_quota_and_room_is_told_of_both() {
     assert_eq!(f.phase(uid), Some(Phase::Running));
 }
 
+/// The last flavor that was looked at has too little quota, and the first, which has enough, is full.
+#[test]
+fn who_only_lacks_room_is_not_told_of_the_quota_of_another_flavor() {
+    let mut f = Fleet::new(EU);
+    let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}});
+    let of = |name: &str, nominal: u32| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": nominal}]});
+    let mut queue = cluster_queue("cq", 1, &json!({}));
+    queue["spec"]["resourceGroups"][0]["flavors"] = json!([of("f1", 28), of("f2", 1)]);
+    f.apply(vec![flavor("f1"), flavor("f2"), queue]);
+    let (first, second) = (f.submit("first", 2), f.submit("second", 2));
+    f.settle();
+    let waits = f.submit("waits", 2);
+    f.settle();
+    let (summary, helps) = f.words(waits);
+    assert!(summary.contains("the only cluster can't start it now") && !summary.contains("f2"), "{summary}");
+    assert!(helps.contains("the end of") && !helps.contains("no single change"), "{helps}");
+    assert_eq!((f.phase(first), f.phase(waits)), (Some(Phase::Running), Some(Phase::Pending)));
+    f.end(second, EndResult::Succeeded);
+    assert_eq!(f.phase(waits), Some(Phase::Running), "{helps}");
+}
+
 #[test]
 fn what_comes_after_the_first_obstacle_is_told_with_it_in_order() {
     let mut f = Fleet::new(EU);

@@ -16,8 +16,9 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
 use meridian_manager_core::input::{Actor, Change, Input, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
+use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::object::DEFAULT_NAMESPACE;
-use meridian_objects::{Kind, Object};
+use meridian_objects::{Kind, Object, applied};
 use meridian_shared::ids::ClusterName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -185,7 +186,7 @@ fn parse(bytes: &[u8]) -> Result<Batch, Error> {
     };
     let mut causes = Vec::new();
     for (index, raw) in asked.objects.iter().enumerate() {
-        match object(index, raw.get(), &mut batch.remarks) {
+        match object(index, raw.get(), batch.scope.as_ref(), &mut batch.remarks) {
             Ok(object) => batch.objects.push(object),
             Err(found) => causes.extend(found),
         }
@@ -197,22 +198,30 @@ fn parse(bytes: &[u8]) -> Result<Batch, Error> {
 /// The one object that a body is.
 pub(super) fn one_object(bytes: &[u8]) -> Result<Object, Error> {
     let text = std::str::from_utf8(bytes).map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))?;
-    object(0, text, &mut Vec::new())
+    object(0, text, None, &mut Vec::new())
         .or_else(|causes| refuse(1, RejectionReason::Invalid, causes).and(Err(Error::BadRequest("the body is no object".to_owned()))))
 }
 
-fn object(index: usize, text: &str, remarks: &mut Vec<String>) -> Result<Object, Vec<Cause>> {
+fn object(index: usize, text: &str, scope: Option<&ClusterName>, remarks: &mut Vec<String>) -> Result<Object, Vec<Cause>> {
     let at = format!("objects[{index}]");
-    let wrong = |message: String| vec![Cause { reason: "FieldValueInvalid", field: at.clone(), message }];
+    let wrong_at = |field: &str, message: String| vec![Cause { reason: "FieldValueInvalid", field: format!("{at}{field}"), message }];
+    let wrong = |message: String| wrong_at("", message);
     if text.len() > OBJECT_BYTES_MAX {
         return Err(wrong(format!("has more than {OBJECT_BYTES_MAX} bytes")));
     }
     let mut value: Value = serde_json::from_str(text).map_err(|error| wrong(format!("can't be read: {error}")))?;
     // as written to a file by `get -o yaml`: what the manager wrote is not what is applied
     body::take_stamp(&mut value).map_err(|error| wrong(error.to_string()))?;
+    if let Some(cluster) = body::take_cluster(&mut value, scope) {
+        let remedy = format!("apply it with `--cluster {cluster}`, or remove the label");
+        return Err(wrong_at(&format!(".metadata.labels[{CLUSTER_LABEL}]"), format!("says that this is what cluster `{cluster}` was told; {remedy}")));
+    }
     let (mut object, warnings) = Object::from_value(value).map_err(|errors| errors.iter().map(|error| Cause::of_field(&at, error)).collect::<Vec<_>>())?;
     if object.kind.namespaced() && object.namespace.is_none() {
         object.set_namespace(DEFAULT_NAMESPACE);
+    }
+    if object.kind != Kind::Job {
+        applied::note(&mut object);
     }
     let title = object.title();
     remarks.extend(warnings.iter().map(|warning| format!("{title}: {warning}")));

@@ -15,6 +15,9 @@ pub const SIMULATED_FAIL_FIRST: &str = "simulated.meridian.dev/fail-first";
 /// Longer than any lease or run, and safely added to any moment.
 const LENGTH_MAX: Millis = Millis::mins(366 * 24 * 60);
 
+/// Characters of what can't be read that are repeated.
+const SHOWN_CHARS_MAX: usize = 64;
+
 /// What the annotations say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Simulated {
@@ -33,7 +36,7 @@ pub struct Simulated {
 pub struct Wrong {
     /// Which.
     pub key: &'static str,
-    /// What is written there.
+    /// What is written there, or how it begins.
     pub written: String,
     /// What it isn't.
     pub wanted: &'static str,
@@ -66,7 +69,7 @@ fn value<T>(
 ) -> Option<T> {
     let written = annotations.get(key)?;
     let value = read(written.trim());
-    wrong.extend(value.is_none().then(|| Wrong { key, written: written.clone(), wanted, remedy }));
+    wrong.extend(value.is_none().then(|| Wrong { key, written: written.chars().take(SHOWN_CHARS_MAX).collect(), wanted, remedy }));
     value
 }
 
