@@ -85,6 +85,8 @@ pub enum Loss {
     NotAdmitted,
     /// It would wait for what can't come, and doesn't without the change.
     BlockedForGood,
+    /// It comes with the change, and would wait.
+    Waits,
 }
 
 /// Somebody who would hold other quota.
@@ -123,8 +125,10 @@ impl WhatIf {
                     name if evicted.iter().any(|e| e.workload == name) => Loss::Evicted,
                     _ => Loss::NotAdmitted,
                 })
+            } else if w.blocked_for_good {
+                before.is_none_or(|before| !before.blocked_for_good).then_some(Loss::BlockedForGood)
             } else {
-                (w.blocked_for_good && before.is_none_or(|b| !b.blocked_for_good)).then_some(Loss::BlockedForGood)
+                before.is_none().then_some(Loss::Waits)
             }
         };
         let all_before = held.keys().chain(waited.keys());

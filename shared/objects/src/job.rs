@@ -127,6 +127,14 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
     job.priority_class = labels.get(PRIORITY_LABEL).filter(|class| !class.is_empty()).cloned();
     job.regions = regions(labels, annotations, findings);
     our_keys(root, findings);
+    for (all, room, keys, right) in [
+        (annotations, "metadata.annotations", [PRIORITY_LABEL, MAX_EXEC_LABEL], "metadata.labels"),
+        (labels, "metadata.labels", [MAX_RUN_ANNOTATION, MIN_PARALLELISM_ANNOTATION], "metadata.annotations"),
+    ] {
+        for key in keys.into_iter().filter(|key| all.contains_key(*key)) {
+            findings.warn(FieldPath::of(room).key(key), "is not read here", format!("write it into the job's `{right}`"));
+        }
+    }
     for Wrong { key, written, wanted, remedy } in Simulated::read(annotations).1 {
         findings.error(FieldPath::of("metadata.annotations").key(key), format!("`{written}` is no {wanted}"), remedy);
     }

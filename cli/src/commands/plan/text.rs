@@ -46,7 +46,7 @@ pub(super) fn what_if(report: &WhatIf, colour: bool) -> String {
     page.holders("Would be admitted", &report.admitted);
     page.preempted(&report.preempted);
     page.evicted(&report.evicted);
-    page.waiting("Would starve", report.starved.iter().map(|s| (Some(s.loss), &s.waiting)).collect());
+    page.waiting("Would wait", report.starved.iter().map(|s| (Some(s.loss), &s.waiting)).collect());
     page.moved(&report.moved);
     if !report.lost.is_empty() {
         page.line("\nWould not take part any more; the notes say why:");
@@ -215,6 +215,7 @@ impl Page {
                 Loss::Evicted => "evicted",
                 Loss::NotAdmitted => "not admitted",
                 Loss::BlockedForGood => "blocked for good",
+                Loss::Waits => "comes and waits",
             });
             let mut row = vec![Cell::new(&one.workload), Cell::new(&one.cluster_queue)];
             row.extend(loses.then(|| Cell::new(loss.unwrap_or_default())));

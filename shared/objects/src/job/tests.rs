@@ -234,6 +234,17 @@ fn our_own_keys_are_read_strictly() {
 }
 
 #[test]
+fn what_stands_where_nobody_reads_it_is_warned_about() {
+    let mut job = base();
+    job["metadata"]["annotations"] = json!({MAX_EXEC_LABEL: "60", PRIORITY_LABEL: "high"});
+    job["metadata"]["labels"][MAX_RUN_ANNOTATION] = json!("60");
+    let (_, warnings) = Object::from_value(job).unwrap();
+    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(told.contains(&format!("metadata.annotations[{MAX_EXEC_LABEL}]: is not read here; write it into the job's `metadata.labels`")), "{told:?}");
+}
+
+#[test]
 fn others_jobs_are_refused() {
     assert!(read(with(&[("spec.managedBy", json!("kueue.x-k8s.io/multikueue"))])).is_ok());
     check_error(&[("spec.managedBy", json!("example.com/mine"))], "spec.managedBy: `example.com/mine` would run this job, not Meridian");
