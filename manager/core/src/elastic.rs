@@ -22,7 +22,7 @@ use crate::writes::reject;
 use crate::{Workload, World};
 use meridian_objects::Object;
 use meridian_objects::applied::LAST_APPLIED;
-use meridian_objects::job::PRIORITY_LABEL;
+use meridian_objects::job::{PRIORITY_LABEL, decides};
 use meridian_objects::spec::workload::ELASTIC_ANNOTATION;
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, ContentHash, Fence, RecordNumber, Uid};
@@ -89,9 +89,6 @@ struct Change {
     /// It has other labels or annotations by which nothing is decided.
     remarked: bool,
 }
-
-/// Domains of the labels and annotations by which something is decided.
-const DECIDING_DOMAINS: [&str; 2] = ["kueue.x-k8s.io", "meridian.dev"];
 
 impl Turn<'_> {
     /// Whether an existing job may have this manifest. Everything that new jobs are judged by is judged besides.
@@ -233,12 +230,6 @@ fn size(manifest: &Value) -> Option<Size> {
 
 /// Parts of an object's metadata in which people put marks of their own.
 const MARKS: [&str; 2] = ["annotations", "labels"];
-
-/// Whether something is decided by a label or annotation.
-fn decides(key: &str) -> bool {
-    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    DECIDING_DOMAINS.iter().any(|of| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
-}
 
 /// The labels and annotations of a manifest by which nothing is decided, but for what a client noted for itself.
 fn remarks(manifest: &Value) -> BTreeMap<(&str, &str), &Value> {

@@ -49,6 +49,8 @@ pub const POD_SET: &str = "main";
 
 /// Domains of our own keys.
 const OUR_DOMAINS: [&str; 2] = ["meridian.dev", "simulated.meridian.dev"];
+/// Domains of the labels and annotations by which something is decided, and of those below them.
+const DECIDING_DOMAINS: [&str; 2] = ["kueue.x-k8s.io", "meridian.dev"];
 /// Our own annotations of a job.
 const OUR_ANNOTATIONS: [&str; 6] = [REGION_KEY, SUBMISSION_ANNOTATION, SIMULATED_DURATION, SIMULATED_STAGGER, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST];
 /// Our own labels of a job.
@@ -109,6 +111,12 @@ pub struct JobWorkload {
     pub restarts_in_place: bool,
     /// What its pods are made from, without their labels and annotations.
     pub template: PodTemplate,
+}
+
+/// Whether something is decided by a label or annotation of this key: such a one is part of what a job asks for.
+pub fn decides(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    DECIDING_DOMAINS.iter().any(|of| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
 /// The workload of a Job object.

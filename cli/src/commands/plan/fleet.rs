@@ -7,6 +7,7 @@ use super::{identity, is_read};
 use crate::client::{Client, Selection};
 use crate::error::Error;
 use jiff::Timestamp;
+use meridian_objects::job::{PRIORITY_LABEL, USUAL_PRIORITY_CLASS, decides};
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::spec::workload::{PriorityClassRef, WorkloadObject};
 use meridian_objects::{JobWorkload, Kind, Object, Spec, applied, job_to_workload, quantity};
@@ -216,6 +217,11 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
     let Fleet { mut objects, jobs, over, latest, mut notes } = there;
     let mut submitted = now.max(latest.saturating_add(1));
     let mut changes = Vec::with_capacity(given.len());
+    let class = |object: &PlanObject| match object {
+        PlanObject::Object(planned) if planned.object.kind == Kind::WorkloadPriorityClass => Some(planned.object.name.clone()),
+        _ => None,
+    };
+    let classes: BTreeSet<String> = objects.iter().chain(&given).filter_map(class).collect();
     for mut object in given {
         if let PlanObject::Object(planned) = &mut object
             && planned.object.kind == Kind::Job
@@ -229,16 +235,18 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
         }
         let before = jobs.iter().find(|job| identity(job) == identity(&object));
         if has_ended(&object, &over) {
-            notes.push(format!("`{}` has ended, and `apply` leaves it as it is: to run it again, delete it first", object.title()));
+            notes.push(format!("`{}` has ended: `apply` leaves it as it is, and refuses to change it; to run it again, delete it first", object.title()));
             changes.push(Change { object: object.title(), change: ChangeKind::Unchanged, not_judged: false });
             continue;
         }
-        if let (Some(at), Some(before)) = (at, before)
-            && reclass(&mut objects[at], before, &object)
-        {
-            let change = if same(before, &object) { ChangeKind::Unchanged } else { ChangeKind::Replaced };
-            changes.push(Change { object: object.title(), change, not_judged: false });
-            continue;
+        if let (Some(at), Some(before)) = (at, before) {
+            let reclassed = reclass(&mut objects[at], before, &object, &classes);
+            if reclassed != Ok(false) {
+                notes.extend(reclassed.err().map(|why| format!("`{}`: {why}, and `apply` will refuse it: here it stays as it is", object.title())));
+                let change = if same(before, &object) { ChangeKind::Unchanged } else { ChangeKind::Replaced };
+                changes.push(Change { object: object.title(), change, not_judged: false });
+                continue;
+            }
         }
         let change = match at {
             None => ChangeKind::Added,
@@ -293,21 +301,33 @@ fn has_ended(object: &PlanObject, over: &BTreeSet<(String, String)>) -> bool {
 }
 
 /// Gives a job's workload the priority class of the given job, if that, and labels and annotations by which nothing is decided, are all
-/// that is different: its place and what it holds stay its own, as with `apply`.
-fn reclass(workload: &mut PlanObject, before: &PlanObject, given: &PlanObject) -> bool {
-    let (PlanObject::Workload(workload), PlanObject::Object(before), PlanObject::Object(given)) = (workload, before, given) else { return false };
-    let (Spec::Job(before), Spec::Job(given)) = (&before.object.spec, &given.object.spec) else { return false };
-    let alike = JobWorkload { suspend: given.suspend, priority_class: given.priority_class.clone(), ..(**before).clone() } == **given;
-    match &given.priority_class {
-        class if !alike || *class == before.priority_class => alike,
-        None => false,
-        Some(class) => {
+/// that is different: its place and what it holds stay its own, as with `apply`. Whether that is so; and an error where there is no
+/// such class.
+fn reclass(workload: &mut PlanObject, before: &PlanObject, given: &PlanObject, classes: &BTreeSet<String>) -> Result<bool, String> {
+    let (PlanObject::Workload(workload), PlanObject::Object(before), PlanObject::Object(given)) = (workload, before, given) else { return Ok(false) };
+    let (Spec::Job(was), Spec::Job(job)) = (&before.object.spec, &given.object.spec) else { return Ok(false) };
+    let alike = JobWorkload { suspend: job.suspend, priority_class: job.priority_class.clone(), ..(**was).clone() } == **job;
+    let deciding = |all: &BTreeMap<String, String>| {
+        all.iter().filter(|(key, _)| decides(key) && *key != PRIORITY_LABEL).map(|(key, value)| (key.clone(), value.clone())).collect::<BTreeMap<_, _>>()
+    };
+    let same = |of: fn(&Object) -> &BTreeMap<String, String>| deciding(of(&before.object)) == deciding(of(&given.object));
+    if !alike || !same(|object| &object.labels) || !same(|object| &object.annotations) {
+        return Ok(false);
+    }
+    if was.priority_class == job.priority_class {
+        return Ok(true);
+    }
+    let usual = || Some(USUAL_PRIORITY_CLASS.to_owned()).filter(|usual| classes.contains(usual));
+    match (job.priority_class.clone(), &job.pod_priority_class) {
+        (Some(class), _) if !classes.contains(&class) => return Err(format!("there is no WorkloadPriorityClass `{class}`")),
+        (None, Some(_)) => return Ok(false),
+        (class, _) => {
             let (group, kind) = (Kind::WorkloadPriorityClass.group().to_owned(), Kind::WorkloadPriorityClass.name().to_owned());
-            workload.spec.priority_class = Some(PriorityClassRef { group, kind, name: class.clone() });
+            workload.spec.priority_class = class.or_else(usual).map(|name| PriorityClassRef { group, kind, name });
             workload.spec.priority = None;
-            true
         }
     }
+    Ok(true)
 }
 
 /// Whether `workload` is what became of `job`.
@@ -429,16 +449,28 @@ mod tests {
             complete(&mut stands, &job());
             Fleet { objects: vec![object(&stands)], jobs: vec![object(&job())], ..Fleet::default() }
         };
-        let mut reclassed = job();
-        reclassed["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
-        let mut remarked = job();
-        remarked["metadata"]["labels"]["team"] = json!("vision");
-        for (given, class) in [(reclassed, Some("high")), (remarked, None)] {
-            let Overlaid { objects, changes, notes } = overlay(there(), vec![object(&given)], 0);
-            let [PlanObject::Workload(stays)] = &objects[..] else { panic!("{given}") };
+        let high = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9});
+        let with = |place: &str, key: &str, value: &str| {
+            let mut given = job();
+            given["metadata"][place][key] = json!(value);
+            vec![object(&high), object(&given)]
+        };
+        for (given, class) in [(with("labels", PRIORITY_LABEL, "high"), Some("high")), (with("labels", "team", "vision"), None)] {
+            let Overlaid { objects, changes, notes } = overlay(there(), given, 0);
+            let PlanObject::Workload(stays) = &objects[0] else { panic!("{class:?}") };
             assert_eq!(stays.spec.priority_class.as_ref().map(|class| class.name.as_str()), class);
-            assert!(stays.status.admission.is_some() && notes.is_empty() && changes[0].change == ChangeKind::Replaced, "{notes:?}");
+            assert!(stays.status.admission.is_some() && notes.is_empty() && changes[1].change == ChangeKind::Replaced, "{notes:?}");
         }
+        let Overlaid { notes, .. } = overlay(there(), with("labels", PRIORITY_LABEL, "low"), 0);
+        assert_eq!(notes, ["`job/ml/train`: there is no WorkloadPriorityClass `low`, and `apply` will refuse it: here it stays as it is"]);
+        let Overlaid { notes, .. } = overlay(there(), with("annotations", "simulated.meridian.dev/duration", "9s"), 0);
+        assert!(notes[0].starts_with("`job/ml/train` is there with another spec"), "{notes:?}");
+        let mut had = there();
+        let PlanObject::Object(before) = &mut had.jobs[0] else { panic!("not a job") };
+        let Spec::Job(spec) = &mut before.object.spec else { panic!("not a job") };
+        spec.priority_class = Some("high".to_owned());
+        let Overlaid { objects, .. } = overlay(had, vec![object(&job())], 0);
+        assert!(matches!(&objects[..], [PlanObject::Workload(stays)] if stays.spec.priority_class.is_none() && stays.spec.priority.is_none()));
     }
 
     #[test]
@@ -446,7 +478,7 @@ mod tests {
         let there = Fleet { over: BTreeSet::from([("ml".to_owned(), "train".to_owned())]), ..Fleet::default() };
         let Overlaid { objects, changes, notes } = overlay(there, vec![object(&job())], 0);
         assert!(objects.is_empty() && changes[0].change == ChangeKind::Unchanged, "{changes:?}");
-        assert_eq!(notes, ["`job/ml/train` has ended, and `apply` leaves it as it is: to run it again, delete it first"]);
+        assert_eq!(notes, ["`job/ml/train` has ended: `apply` leaves it as it is, and refuses to change it; to run it again, delete it first"]);
     }
 
     #[test]

@@ -300,7 +300,7 @@ impl Page {
         for what_if::Change { object, change, not_judged: _ } in &report.changes {
             let word = match change {
                 Kind::Added => "would be added",
-                Kind::Replaced => "would be replaced",
+                Kind::Replaced => "would be changed",
                 Kind::Unchanged => "is there as it is",
             };
             self.line(&format!("{object} {word}"));

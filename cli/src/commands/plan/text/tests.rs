@@ -112,7 +112,7 @@ fn a_comparison_tells_gains_and_losses() {
     .unwrap();
     let text = what_if(&report, false);
     for line in [
-        "clusterqueue/vision would be replaced",
+        "clusterqueue/vision would be changed",
         "Would be admitted:",
         "ml/big     vision   blocked for good   1 of 2   7          ExceedsMaxQuota   it asks for more than its queue could ever have",
         "ml/m       a -> b   -       main 3 of 4: a100 nvidia.com/gpu 3, spot cpu 12, memory 3Gi",
