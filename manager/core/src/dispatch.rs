@@ -138,6 +138,7 @@ impl Turn<'_> {
 
     /// Tells victims to stop, and stores why who waits does.
     fn act_on(&mut self, seen: Seen) {
+        let roomless = seen.roomless();
         // Of each class what came last.
         let (mut told, mut grown): (BTreeSet<ClassId>, BTreeSet<Uid>) = Default::default();
         for looked in seen.heads.iter().rev() {
@@ -165,7 +166,10 @@ impl Turn<'_> {
             if !told.insert(class) {
                 continue;
             }
-            match Seen::waits(entry).then(|| why_not(self.world.deciding.brain(), entry)) {
+            // What is short of a flavor keeps nobody who has the quota of another, and lacks a place there: clusters tell why.
+            let short = matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates);
+            let waits = Seen::waits(entry) && !(short && roomless.contains(&entry.workload));
+            match waits.then(|| why_not(self.world.deciding.brain(), entry)) {
                 None => self.world.live.blocked.remove(&class),
                 Some(_) if self.world.config.planted.has(Bug::ReasonForgotten) => self.world.live.blocked.remove(&class),
                 Some(why) => self.world.live.blocked.insert(class, why),
@@ -591,6 +595,12 @@ impl Seen {
     /// Whether an entry waits for what the brain decides on.
     fn waits(entry: &Looked) -> bool {
         !matches!(entry.outcome, Outcome::Admitted | Outcome::NoPlace)
+    }
+
+    /// Who had the quota of some flavor, and no place.
+    fn roomless(&self) -> BTreeSet<WorkloadId> {
+        let looked = self.heads.iter().filter_map(|head| if let Head::Looked(entry) = head { Some(entry) } else { None });
+        looked.filter(|entry| entry.outcome == Outcome::NoPlace).map(|entry| entry.workload).collect()
     }
 
     fn note(&mut self, report: Report) {

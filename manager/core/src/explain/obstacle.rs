@@ -38,6 +38,8 @@ impl World {
         match (self.live.blocked.get(&case.workload.class), &case.lacks) {
             // Nobody looked at it again for what others took since: that wakes nobody, and these are the numbers that count.
             (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
+            // Who displaces others takes before it what is free already (simulation seed 1795574448503493).
+            (Some(Why::Quota(_)), None) if case.has_room() && self.is_kept_from(case) => Obstacle::Before(Why::Overtaken),
             // Its quota is there, and no cluster has the room: what a flavor after that one lacks keeps nobody.
             (Some(Why::Quota(_)), None) if case.queue.is_some() => Obstacle::AtClusters,
             (Some(Why::Route(_) | Why::Inactive { .. }) | None, Some(Why::Quota(now))) if case.id.is_some() => {

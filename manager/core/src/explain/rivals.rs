@@ -70,11 +70,20 @@ impl World {
         Rivals { before, beside, first: first.map(|first| self.named(first)), yields_above: priority.filter(|_| goes_by_priority) }
     }
 
+    /// Who of another queue is served first of something that a workload would take.
+    fn served_first(&self, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId, ResourceId), Winner)> {
+        let (brain, id) = (self.deciding.brain(), case.id?);
+        case.takes.iter().find_map(|(key, _)| Some((id, *key, brain.served_before(id, *key)?)))
+    }
+
+    /// Whether others of another queue stop for somebody who then takes what this one would.
+    pub(super) fn is_kept_from(&self, case: &Case<'_>) -> bool {
+        self.served_first(case).is_some_and(|(.., winner)| matches!(winner.by, First::Displaces | First::Holds))
+    }
+
     /// Who of another queue comes first in every round, and keeps what this one would take.
     pub(super) fn overtaken_steps(&self, case: &Case<'_>) -> Steps {
-        let brain = self.deciding.brain();
-        let first = case.id.and_then(|id| case.takes.iter().find_map(|(key, _)| Some((id, *key, brain.served_before(id, *key)?))));
-        let Some((id, key, winner)) = first else { return Steps::of(&Why::Overtaken) };
+        let Some((id, key, winner)) = self.served_first(case) else { return Steps::of(&Why::Overtaken) };
         let (whom, turn) = (self.named(winner.workload), self.contest_in_words(id, &winner).unwrap_or_default());
         let priority = if matches!(winner.by, First::Priority | First::Age) { ", or a higher priority" } else { "" };
         let mut steps = Steps::one(format!("{}{turn}", Why::Overtaken.words()), format!("the start or deletion of {whom}{priority}"));

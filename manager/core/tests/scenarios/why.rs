@@ -290,6 +290,11 @@ fn who_only_lacks_room_is_not_told_of_the_quota_of_another_flavor() {
     let (summary, helps) = f.words(waits);
     assert!(summary.contains("the only cluster can't start it now") && !summary.contains("f2"), "{summary}");
     assert!(helps.contains("the end of") && !helps.contains("no single change"), "{helps}");
+    // Nor in lists, conditions and the numbers of who isn't admitted.
+    let shown = f.world.render(&Key::namespaced(Kind::Job, "default", "waits"), &f.bodies, now(f.now)).unwrap();
+    assert!(!shown.to_string().contains("f2"), "{shown:#}");
+    let (blocked, clusters) = f.world.reasons(&f.world.state.workloads[&waits]);
+    assert!(blocked.is_none() && clusters.is_some_and(|by| by.len() == 1), "{blocked:?} {clusters:?}");
     assert_eq!((f.phase(first), f.phase(waits)), (Some(Phase::Running), Some(Phase::Pending)));
     f.end(second, EndResult::Succeeded);
     assert_eq!(f.phase(waits), Some(Phase::Running), "{helps}");

@@ -211,3 +211,35 @@ fn a_list_of_clusters_that_isnt_there_is_named_and_its_queue_is_inactive() {
     let next = wait(&mut f, "lq", "next", 1);
     assert!(f.phase(uid) == Some(Phase::Running) && f.words(next).1.starts_with("create MultiKueueConfig `nope`"), "{}", f.words(next).1);
 }
+
+/// It may take fewer pods, for which there is quota: that is kept for who displaces others (simulation seed 1795574448503493).
+#[test]
+fn who_could_start_with_what_another_displaces_others_for_is_told_of_that() {
+    let reclaims = json!({"preemption": {"reclaimWithinCohort": "LowerPriority"}});
+    let mut f = two(&member("a", 4, reclaims.clone()), &member("b", 4, reclaims));
+    f.apply(vec![member("c", 0, json!({})), local_queue("c", "c")]);
+    let classes = [("low", 0), ("mid", 10), ("high", 1_000)];
+    f.apply(
+        classes.map(|(name, value)| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value})).into(),
+    );
+    let stay = f.submit_to("c", "stay", 4, Some("high"));
+    let victim = f.submit_to("c", "victim", 2, Some("low"));
+    f.settle();
+    assert_eq!(f.phases(&[stay, victim]), [Some(Phase::Running); 2]);
+    // The victim's cluster isn't heard: it doesn't stop yet.
+    f.cut.push("eu".into());
+    let owner = f.submit_to("a", "owner", 4, Some("mid"));
+    let mut fewer = job("default", "fewer", 4, &json!({"kueue.x-k8s.io/queue-name": "b", "kueue.x-k8s.io/priority-class": "mid"}), "");
+    fewer["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
+    let Reply::Written(written) = f.apply(vec![fewer]) else { panic!("refused") };
+    let fewer = written[0].uid;
+    assert_eq!(f.phases(&[victim, owner, fewer]), [Some(Phase::Stopping), Some(Phase::Pending), Some(Phase::Pending)]);
+    let (summary, help) = f.words(fewer);
+    assert!(summary.starts_with("waits: another workload of its cohort came first; `default/owner` of cluster queue `a` comes first"), "{summary}");
+    assert!(summary.ends_with("others are stopping for it") && help.starts_with("the start or deletion of `default/owner`"), "{summary}: {help}");
+    f.cut.clear();
+    f.settle();
+    delete(&mut f, "owner");
+    f.settle();
+    assert_eq!(f.phase(fewer), Some(Phase::Running), "{:#}", f.why(fewer));
+}
