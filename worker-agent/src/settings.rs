@@ -3,7 +3,7 @@
 //! Everything is taken apart field by field, so that a flag which is added and not honoured does not compile.
 
 use clap::{Args, ValueEnum};
-use meridian_objects::settings::{self, Origins, Slip};
+use meridian_objects::settings::{self, Invalid, Origins, Slip};
 use meridian_shared::identity::{CaPin, JoinToken};
 use meridian_shared::ids::{ClusterName, Region};
 use meridian_shared::time::Millis;
@@ -48,26 +48,19 @@ pub(crate) enum Error {
         why: &'static str,
     },
     /// Something can't be as it was said.
-    #[error("{}: {what}", from.clone().unwrap_or_else(|| format!("`--{flag}`")))]
-    Invalid {
-        /// Which flag.
-        flag: &'static str,
-        /// Where its value came from, once that is known.
-        from: Option<String>,
-        /// What, and what to do.
-        what: String,
-    },
+    #[error(transparent)]
+    Invalid(Invalid),
 }
 
 impl Error {
     fn invalid(flag: &'static str, what: impl Into<String>) -> Self {
-        Self::Invalid { flag, from: None, what: what.into() }
+        Self::Invalid(Invalid::new(flag, what))
     }
 
     /// The same with where the value came from.
     fn told(self, origins: &Origins<'_>) -> Self {
         match self {
-            Self::Invalid { flag, from: None, what } => Self::Invalid { flag, from: Some(origins.of(flag)), what },
+            Self::Invalid(invalid) => Self::Invalid(invalid.told(origins)),
             other => other,
         }
     }

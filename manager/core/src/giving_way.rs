@@ -9,6 +9,7 @@
 
 use crate::{Workload, World};
 use meridian_queueing::model::WorkloadId;
+use meridian_queueing::turns::{DISPLACED_MAX, gave_way};
 use meridian_shared::gang::Gang;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
@@ -19,9 +20,6 @@ use std::sync::Arc;
 /// How long a workload is safe from those whom it displaced, and from those who gave way for them: one round is paid for by
 /// work that is thrown away, so rights that contradict each other must not go round and round (simulation seeds 1983, 102205).
 const SAFE_FOR: Millis = Millis::mins(10);
-/// How often one workload may displace the same other one within that time. A cluster may say no to whoever they were
-/// displaced for: by quota and count it would fit, and the topology there has no such place (simulation seed 618).
-const DISPLACED_MAX: u32 = 2;
 
 /// How long nobody else is let into a domain that comes free for a gang that must be in one. Usual stops are over by then, and one that
 /// hangs doesn't close a cluster.
@@ -159,28 +157,7 @@ impl GivingWay {
     /// not again and again.
     pub(crate) fn may_displace(&self, uid: Uid, other: Uid) -> bool {
         let in_vain = self.insistent.contains(&uid) && self.safe.get(&other).and_then(|ways| ways.get(&uid)).is_some_and(|way| way.times >= DISPLACED_MAX);
-        !in_vain && !self.gave_way(uid, &|for_whom| for_whom == other)
-    }
-
-    /// Whether a workload gave way for one of these, at however many removes.
-    fn gave_way(&self, uid: Uid, sought: &dyn Fn(Uid) -> bool) -> bool {
-        if !self.safe.contains_key(&uid) {
-            return false;
-        }
-        let mut seen = vec![uid];
-        let mut next = 0;
-        while let Some(at) = seen.get(next).copied() {
-            next += 1;
-            for by in self.safe.get(&at).into_iter().flat_map(BTreeMap::keys) {
-                if sought(*by) {
-                    return true;
-                }
-                if !seen.contains(by) {
-                    seen.push(*by);
-                }
-            }
-        }
-        false
+        !in_vain && !gave_way(&self.safe, uid, |for_whom| for_whom == other)
     }
 
     /// Whether it may displace everybody: it gave way for nobody, and displaced nobody too often.
@@ -194,7 +171,8 @@ impl GivingWay {
             return Vec::new();
         }
         let over: BTreeSet<Uid> = self.safe.iter().filter(|(_, safe)| safe.values().any(|way| way.until <= now)).map(|(uid, _)| *uid).collect();
-        let mut freed: BTreeSet<Uid> = self.safe.keys().copied().filter(|uid| over.contains(uid) || self.gave_way(*uid, &|by| over.contains(&by))).collect();
+        let mut freed: BTreeSet<Uid> =
+            self.safe.keys().copied().filter(|uid| over.contains(uid) || gave_way(&self.safe, *uid, |by| over.contains(&by))).collect();
         let insisted = |(by, way): (&Uid, &Way)| (way.until <= now && way.times >= DISPLACED_MAX).then_some(*by);
         freed.extend(self.safe.values().flatten().filter_map(insisted));
         self.safe.retain(|_, safe| {

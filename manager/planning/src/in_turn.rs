@@ -1,18 +1,12 @@
-//! Nobody displaces in turn: who gave way for another doesn't displace it, nor whoever that one gave way for; nor does one displace
-//! the same other again and again. Policies can contradict each other (a borrower by priority, an owner by its quota), and cycles would
-//! go round for ever.
-//!
-//! The engine keeps the same rules for a while of real time; a plan is of one moment.
+//! Places in which nobody displaces [in turn](meridian_queueing::turns), as in the engine.
 
 use meridian_queueing::Brain;
 use meridian_queueing::flavors::Assignment;
 use meridian_queueing::model::WorkloadId;
 use meridian_queueing::places::{ClusterIndex, Places};
 use meridian_queueing::preempt::{Right, Target};
+use meridian_queueing::turns::{DISPLACED_MAX, gave_way};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How often one workload may displace the same other one. What comes free may be taken by others, every time.
-const DISPLACED_MAX: u32 = 2;
 
 /// Places in which it is known who gave way for whom.
 pub(crate) struct InTurn<'p> {
@@ -38,27 +32,11 @@ impl<'p> InTurn<'p> {
             }
         }
     }
-
-    /// Whether a workload gave way for another, at however many removes.
-    fn has_given_way(&self, workload: WorkloadId, other: WorkloadId) -> bool {
-        let (mut seen, mut next) = (BTreeSet::from([workload]), vec![workload]);
-        while let Some(at) = next.pop() {
-            for by in self.gave_way.get(&at).into_iter().flat_map(BTreeMap::keys) {
-                if *by == other {
-                    return true;
-                }
-                if seen.insert(*by) {
-                    next.push(*by);
-                }
-            }
-        }
-        false
-    }
 }
 
 impl Places for InTurn<'_> {
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
-        let in_turn = self.gave_way.contains_key(&workload) && self.has_given_way(workload, holder);
+        let in_turn = gave_way(&self.gave_way, workload, |by| by == holder);
         let times = self.gave_way.get(&holder).and_then(|ways| ways.get(&workload)).copied().unwrap_or(0);
         !in_turn && times < DISPLACED_MAX && self.places.may_displace(workload, holder)
     }

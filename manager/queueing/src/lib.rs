@@ -7,6 +7,7 @@
 //! - [`tree`]: quota, lending, borrowing, use, shares.
 //! - [`flavors`]: which flavors a workload gets.
 //! - [`preempt`]: who gives way.
+//! - [`turns`]: who doesn't displace whom, as it gave way before.
 //! - [`pending`]: who waits, by class.
 //! - [`cycle`]: all of it, for the heads of all queues.
 
@@ -31,6 +32,7 @@ pub mod share;
 mod starving;
 mod topology;
 pub mod tree;
+pub mod turns;
 mod variants;
 
 pub use amount::Amount;

@@ -6,7 +6,7 @@ use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
 use meridian_manager_core::STARVATION_GUARD_DEFAULT;
 use meridian_objects::ResourceRules;
-use meridian_objects::settings::{self, Origins, Slip};
+use meridian_objects::settings::{self, Invalid, Origins, Slip};
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, FairStrategy};
 use meridian_shared::ids::Jurisdiction;
 use meridian_shared::lease;
@@ -63,26 +63,19 @@ pub enum Error {
         why: &'static str,
     },
     /// Something can't be as it was said.
-    #[error("{}: {what}", from.clone().unwrap_or_else(|| format!("`--{flag}`")))]
-    Invalid {
-        /// Which flag.
-        flag: &'static str,
-        /// Where its value came from, once that is known.
-        from: Option<String>,
-        /// What, and what to do.
-        what: String,
-    },
+    #[error(transparent)]
+    Invalid(Invalid),
 }
 
 impl Error {
     fn invalid(flag: &'static str, what: impl Into<String>) -> Self {
-        Self::Invalid { flag, from: None, what: what.into() }
+        Self::Invalid(Invalid::new(flag, what))
     }
 
     /// The same with where the value came from.
     fn told(self, origins: &Origins<'_>) -> Self {
         match self {
-            Self::Invalid { flag, from: None, what } => Self::Invalid { flag, from: Some(origins.of(flag)), what },
+            Self::Invalid(invalid) => Self::Invalid(invalid.told(origins)),
             other => other,
         }
     }
@@ -416,7 +409,7 @@ fn guard(text: Option<&str>) -> Result<Option<Millis>, Error> {
         None => Ok(Some(STARVATION_GUARD_DEFAULT)),
         Some("off") => Ok(None),
         Some(text) => duration("starvation-guard", text).map(Some).map_err(|error| match error {
-            Error::Invalid { flag, what, .. } => Error::invalid(flag, format!("{what}; or `off`")),
+            Error::Invalid(invalid) => Error::Invalid(invalid.or("`off`")),
             other => other,
         }),
     }

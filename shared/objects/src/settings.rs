@@ -66,6 +66,35 @@ impl Origins<'_> {
     }
 }
 
+/// That a setting can't be as it was said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {what}", from.clone().unwrap_or_else(|| format!("`--{flag}`")))]
+pub struct Invalid {
+    flag: &'static str,
+    /// Where its value came from, once that is known.
+    from: Option<String>,
+    what: String,
+}
+
+impl Invalid {
+    /// What is wrong with the value of a flag, and what to do.
+    pub fn new(flag: &'static str, what: impl Into<String>) -> Self {
+        Self { flag, from: None, what: what.into() }
+    }
+
+    /// The same with where the value came from.
+    #[must_use]
+    pub fn told(self, origins: &Origins<'_>) -> Self {
+        Self { from: self.from.or_else(|| Some(origins.of(self.flag))), ..self }
+    }
+
+    /// The same where something else would do, too.
+    #[must_use]
+    pub fn or(self, other: &str) -> Self {
+        Self { what: format!("{}; or {other}", self.what), ..self }
+    }
+}
+
 /// Where the value of a key of the whole file begins, also where it is written as Kubernetes writes keys.
 fn key_at(text: &str, key: &str) -> Option<At> {
     let nodes = yaml::read(text).ok()?;
