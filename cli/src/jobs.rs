@@ -44,11 +44,12 @@ pub(crate) fn pods(job: &Value) -> String {
     format!("{shown}/{gang}")
 }
 
-/// Why it ended as it did.
+/// Why it ended as it did, or that nothing is done for it.
 pub(crate) fn reason(job: &Value) -> String {
     match end(job) {
         Some(End::Failed(words)) => words,
-        Some(End::Succeeded) | None => String::new(),
+        Some(End::Succeeded) => String::new(),
+        None => text(job, "/status/meridian/deactivated").to_owned(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! would change at a running manager. Nothing is applied.
 
 mod fleet;
+mod resize;
 mod settings;
 #[cfg(test)]
 mod tests;

@@ -174,6 +174,9 @@ impl Shown {
         if let Some(growth) = &self.growth {
             status["meridian"]["growth"] = json!(growth);
         }
+        if let Some(inactive) = &w.inactive {
+            status["meridian"]["deactivated"] = json!(deactivated(inactive.time_is_up).1);
+        }
         if let Some(started) = w.started {
             status["startTime"] = json!(timestamp(started));
         }
@@ -237,6 +240,9 @@ impl Shown {
         }
         if let Some(growth) = &self.growth {
             value["status"]["meridian"]["growth"] = json!(growth);
+        }
+        if let Some(wants) = w.resized.as_ref().and_then(|resized| resized.wants) {
+            value["status"]["meridian"]["growthAsked"] = json!(wants.asked.to_string());
         }
         if let Some(unhealthy) = World::unhealthy_nodes(right) {
             value["status"]["unhealthyNodes"] = unhealthy;

@@ -5,12 +5,12 @@
 //! displaces whom it gave way for, at however many removes.
 
 use crate::in_turn::InTurn;
-use crate::load::{HeldBack, Loaded};
-use meridian_queueing::Brain;
+use crate::load::{Elsewhere, HeldBack, Loaded};
 use meridian_queueing::cycle::{Entry, Eviction, Outcome as Came, Report, Requeued};
 use meridian_queueing::model::{Moment, QueueId, WorkloadId};
 use meridian_queueing::places::Places;
 use meridian_queueing::preempt::Right;
+use meridian_queueing::{Brain, NewWorkload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ fn goes_on(look: &Look, cycle: u32) -> bool {
 
 /// Decides on what was loaded. Its brain is left as it is after the last cycle.
 pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> Outcome {
-    let Loaded { brain, held_back, .. } = loaded;
+    let Loaded { brain, held_back, elsewhere, notes, .. } = loaded;
     let mut outcome = Outcome::new(brain, limits.heads_per_queue);
     let workloads = u32::try_from(outcome.workloads.len()).unwrap_or(u32::MAX);
     let bound = limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
@@ -158,7 +158,7 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
         // Who is admitted in the next one is admitted later: of equals who came last gives way first.
         brain.now = brain.now.saturating_add(1);
         if outcome.cycles < bound && stopping {
-            let_stop(brain, held_back, &mut outcome);
+            notes.extend(let_stop(brain, held_back, elsewhere, &mut outcome));
             idle = 0;
         }
     }
@@ -172,16 +172,43 @@ fn longest_scan(brain: &Brain) -> usize {
     groups.map(|group| group.flavors.len()).max().unwrap_or(0)
 }
 
-/// Everybody who was told to stop has stopped.
-fn let_stop(brain: &mut Brain, held_back: &BTreeMap<WorkloadId, HeldBack>, outcome: &mut Outcome) {
+/// Everybody who was told to stop has stopped, and waits where its local queue leads now: what is to be said of who waits nowhere.
+fn let_stop(
+    brain: &mut Brain,
+    held_back: &BTreeMap<WorkloadId, HeldBack>,
+    elsewhere: &mut BTreeMap<WorkloadId, Elsewhere>,
+    outcome: &mut Outcome,
+) -> Vec<String> {
+    let mut notes = Vec::new();
     let stopping: Vec<(WorkloadId, Moment)> = brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, w)| (id, w.since)).collect();
+    let waiting = brain.workloads().filter(|(_, w)| w.holding.is_none());
+    let slices: BTreeMap<Arc<str>, WorkloadId> = waiting.filter_map(|(id, w)| Some((w.marks().replaces.clone()?, id))).collect();
     for (id, since) in stopping {
-        if held_back.contains_key(&id) {
-            brain.requeue_aside(id, since);
-        } else {
-            brain.requeue(id, since);
-        }
         outcome.admitted.remove(&id);
         outcome.looks.remove(&id);
+        let Some(key) = brain.workload(id).map(|w| w.key.clone()) else { continue };
+        if let Some(slice) = slices.get(&key) {
+            // The newer slice is the whole job, and waits already.
+            brain.remove(id);
+            outcome.replaced.push((outcome.cycles, id, *slice));
+            continue;
+        }
+        match (elsewhere.remove(&id), held_back.contains_key(&id)) {
+            (None, true) => brain.requeue_aside(id, since),
+            (None, false) => brain.requeue(id, since),
+            (Some(Elsewhere::Nowhere(why)), _) => {
+                brain.remove(id);
+                notes.push(format!("workload `{key}` waits nowhere once it has stopped: {why}"));
+            }
+            (Some(Elsewhere::In(next)), aside) => {
+                brain.remove(id);
+                let (new, shape) = *next;
+                let new = NewWorkload { shape: brain.intern(shape), ..new };
+                outcome.workloads.insert(id, (key, new.queue));
+                let again = if aside { brain.wait_aside(new) } else { brain.wait(new) };
+                debug_assert_eq!(again, id, "the number that came free last is given first");
+            }
+        }
     }
+    notes
 }

@@ -22,9 +22,9 @@ use meridian_objects::Kind;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::requests::ResourceRules;
 use meridian_objects::spec::{Spec, WorkloadObject};
-use meridian_queueing::Brain;
-use meridian_queueing::model::{Moment, NO_MOMENT, QueueId, WorkloadId};
+use meridian_queueing::model::{Moment, NO_MOMENT, QueueId, Shape, WorkloadId};
 use meridian_queueing::settings::Settings;
+use meridian_queueing::{Brain, NewWorkload};
 use meridian_shared::gang::Amounts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,6 +82,8 @@ pub struct Loaded {
     pub notes: Vec<String>,
     /// Who isn't looked at, and why.
     pub held_back: BTreeMap<WorkloadId, HeldBack>,
+    /// Who holds quota of another queue than its local queue leads to now: where it waits when it has stopped.
+    pub elsewhere: BTreeMap<WorkloadId, Elsewhere>,
     /// Who was told to stop because a queue of it is drained.
     pub drained: Vec<(WorkloadId, Drained)>,
     catalog: Catalog,
@@ -98,6 +100,15 @@ pub enum HeldBack {
     Until(Moment),
     /// Its condition `Requeued` is false, for this reason.
     NotRequeued(Arc<str>),
+}
+
+/// Where a workload waits that gives back what it holds of a queue which its local queue no longer leads to.
+#[derive(Clone, Debug)]
+pub enum Elsewhere {
+    /// In another queue, as what it is there.
+    In(Box<(NewWorkload, Shape)>),
+    /// Nowhere, and why.
+    Nowhere(String),
 }
 
 /// Which of a workload's queues takes back what it had given (`stopPolicy: HoldAndDrain`).

@@ -108,8 +108,8 @@ pub struct Moved {
 impl WhatIf {
     /// Compares the plan without the change and the plan with it.
     pub fn new(changes: Vec<Change>, before: &Report, after: &Report) -> Self {
-        let held: BTreeMap<&str, &Holder> = holders(before).collect();
-        let holds: BTreeMap<&str, &Holder> = holders(after).collect();
+        let held = holders(before);
+        let holds = holders(after);
         let waited: BTreeMap<&str, &Waiting> = before.waiting.iter().map(|w| (w.workload.as_str(), w)).collect();
         let waits: BTreeSet<&str> = after.waiting.iter().map(|w| w.workload.as_str()).collect();
         let known: BTreeSet<(&str, &str)> = before.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
@@ -131,7 +131,9 @@ impl WhatIf {
                 before.is_none().then_some(Loss::Waits)
             }
         };
-        let all_before = held.keys().chain(waited.keys());
+        // What a workload grows by takes part in it.
+        let taken_in: BTreeSet<&str> = after.replaced.iter().flat_map(|replaced| [replaced.workload.as_str(), replaced.by.as_str()]).collect();
+        let all_before = held.keys().chain(waited.keys()).filter(|name| !taken_in.contains(**name));
         let mut notes: Vec<String> = before.notes.clone();
         notes.extend(after.notes.iter().filter(|note| !before.notes.contains(note)).cloned());
         for (report, when) in [(before, "without"), (after, "with")].into_iter().filter(|(report, _)| report.run.end == Ending::Unsettled) {
@@ -143,11 +145,11 @@ impl WhatIf {
             changes,
             before: before.summary.clone(),
             after: after.summary.clone(),
-            admitted: holds.values().filter(|h| !held.contains_key(h.workload.as_str())).map(|h| (*h).clone()).collect(),
+            admitted: holds.iter().filter(|(name, _)| !held.contains_key(**name)).map(|(_, holder)| (*holder).clone()).collect(),
             preempted: after.preempted.iter().filter(|p| !known.contains(&(p.workload.as_str(), p.by.as_str()))).cloned().collect(),
             starved: after.waiting.iter().filter_map(|w| Some(Starved { loss: loss(w)?, waiting: w.clone() })).collect(),
             evicted: evicted.clone(),
-            moved: holds.values().filter_map(|h| moved(held.get(h.workload.as_str())?, h)).collect(),
+            moved: holds.iter().filter_map(|(name, holder)| moved(name, held.get(name)?, holder)).collect(),
             lost: all_before
                 .filter(|name| !holds.contains_key(**name) && !waits.contains(**name) && !stopping.contains(**name))
                 .map(|name| (*name).to_owned())
@@ -167,15 +169,18 @@ impl WhatIf {
     }
 }
 
-/// Who holds quota and wasn't told to stop.
-fn holders(report: &Report) -> impl Iterator<Item = (&str, &Holder)> {
-    report.admitted.iter().filter(|h| h.state != State::Stopping).map(|h| (h.workload.as_str(), h))
+/// Who holds quota and wasn't told to stop. A slice stands for the one that it replaced.
+fn holders(report: &Report) -> BTreeMap<&str, &Holder> {
+    let stand_for: BTreeMap<&str, &str> = report.replaced.iter().map(|replaced| (replaced.by.as_str(), replaced.workload.as_str())).collect();
+    let first = |name: &'_ str| std::iter::successors(stand_for.get_key_value(name).map(|(_, old)| *old), |at| stand_for.get(at).copied()).last();
+    let stay = report.admitted.iter().filter(|holder| holder.state != State::Stopping);
+    stay.map(|holder| (first(&holder.workload).unwrap_or(&holder.workload), holder)).collect()
 }
 
-fn moved(before: &Holder, after: &Holder) -> Option<Moved> {
+fn moved(name: &str, before: &Holder, after: &Holder) -> Option<Moved> {
     let stays = before.cluster_queue == after.cluster_queue && before.pod_sets == after.pod_sets;
     (!stays).then(|| Moved {
-        workload: after.workload.clone(),
+        workload: name.to_owned(),
         from_cluster_queue: before.cluster_queue.clone(),
         from: before.pod_sets.clone(),
         to_cluster_queue: after.cluster_queue.clone(),

@@ -3,13 +3,15 @@
 //! The manager shows a workload's pod sets by name and count only. What a pod asks for is in the job behind it, and so is
 //! filled in from there.
 
+use super::resize::{resize, split};
 use super::{identity, is_read};
 use crate::client::{Client, Selection};
 use crate::error::Error;
 use jiff::Timestamp;
+use meridian_objects::job::CompletionMode;
 use meridian_objects::job::{PRIORITY_LABEL, USUAL_PRIORITY_CLASS, decides};
 use meridian_objects::plan::{PlanObject, PlannedObject};
-use meridian_objects::spec::workload::{PriorityClassRef, WorkloadObject};
+use meridian_objects::spec::workload::{ELASTIC_ANNOTATION, PriorityClassRef, WorkloadObject};
 use meridian_objects::{JobWorkload, Kind, Object, Spec, applied, job_to_workload, quantity};
 use meridian_planning::what_if::{Change, Kind as ChangeKind};
 use meridian_queueing::model::Moment;
@@ -38,6 +40,8 @@ const KINDS: [Kind; 16] = [
 ];
 /// The label of objects that are a worker cluster's own.
 const CLUSTER_LABEL: &str = "/metadata/labels/meridian.dev~1cluster";
+/// The uid of the job behind a workload.
+const OWNER: &str = "/metadata/ownerReferences/0/uid";
 
 /// What is there.
 #[derive(Debug, Default)]
@@ -74,6 +78,9 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
             fleet.over = over.iter().map(|job| (text(job, "/metadata/namespace").to_owned(), text(job, "/metadata/name").to_owned())).collect();
         }
         if kind == Kind::Workload {
+            let owner = |item: &Value| jobs.get(text(item, OWNER)).is_some_and(is_elastic);
+            let growths: Vec<Value> = items.iter_mut().filter(|item| owner(item)).filter_map(split).collect();
+            items.extend(growths);
             fleet.latest = keep_order(&mut items);
         }
         for mut item in items {
@@ -88,7 +95,7 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
                 Kind::Workload => {
                     follow_class(&mut item, &classes);
                     keep_reservation(&mut item);
-                    let owner = text(&item, "/metadata/ownerReferences/0/uid").to_owned();
+                    let owner = text(&item, OWNER).to_owned();
                     if let Some(job) = jobs.get(&owner) {
                         complete(&mut item, job);
                         owned.insert(owner);
@@ -132,6 +139,11 @@ fn is_over(item: &Value) -> bool {
         .into_iter()
         .flatten()
         .any(|c| c["status"] == "True" && (c["type"] == "Finished" || ((c["type"] == "Complete" || c["type"] == "Failed") && item["kind"] == "Job")))
+}
+
+/// Whether a job may have another number of pods while it runs.
+fn is_elastic(job: &Value) -> bool {
+    job["metadata"]["annotations"][ELASTIC_ANNOTATION] == "true"
 }
 
 /// Makes moments of the order in which workloads were submitted, and says the last one. Kubernetes' times are whole seconds;
@@ -240,9 +252,9 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
             continue;
         }
         if let (Some(at), Some(before)) = (at, before) {
-            let reclassed = reclass(&mut objects[at], before, &object, &classes);
-            if reclassed != Ok(false) {
-                notes.extend(reclassed.err().map(|why| format!("`{}`: {why}, and `apply` will refuse it: here it stays as it is", object.title())));
+            let changed = in_place(&mut objects, at, (before, &object), &classes);
+            if changed != Ok(false) {
+                notes.extend(changed.err().map(|why| format!("`{}`: {why}, and `apply` will refuse it: here it stays as it is", object.title())));
                 let change = if same(before, &object) { ChangeKind::Unchanged } else { ChangeKind::Replaced };
                 changes.push(Change { object: object.title(), change, not_judged: false });
                 continue;
@@ -256,14 +268,15 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
         };
         changes.push(Change { object: object.title(), change, not_judged: !is_read(&object) });
         if change == ChangeKind::Replaced && matches!(&object, PlanObject::Object(planned) if planned.object.kind == Kind::Job) {
-            notes.push(format!(
-                "`{}` is there with another spec: it is taken here as deleted and created again; `apply` changes an elastic job's `parallelism` in place, and refuses the rest",
-                object.title()
-            ));
+            notes.push(format!("`{}` is there with another spec: it is taken here as deleted and created again; `apply` refuses that", object.title()));
         }
         match at {
             None => objects.push(object),
-            Some(at) if change == ChangeKind::Replaced => objects[at] = object,
+            Some(at) if change == ChangeKind::Replaced => {
+                if let PlanObject::Workload(was) = std::mem::replace(&mut objects[at], object) {
+                    drop_growth(&mut objects, &was.meta.key());
+                }
+            }
             Some(_) => {}
         }
     }
@@ -300,34 +313,64 @@ fn has_ended(object: &PlanObject, over: &BTreeSet<(String, String)>) -> bool {
     object.kind == Kind::Job && over.contains(&key())
 }
 
-/// Gives a job's workload the priority class of the given job, if that, and labels and annotations by which nothing is decided, are all
-/// that is different: its place and what it holds stay its own, as with `apply`. Whether that is so; and an error where there is no
-/// such class.
-fn reclass(workload: &mut PlanObject, before: &PlanObject, given: &PlanObject, classes: &BTreeSet<String>) -> Result<bool, String> {
-    let (PlanObject::Workload(workload), PlanObject::Object(before), PlanObject::Object(given)) = (workload, before, given) else { return Ok(false) };
-    let (Spec::Job(was), Spec::Job(job)) = (&before.object.spec, &given.object.spec) else { return Ok(false) };
-    let alike = JobWorkload { suspend: job.suspend, priority_class: job.priority_class.clone(), ..(**was).clone() } == **job;
+/// Changes a job's workload as `apply` does it in place: its place and what it holds stay its own. Whether that is so, as nothing is
+/// different but the priority class, labels and annotations by which nothing is decided, and an elastic job's pods; and an error where
+/// there is no such class.
+fn in_place(objects: &mut Vec<PlanObject>, at: usize, (before, given): (&PlanObject, &PlanObject), classes: &BTreeSet<String>) -> Result<bool, String> {
+    let (PlanObject::Workload(workload), PlanObject::Object(before), PlanObject::Object(planned)) = (&objects[at], before, given) else { return Ok(false) };
+    let (Spec::Job(was), Spec::Job(job)) = (&before.object.spec, &planned.object.spec) else { return Ok(false) };
     let deciding = |all: &BTreeMap<String, String>| {
         all.iter().filter(|(key, _)| decides(key) && *key != PRIORITY_LABEL).map(|(key, value)| (key.clone(), value.clone())).collect::<BTreeMap<_, _>>()
     };
-    let same = |of: fn(&Object) -> &BTreeMap<String, String>| deciding(of(&before.object)) == deciding(of(&given.object));
-    if !alike || !same(|object| &object.labels) || !same(|object| &object.annotations) {
+    let same = |of: fn(&Object) -> &BTreeMap<String, String>| deciding(of(&before.object)) == deciding(of(&planned.object));
+    let Some(resized) = resizes(was, job, &before.object) else { return Ok(false) };
+    let template = |object: &Object| object.stored.pointer("/spec/template").cloned();
+    if template(&before.object) != template(&planned.object) || !same(|object| &object.labels) || !same(|object| &object.annotations) {
         return Ok(false);
     }
-    if was.priority_class == job.priority_class {
-        return Ok(true);
-    }
     let usual = || Some(USUAL_PRIORITY_CLASS.to_owned()).filter(|usual| classes.contains(usual));
-    match (job.priority_class.clone(), &job.pod_priority_class) {
+    let reclassed = was.priority_class != job.priority_class;
+    let class = match (job.priority_class.clone(), &job.pod_priority_class) {
+        _ if !reclassed => None,
         (Some(class), _) if !classes.contains(&class) => return Err(format!("there is no WorkloadPriorityClass `{class}`")),
         (None, Some(_)) => return Ok(false),
-        (class, _) => {
-            let (group, kind) = (Kind::WorkloadPriorityClass.group().to_owned(), Kind::WorkloadPriorityClass.name().to_owned());
-            workload.spec.priority_class = class.or_else(usual).map(|name| PriorityClassRef { group, kind, name });
-            workload.spec.priority = None;
-        }
+        (class, _) => class.or_else(usual),
+    };
+    let key = workload.meta.key();
+    if resized {
+        let wanted: Vec<u64> = job.gang.pod_sets.iter().map(|set| u64::from(set.count)).collect();
+        let Some((stays, growth)) = resize(&workload.stored, &wanted, planned.created.unwrap_or_default()) else { return Ok(false) };
+        objects[at] = stays;
+        drop_growth(objects, &key);
+        objects.extend(growth);
+    }
+    let all = objects.iter_mut().filter_map(|object| if let PlanObject::Workload(workload) = object { Some(workload) } else { None });
+    let of_the_job = all.filter(|workload| workload.meta.key() == key || workload.replaces() == Some(&key));
+    for workload in of_the_job.filter(|_| reclassed) {
+        let (group, kind) = (Kind::WorkloadPriorityClass.group().to_owned(), Kind::WorkloadPriorityClass.name().to_owned());
+        workload.spec.priority_class = class.clone().map(|name| PriorityClassRef { group, kind, name });
+        workload.spec.priority = None;
     }
     Ok(true)
+}
+
+/// Whether a job has another number of pods and is otherwise alike, but for its class; none where it isn't alike, or may not have another.
+/// Its `completions` go with its pods where every pod is one of them.
+fn resizes(was: &JobWorkload, job: &JobWorkload, before: &Object) -> Option<bool> {
+    let mut gang = was.gang.clone();
+    gang.pod_sets.iter_mut().zip(&job.gang.pod_sets).for_each(|(set, other)| set.count = other.count);
+    let (parallelism, completions) = (job.parallelism, job.completions);
+    let alike = JobWorkload { suspend: job.suspend, priority_class: job.priority_class.clone(), parallelism, completions, gang, ..was.clone() } == *job;
+    let follows = |job: &JobWorkload| job.completion_mode == CompletionMode::Indexed && job.completions == Some(job.parallelism);
+    let resized = was.parallelism != job.parallelism || was.completions != job.completions;
+    let elastic = before.annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true");
+    let may = elastic && (was.completions == job.completions || (follows(was) && follows(job)));
+    (alike && (!resized || may)).then_some(resized)
+}
+
+/// Leaves out what a workload wanted to grow by.
+fn drop_growth(objects: &mut Vec<PlanObject>, workload: &str) {
+    objects.retain(|object| !matches!(object, PlanObject::Workload(slice) if slice.replaces() == Some(workload)));
 }
 
 /// Whether `workload` is what became of `job`.
@@ -336,7 +379,10 @@ fn stands_for(workload: &PlanObject, job: &PlanObject) -> bool {
     let WorkloadObject { meta, .. } = &**workload;
     let PlannedObject { object, .. } = &**job;
     let of = meta.controller().or(meta.owners.first());
-    object.kind == Kind::Job && Some(meta.namespace.as_str()) == object.namespace_or_default() && of.is_some_and(|o| o.kind == "Job" && o.name == object.name)
+    workload.replaces().is_none()
+        && object.kind == Kind::Job
+        && Some(meta.namespace.as_str()) == object.namespace_or_default()
+        && of.is_some_and(|o| o.kind == "Job" && o.name == object.name)
 }
 
 /// Whether two objects of one identity say the same.
@@ -346,7 +392,9 @@ fn same(a: &PlanObject, b: &PlanObject) -> bool {
             let (a, b) = (&a.object, &b.object);
             let specs = match (&a.spec, &b.spec) {
                 // The manager says by `suspend` whether the job runs.
-                (Spec::Job(a), Spec::Job(b)) => JobWorkload { suspend: b.suspend, ..(**a).clone() } == **b,
+                (Spec::Job(was), Spec::Job(job)) => {
+                    JobWorkload { suspend: job.suspend, ..(**was).clone() } == **job && a.stored.pointer("/spec/template") == b.stored.pointer("/spec/template")
+                }
                 (a, b) => a == b,
             };
             let annotations = |object: &Object| {

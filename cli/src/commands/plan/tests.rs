@@ -153,3 +153,143 @@ status:
     assert_eq!(report["evicted"][0]["workload"], "default/run", "{report:#}");
     assert_eq!((&report["admitted"][0]["workload"], &report["admitted"][0]["cycle"]), (&json!("default/run"), &json!(2)), "{report:#}");
 }
+
+/// A manager with these objects, each in its kind's list.
+fn manager(objects: &[Value]) -> Fake {
+    let kinds = [
+        "Namespace",
+        "PriorityClass",
+        "RuntimeClass",
+        "LimitRange",
+        "WorkloadPriorityClass",
+        "Topology",
+        "ResourceFlavor",
+        "MultiKueueCluster",
+        "MultiKueueConfig",
+        "ProvisioningRequestConfig",
+        "AdmissionCheck",
+        "Cohort",
+        "ClusterQueue",
+        "LocalQueue",
+        "Job",
+        "Workload",
+    ];
+    let items = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).cloned().collect::<Vec<_>>();
+    Fake::new(kinds.map(|kind| ("GET ", Answer::Json(200, json!({"metadata": {}, "items": items(kind)})))))
+}
+
+fn queue(name: &str, cpus: u32, more: &Value) -> Value {
+    let mut spec = json!({"namespaceSelector": {}, "resourceGroups": [
+        {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpus}]}]}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec})
+}
+
+fn leads(local: &str, queue: &str) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": local, "namespace": "ml"}, "spec": {"clusterQueue": queue}})
+}
+
+/// An elastic job of one CPU a pod.
+fn elastic(name: &str, local: &str, pods: u32) -> Value {
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "ml", "uid": format!("j-{name}"),
+        "labels": {"kueue.x-k8s.io/queue-name": local}, "annotations": {"kueue.x-k8s.io/elastic-job": "true"}},
+        "spec": {"parallelism": pods, "completions": 100, "template": {"spec": {"restartPolicy": "Never", "containers": [
+            {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}}})
+}
+
+/// What the manager shows of a job's workload that has so many pods of a queue's quota, or none.
+fn stands_for(job: &Value, number: u32, has: Option<(u32, &str)>) -> Value {
+    let (name, uid) = (job["metadata"]["name"].as_str().unwrap(), job["metadata"]["uid"].as_str().unwrap());
+    let mut workload = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+        "metadata": {"name": format!("job-{name}"), "namespace": "ml", "uid": format!("w-{name}"), "creationTimestamp": "2026-06-01T09:00:00Z",
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": true}]},
+        "spec": {"queueName": job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "priority": 0, "active": true,
+            "podSets": [{"name": "main", "count": job["spec"]["parallelism"]}]},
+        "status": {"meridian": {"submitted": number.to_string()}}});
+    if let Some((pods, queue)) = has {
+        workload["status"]["admission"] = json!({"clusterQueue": queue, "podSetAssignments": [
+            {"name": "main", "count": pods, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": pods.to_string()}}]});
+        workload["status"]["conditions"] = json!(
+            ["QuotaReserved", "Admitted"].map(|kind| json!({"type": kind, "status": "True", "reason": kind, "lastTransitionTime": "2026-06-01T09:00:01Z"}))
+        );
+    }
+    workload
+}
+
+async fn what_if(there: &[Value], given: &[Value]) -> Value {
+    let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "f"}, "spec": {}});
+    let there: Vec<Value> = there.iter().cloned().chain([flavor]).collect();
+    let files = given.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
+    let ran = run(&manager(&there), &["plan", "--what-if", "-f", "-", "-o", "json", "--now", "2026-06-01T10:00:00Z"], &files).await;
+    serde_json::from_str(&ran.answers).unwrap_or_else(|e| panic!("{e}: {:?}", ran.result))
+}
+
+/// Who is in a list of a comparison, with a word about each.
+fn listed(report: &Value, list: &str, word: &str) -> Vec<(String, Value)> {
+    let all = report[list].as_array().unwrap_or_else(|| panic!("{report:#}"));
+    let name = |one: &Value| ["/workload", "/waits/workload"].iter().find_map(|path| one.pointer(path)?.as_str()).unwrap_or_default().to_owned();
+    all.iter().map(|one| (name(one), one.pointer(word).cloned().unwrap_or_default())).collect()
+}
+
+#[tokio::test]
+async fn an_elastic_job_of_another_size_keeps_what_it_holds() {
+    let (train, next) = (elastic("train", "lq", 4), elastic("next", "lq", 4));
+    let runs = [stands_for(&train, 1, Some((4, "cq"))), stands_for(&next, 2, None)];
+    let there: Vec<Value> = [queue("cq", 6, &json!({})), leads("lq", "cq"), train, next].into_iter().chain(runs).collect();
+    let of = |list: &[(&str, Value)]| list.iter().map(|(name, word)| ((*name).to_owned(), word.clone())).collect::<Vec<_>>();
+    let count = "/to/0/count";
+    // So many less, that the next one starts.
+    let shrunk = what_if(&there, &[elastic("train", "lq", 2)]).await;
+    assert_eq!(listed(&shrunk, "moved", count), of(&[("ml/job-train", json!(2))]), "{shrunk:#}");
+    assert_eq!(listed(&shrunk, "admitted", "/clusterQueue"), of(&[("ml/job-next", json!("cq"))]));
+    assert_eq!((&shrunk["starved"], &shrunk["changes"][0]["change"], &shrunk["notes"]), (&json!([]), &json!("Replaced"), &json!([])));
+    // As many more as there is quota for, and more than that: nobody loses anything.
+    let grown = what_if(&there, &[elastic("train", "lq", 6)]).await;
+    assert_eq!((listed(&grown, "moved", count), &grown["lost"]), (of(&[("ml/job-train", json!(6))]), &Value::Null), "{grown:#}");
+    let too_large = what_if(&there, &[elastic("train", "lq", 7)]).await;
+    assert_eq!(listed(&too_large, "starved", "/loss"), of(&[("ml/job-train-growth", json!("Waits"))]), "{too_large:#}");
+    assert_eq!((&too_large["moved"], &too_large["lost"]), (&json!([]), &Value::Null));
+    // Who waits asks for another number where it stands.
+    let smaller = what_if(&there, &[elastic("next", "lq", 2)]).await;
+    assert_eq!((listed(&smaller, "admitted", "/podSets/0/count"), &smaller["starved"]), (of(&[("ml/job-next", json!(2))]), &json!([])), "{smaller:#}");
+}
+
+#[tokio::test]
+async fn a_growth_that_waits_is_known() {
+    let train = elastic("train", "lq", 6);
+    let mut has = stands_for(&train, 1, Some((2, "cq")));
+    has["status"]["meridian"]["growthAsked"] = json!("7");
+    let there = [queue("cq", 4, &json!({})), leads("lq", "cq"), train.clone(), has];
+    let more = what_if(&there, &[queue("cq", 8, &json!({}))]).await;
+    assert_eq!(listed(&more, "moved", "/to/0/count"), [("ml/job-train".to_owned(), json!(6))], "{more:#}");
+    assert_eq!((&more["before"]["waiting"], &more["lost"], &more["starved"]), (&json!(1), &Value::Null, &json!([])));
+    // It is asked for less, for which there is quota, and is no longer asked for.
+    for (pods, moved) in [(3, 1), (2, 0)] {
+        let less = what_if(&there, &[elastic("train", "lq", pods)]).await;
+        assert_eq!((less["moved"].as_array().unwrap().len(), &less["after"]["waiting"]), (moved, &json!(0)), "{less:#}");
+    }
+    // Another spec, and it is another job.
+    let mut other = train;
+    other["spec"]["template"]["spec"]["containers"][0]["image"] = json!("other");
+    let anew = what_if(&there, &[other]).await;
+    assert_eq!((&anew["after"]["workloads"], &anew["after"]["waiting"]), (&json!(1), &json!(1)), "{anew:#}");
+}
+
+#[tokio::test]
+async fn who_gives_way_waits_where_its_local_queue_leads_now() {
+    let low = elastic("low", "lq", 4);
+    let runs = stands_for(&low, 1, Some((4, "a")));
+    let displaces = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let there = [queue("a", 4, &displaces), queue("b", 4, &json!({})), leads("lq", "a"), leads("other", "a"), low, runs];
+    let class = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9});
+    let mut high = elastic("high", "other", 4);
+    high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
+    let stays = what_if(&there, &[class.clone(), high.clone()]).await;
+    assert_eq!(listed(&stays, "starved", "/loss"), [("ml/job-low".to_owned(), json!("Preempted"))], "{stays:#}");
+    let moves = what_if(&there, &[class.clone(), high.clone(), leads("lq", "b")]).await;
+    assert_eq!(listed(&moves, "moved", "/toClusterQueue"), [("ml/job-low".to_owned(), json!("b"))], "{moves:#}");
+    let nowhere = what_if(&there, &[class, high, leads("lq", "gone")]).await;
+    assert_eq!(nowhere["lost"], json!(["ml/job-low"]), "{nowhere:#}");
+    let words = "workload `ml/job-low` waits nowhere once it has stopped: local queue `ml/lq` leads to cluster queue `gone`, which isn't there";
+    assert!(nowhere["notes"].as_array().unwrap().contains(&json!(words)), "{nowhere:#}");
+}

@@ -1,7 +1,7 @@
 //! Who holds quota, who waits, and who waits nowhere.
 
 use super::catalog::{holds, namespace_or_default};
-use super::{Drained, HeldBack, Loaded, shapes};
+use super::{Drained, Elsewhere, HeldBack, Loaded, shapes};
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
 use meridian_objects::spec::{Admission, CheckState, Condition, ConditionStatus, DelayedTopology, PodSetAssignment, StopPolicy, WorkloadObject};
@@ -39,6 +39,7 @@ impl Loaded {
             match self.brain.queue_id(&admission.cluster_queue) {
                 Some(queue) => {
                     let id = self.hold(workload, admission, queue);
+                    self.note_elsewhere(workload, id, queue);
                     self.drain(id);
                 }
                 None => self.notes.push(format!("workload `{key}` holds quota of cluster queue `{}`, which isn't there", admission.cluster_queue)),
@@ -58,6 +59,18 @@ impl Loaded {
         let held_off = || status.condition("Requeued").filter(held).map(|c| HeldBack::NotRequeued(Arc::from(c.reason.as_str())));
         let held_back = stopped.then_some(HeldBack::LocalQueueStopped).or_else(later).or_else(held_off);
         self.begin_to_wait(new, held_back);
+    }
+
+    /// Remembers where a holder waits next, if that isn't the queue that it is charged to.
+    fn note_elsewhere(&mut self, workload: &WorkloadObject, id: WorkloadId, charged: QueueId) {
+        let local = format!("{}/{}", namespace_or_default(&workload.meta.namespace), workload.spec.queue_name);
+        let Some(leads_to) = self.catalog.local_queues.get(&local).map(|of| of.queue.clone()) else { return };
+        let next = match self.brain.queue_id(&leads_to) {
+            Some(queue) if queue == charged => return,
+            Some(queue) => Elsewhere::In(Box::new((self.new_workload(workload, queue), self.shape(workload, queue)))),
+            None => Elsewhere::Nowhere(format!("local queue `{local}` leads to cluster queue `{leads_to}`, which isn't there")),
+        };
+        self.elsewhere.insert(id, next);
     }
 
     /// Who holds quota of a queue that is drained is told to stop, as a manager does when the queue's policy is written.

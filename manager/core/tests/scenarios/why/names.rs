@@ -220,7 +220,9 @@ fn who_could_start_with_what_another_displaces_others_for_is_told_of_that() {
     f.apply(vec![member("c", 0, json!({})), local_queue("c", "c")]);
     let classes = [("low", 0), ("mid", 10), ("high", 1_000)];
     f.apply(
-        classes.map(|(name, value)| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value})).into(),
+        classes
+            .map(|(name, value)| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}))
+            .into(),
     );
     let stay = f.submit_to("c", "stay", 4, Some("high"));
     let victim = f.submit_to("c", "victim", 2, Some("low"));
