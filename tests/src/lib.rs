@@ -8,3 +8,9 @@
 )]
 
 pub mod sim;
+
+use tikv_jemallocator::Jemalloc;
+
+/// Of the simulation, too, a quarter is memory.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
