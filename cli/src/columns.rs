@@ -266,9 +266,10 @@ mod tests {
              bad    gpus    Failed     -         0/3    5m\n"
         );
         assert_eq!(
-            show(Kind::Job, true, true, &[running]),
+            show(Kind::Job, true, true, &[running, job("wait", json!({"status": {"meridian": {"state": "Pending", "waits": "it is stopped"}}}))]),
             "NAMESPACE   NAME   QUEUE   STATE     CLUSTER   PODS   AGE   PRIORITY-CLASS   REASON\n\
-             research    run    gpus    Running   eu        3/3    5m    -                -\n"
+             research    run    gpus    Running   eu        3/3    5m    -                -\n\
+             research    wait   gpus    Pending   -         0/3    5m    -                it is stopped\n"
         );
     }
 

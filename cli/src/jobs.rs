@@ -44,12 +44,12 @@ pub(crate) fn pods(job: &Value) -> String {
     format!("{shown}/{gang}")
 }
 
-/// Why it ended as it did, or that nothing is done for it.
+/// Why it ended as it did, or what it waits for.
 pub(crate) fn reason(job: &Value) -> String {
     match end(job) {
         Some(End::Failed(words)) => words,
         Some(End::Succeeded) => String::new(),
-        None => text(job, "/status/meridian/deactivated").to_owned(),
+        None => text(job, "/status/meridian/waits").to_owned(),
     }
 }
 

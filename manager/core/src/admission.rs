@@ -174,8 +174,8 @@ impl Shown {
         if let Some(growth) = &self.growth {
             status["meridian"]["growth"] = json!(growth);
         }
-        if let Some(inactive) = &w.inactive {
-            status["meridian"]["deactivated"] = json!(deactivated(inactive.time_is_up).1);
+        if let Some(waits) = self.waits_in_words() {
+            status["meridian"]["waits"] = json!(waits);
         }
         if let Some(started) = w.started {
             status["startTime"] = json!(timestamp(started));
@@ -301,14 +301,7 @@ impl Shown {
                 let message = "The workload has finished, and its quota was given back".to_owned();
                 add("QuotaReserved", false, "Finished", message, w.finished.as_ref().map_or(w.since, |finish| finish.at));
             }
-            None => {
-                let waits = match (&w.inactive, self.waits.as_ref()) {
-                    (Some(inactive), _) => deactivated(inactive.time_is_up).1.to_owned(),
-                    (None, Some(why)) => why.words(),
-                    (None, None) => format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace),
-                };
-                add("QuotaReserved", false, "Pending", waits, w.since);
-            }
+            None => add("QuotaReserved", false, "Pending", self.waits_in_words().unwrap_or_default(), w.since),
         }
         let evicted = w.evicted.as_deref();
         if let Some((_, leg)) = World::right(w) {
@@ -353,6 +346,17 @@ impl Shown {
 }
 
 impl Shown {
+    /// What keeps who has no quota, as when something last changed about it.
+    fn waits_in_words(&self) -> Option<String> {
+        let w = &self.workload;
+        let waits = self.charged.is_none() && w.finished.is_none();
+        waits.then(|| match (&w.inactive, self.waits.as_ref()) {
+            (Some(inactive), _) => deactivated(inactive.time_is_up).1.to_owned(),
+            (None, Some(why)) => why.words(),
+            (None, None) => format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace),
+        })
+    }
+
     /// Whether who waits again is looked at again: why, in words, and since when.
     fn requeued<'a>(&self, evicted: &'a Evicted) -> (bool, &'a str, String, Wall) {
         let w = &self.workload;

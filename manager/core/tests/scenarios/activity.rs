@@ -86,6 +86,9 @@ fn who_waits_is_taken_out_of_the_queue_and_comes_back_at_its_age() {
     assert_eq!((&shown["spec"]["active"], &shown["status"]["meridian"]["state"]), (&json!(false), &json!("Deactivated")));
     assert_eq!(f.condition_of(first, "Evicted").unwrap(), "True Deactivated: The workload is deactivated");
     assert_eq!(f.condition_of(first, "QuotaReserved").unwrap(), "False Pending: The workload is deactivated");
+    let name = f.world.state.workloads[&first].name.to_string();
+    let job = f.world.render(&Key::namespaced(Kind::Job, "default", &name), &f.bodies, now(f.now)).unwrap();
+    assert_eq!(job["status"]["meridian"]["waits"], "The workload is deactivated");
     assert_eq!(f.condition_of(first, "Requeued").unwrap(), "False Deactivated: The workload is deactivated");
     assert_eq!(f.condition_of(first, "Admitted"), None, "it never was");
     assert!(f.evictions().is_empty(), "who holds nothing is evicted from nothing");
