@@ -21,8 +21,11 @@ pub struct Carried {
 
 impl LiveCluster {
     /// An answer was composed. To a transmission that came twice two are, and its agent doesn't tell which it took: the first, which
-    /// says less, counts.
+    /// says less, counts. One that comes again when its agent has named it is too late to count (simulation seed 7010494).
     pub(crate) fn carries(&mut self, transmission: u64, carried: Carried) {
+        if transmission <= self.answered {
+            return;
+        }
         self.carried.entry(transmission).or_insert(carried);
         while self.carried.len() > CARRIED_MAX {
             self.carried.pop_first();

@@ -22,7 +22,7 @@ use crate::model::{Delayed, Displaced, Given, QueueId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
 use crate::pending::Pending;
 use crate::places::Places;
-use crate::preempt::{Books, Right, Target, targets};
+use crate::preempt::{Books, Nobody, Right, Target, targets};
 use crate::reason::Obstacle;
 use crate::tree::{CellId, NodeId, TreeId};
 use order::Order;
@@ -333,6 +333,13 @@ impl Cycle<'_> {
                 if !found.is_empty() {
                     return (full, slice.into_iter().chain(found).collect());
                 }
+                // Others could give way by quota, and no room would come of it: where it fits without them that is what is left, even if
+                // it borrows there (simulation seed 7009389).
+                let alone = (self.brain.roomless && nominated.is_none()).then(|| self.assign_alone(workload, queue, replaces));
+                if let Some(alone) = alone.filter(|alone| alone.mode() == Mode::Fit) {
+                    self.places.mean(self.brain, workload, None);
+                    return (alone, slice);
+                }
             }
             Mode::NoFit | Mode::DeferredFit => {}
         }
@@ -380,6 +387,11 @@ impl Cycle<'_> {
     ) -> Assignment {
         let mut oracle = Books { places: self.places };
         Assigner { brain: self.brain, workload, queue, oracle: &mut oracle, replaces, nominated, lazy: false }.assign(counts)
+    }
+
+    /// The flavors that a workload gets if nobody gives way.
+    fn assign_alone(&mut self, workload: WorkloadId, queue: QueueId, replaces: Option<WorkloadId>) -> Assignment {
+        Assigner { brain: self.brain, workload, queue, oracle: &mut Nobody, replaces, nominated: None, lazy: false }.assign(None)
     }
 
     fn process(&mut self, entry: &mut Entry) {

@@ -272,6 +272,15 @@ pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: Work
     found.into_iter().filter(|victims| !victims.is_empty()).min_by_key(|victims| (victims.len(), spread(victims))).unwrap_or_default()
 }
 
+/// Answers that nobody gives way.
+pub(crate) struct Nobody;
+
+impl Oracle for Nobody {
+    fn simulate(&mut self, _: &mut Brain, _: WorkloadId, _: (FlavorId, ResourceId), _: Amount) -> (Possibility, u32) {
+        (Possibility::NoCandidates, 0)
+    }
+}
+
 /// Answers by searching for victims in the books.
 pub(crate) struct Books<'a> {
     pub(crate) places: &'a mut dyn Places,

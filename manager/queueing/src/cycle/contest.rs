@@ -8,7 +8,7 @@ use super::{Cycle, Entry, First, Outcome};
 use crate::amount::Amount;
 use crate::brain::{Brain, NewWorkload};
 use crate::flavors::{Assignment, Mode};
-use crate::model::{Flavor, Queue, QueueId, ShapeId, WorkloadId};
+use crate::model::{Displaced, Flavor, Queue, QueueId, ShapeId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
 use crate::pending::{Before, Pending};
 use crate::places::Anywhere;
@@ -96,6 +96,12 @@ impl Brain {
     pub fn would_meet(&self, id: WorkloadId) -> (Self, Entry) {
         let mut sketch = self.sketch(self.tree_of(id));
         let copy = sketch.copy(self, id);
+        // For whom others stop goes for no other flavor meanwhile (simulation seed 7004118).
+        let begun = self.workloads[&id].displaces_for.as_ref().filter(|_| self.displaces(id));
+        if let (Some(begun), Some(of)) = (begun, sketch.workloads.get_mut(copy)) {
+            of.displaces_for = Some(Box::new(Displaced { flavors: begun.flavors.clone(), victims: Vec::new() }));
+            sketch.queues[of.queue.index()].stopping = 1;
+        }
         let entry = sketch.look_at(copy);
         (sketch, entry)
     }
