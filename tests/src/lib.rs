@@ -11,6 +11,6 @@ pub mod sim;
 
 use tikv_jemallocator::Jemalloc;
 
-/// Of the simulation, too, a quarter is memory.
+/// A quarter of a simulation's time goes into memory.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;

@@ -51,6 +51,8 @@ pub struct Preemption {
     pub cycle: u32,
     /// Who stops.
     pub victim: WorkloadId,
+    /// The queue whose quota it had.
+    pub of: QueueId,
     /// For whom.
     pub by: WorkloadId,
     /// By which right.
@@ -91,6 +93,8 @@ pub struct Outcome {
     pub evicted: Vec<(u32, WorkloadId, Eviction)>,
     /// Slices that were replaced: cycle, old, new.
     pub replaced: Vec<(u32, WorkloadId, WorkloadId)>,
+    /// Names of what gangs that run were to grow by.
+    pub growths: BTreeSet<Arc<str>>,
 }
 
 impl Outcome {
@@ -106,12 +110,14 @@ impl Outcome {
             preempted: Vec::new(),
             evicted: Vec::new(),
             replaced: Vec::new(),
+            growths: BTreeSet::new(),
         }
     }
 
-    fn record(&mut self, report: Report) {
+    fn record(&mut self, brain: &Brain, report: Report) {
         let cycle = self.cycles;
-        self.preempted.extend(report.preempted.iter().map(|(victim, by, right)| Preemption { cycle, victim: *victim, by: *by, right: *right }));
+        let preempted = report.preempted.iter().filter_map(|(victim, by, right)| Some((*victim, *by, *right, brain.workload(*victim)?.queue)));
+        self.preempted.extend(preempted.map(|(victim, by, right, of)| Preemption { cycle, victim, of, by, right }));
         self.evicted.extend(report.evicted.iter().map(|(workload, why)| (cycle, *workload, *why)));
         for (old, new) in &report.replaced {
             self.replaced.push((cycle, *old, *new));
@@ -135,8 +141,10 @@ fn goes_on(look: &Look, cycle: u32) -> bool {
 
 /// Decides on what was loaded. Its brain is left as it is after the last cycle.
 pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> Outcome {
-    let Loaded { brain, held_back, elsewhere, notes, .. } = loaded;
+    let Loaded { brain, held_back, elsewhere, growths, notes, .. } = loaded;
     let mut outcome = Outcome::new(brain, limits.heads_per_queue);
+    outcome.growths = growths.values().filter_map(|id| Some(brain.workload(*id)?.key.clone())).collect();
+    let mut aside = Aside { held_back, elsewhere, growths };
     let workloads = u32::try_from(outcome.workloads.len()).unwrap_or(u32::MAX);
     let bound = limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
     let patience = longest_scan(brain);
@@ -149,7 +157,7 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
         let nobody = report.entries.is_empty();
         let unfinished = report.entries.iter().any(|e| e.requeued == Some(Requeued::Awake) && e.assignment.scan.pending());
         let changed = report.progress() || !report.replaced.is_empty() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
-        outcome.record(report);
+        outcome.record(brain, report);
         idle = if changed { 0 } else { idle + 1 };
         let stopping = brain.workloads().any(|(_, w)| w.evicted());
         if !stopping && (nobody || (idle > 0 && !unfinished) || idle > patience) {
@@ -158,7 +166,7 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
         // Who is admitted in the next one is admitted later: of equals who came last gives way first.
         brain.now = brain.now.saturating_add(1);
         if outcome.cycles < bound && stopping {
-            notes.extend(let_stop(brain, held_back, elsewhere, &mut outcome));
+            notes.extend(let_stop(brain, &mut aside, &mut outcome));
             idle = 0;
         }
     }
@@ -172,43 +180,40 @@ fn longest_scan(brain: &Brain) -> usize {
     groups.map(|group| group.flavors.len()).max().unwrap_or(0)
 }
 
-/// Everybody who was told to stop has stopped, and waits where its local queue leads now: what is to be said of who waits nowhere.
-fn let_stop(
-    brain: &mut Brain,
-    held_back: &BTreeMap<WorkloadId, HeldBack>,
-    elsewhere: &mut BTreeMap<WorkloadId, Elsewhere>,
-    outcome: &mut Outcome,
-) -> Vec<String> {
+/// Everybody who was told to stop has stopped, and waits where its local queue leads now, for all that it wants: what is to be said of
+/// who waits nowhere.
+fn let_stop(brain: &mut Brain, loaded: &mut Aside<'_>, outcome: &mut Outcome) -> Vec<String> {
     let mut notes = Vec::new();
     let stopping: Vec<(WorkloadId, Moment)> = brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, w)| (id, w.since)).collect();
-    let waiting = brain.workloads().filter(|(_, w)| w.holding.is_none());
-    let slices: BTreeMap<Arc<str>, WorkloadId> = waiting.filter_map(|(id, w)| Some((w.marks().replaces.clone()?, id))).collect();
     for (id, since) in stopping {
         outcome.admitted.remove(&id);
         outcome.looks.remove(&id);
-        let Some(key) = brain.workload(id).map(|w| w.key.clone()) else { continue };
-        if let Some(slice) = slices.get(&key) {
-            // The newer slice is the whole job, and waits already.
-            brain.remove(id);
-            outcome.replaced.push((outcome.cycles, id, *slice));
-            continue;
+        if let Some(growth) = loaded.growths.remove(&id).filter(|growth| brain.workload(*growth).is_some_and(|w| w.holding.is_none())) {
+            brain.remove(growth);
+            outcome.looks.remove(&growth);
         }
-        match (elsewhere.remove(&id), held_back.contains_key(&id)) {
+        match (loaded.elsewhere.remove(&id), loaded.held_back.contains_key(&id)) {
             (None, true) => brain.requeue_aside(id, since),
             (None, false) => brain.requeue(id, since),
             (Some(Elsewhere::Nowhere(why)), _) => {
-                brain.remove(id);
-                notes.push(format!("workload `{key}` waits nowhere once it has stopped: {why}"));
+                let stopped = brain.remove(id);
+                notes.extend(stopped.map(|w| format!("workload `{}` waits nowhere once it has stopped: {why}", w.key)));
             }
             (Some(Elsewhere::In(next)), aside) => {
                 brain.remove(id);
                 let (new, shape) = *next;
                 let new = NewWorkload { shape: brain.intern(shape), ..new };
-                outcome.workloads.insert(id, (key, new.queue));
                 let again = if aside { brain.wait_aside(new) } else { brain.wait(new) };
                 debug_assert_eq!(again, id, "the number that came free last is given first");
             }
         }
     }
     notes
+}
+
+/// What was loaded beside the brain, and is used up.
+struct Aside<'l> {
+    held_back: &'l BTreeMap<WorkloadId, HeldBack>,
+    elsewhere: &'l mut BTreeMap<WorkloadId, Elsewhere>,
+    growths: &'l mut BTreeMap<WorkloadId, WorkloadId>,
 }

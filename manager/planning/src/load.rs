@@ -84,6 +84,8 @@ pub struct Loaded {
     pub held_back: BTreeMap<WorkloadId, HeldBack>,
     /// Who holds quota of another queue than its local queue leads to now: where it waits when it has stopped.
     pub elsewhere: BTreeMap<WorkloadId, Elsewhere>,
+    /// What gangs that run are to grow by: whose it is, and what waits for it.
+    pub growths: BTreeMap<WorkloadId, WorkloadId>,
     /// Who was told to stop because a queue of it is drained.
     pub drained: Vec<(WorkloadId, Drained)>,
     catalog: Catalog,
@@ -112,13 +114,17 @@ pub enum Elsewhere {
 }
 
 /// Which of a workload's queues takes back what it had given (`stopPolicy: HoldAndDrain`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// Its cluster queue.
     ClusterQueue,
     /// Its local queue.
-    LocalQueue,
+    LocalQueue(Arc<str>),
 }
+
+/// Marks a workload that is what a running gang of Meridian's is to grow by, and stands for nothing once that has stopped. The gang is named
+/// as by the slices of elastic jobs.
+pub const GROWTH_ANNOTATION: &str = "plan.meridian.dev/growth";
 
 /// Whether decisions of queues read anything of a kind's objects. The others say where gangs may run and how clusters are
 /// joined, and are judged by a manager with its clusters only.

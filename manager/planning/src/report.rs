@@ -13,7 +13,7 @@ pub use holders::{Borrowing, Domain, Given, Holder, PodSet, State, Topology};
 pub use reasons::Why;
 pub use waiting::Waiting;
 
-use crate::decide::{End, Outcome};
+use crate::decide::{End, Outcome, Preemption};
 use crate::load::{Drained, Loaded};
 use meridian_queueing::Brain;
 use meridian_queueing::cycle::Eviction;
@@ -21,6 +21,7 @@ use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::preempt::Right;
 use meridian_queueing::tree::NodeId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Version of the schema.
 pub const API_VERSION: &str = "meridian.dev/plan/v1";
@@ -49,6 +50,9 @@ pub struct Report {
     /// Slices of elastic workloads that newer ones replaced, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<Replaced>,
+    /// Workloads that are what gangs that run are to grow by.
+    #[serde(skip)]
+    pub growths: BTreeSet<String>,
     /// Who waits at the end, by queue and position.
     pub waiting: Vec<Waiting>,
     /// Cluster queues by name.
@@ -170,13 +174,14 @@ impl Report {
             run: Run { cycles: outcome.cycles, heads_per_queue: outcome.heads_per_queue, end: ending(outcome.end) },
             summary: summary(&admitted, &waiting, outcome),
             admitted,
-            preempted: outcome.preempted.iter().map(|p| names.preempted(p.cycle, p.victim, p.by, p.right)).collect(),
+            preempted: outcome.preempted.iter().map(|p| names.preempted(p)).collect(),
             evicted: loaded
                 .drained
                 .iter()
-                .map(|(workload, by)| names.drained(*workload, *by))
+                .map(|(workload, by)| names.drained(*workload, by))
                 .chain(outcome.evicted.iter().map(|(cycle, workload, why)| names.evicted(*cycle, *workload, *why)))
                 .collect(),
+            growths: outcome.growths.iter().map(ToString::to_string).collect(),
             replaced: outcome.replaced.iter().map(|(cycle, old, new)| Replaced { workload: names.of(*old).0, by: names.of(*new).0, cycle: *cycle }).collect(),
             waiting,
             queues,
@@ -221,8 +226,10 @@ impl Naming<'_> {
         (key.to_string(), self.brain.queue(*queue).setup.name.to_string(), path_of_queue(self.brain, *queue))
     }
 
-    fn preempted(&self, cycle: u32, victim: WorkloadId, by: WorkloadId, right: Right) -> Preempted {
-        let (workload, cluster_queue, path) = self.of(victim);
+    fn preempted(&self, preemption: &Preemption) -> Preempted {
+        let Preemption { cycle, victim, of, by, right } = *preemption;
+        let (workload, ..) = self.of(victim);
+        let (cluster_queue, path) = (self.brain.queue(of).setup.name.to_string(), path_of_queue(self.brain, of));
         let (by, by_cluster_queue, by_path) = self.of(by);
         let why = match right {
             Right::InClusterQueue => "which has a higher claim within the same cluster queue",
@@ -235,14 +242,11 @@ impl Naming<'_> {
     }
 
     /// Who is drained is told before the first cycle looks at anybody.
-    fn drained(&self, id: WorkloadId, by: Drained) -> Evicted {
+    fn drained(&self, id: WorkloadId, by: &Drained) -> Evicted {
         let (workload, cluster_queue, _) = self.of(id);
         let (reason, stopped) = match by {
             Drained::ClusterQueue => ("ClusterQueueStopped", format!("cluster queue `{cluster_queue}`")),
-            Drained::LocalQueue => {
-                let local_queue = self.brain.workload(id).map(|w| w.local_queue.to_string()).unwrap_or_default();
-                ("LocalQueueStopped", format!("local queue `{local_queue}`"))
-            }
+            Drained::LocalQueue(local_queue) => ("LocalQueueStopped", format!("local queue `{local_queue}`")),
         };
         let message = format!("`{workload}` stops: {stopped} is stopped and drained");
         Evicted { workload, cluster_queue, reason: reason.to_owned(), message, cycle: 1 }

@@ -118,21 +118,23 @@ impl WhatIf {
         let evicted: Vec<Evicted> = after.evicted.iter().filter(|e| !evicted_before.contains(&(e.workload.as_str(), e.reason.as_str()))).cloned().collect();
         let stopping: BTreeSet<&str> = after.admitted.iter().filter(|h| h.state == State::Stopping).map(|h| h.workload.as_str()).collect();
         let loss = |w: &Waiting| {
-            let before = waited.get(w.workload.as_str());
-            if held.contains_key(w.workload.as_str()) {
+            let waited = waited.get(w.workload.as_str());
+            let grown = before.replaced.iter().any(|replaced| replaced.by == w.workload);
+            if grown || held.contains_key(w.workload.as_str()) {
                 Some(match w.workload.as_str() {
                     name if stopped.contains(name) => Loss::Preempted,
                     name if evicted.iter().any(|e| e.workload == name) => Loss::Evicted,
                     _ => Loss::NotAdmitted,
                 })
             } else if w.blocked_for_good {
-                before.is_none_or(|before| !before.blocked_for_good).then_some(Loss::BlockedForGood)
+                waited.is_none_or(|before| !before.blocked_for_good).then_some(Loss::BlockedForGood)
             } else {
-                before.is_none().then_some(Loss::Waits)
+                waited.is_none().then_some(Loss::Waits)
             }
         };
-        // What a workload grows by takes part in it.
-        let taken_in: BTreeSet<&str> = after.replaced.iter().flat_map(|replaced| [replaced.workload.as_str(), replaced.by.as_str()]).collect();
+        // What a workload grows by takes part in it, and is no longer asked for when it doesn't.
+        let replaced = after.replaced.iter().flat_map(|replaced| [&replaced.workload, &replaced.by]);
+        let taken_in: BTreeSet<&str> = replaced.chain(&before.growths).chain(&after.growths).map(String::as_str).collect();
         let all_before = held.keys().chain(waited.keys()).filter(|name| !taken_in.contains(**name));
         let mut notes: Vec<String> = before.notes.clone();
         notes.extend(after.notes.iter().filter(|note| !before.notes.contains(note)).cloned());
@@ -178,7 +180,9 @@ fn holders(report: &Report) -> BTreeMap<&str, &Holder> {
 }
 
 fn moved(name: &str, before: &Holder, after: &Holder) -> Option<Moved> {
-    let stays = before.cluster_queue == after.cluster_queue && before.pod_sets == after.pod_sets;
+    // How many it wants besides is no matter of what it holds.
+    let held = |holder: &Holder| holder.pod_sets.iter().map(|set| PodSet { of: 0, ..set.clone() }).collect::<Vec<_>>();
+    let stays = before.cluster_queue == after.cluster_queue && held(before) == held(after);
     (!stays).then(|| Moved {
         workload: name.to_owned(),
         from_cluster_queue: before.cluster_queue.clone(),

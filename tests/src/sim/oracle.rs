@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How often one workload may displace another while nothing comes from outside: a cluster may say no in between.
 const DISPLACED_MAX: u32 = 2;
-/// How many outcomes without a record come between two whole checks.
+/// Of outcomes without a record, every fourth is followed by a whole check.
 const IDLE_CHECKED_EVERY: u64 = 4;
 
 /// A broken promise.
@@ -309,7 +309,7 @@ impl Oracle {
 
     /// Judges one input's outcome. `alive` tells whether an honest machine runs an attempt right now.
     pub fn judge(&mut self, act: &Act<'_>, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
-        // Caches over the state change with records only, others change less often than inputs come.
+        // Caches of the state change only with records; the others change more rarely than inputs come.
         self.judged += 1;
         if !act.outcome.records.is_empty() || self.judged.is_multiple_of(IDLE_CHECKED_EVERY) {
             act.world.check().or_else(|words| broken("World::check", words))?;

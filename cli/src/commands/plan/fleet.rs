@@ -3,7 +3,7 @@
 //! The manager shows a workload's pod sets by name and count only. What a pod asks for is in the job behind it, and so is
 //! filled in from there.
 
-use super::resize::{resize, split};
+use super::resize::{growth_asked, resize};
 use super::{identity, is_read};
 use crate::client::{Client, Selection};
 use crate::error::Error;
@@ -79,7 +79,7 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
         }
         if kind == Kind::Workload {
             let owner = |item: &Value| jobs.get(text(item, OWNER)).is_some_and(is_elastic);
-            let growths: Vec<Value> = items.iter_mut().filter(|item| owner(item)).filter_map(split).collect();
+            let growths: Vec<Value> = items.iter().filter(|item| owner(item)).filter_map(growth_asked).collect();
             items.extend(growths);
             fleet.latest = keep_order(&mut items);
         }
@@ -186,7 +186,7 @@ fn follow_class(workload: &mut Value, classes: &BTreeSet<String>) {
 fn complete(workload: &mut Value, job: &Value) {
     let template = job.pointer("/spec/template").cloned().unwrap_or_default();
     let sets = workload.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);
-    for set in sets.into_iter().flatten().filter(|set| set.get("template").is_none_or(Value::is_null)) {
+    for set in sets.into_iter().flatten().filter(|set| set.is_object() && set.get("template").is_none_or(Value::is_null)) {
         set["template"] = template.clone();
     }
     let mut unstatused = job.clone();
@@ -197,7 +197,7 @@ fn complete(workload: &mut Value, job: &Value) {
     let gang = read.map(|job| job.gang).unwrap_or_default();
     let given = workload.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
     for (given, set) in given.into_iter().flatten().zip(&gang.pod_sets) {
-        if given.get("resourceUsage").is_some() {
+        if given.get("resourceUsage").is_some() || !given.is_object() {
             continue;
         }
         let mut usage = Amounts::new();

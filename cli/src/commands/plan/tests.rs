@@ -266,8 +266,11 @@ async fn a_growth_that_waits_is_known() {
     // It is asked for less, for which there is quota, and is no longer asked for.
     for (pods, moved) in [(3, 1), (2, 0)] {
         let less = what_if(&there, &[elastic("train", "lq", pods)]).await;
-        assert_eq!((less["moved"].as_array().unwrap().len(), &less["after"]["waiting"]), (moved, &json!(0)), "{less:#}");
+        assert_eq!((less["moved"].as_array().unwrap().len(), &less["after"]["waiting"], &less["lost"]), (moved, &json!(0), &Value::Null), "{less:#}");
     }
+    // It waits where the gang has its quota, wherever its local queue leads by now.
+    let led = what_if(&there, &[leads("lq", "b"), queue("b", 9, &json!({}))]).await;
+    assert_eq!((&led["admitted"], &led["moved"], &led["after"]["waiting"]), (&json!([]), &json!([]), &json!(1)), "{led:#}");
     // Another spec, and it is another job.
     let mut other = train;
     other["spec"]["template"]["spec"]["containers"][0]["image"] = json!("other");
@@ -288,8 +291,69 @@ async fn who_gives_way_waits_where_its_local_queue_leads_now() {
     assert_eq!(listed(&stays, "starved", "/loss"), [("ml/job-low".to_owned(), json!("Preempted"))], "{stays:#}");
     let moves = what_if(&there, &[class.clone(), high.clone(), leads("lq", "b")]).await;
     assert_eq!(listed(&moves, "moved", "/toClusterQueue"), [("ml/job-low".to_owned(), json!("b"))], "{moves:#}");
+    assert_eq!(listed(&moves, "preempted", "/clusterQueue"), [("ml/job-low".to_owned(), json!("a"))]);
     let nowhere = what_if(&there, &[class, high, leads("lq", "gone")]).await;
     assert_eq!(nowhere["lost"], json!(["ml/job-low"]), "{nowhere:#}");
     let words = "workload `ml/job-low` waits nowhere once it has stopped: local queue `ml/lq` leads to cluster queue `gone`, which isn't there";
     assert!(nowhere["notes"].as_array().unwrap().contains(&json!(words)), "{nowhere:#}");
+}
+
+#[tokio::test]
+async fn who_gives_way_waits_for_all_that_it_wants_at_its_own_age() {
+    let class = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 9});
+    let displaces = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let (train, next) = (elastic("train", "lq", 6), elastic("next", "lq", 5));
+    let mut has = stands_for(&train, 1, Some((4, "cq")));
+    has["status"]["meridian"]["growthAsked"] = json!("7");
+    let waits = stands_for(&next, 2, None);
+    let there: Vec<Value> = vec![queue("cq", 6, &displaces), leads("lq", "cq"), class, train, next, has, waits];
+    let mut high = elastic("high", "lq", 3);
+    high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
+    let stops = what_if(&there, &[high.clone()]).await;
+    assert_eq!(listed(&stops, "starved", "/loss"), [("ml/job-train".to_owned(), json!("Preempted"))], "{stops:#}");
+    assert_eq!(listed(&stops, "starved", "/waits/position"), [("ml/job-train".to_owned(), json!(1))], "it is older than the next one");
+    assert_eq!((&stops["lost"], &stops["after"]["waiting"]), (&Value::Null, &json!(2)));
+    // A growth for which there is quota without the change.
+    let there: Vec<Value> = there.into_iter().filter(|object| !object["metadata"]["name"].as_str().unwrap().contains("next")).collect();
+    high["spec"]["parallelism"] = json!(2);
+    let kept_out = what_if(&there, &[high]).await;
+    assert_eq!(listed(&kept_out, "starved", "/loss"), [("ml/job-train-growth".to_owned(), json!("NotAdmitted"))], "{kept_out:#}");
+}
+
+#[tokio::test]
+async fn only_a_gang_that_runs_grows_and_by_all_of_it() {
+    let more = |job: &Value, change: &dyn Fn(&mut Value)| {
+        let mut has = stands_for(job, 1, Some((4, "cq")));
+        change(&mut has);
+        vec![queue("cq", 6, &json!({})), leads("lq", "cq"), job.clone(), has]
+    };
+    let (train, larger) = (elastic("train", "lq", 4), elastic("train", "lq", 8));
+    // Quota for some of it is of no use, whatever the job makes do with.
+    let least = more(&train, &|has| has["spec"]["podSets"][0]["minCount"] = json!(2));
+    let waits = what_if(&least, &[larger.clone()]).await;
+    assert_eq!((listed(&waits, "starved", "/loss"), &waits["moved"]), (vec![("ml/job-train-growth".to_owned(), json!("Waits"))], &json!([])), "{waits:#}");
+    // Who makes do with fewer pods doesn't grow by itself.
+    let fewer = what_if(&more(&larger, &|has| has["spec"]["podSets"][0]["minCount"] = json!(2)), &[queue("cq", 9, &json!({}))]).await;
+    assert_eq!((&fewer["moved"], &fewer["before"]["waiting"]), (&json!([]), &json!(0)), "{fewer:#}");
+    // What isn't granted yet is asked for anew.
+    let reserved = more(&train, &|has| has["status"]["conditions"].as_array_mut().unwrap().truncate(1));
+    let anew = what_if(&reserved, &[larger]).await;
+    assert_eq!((listed(&anew, "starved", "/loss"), &anew["after"]["admitted"]), (vec![("ml/job-train".to_owned(), json!("NotAdmitted"))], &json!(0)), "{anew:#}");
+    // Who is stopped by people waits for nothing once it has stopped.
+    let inactive = more(&train, &|has| {
+        has["spec"]["active"] = json!(false);
+        has["status"]["conditions"][1] = json!({"type": "Evicted", "status": "True", "reason": "Deactivated", "lastTransitionTime": "2026-06-01T09:00:02Z"});
+    });
+    let stopped = what_if(&inactive, &[queue("cq", 9, &json!({}))]).await;
+    assert_eq!((&stopped["before"]["workloads"], &stopped["after"]["workloads"]), (&json!(0), &json!(0)), "{stopped:#}");
+    // What no manager says is left out and noted.
+    for broken in [json!("x"), json!(["x"]), json!([{"name": "main", "count": "x"}])] {
+        let odd = more(&train, &|has| {
+            has["spec"]["podSets"] = broken.clone();
+            has["status"]["admission"]["podSetAssignments"] = broken.clone();
+            has["status"]["meridian"]["growthAsked"] = json!(3);
+        });
+        let told = what_if(&odd, &[elastic("train", "lq", 8)]).await;
+        assert!(told["notes"].to_string().contains("ml/job-train of the manager can't be read and is left out"), "{told:#}");
+    }
 }

@@ -70,15 +70,15 @@ impl World {
         Rivals { before, beside, first: first.map(|first| self.named(first)), yields_above: priority.filter(|_| goes_by_priority) }
     }
 
-    /// Who of another queue is served first of something that a workload would take.
+    /// Who of another queue is served first of something that a workload would take: those first for whom others stop.
     fn served_first(&self, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId, ResourceId), Winner)> {
         let (brain, id) = (self.deciding.brain(), case.id?);
-        case.takes.iter().find_map(|(key, _)| Some((id, *key, brain.served_before(id, *key)?)))
+        case.takes.iter().filter_map(|(key, _)| Some((id, *key, brain.served_before(id, *key)?))).min_by_key(|(.., winner)| !displaces(winner))
     }
 
-    /// Whether others of another queue stop for somebody who then takes what this one would.
+    /// Whether others stop for somebody of another queue who then takes what this one would.
     pub(super) fn is_kept_from(&self, case: &Case<'_>) -> bool {
-        self.served_first(case).is_some_and(|(.., winner)| matches!(winner.by, First::Displaces | First::Holds))
+        self.served_first(case).is_some_and(|(.., winner)| displaces(&winner))
     }
 
     /// Who of another queue comes first in every round, and keeps what this one would take.
@@ -212,4 +212,8 @@ impl World {
         let alike = same || (!fair && !case.borrows);
         alike && case.id.is_some_and(|id| !self.by_usage(id)) && (special.is_empty() || !others.iter().any(|class| special.contains(&class.first.uid)))
     }
+}
+
+fn displaces(winner: &Winner) -> bool {
+    matches!(winner.by, First::Displaces | First::Holds)
 }

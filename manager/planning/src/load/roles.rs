@@ -1,7 +1,7 @@
 //! Who holds quota, who waits, and who waits nowhere.
 
 use super::catalog::{holds, namespace_or_default};
-use super::{Drained, Elsewhere, HeldBack, Loaded, shapes};
+use super::{Drained, Elsewhere, GROWTH_ANNOTATION, HeldBack, Loaded, shapes};
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
 use meridian_objects::spec::{Admission, CheckState, Condition, ConditionStatus, DelayedTopology, PodSetAssignment, StopPolicy, WorkloadObject};
@@ -35,6 +35,9 @@ impl Loaded {
         if status.is("Finished") {
             return;
         }
+        if workload.meta.annotations.contains_key(GROWTH_ANNOTATION) {
+            return self.await_growth(workload);
+        }
         if let Some(admission) = status.admission.as_ref().filter(|_| status.is("QuotaReserved")) {
             match self.brain.queue_id(&admission.cluster_queue) {
                 Some(queue) => {
@@ -64,13 +67,32 @@ impl Loaded {
     /// Remembers where a holder waits next, if that isn't the queue that it is charged to.
     fn note_elsewhere(&mut self, workload: &WorkloadObject, id: WorkloadId, charged: QueueId) {
         let local = format!("{}/{}", namespace_or_default(&workload.meta.namespace), workload.spec.queue_name);
-        let Some(leads_to) = self.catalog.local_queues.get(&local).map(|of| of.queue.clone()) else { return };
-        let next = match self.brain.queue_id(&leads_to) {
-            Some(queue) if queue == charged => return,
-            Some(queue) => Elsewhere::In(Box::new((self.new_workload(workload, queue), self.shape(workload, queue)))),
-            None => Elsewhere::Nowhere(format!("local queue `{local}` leads to cluster queue `{leads_to}`, which isn't there")),
+        let next = match self.catalog.local_queues.get(&local).map(|of| (self.brain.queue_id(&of.queue), &of.queue)) {
+            _ if !workload.spec.active => Elsewhere::Nowhere("it is not active".to_owned()),
+            Some((Some(queue), _)) if queue == charged => return,
+            Some((Some(queue), _)) => {
+                let mut new = self.new_workload(workload, queue);
+                if let Some(marks) = &mut new.marks {
+                    // It stands nowhere then.
+                    marks.lost_nodes.clear();
+                }
+                let shape = (**self.brain.shape_of(new.shape)).clone();
+                Elsewhere::In(Box::new((new, shape)))
+            }
+            Some((None, queue)) => Elsewhere::Nowhere(format!("local queue `{local}` leads to cluster queue `{queue}`, which isn't there")),
+            None => Elsewhere::Nowhere(format!("local queue `{local}` isn't there")),
         };
         self.elsewhere.insert(id, next);
+    }
+
+    /// What a gang that runs is to grow by waits in the queue whose quota that has.
+    fn await_growth(&mut self, workload: &WorkloadObject) {
+        let grows = workload.replaces().and_then(|key| self.brain.find(key));
+        let runs = grows.and_then(|id| Some((id, self.brain.workload(id)?))).filter(|(_, of)| of.holding.is_some() && !of.evicted());
+        let Some((id, queue)) = runs.map(|(id, of)| (id, of.queue)).filter(|_| self.brain.settings.gates.elastic_slices) else { return };
+        let new = self.new_workload(workload, queue);
+        let growth = self.brain.wait(new);
+        self.growths.insert(id, growth);
     }
 
     /// Who holds quota of a queue that is drained is told to stop, as a manager does when the queue's policy is written.
@@ -79,7 +101,7 @@ impl Loaded {
         let local = self.catalog.local_queues.get(&*workload.local_queue).map_or(StopPolicy::None, |queue| queue.stop_policy);
         let stops_already = workload.evicted();
         let drained = if local == StopPolicy::HoldAndDrain {
-            Some(Drained::LocalQueue)
+            Some(Drained::LocalQueue(workload.local_queue.clone()))
         } else {
             self.catalog.drained.contains(&*self.brain.queue(workload.queue).setup.name).then_some(Drained::ClusterQueue)
         };
