@@ -338,7 +338,11 @@ async fn only_a_gang_that_runs_grows_and_by_all_of_it() {
     // What isn't granted yet is asked for anew.
     let reserved = more(&train, &|has| has["status"]["conditions"].as_array_mut().unwrap().truncate(1));
     let anew = what_if(&reserved, &[larger]).await;
-    assert_eq!((listed(&anew, "starved", "/loss"), &anew["after"]["admitted"]), (vec![("ml/job-train".to_owned(), json!("NotAdmitted"))], &json!(0)), "{anew:#}");
+    assert_eq!(
+        (listed(&anew, "starved", "/loss"), &anew["after"]["admitted"]),
+        (vec![("ml/job-train".to_owned(), json!("NotAdmitted"))], &json!(0)),
+        "{anew:#}"
+    );
     // Who is stopped by people waits for nothing once it has stopped.
     let inactive = more(&train, &|has| {
         has["spec"]["active"] = json!(false);

@@ -1,6 +1,7 @@
 //! Quota is free, and the clusters are full: others give way by the rights by which they would for quota.
 
 use super::queues::{priorities, teams};
+use super::why::{cluster_queue, local_queue};
 use super::*;
 
 const LOWER: &str = "LowerPriority";
@@ -292,4 +293,41 @@ fn of_who_stops_already_nothing_else_is_said() {
         summary.contains("it would fit if `default/low` (priority 1) were preempted, which was told to stop already; `default/low` stops for it"),
         "{summary}"
     );
+}
+
+/// By quota others could give way in its second flavor, whose nodes are too small whoever leaves them.
+#[test]
+fn who_would_displace_others_in_vain_borrows_instead() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let node = |name: &str, gpus: i64| NodeSpec {
+        name: name.to_owned(),
+        labels: BTreeMap::from([("kind".to_owned(), name[..1].to_owned())]),
+        capacity: Amounts::from([(GPU.into(), gpus)]),
+        ..NodeSpec::default()
+    };
+    let nodes = ["b0", "b1", "b2", "b3"].map(|name| node(name, 1)).into_iter().chain([node("a0", 4)]).collect();
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"kind": name}}});
+    let of = |name: &str, nominal: u32| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": nominal}]});
+    let queue = |name: &str, flavors: Value| {
+        let group = json!([{"coveredResources": [GPU], "flavors": flavors}]);
+        let fungibility = json!({"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor", "preference": "PreemptionOverBorrowing"});
+        cluster_queue(
+            name,
+            0,
+            &json!({"cohortName": "all", "resourceGroups": group, "flavorFungibility": fungibility, "preemption": {"withinClusterQueue": LOWER}}),
+        )
+    };
+    f.apply(vec![flavor("a"), flavor("b"), queue("mine", json!([of("a", 0), of("b", 4)])), queue("lends", json!([of("a", 4)])), local_queue("mine", "mine")]);
+    priorities(&mut f, 9);
+    let low = f.submit_to("mine", "low", 4, Some("low"));
+    f.settle();
+    assert_eq!(f.phase(low), Some(Phase::Running), "{:#}", f.why(low));
+    let mut large = job("default", "large", 1, &json!({"kueue.x-k8s.io/queue-name": "mine", "kueue.x-k8s.io/priority-class": "high"}), "");
+    for part in ["requests", "limits"] {
+        large["spec"]["template"]["spec"]["containers"][0]["resources"][part] = json!({GPU: 2});
+    }
+    let Reply::Written(written) = f.apply(vec![large]) else { panic!("refused") };
+    f.settle();
+    assert_eq!(f.phases(&[low, written[0].uid]), [Some(Phase::Running); 2], "{:#}", f.why(written[0].uid));
 }

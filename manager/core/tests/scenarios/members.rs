@@ -94,6 +94,26 @@ fn an_answer_that_nobody_took_acknowledges_nothing() {
     assert!(f.remembers("eu", "us") && f.admitted("us"));
 }
 
+/// What comes again after its agent has named it is answered anew, and that answer is nobody's (simulation seed 7010494).
+#[test]
+fn an_answer_to_what_came_twice_acknowledges_nothing_when_the_first_was_taken() {
+    let Parked { mut f, .. } = Parked::new();
+    let request = f.compose("eu", Lane::News);
+    let answer = f.ask("eu", request.clone());
+    f.take("eu", answer);
+    let names_it = f.compose("eu", Lane::News);
+    assert_eq!(names_it.answered, request.transmission);
+    drop(f.ask("eu", names_it.clone()));
+    f.add_agent("us", 77);
+    f.news("us");
+    drop(f.ask("eu", request));
+    drop(f.ask("eu", names_it));
+    assert!(!f.remembers("eu", "us") && !f.admitted("us"), "nobody has stored its name");
+    f.news("eu");
+    f.news("eu");
+    assert!(f.remembers("eu", "us") && f.admitted("us"));
+}
+
 #[test]
 fn a_late_answer_of_a_lower_number_is_made_good_by_the_next_which_isnt_parked() {
     let Parked { mut f, parked } = Parked::new().joined();

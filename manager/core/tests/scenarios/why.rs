@@ -13,7 +13,7 @@ use meridian_queueing::settings::FairSharing;
 
 const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
 
-fn cluster_queue(name: &str, nominal: i64, more: &Value) -> Value {
+pub(super) fn cluster_queue(name: &str, nominal: i64, more: &Value) -> Value {
     let mut queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
         "namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal}]}]}]}});
     for (field, value) in more.as_object().into_iter().flatten() {
@@ -22,7 +22,7 @@ fn cluster_queue(name: &str, nominal: i64, more: &Value) -> Value {
     queue
 }
 
-fn local_queue(name: &str, leads_to: &str) -> Value {
+pub(super) fn local_queue(name: &str, leads_to: &str) -> Value {
     json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": leads_to}})
 }
 
