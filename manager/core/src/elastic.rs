@@ -334,6 +334,8 @@ impl World {
         let before = &self.state.workloads[&uid];
         let (given, runs) = (counts_of(&before.given_gang(self.queues.class(old))), before.runs_with(self.queues.class(old)));
         let another_size = self.queues.class(old).gang != class.gang;
+        // A gang has no more pods than its job has completions.
+        let size = Size { parallelism: counts_of(&class.gang).iter().sum(), ..size };
         let new = self.queues.intern(class, &self.config.resources);
         if waits {
             self.queues.leave(old, place);

@@ -7,7 +7,7 @@
 use crate::in_turn::InTurn;
 use crate::load::{Elsewhere, HeldBack, Loaded};
 use meridian_queueing::cycle::{Entry, Eviction, Outcome as Came, Report, Requeued};
-use meridian_queueing::model::{Moment, QueueId, WorkloadId};
+use meridian_queueing::model::{Given, Moment, QueueId, WorkloadId};
 use meridian_queueing::places::Places;
 use meridian_queueing::preempt::Right;
 use meridian_queueing::{Brain, NewWorkload};
@@ -149,7 +149,7 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
     let bound = limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
     let patience = longest_scan(brain);
     let mut idle = 0;
-    let mut places = InTurn::new(places);
+    let mut places = InTurn::new(places, aside.growths);
     while outcome.cycles < bound {
         outcome.cycles += 1;
         let report = brain.cycle_with_heads(&mut places, limits.heads_per_queue, true);
@@ -158,6 +158,7 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
         let unfinished = report.entries.iter().any(|e| e.requeued == Some(Requeued::Awake) && e.assignment.scan.pending());
         let changed = report.progress() || !report.replaced.is_empty() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
         outcome.record(brain, report);
+        let_grow(brain, aside.growths, &mut outcome);
         idle = if changed { 0 } else { idle + 1 };
         let stopping = brain.workloads().any(|(_, w)| w.evicted());
         if !stopping && (nobody || (idle > 0 && !unfinished) || idle > patience) {
@@ -178,6 +179,45 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
 fn longest_scan(brain: &Brain) -> usize {
     let groups = brain.queue_list().flat_map(|(_, id)| &brain.queue(id).setup.groups);
     groups.map(|group| group.flavors.len()).max().unwrap_or(0)
+}
+
+/// Gangs whose growth was admitted hold that too, as long as they hold anything.
+fn let_grow(brain: &mut Brain, growths: &mut BTreeMap<WorkloadId, WorkloadId>, outcome: &mut Outcome) {
+    let admitted = growths.iter().filter(|(_, growth)| outcome.admitted.contains_key(growth)).map(|(id, growth)| (*id, *growth));
+    for (id, growth) in admitted.collect::<Vec<_>>() {
+        growths.remove(&id);
+        outcome.admitted.remove(&growth);
+        outcome.looks.remove(&growth);
+        let more = brain.remove(growth).and_then(|growth| growth.holding).map(|holding| holding.given).unwrap_or_default();
+        let Some(runs) = brain.workload(id).filter(|of| !of.evicted()).cloned() else { continue };
+        let Some(holding) = runs.holding else { continue };
+        let shape = (**brain.shape_of(runs.shape)).clone();
+        brain.remove(id);
+        let new = NewWorkload {
+            key: runs.key,
+            uid: runs.uid,
+            queue: runs.queue,
+            local_queue: runs.local_queue,
+            shape: brain.intern(shape),
+            since: runs.since,
+            marks: runs.marks,
+        };
+        let given = holding.given.into_iter().zip(more).map(|(has, more)| with_more(has, more)).collect();
+        let again = brain.hold(new, given, holding.since, false, holding.admitted);
+        debug_assert_eq!(again, id, "the number that came free last is given first");
+    }
+}
+
+/// What a pod set was given, and more of the same.
+fn with_more(has: Given, more: Given) -> Given {
+    let mut usage = has.usage;
+    for (resource, amount) in more.usage {
+        match usage.iter_mut().find(|(known, _)| *known == resource) {
+            Some((_, known)) => *known = known.saturating_add(amount),
+            None => usage.push((resource, amount)),
+        }
+    }
+    Given { usage, count: has.count.saturating_add(more.count), ..has }
 }
 
 /// Everybody who was told to stop has stopped, and waits where its local queue leads now, for all that it wants: what is to be said of

@@ -15,11 +15,13 @@ pub(crate) struct InTurn<'p> {
     gave_way: BTreeMap<WorkloadId, BTreeMap<WorkloadId, u32>>,
     /// Who displaced the same other one as often as it may.
     insistent: BTreeSet<WorkloadId>,
+    /// Whose growth each is.
+    grows: BTreeMap<WorkloadId, WorkloadId>,
 }
 
 impl<'p> InTurn<'p> {
-    pub(crate) fn new(places: &'p mut dyn Places) -> Self {
-        Self { places, gave_way: BTreeMap::new(), insistent: BTreeSet::new() }
+    pub(crate) fn new(places: &'p mut dyn Places, growths: &BTreeMap<WorkloadId, WorkloadId>) -> Self {
+        Self { places, gave_way: BTreeMap::new(), insistent: BTreeSet::new(), grows: growths.iter().map(|(id, growth)| (*growth, *id)).collect() }
     }
 
     /// They were told to stop, each for another.
@@ -38,11 +40,13 @@ impl Places for InTurn<'_> {
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         let in_turn = gave_way(&self.gave_way, workload, |by| by == holder);
         let times = self.gave_way.get(&holder).and_then(|ways| ways.get(&workload)).copied().unwrap_or(0);
-        !in_turn && times < DISPLACED_MAX && self.places.may_displace(workload, holder)
+        // Nor does a growth displace the gang that is to grow.
+        let own = self.grows.get(&workload) == Some(&holder);
+        !in_turn && !own && times < DISPLACED_MAX && self.places.may_displace(workload, holder)
     }
 
     fn is_apart(&self, workload: WorkloadId) -> bool {
-        self.places.is_apart(workload) || self.gave_way.contains_key(&workload) || self.insistent.contains(&workload)
+        self.places.is_apart(workload) || self.gave_way.contains_key(&workload) || self.insistent.contains(&workload) || self.grows.contains_key(&workload)
     }
 
     fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool {

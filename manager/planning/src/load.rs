@@ -122,8 +122,7 @@ pub enum Drained {
     LocalQueue(Arc<str>),
 }
 
-/// Marks a workload that is what a running gang of Meridian's is to grow by, and stands for nothing once that has stopped. The gang is named
-/// as by the slices of elastic jobs.
+/// Marks a workload that is no job, but what the gang of this name is to grow by while it runs.
 pub const GROWTH_ANNOTATION: &str = "plan.meridian.dev/growth";
 
 /// Whether decisions of queues read anything of a kind's objects. The others say where gangs may run and how clusters are

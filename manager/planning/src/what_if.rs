@@ -119,7 +119,7 @@ impl WhatIf {
         let stopping: BTreeSet<&str> = after.admitted.iter().filter(|h| h.state == State::Stopping).map(|h| h.workload.as_str()).collect();
         let loss = |w: &Waiting| {
             let waited = waited.get(w.workload.as_str());
-            let grown = before.replaced.iter().any(|replaced| replaced.by == w.workload);
+            let grown = before.growths.contains(&w.workload) && waited.is_none();
             if grown || held.contains_key(w.workload.as_str()) {
                 Some(match w.workload.as_str() {
                     name if stopped.contains(name) => Loss::Preempted,

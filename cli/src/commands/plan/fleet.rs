@@ -13,6 +13,7 @@ use meridian_objects::job::{PRIORITY_LABEL, USUAL_PRIORITY_CLASS, decides};
 use meridian_objects::plan::{PlanObject, PlannedObject};
 use meridian_objects::spec::workload::{ELASTIC_ANNOTATION, PriorityClassRef, WorkloadObject};
 use meridian_objects::{JobWorkload, Kind, Object, Spec, applied, job_to_workload, quantity};
+use meridian_planning::load::GROWTH_ANNOTATION;
 use meridian_planning::what_if::{Change, Kind as ChangeKind};
 use meridian_queueing::model::Moment;
 use meridian_shared::gang::{Amounts, add_scaled};
@@ -79,7 +80,7 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
         }
         if kind == Kind::Workload {
             let owner = |item: &Value| jobs.get(text(item, OWNER)).is_some_and(is_elastic);
-            let growths: Vec<Value> = items.iter().filter(|item| owner(item)).filter_map(growth_asked).collect();
+            let growths: Vec<Value> = items.iter_mut().filter(|item| owner(item)).filter_map(growth_asked).collect();
             items.extend(growths);
             fleet.latest = keep_order(&mut items);
         }
@@ -345,7 +346,7 @@ fn in_place(objects: &mut Vec<PlanObject>, at: usize, (before, given): (&PlanObj
         objects.extend(growth);
     }
     let all = objects.iter_mut().filter_map(|object| if let PlanObject::Workload(workload) = object { Some(workload) } else { None });
-    let of_the_job = all.filter(|workload| workload.meta.key() == key || workload.replaces() == Some(&key));
+    let of_the_job = all.filter(|workload| workload.meta.key() == key || grows(workload, &key));
     for workload in of_the_job.filter(|_| reclassed) {
         let (group, kind) = (Kind::WorkloadPriorityClass.group().to_owned(), Kind::WorkloadPriorityClass.name().to_owned());
         workload.spec.priority_class = class.clone().map(|name| PriorityClassRef { group, kind, name });
@@ -370,7 +371,12 @@ fn resizes(was: &JobWorkload, job: &JobWorkload, before: &Object) -> Option<bool
 
 /// Leaves out what a workload wanted to grow by.
 fn drop_growth(objects: &mut Vec<PlanObject>, workload: &str) {
-    objects.retain(|object| !matches!(object, PlanObject::Workload(slice) if slice.replaces() == Some(workload)));
+    objects.retain(|object| !matches!(object, PlanObject::Workload(growth) if grows(growth, workload)));
+}
+
+/// Whether a workload is what another is to grow by.
+fn grows(growth: &WorkloadObject, workload: &str) -> bool {
+    growth.meta.annotations.get(GROWTH_ANNOTATION).is_some_and(|of| of == workload)
 }
 
 /// Whether `workload` is what became of `job`.

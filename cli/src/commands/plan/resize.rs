@@ -1,9 +1,8 @@
 //! Elastic jobs of another size than their gangs have: one that is to have fewer pods gives back what those held, and what one grows
-//! by stands beside it as a newer slice, which waits as any other.
+//! by stands beside it and waits as any other.
 
 use meridian_objects::plan::PlanObject;
 use meridian_objects::quantity;
-use meridian_objects::spec::workload::REPLACES_ANNOTATION;
 use meridian_planning::load::GROWTH_ANNOTATION;
 use meridian_queueing::model::Moment;
 use serde_json::{Map, Value, json};
@@ -12,61 +11,81 @@ const POD_SETS: &str = "/spec/podSets";
 const GIVEN: &str = "/status/admission/podSetAssignments";
 /// When a growth was asked for that waits, in the numbers of submissions.
 const ASKED: &str = "/status/meridian/growthAsked";
-/// What the name of a slice has after that of its workload. Nothing of the kind is ever created.
-const SLICE_SUFFIX: &str = "-growth";
+const SPARE: &str = "/status/reclaimablePods";
+/// The same as the manager says it.
+const FIRST_SPARE: &str = "/status/firstReclaimablePods";
+/// What the name of a growth has after that of its workload. Nothing of the kind is ever created.
+const GROWTH_SUFFIX: &str = "-growth";
 
-/// What a gang that runs is to grow by, if its workload wants more pods than it was given: a slice of all of them, which waits.
-pub(super) fn growth(workload: &Value) -> Option<Value> {
+/// What a gang that runs is to grow by, if its workload wants more pods than it was given.
+pub(super) fn growth(workload: &mut Value) -> Option<Value> {
     let given = counts(workload, GIVEN).filter(|given| !given.is_empty())?;
     let wanted = counts(workload, POD_SETS).filter(|wanted| wanted.len() == given.len())?;
-    if !runs(workload) || wanted.iter().zip(&given).all(|(wanted, given)| wanted <= given) {
+    let more: Vec<u64> = wanted.iter().zip(&given).map(|(wanted, given)| wanted.saturating_sub(*given)).collect();
+    if !runs(workload) || more.iter().all(|more| *more == 0) {
         return None;
     }
-    let mut slice = workload.clone();
-    let metadata = slice.get_mut("metadata")?.as_object_mut()?;
+    let mut growth = workload.clone();
+    let metadata = growth.get_mut("metadata")?.as_object_mut()?;
     let text = |metadata: &Map<String, Value>, part: &str| metadata.get(part).and_then(Value::as_str).unwrap_or_default().to_owned();
     let of = ["namespace", "name"].map(|part| text(metadata, part)).join("/");
     for part in ["name", "uid"] {
-        let suffixed = format!("{}{SLICE_SUFFIX}", text(metadata, part));
+        let suffixed = format!("{}{GROWTH_SUFFIX}", text(metadata, part));
         metadata.insert(part.to_owned(), json!(suffixed));
     }
     let annotations = metadata.entry("annotations").or_insert_with(|| json!({})).as_object_mut()?;
-    annotations.insert(REPLACES_ANNOTATION.to_owned(), json!(of));
-    annotations.insert(GROWTH_ANNOTATION.to_owned(), json!("true"));
+    annotations.insert(GROWTH_ANNOTATION.to_owned(), json!(of));
     // A gang grows by all of it or not at all.
-    for set in slice.pointer_mut(POD_SETS)?.as_array_mut()?.iter_mut().filter_map(Value::as_object_mut) {
+    for set in growth.pointer_mut(POD_SETS)?.as_array_mut()?.iter_mut().filter_map(Value::as_object_mut) {
         set.remove("minCount");
     }
-    let mut status = json!({"meridian": {"submitted": workload.pointer(ASKED)}});
-    if let Some(reclaimable) = workload.pointer("/status/reclaimablePods") {
-        status["reclaimablePods"] = reclaimable.clone();
-    }
-    slice["status"] = status;
-    Some(slice)
+    set_counts(&mut growth, POD_SETS, &more);
+    spare_more(workload, &more);
+    growth["status"] = json!({"meridian": {"submitted": workload.pointer(ASKED)}});
+    Some(growth)
 }
 
 /// A growth that a manager says was asked for. Who makes do with fewer pods than it wants doesn't grow by itself.
-pub(super) fn growth_asked(workload: &Value) -> Option<Value> {
-    workload.pointer(ASKED).and_then(|_| growth(workload))
+pub(super) fn growth_asked(workload: &mut Value) -> Option<Value> {
+    workload.pointer(ASKED)?;
+    growth(workload)
 }
 
-/// Gives a job's workload other numbers of pods, as `apply` does: with the slice by which it grows, asked for at this moment.
+/// What a workload no longer needs is counted from what it wants: of what it was given it needs no more for wanting more.
+fn spare_more(workload: &mut Value, more: &[u64]) {
+    let names = workload.pointer(POD_SETS).and_then(Value::as_array).into_iter().flatten().map(|set| set["name"].clone());
+    let more: Vec<(Value, u64)> = names.zip(more.iter().copied()).collect();
+    // As it was before anything was added for another growth.
+    let Some(first) = [FIRST_SPARE, SPARE].into_iter().find_map(|path| workload.pointer(path)).cloned() else { return };
+    (workload["status"]["reclaimablePods"], workload["status"]["firstReclaimablePods"]) = (first.clone(), first);
+    let spare = workload.pointer_mut(SPARE).and_then(Value::as_array_mut);
+    for set in spare.into_iter().flatten().filter_map(Value::as_object_mut) {
+        let added = more.iter().find(|(name, _)| set.get("name") == Some(name)).map_or(0, |(_, more)| *more);
+        let count = set.get("count").and_then(Value::as_u64).unwrap_or(0).saturating_add(added);
+        set.insert("count".to_owned(), json!(count));
+    }
+}
+
+/// Gives a job's workload other numbers of pods, as `apply` does: with what it grows by, asked for at this moment.
 pub(super) fn resize(workload: &Value, wanted: &[u64], asked: Moment) -> Option<(PlanObject, Option<PlanObject>)> {
     let mut workload = workload.clone();
     set_counts(&mut workload, POD_SETS, wanted);
-    let mut slice = growth(&workload);
-    if let (Some(slice), Ok(asked)) = (&mut slice, jiff::Timestamp::from_millisecond(asked)) {
-        slice["metadata"]["creationTimestamp"] = json!(asked.to_string());
+    let mut growth = growth(&mut workload);
+    if let (Some(growth), Ok(asked)) = (&mut growth, jiff::Timestamp::from_millisecond(asked)) {
+        growth["metadata"]["creationTimestamp"] = json!(asked.to_string());
     }
-    if slice.is_none() && is(&workload, "QuotaReserved") && !is(&workload, "Admitted") {
+    if growth.is_none() {
+        spare_more(&mut workload, &vec![0; wanted.len()]);
+    }
+    if growth.is_none() && is(&workload, "QuotaReserved") && !is(&workload, "Admitted") {
         // What isn't granted yet is taken back, and asked for anew.
         let status = workload.get_mut("status").and_then(Value::as_object_mut);
         status.into_iter().for_each(|status| status.retain(|part, _| part != "admission" && part != "conditions"));
-    } else if slice.is_none() {
+    } else if growth.is_none() {
         give_back(&mut workload, wanted);
     }
-    let slice = slice.map(|slice| PlanObject::lenient(&slice)).transpose().ok()?;
-    Some((PlanObject::lenient(&workload).ok()?, slice))
+    let growth = growth.map(|growth| PlanObject::lenient(&growth)).transpose().ok()?;
+    Some((PlanObject::lenient(&workload).ok()?, growth))
 }
 
 fn is(workload: &Value, condition: &str) -> bool {

@@ -309,7 +309,7 @@ async fn who_gives_way_waits_for_all_that_it_wants_at_its_own_age() {
     let there: Vec<Value> = vec![queue("cq", 6, &displaces), leads("lq", "cq"), class, train, next, has, waits];
     let mut high = elastic("high", "lq", 3);
     high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
-    let stops = what_if(&there, &[high.clone()]).await;
+    let stops = what_if(&there, std::slice::from_ref(&high)).await;
     assert_eq!(listed(&stops, "starved", "/loss"), [("ml/job-train".to_owned(), json!("Preempted"))], "{stops:#}");
     assert_eq!(listed(&stops, "starved", "/waits/position"), [("ml/job-train".to_owned(), json!(1))], "it is older than the next one");
     assert_eq!((&stops["lost"], &stops["after"]["waiting"]), (&Value::Null, &json!(2)));
@@ -330,7 +330,7 @@ async fn only_a_gang_that_runs_grows_and_by_all_of_it() {
     let (train, larger) = (elastic("train", "lq", 4), elastic("train", "lq", 8));
     // Quota for some of it is of no use, whatever the job makes do with.
     let least = more(&train, &|has| has["spec"]["podSets"][0]["minCount"] = json!(2));
-    let waits = what_if(&least, &[larger.clone()]).await;
+    let waits = what_if(&least, std::slice::from_ref(&larger)).await;
     assert_eq!((listed(&waits, "starved", "/loss"), &waits["moved"]), (vec![("ml/job-train-growth".to_owned(), json!("Waits"))], &json!([])), "{waits:#}");
     // Who makes do with fewer pods doesn't grow by itself.
     let fewer = what_if(&more(&larger, &|has| has["spec"]["podSets"][0]["minCount"] = json!(2)), &[queue("cq", 9, &json!({}))]).await;
@@ -359,5 +359,32 @@ async fn only_a_gang_that_runs_grows_and_by_all_of_it() {
         });
         let told = what_if(&odd, &[elastic("train", "lq", 8)]).await;
         assert!(told["notes"].to_string().contains("ml/job-train of the manager can't be read and is left out"), "{told:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_gang_that_has_grown_is_as_old_as_it_was_and_asks_for_no_more_than_is_added() {
+    let displaces = json!({"preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}});
+    let (train, next) = (elastic("train", "lq", 2), elastic("next", "lq", 6));
+    let there =
+        [queue("cq", 6, &displaces), leads("lq", "cq"), train.clone(), next.clone(), stands_for(&train, 1, Some((2, "cq"))), stands_for(&next, 2, None)];
+    let grown = what_if(&there, &[elastic("train", "lq", 3)]).await;
+    assert_eq!(listed(&grown, "moved", "/to/0/count"), [("ml/job-train".to_owned(), json!(3))], "{grown:#}");
+    assert_eq!((&grown["preempted"], &grown["admitted"], &grown["starved"]), (&json!([]), &json!([]), &json!([])));
+    // A pod has succeeded: its quota is free, and the one that is added takes it.
+    let mut has = stands_for(&train, 1, Some((2, "cq")));
+    has["status"]["reclaimablePods"] = json!([{"name": "main", "count": 1}]);
+    let there = [queue("cq", 2, &json!({})), leads("lq", "cq"), train, has];
+    let grown = what_if(&there, &[elastic("train", "lq", 3)]).await;
+    assert_eq!((listed(&grown, "moved", "/to/0/count"), &grown["starved"]), (vec![("ml/job-train".to_owned(), json!(3))], &json!([])), "{grown:#}");
+    // Nor is what is free counted again where more was asked for before.
+    let [queue, leads, _, mut has] = there;
+    has["status"]["meridian"]["growthAsked"] = json!("9");
+    has["spec"]["podSets"][0]["count"] = json!(5);
+    let there = [queue, leads, elastic("train", "lq", 5), has];
+    for (pods, grows) in [(3, 1), (4, 0), (2, 0)] {
+        let asked = what_if(&there, &[elastic("train", "lq", pods)]).await;
+        assert_eq!(asked["moved"].as_array().unwrap().len(), grows, "{pods}: {asked:#}");
+        assert_eq!(asked["after"]["waiting"], json!(u8::from(pods == 4)), "{pods}: {asked:#}");
     }
 }

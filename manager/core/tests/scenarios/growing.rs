@@ -44,6 +44,27 @@ impl Fleet {
     }
 }
 
+/// No more pods than completions: more are asked for in vain, and those that there can be start.
+#[test]
+fn a_parallelism_beyond_completions_is_that_of_all_of_them() {
+    let mut f = Fleet::regions();
+    let of = |parallelism: u32| {
+        let mut job = elastic("gang", parallelism);
+        job["spec"]["completions"] = json!(3);
+        job
+    };
+    let (gang, _) = f.put(of(1));
+    f.settle();
+    for (parallelism, pods) in [(4, 3), (9, 3), (2, 2), (5, 3), (3, 3)] {
+        assert_eq!(f.put(of(parallelism)), (gang, WriteResult::Configured));
+        f.settle();
+        f.settle();
+        let home = f.at(gang).unwrap();
+        assert_eq!((f.used(), f.summary(gang).contains("waits to grow")), (pods, false), "{parallelism}: {:#}", f.why(gang));
+        assert_eq!(f.free_in(&home), 4 - pods);
+    }
+}
+
 #[test]
 fn a_gang_that_runs_grows_where_it_is_and_nothing_of_it_is_started_anew() {
     let mut f = Fleet::regions();

@@ -7,6 +7,7 @@ use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
 use meridian_objects::spec::{Admission, CheckState, Condition, ConditionStatus, DelayedTopology, PodSetAssignment, StopPolicy, WorkloadObject};
 use meridian_queueing::NewWorkload;
 use meridian_queueing::model::{Delayed, Given, Marks, NO_MOMENT, QueueId, Update, WorkloadId};
+use meridian_queueing::names::FlavorId;
 use meridian_topology::Assignment;
 use meridian_topology::compressed::Compressed;
 use std::collections::BTreeMap;
@@ -35,8 +36,8 @@ impl Loaded {
         if status.is("Finished") {
             return;
         }
-        if workload.meta.annotations.contains_key(GROWTH_ANNOTATION) {
-            return self.await_growth(workload);
+        if let Some(of) = workload.meta.annotations.get(GROWTH_ANNOTATION) {
+            return self.await_growth(workload, of);
         }
         if let Some(admission) = status.admission.as_ref().filter(|_| status.is("QuotaReserved")) {
             match self.brain.queue_id(&admission.cluster_queue) {
@@ -85,12 +86,15 @@ impl Loaded {
         self.elsewhere.insert(id, next);
     }
 
-    /// What a gang that runs is to grow by waits in the queue whose quota that has.
-    fn await_growth(&mut self, workload: &WorkloadObject) {
-        let grows = workload.replaces().and_then(|key| self.brain.find(key));
-        let runs = grows.and_then(|id| Some((id, self.brain.workload(id)?))).filter(|(_, of)| of.holding.is_some() && !of.evicted());
-        let Some((id, queue)) = runs.map(|(id, of)| (id, of.queue)).filter(|_| self.brain.settings.gates.elastic_slices) else { return };
-        let new = self.new_workload(workload, queue);
+    /// What a gang that runs is to grow by waits in the queue whose quota that has, for the flavors that it has.
+    fn await_growth(&mut self, workload: &WorkloadObject, of: &str) {
+        let Some((id, runs)) = self.brain.find(of).and_then(|id| Some((id, self.brain.workload(id)?))) else { return };
+        let (Some(holding), queue) = (runs.holding.as_ref().filter(|holding| !holding.evicted), runs.queue) else { return };
+        let mut pinned: Vec<FlavorId> = holding.given.iter().flat_map(|given| given.flavors.values().copied()).collect();
+        pinned.sort_unstable();
+        pinned.dedup();
+        let mut new = self.new_workload(workload, queue);
+        new.marks = Some(Box::new(Marks { pinned, ..Marks::default() }));
         let growth = self.brain.wait(new);
         self.growths.insert(id, growth);
     }
