@@ -101,6 +101,15 @@ impl Sim {
         }
     }
 
+    /// Two requests may cross: who wanted it resumed sees that it isn't, and asks again (simulation seed 7206943).
+    pub(super) fn resume_if_crossed(&mut self, uid: Uid) {
+        let newest = self.managers.iter().filter_map(|m| m.world.as_ref()).max_by_key(|world| world.state.leadership);
+        let rests = newest.and_then(|world| world.state.workloads.get(&uid)).is_some_and(|w| w.inactive.is_some());
+        if rests && self.wants(uid) == Some(true) {
+            self.ask_active(uid, true);
+        }
+    }
+
     fn wants(&self, uid: Uid) -> Option<bool> {
         self.people.activity.0.get(&uid).map(|asked| asked.wanted)
     }

@@ -406,7 +406,10 @@ impl Sim {
                 self.counters.one("deletions");
                 self.oracle.delete_acknowledged(*uid);
             }
-            (Wish::Activity { uid, .. }, Reply::Written(_)) if !self.is_asked_about(*uid) => self.people.activity.taken(*uid, id),
+            (Wish::Activity { uid, .. }, Reply::Written(_)) if !self.is_asked_about(*uid) => {
+                self.people.activity.taken(*uid, id);
+                self.resume_if_crossed(*uid);
+            }
             (Wish::Resize { uid, pods, .. }, Reply::Written(_)) => {
                 self.counters.one("sizes taken");
                 if !self.is_resized(*uid) {

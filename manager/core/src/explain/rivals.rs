@@ -1,7 +1,7 @@
 //! Who else waits and may be served before a workload when what it lacks comes free, and what puts it before them.
 
 use super::Why;
-use super::case::Case;
+use super::case::{Case, key_of};
 use super::steps::Steps;
 use crate::World;
 use crate::domains::Gone;
@@ -70,10 +70,16 @@ impl World {
         Rivals { before, beside, first: first.map(|first| self.named(first)), yields_above: priority.filter(|_| goes_by_priority) }
     }
 
-    /// Who of another queue is served first of something that a workload would take: those first for whom others stop.
+    /// Who of another queue is served first of something that a workload would take, or that it was told it lacks, as it was chosen for
+    /// it (simulation seed 7204557): those first for whom others stop.
     fn served_first(&self, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId, ResourceId), Winner)> {
         let (brain, id) = (self.deciding.brain(), case.id?);
-        case.takes.iter().filter_map(|(key, _)| Some((id, *key, brain.served_before(id, *key)?))).min_by_key(|(.., winner)| !displaces(winner))
+        let told = match self.live.blocked.get(&case.workload.class) {
+            Some(Why::Quota(quota)) => key_of(brain, quota).map(|(flavor, resource, _)| (flavor, resource)),
+            _ => None,
+        };
+        let keys = case.takes.iter().map(|(key, _)| *key).chain(told);
+        keys.filter_map(|key| Some((id, key, brain.served_before(id, key)?))).min_by_key(|(.., winner)| !displaces(winner))
     }
 
     /// Whether others stop for somebody of another queue who then takes what this one would.
