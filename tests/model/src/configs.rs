@@ -49,7 +49,7 @@ fn short(name: &str) -> (usize, [bool; CLUSTERS], Budget) {
         "crash" => (100_000, FIRST, Budget { steps: 2, silences: 4, agent_crashes: 1, manager_crashes: 1, short_cuts: 1, successes: 1, ..none }),
         // Long enough for a lapse and a grant elsewhere.
         "partition" => (125_000, BOTH, Budget { steps: 5, silences: 5, ..none }),
-        "network" => (190_000, FIRST, Budget { steps: 1, silences: 1, lingering: 2, repeats: 1, ..none }),
+        "network" => (135_000, FIRST, Budget { steps: 1, silences: 1, lingering: 2, repeats: 1, ..none }),
         "restore" => (60_000, BOTH, Budget { steps: 2, silences: 2, manager_crashes: 1, restores: 1, successes: 1, ..none }),
         "ledger" => (95_000, FIRST, Budget { steps: 6, silences: 5, lost_ledgers: 1, ..none }),
         "takeover" => (160_000, FIRST, Budget { steps: 5, silences: 5, takeovers: 1, short_cuts: 1, ..none }),
