@@ -447,19 +447,17 @@ impl World {
 
     /// What a gang that runs is to grow by waits beside what it has.
     fn align_growth(&mut self, uid: Uid, now: Mono) {
-        let Some((queue, since)) = self.growth_wanted(uid, now) else {
-            self.deciding.forget_growth(uid);
-            self.live.growths.remove(&uid);
-            return;
-        };
+        let told = self.live.growths.remove(&uid);
+        // Who has no way to a queue is told so.
+        let Some((queue, since)) = self.growth_wanted(uid, now) else { return self.deciding.forget_growth(uid) };
         let workload = &self.state.workloads[&uid];
         let known = self.deciding.growth(uid).and_then(|id| self.deciding.brain.workload(id));
         let same = known.filter(|known| known.queue == queue && known.since == since && known.holding.is_none());
         if same.is_some_and(|known| self.deciding.brain.shape_of(known.shape).priority == workload.priority) {
+            self.live.growths.extend(told.map(|why| (uid, why)));
             return;
         }
         self.deciding.forget_growth(uid);
-        self.live.growths.remove(&uid);
         let of = NewEntry { counts: workload.grows_by(self.queues.class(workload.class)), tag: growth_tag(uid), since, key: format!("{uid}+") };
         let flavors: BTreeSet<Arc<str>> = workload.flavors.values().cloned().collect();
         let mut new = self.new_entry(uid, queue, of);

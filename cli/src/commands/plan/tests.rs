@@ -388,3 +388,17 @@ async fn a_gang_that_has_grown_is_as_old_as_it_was_and_asks_for_no_more_than_is_
         assert_eq!(asked["after"]["waiting"], json!(u8::from(pods == 4)), "{pods}: {asked:#}");
     }
 }
+
+#[tokio::test]
+async fn a_growth_goes_through_its_local_queue() {
+    let train = elastic("train", "lq", 2);
+    let there = [queue("cq", 6, &json!({})), leads("lq", "cq"), train.clone(), stands_for(&train, 1, Some((2, "cq")))];
+    let mut held = leads("lq", "cq");
+    held["spec"]["stopPolicy"] = json!("Hold");
+    let on_hold = queue("other", 6, &json!({"stopPolicy": "Hold"}));
+    for closed in [vec![held], vec![leads("lq", "other"), on_hold]] {
+        let files: Vec<Value> = closed.into_iter().chain([elastic("train", "lq", 4)]).collect();
+        let waits = what_if(&there, &files).await;
+        assert_eq!((&waits["moved"], &waits["after"]["waiting"]), (&json!([]), &json!(1)), "{waits:#}");
+    }
+}

@@ -44,6 +44,24 @@ impl Fleet {
     }
 }
 
+#[test]
+fn a_gang_whose_local_queue_is_stopped_is_told_why_it_doesnt_grow() {
+    let mut f = Fleet::regions();
+    let (gang, _) = f.put(elastic("gang", 1));
+    f.settle();
+    let local = |stop: &str| {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"},
+            "spec": {"clusterQueue": "cq", "stopPolicy": stop}})
+    };
+    f.apply(vec![local("Hold")]);
+    f.put(elastic("gang", 3));
+    f.settle();
+    assert!(f.summary(gang).contains("it waits to grow from 1 to 3 pods: local queue `default/lq` is stopped"), "{}", f.summary(gang));
+    f.apply(vec![local("None")]);
+    f.settle();
+    assert_eq!((f.used(), f.grows()), (3, 1), "{}", f.summary(gang));
+}
+
 /// No more pods than completions: more are asked for in vain, and those that there can be start.
 #[test]
 fn a_parallelism_beyond_completions_is_that_of_all_of_them() {

@@ -95,8 +95,23 @@ impl Loaded {
         pinned.dedup();
         let mut new = self.new_workload(workload, queue);
         new.marks = Some(Box::new(Marks { pinned, ..Marks::default() }));
-        let growth = self.brain.wait(new);
+        // Whoever has no way through its local queue gets nothing more, wherever it has its quota.
+        let growth = if self.may_enter(workload) {
+            self.brain.wait(new)
+        } else {
+            let growth = self.brain.wait_aside(new);
+            self.held_back.insert(growth, HeldBack::LocalQueueStopped);
+            growth
+        };
         self.growths.insert(id, growth);
+    }
+
+    /// Whether a workload's local queue leads to a cluster queue that takes it.
+    fn may_enter(&self, workload: &WorkloadObject) -> bool {
+        let namespace = namespace_or_default(&workload.meta.namespace);
+        let local = self.catalog.local_queues.get(&format!("{namespace}/{}", workload.spec.queue_name)).filter(|of| of.stop_policy == StopPolicy::None);
+        let queue = local.and_then(|of| self.brain.queue_id(&of.queue));
+        queue.is_some_and(|queue| self.brain.queue(queue).setup.inactive.is_none() && !self.stranger(&workload.meta.namespace, queue).0)
     }
 
     /// Who holds quota of a queue that is drained is told to stop, as a manager does when the queue's policy is written.
