@@ -168,7 +168,7 @@ impl Reason {
             }
             Self::SliceFlavor { flavor: f, original } => {
                 let original = original.as_ref().map_or("none".to_owned(), flavor);
-                format!("flavor {} isn't the one of the slice that it replaces, which is {original}", flavor(f))
+                format!("flavor {} isn't the one that its pods already have, which is {original}", flavor(f))
             }
             Self::NotNominated { flavor: f, resource: r } => format!("flavor {} wasn't nominated for {}", flavor(f), resource(r)),
             Self::NotAllowed { flavor: f } => format!("flavor {} isn't the one of this variant", flavor(f)),

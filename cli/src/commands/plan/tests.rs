@@ -247,8 +247,17 @@ async fn an_elastic_job_of_another_size_keeps_what_it_holds() {
     let grown = what_if(&there, &[elastic("train", "lq", 6)]).await;
     assert_eq!((listed(&grown, "moved", count), &grown["lost"]), (of(&[("ml/job-train", json!(6))]), &Value::Null), "{grown:#}");
     let too_large = what_if(&there, &[elastic("train", "lq", 7)]).await;
-    assert_eq!(listed(&too_large, "starved", "/loss"), of(&[("ml/job-train-growth", json!("Waits"))]), "{too_large:#}");
+    assert_eq!(listed(&too_large, "starved", "/loss"), of(&[("ml/job-train-growth", json!("BlockedForGood"))]), "{too_large:#}");
+    let why = &too_large["starved"][0]["waits"]["reasons"][0];
+    assert_eq!((&why["reason"], &why["flavor"], &why["resource"]), (&json!("ExceedsMaxQuota"), &json!("f"), &json!("cpu")), "{too_large:#}");
+    assert!(why["message"].as_str().unwrap().starts_with("asks for 7 cpu in flavor f, the most"), "{why}");
     assert_eq!((&too_large["moved"], &too_large["lost"]), (&json!([]), &Value::Null));
+    // Where only others are in the way, it waits for their end.
+    let both = [elastic("train", "lq", 2), elastic("next", "lq", 4)];
+    let two = both.iter().zip([(1, 2), (2, 4)]).map(|(job, (number, has))| stands_for(job, number, Some((has, "cq"))));
+    let full: Vec<Value> = [queue("cq", 6, &json!({})), leads("lq", "cq")].into_iter().chain(two).chain(both.clone()).collect();
+    let in_the_way = what_if(&full, &[elastic("train", "lq", 6)]).await;
+    assert_eq!(listed(&in_the_way, "starved", "/loss"), of(&[("ml/job-train-growth", json!("Waits"))]), "{in_the_way:#}");
     // Who waits asks for another number where it stands.
     let smaller = what_if(&there, &[elastic("next", "lq", 2)]).await;
     assert_eq!((listed(&smaller, "admitted", "/podSets/0/count"), &smaller["starved"]), (of(&[("ml/job-next", json!(2))]), &json!([])), "{smaller:#}");
@@ -331,7 +340,8 @@ async fn only_a_gang_that_runs_grows_and_by_all_of_it() {
     // Quota for some of it is of no use, whatever the job makes do with.
     let least = more(&train, &|has| has["spec"]["podSets"][0]["minCount"] = json!(2));
     let waits = what_if(&least, std::slice::from_ref(&larger)).await;
-    assert_eq!((listed(&waits, "starved", "/loss"), &waits["moved"]), (vec![("ml/job-train-growth".to_owned(), json!("Waits"))], &json!([])), "{waits:#}");
+    let blocked = vec![("ml/job-train-growth".to_owned(), json!("BlockedForGood"))];
+    assert_eq!((listed(&waits, "starved", "/loss"), &waits["moved"]), (blocked, &json!([])), "{waits:#}");
     // Who makes do with fewer pods doesn't grow by itself.
     let fewer = what_if(&more(&larger, &|has| has["spec"]["podSets"][0]["minCount"] = json!(2)), &[queue("cq", 9, &json!({}))]).await;
     assert_eq!((&fewer["moved"], &fewer["before"]["waiting"]), (&json!([]), &json!(0)), "{fewer:#}");

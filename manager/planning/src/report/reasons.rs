@@ -59,7 +59,8 @@ pub(super) fn taken(brain: &Brain, entry: &Entry) -> Vec<Why> {
     flavors.into_iter().map(why).collect()
 }
 
-fn of(brain: &Brain, reason: &Reason) -> Why {
+/// One reason.
+pub(super) fn of(brain: &Brain, reason: &Reason) -> Why {
     let (word, flavor, resource) = match reason {
         Reason::ResourceNotCovered { resource } => ("ResourceNotCovered", None, Some(*resource)),
         Reason::FlavorNotFound { flavor } => ("FlavorNotFound", Some(*flavor), None),

@@ -4,10 +4,11 @@ use super::reasons::{self, Why};
 use crate::decide::{Look, Outcome};
 use crate::load::{HeldBack, Loaded};
 use meridian_objects::spec::meta::written_moment;
-use meridian_queueing::Brain;
 use meridian_queueing::cycle::{Entry, Outcome as Came};
-use meridian_queueing::model::{Inactive, Queue, QueueId, ShapeId, Workload, WorkloadId};
+use meridian_queueing::model::{Inactive, Queue, QueueId, ShapeId, Workload, WorkloadId, amount_of};
+use meridian_queueing::names::{FlavorId, ResourceId};
 use meridian_queueing::reason::{Obstacle, Reason};
+use meridian_queueing::{Amount, Brain};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -62,10 +63,11 @@ struct Words {
 
 /// Everybody who waits, by queue and position.
 pub(super) fn list(loaded: &Loaded, outcome: &Outcome) -> Vec<Waiting> {
-    loaded.brain.queue_list().flat_map(|(_, queue)| in_queue(loaded, outcome, queue)).collect()
+    let grows = loaded.growths.iter().map(|(gang, growth)| (*growth, *gang)).collect();
+    loaded.brain.queue_list().flat_map(|(_, queue)| in_queue(loaded, outcome, queue, &grows)).collect()
 }
 
-fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
+fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId, grows: &BTreeMap<WorkloadId, WorkloadId>) -> Vec<Waiting> {
     let brain = &loaded.brain;
     let queue = brain.queue(id);
     let order = brain.line(id);
@@ -89,7 +91,13 @@ fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId) -> Vec<Waiting> {
         let instead = (own.is_none() && of_itself.is_none()).then(|| of_class.get(&workload.shape)).flatten();
         let look = own.or(instead.map(|(_, look)| *look));
         let words = match (look, of_itself) {
-            (Some(look), _) => of_look(brain, workload, look),
+            (Some(look), _) => {
+                let mut words = of_look(brain, workload, look);
+                if let Some(gang) = grows.get(waits).and_then(|gang| brain.workload(*gang)) {
+                    with_its_gang(brain, gang, workload, &mut words);
+                }
+                words
+            }
             (None, Some((obstacle, message))) => Words { obstacle: Some(obstacle), message, ..Words::default() },
             (None, None) => of_nobody(queue, outcome, *waits, first.as_ref().filter(|(before, _)| *before < at).map(|(_, key)| key.as_str())),
         };
@@ -130,6 +138,29 @@ fn of_look(brain: &Brain, workload: &Workload, look: &Look) -> Words {
         at = before;
     }
     words
+}
+
+/// Where all of a gang, with what it is to grow by, is more than its queue could ever have, its growth waits for nobody's end.
+fn with_its_gang(brain: &Brain, gang: &Workload, growth: &Workload, words: &mut Words) {
+    let mut wants: BTreeMap<(FlavorId, ResourceId), i64> = BTreeMap::new();
+    let given = gang.holding.iter().flat_map(|holding| &holding.given);
+    for (given, more) in given.zip(&brain.shape_of(growth.shape).pod_sets) {
+        for (resource, flavor) in &given.flavors {
+            let adds = amount_of(&more.per_pod, *resource).saturating_mul(i64::from(more.count));
+            let wanted = wants.entry((*flavor, *resource)).or_default();
+            *wanted = wanted.saturating_add(amount_of(&given.usage, *resource)).saturating_add(adds);
+        }
+    }
+    for ((flavor, resource), asks) in wants {
+        let most = Amount(brain.most(growth.queue, (flavor, resource)));
+        if Amount(asks) > most {
+            let beyond = reasons::of(brain, &Reason::ExceedsMax { flavor, resource, before: Amount::ZERO, asks, most });
+            words.reasons.retain(|why| (&why.flavor, &why.resource) != (&beyond.flavor, &beyond.resource));
+            words.reasons.push(beyond);
+            words.message = of_obstacle(Some(Obstacle::ExceedsMaxQuota)).to_owned();
+            (words.obstacle, words.for_good) = (Some(Obstacle::ExceedsMaxQuota), true);
+        }
+    }
 }
 
 fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
