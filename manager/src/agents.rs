@@ -39,6 +39,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 /// Longest time that the body of a request may take to arrive; logs aside.
@@ -67,6 +68,18 @@ struct Agents {
     parts: Parts,
     budgets: Budgets,
     joins: identity::Joins,
+}
+
+impl Agents {
+    /// Takes one request out of a cluster's budget, for as long as the permit lives.
+    fn enter(&self, cluster: &ClusterName) -> Result<OwnedSemaphorePermit, Failure> {
+        let entered = self.budgets.enter(cluster);
+        if entered.is_err() {
+            // The name is from a certificate of ours.
+            self.parts.engine.metrics().agent_requests_refused.inc([cluster.as_str()]);
+        }
+        entered
+    }
 }
 
 /// The routes of agents.

@@ -227,6 +227,10 @@ pub struct Metrics {
     pub agents_connected: Gauges<2>,
     /// Times that an event of an agent had to wait, as its cluster had had too much written of what was known.
     pub events_put_off: Counters<0>,
+    /// What agents and manager found to differ, by `kind`.
+    pub link_events: Counters<1>,
+    /// Requests of agents that were more than one may send, by `cluster`.
+    pub agent_requests_refused: Counters<1>,
     /// Seconds since the last sync by `cluster`, as of the last scrape.
     pub agent_last_sync_age_seconds: Gauges<1>,
     /// Agents' certificates issued, by `kind`: `join`, `renew`.
@@ -285,6 +289,12 @@ impl Metrics {
             sync_requests: m.counters("meridian_sync_requests_total", "sync requests of agents", &["cluster", "lane"]),
             sync_seconds: m.histograms("meridian_sync_seconds", "time of one sync; a poll's is mostly waiting", &["lane"], FINE_SECONDS.bounds()),
             events_put_off: m.counters("meridian_events_put_off_total", "times that an agent's event waited, as its cluster repeats itself too much", &[]),
+            link_events: m.counters(
+                "meridian_link_events_total",
+                "what came late, differed, was refused by a rule, or was never to be said by an agent",
+                &["kind"],
+            ),
+            agent_requests_refused: m.counters("meridian_agent_requests_refused_total", "requests beyond what one agent may send", &["cluster"]),
             agents_connected: m.gauges("meridian_agents_connected", "1 while the agent has a live session", &["cluster", "region"]),
             agent_last_sync_age_seconds: m.gauges("meridian_agent_last_sync_age_seconds", "seconds since the agent's last sync", &["cluster"]),
             certificates_issued: m.counters("meridian_certificates_issued_total", "agents' certificates issued", &["kind"]),

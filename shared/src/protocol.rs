@@ -25,10 +25,14 @@ use crate::placement::Placement;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// The version that this tree speaks; a manager also speaks the one before.
+/// The version that an agent of this tree speaks.
 pub const VERSION: u32 = 1;
+/// Those that a manager of this tree speaks, so that it is the first to be upgraded and its agents follow one by one: this one and, where there
+/// is one, the one before. It answers each agent in the agent's own.
+pub const VERSIONS: RangeInclusive<u32> = 1..=VERSION;
 /// Most events in one request; a backlog goes in parts.
 pub const EVENTS_MAX: usize = 1_024;
 /// Most bytes of events in one request, though always one event; a backlog goes in parts.

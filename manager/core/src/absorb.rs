@@ -141,7 +141,7 @@ impl World {
             Record::TokenMinted { hash, cluster, region, jurisdiction, expires, replace, .. } => {
                 let token =
                     Token { cluster: cluster.clone(), region: region.clone(), jurisdiction: jurisdiction.clone(), expires: *expires, replace: *replace };
-                self.state.tokens.insert(hash.clone(), token);
+                self.state.remember_token(hash, token);
             }
             Record::TokenUsed { hash } => {
                 self.state.tokens.remove(hash);
@@ -179,7 +179,7 @@ impl World {
                     orphan.stopping = true;
                 }
             }
-            Record::OrphanGone { uid, fence } => {
+            Record::OrphanGone { uid, fence, .. } => {
                 self.state.orphans.remove(&(*uid, *fence));
             }
             Record::Audited(line) => self.state.audit = Head { lines: line.number, hash: line.hash.clone() },
@@ -272,11 +272,7 @@ impl World {
                 load.remove(&uid);
             }
         }
-        if self.queues.drop_member(workload.class) {
-            self.live.why.remove(&workload.class);
-            self.live.blocked.remove(&workload.class);
-            self.deciding.forget_class(workload.class);
-        }
+        self.drop_member(workload.class);
         self.live.not_before.remove(&uid);
         self.live.giving_way.forget(uid);
         self.state.displaced.remove(&uid);
@@ -415,7 +411,7 @@ impl World {
                 let at = self.state.workloads.get(uid).map_or(Wall(0), |w| w.since);
                 self.free(number, *uid, *fence, at, &format!("the cluster refused the grant: {why}"), Some((ADMISSION_CHECK, "GrantRefused")));
             }
-            Record::Lapsed { uid, fence, at, declared } => {
+            Record::Lapsed { uid, fence, at, declared, .. } => {
                 let end = if *declared { DECLARED_LOST } else { LAPSED };
                 self.free(number, *uid, *fence, *at, end, Some(CLUSTER_LOST));
             }
@@ -424,7 +420,7 @@ impl World {
                 let end = Some(crate::explain::end_in_words(result));
                 match w.history.iter_mut().rev().find(|stay| stay.fence == *fence) {
                     Some(stay) => stay.end = end,
-                    None => w.history.push(Stay { cluster: cluster.clone(), fence: *fence, granted: *at, over: Some(*at), end }),
+                    None => w.stay(Stay { cluster: cluster.clone(), fence: *fence, granted: *at, over: Some(*at), end }),
                 }
                 w.fence = w.fence.max(Some(*fence));
                 w.pod_failures = w.pod_failures.max(*pod_failures);
@@ -456,7 +452,7 @@ impl World {
                 }
                 w.changed = number;
             }),
-            Record::Reprioritized { uid, priority } => {
+            Record::Reprioritized { uid, priority, .. } => {
                 self.rights_changed(Some(*uid));
                 let Some(w) = self.state.workloads.get_mut(uid) else { return };
                 let (class, old, waits) = (w.class, Place::new(w.priority, w.submitted, *uid), w.waits());
@@ -529,7 +525,8 @@ impl World {
             if let Some(leg) = w.legs.get_mut(&offer) {
                 leg.state = LegState::Granted;
                 leg.fence = Some(fence);
-                w.history.push(Stay { cluster: leg.cluster.clone(), fence, granted: at, over: None, end: None });
+                let cluster = leg.cluster.clone();
+                w.stay(Stay { cluster, fence, granted: at, over: None, end: None });
             }
         });
     }
@@ -564,7 +561,7 @@ impl World {
                 run.offer,
                 Leg { fence: Some(run.fence), accepted: true, placement: run.placement.clone(), ..Leg::new(cluster.clone(), ledger, state) },
             );
-            w.history.push(Stay { cluster: cluster.clone(), fence: run.fence, granted: at, over: None, end: None });
+            w.stay(Stay { cluster: cluster.clone(), fence: run.fence, granted: at, over: None, end: None });
         });
     }
 

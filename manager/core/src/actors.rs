@@ -9,7 +9,9 @@ impl World {
     /// Who caused a record that is about to be absorbed; nobody where the manager decided it itself.
     pub fn actor_of(&self, record: &Record) -> Option<Actor> {
         match record {
-            Record::Applied { by, .. }
+            Record::RecoveryClosed { by }
+            | Record::RulesConfirmed { by }
+            | Record::Applied { by, .. }
             | Record::Removed { by, .. }
             | Record::TokenMinted { by, .. }
             | Record::MemberAdmitted { by, .. }
@@ -38,7 +40,18 @@ impl World {
             | Record::GrantRefused { uid, fence, .. }
             | Record::Grown { uid, fence, .. }
             | Record::NotGrown { uid, fence, .. } => self.granted(*uid, *fence).map(Actor::agent),
-            _ => None,
+            Record::Lapsed { by, .. } | Record::OrphanGone { by, .. } | Record::Reprioritized { by, .. } => by.clone(),
+            Record::Led { .. }
+            | Record::RulesDoubted { .. }
+            | Record::Sampled { .. }
+            | Record::Forgotten { .. }
+            | Record::Reserved { .. }
+            | Record::Released { .. }
+            | Record::Offered { .. }
+            | Record::Withdrawn { .. }
+            | Record::Granted { .. }
+            | Record::Grows { .. }
+            | Record::Finished { .. } => None,
         }
     }
 

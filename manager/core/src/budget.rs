@@ -17,6 +17,9 @@ const BYTES_MAX: u64 = 1 << 20;
 const BYTES_PER_MS: u64 = 256;
 /// What a record takes beside an agent's own words, in bytes.
 const FRAME: usize = 256;
+/// What a session costs that an agent begins, in bytes: with it all that its cluster was asked is withdrawn and asked anew. So
+/// one cluster begins some sixteen a second in the long run.
+const SESSION: usize = 16 << 10;
 
 /// What one cluster has had written, less what time has given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -58,6 +61,17 @@ impl Turn<'_> {
         let waits = self.is_spent(cluster) && self.repeats(cluster, event);
         self.world.live.counts.put_off += u64::from(waits);
         waits
+    }
+
+    /// Whether a cluster may begin another session now. It may with a full budget spent, so that who said too much may still
+    /// start anew, and not with two.
+    pub(crate) fn may_begin(&self, cluster: &ClusterName) -> bool {
+        self.world.live.clusters.get(cluster).is_none_or(|live| live.budget.spent(self.now.mono) < 2 * BYTES_MAX)
+    }
+
+    /// A session is begun.
+    pub(crate) fn spend_session(&mut self, cluster: &ClusterName) {
+        self.spend(cluster, SESSION);
     }
 
     /// Whether an event would have something written that an agent can say as often as it likes.

@@ -17,7 +17,7 @@ use crate::turn::Turn;
 use crate::ways::{Site, Way};
 use crate::workload::Phase;
 use crate::{Lease, LiveCluster, World, residency};
-use meridian_objects::spec::{ClusterQueueSpec, DispatchMode, ResourceFlavorSpec, Supervision};
+use meridian_objects::spec::{DispatchMode, ResourceFlavorSpec, Supervision};
 use meridian_queueing::cycle::{Entry as Looked, Outcome, Passed, Report};
 use meridian_queueing::model::{PodSet, QueueId, WorkloadId, amount_of};
 use meridian_queueing::names::{FlavorId, ResourceId};
@@ -225,9 +225,8 @@ impl Turn<'_> {
         }
         let able = chosen.len();
         let most = match way.policy.mode {
-            DispatchMode::Direct => 1,
+            DispatchMode::Direct | DispatchMode::Staged => 1,
             DispatchMode::Race => RACE_MAX,
-            DispatchMode::Staged => usize::try_from(way.policy.staged.clusters_at_once).unwrap_or(1).max(1),
         };
         for passed in chosen.split_off(most.min(chosen.len())) {
             let first = chosen[0].cluster.clone();
@@ -283,8 +282,11 @@ impl World {
 
     /// Whether a cluster could start a gang now, and how good it is.
     pub(crate) fn judge_cluster(&self, (uid, now): (Uid, Mono), gang: &Gang, way: &Way, site: &Site) -> Result<Score, Why> {
-        self.judge_readiness((uid, now), gang, way, site)?;
+        self.judge_readiness((uid, now), way, site)?;
         let cluster = &site.cluster;
+        if site.capped {
+            self.judge_caps(uid, &way.queue, gang, cluster)?;
+        }
         let live = self.live.clusters.get(cluster).ok_or(Why::NotConnected)?;
         let fits = live.rooms.fits(gang);
         // What could not be even without a topology is said first.
@@ -320,12 +322,11 @@ impl World {
             Some(Some(other)) => (other, false),
             None => (*first, kept.gangs.is_empty()),
         };
-        let for_whom = self.state.workloads.get(&first).map_or_else(|| first.to_string(), |w| format!("{}/{}", w.namespace, w.name));
-        Err(Why::Kept { for_whom, starves })
+        Err(Why::Kept { for_whom: self.name_of(first), starves })
     }
 
     /// Everything but the room.
-    pub(crate) fn judge_readiness(&self, (uid, now): (Uid, Mono), gang: &Gang, way: &Way, Site { cluster, cordoned, capped, .. }: &Site) -> Result<(), Why> {
+    pub(crate) fn judge_readiness(&self, (uid, now): (Uid, Mono), way: &Way, Site { cluster, cordoned, .. }: &Site) -> Result<(), Why> {
         if cordoned.ok_or(Why::NotConnected)? {
             return Err(Why::Cordoned);
         }
@@ -351,45 +352,10 @@ impl World {
         if way.policy.on_cluster_loss.requires == Supervision::Guarded && !live.rooms.guarded() {
             return Err(Why::NotGuarded);
         }
-        if *capped {
-            self.judge_caps(&way.queue, gang, cluster)?;
-        }
         if let Some((until, reason, text)) = self.live.refused.get(&(uid, cluster.clone()))
             && *until > now
         {
             return Err(Why::Refused { reason: *reason, text: text.clone() });
-        }
-        Ok(())
-    }
-
-    /// What the cluster may be believed to have, and what its own file allows this queue.
-    fn judge_caps(&self, queue: &str, gang: &Gang, cluster: &ClusterName) -> Result<(), Why> {
-        let limits = self.state.catalog.cluster(cluster).map(|c| &c.limits);
-        let cap = self.state.catalog.cap(cluster, queue);
-        let mut used = meridian_shared::gang::Amounts::new();
-        let mut used_by_queue = meridian_shared::gang::Amounts::new();
-        for uid in self.loads.get(cluster).into_iter().flat_map(BTreeMap::keys) {
-            let total = self.gang_of(*uid).map(|gang| gang.total()).unwrap_or_default();
-            meridian_shared::gang::add_scaled(&mut used, &total, 1);
-            if self.queues.charged_to(*uid).is_some_and(|q| **q == *queue) {
-                meridian_shared::gang::add_scaled(&mut used_by_queue, &total, 1);
-            }
-        }
-        let over = |used: &meridian_shared::gang::Amounts, resource: &str, asks: i64, cap: i64| {
-            let left = cap - used.get(resource).copied().unwrap_or(0);
-            (asks > left).then(|| Why::Capped { resource: resource.to_owned(), asks, left, cap })
-        };
-        for (resource, asks) in gang.total() {
-            if let Some(limit) = limits.and_then(|l| l.get(&resource))
-                && let Some(why) = over(&used, &resource, asks, *limit)
-            {
-                return Err(why);
-            }
-            if let Some(limit) = cap.and_then(|c| cap_of(c, &resource))
-                && let Some(why) = over(&used_by_queue, &resource, asks, limit)
-            {
-                return Err(why);
-            }
         }
         Ok(())
     }
@@ -538,12 +504,6 @@ fn flavor_topology(catalog: &crate::catalog::Catalog, flavor: &str, spec: &Resou
     let name = spec.topology_name.as_ref()?;
     let levels = catalog.topology(name)?.levels.clone();
     Some(FlavorTopology { flavor: flavor.to_owned(), name: name.clone(), levels, node_labels: spec.node_labels.clone() })
-}
-
-fn cap_of(spec: &ClusterQueueSpec, resource: &str) -> Option<i64> {
-    let groups = spec.resource_groups.iter().filter(|g| g.covered_resources.iter().any(|r| r == resource));
-    let quotas: Vec<i64> = groups.flat_map(|g| &g.flavors).filter_map(|f| f.resources.get(resource)).map(|q| q.nominal).collect();
-    (!quotas.is_empty()).then(|| quotas.into_iter().fold(0, i64::saturating_add))
 }
 
 /// A head as a cycle left it.

@@ -160,7 +160,7 @@ impl Turn<'_> {
         }
         let priority = self.world.state.catalog.job_priority(&read.job);
         if let Some(priority) = priority.filter(|priority| reclassed && self.workload(uid).is_some_and(|w| w.priority != *priority)) {
-            self.record(Record::Reprioritized { uid, priority });
+            self.record(Record::Reprioritized { uid, priority, by: Some(by.clone()) });
         }
         self.stir();
         WriteResult::Configured
@@ -359,11 +359,7 @@ impl World {
         for cluster in clusters {
             self.loads.entry(cluster).or_default().insert(uid, new);
         }
-        if self.queues.drop_member(old) {
-            self.live.why.remove(&old);
-            self.live.blocked.remove(&old);
-            self.deciding.forget_class(old);
-        }
+        self.drop_member(old);
         self.tally_workload(uid, true);
         self.touch_queues(new, self.queues.charged_to(uid).cloned());
         self.deciding.touch(uid);

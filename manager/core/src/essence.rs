@@ -203,6 +203,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
 fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
     let LiveCluster {
         session,
+        version: _,
         heard,
         acknowledged,
         answered,

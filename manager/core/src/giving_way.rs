@@ -234,12 +234,16 @@ pub(crate) struct KeptRoom {
     pub(crate) uids: Vec<Uid>,
     /// Gangs of those for whom others stop.
     pub(crate) gangs: Vec<Arc<Gang>>,
+    /// Whose those are.
+    whose: Vec<Uid>,
     /// In which domains, where each must be in some.
     pub(crate) domains: Vec<Vec<Domain>>,
     /// Who is there still, stops, and frees the room.
     pub(crate) victims: BTreeSet<Uid>,
     /// Gangs of those who wait too long.
     pub(crate) starving: Vec<Arc<Gang>>,
+    /// Whose those are.
+    who_starve: Vec<Uid>,
     /// Who is there still, and is expected to end for them.
     pub(crate) expected: BTreeSet<Uid>,
 }
@@ -248,6 +252,16 @@ impl KeptRoom {
     /// Everybody who frees room.
     pub(crate) fn all_victims(&self) -> BTreeSet<Uid> {
         self.victims.union(&self.expected).copied().collect()
+    }
+
+    /// Every gang that room is kept for, and whose it is.
+    pub(crate) fn all_of(&self) -> impl Iterator<Item = (Uid, &Arc<Gang>)> {
+        self.whose.iter().copied().zip(&self.gangs).chain(self.who_starve.iter().copied().zip(&self.starving))
+    }
+
+    /// Whether it is kept for this one as it waits too long.
+    pub(crate) fn is_starving(&self, uid: Uid) -> bool {
+        self.who_starve.contains(&uid)
     }
 
     /// Every gang that room is kept for.
@@ -278,10 +292,12 @@ impl World {
                 Some(since) if rank.is_some_and(|rank| rank < (since, *other)) => continue,
                 Some(_) => {
                     room.starving.push(kept.gang.clone());
+                    room.who_starve.push(*other);
                     room.expected.extend(there);
                 }
                 None => {
                     room.gangs.push(kept.gang.clone());
+                    room.whose.push(*other);
                     room.domains.push(kept.domains.clone());
                     room.victims.extend(there);
                 }
@@ -355,6 +371,10 @@ impl World {
     }
 
     /// The gang of a workload: as it was submitted, or as much of it as it was given.
+    pub(crate) fn name_of(&self, uid: Uid) -> String {
+        self.state.workloads.get(&uid).map_or_else(|| uid.to_string(), |w| format!("{}/{}", w.namespace, w.name))
+    }
+
     pub(crate) fn gang_of(&self, uid: Uid) -> Option<Arc<Gang>> {
         self.state.workloads.get(&uid).map(|w| w.gang(self.queues.class(w.class)))
     }

@@ -130,8 +130,7 @@ impl World {
         let site = way.sites.iter().find(|site| site.cluster == *cluster).ok_or(Why::NotConnected)?;
         site.listed.ok_or_else(|| way.not_listed())?;
         site.verdict.clone().map_err(Why::Forbidden)?;
-        let gang = self.growth_gang(uid).ok_or(Why::BackOff)?;
-        self.judge_readiness((uid, now), &gang, &way, site)?;
+        self.judge_readiness((uid, now), &way, site)?;
         if !self.live.clusters.get(cluster).is_some_and(|live| live.grows) {
             let text = "its agent is of an older version and can't let a gang go on with more pods".to_owned();
             return Err(Why::Refused { reason: RefuseReason::Unsupported, text });
@@ -143,6 +142,9 @@ impl World {
     fn judge_growth(&self, uid: Uid, gang: &Gang, now: Mono) -> Result<ClusterName, Why> {
         let cluster = self.growth_cluster(uid, now)?;
         let live = self.live.clusters.get(&cluster).ok_or(Why::NotConnected)?;
+        if let Some(queue) = self.queues.charged_to(uid) {
+            self.judge_caps(uid, queue, gang, &cluster)?;
+        }
         live.rooms.fits(gang).map_err(Why::NoRoom)?;
         self.judge_kept(uid, gang, &cluster, live)?;
         Ok(cluster)

@@ -173,7 +173,7 @@ impl Turn<'_> {
                 continue;
             }
             if self.world.config.planted.has(Bug::MissingFrees) {
-                self.record(Record::Lapsed { uid, fence, at: self.now.wall, declared: false });
+                self.record(Record::Lapsed { uid, fence, at: self.now.wall, declared: false, by: None });
                 self.freed(uid, fence);
                 continue;
             }

@@ -42,8 +42,10 @@ mod activity;
 mod actors;
 pub mod admission;
 pub mod audit;
+mod bounds;
 mod budget;
 pub mod by_uid;
+mod caps;
 mod carried;
 pub mod catalog;
 mod check;
@@ -494,7 +496,7 @@ pub struct Live {
     /// Who didn't reach running where.
     failed_starts: starts::FailedStarts,
     /// Verdicts that are in the audit log, with the rules they were judged by.
-    audited: BTreeMap<(ClassId, ClusterName), RecordNumber>,
+    audited: BTreeMap<ClassId, BTreeMap<ClusterName, RecordNumber>>,
     /// Not dispatched again before then.
     not_before: BTreeMap<Uid, Mono>,
     /// Why gangs that are to grow haven't yet.
@@ -580,6 +582,8 @@ pub struct Lease {
 pub struct LiveCluster {
     /// The session.
     pub session: Session,
+    /// The version of the protocol that its agent speaks.
+    pub version: u32,
     /// When anything was last heard.
     pub heard: Mono,
     /// When it last acknowledged an answer that it hadn't before.

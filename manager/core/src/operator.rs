@@ -87,10 +87,10 @@ impl Turn<'_> {
             .map(|(uid, fence, _)| (uid, fence))
             .collect();
         for (uid, fence) in &rights {
-            self.record(Record::Lapsed { uid: *uid, fence: *fence, at: self.now.wall, declared: true });
+            self.record(Record::Lapsed { uid: *uid, fence: *fence, at: self.now.wall, declared: true, by: Some(by.clone()) });
             self.freed(*uid, *fence);
         }
-        self.orphans_declared_lost(cluster, ledger);
+        self.orphans_declared_lost(cluster, ledger, by);
         // A ledger that came after the lost one still has to show what it runs.
         if ledger == newest {
             self.withdraw_all(cluster);
@@ -197,7 +197,7 @@ impl Turn<'_> {
         self.submit_adopted(job, &orphan.run, by)?;
         let Orphan { cluster, ledger, run, .. } = orphan;
         self.operator_audit(by, "adopt-orphan", uid.to_string(), Some(&cluster));
-        self.record(Record::OrphanGone { uid, fence });
+        self.record(Record::OrphanGone { uid, fence, by: Some(by.clone()) });
         self.adopt(&cluster, ledger, &run);
         // What was kept is how the run was first seen: whether it has started since, its agent has said to nobody.
         if let Some(live) = self.world.live.clusters.get_mut(&cluster) {

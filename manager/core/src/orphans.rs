@@ -4,6 +4,7 @@
 //! An orphan keeps its uid from being submitted again while it may run. It goes when its own ledger says that it is over; a ledger
 //! that was replaced says nothing any more, and then its lease must have lapsed.
 
+use crate::input::Actor;
 use crate::outbox::Said;
 use crate::record::Record;
 use crate::turn::Turn;
@@ -27,11 +28,11 @@ impl Turn<'_> {
     }
 
     /// A person says that nothing of this ledger runs.
-    pub(crate) fn orphans_declared_lost(&mut self, cluster: &ClusterName, ledger: LedgerId) {
+    pub(crate) fn orphans_declared_lost(&mut self, cluster: &ClusterName, ledger: LedgerId, by: &Actor) {
         let lost = self.world.state.orphans.iter().filter(|(_, o)| o.cluster == *cluster && o.ledger == ledger);
         let lost: Vec<(Uid, Fence)> = lost.map(|(key, _)| *key).collect();
         for (uid, fence) in lost {
-            self.record(Record::OrphanGone { uid, fence });
+            self.record(Record::OrphanGone { uid, fence, by: Some(by.clone()) });
         }
     }
 
@@ -55,7 +56,7 @@ impl Turn<'_> {
         let over: Vec<(Uid, Fence)> = lapsing.extract_if(.., |_, lease| lease.lapsed(self.now.mono)).map(|(key, _)| key).collect();
         self.world.live.lapsing = lapsing;
         for (uid, fence) in over {
-            self.record(Record::OrphanGone { uid, fence });
+            self.record(Record::OrphanGone { uid, fence, by: None });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The rooms of the clusters, as the brain asks for them.
 
 use crate::World;
+use crate::caps::Totals;
 use crate::domains::Gone;
 use crate::explain::Why;
 use crate::flavors::Flavors;
@@ -32,11 +33,10 @@ impl Turn<'_> {
     fn candidates_of(&mut self, uid: Uid, queue: &Arc<str>, which: Candidates) -> Vec<ClusterName> {
         let Some(class) = self.workload(uid).map(|w| w.class) else { return Vec::new() };
         let way = self.world.way_from(class, queue);
-        let gang = &self.world.queues.class(class).gang;
         let may = |site: &&Site| {
             site.listed.is_some()
                 && site.verdict.is_ok()
-                && match self.world.judge_readiness((uid, self.now.mono), gang, &way, site) {
+                && match self.world.judge_readiness((uid, self.now.mono), &way, site) {
                     Err(Why::Refused { .. }) => which == Candidates::WhoeverRefused,
                     judged => judged.is_ok(),
                 }
@@ -65,6 +65,8 @@ pub(crate) struct Clusters<'a, 'w> {
     sparing: BTreeMap<(ClusterName, Arc<Gang>), bool>,
     /// How much of each node is used.
     standing: BTreeMap<ClusterName, Arc<Standing>>,
+    /// What those have together who count against a cluster's bounds, since room was last taken.
+    totals: BTreeMap<ClusterName, Arc<Totals>>,
     /// Clusters without those who were last asked for, since room was last taken or kept.
     vacating: Option<Vacating>,
 }
@@ -78,8 +80,8 @@ struct Vacating {
 
 impl<'a, 'w> Clusters<'a, 'w> {
     pub(crate) fn new(turn: &'a mut Turn<'w>) -> Self {
-        let (candidates, meant, fitting, sparing, standing) = Default::default();
-        Self { turn, candidates, meant, fitting, sparing, standing, vacating: None }
+        let (candidates, meant, fitting, sparing, standing, totals) = Default::default();
+        Self { turn, candidates, meant, fitting, sparing, standing, totals, vacating: None }
     }
 
     /// Clusters that may run the workload once there is room.
@@ -169,7 +171,9 @@ impl<'a, 'w> Clusters<'a, 'w> {
         if !vacating.clusters.contains_key(cluster) {
             let world = &*self.turn.world;
             let standing = self.standing.entry(cluster.clone()).or_insert_with(|| world.standing_in(cluster)).clone();
-            let Some(vacated) = Vacated::new(world, cluster, standing, uid, wanted.clone()) else { return false };
+            let capped = world.queue_asked(uid).is_some_and(|queue| world.is_capped(cluster, &queue));
+            let totals = capped.then(|| self.totals.entry(cluster.clone()).or_insert_with(|| world.totals_in(cluster)).clone());
+            let Some(vacated) = Vacated::new(world, cluster, (standing, totals), uid, wanted.clone()) else { return false };
             vacating.clusters.insert(cluster.clone(), vacated);
         }
         true
@@ -177,6 +181,9 @@ impl<'a, 'w> Clusters<'a, 'w> {
 
     /// Whether one cluster has room for the gang now and what is kept for others. What is alike is asked once.
     fn has_room_in(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Arc<Gang>, is_growth: bool) -> bool {
+        if !self.is_within_caps(cluster, uid, wanted) {
+            return false;
+        }
         let Some(live) = self.turn.world.live.clusters.get(cluster) else { return false };
         let once =
             |known: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, ask: &dyn Fn() -> bool| *known.entry((cluster.clone(), wanted.clone())).or_insert_with(ask);
@@ -187,6 +194,14 @@ impl<'a, 'w> Clusters<'a, 'w> {
             return !is_growth && live.rooms.could_grow(wanted);
         }
         once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok()
+    }
+
+    /// Whether a gang is within what a cluster is believed to have at most.
+    fn is_within_caps(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Gang) -> bool {
+        let world = &*self.turn.world;
+        let Some(queue) = world.queue_asked(uid).filter(|queue| world.is_capped(cluster, queue)) else { return true };
+        let totals = self.totals.entry(cluster.clone()).or_insert_with(|| world.totals_in(cluster));
+        world.judge_caps_of(uid, &queue, wanted, (cluster, totals)).is_ok()
     }
 
     /// The gang that is meant.
@@ -204,6 +219,7 @@ impl<'a, 'w> Clusters<'a, 'w> {
         self.turn.world.live.stirred |= self.turn.world.let_room_of_go(uid);
         self.fitting.clear();
         self.sparing.clear();
+        self.totals.clear();
         self.vacating = None;
         true
     }
@@ -246,9 +262,10 @@ impl Places for Clusters<'_, '_> {
         let Some(wanted) = self.gang(workload) else { return false };
         let world = &*self.turn.world;
         let fits = |cluster: &ClusterName| world.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits(&wanted).is_ok());
-        let has_room = |cluster: &ClusterName| fits(cluster) && world.judge_domains(&wanted, cluster, Gone::Nobody).is_ok();
+        let within = |cluster: &ClusterName| world.judge_caps(uid, &queue, &wanted, cluster).is_ok();
+        let has_room = |cluster: &ClusterName| within(cluster) && fits(cluster) && world.judge_domains(&wanted, cluster, Gone::Nobody).is_ok();
         way.sites.iter().filter(|site| site.listed.is_some() && site.verdict.is_ok()).any(|site| {
-            match world.judge_readiness((uid, self.turn.now.mono), &wanted, &way, site) {
+            match world.judge_readiness((uid, self.turn.now.mono), &way, site) {
                 Err(Why::Recovering | Why::NoReport) => true,
                 Err(Why::Refused { reason: RefuseReason::Overloaded | RefuseReason::StillRuns, .. }) => has_room(&site.cluster),
                 _ => false,

@@ -298,6 +298,9 @@ pub enum Record {
         /// By an operator's word.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         declared: bool,
+        /// Who caused it, where somebody did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// A person declared a ledger lost.
     DeclaredLost {
@@ -364,6 +367,9 @@ pub enum Record {
         uid: Uid,
         /// Its fence.
         fence: Fence,
+        /// Who caused it, where somebody did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// The job's deletion was asked for; it stays until its gang is confirmed stopped.
     DeletionAsked {
@@ -456,6 +462,9 @@ pub enum Record {
         uid: Uid,
         /// Higher goes first.
         priority: i64,
+        /// Who caused it, where somebody did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Actor>,
     },
     /// The workload ended for good.
     Finished {

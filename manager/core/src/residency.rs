@@ -159,7 +159,7 @@ impl Turn<'_> {
     /// The verdict on a class, in the audit log once per class, rules and cluster.
     pub(crate) fn note_verdict(&mut self, class: ClassId, cluster: &ClusterName, verdict: &Result<(), Denied>) {
         let rules = self.world.state.rules;
-        if self.world.live.audited.insert((class, cluster.clone()), rules) == Some(rules) {
+        if self.world.live.audited.entry(class).or_default().insert(cluster.clone(), rules) == Some(rules) {
             return;
         }
         let (word, rule) = match verdict {

@@ -131,7 +131,12 @@ impl Turn<'_> {
         there.sort_unstable();
         let gangs: Vec<Arc<Gang>> = there.iter().filter_map(|(_, _, uid)| world.gang_of(*uid)).collect();
         let kept_gangs = kept.all_gangs();
+        let caps = world.caps_for_the_starving(uid, cluster, &kept);
         let fits = |n: usize| {
+            let within = caps.as_ref().is_none_or(|caps| caps.without(world, there[..n].iter().map(|(_, _, uid)| *uid)).judge(gang).is_ok());
+            if !within {
+                return false;
+            }
             let gone: Vec<Arc<Gang>> = sooner.iter().filter_map(|v| world.gang_of(*v)).chain(gangs[..n].iter().cloned()).collect();
             let mut freed = Amounts::new();
             gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));

@@ -5,6 +5,7 @@
 
 use crate::absorb::{LAPSED, UNKNOWN};
 use crate::audit::Entry;
+use crate::bounds::LEDGERS_REPLACED_MAX;
 use crate::budget::Budget;
 use crate::carried::Carried;
 use crate::input::{Actor, Reply};
@@ -20,7 +21,7 @@ use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
     COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, Proof, RENEWALS_MAX, RUNS_MAX, Receipt,
-    RefuseReason, Size, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
+    RefuseReason, Size, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION, VERSIONS,
 };
 use meridian_shared::protocol::{clean, grant_message};
 use meridian_shared::time::{Millis, Mono};
@@ -127,8 +128,8 @@ impl Turn<'_> {
         if !self.claims() {
             return Err(SyncRefusal::NotLeading);
         }
-        if request.version != VERSION {
-            return Err(SyncRefusal::Version { oldest: VERSION, newest: VERSION });
+        if !VERSIONS.contains(&request.version) {
+            return Err(SyncRefusal::Version { oldest: *VERSIONS.start(), newest: *VERSIONS.end() });
         }
         if self.world.state.catalog.cluster(cluster).is_none() {
             return Err(SyncRefusal::UnknownCluster);
@@ -142,7 +143,11 @@ impl Turn<'_> {
         {
             return self.stand_above(request, follows);
         }
-        self.open_session(cluster, request.ledger, request.session)
+        self.open_session(cluster, request.ledger, request.session)?;
+        if let Some(live) = self.world.live.clusters.get_mut(cluster) {
+            live.version = request.version;
+        }
+        Ok(())
     }
 
     /// An agent follows a newer leadership. Shown with our own code, it makes us take a higher epoch and collect again.
@@ -166,6 +171,15 @@ impl Turn<'_> {
             Some((_, by, false)) => return Err(SyncRefusal::Superseded { by }),
         };
         if newer {
+            if !self.may_begin(cluster) {
+                self.world.live.counts.put_off += 1;
+                return Err(SyncRefusal::Malformed("its cluster begins too many sessions: try again in a moment".into()));
+            }
+            if self.world.state.members.get(cluster).is_some_and(|member| !member.may_replace(ledger)) {
+                let words = format!("its cluster has replaced its ledger {LEDGERS_REPLACED_MAX} times, and each is remembered: join under another name");
+                return Err(SyncRefusal::Malformed(words));
+            }
+            self.spend_session(cluster);
             let replaced = known.is_some_and(|(has, _, _)| has != ledger);
             self.record(Record::SessionOpened { cluster: cluster.clone(), ledger, session });
             if known.is_none() {
@@ -189,7 +203,7 @@ impl Turn<'_> {
     fn free_all(&mut self, cluster: &ClusterName) {
         let rights: Vec<(Uid, Fence)> = self.rights(cluster).into_iter().map(|(u, f, _)| (u, f)).collect();
         for (uid, fence) in rights {
-            self.record(Record::Lapsed { uid, fence, at: self.now.wall, declared: false });
+            self.record(Record::Lapsed { uid, fence, at: self.now.wall, declared: false, by: None });
             self.freed(uid, fence);
         }
     }
@@ -200,6 +214,7 @@ impl Turn<'_> {
         let old = self.world.live.clusters.remove(cluster);
         let live = LiveCluster {
             session,
+            version: VERSION,
             heard: now,
             acknowledged: now,
             answered: 0,
@@ -439,7 +454,7 @@ impl Turn<'_> {
         let end = End { result: end.result.cleaned(), ..end };
         self.acknowledge(cluster, end.uid, end.fence);
         if self.world.state.orphans.get(&(end.uid, end.fence)).is_some_and(|o| o.cluster == *cluster) {
-            self.record(Record::OrphanGone { uid: end.uid, fence: end.fence });
+            self.record(Record::OrphanGone { uid: end.uid, fence: end.fence, by: Some(Actor::agent(cluster)) });
         }
         let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return self.learn_end(cluster, end) };
         let uid = end.uid;
@@ -566,6 +581,7 @@ impl Turn<'_> {
         let (events_through, want_inventory, capacity) = (live.events_through, live.want_inventory, live.rooms.version());
         let state = &self.world.state;
         let members: Vec<ClusterName> = state.members.keys().cloned().collect();
+        let version = live.version;
         let mut receipt = Receipt {
             journal: state.journal,
             leadership: state.leadership,
@@ -578,7 +594,7 @@ impl Turn<'_> {
         live.carries(transmission, Carried { record: state.last, ends: ends.clone() });
         let skip = state.ranges.len().saturating_sub(RANGES_MAX);
         let response = SyncResponse {
-            version: VERSION,
+            version,
             leadership: state.leadership,
             session,
             transmission,

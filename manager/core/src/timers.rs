@@ -100,7 +100,7 @@ impl Turn<'_> {
         self.world.live.due = due;
         for (uid, fence) in lapsed {
             self.world.live.counts.lapses += 1;
-            self.record(Record::Lapsed { uid, fence, at: self.now.wall, declared: false });
+            self.record(Record::Lapsed { uid, fence, at: self.now.wall, declared: false, by: None });
             self.freed(uid, fence);
         }
         for (uid, fence) in late {

@@ -10,6 +10,7 @@
 //! believed for this only: a lie costs runs of its own cluster.
 
 use crate::World;
+use crate::caps::{CapsWithout, Totals};
 use crate::domains::{Counted, Gone};
 use crate::giving_way::KeptRoom;
 use crate::rooms::Free;
@@ -97,6 +98,9 @@ fn used(block: &Block) -> Amounts {
     block.capacity.iter().map(of).filter(|(_, amount)| *amount != 0).collect()
 }
 
+/// Who stands where in a cluster, and what they have together where the cluster has bounds.
+pub(crate) type There = (Arc<Standing>, Option<Arc<Totals>>);
+
 /// A cluster without some of its workloads.
 pub(crate) struct Vacated {
     standing: Arc<Standing>,
@@ -123,11 +127,13 @@ pub(crate) struct Vacated {
     kept: KeptRoom,
     /// How many others are gone.
     gone: usize,
+    /// What is left under the cluster's bounds, if it has any.
+    caps: Option<CapsWithout>,
 }
 
 impl Vacated {
     /// Without those who stop for others.
-    pub(crate) fn new(world: &World, cluster: &ClusterName, standing: Arc<Standing>, uid: Uid, wanted: Arc<Gang>) -> Option<Self> {
+    pub(crate) fn new(world: &World, cluster: &ClusterName, (standing, totals): There, uid: Uid, wanted: Arc<Gang>) -> Option<Self> {
         let kept = world.kept_room(cluster, uid);
         let mut this = Self::of(world.live.clusters.get(cluster)?.rooms.estimate(), standing, wanted);
         for victim in &kept.victims {
@@ -137,6 +143,7 @@ impl Vacated {
         let decides = kept.uids.is_empty() && !world.live.clusters.get(cluster)?.rooms.could_grow(&this.wanted);
         this.counted = Some(()).filter(|()| decides).and_then(|()| Counted::of(world, &this.wanted, &this.free));
         (this.kept, this.gone, this.freed) = (kept, 0, Amounts::new());
+        this.caps = totals.and_then(|totals| world.caps_without(uid, cluster, &totals));
         Some(this)
     }
 
@@ -152,7 +159,22 @@ impl Vacated {
             count_alike(&mut alike, kind, &used(block), block.nodes);
         }
         let (nodes, touched, freed, kept) = Default::default();
-        Self { standing, free, alike, nodes, touched, guessed: false, anywhere: false, has_domains: true, counted: None, wanted, freed, kept, gone: 0 }
+        Self {
+            standing,
+            free,
+            alike,
+            nodes,
+            touched,
+            guessed: false,
+            anywhere: false,
+            has_domains: true,
+            counted: None,
+            wanted,
+            freed,
+            kept,
+            gone: 0,
+            caps: None,
+        }
     }
 
     /// What is free by now.
@@ -177,6 +199,8 @@ impl Vacated {
             return true;
         }
         let Some(gang) = world.asked_gang(uid) else { return true };
+        let expected = self.kept.expected.contains(&uid);
+        self.caps.iter_mut().for_each(|caps| caps.change(world, uid, leaves, expected));
         let placement = world.state.workloads.get(&uid).and_then(World::right).and_then(|(_, leg)| leg.placement.as_deref());
         add_scaled(&mut self.freed, &gang.total(), if leaves { 1 } else { -1 });
         self.gone = if leaves { self.gone + 1 } else { self.gone.saturating_sub(1) };
@@ -251,7 +275,7 @@ impl Vacated {
 
     /// Whether a gang would fit beside what is kept for others, and leaves what is kept for who waits too long.
     pub(crate) fn fits(&self, world: &World, cluster: &ClusterName, wanted: &Arc<Gang>) -> bool {
-        if !self.has_domains {
+        if !self.has_domains || self.caps.as_ref().is_some_and(|caps| !caps.fits(wanted)) {
             return false;
         }
         if let Some(counted) = self.counted.as_ref().filter(|_| !self.anywhere) {
@@ -300,8 +324,8 @@ fn names_nodes(set: &PlacedPodSet) -> bool {
 
 impl World {
     /// Whether a gang would fit in a cluster without some of those who are there.
-    pub(crate) fn would_fit_without(&self, cluster: &ClusterName, standing: &Arc<Standing>, (uid, gang): (Uid, &Arc<Gang>), gone: &[Uid]) -> bool {
-        let Some(mut vacated) = Vacated::new(self, cluster, standing.clone(), uid, gang.clone()) else { return false };
+    pub(crate) fn would_fit_without(&self, cluster: &ClusterName, there: There, (uid, gang): (Uid, &Arc<Gang>), gone: &[Uid]) -> bool {
+        let Some(mut vacated) = Vacated::new(self, cluster, there, uid, gang.clone()) else { return false };
         for other in gone {
             vacated.change(self, *other, true);
         }

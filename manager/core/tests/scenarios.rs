@@ -6,6 +6,8 @@
 mod activity;
 #[path = "scenarios/applies.rs"]
 mod applies;
+#[path = "scenarios/capped.rs"]
+mod capped;
 #[path = "scenarios/copies.rs"]
 mod copies;
 #[path = "scenarios/counts.rs"]

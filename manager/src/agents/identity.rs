@@ -101,7 +101,7 @@ pub(super) async fn renew(State(agents): State<Arc<Agents>>, Extension(peer): Ex
         Standing::Agent(agent) | Standing::RenewalOnly(agent) => agent.cluster.clone(),
         Standing::Anonymous => return Err(Failure::new(StatusCode::UNAUTHORIZED, "no agent's certificate was shown: join first".into())),
     };
-    let _permit = agents.budgets.enter(&cluster)?;
+    let _permit = agents.enter(&cluster)?;
     let request: RenewRequest = parsed(&read(body, BYTES_MAX).await?)?;
     let (region, jurisdiction) = agents.place(&cluster)?;
     issue(&agents, &request.csr_pem, Place { cluster, region, jurisdiction }, "renew")

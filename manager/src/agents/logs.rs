@@ -228,7 +228,7 @@ impl Drop for LogStream {
 
 pub(super) async fn requests(State(agents): State<Arc<Agents>>, Extension(peer): Extension<Peer>) -> Result<Response, Failure> {
     let cluster = &agent(&peer)?.cluster;
-    let _permit = agents.budgets.enter(cluster)?;
+    let _permit = agents.enter(cluster)?;
     agents.place(cluster)?;
     Ok(json_of(&agents.parts.relay.requests(cluster, &agents.parts.stop).await))
 }

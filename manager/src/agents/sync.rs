@@ -20,7 +20,7 @@ pub const SYNC_PATH: &str = "/agent/v1/sync";
 
 pub(super) async fn sync(State(agents): State<Arc<Agents>>, Extension(peer): Extension<Peer>, body: Body) -> Result<Response, Failure> {
     let cluster = agent(&peer)?.cluster.clone();
-    let _permit = agents.budgets.enter(&cluster)?;
+    let _permit = agents.enter(&cluster)?;
     let started = Instant::now();
     let request: SyncRequest = parsed(&read(body, BODY_BYTES_MAX).await?)?;
     let lane = match request.lane {

@@ -6,7 +6,7 @@ use crate::metrics::Metrics;
 use meridian_manager_core::input::{Reply, WriteResult};
 use meridian_manager_core::record::Record;
 use meridian_manager_core::workload::Phase;
-use meridian_manager_core::{Workload, World};
+use meridian_manager_core::{Counts as CoreCounts, Workload, World};
 use meridian_objects::Kind;
 use meridian_objects::spec::ClusterSpec;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, RecordNumber, Region, Uid};
@@ -25,6 +25,7 @@ pub(super) struct Seen {
     metrics: Metrics,
     renewals: u64,
     put_off: u64,
+    link: [(&'static str, u64); 5],
     /// Rounds of decisions told so far: those in which somebody was admitted, and the others.
     attempts: (u64, u64),
 }
@@ -51,6 +52,8 @@ pub(super) struct Gauges {
     renewals: u64,
     /// Times that an event had to wait since last told.
     put_off: u64,
+    /// What was found on the link since last told, by kind.
+    link: [(&'static str, u64); 5],
     /// Rounds of decisions since last told: those in which somebody was admitted, and the others.
     attempts: (u64, u64),
 }
@@ -121,13 +124,14 @@ impl Standings {
 
 impl Seen {
     pub(super) fn new(metrics: Metrics) -> Self {
-        Self { metrics, renewals: 0, put_off: 0, attempts: (0, 0) }
+        Self { metrics, renewals: 0, put_off: 0, link: on_the_link(&CoreCounts::default()), attempts: (0, 0) }
     }
 
     /// After the world was read anew.
     pub(super) fn reset(&mut self, world: &World) {
         let counts = &world.live.counts;
         (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, (counts.attempts_fruitful, counts.attempts_fruitless));
+        self.link = on_the_link(counts);
     }
 
     /// What a reply to a write says about submissions.
@@ -170,9 +174,11 @@ impl Seen {
             agents: world.state.catalog.clusters().map(agent).collect(),
             renewals: since(counts.renewals, self.renewals),
             put_off: since(counts.put_off, self.put_off),
+            link: std::array::from_fn(|at| (on_the_link(counts)[at].0, since(on_the_link(counts)[at].1, self.link[at].1))),
             attempts: (since(attempts.0, self.attempts.0), since(attempts.1, self.attempts.1)),
         };
         (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, attempts);
+        self.link = on_the_link(counts);
         gauges
     }
 }
@@ -190,6 +196,7 @@ impl Counts {
         let _whole = m.together();
         m.lease_renewals.add([], gauges.renewals);
         m.events_put_off.add([], gauges.put_off);
+        gauges.link.iter().for_each(|(kind, n)| m.link_events.add([kind], *n));
         self.dashboards.attempted(gauges.attempts.0, gauges.attempts.1);
         m.orphans.set(gauges.orphans);
         m.legs.replace(gauges.legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], *n)));
@@ -243,7 +250,12 @@ impl Counts {
                     m.residency_denials.inc([policy]);
                 }
             }
-            Record::Removed { key, .. } => self.tallies.removed(key),
+            Record::Removed { key, .. } => {
+                if key.scope.is_none() && key.kind == Kind::ClusterQueue {
+                    m.workloads_dispatched.forget(&[("cluster_queue", &key.name)]);
+                }
+                self.tallies.removed(key);
+            }
             Record::Offered { cluster, .. } => {
                 if let Some(Beside::Queue(queue)) = beside {
                     self.tallies.dispatched(&queue, cluster.as_str());
@@ -301,6 +313,17 @@ impl Counts {
         let interval = Interval { from: leg.granted, to: at.unwrap_or(leg.granted) };
         trace::record_leg(&Leg { uid: leg.uid, offer: leg.offer, cluster: &leg.cluster, fence: Some(fence) }, interval, outcome);
     }
+}
+
+/// What the core counts of what agents say and are told, by kind.
+const fn on_the_link(counts: &CoreCounts) -> [(&'static str, u64); 5] {
+    [
+        ("LateHold", counts.late_holds),
+        ("DigestMismatch", counts.digest_mismatches),
+        ("Adoption", counts.adoptions),
+        ("ResidencyStop", counts.residency_stops),
+        ("Illegal", counts.illegal),
+    ]
 }
 
 fn granted_at(workload: &Workload, fence: Fence) -> Wall {

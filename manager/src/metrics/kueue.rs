@@ -272,6 +272,7 @@ impl Kueue {
             of.queue.forget(&wanted);
         }
         self.evicted.forget(&wanted);
+        self.replaced_slices.forget(&wanted);
         self.preempted.forget(&[("preempting_cluster_queue", name)]);
         self.ready_to_evicted.forget(&wanted);
         self.eviction_latency.forget(&wanted);

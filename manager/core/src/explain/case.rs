@@ -7,6 +7,7 @@ use super::Why;
 use super::obstacle::Obstacle;
 use crate::dispatch::why_not;
 use crate::queues::NoQuota;
+use crate::vacating::There;
 use crate::ways::{Site, Way};
 use crate::{Workload, World};
 use meridian_queueing::Brain;
@@ -35,7 +36,7 @@ pub(super) struct Found {
     /// By cluster whose ends would do.
     pub(super) ends: RefCell<BTreeMap<ClusterName, Vec<Uid>>>,
     /// By cluster who stands where.
-    standing: RefCell<BTreeMap<ClusterName, Arc<crate::vacating::Standing>>>,
+    there: RefCell<BTreeMap<ClusterName, There>>,
 }
 
 /// One workload that waits.
@@ -79,8 +80,8 @@ impl Case<'_> {
     }
 
     /// Who stands where in a cluster.
-    pub(super) fn standing_in(&self, world: &World, cluster: &ClusterName) -> Arc<crate::vacating::Standing> {
-        self.found.standing.borrow_mut().entry(cluster.clone()).or_insert_with(|| world.standing_in(cluster)).clone()
+    pub(super) fn there(&self, world: &World, cluster: &ClusterName) -> There {
+        self.found.there.borrow_mut().entry(cluster.clone()).or_insert_with(|| world.there(cluster)).clone()
     }
 
     /// Whether a cluster could start it now.

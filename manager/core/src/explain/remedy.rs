@@ -307,13 +307,17 @@ impl World {
     /// Whether a workload fits in the cluster of another one without it, where room is all that it lacks there.
     fn leaves_room(&self, case: &Case<'_>, other: Uid, it: &Workload) -> bool {
         let Some(cluster) = Self::right(it).map(|(_, leg)| &leg.cluster) else { return false };
-        matches!(case.verdicts.get(cluster), Some(Err(Why::NoRoom(why))) if !matches!(why, Misfit::NoDomain { fits_empty: false, .. }))
-            && self.fits_without(case, cluster, &[other])
+        let lacks_room = match case.verdicts.get(cluster) {
+            Some(Err(Why::NoRoom(why))) => !matches!(why, Misfit::NoDomain { fits_empty: false, .. }),
+            Some(Err(Why::Capped { asks, cap, .. })) => asks <= cap,
+            _ => false,
+        };
+        lacks_room && self.fits_without(case, cluster, &[other])
     }
 
     fn fits_without(&self, case: &Case<'_>, cluster: &ClusterName, others: &[Uid]) -> bool {
-        let standing = case.standing_in(self, cluster);
-        let fits = |gang: &Arc<Gang>| self.would_fit_without(cluster, &standing, (case.uid, gang), others);
+        let there = case.there(self, cluster);
+        let fits = |gang: &Arc<Gang>| self.would_fit_without(cluster, there.clone(), (case.uid, gang), others);
         fits(&case.gang) || case.smaller.as_ref().is_some_and(fits)
     }
 
@@ -351,10 +355,15 @@ impl World {
         if let (Some(level), Why::NoRoom(_) | Why::Refused { .. }) = (self.level_too_small(case, cluster), why) {
             return (larger_domains(&level), Vec::new());
         }
-        let Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, .. } | Misfit::NoDomain { fits_empty: true, .. }) = why else {
-            return (why.would_help(), Vec::new());
+        let comes_free = match why {
+            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty, .. } | Misfit::NoDomain { fits_empty, .. }) => *fits_empty,
+            Why::Capped { asks, cap, .. } => asks <= cap,
+            _ => false,
         };
-        let ends = self.ends_that_do(case, cluster);
+        let ends = if comes_free { self.ends_that_do(case, cluster) } else { Vec::new() };
+        if !comes_free || (ends.is_empty() && matches!(why, Why::Capped { .. })) {
+            return (why.would_help(), Vec::new());
+        }
         let named: Vec<String> =
             ends.iter().take(NAMED_MAX).filter_map(|uid| self.state.workloads.get(uid)).map(|it| format!("`{}/{}`", it.namespace, it.name)).collect();
         let help = match (named.as_slice(), ends.len()) {
@@ -420,7 +429,8 @@ impl World {
                 (0, if ends == 0 { usize::MAX } else { ends }, Reverse(*fit))
             }
             Why::Capped { asks, cap, .. } if asks > cap => (2, 0, Reverse(0)),
-            Why::Refused { .. } | Why::Capped { .. } => (0, 1, Reverse(0)),
+            Why::Capped { .. } => (0, self.ends_that_do(case, cluster).len().max(1), Reverse(0)),
+            Why::Refused { .. } => (0, 1, Reverse(0)),
             Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => (1, 0, Reverse(0)),
             Why::NoRoom(_) => (2, 0, Reverse(0)),
             _ => (3, 0, Reverse(0)),

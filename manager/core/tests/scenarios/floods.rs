@@ -1,7 +1,9 @@
 //! Agents that say again and again what is known: what of it is written down.
 
 use super::*;
+use meridian_shared::ids::Session;
 use meridian_shared::placement::Placement;
+use meridian_shared::protocol::{SyncRefusal, VERSION, VERSIONS};
 
 /// What a cluster may have written in one second, in records of the smallest size, and a full budget with it.
 const WRITTEN_MAX: usize = 5_000;
@@ -149,4 +151,73 @@ fn a_new_session_brings_no_new_budget() {
         exchange(&mut flood);
     }
     assert!(asked(&flood).is_some(), "it isn't asked again: {:#}", flood.f.why(flood.uid));
+}
+
+impl Flood {
+    /// Syncs with another session or ledger; whether it was taken.
+    fn begin(&mut self, ledger: LedgerId, counter: u64) -> Result<(), SyncRefusal> {
+        let composed = self.f.agents.get_mut(&eu()).unwrap().compose(now(self.f.now), Lane::News);
+        let session = Session { counter, id: counter };
+        let request = SyncRequest { ledger, session, events_from: 1, events_last: 0, events: Vec::new(), answered: 0, ..composed };
+        self.f.now += 1;
+        self.f.world.committed(Mono(self.f.now));
+        let Reply::Sync(answer) = self.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false }) else { panic!("not answered") };
+        match *answer {
+            SyncAnswer::Refused(why) => Err(why),
+            SyncAnswer::Ok(_) => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn sessions_begun_without_end_wait_for_their_turn() {
+    let (mut flood, _) = waiting(|n| n);
+    let ledger = flood.f.world.state.members[&eu()].ledger;
+    let (before, begun) = (flood.f.now, |record: &Record| matches!(record, Record::SessionOpened { .. }));
+    let opened = flood.written(begun);
+    let refused = (10..5_010).filter(|counter| flood.begin(ledger, *counter).is_err()).count();
+    let seconds = usize::try_from((flood.f.now - before) / 1_000).unwrap();
+    let written = flood.written(begun) - opened;
+    assert_eq!(written + refused, 5_000);
+    assert!((100..=130 + 17 * seconds).contains(&written), "{written} in {seconds} s");
+    flood.f.now += 1_000;
+    assert_eq!(flood.begin(ledger, 6_000), Ok(()), "an honest restart is taken a moment later");
+}
+
+#[test]
+fn ledgers_are_replaced_so_often_and_no_more() {
+    let (mut flood, _) = waiting(|n| n);
+    let replaced = |flood: &Flood| flood.f.world.state.members[&eu()].lost.len();
+    let mut refused = None;
+    for ledger in 0..2_000 {
+        flood.f.now += 1_000;
+        refused = flood.begin(LedgerId(1 << 64 | ledger), 1).err();
+    }
+    assert_eq!(replaced(&flood), 1_000);
+    assert!(matches!(refused, Some(SyncRefusal::Malformed(words)) if words.contains("join under another name")));
+    let (now, newest) = (flood.f.world.state.members[&eu()].ledger, flood.f.world.state.members[&eu()].session.counter);
+    assert_eq!(flood.begin(now, newest + 1), Ok(()), "the one that it has goes on");
+}
+
+#[test]
+fn each_agent_is_answered_in_a_version_that_it_speaks() {
+    let (mut flood, _) = waiting(|n| n);
+    let mut say = |version| {
+        let composed = flood.f.agents.get_mut(&eu()).unwrap().compose(now(flood.f.now), Lane::News);
+        let request = SyncRequest { version, ..composed };
+        let Reply::Sync(answer) = flood.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false }) else { panic!("not answered") };
+        flood.f.world.committed(Mono(flood.f.now));
+        match *answer {
+            SyncAnswer::Refused(why) => Err(why),
+            SyncAnswer::Ok(response) => Ok(response.version),
+        }
+    };
+    let (oldest, newest) = (*VERSIONS.start(), *VERSIONS.end());
+    assert!(newest == VERSION && newest - oldest <= 1, "this one and the one before");
+    for version in VERSIONS {
+        assert_eq!(say(version), Ok(version));
+    }
+    for unknown in [oldest - 1, newest + 1] {
+        assert_eq!(say(unknown), Err(SyncRefusal::Version { oldest, newest }));
+    }
 }
