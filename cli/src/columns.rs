@@ -92,9 +92,9 @@ fn columns(kind: Kind) -> Vec<Column> {
             wide("LABELS", |o, _| Cell::new(pairs(o, "/metadata/labels"))),
         ],
         Kind::ResidencyPolicy => vec![
-            column("ALLOW", |o, _| Cell::new(places(o, "/spec/allow"))),
+            column("ALLOW", |o, _| Cell::new(allowed(o))),
             column("DENY", |o, _| Cell::new(places(o, "/spec/deny"))),
-            column("ON-CHANGE", |o, _| Cell::new(text(o, "/spec/onChange"))),
+            column("ON-CHANGE", |o, _| Cell::new(or(text(o, "/spec/onChange"), "Evict"))),
             AGE,
         ],
         Kind::DispatchPolicy => vec![
@@ -219,6 +219,17 @@ fn accelerators(object: &Value, field: &str) -> String {
 }
 
 /// Jurisdictions, regions and clusters of one side of a residency policy.
+/// Where a policy lets workloads go: what it doesn't speak of is allowed, and an empty list allows nothing.
+fn allowed(object: &Value) -> String {
+    let named = places(object, "/spec/allow");
+    let speaks = ["jurisdictions", "regions", "clusters"].iter().any(|part| object.pointer(&format!("/spec/allow/{part}")).is_some());
+    match (named.is_empty(), speaks) {
+        (false, _) => named,
+        (true, true) => "<nowhere>".to_owned(),
+        (true, false) => "<anywhere>".to_owned(),
+    }
+}
+
 fn places(object: &Value, pointer: &str) -> String {
     ["jurisdictions", "regions", "clusters"]
         .iter()

@@ -40,8 +40,8 @@ pub(crate) fn pods(job: &Value) -> String {
     let parallelism = written("/spec/parallelism").unwrap_or(1);
     let gang = written("/spec/completions").map_or(parallelism, |completions| completions.min(parallelism));
     let active = count(job, "/status/active");
-    let shown = if active > 0 { active } else { count(job, "/status/succeeded") };
-    format!("{shown}/{gang}")
+    let succeeded = count(job, "/status/succeeded");
+    if active > 0 { format!("{active}/{gang}") } else { format!("{succeeded}/{}", gang.max(succeeded)) }
 }
 
 /// Why it ended as it did, or what it waits for.

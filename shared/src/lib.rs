@@ -17,6 +17,7 @@ pub mod mac;
 pub mod packing;
 pub mod placement;
 pub mod planted;
+pub mod pods;
 pub mod protocol;
 pub mod time;
 pub mod topology;

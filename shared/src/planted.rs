@@ -72,6 +72,8 @@ bugs! {
     VictimQuotaGivenAway,
     /// Quota that isn't lent is given to others (P4).
     LendingLimitIgnored,
+    /// Clusters are believed to have what they report, whatever bounds are declared for them (P4).
+    CapsIgnored,
     /// Of several victims one isn't told to stop (P7).
     VictimSpared,
     /// Residency is judged at the offer only (P5).

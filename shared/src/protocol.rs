@@ -22,6 +22,7 @@ use crate::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerI
 use crate::mac::Mac;
 use crate::packing::Block;
 use crate::placement::Placement;
+pub use crate::pods::Spare;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -131,17 +132,6 @@ impl SyncRequest {
     pub fn may_wait(&self) -> bool {
         self.lane == Lane::Poll && self.events.is_empty() && self.inventory.is_none() && self.capacity.is_none() && self.spare.is_empty()
     }
-}
-
-/// Pods of a running gang that have succeeded and won't be needed again: their places are free.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Spare {
-    /// The workload.
-    pub uid: Uid,
-    /// The attempt.
-    pub fence: Fence,
-    /// So many of each pod set, never fewer than before.
-    pub pods: BTreeMap<String, u32>,
 }
 
 /// What the manager answers.
@@ -737,7 +727,7 @@ mod tests {
         let ended = Event::Ended(end.clone());
         assert!(bytes(&ended, 1) <= ended.weight());
         let total = bytes(&run, RUNS_MAX) + bytes(&end, ENDS_MAX) + EVENTS_BYTES_MAX + PLACEMENTS_BYTES_MAX + bytes(&(offer, uid), RUNS_MAX);
-        let total = total + bytes(&Spare { uid, fence, pods: run.spare.clone() }, SPARE_MAX);
+        let total = total + bytes(&Spare { uid, fence, pods: run.spare.clone(), failures: u32::MAX }, SPARE_MAX);
         assert!(total + CAPACITY_BYTES_MAX + RECEIPTS_BYTES_MAX + 4 * 1024 < BODY_BYTES_MAX, "{total} bytes");
     }
 

@@ -189,7 +189,7 @@ pub fn run(plan: Plan, keep: Keep) -> Report {
 impl Sim {
     fn new(plan: Plan, keep: Keep) -> Self {
         let seed = plan.seed;
-        let (declared, fair) = (people::declared(&plan), plan.fair);
+        let (declared, fair, limits) = (people::declared(&plan), plan.fair, plan.limits);
         let stream = |purpose| Chance::new(seed, purpose);
         let chance = Streams {
             net: stream("net"),
@@ -213,7 +213,7 @@ impl Sim {
             agents: Vec::new(),
             ways: Vec::new(),
             people: People::of(declared),
-            oracle: Oracle::new(fair),
+            oracle: Oracle::new(fair, limits),
             counters: Counters::default(),
             trace: Trace::new(keep),
             failure: None,
@@ -414,10 +414,12 @@ impl Sim {
         let (lose, duplicate, stray) = if self.healed { (0, 0, 0) } else { (self.plan.lose, self.plan.duplicate, self.plan.stray) };
         // The draws are the same whatever the state, so that one fault doesn't change all that follows.
         let (lost, twice) = (net.of_1000(lose), net.of_1000(duplicate));
+        let mut late = 0;
         let mut delay = || {
             let usual = net.between(1, self.plan.delay_max);
             let extra = if slow { net.between(300, 3_000) } else { 0 };
             let astray = if net.of_1000(stray) { net.between(1_000, 12_000) } else { 0 };
+            late += u64::from(astray > 0);
             usual + extra + astray
         };
         let delays = if twice { vec![delay(), delay()] } else { vec![delay()] };
@@ -428,6 +430,7 @@ impl Sim {
         if twice {
             self.counters.one("messages doubled");
         }
+        self.counters.add("messages late", late);
         delays
     }
 

@@ -128,6 +128,14 @@ const MINIMA: &[(&str, u64)] = &[
     ("agents ended between effects", 50),
     ("stalls", 80),
     ("reasons told", 25_000),
+    ("messages lost", 6_000),
+    ("messages doubled", 6_000),
+    ("messages late", 3_000),
+    ("slow ways", 500),
+    ("agents paused", 400),
+    ("policies tightened", 500),
+    ("policies that only flag", 200),
+    ("failures told", 500),
 ];
 
 #[test]

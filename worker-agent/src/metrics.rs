@@ -118,7 +118,7 @@ impl Metrics {
                 }
             }
             RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, .. } if agent.is_stranded(*uid, *fence) => self.stranded.inc(),
-            RunnerEvent::Ended { .. } | RunnerEvent::Running { .. } | RunnerEvent::Spare { .. } => {}
+            RunnerEvent::Ended { .. } | RunnerEvent::Running { .. } | RunnerEvent::Spare { .. } | RunnerEvent::PodsFailed { .. } => {}
         }
     }
 

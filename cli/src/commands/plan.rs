@@ -34,6 +34,9 @@ pub(super) async fn run(session: &mut Session, args: PlanArgs) -> Result<(), Err
         let wide = session.format() == Some(Format::Wide);
         return show(session, &report, |colour| text::plan(&report, wide, colour));
     }
+    // As the manager decides.
+    let mut options = options;
+    options.settings.ties_by_age = true;
     let there = fleet::fetch(&session.client()?).await?;
     let unjudged = not_judged(&given);
     let before = plan(&there.objects, &options, &limits);

@@ -199,6 +199,7 @@ impl World {
             | Record::Placed { .. }
             | Record::Running { .. }
             | Record::Reclaimed { .. }
+            | Record::PodsFailed { .. }
             | Record::StopOrdered { .. }
             | Record::Ended { .. }
             | Record::GrantRefused { .. }
@@ -370,6 +371,10 @@ impl World {
                 if w.leg_of(*fence).is_some() {
                     w.spare = Some(pods.clone());
                 }
+                w.changed = number;
+            }),
+            Record::PodsFailed { uid, failures, .. } => self.settle(*uid, |w| {
+                w.pod_failures = w.pod_failures.max(*failures);
                 w.changed = number;
             }),
             Record::StopOrdered { uid, reason, preempted, at, .. } => {

@@ -36,6 +36,7 @@ impl World {
             | Record::Placed { uid, fence, .. }
             | Record::Running { uid, fence, .. }
             | Record::Reclaimed { uid, fence, .. }
+            | Record::PodsFailed { uid, fence, .. }
             | Record::Ended { uid, fence, .. }
             | Record::GrantRefused { uid, fence, .. }
             | Record::Grown { uid, fence, .. }

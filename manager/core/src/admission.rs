@@ -63,6 +63,8 @@ pub struct Shown {
     charged: Option<Arc<str>>,
     /// Why it waits, while it isn't.
     waits: Option<Why>,
+    /// The same where it is the clusters that can't start it: the nearest of how many, and why.
+    nowhere: Option<(ClusterName, usize, Why)>,
     /// It waits a moment before it is looked at again.
     rests: bool,
     /// It waits since a queue of it was drained: whether one is stopped still, and which.
@@ -77,6 +79,12 @@ pub struct Shown {
 }
 
 impl World {
+    /// The nearest of the clusters that couldn't start who is alike to this one when somebody was last looked at, and how many those were.
+    fn nowhere(&self, workload: &Workload) -> Option<(ClusterName, usize, Why)> {
+        let all = self.reasons(workload).1?;
+        crate::dashboard::nearest(all).map(|(cluster, why)| (cluster.clone(), all.len(), why.clone()))
+    }
+
     /// What is known of a workload now.
     pub fn shown(&self, uid: Uid) -> Option<Shown> {
         let workload = self.state.workloads.shared(&uid)?;
@@ -88,6 +96,7 @@ impl World {
             class: self.queues.class(workload.class).clone(),
             resources: self.config.resources.clone(),
             waits: if charged.is_none() { self.reasons(workload).0.cloned() } else { None },
+            nowhere: if charged.is_none() { self.nowhere(workload) } else { None },
             rests: self.live.not_before.contains_key(&uid),
             drained: workload.drained_by().map(|by| self.stop_of(workload).map_or((false, by), |stop| (true, stop))),
             growth: workload.phase.granted().then(|| self.growth_in_words(uid, workload, None)).flatten().map(|(words, _)| words),
@@ -191,7 +200,9 @@ impl Shown {
             }]);
             if finish.succeeded {
                 status["completionTime"] = json!(timestamp(finish.at));
-                status["succeeded"] = json!(pods);
+                // Whoever was given fewer pods than it wished may be done with as many completions.
+                let completions = value.pointer("/spec/completions").and_then(Value::as_u64).filter(|_| w.counts.is_none());
+                status["succeeded"] = json!(completions.unwrap_or_else(|| u64::from(pods)));
             }
         }
         value["spec"]["suspend"] = json!(!matches!(w.phase, Phase::Granted | Phase::Running | Phase::Finished));
@@ -273,7 +284,7 @@ impl Shown {
                 usage.insert(resource.clone(), json!(quantity::format(resource, each.saturating_mul(count))));
             }
             let mut value = json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count});
-            if let Some(assignment) = World::topology_assignment(right, &set.name) {
+            if let Some(assignment) = World::topology_assignment(right, &set.name, set.count) {
                 value["topologyAssignment"] = assignment;
             }
             value
@@ -350,10 +361,12 @@ impl Shown {
     fn waits_in_words(&self) -> Option<String> {
         let w = &self.workload;
         let waits = self.charged.is_none() && w.finished.is_none();
-        waits.then(|| match (&w.inactive, self.waits.as_ref()) {
-            (Some(inactive), _) => deactivated(inactive.time_is_up).1.to_owned(),
-            (None, Some(why)) => why.words(),
-            (None, None) => format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace),
+        waits.then(|| match (&w.inactive, self.waits.as_ref(), &self.nowhere) {
+            (Some(inactive), ..) => deactivated(inactive.time_is_up).1.to_owned(),
+            (None, Some(why), _) => why.words(),
+            (None, None, Some((cluster, 1, why))) => format!("the only cluster, `{cluster}`, can't start it now: {}", why.words()),
+            (None, None, Some((cluster, of, why))) => format!("none of {of} clusters can start it now; nearest is `{cluster}`: {}", why.words()),
+            (None, None, None) => format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace),
         })
     }
 

@@ -125,7 +125,8 @@ impl Verifier {
         if line.previous != self.head.hash {
             return Err(Broken::Rewritten(line.number));
         }
-        if line.hash != line.expected_hash() {
+        // Nothing signs yet, so a signature is something that somebody added.
+        if line.hash != line.expected_hash() || line.signature.is_some() {
             return Err(Broken::Changed(line.number));
         }
         self.head = Head { lines: line.number, hash: line.hash.clone() };
@@ -172,6 +173,9 @@ mod tests {
         let mut flipped = lines.clone();
         flipped[2].entry.subject.push('x');
         assert_eq!(verify(&flipped, &head), Err(Broken::Changed(3)));
+        let mut signed = lines.clone();
+        signed[3].signature = Some("of nobody".to_owned());
+        assert_eq!(verify(&signed, &head), Err(Broken::Changed(4)));
         let mut removed = lines.clone();
         removed.remove(1);
         assert_eq!(verify(&removed, &head), Err(Broken::Gap { after: 1, found: 3 }));

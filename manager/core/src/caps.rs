@@ -10,6 +10,7 @@ use crate::vacating::There;
 use meridian_objects::spec::ClusterQueueSpec;
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::planted::Bug;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -116,7 +117,7 @@ impl World {
 
     /// What is left for a queue under a cluster's bounds, if it has any.
     pub(crate) fn caps(&self, cluster: &ClusterName, queue: &Arc<str>, totals: &Totals) -> Option<Caps> {
-        if !self.is_capped(cluster, queue) {
+        if !self.is_capped(cluster, queue) || self.config.planted.has(Bug::CapsIgnored) {
             return None;
         }
         let left =

@@ -10,6 +10,7 @@ use crate::tally::Standing;
 use crate::workload::Phase;
 use meridian_queueing::model::{QueueId, WorkloadId};
 use meridian_queueing::tree::NodeId;
+use meridian_shared::ids::ClusterName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -130,13 +131,15 @@ impl World {
                     used: amount(&standing.used),
                 }
             });
+            let active = self.cluster_queue_activity(spec).active;
+            let awake = || id.map_or(0, |id| brain.pending(id).awake_counts().into_values().map(|n| n as u64).sum());
             QueueRow {
                 name: name.clone(),
                 cohort: spec.cohort.as_deref().map(Arc::from),
                 root: node.filter(|_| spec.cohort.is_some()).map(|node| brain.forest.node(brain.forest.root(node)).name.clone()),
-                active: self.cluster_queue_activity(spec).active,
+                active,
                 standing: standing.clone(),
-                awake: id.map_or(0, |id| brain.pending(id).awake_counts().into_values().map(|n| n as u64).sum()),
+                awake: if active { awake() } else { 0 },
                 cells: cells.collect(),
                 share: gauge(self.share(node)),
             }
@@ -155,12 +158,13 @@ impl World {
         }
         let rows = self.state.catalog.local_queues().take(most).map(|(namespace, name, spec)| {
             let key: Arc<str> = Arc::from(format!("{namespace}/{name}"));
+            let active = self.local_queue_activity(spec).active;
             LocalRow {
                 namespace: namespace.clone(),
                 name: name.clone(),
-                active: self.local_queue_activity(spec).active,
+                active,
                 standing: self.tally.local_queue(namespace, name).clone(),
-                awake: awake.get(&key).copied().unwrap_or(0),
+                awake: awake.get(&key).copied().filter(|_| active).unwrap_or(0),
                 cluster_queue: Arc::from(spec.cluster_queue.as_str()),
                 weighted_use: self.weighted_use(&key),
             }
@@ -294,6 +298,11 @@ fn obstacle(why: &Why) -> (&'static str, &'static str) {
         | Why::BackedOff
         | Why::NotChosen { .. } => ("UnsatisfiedAdmissionChecks", at_cluster(why).1),
     }
+}
+
+/// Of the clusters that can't start a workload the one whose obstacle the least would remove.
+pub(crate) fn nearest(at_clusters: &BTreeMap<ClusterName, Why>) -> Option<(&ClusterName, &Why)> {
+    at_clusters.iter().min_by_key(|(_, why)| at_cluster(why).0).filter(|(_, why)| !at_cluster(why).1.is_empty())
 }
 
 /// The obstacle at one cluster, those first that the least would remove.

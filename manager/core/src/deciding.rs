@@ -264,6 +264,7 @@ impl World {
             brief: true,
             placed_by_others: true,
             look_again: true,
+            ties_by_age: true,
             ..Settings::default()
         };
         self.deciding.given.clear();

@@ -683,7 +683,13 @@ impl World {
             for (flavor, spec) in &specs {
                 let uses = seen.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
                 if uses {
-                    set.node_selector.extend(spec.node_labels.clone());
+                    for (label, value) in &spec.node_labels {
+                        let other = set.node_selector.insert(label.clone(), value.clone()).filter(|other| other != value);
+                        // No node is of two flavors that contradict each other, nor of one that contradicts the pods.
+                        if let Some(other) = other {
+                            set.node_selector.insert(format!("{label}={other}"), value.clone());
+                        }
+                    }
                     set.tolerations.extend(spec.tolerations.clone());
                     topologies.extend(flavor_topology(catalog, flavor, spec).filter(|_| near));
                 }

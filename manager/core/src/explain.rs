@@ -303,9 +303,14 @@ fn inactive_in_words(why: &Inactive) -> String {
     }
 }
 
-/// What helps where no domain of a level could ever hold all pods that have to be in one.
-pub(crate) fn larger_domains(level: &str) -> String {
-    format!("more room within one `{level}` there, or fewer or smaller pods, or a topology that is preferred instead of required")
+/// What helps where no domain of a level could ever hold all pods that have to be in one, and how the gang would fit anywhere there.
+pub(crate) fn larger_domains(level: &str, without_topology: Result<(), Misfit>) -> String {
+    let preferred = match without_topology {
+        Ok(()) => ", or a topology that is preferred instead of required",
+        Err(Misfit::NotEnoughRoom { fits_empty: true, .. }) => ", or a topology that is preferred instead of required and more room that comes free there",
+        Err(_) => "",
+    };
+    format!("more room within one `{level}` there, or fewer or smaller pods{preferred}")
 }
 
 /// Why a gang is where it is, as the end of a sentence.
@@ -421,20 +426,32 @@ impl World {
             (Some(lease), OnLoss::Fence) => format!("it can be started elsewhere when its lease has lapsed, in {}", lease.lease.deadline.since(now.mono)),
             (None, OnLoss::Fence) => "it can be started elsewhere when its lease has lapsed".to_owned(),
         };
+        let confirmed = match (lease, workload.on_loss) {
+            (Some(lease), OnLoss::Fence) => {
+                format!("the agent's word that it has stopped; without it the lapse of its lease, in {}", lease.lease.deadline.since(now.mono))
+            }
+            _ => "the agent's word that it has stopped".to_owned(),
+        };
         if workload.phase == Phase::Stopping {
             let why = match &workload.inactive {
+                _ if workload.deletion.is_some() => "it was deleted, and goes when its gang has stopped".to_owned(),
                 Some(inactive) => format!("it was deactivated by `{}`", inactive.by.0),
                 None => match self.gave_way_in_words(workload).filter(|_| workload.stopping == Some(StopReason::Evicted)) {
                     Some(for_whom) => format!("it gives way to {for_whom}"),
                     None => workload.stopping.map_or("it is being stopped", stop_in_words).to_owned(),
                 },
             };
-            return ("stopping", format!("{why}; its room and quota are kept until the stop is confirmed"), waits);
+            return ("stopping", format!("{why}; its room and quota are kept until the stop is confirmed"), confirmed);
         }
         match leg.state {
             LegState::Granted | LegState::Running if silent => ("silent", "runs there as far as known; its agent isn't heard".into(), waits),
             LegState::Running => {
-                ("running", format!("{} run there{}", self.pods_in_words(workload, "all its pods"), choice_in_words(leg.choice)), String::new())
+                let failed = match workload.pod_failures {
+                    0 => String::new(),
+                    1 => "; one of its pods has failed so far".to_owned(),
+                    many => format!("; pods of it have failed {many} times so far"),
+                };
+                ("running", format!("{} run there{failed}{}", self.pods_in_words(workload, "all its pods"), choice_in_words(leg.choice)), String::new())
             }
             LegState::Granted => {
                 ("starting", format!("{} are starting there{}", self.pods_in_words(workload, "its pods"), choice_in_words(leg.choice)), String::new())

@@ -17,7 +17,7 @@
 use crate::audit::Entry;
 use crate::domains::Gone;
 use crate::elastic::{Growing, Resized, Wants, counts_of};
-use crate::explain::{Why, key_of, larger_domains};
+use crate::explain::{Why, key_of};
 use crate::input::Actor;
 use crate::outbox::Said;
 use crate::queues::NoQuota;
@@ -204,7 +204,7 @@ impl World {
         let cluster = &World::right(workload)?.1.cluster;
         let gang = self.with_flavors(&self.queues.class(workload.class).gang, &workload.flavors);
         match self.judge_domains(&gang, cluster, Gone::All) {
-            Err(Misfit::NoDomain { level, .. }) => return Some(larger_domains(&level)),
+            Err(Misfit::NoDomain { level, .. }) => return Some(self.larger_domains_in(cluster, &level, &gang)),
             Err(misfit) => return Some(Why::NoRoom(misfit).would_help()),
             Ok(()) => {}
         }

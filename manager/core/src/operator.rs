@@ -64,10 +64,13 @@ impl Turn<'_> {
         Ok(format!("cluster `{cluster}` is cordoned and {} workloads are being stopped there", rights.len()))
     }
 
+    fn member(&self, cluster: &ClusterName) -> Result<&crate::Member, Rejection> {
+        let missing = || if self.world.state.catalog.cluster(cluster).is_some() { never_joined(cluster) } else { unknown(cluster) };
+        self.world.state.members.get(cluster).ok_or_else(missing)
+    }
+
     fn admit_cluster(&mut self, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
-        if !self.world.state.members.contains_key(cluster) {
-            return Err(unknown(cluster));
-        }
+        self.member(cluster)?;
         self.record(Record::MemberAdmitted { cluster: cluster.clone(), by: by.clone() });
         self.operator_audit(by, "admit", String::new(), Some(cluster));
         self.stir();
@@ -75,9 +78,15 @@ impl Turn<'_> {
     }
 
     fn declare_lost(&mut self, by: &Actor, cluster: &ClusterName, ledger: Option<LedgerId>) -> Result<String, Rejection> {
-        let member = self.world.state.members.get(cluster).ok_or_else(|| unknown(cluster))?;
+        let member = self.member(cluster)?;
         let newest = member.ledger;
         let ledger = ledger.unwrap_or(newest);
+        let orphaned = || self.world.state.orphans.values().any(|orphan| orphan.cluster == *cluster && orphan.ledger == ledger);
+        let has_legs = || self.world.state.workloads.values().any(|w| w.legs.values().any(|leg| leg.cluster == *cluster && leg.ledger == ledger));
+        if ledger != newest && !member.lost.contains(&ledger) && !orphaned() && !has_legs() {
+            let words = format!("cluster `{cluster}` never had a ledger `{ledger}`; the one that it has is `{newest}`");
+            return Err(rejection(RejectionReason::NotFound, words));
+        }
         self.record(Record::DeclaredLost { cluster: cluster.clone(), ledger, by: by.clone() });
         self.operator_audit(by, "declare-lost", ledger.to_string(), Some(cluster));
         let rights: Vec<(Uid, Fence)> = self
@@ -230,6 +239,12 @@ fn unreadable(errors: &[FieldError]) -> Rejection {
 fn taken(cluster: &ClusterName) -> Rejection {
     let message = format!("cluster `{cluster}` has joined before: pass `--replace` to let another agent take its name");
     rejection(RejectionReason::AlreadyExists, message)
+}
+
+/// A cluster that is declared, and from which no agent ever came.
+fn never_joined(cluster: &ClusterName) -> Rejection {
+    let words = format!("cluster `{cluster}` never joined: there is no agent of it that could be admitted or declared lost");
+    rejection(RejectionReason::Conflict, words)
 }
 
 fn unknown(cluster: &ClusterName) -> Rejection {

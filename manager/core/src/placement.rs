@@ -41,10 +41,14 @@ impl Turn<'_> {
 
 impl World {
     /// Kueue's `topologyAssignment` of a pod set. `None` where no topology placed it, or where not every domain was named: whoever
-    /// reads it counts on all pods being there.
-    pub(crate) fn topology_assignment(leg: Option<&Leg>, pod_set: &str) -> Option<Value> {
+    /// reads it counts on all pods being there, and on no others.
+    pub(crate) fn topology_assignment(leg: Option<&Leg>, pod_set: &str, count: u32) -> Option<Value> {
         let placement = leg?.placement.as_ref()?;
         let set = placement.pod_sets.iter().find(|set| set.name == pod_set).filter(|set| set.is_whole() && !set.levels.is_empty())?;
+        // Which of the places are free by now where some pods were given up isn't told.
+        if set.domains.iter().map(|domain| domain.pods).fold(0, u32::saturating_add) != count {
+            return None;
+        }
         let domain = |domain: &PlacedDomain| DomainCount { values: domain.values.clone(), count: domain.pods };
         let assignment = Assignment { levels: set.levels.clone(), domains: set.domains.iter().map(domain).collect() };
         serde_json::to_value(Compressed::from(&assignment)).ok()

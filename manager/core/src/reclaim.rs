@@ -1,5 +1,5 @@
 //! Pods of a running gang that have succeeded and won't be needed again (Kueue's reclaimable pods): what they had goes to others
-//! while the rest runs on.
+//! while the rest runs on. And those that have failed, which the next attempt goes on counting from.
 //!
 //! Agents say how many they are; they only become more, and never more than the gang was given. The next attempt, if there is
 //! one, asks for the whole gang anew.
@@ -16,10 +16,19 @@ use std::sync::Arc;
 
 impl Turn<'_> {
     pub(crate) fn take_spare(&mut self, cluster: &ClusterName, spare: Vec<Spare>) {
-        for Spare { uid, fence, pods } in spare.into_iter().take(SPARE_MAX) {
+        for Spare { uid, fence, pods, failures } in spare.into_iter().take(SPARE_MAX) {
             if self.own_leg(cluster, uid, fence).is_some_and(|leg| leg.fence == Some(fence)) {
                 self.reclaim(uid, fence, &pods);
+                self.count_failures(cluster, uid, fence, failures);
             }
+        }
+    }
+
+    /// Pods' failures are the job's: the next attempt goes on with their count, wherever this one is lost.
+    fn count_failures(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence, failures: u32) {
+        if self.workload(uid).is_some_and(|w| w.phase.granted() && w.pod_failures < failures) && !self.is_spent(cluster) {
+            self.record(Record::PodsFailed { uid, fence, failures });
+            self.spend(cluster, 0);
         }
     }
 

@@ -243,6 +243,15 @@ pub enum Record {
         /// So many of each pod set, in the gang's order.
         pods: Vec<u32>,
     },
+    /// Pods of an attempt have failed, and the job goes on.
+    PodsFailed {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// So many so far, over all attempts.
+        failures: u32,
+    },
     /// The attempt must stop.
     StopOrdered {
         /// The workload.
@@ -575,7 +584,7 @@ mod tests {
     const WRITTEN: &str = include_str!("../tests/golden/records.jsonl");
 
     /// Names of every variant: one that is added doesn't compile before it is here.
-    const NAMES: [&str; 46] = [
+    const NAMES: [&str; 47] = [
         "Led",
         "RecoveryClosed",
         "RulesDoubted",
@@ -600,6 +609,7 @@ mod tests {
         "Placed",
         "Running",
         "Reclaimed",
+        "PodsFailed",
         "StopOrdered",
         "Ended",
         "GrantRefused",
@@ -650,6 +660,7 @@ mod tests {
             Record::Placed { .. } => "Placed",
             Record::Running { .. } => "Running",
             Record::Reclaimed { .. } => "Reclaimed",
+            Record::PodsFailed { .. } => "PodsFailed",
             Record::StopOrdered { .. } => "StopOrdered",
             Record::Ended { .. } => "Ended",
             Record::GrantRefused { .. } => "GrantRefused",

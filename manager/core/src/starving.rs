@@ -9,10 +9,12 @@
 use crate::World;
 use crate::domains::Gone;
 use crate::explain::Why;
+use crate::flavors::Flavors;
 use crate::places::Candidates;
 use crate::queues::NoQuota;
 use crate::turn::Turn;
 use meridian_queueing::model::{QueueId, WorkloadId};
+use meridian_queueing::names::FlavorId;
 use meridian_shared::gang::{Amounts, Gang, add_scaled};
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Wall};
@@ -23,6 +25,8 @@ use std::sync::Arc;
 const LOOKS: u64 = 60;
 /// And no more often than this: it costs as much as there are classes that wait.
 const LOOK_EVERY_MIN: Millis = Millis::secs(1);
+/// Combinations of flavors that are tried for one of them: a queue with more groups than two seldom has as many.
+const CHOICES_MAX: usize = 64;
 /// Workloads that room is kept for at once: each costs a look at its cluster in every scheduling pass.
 const STARVING_MAX: usize = 16;
 
@@ -96,7 +100,14 @@ impl Turn<'_> {
         let candidates = self.candidates_for(uid, Candidates::WhoeverRefused);
         // Where there is never room for all of it, the fewest pods that do have to start, too.
         let sizes = [Some(gang.clone()), gang.least().map(Arc::new)];
-        let found = sizes.into_iter().flatten().find_map(|gang| Some((self.best_home((since, uid), home.as_ref(), &gang, &candidates)?, gang)));
+        // Its nodes are those of one flavor, and which that will be is seen when it is admitted: the first that could have it anywhere.
+        let choices = self.world.flavors_it_may_get(uid);
+        let found = sizes.into_iter().flatten().find_map(|gang| {
+            choices.iter().find_map(|flavors| {
+                let gang = self.world.with_flavors(&gang, flavors);
+                Some((self.best_home((since, uid), home.as_ref(), &gang, &candidates)?, gang))
+            })
+        });
         let Some(((cluster, gone), gang)) = found else { return false };
         self.world.keep_room_for_the_starving(uid, since, cluster, gang, gone);
         true
@@ -156,6 +167,25 @@ impl Turn<'_> {
 }
 
 impl World {
+    /// The flavors that its queue may give a workload, one for each of its resources, in the order in which they are tried.
+    fn flavors_it_may_get(&self, uid: Uid) -> Vec<Flavors> {
+        let brain = self.deciding.brain();
+        let Some(queue) = self.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue)) else { return vec![Flavors::default()] };
+        let mut choices: Vec<BTreeMap<String, Arc<str>>> = vec![BTreeMap::new()];
+        for group in &queue.setup.groups {
+            let with = |choice: &BTreeMap<String, Arc<str>>, flavor: &FlavorId| {
+                let mut choice = choice.clone();
+                choice.extend(group.resources.iter().map(|resource| (brain.resource_name(*resource).to_string(), brain.flavor_name(*flavor).clone())));
+                choice
+            };
+            let more = choices.iter().flat_map(|choice| group.flavors.iter().map(move |flavor| with(choice, flavor))).take(CHOICES_MAX).collect::<Vec<_>>();
+            if !more.is_empty() {
+                choices = more;
+            }
+        }
+        choices.into_iter().map(Flavors::from).collect()
+    }
+
     /// Since when a workload waits, and who it is: since it was submitted, last ran, or was last put back into the queue.
     fn waits_since(&self, uid: Uid) -> Option<(Wall, Uid)> {
         let workload = self.state.workloads.get(&uid)?;
@@ -168,7 +198,13 @@ impl World {
     fn is_hopeless(&self, uid: Uid) -> bool {
         let Some(id) = self.state.workloads.get(&uid).map(|w| w.class) else { return false };
         match self.live.blocked.get(&id) {
-            Some(Why::Route(_) | Why::Inactive { .. } | Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
+            Some(Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
+            // So it was when it was looked at last: its queue may have been opened since.
+            Some(Why::Route(_) | Why::Inactive { .. }) => {
+                let brain = self.deciding.brain();
+                let queue = self.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue));
+                queue.is_none_or(|queue| queue.setup.inactive.is_some())
+            }
             // Fewer pods may do.
             Some(Why::Quota(NoQuota::ExceedsQuota { resource, nominal, .. })) => self.queues.class(id).gang.least().is_none_or(|least| {
                 let asks = self.config.resources.total(&least).get(resource).copied().unwrap_or(0);

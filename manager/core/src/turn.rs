@@ -130,6 +130,7 @@ fn subject(record: &Record) -> (Option<Uid>, bool) {
         | Record::Expired { uid, .. }
         | Record::Withdrawn { uid, .. }
         | Record::Reclaimed { uid, .. }
+        | Record::PodsFailed { uid, .. }
         | Record::StopOrdered { uid, .. }
         | Record::Ended { uid, .. }
         | Record::GrantRefused { uid, .. }

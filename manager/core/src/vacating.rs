@@ -208,7 +208,10 @@ impl Vacated {
         for (at, set) in gang.pod_sets.iter().enumerate() {
             let mut left = set.count;
             let placed = placement.and_then(|placement| placement.pod_sets.get(at));
-            for named in placed.into_iter().flat_map(nodes) {
+            // On which of its nodes pods have ended isn't told: those that are left are taken to be on the fullest that could hold one.
+            let sure = |named: &Named<'_>| !self.standing.nodes.get(named.node).is_some_and(|node| node.unsure);
+            let known_nodes: Vec<Named<'_>> = placed.into_iter().flat_map(nodes).filter(sure).collect();
+            for named in known_nodes {
                 for _ in 0..named.pods.min(left) {
                     left -= 1;
                     known &= self.change_pod(named.node, set, leaves);

@@ -61,6 +61,9 @@ impl Turn<'_> {
         }
         let rules_before = self.world.state.rules;
         let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
+        // Who waits too long at the head of a queue that is opened again comes before those behind it at once.
+        let opens = |change: &Change| matches!(change, Change::Put { object, .. } if matches!(object.kind, Kind::ClusterQueue | Kind::LocalQueue));
+        self.world.live.look_for_starving |= self.world.config.starvation_guard.is_some() && write.changes.iter().any(opens);
         let accepted =
             write.with_jobs().zip(judged).map(|((change, job), class)| self.perform(change, job.map(|job| (job, class)), &write.actor, write.dry_run));
         let mut written: Vec<Written> = accepted.collect();
@@ -211,13 +214,19 @@ impl Turn<'_> {
                     n => holds("charged workloads", n),
                 }
             }
-            Kind::ClusterQueue => match self.world.queues.usage(&key.name).map_or(0, |u| u.len()) {
+            // Who asks for nothing that is counted has its quota all the same.
+            Kind::ClusterQueue => match self.charged_by(&key.name) {
                 0 => Ok(()),
-                n => holds("charged resources", n),
+                n => holds("charged workloads", n),
             },
             Kind::Workload => reject(RejectionReason::Forbidden, None, "workloads go with their job: delete the job".into()),
             _ => Ok(()),
         }
+    }
+
+    fn charged_by(&self, queue: &str) -> usize {
+        let charged = |uid: &&Uid| self.world.queues.charged_to(**uid).is_some_and(|of| **of == *queue);
+        self.world.state.workloads.keys().filter(charged).count()
     }
 
     pub(crate) fn job_at(&self, key: &Key) -> Option<Uid> {

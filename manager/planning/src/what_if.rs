@@ -136,7 +136,9 @@ impl WhatIf {
         let replaced = after.replaced.iter().flat_map(|replaced| [&replaced.workload, &replaced.by]);
         let taken_in: BTreeSet<&str> = replaced.chain(&before.growths).chain(&after.growths).map(String::as_str).collect();
         let all_before = held.keys().chain(waited.keys()).filter(|name| !taken_in.contains(**name));
-        let mut notes: Vec<String> = before.notes.clone();
+        // What the change mends is said to have been so without it.
+        let told = |note: &String| if after.notes.contains(note) { note.clone() } else { format!("without the change: {note}") };
+        let mut notes: Vec<String> = before.notes.iter().map(told).collect();
         notes.extend(after.notes.iter().filter(|note| !before.notes.contains(note)).cloned());
         for (report, when) in [(before, "without"), (after, "with")].into_iter().filter(|(report, _)| report.run.end == Ending::Unsettled) {
             notes.push(format!("{when} the change things don't come to rest in {} cycles: what is compared is how they stand then", report.run.cycles));

@@ -385,11 +385,17 @@ impl Brain {
         self.shape_of(workload.shape).priority
     }
 
+    /// What tells two apart that were given quota in one moment.
+    pub(crate) fn tie_of(&self, workload: &Workload) -> Moment {
+        if self.settings.ties_by_age { workload.since } else { 0 }
+    }
+
     /// A holder as a search for victims meets it.
     pub(crate) fn displaceable_as(&self, id: WorkloadId) -> Displaceable {
         let of = &self.workloads[&id];
         let since = Reverse(of.holding.as_ref().map_or(0, |h| h.since));
-        Displaceable { goes_on: !of.evicted(), priority: self.priority_of(of), since, uid: of.uid.clone(), workload: id }
+        let age = Reverse(self.tie_of(of));
+        Displaceable { goes_on: !of.evicted(), priority: self.priority_of(of), since, age, uid: of.uid.clone(), workload: id }
     }
 
     /// Lists a holder among those of its queue, or no longer.

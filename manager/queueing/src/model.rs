@@ -469,6 +469,8 @@ pub(crate) struct Displaceable {
     pub(crate) goes_on: bool,
     pub(crate) priority: i64,
     pub(crate) since: Reverse<Moment>,
+    /// When it came to its queue, where that decides.
+    pub(crate) age: Reverse<Moment>,
     pub(crate) uid: Arc<str>,
     pub(crate) workload: WorkloadId,
 }
@@ -476,7 +478,7 @@ pub(crate) struct Displaceable {
 impl Displaceable {
     /// What comes before everybody.
     pub(crate) fn first() -> Self {
-        Self { goes_on: false, priority: i64::MIN, since: Reverse(Moment::MAX), uid: Arc::from(""), workload: WorkloadId(0) }
+        Self { goes_on: false, priority: i64::MIN, since: Reverse(Moment::MAX), age: Reverse(Moment::MAX), uid: Arc::from(""), workload: WorkloadId(0) }
     }
 }
 

@@ -114,6 +114,7 @@ pub fn candidate_order(brain: &Brain, by_usage: bool, own: QueueId, a: WorkloadI
         .then_with(usage)
         .then_with(|| brain.priority_of(x).cmp(&brain.priority_of(y)))
         .then_with(|| since(y).cmp(&since(x)))
+        .then_with(|| brain.tie_of(y).cmp(&brain.tie_of(x)))
         .then_with(|| x.uid.cmp(&y.uid))
 }
 

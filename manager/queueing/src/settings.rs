@@ -242,6 +242,9 @@ pub struct Settings {
     /// Who was passed over at one flavor and found nothing in those after it is looked at from the first once more before it is
     /// parked: whoever came first may have left the room. Kueue parks it.
     pub look_again: bool,
+    /// Of victims that were given quota in one moment the one that came to its queue last is considered first. Kueue goes by their uids, so
+    /// that of many that start at once the oldest may be stopped and then displace the others in turn.
+    pub ties_by_age: bool,
 }
 
 impl Settings {

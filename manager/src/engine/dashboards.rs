@@ -215,7 +215,7 @@ impl Dashboards {
     fn show_cohorts(&self, rows: &[CohortRow]) {
         let k = &self.kueue;
         k.cohort_info.replace(rows.iter().map(|row| ([&*row.name, text(&row.parent), &*row.root], 1)));
-        k.cohort_weighted_share.replace(rows.iter().filter_map(|row| Some(([&*row.name], row.share.filter(|_| row.parent.is_some())?))));
+        k.cohort_weighted_share.replace(rows.iter().filter_map(|row| Some(([&*row.name], row.share?))));
         k.cohort_admitted_active.replace(rows.iter().map(|row| ([&*row.name], whole(row.admitted))));
         let cells =
             || rows.iter().flat_map(|row| row.cells.iter().map(move |(flavor, resource, quota, used)| ([&*row.name, &**flavor, &**resource], *quota, *used)));

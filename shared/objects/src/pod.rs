@@ -190,14 +190,9 @@ const KNOWN_POD_FIELDS: &[&str] = &[
 
 /// Container fields of the same sort.
 const KNOWN_CONTAINER_FIELDS: &[&str] = &[
-    "args",
-    "env",
     "envFrom",
-    "image",
-    "imagePullPolicy",
     "lifecycle",
     "livenessProbe",
-    "ports",
     "readinessProbe",
     "resizePolicy",
     "restartPolicyRules",
@@ -210,7 +205,6 @@ const KNOWN_CONTAINER_FIELDS: &[&str] = &[
     "tty",
     "volumeDevices",
     "volumeMounts",
-    "workingDir",
 ];
 
 fn read_container(item: &Item<'_>) -> Option<Container> {
@@ -219,10 +213,38 @@ fn read_container(item: &Item<'_>) -> Option<Container> {
     let name = fields.require_text("name").unwrap_or_default().to_owned();
     let resources = fields.fields("resources").map(read_resources).unwrap_or_default();
     let command = fields.list("command", usize::MAX, |item| item.text().map(|_| ()));
+    fields.list("args", usize::MAX, |item| item.text().map(|_| ()));
+    fields.list("env", usize::MAX, |item| read_variable(&item));
+    fields.list("ports", usize::MAX, |item| read_port(&item));
+    for text in ["image", "imagePullPolicy", "workingDir"] {
+        fields.text(text);
+    }
     let words = [("Always", true), ("Never", false), ("OnFailure", false)];
     let sidecar = fields.get("restartPolicy").and_then(|item| item.word(&words)).unwrap_or(false);
     fields.finish();
     Some(Container { name, resources, has_command: !command.is_empty(), sidecar })
+}
+
+/// Checks one variable of a container's environment.
+fn read_variable(item: &Item<'_>) -> Option<()> {
+    let fields = item.fields()?;
+    fields.known(&["valueFrom"]);
+    let name = fields.require_text("name").unwrap_or_default();
+    if name.contains(['=', '\0']) {
+        fields.error("name", format!("`{}` can't be the name of a variable", name.escape_default()), "leave out `=` and control characters");
+    }
+    fields.text("value");
+    fields.finish();
+    Some(())
+}
+
+/// Checks one port that a container says it listens on.
+fn read_port(item: &Item<'_>) -> Option<()> {
+    let fields = item.fields()?;
+    fields.known(&["hostIP", "hostPort", "name", "protocol"]);
+    fields.int("containerPort", 1, i64::from(u16::MAX));
+    fields.finish();
+    Some(())
 }
 
 fn read_resources(resources: Fields<'_>) -> Resources {

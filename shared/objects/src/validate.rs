@@ -308,16 +308,26 @@ const IGNORED_JOB_ANNOTATIONS: &[(&str, &str)] = &[
 
 /// Job fields that no runner acts on yet.
 const IGNORED_JOB_FIELDS: &[(&str, &str)] = &[
-    ("spec.podFailurePolicy", "every failed pod counts against `backoffLimit`"),
-    ("spec.successPolicy", "the job succeeds when all completions have"),
-    ("spec.backoffLimitPerIndex", "failures are counted for the whole job, against `backoffLimit`"),
+    ("spec.podFailurePolicy", "every failed pod counts against `backoffLimit`, and the process runner refuses the job"),
+    ("spec.successPolicy", "the job succeeds when all completions have, and the process runner refuses it"),
+    ("spec.backoffLimitPerIndex", "failures are counted for the whole job, against `backoffLimit`, and the process runner refuses it"),
     ("spec.maxFailedIndexes", "failures are counted for the whole job, against `backoffLimit`"),
     ("spec.podReplacementPolicy", "a failed pod is replaced when it has ended"),
+    ("spec.template.spec.nodeName", "the cluster's agent chooses the nodes"),
+    ("spec.template.spec.schedulingGates", "pods start without waiting for anybody to remove them"),
+    ("spec.template.spec.securityContext", "pods run with the rights of the agent's user"),
     ("spec.template.spec.resourceClaims", "resource claims are not counted"),
     ("spec.template.spec.affinity.podAffinity", "pods are placed without regard to other pods"),
     ("spec.template.spec.affinity.podAntiAffinity", "pods are placed without regard to other pods"),
     ("spec.template.spec.topologySpreadConstraints", "pods are placed without regard to other pods"),
     ("spec.template.spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution", "preferred nodes are not preferred"),
+];
+
+/// Container fields of the same sort.
+const IGNORED_CONTAINER_FIELDS: &[(&str, &str)] = &[
+    ("securityContext", "pods run with the rights of the agent's user"),
+    ("lifecycle", "nothing is run after a container's start or before its stop"),
+    ("livenessProbe", "a container that hangs is not started again"),
 ];
 
 fn ignored_in_job(object: &Object, all: &mut Ignored) {
@@ -329,6 +339,12 @@ fn ignored_in_job(object: &Object, all: &mut Ignored) {
     {
         let at = FieldPath::of("spec.template.metadata.annotations").key(topology::GROUP);
         all.at(at, "a Job has one pod set, so there is nobody to be grouped with", "");
+    }
+    let containers = object.stored.pointer("/spec/template/spec/containers").and_then(Value::as_array);
+    for (at, container) in containers.into_iter().flatten().enumerate() {
+        for (field, message) in IGNORED_CONTAINER_FIELDS.iter().filter(|(field, _)| container.get(*field).is_some_and(|value| !value.is_null())) {
+            all.at(FieldPath::of("spec.template.spec.containers").index(at).key(*field), message, "");
+        }
     }
     for (field, message) in IGNORED_JOB_FIELDS {
         let written = field.split('.').try_fold(&object.stored, |value, name| value.get(name));

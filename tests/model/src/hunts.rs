@@ -121,6 +121,7 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
         | Bug::ReplyBeforeCommit
         | Bug::HalfGangHeld
         | Bug::QuotaNotCharged
+        | Bug::CapsIgnored
         | Bug::VictimQuotaGivenAway
         | Bug::LendingLimitIgnored
         | Bug::VictimSpared

@@ -54,6 +54,7 @@ impl Counters {
             Record::OrphanStopOrdered { .. } => "orphans' stops ordered",
             Record::OrphanGone { .. } => "orphans gone",
             Record::Reclaimed { .. } => "reclaimed",
+            Record::PodsFailed { .. } => "failures told",
             Record::Deactivated { .. } => "deactivated",
             Record::Activated { .. } => "reactivated",
             Record::Finished { .. } => "finished",

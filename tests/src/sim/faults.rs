@@ -30,6 +30,7 @@ impl Sim {
             Fault::NetCut => self.cut_net(),
             Fault::NetSlow => {
                 let a = self.chance.faults.index(self.agents.len());
+                self.counters.one("slow ways");
                 self.ways[a].slow_until = self.now + self.chance.faults.between(1_000, 8_000);
             }
             Fault::ManagerKill | Fault::ManagerPower => {
@@ -247,6 +248,7 @@ impl Sim {
             }
             Fault::AgentPause => {
                 let long = self.chance.faults.of_1000(400);
+                self.counters.one("agents paused");
                 self.agents[a].paused_until = self.now + if long { self.chance.faults.between(5_000, 20_000) } else { self.chance.faults.between(200, 5_000) };
             }
             Fault::MachineFreeze => self.freeze(machine),

@@ -7,7 +7,7 @@
 use super::Sim;
 use super::chance::Chance;
 use meridian_manager_core::{Workload, World};
-use meridian_shared::ids::{ClusterName, Fence, Leadership, OfferId, RecordNumber, Uid};
+use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
 use meridian_shared::protocol::{Digest, End, EndResult, Event, Growth, Inventory, OnLoss, RefuseReason, Run, Size, Spare, SyncRequest};
@@ -79,7 +79,7 @@ impl Sim {
         let near = real.map(|f| Fence { counter: f.counter + 1, ..f }).unwrap_or(absurd);
         let fence = *chance.pick(&[real.unwrap_or(absurd), near, absurd]).expect("not empty");
         let offer = OfferId { epoch: fence.epoch, leadership: fence.leadership, counter: chance.below(50) };
-        match chance.below(19) {
+        match chance.below(20) {
             0 => {
                 request.events.push(Event::Ended(End { uid, fence, result: EndResult::Succeeded, pod_failures: u32::MAX, ran: Millis(u64::MAX), proof: None }))
             }
@@ -116,7 +116,12 @@ impl Sim {
                 inventory.runs.push(run);
             }
             7 => request.inventory = Some(Inventory { for_leadership: request.follows, ..Inventory::default() }),
-            8 => request.spare.push(Spare { uid, fence, pods: BTreeMap::from([("main".to_owned(), u32::MAX)]) }),
+            8 => request.spare.push(Spare {
+                uid,
+                fence,
+                pods: BTreeMap::from([("main".to_owned(), u32::MAX)]),
+                failures: u32::try_from(chance.below(9)).unwrap_or(9),
+            }),
             15 => request.digest = Digest(chance.bits()),
             9 => request.events_from = u64::MAX,
             10 => (request.answered, request.commands_through) = (u64::MAX, u64::MAX),
@@ -133,6 +138,7 @@ impl Sim {
             12 => request.transmission = 0,
             13 => request.events.extend((0..1_000).map(|i| Event::Gone { offer: OfferId { counter: i, ..offer }, uid, expired: true })),
             14 => request.session.counter = u64::MAX,
+            18 => request.ledger = LedgerId(chance.wide()),
             16 | 17 => say_again(self.managers.iter().find_map(|m| m.world.as_ref()), &self.agents[a].cluster, u32::from(chance.of_1000(500)), request),
             _ => {}
         }

@@ -163,6 +163,8 @@ pub struct Act<'a> {
 pub struct Oracle {
     /// Outcomes so far.
     judged: u64,
+    /// What each place may be believed to have, if anything bounds it.
+    pub limits: [Option<i64>; super::people::PLACES.len()],
     /// Every job that was ever submitted.
     pub jobs: BTreeMap<Uid, Job>,
     acknowledged: BTreeMap<Uid, Known>,
@@ -200,8 +202,8 @@ pub struct Oracle {
 
 impl Oracle {
     /// Empty books.
-    pub fn new(fair: bool) -> Self {
-        Self { fair, ..Self::default() }
+    pub fn new(fair: bool, limits: [Option<i64>; super::people::PLACES.len()]) -> Self {
+        Self { fair, limits, ..Self::default() }
     }
 
     /// A submission was answered.
@@ -337,12 +339,18 @@ impl Oracle {
                 Record::Grows { uid, fence, places, .. } => {
                     let most = self.places.entry((*uid, *fence)).or_default();
                     *most = places.iter().sum::<u32>().max(*most);
+                    if let Some(cluster) = act.world.state.workloads.get(uid).and_then(|w| w.leg_of(*fence)).map(|(_, leg)| leg.cluster.clone()) {
+                        self.judge_limit(act, *uid, &cluster)?;
+                    }
                     self.judge_in_recovery(act, *uid, "made larger")?;
                 }
                 Record::Offered { uid, .. } if act.world.state.rules_doubted.is_some() => {
                     return broken("rules", format!("{uid} is offered while rules are in doubt"));
                 }
-                Record::Offered { uid, .. } => self.judge_in_recovery(act, *uid, "offered")?,
+                Record::Offered { uid, cluster, .. } => {
+                    self.judge_limit(act, *uid, cluster)?;
+                    self.judge_in_recovery(act, *uid, "offered")?;
+                }
                 Record::Lapsed { uid, fence, .. } => {
                     if !declared {
                         self.judge_lapse(act, *uid, *fence)?;
@@ -376,6 +384,25 @@ impl Oracle {
             if *often > DISPLACED_MAX {
                 return broken("P7", format!("{} displaces {} for the {often}th time, and nothing else has happened", pair.0, pair.1));
             }
+        }
+        Ok(())
+    }
+
+    /// P4: whoever is asked for room, those who were asked and those who have it stay within what is declared of the cluster.
+    fn judge_limit(&self, act: &Act<'_>, uid: Uid, cluster: &ClusterName) -> Verdict {
+        let Some(limit) = super::people::PLACES.iter().position(|place| place.0 == cluster.as_str()).and_then(|place| self.limits[place]) else {
+            return Ok(());
+        };
+        let there = |w: &Workload| w.legs.values().any(|leg| leg.cluster == *cluster && (leg.state.open() || leg.state.granted()));
+        let has = |(uid, w): (&Uid, &Workload)| {
+            let Some(job) = self.jobs.get(uid).filter(|_| there(w)) else { return 0 };
+            let class = act.world.queues.class(w.class);
+            let wanted = class.elastic.then(|| class.gang.pod_sets.iter().map(|set| set.count).collect());
+            job.total_left(w.counts.clone().or(wanted).as_ref(), w.spare.as_ref())
+        };
+        let used: i64 = act.world.state.workloads.iter().map(has).sum();
+        if used > limit {
+            return broken("P4", format!("{uid} is asked of `{cluster}`, which may have {limit}, and {used} are asked of it or granted there"));
         }
         Ok(())
     }
@@ -624,6 +651,7 @@ fn from_outside(record: &Record) -> bool {
         | Record::Deactivated { .. }
         | Record::Activated { .. }
         | Record::Reclaimed { .. }
+        | Record::PodsFailed { .. }
         | Record::Resized { .. }
         | Record::Finished { .. }
         | Record::Forgotten { .. } => true,

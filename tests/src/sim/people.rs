@@ -123,9 +123,11 @@ pub(super) fn declared(plan: &Plan) -> Declared {
     Declared::of(plan, &QUEUES.map(|(name, quota, _, _, _, strategy)| (name, quota, strategy)))
 }
 
-fn cluster(place: usize) -> Value {
+fn cluster(place: usize, limit: Option<i64>) -> Value {
     let (name, region, jurisdiction) = PLACES[place];
-    json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": {"region": region, "jurisdiction": jurisdiction}})
+    let limits = limit.map_or_else(|| json!({}), |limit| json!({GPU: limit.to_string()}));
+    let spec = json!({"region": region, "jurisdiction": jurisdiction, "limits": limits});
+    json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name}, "spec": spec})
 }
 
 fn policies() -> Vec<Value> {
@@ -151,7 +153,7 @@ pub(super) fn fleet(declared: &Declared, places: &[usize]) -> Vec<Value> {
         }
     }
     all.extend(policies());
-    all.extend(places.iter().map(|p| cluster(*p)));
+    all.extend(places.iter().map(|p| cluster(*p, declared.limits[*p])));
     all
 }
 
@@ -277,8 +279,11 @@ impl Sim {
         let applies = if self.chance.people.of_1000(500) { json!({}) } else { json!({"namespaces": ["open"]}) };
         self.people.tightened = true;
         self.counters.one("policies tightened");
+        // Drawn beside everything else, so that seeds stay what they were.
+        let flags = Chance::new(self.plan.seed, &format!("flags {}", self.counters.get("policies tightened"))).of_1000(300);
+        self.counters.add("policies that only flag", u64::from(flags));
         let rule = json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "extra"}, "spec": {
-            "applies": applies, "deny": {"clusters": [banned]}, "onChange": "Evict"}});
+            "applies": applies, "deny": {"clusters": [banned]}, "onChange": if flags { "Flag" } else { "Evict" }}});
         self.ask(Wish::Objects(vec![rule]));
     }
 

@@ -3,6 +3,7 @@
 //! Each seed switches a random half of the faults on (swarm testing): a fault that is always there hides what others show.
 
 use super::chance::Chance;
+use super::people::PLACES;
 use meridian_manager_core::{Config, HEADS_MAX_DEFAULT};
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing};
 use meridian_shared::mac::ReceiptKey;
@@ -146,10 +147,18 @@ pub struct Plan {
     pub node_losses: Option<u64>,
     /// How long pods of a lost node wait for another place.
     pub replacement_wait: Millis,
+    /// What each place may be believed to have, if anything bounds it.
+    pub limits: [Option<i64>; PLACES.len()],
     /// Nodes stand in racks and blocks, and some gangs want their pods near each other.
     pub topology: bool,
     /// What is broken on purpose.
     pub planted: Option<Bug>,
+}
+
+/// Half of the fleets have clusters that may have less than they report, though never too little for the largest gang.
+fn limits(chance: &mut Chance) -> [Option<i64>; PLACES.len()] {
+    let some = chance.of_1000(500);
+    std::array::from_fn(|_| chance.pick(&[None, Some(8), Some(10), Some(12)]).copied().flatten().filter(|_| some))
 }
 
 impl Plan {
@@ -190,6 +199,7 @@ impl Plan {
             by_usage: Chance::new(seed, "usage").of_1000(250),
             node_losses: Chance::new(seed, "node losses").pick(&[None, Some(4_000), Some(12_000)]).copied().flatten(),
             replacement_wait: *Chance::new(seed, "replacement").pick(&[Millis(0), Millis::secs(2), Millis::secs(8)]).expect("not empty"),
+            limits: limits(&mut Chance::new(seed, "limits")),
             topology: Chance::new(seed, "topology").of_1000(400),
             planted: None,
         }
@@ -257,6 +267,7 @@ impl Plan {
             Bug::SlowClusterAwaited => &[(Fault::NetCut, 5_000), (Fault::NetSlow, 5_000), (Fault::AgentPause, 8_000)],
             Bug::HalfGangHeld
             | Bug::QuotaNotCharged
+            | Bug::CapsIgnored
             | Bug::ResidencyJudgedOnce
             | Bug::VictimQuotaGivenAway
             | Bug::LendingLimitIgnored
@@ -266,6 +277,9 @@ impl Plan {
         let displaces = matches!(bug, Bug::VictimQuotaGivenAway | Bug::LendingLimitIgnored | Bug::VictimSpared);
         if displaces && plan.cohorts == Cohorts::None {
             plan.cohorts = Cohorts::Flat;
+        }
+        if bug == Bug::CapsIgnored {
+            plan.limits = [Some(8); PLACES.len()];
         }
         if bug == Bug::AgentTakesTwinLeadership {
             // Twins are of one epoch, and every other fault that starts a leader parts them.

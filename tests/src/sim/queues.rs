@@ -5,7 +5,7 @@
 
 use super::chance::Chance;
 use super::nearness;
-use super::people::GPU;
+use super::people::{GPU, PLACES};
 use super::plan::{Cohorts, Plan};
 use serde_json::{Value, json};
 
@@ -59,6 +59,8 @@ pub(super) struct Declared {
     by_usage: bool,
     /// Flavors are of a topology.
     topology: bool,
+    /// What each place may be believed to have, if anything bounds it.
+    pub(super) limits: [Option<i64>; PLACES.len()],
 }
 
 impl Quota {
@@ -133,6 +135,7 @@ impl Declared {
                 shared,
                 by_usage: plan.by_usage,
                 topology: plan.topology,
+                limits: plan.limits,
             };
         }
         let flavors = if chance.of_1000(350) { vec!["any", "other"] } else { vec!["any"] };
@@ -170,7 +173,7 @@ impl Declared {
                 stop: "None",
             });
         }
-        let mut declared = Self { queues, cohorts, flavors, shared, by_usage: plan.by_usage, topology: plan.topology };
+        let mut declared = Self { queues, cohorts, flavors, shared, by_usage: plan.by_usage, topology: plan.topology, limits: plan.limits };
         declared.make_feasible();
         declared
     }

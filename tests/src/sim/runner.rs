@@ -229,6 +229,9 @@ impl Runner {
             if !run.running && run.stops_at.is_none() && now.mono >= run.runs_from {
                 run.running = true;
                 events.push(RunnerEvent::Running { uid: *uid, fence: *fence });
+                if !run.succeeds {
+                    events.push(RunnerEvent::PodsFailed { uid: *uid, fence: *fence, failures: 1 });
+                }
             }
             run.leave(now);
             if run.running && run.stops_at.is_none() {

@@ -158,6 +158,15 @@ pub enum RunnerEvent {
         /// Each with its pod set and its number in that.
         places: Vec<(String, u32)>,
     },
+    /// Pods have failed, and the job goes on.
+    PodsFailed {
+        /// The workload.
+        uid: Uid,
+        /// The attempt.
+        fence: Fence,
+        /// So many so far, over all attempts.
+        failures: u32,
+    },
     /// The attempt is over and everything of it was seen ended.
     Ended {
         /// The workload.

@@ -70,7 +70,7 @@ impl Agent {
     }
 
     fn spare_of(&self, uid: meridian_shared::ids::Uid) -> Option<Spare> {
-        self.runs.get(&uid).map(|run| Spare { uid, fence: run.fence, pods: self.ledger.spare_pods(run.offer) })
+        self.runs.get(&uid).map(|run| Spare { uid, fence: run.fence, pods: self.ledger.spare_pods(run.offer), failures: run.pod_failures })
     }
 
     /// Digest of open offers and live attempts.

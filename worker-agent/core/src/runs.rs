@@ -161,6 +161,7 @@ impl Agent {
             },
             RunnerEvent::Moved { uid, fence, number } => self.on_moved(uid, fence, number, out),
             RunnerEvent::Spare { uid, fence, places } => self.spare(uid, fence, &places, out),
+            RunnerEvent::PodsFailed { uid, fence, failures } => self.pods_failed(uid, fence, failures),
             RunnerEvent::Ended { uid, fence, .. } if self.strangers.contains_key(&(uid, fence)) => {
                 let end = self.strangers.remove(&(uid, fence)).expect("seen just now");
                 self.ledger.reopen(uid, fence);
@@ -183,6 +184,14 @@ impl Agent {
             self.store_run(uid, out);
             self.spare_news.insert(uid, 0);
         }
+    }
+
+    /// The manager is told how many pods have failed while the job goes on, so that a lost cluster forgives none of them. After a
+    /// restart the runner says it again.
+    fn pods_failed(&mut self, uid: Uid, fence: Fence, failures: u32) {
+        let Some(run) = self.runs.get_mut(&uid).filter(|run| run.fence == fence && failures > run.pod_failures) else { return };
+        run.pod_failures = failures;
+        self.spare_news.insert(uid, 0);
     }
 
     /// Writes the tombstone, gives the room back, and says how it ended.

@@ -700,6 +700,22 @@ fn in_a_topology_only_those_that_are_left_need_a_place_near_each_other() {
 }
 
 #[test]
+fn failed_pods_are_told_while_the_job_goes_on() {
+    let mut bench = Bench::new();
+    bench.run(1, plain(3));
+    let fail = |bench: &mut Bench, failures: u32| {
+        bench.apply(Input::Runner(RunnerEvent::PodsFailed { uid: Uid(1), fence: fence(1), failures }));
+        let request = bench.agent.compose(at(bench.now), Lane::News);
+        bench.exchange(None);
+        request.spare.iter().map(|said| said.failures).collect::<Vec<_>>()
+    };
+    assert_eq!(fail(&mut bench, 1), [1]);
+    assert_eq!(fail(&mut bench, 1), [0; 0], "told twice by the runner, it is no news");
+    assert_eq!(fail(&mut bench, 3), [3]);
+    assert_eq!(fail(&mut bench, 2), [0; 0], "nor are they ever fewer");
+}
+
+#[test]
 fn what_succeeded_is_told_until_it_is_heard_and_remembered_over_restarts() {
     let mut bench = Bench::new();
     bench.run(1, plain(3));

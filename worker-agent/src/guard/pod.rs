@@ -14,7 +14,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -51,6 +51,13 @@ pub(super) fn start(dir: &RunDir, plan: &Plan, job: &JobSpec, this: Try, direct:
         let _ = std::fs::remove_dir_all(dir.pod(this.index, old));
     }
     let log = File::create(directory.join("output.log")).map_err(|e| failed("create the output file", &e))?;
+    let told = log.try_clone();
+    // Whoever reads the pod's output is to see why there is none.
+    let failed = |what: &str, e: &io::Error| {
+        let not = failed(what, e);
+        told.as_ref().into_iter().for_each(|mut log| drop(writeln!(log, "meridian: {}", not.message)));
+        not
+    };
     let (reader, writer) = io::pipe().map_err(|e| failed("make a pipe", &e))?;
     let second = writer.try_clone().map_err(|e| failed("make a pipe", &e))?;
     let output = Output::new(reader, log).map_err(|e| failed("make a pipe", &e))?;

@@ -126,10 +126,14 @@ struct RawMeta {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawSpec {
+    #[serde(default, deserialize_with = "whole")]
     parallelism: Option<u32>,
+    #[serde(default, deserialize_with = "whole")]
     completions: Option<u32>,
     completion_mode: Option<String>,
+    #[serde(default, deserialize_with = "whole")]
     backoff_limit: Option<u32>,
+    #[serde(default, deserialize_with = "whole")]
     active_deadline_seconds: Option<u64>,
     backoff_limit_per_index: Option<IgnoredAny>,
     pod_failure_policy: Option<IgnoredAny>,
@@ -148,8 +152,12 @@ struct RawTemplate {
 #[serde(rename_all = "camelCase")]
 struct RawPod {
     restart_policy: Option<String>,
+    #[serde(default, deserialize_with = "whole")]
     active_deadline_seconds: Option<u64>,
+    #[serde(default, deserialize_with = "whole")]
     termination_grace_period_seconds: Option<u64>,
+    #[serde(default)]
+    security_context: Option<RawSecurity>,
     #[serde(default)]
     containers: Vec<RawContainer>,
     #[serde(default)]
@@ -165,6 +173,37 @@ struct RawContainer {
     env_from: Vec<IgnoredAny>,
     working_dir: Option<String>,
     volume_mounts: Vec<RawMount>,
+    security_context: Option<RawSecurity>,
+}
+
+/// Whose rights a pod wants.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawSecurity {
+    run_as_user: Option<u64>,
+    run_as_group: Option<u64>,
+    run_as_non_root: Option<bool>,
+}
+
+impl RawSecurity {
+    /// What of it this process doesn't have to give.
+    fn refusal(&self) -> Option<&'static str> {
+        let (user, group) = (u64::from(rustix::process::geteuid().as_raw()), u64::from(rustix::process::getegid().as_raw()));
+        let wanted = [
+            (self.run_as_user.is_some_and(|wanted| wanted != user), "runAsUser"),
+            (self.run_as_group.is_some_and(|wanted| wanted != group), "runAsGroup"),
+            (self.run_as_non_root == Some(true) && user == 0, "runAsNonRoot"),
+        ];
+        wanted.into_iter().find_map(|(differs, field)| differs.then_some(field))
+    }
+}
+
+/// A number without a fraction, however it was written: `1e3` is a whole number in YAML too.
+fn whole<'de, D: serde::Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<Option<N>, D::Error> {
+    let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
+    let exact = |float: &f64| float.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(float);
+    let read = number.as_u64().or_else(|| number.as_f64().filter(exact).map(|float| float as u64)).and_then(|whole| N::try_from(whole).ok());
+    read.map(Some).ok_or_else(|| serde::de::Error::custom(format_args!("`{number}` is not a whole number that could be counted with")))
 }
 
 #[derive(Deserialize)]
@@ -194,6 +233,12 @@ impl RawSpec {
         ];
         if let Some((_, field)) = unsupported.iter().find(|(there, _)| *there) {
             return Some(format!("the process runner can't honour `{field}`: leave it out, or send the job to a Kubernetes cluster"));
+        }
+        let security = pod.security_context.iter().chain(pod.containers.iter().filter_map(|container| container.security_context.as_ref()));
+        if let Some(field) = security.into_iter().find_map(RawSecurity::refusal) {
+            return Some(format!(
+                "the process runner runs pods with the rights of the agent's user, so it can't honour `securityContext.{field}`: leave it out, or run the agent as that user"
+            ));
         }
         let [container] = pod.containers.as_slice() else {
             return Some(format!("the process runner runs exactly one container per pod, and this job has {}", pod.containers.len()));
@@ -249,6 +294,14 @@ mod tests {
     }
 
     #[test]
+    fn whole_numbers_may_be_written_as_floats() {
+        let of = |limit: serde_json::Value| JobSpec::parse(&json!({"spec": {"backoffLimit": limit, "template": {"spec": {"containers": [{}]}}}}).to_string());
+        assert_eq!(of(json!(1.0)).unwrap().backoff_limit, 1);
+        assert_eq!(of(json!(1e2)).unwrap().backoff_limit, 100);
+        assert!(of(json!(1.5)).is_err() && of(json!(-1.0)).is_err() && of(json!("1")).is_err());
+    }
+
+    #[test]
     fn refusals_name_the_field() {
         for (container, names) in [
             (json!({"image": "x", "args": ["120s"]}), "`command`"),
@@ -256,6 +309,7 @@ mod tests {
             (json!({"command": ["true"], "envFrom": [{"secretRef": {"name": "s"}}]}), "`envFrom`"),
             (json!({"command": ["true"], "volumeMounts": [{"name": "v", "mountPath": "/data"}]}), "`/data`"),
             (json!({"command": ["a\u{0}b"]}), "NUL"),
+            (json!({"command": ["true"], "securityContext": {"runAsUser": 4_000_000_000_u64}}), "`securityContext.runAsUser`"),
         ] {
             let spec = job(container);
             assert!(spec.unrunnable().unwrap().contains(names), "{:?}", spec.unrunnable());

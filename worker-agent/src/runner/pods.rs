@@ -309,6 +309,7 @@ impl Pods {
     /// Takes in that the pod of `slot` ended by itself. Says whether it counts as a failure.
     pub fn ended(&mut self, ended: Try, exit_code: i32, message: Option<String>, now: Mono) -> bool {
         debug_assert_eq!(self.slots.get(ended.slot), Some(&Slot::Busy(ended)), "a pod ends only where it runs");
+        let because = message.as_ref().map(|message| format!(" ({message})")).unwrap_or_default();
         self.note(PodOutcome { index: ended.index, attempt: ended.attempt, exit_code, message });
         if exit_code == 0 {
             self.succeeded += 1;
@@ -320,7 +321,10 @@ impl Pods {
         if self.failures > self.backoff_limit {
             self.verdict.get_or_insert_with(|| RunResult::Failed {
                 reason: "BackoffLimitExceeded".into(),
-                message: format!("pod {} ended with exit code {exit_code}, and the job's backoff limit of {} is used up", ended.index, self.backoff_limit),
+                message: format!(
+                    "pod {} ended with exit code {exit_code}{because}, and the job's backoff limit of {} is used up",
+                    ended.index, self.backoff_limit
+                ),
             });
         } else if self.completions.is_none() && self.succeeded > 0 {
             // A work queue that has seen a success takes no new pods.

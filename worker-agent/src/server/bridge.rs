@@ -33,7 +33,7 @@ pub(super) fn place(pod: core::ledger::PodPlacement) -> runner::PodPlacement {
     runner::PodPlacement { pod_set, index, node, accelerators: accelerators.into_values().flatten().collect() }
 }
 
-/// What a runner tells, for the core; a failed pod is the job's own affair until the run ends.
+/// What a runner tells, for the core.
 pub(super) fn event(event: runner::RunnerEvent) -> Option<core::RunnerEvent> {
     match event {
         runner::RunnerEvent::Running { uid, fence } => Some(core::RunnerEvent::Running { uid, fence }),
@@ -43,7 +43,7 @@ pub(super) fn event(event: runner::RunnerEvent) -> Option<core::RunnerEvent> {
         }
         runner::RunnerEvent::PodFailed { uid, fence, failures } => {
             tracing::info!(%uid, %fence, failures, "a pod failed");
-            None
+            Some(core::RunnerEvent::PodsFailed { uid, fence, failures })
         }
         runner::RunnerEvent::Spare { uid, fence, places } => {
             tracing::info!(%uid, %fence, pods = places.len(), "pods have succeeded while the rest of their gang runs on");

@@ -353,7 +353,7 @@ impl World {
     /// What would help at one cluster, and whose ends that are.
     pub(super) fn help_at(&self, case: &Case<'_>, cluster: &ClusterName, why: &Why) -> (String, Vec<Uid>) {
         if let (Some(level), Why::NoRoom(_) | Why::Refused { .. }) = (self.level_too_small(case, cluster), why) {
-            return (larger_domains(&level), Vec::new());
+            return (self.larger_domains_in(cluster, &level, &case.gang), Vec::new());
         }
         let comes_free = match why {
             Why::NoRoom(Misfit::NotEnoughRoom { fits_empty, .. } | Misfit::NoDomain { fits_empty, .. }) => *fits_empty,
@@ -374,6 +374,12 @@ impl World {
             (_, n) => format!("the end of the {n} largest workloads there"),
         };
         (help, ends)
+    }
+
+    /// What helps where no domain of a level could ever hold a gang.
+    pub(crate) fn larger_domains_in(&self, cluster: &ClusterName, level: &str, gang: &Gang) -> String {
+        let without_topology = self.live.clusters.get(cluster).map_or(Ok(()), |live| live.rooms.fits(gang));
+        larger_domains(level, without_topology)
     }
 
     /// The level of which no domain there could ever hold all pods that have to be in one.

@@ -276,6 +276,70 @@ fn nodes_are_known_beside_a_gang_of_which_some_pods_have_ended() {
     }
 }
 
+/// Nobody says on which of its nodes pods have ended.
+#[test]
+fn a_gang_of_which_some_pods_have_ended_gives_way_too() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let node = |i| NodeSpec { name: format!("n{i}"), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: (0..3).map(node).collect(), pools: Vec::new() });
+    teams(&mut f, [40, 0], &json!({"withinClusterQueue": LOWER}));
+    priorities(&mut f, 9);
+    let low = [f.submit_to("a", "six", 6, Some("low")), f.submit_to("a", "five", 5, Some("low"))];
+    f.settle();
+    f.succeed(low[0], 1);
+    let high = f.submit_to("a", "high", 8, Some("high"));
+    f.settle();
+    f.settle();
+    assert_eq!(f.phase(high), Some(Phase::Running), "{:#}", f.why(high));
+}
+
+/// Many start in one moment: who gives way among them is who came last, and nobody gives way in turn.
+#[test]
+fn of_those_who_started_at_once_the_last_to_come_gives_way() {
+    for names in [["a", "b", "c", "d"], ["d", "c", "b", "a"]] {
+        let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+        teams(&mut f, [2, 2], &json!({"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"}));
+        let jobs = names.map(|name| job("default", name, 1, &json!({"kueue.x-k8s.io/queue-name": "a"}), ""));
+        let Reply::Written(written) = f.apply(jobs.to_vec()) else { panic!("not submitted") };
+        let uids: Vec<Uid> = written.iter().map(|w| w.uid).collect();
+        f.settle();
+        assert_eq!(f.running_of(&uids), 4);
+        let mine = f.submit_to("b", "mine", 2, None);
+        let stopping = |f: &Fleet| uids.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).copied().collect::<Vec<_>>();
+        assert_eq!(stopping(&f), uids[2..]);
+        for _ in 0..5 {
+            f.settle();
+        }
+        assert_eq!((f.phase(mine), f.running_of(&uids[..2])), (Some(Phase::Running), 2));
+        let stops = f.records.iter().filter(|(_, record)| matches!(record, Record::StopOrdered { .. })).count();
+        assert_eq!(stops, 2, "nobody else stopped");
+    }
+}
+
+/// No node is of two flavors whose labels contradict each other.
+#[test]
+fn flavors_that_contradict_each_other_are_not_given_together() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
+    let node = |kind: &str| NodeSpec {
+        name: kind.into(),
+        capacity: Amounts::from([(GPU.into(), 4), ("cpu".into(), 8_000)]),
+        labels: [("kind".to_owned(), kind.to_owned())].into(),
+        ..NodeSpec::default()
+    };
+    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: vec![node("x"), node("y")], pools: Vec::new() });
+    let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"kind": &name[..1]}}});
+    let given = |flavor: &str, resource: &str| json!({"name": flavor, "resources": [{"name": resource, "nominalQuota": 8}]});
+    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "both"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+        {"coveredResources": [GPU], "flavors": [given("x-gpu", GPU), given("y-gpu", GPU)]}, {"coveredResources": ["cpu"], "flavors": [given("y-cpu", "cpu")]}]}});
+    f.apply(vec![flavor("x-gpu"), flavor("y-gpu"), flavor("y-cpu"), queue, local_queue("both", "both")]);
+    let mut one = job("default", "one", 1, &json!({"kueue.x-k8s.io/queue-name": "both"}), "");
+    one["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 1, "cpu": 1}, "limits": {GPU: 1}});
+    let Reply::Written(written) = f.apply(vec![one]) else { panic!("not submitted") };
+    f.settle();
+    let given: Vec<&str> = f.world.state.workloads[&written[0].uid].flavors.values().map(|flavor| &**flavor).collect();
+    assert_eq!(given, ["y-cpu", "y-gpu"], "{:#}", f.why(written[0].uid));
+}
+
 #[test]
 fn of_who_stops_already_nothing_else_is_said() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);

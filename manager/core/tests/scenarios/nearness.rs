@@ -322,7 +322,7 @@ fn nobody_stops_for_a_gang_that_no_domain_could_ever_hold() {
     assert_eq!(f.phases(&low), [Some(Phase::Running); 4]);
     let reason = "pod set `main` must be in one `cloud.provider.com/topology-rack`, and the largest takes 8 of its 9 pods even with nothing else running";
     assert_eq!(f.why(nine)["clusters"][0]["reason"], reason, "{:#}", f.why(nine));
-    let help = "more room within one `cloud.provider.com/topology-rack` there, or fewer or smaller pods, or a topology that is preferred instead of required";
+    let help = "more room within one `cloud.provider.com/topology-rack` there, or fewer or smaller pods, or a topology that is preferred instead of required and more room that comes free there";
     assert_eq!(f.why(nine)["clusters"][0]["wouldHelp"], help);
     // Eight fit into a rack whose gang goes, and only that one goes.
     let eight = submit_ranked(&mut f, "eight", 8, "high", &rack);

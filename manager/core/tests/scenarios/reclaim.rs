@@ -32,6 +32,33 @@ impl Fleet {
     }
 }
 
+/// PROTOCOL: pods' failures are the job's, attempts are ours.
+#[test]
+fn failures_of_a_lost_attempt_count_in_the_next() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
+    let uid = f.submit("job", 2);
+    f.settle();
+    let (name, _) = f.running.iter().find(|(_, u)| *u == uid).unwrap().clone();
+    let fence = f.agents[&name].runs().find(|(u, ..)| *u == uid).unwrap().1;
+    let event = RunnerEvent::PodsFailed { uid, fence, failures: 2 };
+    let out = f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Runner(event));
+    f.perform(&name, out.effects);
+    f.settle();
+    assert_eq!(f.world.state.workloads[&uid].pod_failures, 2);
+    assert!(f.why(uid)["summary"].as_str().unwrap().contains("pods of it have failed 2 times so far"), "{:#}", f.why(uid));
+    // Its cluster is lost, and what it told isn't.
+    f.cut.push(name.clone());
+    f.running.retain(|(_, u)| *u != uid);
+    f.pass(Millis::secs(30));
+    let leg = f.world.state.workloads[&uid].legs.values().last().unwrap().clone();
+    assert!(leg.cluster != name && f.phase(uid) == Some(Phase::Running));
+    let counted = f.agents[&leg.cluster].runs().count();
+    assert_eq!((counted, f.world.state.workloads[&uid].pod_failures), (1, 2));
+    f.end(uid, EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "x".into() });
+    let key = Key::namespaced(Kind::Job, "default", "job");
+    assert_eq!(f.world.render(&key, &f.bodies, now(f.now)).unwrap()["status"]["failed"], json!(2));
+}
+
 #[test]
 fn quota_and_room_of_pods_that_have_succeeded_go_to_others_at_once() {
     let mut f = Fleet::new(EU);
@@ -159,7 +186,7 @@ fn nobody_gives_back_more_than_was_given_nor_what_another_has() {
     let other = f.agents.keys().find(|name| **name != home).unwrap().clone();
     let claim = |f: &mut Fleet, from: &ClusterName, fence: Fence, pods: u32| {
         let composed = f.agents.get_mut(from).unwrap().compose(now(f.now), Lane::News);
-        let spare = vec![meridian_shared::protocol::Spare { uid: gang, fence, pods: BTreeMap::from([("main".into(), pods), ("none".into(), 9)]) }];
+        let spare = vec![meridian_shared::protocol::Spare { uid: gang, fence, pods: BTreeMap::from([("main".into(), pods), ("none".into(), 9)]), failures: 0 }];
         f.input(Input::Sync { cluster: from.clone(), request: Box::new(SyncRequest { spare, ..composed }), may_park: false });
         f.charged()
     };

@@ -53,6 +53,58 @@ fn a_gang_is_passed_by_as_long_as_the_guard_says() {
 }
 
 #[test]
+fn a_queue_that_is_opened_again_still_passes_nobody_by() {
+    let (mut f, gang, [a, _]) = passed_by(EU, GUARD);
+    let small = f.submit("small", 2);
+    f.end(a, EndResult::Succeeded);
+    let queue = |stop: &str| {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "stopPolicy": stop,
+            "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 100}]}]}]}})
+    };
+    for stop in ["Hold", "None"] {
+        f.apply(vec![queue(stop)]);
+        f.settle();
+        assert_eq!((f.phase(gang), f.phase(small)), (Some(Phase::Pending), Some(Phase::Pending)), "{stop}");
+    }
+}
+
+/// A pod set is of one flavor: what two flavors have together is of no use.
+#[test]
+fn room_is_kept_where_one_flavor_has_it() {
+    let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
+    f.world.config.starvation_guard = GUARD;
+    let node = |name: &str, kind: &str, gpus: i64| NodeSpec {
+        name: name.into(),
+        capacity: Amounts::from([(GPU.into(), gpus)]),
+        labels: [("kind".to_owned(), kind.to_owned())].into(),
+        ..NodeSpec::default()
+    };
+    for (cluster, nodes) in [("eu", vec![node("x", "x", 4), node("y", "y", 4)]), ("us", vec![node("z", "x", 8)])] {
+        f.agents.get_mut(&ClusterName::new(cluster)).unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    }
+    let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"kind": name}}});
+    let given = |flavor: &str| json!({"name": flavor, "resources": [{"name": GPU, "nominalQuota": 100}]});
+    f.apply(vec![
+        flavor("x"),
+        flavor("y"),
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+            {"coveredResources": [GPU], "flavors": [given("x"), given("y")]}]}}),
+    ]);
+    f.settle();
+    let there = f.submit("there", 6);
+    f.settle();
+    assert_eq!(f.at(there).as_deref(), Some("us"));
+    let gang = f.submit("gang", 8);
+    f.pass(Millis::secs(62));
+    assert!(f.why(gang)["summary"].as_str().unwrap().contains("room is kept for it in `us`"), "{:#}", f.why(gang));
+    let elsewhere = submit_to_other(&mut f, "elsewhere", 3);
+    f.settle();
+    assert_eq!(f.at(elsewhere).as_deref(), Some("eu"), "{:#}", f.why(elsewhere));
+    f.end(there, EndResult::Succeeded);
+    assert_eq!(f.at(gang).as_deref(), Some("us"));
+}
+
+#[test]
 fn room_is_kept_in_one_cluster_and_other_queues_dont_take_it() {
     let (mut f, gang, [a, b]) = passed_by(EU, GUARD);
     f.apply(vec![

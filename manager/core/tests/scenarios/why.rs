@@ -415,7 +415,7 @@ fn a_rack_that_could_never_hold_a_gang_is_no_matter_of_whose_end() {
     let (rack, wide) = (claims::send(&mut f, near("rack", 4)), claims::send(&mut f, near("wide", 5)));
     assert_eq!(f.phases(&[there, rack, wide]), [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]);
     let help = "at `eu`: more room within one `rack` there, or fewer or smaller pods, or a topology that is preferred instead of required";
-    assert_eq!(f.words(wide).1, help, "{:#}", f.why(wide));
+    assert_eq!(f.words(wide).1, format!("{help} and more room that comes free there"), "{:#}", f.why(wide));
     f.end(there, EndResult::Succeeded);
     f.end(rack, EndResult::Succeeded);
     f.pass(Millis::secs(60));

@@ -50,7 +50,7 @@ async fn operators_act_on_clusters() {
         (json!({"confirm": "us"}), 400),
         (json!({"confirm": "eu", "ledger": 7}), 400),
         // it never had a session, so that nothing can run there
-        (json!({"confirm": "eu"}), 404),
+        (json!({"confirm": "eu"}), 409),
     ] {
         let answer = rig.post("/meridian/v1/clusters/eu/declare-lost", &body).await;
         assert_eq!(answer.failure().0, code, "{body}: {answer:?}");

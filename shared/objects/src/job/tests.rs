@@ -200,6 +200,28 @@ fn commands_of_every_container_count() {
 }
 
 #[test]
+fn what_a_container_runs_is_read_where_it_is_written() {
+    let check = |part: &str, value: Value, expect: &str| {
+        let mut container = json!({"name": "a"});
+        container[part] = value;
+        check_error(&[("spec.template.spec.containers", json!([container]))], expect);
+    };
+    check("env", json!([{"name": "A", "value": 1}]), "containers[0].env[0].value: must be a string, not the number `1`");
+    check("env", json!([{"name": "A", "value": true}]), "containers[0].env[0].value: must be a string, not");
+    check("env", json!({"A": "1"}), "containers[0].env: must be a list, not a mapping");
+    check("env", json!(["A=1"]), "containers[0].env[0]: must be a mapping, not a string");
+    check("env", json!([{"value": "x"}]), "containers[0].env[0].name: is missing");
+    check("env", json!([{"name": "a=b", "value": "x"}]), "containers[0].env[0].name: `a=b` can't be the name of a variable");
+    check("args", json!([1]), "containers[0].args[0]: must be a string, not the number `1`");
+    check("workingDir", json!(5), "containers[0].workingDir: must be a string, not the number `5`");
+    check("image", json!(["x"]), "containers[0].image: must be a string, not a list");
+    check("ports", json!([{"containerPort": "80"}]), "containers[0].ports[0].containerPort: must be a whole number, not a string");
+    let fine = json!([{"name": "a", "env": [{"name": "A", "value": "1"}, {"name": "B"}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}],
+        "ports": [{"containerPort": 80, "protocol": "TCP"}], "args": [], "workingDir": "/"}]);
+    assert!(read(with(&[("spec.template.spec.containers", fine)])).is_ok());
+}
+
+#[test]
 fn regions_only_narrow() {
     let check = |metadata: (&str, &str), expect: &[&str]| {
         let mut job = base();
