@@ -61,15 +61,15 @@ impl Turn<'_> {
         }
         let rules_before = self.world.state.rules;
         let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
-        // Who waits too long at the head of a queue that is opened again comes before those behind it at once.
-        let opens = |change: &Change| matches!(change, Change::Put { object, .. } if matches!(object.kind, Kind::ClusterQueue | Kind::LocalQueue));
-        self.world.live.look_for_starving |= self.world.config.starvation_guard.is_some() && write.changes.iter().any(opens);
         let accepted =
             write.with_jobs().zip(judged).map(|((change, job), class)| self.perform(change, job.map(|job| (job, class)), &write.actor, write.dry_run));
         let mut written: Vec<Written> = accepted.collect();
         for (index, remarks) in remarks {
             written[index].warnings.extend(remarks);
         }
+        // Who waits too long at the head of a queue that is opened again comes before those behind it at once.
+        let opens = |written: &Written| written.result == WriteResult::Configured && matches!(written.key.kind, Kind::ClusterQueue | Kind::LocalQueue);
+        self.world.live.look_for_starving |= self.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(opens);
         if self.world.state.rules != rules_before {
             self.rejudge();
             self.drain_stopped();
