@@ -218,7 +218,6 @@ fn accelerators(object: &Value, field: &str) -> String {
     amounts.fold(0_i64, i64::saturating_add).to_string()
 }
 
-/// Jurisdictions, regions and clusters of one side of a residency policy.
 /// Where a policy lets workloads go: what it doesn't speak of is allowed, and an empty list allows nothing.
 fn allowed(object: &Value) -> String {
     let named = places(object, "/spec/allow");
@@ -230,6 +229,7 @@ fn allowed(object: &Value) -> String {
     }
 }
 
+/// Jurisdictions, regions and clusters of one side of a residency policy.
 fn places(object: &Value, pointer: &str) -> String {
     ["jurisdictions", "regions", "clusters"]
         .iter()

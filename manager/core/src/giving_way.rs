@@ -370,11 +370,12 @@ impl World {
         self.state.workloads.get(&uid).and_then(World::right).is_some_and(|(_, leg)| leg.cluster == *cluster)
     }
 
-    /// The gang of a workload: as it was submitted, or as much of it as it was given.
+    /// A workload as people know it: its namespace and name.
     pub(crate) fn name_of(&self, uid: Uid) -> String {
         self.state.workloads.get(&uid).map_or_else(|| uid.to_string(), |w| format!("{}/{}", w.namespace, w.name))
     }
 
+    /// The gang of a workload: as it was submitted, or as much of it as it was given.
     pub(crate) fn gang_of(&self, uid: Uid) -> Option<Arc<Gang>> {
         self.state.workloads.get(&uid).map(|w| w.gang(self.queues.class(w.class)))
     }

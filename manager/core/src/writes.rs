@@ -224,6 +224,7 @@ impl Turn<'_> {
         }
     }
 
+    /// How many workloads hold quota of a cluster queue.
     fn charged_by(&self, queue: &str) -> usize {
         let charged = |uid: &&Uid| self.world.queues.charged_to(**uid).is_some_and(|of| **of == *queue);
         self.world.state.workloads.keys().filter(charged).count()
