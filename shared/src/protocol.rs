@@ -12,20 +12,21 @@
 //! is under way, finds what numbering can't.
 
 mod digest;
+mod inventory;
 mod size;
 
 pub use digest::Digest;
+pub use inventory::{Inventory, Run};
 pub use size::{Growth, Size};
 
 use crate::gang::Gang;
-use crate::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Session, Uid};
+use crate::ids::{ClusterName, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Session, Uid};
 use crate::mac::Mac;
 use crate::packing::Block;
 use crate::placement::Placement;
 pub use crate::pods::Spare;
 use crate::time::Millis;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -125,6 +126,9 @@ pub struct SyncRequest {
     /// This agent understands [`Command::Grow`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grows: bool,
+    /// This agent understands [`Command::Rank`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ranks: bool,
 }
 
 impl SyncRequest {
@@ -279,6 +283,15 @@ pub enum Command {
         /// What it is given.
         growth: Box<Growth>,
     },
+    /// This attempt has another priority. Only for agents that say that they understand it.
+    Rank {
+        /// The workload.
+        uid: Uid,
+        /// Its attempt.
+        fence: Fence,
+        /// Its priority now.
+        priority: i64,
+    },
 }
 
 impl Command {
@@ -291,7 +304,7 @@ impl Command {
             // A string within JSON: quotes and backslashes double.
             Self::Grant(grant) => FRAME + 2 * grant.spec.len(),
             Self::Grow { growth, .. } => FRAME + 12 * growth.places.len(),
-            Self::Withdraw { .. } | Self::Stop { .. } | Self::Shrink { .. } => FRAME,
+            Self::Withdraw { .. } | Self::Stop { .. } | Self::Shrink { .. } | Self::Rank { .. } => FRAME,
         }
     }
 }
@@ -342,8 +355,16 @@ pub struct Grant {
     pub run_left: Option<Millis>,
     /// Pods of this job that failed in earlier attempts: they count against its back-off limit.
     pub pod_failures: u32,
+    /// How important it is: of gangs that lose their nodes together the more important one is given another place first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i64,
     /// The manager's code over what identifies this grant: without it a run that is shown later isn't adopted.
     pub mac: Option<Mac>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+const fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// The bytes that a grant's code covers: what a later leadership must believe to adopt its run.
@@ -600,59 +621,6 @@ impl EndResult {
     }
 }
 
-/// What one agent has, in full: the answer to recovery's question.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Inventory {
-    /// The leadership that it is for; one for another leadership counts for nothing.
-    pub for_leadership: Option<Leadership>,
-    /// Runs that exist, with what a journal needs to adopt them.
-    pub runs: Vec<Run>,
-    /// Offers that are open here (waiting or held).
-    pub offers: Vec<(OfferId, Uid)>,
-    /// Ends that are not acknowledged, or whose acknowledging record is in no range that the leader named.
-    pub ends: Vec<End>,
-    /// There are more ends than one body takes: this inventory isn't complete before they are acknowledged.
-    #[serde(default)]
-    pub more: bool,
-    /// The newest receipts of every journal and leadership heard of, each with its member list.
-    pub receipts: Vec<(Receipt, Vec<ClusterName>)>,
-}
-
-/// One run that an agent has.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Run {
-    /// The workload.
-    pub uid: Uid,
-    /// The grant.
-    pub fence: Fence,
-    /// The offer that it came from.
-    pub offer: OfferId,
-    /// Which attempt.
-    pub attempt: u32,
-    /// Whether all pods have started.
-    pub running: bool,
-    /// Whether it is being stopped.
-    pub stopping: bool,
-    /// Its term.
-    pub term: Millis,
-    /// What silence means for it.
-    pub on_loss: OnLoss,
-    /// Content hash of the spec it runs.
-    pub spec: ContentHash,
-    /// The code that its grant carried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac: Option<Mac>,
-    /// Where its pods are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Arc<Placement>>,
-    /// Pods of each pod set that have succeeded and left their places for good.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub spare: BTreeMap<String, u32>,
-    /// The latest growth that has its room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grown: Option<Box<Growth>>,
-}
-
 /// Room at a cluster, and what could grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Capacity {
@@ -689,6 +657,8 @@ pub enum RunnerKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::ContentHash;
+    use std::collections::BTreeMap;
 
     fn bytes(value: &impl Serialize, count: usize) -> usize {
         (serde_json::to_vec(value).unwrap().len() + 1) * count
@@ -718,6 +688,7 @@ mod tests {
             placement: None,
             spare: BTreeMap::from([("main".into(), u32::MAX)]),
             grown: Some(Box::new(growth)),
+            priority: Some(i64::MIN),
         };
         // A quote is the longest that a cleaned character gets.
         let message = clean(&"\"".repeat(9_999));

@@ -21,13 +21,15 @@ mod faults;
 mod guards;
 mod liar;
 mod manager;
-pub mod nearness;
+pub mod memory;
+mod nearness;
 mod nodes;
 pub mod oracle;
 mod people;
 pub mod plan;
 pub mod planted;
 mod queues;
+mod ranks;
 mod residency;
 mod runner;
 mod staying;
@@ -470,11 +472,7 @@ impl Sim {
             let m = leader.expect("a world was looked at");
             self.verify_audit(m);
             let world = self.managers[m].world.as_ref().expect("it leads");
-            let verdict = self
-                .oracle
-                .check_memory(world, &self.people.rules)
-                .and_then(|()| self.people.activity.check_memory(world))
-                .and_then(|()| self.people.sizes.check_memory(world));
+            let verdict = self.check_memory(world);
             self.counters.one("runs to the end");
             return self.judge(verdict);
         }

@@ -136,6 +136,7 @@ const MINIMA: &[(&str, u64)] = &[
     ("policies tightened", 500),
     ("policies that only flag", 200),
     ("failures told", 500),
+    ("priorities changed", 1_000),
 ];
 
 #[test]

@@ -160,13 +160,13 @@ impl Turn<'_> {
         }
         let priority = self.world.state.catalog.job_priority(&read.job);
         if let Some(priority) = priority.filter(|priority| reclassed && self.workload(uid).is_some_and(|w| w.priority != *priority)) {
-            self.record(Record::Reprioritized { uid, priority, by: Some(by.clone()) });
+            self.reprioritize(uid, priority, by);
         }
         self.stir();
         WriteResult::Configured
     }
 
-    fn right_to_run(&self, uid: Uid) -> Option<(ClusterName, Fence)> {
+    pub(crate) fn right_to_run(&self, uid: Uid) -> Option<(ClusterName, Fence)> {
         let (_, leg) = World::right(self.workload(uid)?)?;
         Some((leg.cluster.clone(), leg.fence?))
     }

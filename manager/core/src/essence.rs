@@ -143,6 +143,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         giving_way,
         starving_due,
         look_for_starving,
+        unranked,
         stirred,
         dirty,
         cuts,
@@ -160,7 +161,7 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     ahead(now, *sample_at, into);
     entered.hash(into);
     ahead(now, *starving_due, into);
-    (awaited, look_for_starving, stirred, dirty, cuts).hash(into);
+    (awaited, look_for_starving, unranked, stirred, dirty, cuts).hash(into);
     for (key, ManagerLease { term: _, deadline }) in lapsing {
         key.hash(into);
         ahead(now, *deadline, into);
@@ -224,6 +225,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
         located,
         shrinks,
         grows,
+        ranks,
     } = live;
     (session, number(*answered), events_through, inventoried, want_inventory).hash(into);
     age(now, *heard, silence(memory), into);
@@ -238,7 +240,7 @@ fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u
     hash_outbox(outbox, now, into);
     acknowledge.hash(into);
     budget.spent(now).hash(into);
-    (failed_starts, failed_last, located, shrinks, grows).hash(into);
+    (failed_starts, failed_last, located, shrinks, grows, ranks).hash(into);
     rooms.hash_essence(number, into);
 }
 

@@ -91,6 +91,7 @@ impl Turn<'_> {
             self.take_placement(cluster, (run.uid, run.fence), run.placement.clone());
             self.reclaim(run.uid, run.fence, &run.spare);
             self.shrink(cluster, run.uid, run.fence);
+            self.heed_rank(cluster, run);
             if stopping {
                 let reason = self.workload(run.uid).and_then(|w| w.stopping).unwrap_or(StopReason::Superseded);
                 self.say(cluster, Said::Stop(run.uid, run.fence, reason));
@@ -146,7 +147,10 @@ impl Turn<'_> {
             Err(_) => self.order_stop(run.uid, run.fence, StopReason::Residency, &system()),
             Ok(()) if self.workload(run.uid).is_some_and(|w| w.inactive.is_some()) => self.order_stop(run.uid, run.fence, StopReason::Evicted, &system()),
             Ok(()) if run.stopping => self.order_stop(run.uid, run.fence, StopReason::Superseded, &system()),
-            Ok(()) => self.shrink(cluster, run.uid, run.fence),
+            Ok(()) => {
+                self.shrink(cluster, run.uid, run.fence);
+                self.heed_rank(cluster, run);
+            }
         }
     }
 

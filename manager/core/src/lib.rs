@@ -71,6 +71,7 @@ mod past_use;
 mod placement;
 mod places;
 pub mod queues;
+mod ranking;
 mod reading;
 mod reclaim;
 pub mod record;
@@ -507,6 +508,8 @@ pub struct Live {
     starving_due: Mono,
     /// It is time to look for them.
     look_for_starving: bool,
+    /// Runs whose agents may not be told another priority now, as a policy forbids their place and only flags that.
+    unranked: BTreeSet<Uid>,
     /// Something changed that could let start who waits for room in a cluster.
     stirred: bool,
     /// A scheduling pass is due.
@@ -624,6 +627,8 @@ pub struct LiveCluster {
     pub shrinks: bool,
     /// And with more.
     pub grows: bool,
+    /// And can be told another priority.
+    pub ranks: bool,
 }
 
 /// The world of one manager.

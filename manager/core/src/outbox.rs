@@ -28,6 +28,8 @@ pub enum Said {
     Shrink(Uid, Fence, Size),
     /// Let an attempt go on with more, by this growth.
     Grow(Uid, Fence, RecordNumber),
+    /// Tell an attempt's priority, which changed with this record.
+    Rank(Uid, Fence, RecordNumber),
 }
 
 /// Commands of one (leadership, session).

@@ -70,7 +70,7 @@ impl Turn<'_> {
         let live = self.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
         let returned = now.since(live.heard) >= lease::silence(self.world.config.term_min);
         live.heard = now;
-        (live.shrinks, live.grows) = (request.shrinks, request.grows);
+        (live.shrinks, live.grows, live.ranks) = (request.shrinks, request.grows, request.ranks);
         if request.answered > live.answered {
             live.answered = request.answered;
             live.acknowledged = now;
@@ -235,6 +235,7 @@ impl Turn<'_> {
             located: None,
             shrinks: false,
             grows: false,
+            ranks: false,
         };
         self.world.live.clusters.insert(cluster.clone(), live);
         self.world.keep_room_again(cluster);
@@ -678,6 +679,7 @@ impl Turn<'_> {
             Said::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
             Said::Shrink(uid, fence, size) => self.render_shrink(cluster, uid, fence, size),
             Said::Grow(uid, fence, number) => self.render_grow(cluster, uid, fence, number),
+            Said::Rank(uid, fence, _) => self.render_rank(cluster, uid, fence),
             Said::Offer(uid, offer) => {
                 let open = self.workload(uid).and_then(|w| w.legs.get(&offer)).is_some_and(|l| l.state.open());
                 match self.world.asked_gang(uid) {
@@ -742,6 +744,7 @@ impl Turn<'_> {
             start_within: self.world.start_timeout(class),
             run_left: max_run.map(|m| m.saturating_sub(workload.ran)),
             pod_failures: workload.pod_failures,
+            priority: workload.priority,
             mac: Some(self.world.config.receipt_key.sign(&grant_message(
                 cluster,
                 ledger,

@@ -73,24 +73,13 @@ impl Turn<'_> {
         if self.world.state.rules != rules_before {
             self.rejudge();
             self.drain_stopped();
+            self.rank_again();
         }
         for class in classes {
-            self.reprioritize(&class, &write.actor);
+            self.revalue(&class, &write.actor);
         }
         self.reply(Reply::Written(written));
         self.out.spent.push(write);
-    }
-
-    /// A priority class has another value: whoever names it takes its new place, waiting or running.
-    fn reprioritize(&mut self, class: &str, by: &Actor) {
-        let Some(priority) = self.world.state.catalog.workload_priority(class) else { return };
-        let named = |w: &crate::Workload| self.world.queues.class(w.class).labels.get(meridian_objects::job::PRIORITY_LABEL).is_some_and(|c| c == class);
-        let moved: Vec<Uid> =
-            self.world.state.workloads.iter().filter(|(_, w)| w.phase != Phase::Finished && w.priority != priority && named(w)).map(|(uid, _)| *uid).collect();
-        for uid in moved {
-            self.record(Record::Reprioritized { uid, priority, by: Some(by.clone()) });
-        }
-        self.stir();
     }
 
     /// Queues that are to be drained: what they charged is taken back.

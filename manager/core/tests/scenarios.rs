@@ -657,6 +657,7 @@ fn a_run_without_the_managers_code_is_not_adopted() {
         placement: None,
         spare: BTreeMap::new(),
         grown: None,
+        priority: None,
     };
     let mut request: SyncRequest = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
     assert_eq!(request.session, Session { counter: 1, id: 1 });

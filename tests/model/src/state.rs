@@ -295,6 +295,7 @@ fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
         spare,
         shrinks: _,
         grows: _,
+        ranks: _,
     } = request;
     (ledger, session, transmission(host, *sent), transmission(host, *answered), lane, follows).hash(into);
     (commands_through, events, events_from, events_last, digest, spare).hash(into);

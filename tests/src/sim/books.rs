@@ -245,6 +245,9 @@ fn pods_of(class: &Class) -> u32 {
     class.gang.pod_sets.iter().map(|set| set.count).sum()
 }
 
+/// Since when a workload is there, and its priority.
+type Standing = (RecordNumber, i64);
+
 /// One displacement, and the books as they were when it was decided.
 #[derive(Clone, Debug)]
 struct Displaced {
@@ -365,6 +368,7 @@ impl<'a> Recount<'a> {
                 self.declared.remove(key);
                 (self.forest, self.changed) = (None, true);
             }
+            Record::Reprioritized { .. } => self.changed = true,
             Record::Reserved { uid, flavors, counts, .. } => {
                 // What follows is decided by books in which victims are marked.
                 self.judge_enough()?;
@@ -533,10 +537,12 @@ impl<'a> Recount<'a> {
             return broken("P3", format!("{uid} holds {:?} by its records, and is {:?}", self.held.get(uid), world.state.workloads.get(uid).map(|w| w.phase)));
         }
         self.judge_enough()?;
-        let age = |uid: &Uid| world.state.workloads.get(uid).map(|w| w.submitted);
+        let known = |uid: &Uid| world.state.workloads.get(uid).map(|w| (w.submitted, w.priority));
         for displaced in if self.changed { Vec::new() } else { self.displaced.clone() } {
             let waits = |uid: &Uid| world.state.workloads.get(uid).is_some_and(|w| w.phase == meridian_manager_core::workload::Phase::Pending);
-            self.judge_right(&displaced, age(&displaced.victim), age(&displaced.by), waits)?;
+            if let Some((victim, by)) = known(&displaced.victim).zip(known(&displaced.by)) {
+                self.judge_right(&displaced, victim, by, waits)?;
+            }
         }
         Ok(())
     }
@@ -547,7 +553,13 @@ impl<'a> Recount<'a> {
     }
 
     /// P7: by priority within a queue, or because the victim's queue borrows, as the preemptor's policies say.
-    fn judge_right(&mut self, displaced: &Displaced, victim_age: Option<RecordNumber>, by_age: Option<RecordNumber>, waits: impl Fn(&Uid) -> bool) -> Verdict {
+    fn judge_right(
+        &mut self,
+        displaced: &Displaced,
+        (victim_age, victim_priority): Standing,
+        (by_age, by_priority): Standing,
+        waits: impl Fn(&Uid) -> bool,
+    ) -> Verdict {
         let Displaced { victim, by, right, decided } = displaced;
         let (forest, held) = &**decided;
         let (Some(v), Some(p)) = (self.jobs.get(victim), self.jobs.get(by)) else { return Ok(()) };
@@ -555,20 +567,20 @@ impl<'a> Recount<'a> {
         let forbidden = |why: &str| {
             let words = format!(
                 "{victim} ({} in `{}`) is displaced for {by} ({} of {} in `{}`) as {right}: {why}",
-                v.priority,
+                victim_priority,
                 v.queue,
-                p.priority,
+                by_priority,
                 p.total(),
                 p.queue
             );
             broken("P7", format!("{words}: {}", forest.words()))
         };
         let policy = |name: &str| spec["preemption"][name].as_str().unwrap_or("Never").to_owned();
-        let lower = v.priority < p.priority;
+        let lower = victim_priority < by_priority;
         if right == "InClusterQueue" {
             let allowed = match policy("withinClusterQueue").as_str() {
                 "LowerPriority" => lower,
-                "LowerOrNewerEqualPriority" => lower || (v.priority == p.priority && victim_age > by_age),
+                "LowerOrNewerEqualPriority" => lower || (victim_priority == by_priority && victim_age > by_age),
                 _ => false,
             };
             return match v.queue == p.queue && allowed {
@@ -622,7 +634,7 @@ impl<'a> Recount<'a> {
             "InCohortReclaimWhileBorrowing" => {
                 let borrow = &spec["preemption"]["borrowWithinCohort"];
                 let most = borrow["maxPriorityThreshold"].as_i64().unwrap_or(i64::MAX);
-                if fair || borrow["policy"] != "LowerPriority" || !lower || v.priority > most {
+                if fair || borrow["policy"] != "LowerPriority" || !lower || victim_priority > most {
                     return forbidden("`borrowWithinCohort` doesn't allow it");
                 }
             }

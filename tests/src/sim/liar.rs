@@ -111,6 +111,7 @@ impl Sim {
                     placement: absurd_placement(chance),
                     spare: BTreeMap::from([("main".to_owned(), u32::MAX)]),
                     grown: Some(Box::new(absurd_growth())),
+                    priority: Some(i64::MIN),
                 };
                 let inventory = request.inventory.get_or_insert_with(|| Inventory { for_leadership: request.follows, ..Inventory::default() });
                 inventory.runs.push(run);

@@ -4,7 +4,9 @@
 //! within it, after it and between two replies.
 
 use super::clock::HostClock;
+use super::memory::may_forget;
 use super::oracle::{self, Act, Before, broken};
+use super::ranks::judge_priorities;
 use super::worker::Machine;
 use super::{Happening, Sim};
 use meridian_manager::journal::faulty::FaultyDisk;
@@ -315,11 +317,7 @@ impl Sim {
             self.people.sizes.history_is_gone();
         }
         let world = self.managers[m].world.as_ref().expect("it was replayed");
-        let verdict = self
-            .oracle
-            .check_memory(world, &self.people.rules)
-            .and_then(|()| self.people.activity.check_memory(world))
-            .and_then(|()| self.people.sizes.check_memory(world));
+        let verdict = self.check_memory(world);
         self.judge(verdict);
         let empty = self.managers[m].world.as_ref().is_some_and(|w| w.state.catalog.iter().next().is_none());
         if empty {
@@ -345,7 +343,10 @@ impl Sim {
         let bound = |mac: &Machine, key| mac.runner.bound(mac.clock.now(at)).any(|k| k == key);
         let alive = |uid, fence| machines.iter().any(|mac| mac.honest && !mac.clock.is_frozen() && bound(mac, (uid, fence)));
         let act = Act { manager: m, now, before, world, outcome };
-        let verdict = self.oracle.judge(&act, &alive);
+        let mut verdict = self.oracle.judge(&act, &alive).and_then(|()| judge_priorities(world));
+        if outcome.records.iter().any(|(_, record)| may_forget(record)) {
+            verdict = verdict.and_then(|()| self.check_memory(world));
+        }
         self.judge(verdict);
     }
 

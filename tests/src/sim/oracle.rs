@@ -515,6 +515,7 @@ impl Oracle {
                     }
                 }
                 Command::Shrink { uid, .. } | Command::Grow { uid, .. } => judge_place(world, *uid, cluster, "a size")?,
+                Command::Rank { uid, .. } => judge_place(world, *uid, cluster, "a priority")?,
                 Command::Withdraw { .. } | Command::Stop { .. } => {}
             }
         }
@@ -653,6 +654,7 @@ fn from_outside(record: &Record) -> bool {
         | Record::Reclaimed { .. }
         | Record::PodsFailed { .. }
         | Record::Resized { .. }
+        | Record::Reprioritized { .. }
         | Record::Finished { .. }
         | Record::Forgotten { .. } => true,
         _ => false,

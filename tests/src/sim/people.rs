@@ -216,6 +216,7 @@ impl Sim {
         }
         self.stop_or_resume();
         self.resize_one();
+        self.revalue_one();
     }
 
     fn some_place(&mut self) -> usize {

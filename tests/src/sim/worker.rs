@@ -300,6 +300,7 @@ impl Sim {
             self.judge_following(a, follows);
             self.perform(a, effects);
             self.judge_stays(a);
+            self.judge_ranks(a);
         }
     }
 

@@ -24,6 +24,7 @@ impl Agent {
             Command::Stop { uid, fence, reason } => self.on_stop(uid, fence, reason, out),
             Command::Shrink { uid, fence, size } => self.on_shrink(uid, fence, size, out),
             Command::Grow { uid, fence, growth } => self.on_grow((uid, fence), *growth, out),
+            Command::Rank { uid, fence, priority } => self.on_rank(uid, fence, priority, out),
         }
     }
 
@@ -180,6 +181,7 @@ impl Agent {
             size: None,
             waits: None,
             growth: Growths { able: true, ..Growths::default() },
+            priority: grant.priority,
         };
         if let Some(gang) = &run.gang {
             self.ledger.count_stays(run.offer, gang, Arrival::Pods);
@@ -254,6 +256,13 @@ impl Agent {
         self.store_run(uid, out);
         if !later {
             out.effects.push(Effect::Shrink { uid, fence, size });
+        }
+    }
+
+    fn on_rank(&mut self, uid: Uid, fence: Fence, priority: i64, out: &mut Outcome) {
+        if let Some(run) = self.runs.get_mut(&uid).filter(|run| run.fence == fence && run.priority != priority) {
+            run.priority = priority;
+            self.store_run(uid, out);
         }
     }
 

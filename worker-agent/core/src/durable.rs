@@ -77,10 +77,17 @@ pub(crate) struct StoredRun {
     pub(crate) stays: Vec<Stay>,
     #[serde(default, skip_serializing_if = "Growths::is_plain")]
     pub(crate) growth: Growths,
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub(crate) priority: i64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
 const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+const fn is_nothing(number: &i64) -> bool {
     *number == 0
 }
 

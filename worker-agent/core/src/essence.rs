@@ -88,11 +88,12 @@ impl Agent {
                 size,
                 waits: _,
                 growth,
+                priority,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             growth.hash(into);
             (lease.map(|l| l.lapses.since(now)), on_loss, stopped_by, pod_failures, placed).hash(into);
-            (moves, stranded, size, ledger.spare(*offer)).hash(into);
+            (moves, stranded, size, ledger.spare(*offer), priority).hash(into);
         }
     }
 }
@@ -132,12 +133,13 @@ impl Durable {
                 waits,
                 stays,
                 growth,
+                priority,
             } = run;
             (uid, fence, offer, attempt, phase).hash(into);
             growth.hash(into);
             (lease.map(|l| l.lapses), on_loss, boot, stopped_by, pod_failures, placed).hash(into);
             (moves, leaving, provided, stranded, spare, size).hash(into);
-            (waits, stays).hash(into);
+            (waits, stays, priority).hash(into);
         }
         for Tombstone { end, refused, acknowledged } in tombstones.values() {
             (end, refused, acknowledged.map(|(by, record, _)| (by, record))).hash(into);

@@ -371,6 +371,8 @@ struct LiveRun {
     waits: Option<Wall>,
     /// How it may grow, and has.
     growth: growing::Growths,
+    /// How important it is.
+    priority: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -487,6 +489,11 @@ impl Agent {
         self.runs.iter().map(|(uid, r)| (*uid, r.fence, r.phase == leg::Phase::Running, r.phase == leg::Phase::Stopping))
     }
 
+    /// How important each run is, as it was told last.
+    pub fn priorities(&self) -> impl Iterator<Item = (Uid, Fence, i64)> + '_ {
+        self.runs.iter().map(|(uid, r)| (*uid, r.fence, r.priority))
+    }
+
     /// Offers that hold room here.
     pub fn held(&self) -> impl Iterator<Item = (OfferId, Uid)> + '_ {
         self.offers.iter().filter(|(_, o)| matches!(o.state, OfferState::Held { .. })).map(|(id, o)| (*id, o.uid))
@@ -547,7 +554,8 @@ impl Agent {
         self.events.push_back(event);
     }
 
-    fn events_last(&self) -> u64 {
+    /// Number of the newest event of this session.
+    pub fn events_last(&self) -> u64 {
         self.events_from + self.events.len() as u64 - 1
     }
 }

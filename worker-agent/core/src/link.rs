@@ -66,6 +66,7 @@ impl Agent {
             spare: self.spare_news.iter().filter(|(_, carried)| **carried > 0).filter_map(|(uid, _)| self.spare_of(*uid)).collect(),
             shrinks: true,
             grows: true,
+            ranks: true,
         }
     }
 
@@ -113,6 +114,7 @@ impl Agent {
                 placement: r.placed.clone().filter(&mut told),
                 spare: self.ledger.spare_pods(r.offer),
                 grown: r.growth.latest.clone(),
+                priority: Some(r.priority),
             })
             .collect();
         let known = |leadership: Leadership, record| self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record));

@@ -13,6 +13,9 @@
 //!                   waiting, told ─► the node is back ─► told
 //! ```
 //!
+//! Of several gangs the most important one looks for places first, and of equals the one that was granted first. How important
+//! each is came with its grant; the manager tells when that changes ([`meridian_shared::protocol::Command::Rank`]).
+//!
 //! A taint may also be tolerated for a while (`tolerationSeconds`): the node is lost when that is over ([`crate::ledger`] counts).
 //! Both moments, from which a wait and a stay are counted, are durable: a restarted agent goes on with what is left.
 //! Invariants: the new places are durable before anybody is moved; the old ones stay charged until the runner has seen the
@@ -25,6 +28,7 @@ use meridian_shared::ids::{Fence, OfferId, Uid};
 use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{Event, clean};
 use meridian_shared::time::{Millis, Wall};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -48,6 +52,15 @@ impl Waiting {
     }
 }
 
+/// Who is given another place first: the more important gang, of equals the one that was granted first.
+type Rank = (Reverse<i64>, Fence);
+
+impl LiveRun {
+    fn rank(&self) -> Rank {
+        (Reverse(self.priority), self.fence)
+    }
+}
+
 impl Agent {
     /// Looks after everybody who stands on a lost node.
     pub(crate) fn look_after_nodes(&mut self, out: &mut Outcome) {
@@ -61,9 +74,10 @@ impl Agent {
             self.drop_offer(offer, out);
             self.say(Event::Gone { offer, uid, expired: false });
         }
-        let losers: Vec<(Uid, BTreeSet<String>)> =
-            self.runs.iter().map(|(uid, run)| (*uid, self.lost_under(run))).filter(|(_, lost)| !lost.is_empty()).collect();
-        for (uid, lost) in losers {
+        let loses = |(uid, run): (&Uid, &LiveRun)| (run.rank(), *uid, self.lost_under(run));
+        let mut losers: Vec<(Rank, Uid, BTreeSet<String>)> = self.runs.iter().map(loses).filter(|(_, _, lost)| !lost.is_empty()).collect();
+        losers.sort_unstable();
+        for (_, uid, lost) in losers {
             self.replace(uid, &lost, out);
         }
         let told = |run: &LiveRun| run.placed.as_ref().is_some_and(|placed| !placed.unhealthy.is_empty());
@@ -110,7 +124,9 @@ impl Agent {
             return;
         }
         let changed = self.waiting.seen != Some(self.ledger.revision());
-        for uid in self.waiting.runs.clone() {
+        let mut waiting: Vec<(Option<Rank>, Uid)> = self.waiting.runs.iter().map(|uid| (self.runs.get(uid).map(LiveRun::rank), *uid)).collect();
+        waiting.sort_unstable();
+        for (_, uid) in waiting {
             let lost = self.runs.get(&uid).map(|run| self.lost_under(run)).unwrap_or_default();
             if lost.is_empty() {
                 self.waits_no_more(uid, out);

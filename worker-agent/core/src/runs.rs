@@ -106,6 +106,7 @@ impl Agent {
                 size: run.size,
                 waits: run.waits.map(moment),
                 growth: run.growth,
+                priority: run.priority,
             },
         );
         if run.waits.is_some() {
@@ -345,6 +346,7 @@ impl Agent {
             waits: run.waits,
             stays: self.ledger.stays(run.offer).to_vec(),
             growth: run.growth.clone(),
+            priority: run.priority,
         };
         self.durable.put_run(uid, stored, &mut out.store);
     }

@@ -167,6 +167,7 @@ fn grant() -> Command {
         start_within: Millis::mins(1),
         run_left: None,
         pod_failures: 0,
+        priority: 0,
         mac: None,
     }))
 }

@@ -19,6 +19,8 @@ use std::sync::Arc;
 mod growing;
 #[path = "moving/hostile.rs"]
 mod hostile;
+#[path = "moving/ranking.rs"]
+mod ranking;
 #[path = "moving/staying.rs"]
 mod staying;
 
@@ -183,6 +185,7 @@ impl Bench {
             start_within: Millis::mins(1),
             run_left: None,
             pod_failures: 0,
+            priority: 0,
             mac: None,
         }))));
         assert!(self.effects.iter().any(|effect| matches!(effect, Effect::Start(start) if start.uid == uid)), "{:?}", self.events);

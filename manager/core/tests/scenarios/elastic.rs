@@ -253,3 +253,76 @@ fn what_a_copy_knows_only_with_another_size_is_charged_as_it_runs() {
         assert_eq!((f.used(), f.free_in("eu"), f.world.state.workloads[&gang].attempts), (i64::from(other), i64::from(4 - other), 1), "{other}");
     }
 }
+
+/// What the agent of a cluster takes its gangs for.
+fn known(f: &Fleet, cluster: &str) -> Vec<i64> {
+    f.agents[&ClusterName::new(cluster)].priorities().map(|(_, _, priority)| priority).collect()
+}
+
+fn class(value: i64) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "vip"}, "value": value})
+}
+
+fn named(name: &str, class: &str) -> Value {
+    let mut job = elastic(name, 2);
+    job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
+    job
+}
+
+#[test]
+fn another_priority_reaches_the_cluster_where_the_gang_runs() {
+    let mut f = Fleet::new(EU);
+    let low = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "low"}, "value": -1});
+    f.apply(vec![class(7), low]);
+    f.put(named("gang", "vip"));
+    f.settle();
+    assert_eq!(known(&f, "eu"), [7], "the grant says it");
+    f.apply(vec![class(50)]);
+    f.settle();
+    assert_eq!(known(&f, "eu"), [50], "its class has another value");
+    f.put(named("gang", "low"));
+    f.settle();
+    assert_eq!(known(&f, "eu"), [-1], "it names another class");
+    // Changes that it can't hear of, there and back: the last one counts, also for the next leadership.
+    f.cut = vec!["eu".into()];
+    f.put(named("gang", "vip"));
+    f.apply(vec![class(60)]);
+    f.apply(vec![class(50)]);
+    f.restart(2, RECOVERY);
+    f.cut.clear();
+    f.settle();
+    f.settle();
+    assert_eq!(known(&f, "eu"), [50]);
+}
+
+#[test]
+fn an_older_agent_is_told_no_priority_and_a_newer_one_when_it_comes() {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![class(7)]);
+    f.put(named("gang", "vip"));
+    f.settle();
+    f.world.live.clusters.get_mut(&ClusterName::new("eu")).unwrap().ranks = false;
+    f.apply(vec![class(8)]);
+    assert!(f.world.live.clusters[&ClusterName::new("eu")].outbox.quiet());
+    f.restart(2, RECOVERY);
+    f.settle();
+    f.settle();
+    assert_eq!(known(&f, "eu"), [8]);
+}
+
+#[test]
+fn where_a_policy_flags_a_gang_its_cluster_hears_of_its_priority_once_it_may() {
+    let mut f = Fleet::new(EU);
+    f.apply(vec![class(7)]);
+    f.put(named("gang", "vip"));
+    f.settle();
+    let policy = json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "away"},
+        "spec": {"applies": {}, "deny": {"clusters": ["eu"]}, "onChange": "Flag"}});
+    f.apply(vec![policy]);
+    f.apply(vec![class(8)]);
+    f.settle();
+    assert_eq!(known(&f, "eu"), [7], "nothing of it goes there now");
+    f.write(vec![Change::Delete { key: Key::global(Kind::ResidencyPolicy, "away"), uid: None }]);
+    f.settle();
+    assert_eq!(known(&f, "eu"), [8]);
+}

@@ -142,6 +142,7 @@ fn a_gang_that_has_not_started_yet_moves_too_and_then_starts() {
         start_within: Millis::mins(1),
         run_left: None,
         pod_failures: 0,
+        priority: 0,
         mac: None,
     };
     bench.exchange(Some(Command::Grant(Box::new(grant.clone()))));
@@ -381,6 +382,7 @@ impl Storm {
             start_within: Millis::mins(1),
             run_left: None,
             pod_failures: 0,
+            priority: 0,
             mac: None,
         }))));
         self.bench.apply(Input::Runner(RunnerEvent::Running { uid, fence }));

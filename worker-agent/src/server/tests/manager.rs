@@ -275,6 +275,7 @@ pub(super) fn grant(number: u64, uid: Uid) -> Command {
         start_within: Millis::mins(1),
         run_left: None,
         pod_failures: 0,
+        priority: 0,
         mac: None,
     }))
 }

@@ -1,0 +1,79 @@
+//! Another priority of a job, as its class has another value or it names another class.
+//!
+//! ```text
+//!   Reprioritized ─► another place in its queue; others may displace it now, or it them
+//!                 └► it runs ─► Command::Rank ─► durable at its agent, which gives who matters more another place first
+//! ```
+//!
+//! A grant carries the priority of the moment. Every complete inventory shows what the agent was told last, and who was told
+//! otherwise is told again; so neither a lost answer nor another leadership leaves an agent with an old one.
+
+use crate::Workload;
+use crate::input::Actor;
+use crate::outbox::Said;
+use crate::record::Record;
+use crate::turn::Turn;
+use crate::workload::Phase;
+use meridian_objects::job::PRIORITY_LABEL;
+use meridian_shared::ids::{ClusterName, Fence, Uid};
+use meridian_shared::protocol::{Command, Run, StopReason};
+
+impl Turn<'_> {
+    /// A priority class has another value: whoever names it takes its new place, waiting or running.
+    pub(crate) fn revalue(&mut self, class: &str, by: &Actor) {
+        let Some(priority) = self.world.state.catalog.workload_priority(class) else { return };
+        let named = |w: &Workload| self.world.queues.class(w.class).labels.get(PRIORITY_LABEL).is_some_and(|c| c == class);
+        let moved: Vec<Uid> =
+            self.world.state.workloads.iter().filter(|(_, w)| w.phase != Phase::Finished && w.priority != priority && named(w)).map(|(uid, _)| *uid).collect();
+        for uid in moved {
+            self.reprioritize(uid, priority, by);
+        }
+        self.stir();
+    }
+
+    /// Gives one workload another priority.
+    pub(crate) fn reprioritize(&mut self, uid: Uid, priority: i64, by: &Actor) {
+        self.record(Record::Reprioritized { uid, priority, by: Some(by.clone()) });
+        if let Some((cluster, fence)) = self.right_to_run(uid) {
+            self.rank(&cluster, uid, fence);
+        }
+    }
+
+    /// What an inventory shows of how important a run is taken for.
+    pub(crate) fn heed_rank(&mut self, cluster: &ClusterName, run: &Run) {
+        if self.workload(run.uid).is_some_and(|workload| run.priority.is_some_and(|told| told != workload.priority)) {
+            self.rank(cluster, run.uid, run.fence);
+        }
+    }
+
+    /// Tells an agent how important a gang of it is, if it is to know.
+    fn rank(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
+        let number = self.world.state.last;
+        let runs = self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running));
+        if runs && self.world.live.clusters.get(cluster).is_some_and(|live| live.ranks) {
+            self.say(cluster, Said::Rank(uid, fence, number));
+        }
+    }
+
+    /// After a rule changed: whoever couldn't be told before may be now.
+    pub(crate) fn rank_again(&mut self) {
+        for uid in std::mem::take(&mut self.world.live.unranked) {
+            if let Some((cluster, fence)) = self.right_to_run(uid) {
+                self.rank(&cluster, uid, fence);
+            }
+        }
+    }
+
+    /// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
+    pub(crate) fn render_rank(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) -> Command {
+        let Some((workload, (offer, _))) = self.workload(uid).and_then(|w| Some((w, w.leg_of(fence)?))) else {
+            return Command::Stop { uid, fence, reason: StopReason::Superseded };
+        };
+        let priority = workload.priority;
+        if self.may_know(uid, cluster) {
+            return Command::Rank { uid, fence, priority };
+        }
+        self.world.live.unranked.insert(uid);
+        Command::Withdraw { offer, uid }
+    }
+}
