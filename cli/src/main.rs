@@ -14,6 +14,7 @@ mod fleet;
 mod interrupts;
 mod jobs;
 mod kubeconfig;
+mod log_lines;
 mod out;
 mod printable;
 mod progress;

@@ -9,6 +9,15 @@ use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, Write};
 
+/// How a stream of documents is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// Each on a line of its own.
+    Json,
+    /// With `---` between them.
+    Yaml,
+}
+
 /// Standard output and standard error, and what they can show.
 pub(crate) struct Out {
     answers: Box<dyn Write + Send>,
@@ -72,6 +81,20 @@ impl Out {
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(value).map_err(|error| Error::Render("json", error.to_string()))?;
         self.line(text)
+    }
+
+    /// One of several documents: a line of JSON, or YAML that a `---` begins.
+    pub(crate) fn document(&mut self, format: Stream, value: &impl Serialize) -> Result<(), Error> {
+        match format {
+            Stream::Json => {
+                let text = serde_json::to_string(value).map_err(|error| Error::Render("json", error.to_string()))?;
+                self.line(text)
+            }
+            Stream::Yaml => {
+                self.line("---")?;
+                self.yaml(value)
+            }
+        }
     }
 
     /// One YAML document.

@@ -4,7 +4,7 @@ use crate::args::{Format, Globals};
 use crate::client::Client;
 use crate::error::Error;
 use crate::kubeconfig::{Access, Lookup};
-use crate::out::Out;
+use crate::out::{Out, Stream};
 use jiff::Timestamp;
 use std::io::Read;
 
@@ -28,6 +28,15 @@ impl Session {
     /// The wanted format, if one is.
     pub(crate) fn format(&self) -> Option<Format> {
         self.globals.output
+    }
+
+    /// How documents that come one by one are wanted, if machines are to read them.
+    pub(crate) fn stream(&self) -> Option<Stream> {
+        match self.globals.output? {
+            Format::Json => Some(Stream::Json),
+            Format::Yaml => Some(Stream::Yaml),
+            Format::Wide | Format::Name | Format::Text => None,
+        }
     }
 
     /// The namespace of the command line, if one is named there.

@@ -20,6 +20,7 @@
 
 mod encoding;
 pub mod faulty;
+mod look;
 pub mod mark;
 pub mod medium;
 mod redb;
@@ -27,6 +28,7 @@ mod redb;
 mod tests;
 
 pub use self::encoding::FORMAT;
+pub use self::look::Look;
 pub use self::redb::RedbJournal;
 use meridian_shared::ids::{ContentHash, JournalId, Leadership, RecordNumber};
 use meridian_shared::time::Wall;

@@ -3,12 +3,12 @@
 //! Each act submits, watches, and judges what it saw; nothing is printed that wasn't observed through the API. The exit code
 //! is 0 only if every promise was seen kept.
 
-use crate::args::{DemoArgs, Format};
+use crate::args::DemoArgs;
 use crate::client::Client;
 use crate::error::Error;
 use crate::fleet::{DEFAULT_FLEET, Fleet, Plan};
 use crate::interrupts::Interrupts;
-use crate::out::Out;
+use crate::out::{Out, Stream};
 use crate::session::Session;
 use meridian_agent::capacity::fleet;
 use meridian_objects::{Kind, parse};
@@ -47,7 +47,7 @@ struct Verdict {
 
 struct Demo<'s> {
     out: &'s mut Out,
-    json: bool,
+    stream: Option<Stream>,
     began: Instant,
     act_within: Duration,
     fleet: Fleet,
@@ -59,7 +59,7 @@ struct Demo<'s> {
 
 pub(crate) async fn run(session: &mut Session, args: DemoArgs) -> Result<(), Error> {
     let DemoArgs { speed, keep } = args;
-    let json = matches!(session.format(), Some(Format::Json));
+    let stream = session.stream();
     let root = std::env::temp_dir().join(format!("meridian-demo-{}", uuid::Uuid::new_v4().simple()));
     let clusters = fleet::parse("fleet.yaml", DEFAULT_FLEET).map_err(|e| Error::Refused(e.to_string()))?;
     let plan =
@@ -70,7 +70,7 @@ pub(crate) async fn run(session: &mut Session, args: DemoArgs) -> Result<(), Err
     let client = fleet.client.clone();
     let act_within = ACT_WITHIN.mul_f64((USUAL_SPEED / speed).max(1.0));
     let mut demo =
-        Demo { out: &mut session.out, json, began, act_within, fleet, client, seen: BTreeMap::new(), regions: BTreeMap::new(), verdicts: Vec::new() };
+        Demo { out: &mut session.out, stream, began, act_within, fleet, client, seen: BTreeMap::new(), regions: BTreeMap::new(), verdicts: Vec::new() };
     let played = tokio::select! {
         played = demo.play() => played,
         () = interrupts.recv() => Err(Error::Refused("interrupted".into())),
@@ -251,9 +251,9 @@ impl Demo<'_> {
 
     fn say(&mut self, event: &str, words: &str, more: Value) -> Result<(), Error> {
         let at = self.began.elapsed();
-        if self.json {
-            let line = json!({"at": at.as_secs_f64(), "event": event, "words": words, "more": more});
-            self.out.line(line.to_string())?;
+        if let Some(format) = self.stream {
+            let document = json!({"at": at.as_secs_f64(), "event": event, "words": words, "more": more});
+            self.out.document(format, &document)?;
         } else {
             self.out.line(format!("{:6.1}s  {words}", at.as_secs_f64()))?;
         }
@@ -267,10 +267,10 @@ impl Demo<'_> {
     /// The table at the end; true when everything was kept.
     fn finish(&mut self, played: &Result<(), Error>) -> Result<bool, Error> {
         let kept = played.is_ok() && self.verdicts.iter().all(|v| v.kept);
-        if self.json {
+        if let Some(format) = self.stream {
             let verdicts: Vec<Value> = self.verdicts.iter().map(|v| json!({"promise": v.promise, "kept": v.kept, "seen": v.seen})).collect();
-            let line = json!({"at": self.began.elapsed().as_secs_f64(), "event": "verdict", "kept": kept, "verdicts": verdicts});
-            self.out.line(line.to_string())?;
+            let document = json!({"at": self.began.elapsed().as_secs_f64(), "event": "verdict", "kept": kept, "verdicts": verdicts});
+            self.out.document(format, &document)?;
             return Ok(kept);
         }
         self.out.line("")?;

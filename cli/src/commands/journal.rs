@@ -7,7 +7,7 @@ use crate::out;
 use crate::printable;
 use crate::session::Session;
 use jiff::Timestamp;
-use meridian_manager::journal::{Journal, RedbJournal, Snapshot};
+use meridian_manager::journal::{Journal, Look, Snapshot};
 use meridian_manager_core::record::Record;
 use meridian_manager_core::{Config, World};
 use meridian_shared::mac::ReceiptKey;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A journal holds every job's spec.
 const FILE_MODE: u32 = 0o600;
@@ -75,9 +75,7 @@ fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
         return Err(Error::Refused(format!("`{}` is there already: move it away first, nothing is overwritten", to.display())));
     }
     // Whoever holds the journal would go on writing while it is copied; a torn one is noticed here.
-    let journal = |path: &Path| RedbJournal::open(path).map_err(|error| Error::Refused(error.to_string()));
-    let kept_back: Vec<PathBuf> = [from.with_extension("reserve")].into_iter().filter(|path| !path.exists()).collect();
-    let held = journal(from)?;
+    let held = Look::at(from).map_err(|error| Error::Refused(error.to_string()))?;
     let (Some(directory), Some(name)) = (to.parent(), to.file_name()) else {
         return Err(Error::Refused(format!("`{}` is no file's name", to.display())));
     };
@@ -89,10 +87,6 @@ fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
     let placed = checked.and_then(|found| std::fs::hard_link(&partial, to).map(|()| found).map_err(|why| failed("make", to, &why)));
     let removed = std::fs::remove_file(&partial);
     drop(held);
-    // Opening them kept some space back beside each, which only a manager needs.
-    for reserve in kept_back.into_iter().chain([partial.with_extension("reserve")]) {
-        let _ = std::fs::remove_file(reserve);
-    }
     let found = placed?;
     removed.and_then(|()| File::open(directory)?.sync_all()).map_err(|why| failed("keep", to, &why))?;
     Ok(found)
@@ -106,7 +100,7 @@ fn write_copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// What the journal at `path` says of itself. Fails while a manager has it open.
 fn inspect(path: &Path, records: bool) -> Result<Value, meridian_manager::journal::Error> {
-    let journal = RedbJournal::open(path)?;
+    let journal = Look::at(path)?;
     let snapshot = journal.snapshot()?;
     let after = snapshot.as_ref().map(|snapshot| snapshot.through).unwrap_or_default();
     let (mut count, mut bytes, mut shown) = (0_u64, 0_u64, Vec::new());
@@ -145,7 +139,6 @@ fn inspect(path: &Path, records: bool) -> Result<Value, meridian_manager::journa
         "snapshot": snapshot.map(|snapshot| json!({"through": snapshot.through.0, "bytes": snapshot.bytes.len()})),
         "recordsAfterSnapshot": {"count": count, "bytes": bytes},
         "auditHead": head,
-        "onlyUrgentWrites": journal.urgent_only(),
     });
     if records {
         found["records"] = shown.into();
@@ -154,7 +147,7 @@ fn inspect(path: &Path, records: bool) -> Result<Value, meridian_manager::journa
 }
 
 /// The world as of a journal's snapshot; only its facts are asked for, so no key is needed.
-fn world_of(journal: &RedbJournal, snapshot: Option<&Snapshot>) -> Option<World> {
+fn world_of(journal: &Look, snapshot: Option<&Snapshot>) -> Option<World> {
     let config = Config::new(ReceiptKey([0; 32]));
     match snapshot {
         Some(snapshot) => World::restore(&snapshot.bytes, config).ok(),
@@ -175,7 +168,7 @@ fn show(session: &mut Session, answer: &Value) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_manager::journal::Batch;
+    use meridian_manager::journal::{Batch, RedbJournal};
     use meridian_shared::ids::{JournalId, Leadership, RecordNumber};
     use meridian_shared::time::Wall;
     use std::os::unix::fs::PermissionsExt as _;
@@ -183,7 +176,7 @@ mod tests {
     #[test]
     fn a_journal_tells_what_is_in_it() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
+        let (path, killed) = (directory.path().join("journal"), directory.path().join("killed"));
         let leadership = Leadership { epoch: 1, id: 7 };
         {
             let mut journal = RedbJournal::init(&path, JournalId(5), Wall(1_795_255_200_000)).unwrap();
@@ -192,10 +185,16 @@ mod tests {
             batch.audit = vec![b"{\"number\":1}".to_vec()];
             batch.snapshot = Some(Snapshot { through: RecordNumber(1), bytes: vec![1, 2, 3] });
             journal.commit(&batch).unwrap();
+            std::fs::copy(&path, &killed).unwrap();
             let busy = inspect(&path, false).unwrap_err().to_string();
             assert!(busy.contains("another manager holds the journal"), "{busy}");
         }
         let found = inspect(&path, true).unwrap();
+        // A process that was killed leaves a store that has to be repaired before it is read; it is only looked at all the same.
+        let before = std::fs::read(&killed).unwrap();
+        std::fs::set_permissions(&killed, std::fs::Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(inspect(&killed, true).unwrap()["records"], found["records"]);
+        assert!(std::fs::read(&killed).unwrap() == before && !killed.with_extension("reserve").exists());
         assert_eq!((&found["lastRecord"], &found["leadership"]), (&json!(2), &json!("1-7")));
         assert_eq!(found["created"], "2026-11-21T10:00:00Z");
         assert_eq!(found["snapshot"], json!({"through": 1, "bytes": 3}));

@@ -1,8 +1,9 @@
-//! `logs`: a job's output as it is, made safe only where a terminal would obey it.
+//! `logs`: a job's output as it is, made safe only where a terminal would obey it; or one document for each line.
 
 use crate::args::LogsArgs;
 use crate::client::{Client, LogPiece, LogQuery};
 use crate::error::Error;
+use crate::log_lines::Lines;
 use crate::printable;
 use crate::session::Session;
 use meridian_objects::Kind;
@@ -14,6 +15,7 @@ pub(super) async fn run(session: &mut Session, args: LogsArgs) -> Result<(), Err
     let client = session.client()?;
     let mut stream = client.logs(&namespace, &args.name, query).await?;
     let mut empty = true;
+    let mut lines = session.stream().map(|format| (format, Lines::new(args.pod)));
     let mut safe = session.out.answers_to_terminal.then(printable::Stream::default);
     while let Some(piece) = stream.next().await? {
         let piece = match piece {
@@ -22,20 +24,35 @@ pub(super) async fn run(session: &mut Session, args: LogsArgs) -> Result<(), Err
                 piece
             }
             LogPiece::Note(note) => {
+                if let Some((format, lines)) = &mut lines
+                    && let Some(line) = lines.end()
+                {
+                    session.out.document(*format, &line)?;
+                }
                 session.out.note(note);
                 continue;
             }
         };
-        match &mut safe {
-            Some(safe) => {
+        match (&mut lines, &mut safe) {
+            (Some((format, lines)), _) => {
+                for line in lines.push(&piece) {
+                    session.out.document(*format, &line)?;
+                }
+            }
+            (None, Some(safe)) => {
                 let text = safe.push(&piece);
                 session.out.raw(text.as_bytes())?;
             }
-            None => session.out.raw(&piece)?,
+            (None, None) => session.out.raw(&piece)?,
         }
         if args.follow {
             session.out.flush()?;
         }
+    }
+    if let Some((format, mut lines)) = lines
+        && let Some(line) = lines.end()
+    {
+        session.out.document(format, &line)?;
     }
     match args.pod {
         // a pod that printed nothing and one that never was look alike in the log

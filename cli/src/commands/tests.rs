@@ -385,6 +385,18 @@ async fn a_followed_log_goes_on_where_it_broke_off_and_another_one_says_that_it_
 }
 
 #[tokio::test]
+async fn a_program_reads_a_log_line_by_line() {
+    let asked = "GET /meridian/v1/logs/default/train?follow=true";
+    let script = || [(asked, Answer::Log("1-1-1", vec!["[0] a\n[1] hal", "f"], false)), (asked, Answer::Log("1-1-2", vec!["[1] half\n[0] \u{1b}[1m"], true))];
+    let ran = run(&Fake::new(script()), &["logs", "train", "-f", "-o", "json"], "").await;
+    let lines = [r#"{"pod":0,"text":"a"}"#, r#"{"pod":1,"text":"half"}"#, r#"{"pod":0,"text":"\u001b[1m","partial":true}"#];
+    assert_eq!(ran.answers.lines().collect::<Vec<_>>(), lines);
+    assert_eq!(ran.notes, "the job was started again: what follows is its new output\n");
+    let ran = run(&Fake::new(script()), &["logs", "train", "-f", "-o", "yaml"], "").await;
+    assert!(ran.answers.starts_with("---\npod: 0\ntext: a\n---\npod: 1\n"), "{}", ran.answers);
+}
+
+#[tokio::test]
 async fn a_pod_that_is_none_is_told_from_one_that_printed_nothing() {
     let job = json!({"metadata": {"name": "train"}, "spec": {"parallelism": 1, "completions": 1}});
     let script = || {
