@@ -34,6 +34,8 @@ pub enum Role {
     Admin,
     /// Submit, see and delete jobs.
     Submitter,
+    /// See everything but what jobs print and the audit log, change nothing: for dashboards.
+    Viewer,
 }
 
 /// Who a request comes from.

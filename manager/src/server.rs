@@ -7,7 +7,9 @@
 //! | `journal.redb` | everything that was decided; only `--init` makes it |
 //! | `identity/` | the authorities and the receipt key |
 //! | `users.json` | people, by the hashes of their tokens |
-//! | `admin.kubeconfig`, `submitter.kubeconfig` | the tokens themselves, for the owner of this directory alone |
+//! | `admin.kubeconfig`, `submitter.kubeconfig`, `viewer.kubeconfig` | the tokens themselves, for the owner of this directory alone |
+//! | `viewer.token` | the viewer's once more, as Prometheus reads it (`credentials_file`) |
+//! | `ca.pem` | the certificate by which the server's own is checked; no secret |
 //! | `ready` | `https://HOST:PORT`, while it leads |
 
 mod settings;
@@ -25,8 +27,8 @@ use crate::tls::listener::Settings as TlsSettings;
 use crate::tls::{Authorities, TlsListener, serve};
 use anyhow::Context as _;
 use axum::Router;
-use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use meridian_manager_core::Config;
@@ -84,12 +86,22 @@ struct Paths {
     identity: PathBuf,
     users: PathBuf,
     ready: PathBuf,
+    viewer_token: PathBuf,
+    ca: PathBuf,
     dir: PathBuf,
 }
 
 impl Paths {
     fn of(dir: &Path) -> Self {
-        Self { journal: dir.join("journal.redb"), identity: dir.join("identity"), users: dir.join("users.json"), ready: dir.join("ready"), dir: dir.to_owned() }
+        Self {
+            journal: dir.join("journal.redb"),
+            identity: dir.join("identity"),
+            users: dir.join("users.json"),
+            ready: dir.join("ready"),
+            viewer_token: dir.join("viewer.token"),
+            ca: dir.join("ca.pem"),
+            dir: dir.to_owned(),
+        }
     }
 
     fn kubeconfig(&self, user: &str) -> PathBuf {
@@ -111,6 +123,7 @@ impl Manager {
         let tls = TlsSettings::new(made.config);
         let listener = TlsListener::start(tcp, tls.clone())?;
         let url = settings.url(listener.addr().port());
+        files::replace(&paths.ca, authorities.server_ca_pem())?;
         let users = Arc::new(make_users(&paths, &authorities, &url)?);
 
         let options = Options {
@@ -188,18 +201,21 @@ fn open_journal(settings: &Settings, paths: &Paths) -> anyhow::Result<(Box<dyn J
     Ok((Box::new(journal), if settings.recover { StartMode::InitRecover } else { StartMode::Init }))
 }
 
-/// Gives tokens to the first two users, where nobody has one yet.
+/// Gives tokens to the first users, where nobody has one yet.
 fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<Users> {
     let mut users = Users::load(&paths.users)?;
     if users != Users::default() {
         return Ok(users);
     }
-    for (user, role) in [("admin", Role::Admin), ("submitter", Role::Submitter)] {
+    for (user, role) in [("admin", Role::Admin), ("submitter", Role::Submitter), ("viewer", Role::Viewer)] {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
         let token = users.issue(user, role, random)?;
         let config = Kubeconfig { server: url, ca_pem: authorities.server_ca_pem(), user, token: &token, namespace: NAMESPACE };
         config.write(&paths.kubeconfig(user))?;
+        if role == Role::Viewer {
+            files::replace(&paths.viewer_token, token.expose())?;
+        }
     }
     // Last: while nobody is in the file, the next start does all of this again.
     users.save(&paths.users)?;
@@ -240,25 +256,14 @@ async fn keep_certificate(authorities: Arc<Authorities>, names: Vec<String>, tls
     }
 }
 
-/// What probes and Prometheus ask.
+/// What probes ask.
 fn health(engine: Handle) -> Router {
-    Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(readyz)).route("/metrics", get(metrics)).with_state(engine)
+    Router::new().route("/healthz", get(|| async { "ok" })).route("/readyz", get(readyz)).with_state(engine)
 }
 
 async fn readyz(State(engine): State<Handle>) -> impl IntoResponse {
     match engine.leading() {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "this manager doesn't lead yet, or not at the moment"),
-    }
-}
-
-/// All metrics, or those that `name[]` asks for.
-async fn metrics(State(engine): State<Handle>, Query(query): Query<Vec<(String, String)>>) -> impl IntoResponse {
-    // A thousand queues make many megabytes: no sync waits behind them.
-    let metrics = engine.metrics().clone();
-    let only: Vec<String> = query.into_iter().filter(|(key, _)| key == "name[]").map(|(_, name)| name).collect();
-    match tokio::task::spawn_blocking(move || metrics.render(&only)).await {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

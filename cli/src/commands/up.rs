@@ -54,8 +54,12 @@ fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) 
     let default = data_dir.join("kubeconfig");
     std::fs::copy(&admin, &default).map_err(|e| Error::Refused(format!("can't write `{}`: {e}", default.display())))?;
     match session.format() {
-        Some(Format::Json | Format::Yaml) => {
-            session.out.json(&json!({"server": running.server, "adminKubeconfig": admin, "submitterKubeconfig": submitter, "kubeconfig": default}))?;
+        Some(format @ (Format::Json | Format::Yaml)) => {
+            let answer = json!({"server": running.server, "adminKubeconfig": admin, "submitterKubeconfig": submitter, "kubeconfig": default});
+            match format {
+                Format::Yaml => session.out.yaml(&answer)?,
+                _ => session.out.json(&answer)?,
+            }
         }
         Some(Format::Wide | Format::Name | Format::Text) | None => {
             session.out.line(format!("manager      {}", running.server))?;

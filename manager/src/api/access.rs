@@ -66,6 +66,8 @@ pub(crate) enum Own {
     Recovery,
     /// The audit log.
     Audit,
+    /// What Prometheus reads: it names queues and clusters.
+    Metrics,
 }
 
 /// Who asks; an error for everybody who isn't known, and for those who want to be somebody else.
@@ -82,12 +84,17 @@ pub(crate) fn object(user: &User, verb: Verb, kind: Kind, scoped: bool) -> Resul
     let may = match user.role {
         Role::Admin => true,
         Role::Submitter => !scoped && submitter_may(verb, kind),
+        Role::Viewer => reads(verb),
     };
     if may { Ok(()) } else { Err(forbidden(user, &format!("{} `{}`", verb.word(), kind.plural()))) }
 }
 
+const fn reads(verb: Verb) -> bool {
+    matches!(verb, Verb::Get | Verb::List | Verb::Watch)
+}
+
 fn submitter_may(verb: Verb, kind: Kind) -> bool {
-    let reads = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+    let reads = reads(verb);
     match kind {
         Kind::Job => reads || matches!(verb, Verb::Create | Verb::Delete),
         // whose jobs may be deleted may also be stopped and resumed
@@ -117,7 +124,9 @@ fn submitter_may(verb: Verb, kind: Kind) -> bool {
 pub(crate) fn own(user: &User, endpoint: Own) -> Result<(), Error> {
     let may = match (user.role, endpoint) {
         (Role::Admin, _) | (Role::Submitter, Own::Why | Own::Logs) => true,
-        (Role::Submitter, Own::Operate | Own::Recovery | Own::Audit) => false,
+        (Role::Submitter, Own::Operate | Own::Recovery | Own::Audit | Own::Metrics) => false,
+        (Role::Viewer, Own::Why | Own::Recovery | Own::Metrics) => true,
+        (Role::Viewer, Own::Logs | Own::Operate | Own::Audit) => false,
     };
     let what = match endpoint {
         Own::Why => "ask why workloads wait",
@@ -125,6 +134,7 @@ pub(crate) fn own(user: &User, endpoint: Own) -> Result<(), Error> {
         Own::Operate => "operate clusters, recovery and rules",
         Own::Recovery => "see the state of recovery",
         Own::Audit => "read the audit log",
+        Own::Metrics => "read the metrics",
     };
     if may { Ok(()) } else { Err(forbidden(user, what)) }
 }
@@ -133,6 +143,7 @@ fn forbidden(user: &User, what: &str) -> Error {
     let role = match user.role {
         Role::Admin => "admin",
         Role::Submitter => "submitter",
+        Role::Viewer => "viewer",
     };
     Error::Forbidden(format!("user `{}` with the role `{role}` may not {what}: ask an admin", user.name))
 }
@@ -145,6 +156,7 @@ mod tests {
     fn the_whole_matrix() {
         let submitter = User { name: "s".into(), role: Role::Submitter };
         let admin = User { name: "a".into(), role: Role::Admin };
+        let viewer = User { name: "v".into(), role: Role::Viewer };
         for kind in Kind::ALL {
             for verb in [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete] {
                 let expect = match (kind, verb) {
@@ -159,10 +171,13 @@ mod tests {
                 };
                 assert_eq!(object(&submitter, verb, kind, false).is_ok(), expect, "{verb:?} {kind}");
                 assert!(object(&submitter, verb, kind, true).is_err());
+                let looks = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+                assert!([false, true].iter().all(|scoped| object(&viewer, verb, kind, *scoped).is_ok() == looks), "{verb:?} {kind}");
                 assert!(object(&admin, verb, kind, true).is_ok() && object(&admin, verb, kind, false).is_ok());
             }
         }
-        for endpoint in [Own::Why, Own::Logs, Own::Operate, Own::Recovery, Own::Audit] {
+        for endpoint in [Own::Why, Own::Logs, Own::Operate, Own::Recovery, Own::Audit, Own::Metrics] {
+            assert_eq!(own(&viewer, endpoint).is_ok(), matches!(endpoint, Own::Why | Own::Recovery | Own::Metrics), "{endpoint:?}");
             assert_eq!(own(&submitter, endpoint).is_ok(), matches!(endpoint, Own::Why | Own::Logs), "{endpoint:?}");
             assert!(own(&admin, endpoint).is_ok());
         }

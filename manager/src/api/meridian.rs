@@ -1,4 +1,4 @@
-//! Meridian's own endpoints, below `/meridian/v1`: what the Kubernetes conventions have no place for.
+//! Meridian's own endpoints, `/metrics` and what is below `/meridian/v1`: what the Kubernetes conventions have no place for.
 
 mod audit;
 mod cluster;
@@ -16,8 +16,8 @@ use super::metering::Label;
 use super::{Api, method_not_allowed};
 use crate::auth::User;
 use axum::body::Body;
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
@@ -44,6 +44,7 @@ pub(crate) fn router() -> Router<Api> {
         .route("/meridian/v1/orphans/{uid}/{fence}/stop", posting("stop-orphan", post(orphan::stop)))
         .route("/meridian/v1/orphans/{uid}/{fence}/adopt", posting("adopt-orphan", post(orphan::adopt)))
         .route("/meridian/v1/audit", getting("audit", get(audit::audit)))
+        .route("/metrics", getting("metrics", get(metrics)))
 }
 
 /// Names the endpoint for the metrics.
@@ -75,6 +76,16 @@ async fn recovery_now(api: &Api) -> Result<Response, Error> {
         Value::Null => Err(Error::Unavailable("the manager can't say how its recovery stands: try again in a moment".to_owned())),
         state => Ok(Json(state).into_response()),
     }
+}
+
+/// All metrics, or those that `name[]` asks for.
+async fn metrics(State(api): State<Api>, Extension(user): Extension<User>, Query(query): Query<Vec<(String, String)>>) -> Result<Response, Error> {
+    access::own(&user, Own::Metrics)?;
+    // A thousand queues make many megabytes: no sync waits behind them.
+    let metrics = api.handle.metrics().clone();
+    let only: Vec<String> = query.into_iter().filter(|(key, _)| key == "name[]").map(|(_, name)| name).collect();
+    let text = tokio::task::spawn_blocking(move || metrics.render(&only)).await.map_err(|error| Error::Internal(error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }
 
 async fn confirm_recovery(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {

@@ -73,9 +73,15 @@ async fn it_starts_says_so_stops_and_starts_again() {
     let client = client(&dir);
     let get = async |path: &str| client.get(format!("{url}{path}")).timeout(DEADLINE).send().await.unwrap();
     assert_eq!((get("/healthz").await.status(), get("/readyz").await.status()), (reqwest::StatusCode::OK, reqwest::StatusCode::OK));
-    let text = get("/metrics").await.text().await.unwrap();
+    assert_eq!(get("/metrics").await.status(), reqwest::StatusCode::UNAUTHORIZED, "metrics name queues and clusters");
+    let token = std::fs::read_to_string(dir.join("viewer.token")).unwrap();
+    let ca = std::fs::read_to_string(dir.join("ca.pem")).unwrap();
+    assert!(ca.starts_with("-----BEGIN CERTIFICATE-----") && !ca.contains("PRIVATE"), "{ca}");
+    let scrape = client.get(format!("{url}/metrics")).bearer_auth(&token).timeout(DEADLINE).send().await.unwrap();
+    assert_eq!((scrape.status(), scrape.headers()["content-type"].to_str().unwrap()), (reqwest::StatusCode::OK, "text/plain; version=0.0.4"));
+    let text = scrape.text().await.unwrap();
     assert!(text.contains("meridian_build_info") && text.contains("meridian_journal_commit_seconds_count"), "{text}");
-    for secret in ["admin.kubeconfig", "submitter.kubeconfig", "users.json"] {
+    for secret in ["admin.kubeconfig", "submitter.kubeconfig", "viewer.kubeconfig", "viewer.token", "users.json"] {
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777, 0o600, "{secret}");
     }
