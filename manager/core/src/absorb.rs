@@ -14,7 +14,7 @@ use crate::queues::{ClassId, Place};
 use crate::record::{Class, Preempted, Record, Submission};
 use crate::tally::One;
 use crate::workload::{Happening, Phase, next};
-use crate::{Config, Deactivation, Evicted, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload, World, giving_way};
+use crate::{Config, Deactivation, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload, World, giving_way};
 use meridian_objects::Kind;
 use meridian_objects::spec::StopPolicy;
 use meridian_shared::gang::Gang;
@@ -762,6 +762,7 @@ impl Workload {
             stopping: None,
             preempted: None,
             evicted: None,
+            evictions: Vec::new(),
             inactive: None,
             reactivated: None,
             deletion: None,
@@ -778,11 +779,6 @@ impl Workload {
             self.phase = to;
         }
         self.changed = number;
-    }
-
-    fn evict(&mut self, (reason, cause): (&str, &str), at: Option<Wall>) {
-        let evicted = Evicted { reason: reason.to_owned(), cause: cause.to_owned(), at: at.unwrap_or(self.since), was: self.phase };
-        self.evicted = Some(Box::new(evicted));
     }
 
     fn leg_of_mut(&mut self, fence: Fence) -> Option<&mut Leg> {

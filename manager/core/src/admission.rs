@@ -5,13 +5,14 @@
 //!
 //! What is shown is taken down as facts when something changes ([`Shown`]), and put into words when somebody looks.
 
+use crate::evicted::{Evicted, Evictions};
 use crate::explain::Why;
 use crate::input::Key;
 use crate::queues::{ClassId, Place};
 use crate::record::{Class, Preempted};
 use crate::view::{metadata, micro_timestamp, timestamp, workload_name};
 use crate::workload::Phase;
-use crate::{Evicted, Reactivation, Workload, World};
+use crate::{Reactivation, Workload, World};
 use meridian_objects::job::PRIORITY_LABEL;
 use meridian_objects::spec::StopPolicy;
 use meridian_objects::{Kind, ResourceRules, quantity};
@@ -248,6 +249,10 @@ impl Shown {
             if !sets.is_empty() {
                 value["status"]["reclaimablePods"] = Value::Array(sets);
             }
+        }
+        if !w.evictions.is_empty() {
+            let count = |of: &Evictions| json!({"reason": of.reason, "underlyingCause": of.cause, "count": of.count});
+            value["status"]["schedulingStats"] = json!({"evictions": w.evictions.iter().map(count).collect::<Vec<_>>()});
         }
         if let Some(growth) = &self.growth {
             value["status"]["meridian"]["growth"] = json!(growth);

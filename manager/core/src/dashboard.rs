@@ -48,6 +48,8 @@ pub struct QueueRow {
     pub standing: Standing,
     /// How many of those who wait may be looked at without anything having to change first.
     pub awake: u64,
+    /// How many shapes wait, and of how many somebody may be looked at.
+    pub shapes: (u64, u64),
     /// Quota and use.
     pub cells: Vec<Cell>,
     /// Its weighted share, where fair sharing is on; not a number where it borrows without weight.
@@ -140,6 +142,10 @@ impl World {
                 active,
                 standing: standing.clone(),
                 awake: if active { awake() } else { 0 },
+                shapes: id.map_or((0, 0), |id| {
+                    let (all, awake) = brain.pending(id).shape_counts();
+                    (all as u64, if active { awake as u64 } else { 0 })
+                }),
                 cells: cells.collect(),
                 share: gauge(self.share(node)),
             }

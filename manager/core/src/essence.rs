@@ -109,6 +109,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         stopping,
         preempted: _,
         evicted: _,
+        evictions: _,
         inactive,
         reactivated,
         deletion,

@@ -55,6 +55,7 @@ mod dispatch;
 mod domains;
 pub mod elastic;
 mod essence;
+pub mod evicted;
 pub mod explain;
 pub mod flavors;
 mod giving_way;
@@ -359,7 +360,10 @@ pub struct Workload {
     pub preempted: Option<record::Preempted>,
     /// Why it last lost its right to run or its quota, until it is granted again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evicted: Option<Box<Evicted>>,
+    pub evicted: Option<Box<evicted::Evicted>>,
+    /// How often it did so far, by why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evictions: Vec<evicted::Evictions>,
     /// Who took it out of the queue, until somebody puts it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inactive: Option<Box<Deactivation>>,
@@ -399,19 +403,6 @@ pub struct Reactivation {
     pub at: Wall,
     /// Grants until then: back-off begins anew after them.
     pub attempts: u32,
-}
-
-/// Why a workload lost its right to run or its quota without having ended.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Evicted {
-    /// Kueue's word.
-    pub reason: String,
-    /// Ours, where Kueue's says less.
-    pub cause: String,
-    /// When.
-    pub at: Wall,
-    /// How far it had come.
-    pub was: workload::Phase,
 }
 
 /// How a workload ended.

@@ -3,9 +3,10 @@
 //! Told with the outcome of the input that brought it about, and counted by the shell once that is committed; nothing is
 //! decided by it. The words are Kueue's where the meaning is.
 
+use crate::evicted::Evicted;
 use crate::record::{Class, Record};
 use crate::workload::Phase;
-use crate::{Evicted, Workload, World};
+use crate::{Workload, World};
 use meridian_objects::job::PRIORITY_LABEL;
 use meridian_shared::ids::{ClusterName, Uid};
 use meridian_shared::time::{Millis, Now, Wall};
@@ -54,6 +55,8 @@ pub enum Event {
         reason: String,
         /// Ours, where Kueue's says less.
         cause: String,
+        /// It never did before for this reason.
+        first: bool,
         /// How long all its pods had run.
         ran: Option<Millis>,
         /// The cluster where it was admitted.
@@ -170,6 +173,7 @@ impl World {
             events.push(Event::Evicted {
                 reason: now_evicted.reason.clone(),
                 cause: now_evicted.cause.clone(),
+                first: workload.first_of_its_kind(now_evicted),
                 ran: (phase == Phase::Running).then(|| now_evicted.at.since(since)),
                 cluster,
                 displaced: displaced.map(|p| (self.queue_of(p.by).unwrap_or_else(|| Arc::from("")), p.right.clone())),

@@ -218,6 +218,13 @@ impl Pending {
         counts
     }
 
+    /// How many shapes wait, and of how many somebody may be looked at.
+    pub fn shape_counts(&self) -> (usize, usize) {
+        let awake = self.classes.iter().filter(|(_, class)| !class.asleep && !class.awake.is_empty());
+        let shapes = |keys: &mut dyn Iterator<Item = ShapeId>| keys.collect::<BTreeSet<_>>().len();
+        (shapes(&mut self.shapes.iter().map(|(shape, _)| *shape)), shapes(&mut awake.map(|((_, shape), _)| *shape)))
+    }
+
     /// Who waits for a change.
     pub fn asleep(&self) -> impl Iterator<Item = &Place> {
         self.classes.values().flat_map(|c| c.parked.iter().chain(c.awake.iter().filter(|_| c.asleep)))

@@ -94,8 +94,11 @@ impl Tallies {
                 k.ready_wait.took(whose, local, *waited);
                 k.admitted_until_ready.took(whose, local, *started);
             }
-            Event::Evicted { reason, cause, ran, cluster, displaced } => {
+            Event::Evicted { reason, cause, first, ran, cluster, displaced } => {
                 k.evicted.inc([queue, reason, cause, class]);
+                if *first {
+                    k.evicted_once.inc([queue, reason, cause, class]);
+                }
                 if local {
                     k.local_evicted.inc([&whose.local_queue, &whose.namespace, reason, cause, class]);
                 }
@@ -168,6 +171,7 @@ impl Dashboards {
         let k = &self.kueue;
         let each = || rows.iter().map(|row| (&*row.name, row));
         k.pending_workloads.replace(each().flat_map(|(name, row)| by_status(row.standing.waiting(), row.awake).map(|(status, n)| ([name, status], n))));
+        k.pending_hashes.replace(each().flat_map(|(name, row)| by_status(row.shapes.0, row.shapes.1).map(|(status, n)| ([name, status], n))));
         k.reserving_active.replace(each().map(|(name, row)| ([name], whole(row.standing.reserving()))));
         k.admitted_active.replace(each().map(|(name, row)| ([name], whole(row.standing.admitted()))));
         k.finished_workloads.replace(each().map(|(name, row)| ([name], whole(row.standing.phase(Phase::Finished)))));

@@ -15,6 +15,7 @@ use meridian_shared::time::{Millis, Now, Wall};
 use meridian_telemetry::trace::{self, Interval, Leg, Outcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Legs whose spans are awaited, at most; beyond it the oldest are left out of their traces.
 const LEGS_MAX: usize = 65_536;
@@ -130,8 +131,23 @@ impl Seen {
     /// After the world was read anew.
     pub(super) fn reset(&mut self, world: &World) {
         let counts = &world.live.counts;
-        (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, (counts.attempts_fruitful, counts.attempts_fruitless));
+        (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, Self::attempts(world));
         self.link = on_the_link(counts);
+    }
+
+    /// Rounds of decisions so far: those that admitted somebody, and the others.
+    pub(super) fn attempts(world: &World) -> (u64, u64) {
+        (world.live.counts.attempts_fruitful, world.live.counts.attempts_fruitless)
+    }
+
+    /// A pass took so long, in however many rounds: each is taken for as long as the others.
+    pub(super) fn decided(&self, world: &World, before: (u64, u64), took: Duration) {
+        let after = Self::attempts(world);
+        let (fruitful, fruitless) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+        let each = took.div_f64((fruitful + fruitless).max(1) as f64);
+        for (result, rounds) in [("success", fruitful), ("inadmissible", fruitless)] {
+            (0..rounds).for_each(|_| self.metrics.kueue.attempt_seconds.took([result], each));
+        }
     }
 
     /// What a reply to a write says about submissions.
@@ -158,7 +174,7 @@ impl Seen {
     /// What gauges show of a world, and counters that the core keeps.
     pub(super) fn gauges(&mut self, world: &World, now: Now) -> Gauges {
         let counts = &world.live.counts;
-        let attempts = (counts.attempts_fruitful, counts.attempts_fruitless);
+        let attempts = Self::attempts(world);
         let since = |now: u64, before: u64| now.saturating_sub(before);
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let heard = |name: &ClusterName| world.live.clusters.get(name).map(|live| live.heard);

@@ -288,7 +288,9 @@ impl Engine {
         // A scheduling pass makes offers, which must wait for space; ends that agents report are taken above. Where not even an end
         // could be written a moment ago, the next one isn't tried at once.
         if !restricted {
+            let (before, begun) = (Seen::attempts(&self.world), Instant::now());
             self.apply(Input::Turn, &mut pending);
+            self.seen.decided(&self.world, before, begun.elapsed());
         } else if now.mono >= self.full_until {
             self.apply(Input::Lapse, &mut pending);
         }

@@ -51,6 +51,8 @@ impl Timed {
 pub struct Kueue {
     /// Rounds of decisions by `result`: `success`, `inadmissible`.
     pub admission_attempts: Counters<1>,
+    /// How long they took.
+    pub attempt_seconds: Histograms<1>,
     /// Workloads that got quota.
     pub quota_reserved: Counted,
     /// From creation, or the return to the queue, to quota.
@@ -71,6 +73,8 @@ pub struct Kueue {
     pub finished: Counted,
     /// Evictions by `cluster_queue`, `reason`, `underlying_cause`, `priority_class`.
     pub evicted: Counters<4>,
+    /// Workloads that were evicted, each once for a reason.
+    pub evicted_once: Counters<4>,
     /// Evictions by `name`, `namespace`, `reason`, `underlying_cause`, `priority_class`.
     pub local_evicted: Counters<5>,
     /// Running workloads that were given more pods: Kueue's new slice in place of the old one.
@@ -90,7 +94,9 @@ pub struct Kueue {
     /// Evictions of what a cluster had the right to run, by `cluster_queue`, `cluster`, `reason`.
     pub evicted_by_cluster: Counters<3>,
 
-    /// Who waits, by `cluster_queue`, `status`: `active`, `inadmissible`.
+    /// Classes of look-alikes that wait, by `cluster_queue`, `status`: `active`, `inadmissible`.
+    pub pending_hashes: Gauges<2>,
+    /// Who waits, by the same.
     pub pending_workloads: Gauges<2>,
     /// The same by `name`, `namespace`, `status`.
     pub local_pending_workloads: Gauges<3>,
@@ -178,6 +184,12 @@ impl Kueue {
         const LOCAL_CELL: &[&str; 4] = &["name", "namespace", "flavor", "resource"];
         Self {
             admission_attempts: m.counters("kueue_admission_attempts_total", "rounds of decisions by whether anybody was admitted", &["result"]),
+            attempt_seconds: m.histograms(
+                "kueue_admission_attempt_duration_seconds",
+                "duration of a round of decisions by whether anybody was admitted",
+                &["result"],
+                prometheus::DEFAULT_BUCKETS.to_vec(),
+            ),
             quota_reserved: counted!(m, "quota_reserved_workloads_total", "workloads that got quota"),
             quota_reserved_wait: timed!(m, "quota_reserved_wait_time_seconds", "time from creation or requeueing to quota", 14),
             admitted: counted!(m, "admitted_workloads_total", "workloads that a cluster got the right to run"),
@@ -190,6 +202,11 @@ impl Kueue {
             evicted: m.counters(
                 "kueue_evicted_workloads_total",
                 "evictions per cluster queue",
+                &["cluster_queue", "reason", "underlying_cause", "priority_class"],
+            ),
+            evicted_once: m.counters(
+                "kueue_evicted_workloads_once_total",
+                "workloads that were evicted, each once for a reason",
                 &["cluster_queue", "reason", "underlying_cause", "priority_class"],
             ),
             local_evicted: m.counters(
@@ -219,6 +236,7 @@ impl Kueue {
                 "workloads that a cluster lost the right to run",
                 &["cluster_queue", "cluster", "reason"],
             ),
+            pending_hashes: m.gauges("kueue_pending_scheduling_hashes", "classes of look-alikes that wait for quota", &["cluster_queue", "status"]),
             pending_workloads: m.gauges("kueue_pending_workloads", "workloads that wait for quota", &["cluster_queue", "status"]),
             local_pending_workloads: m.gauges("kueue_local_queue_pending_workloads", "workloads that wait for quota", &["name", "namespace", "status"]),
             unadmitted: m.gauges("kueue_unadmitted_workloads", "workloads that aren't admitted, by why", &["cluster_queue", "reason", "underlying_cause"]),
@@ -272,6 +290,7 @@ impl Kueue {
             of.queue.forget(&wanted);
         }
         self.evicted.forget(&wanted);
+        self.evicted_once.forget(&wanted);
         self.replaced_slices.forget(&wanted);
         self.preempted.forget(&[("preempting_cluster_queue", name)]);
         self.ready_to_evicted.forget(&wanted);

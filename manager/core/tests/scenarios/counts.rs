@@ -117,7 +117,7 @@ fn who_waits_counts_where_the_local_queue_leads_today() {
     let rows = f.world.cluster_queue_rows();
     let asked: Vec<_> = rows.iter().map(|row| (row.name.to_string(), row.standing.asked.get(GPU).copied())).collect();
     assert_eq!(asked, [("cq".to_owned(), None), ("other".to_owned(), Some(2))]);
-    assert_eq!(rows[1].awake, 0, "it was looked at, and there is no quota");
+    assert_eq!((rows[1].awake, rows[1].shapes), (0, (1, 0)), "it was looked at, and there is no quota");
 }
 
 #[test]
@@ -213,7 +213,9 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
         ["QuotaReserved=False Pending", "Admitted=False NoReservation", "Evicted=True Preempted", "Preempted=True InClusterQueue", "Requeued=True Preempted"]
     );
     let evictions: Vec<_> = f.milestones.iter().filter(|m| matches!(m.event, Reached::Evicted { .. })).collect();
-    let [Milestone { whose, event: Reached::Evicted { reason, cause, ran, cluster, displaced } }] = evictions[..] else { panic!("{evictions:#?}") };
+    let [Milestone { whose, event: Reached::Evicted { reason, cause, first: true, ran, cluster, displaced } }] = evictions[..] else {
+        panic!("{evictions:#?}")
+    };
     assert_eq!((&*whose.priority_class, reason.as_str(), cause.as_str()), ("low", "Preempted", ""));
     assert!(ran.is_some() && cluster.is_some());
     assert_eq!(*displaced, Some(("cq".into(), "InClusterQueue".to_owned())));
@@ -225,6 +227,14 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
     f.end(high, EndResult::Succeeded);
     f.settle();
     assert_eq!(f.conditions(victim), ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]);
+    // How often is remembered, and a second time is no longer the first.
+    f.milestones.clear();
+    ["another", "third"].map(|name| f.submit_in("default", name, 3, labelled("high")));
+    f.settle();
+    let first: Vec<bool> = f.milestones.iter().filter_map(|m| if let Reached::Evicted { first, .. } = m.event { Some(first) } else { None }).collect();
+    assert_eq!((first.len(), first.iter().filter(|first| **first).count()), (2, 1), "for the other one it is the first time");
+    let stats = f.kueue(victim)["status"]["schedulingStats"].clone();
+    assert_eq!(stats, json!({"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 2}]}));
 }
 
 #[test]
