@@ -6,7 +6,7 @@
 //! What is shown is taken down as facts when something changes ([`Shown`]), and put into words when somebody looks.
 
 use crate::evicted::{Evicted, Evictions};
-use crate::explain::Why;
+use crate::hindrances::Hindrance;
 use crate::input::Key;
 use crate::queues::{ClassId, Place};
 use crate::record::{Class, Preempted};
@@ -62,10 +62,6 @@ pub struct Shown {
     resources: Arc<ResourceRules>,
     /// The cluster queue whose quota it is charged to.
     charged: Option<Arc<str>>,
-    /// Why it waits, while it isn't.
-    waits: Option<Why>,
-    /// The same where it is the clusters that can't start it: the nearest of how many, and why.
-    nowhere: Option<(ClusterName, usize, Why)>,
     /// It waits a moment before it is looked at again.
     rests: bool,
     /// It waits since a queue of it was drained: whether one is stopped still, and which.
@@ -80,12 +76,6 @@ pub struct Shown {
 }
 
 impl World {
-    /// The nearest of the clusters that couldn't start who is alike to this one when somebody was last looked at, and how many those were.
-    fn nowhere(&self, workload: &Workload) -> Option<(ClusterName, usize, Why)> {
-        let all = self.reasons(workload).1?;
-        crate::dashboard::nearest(all).map(|(cluster, why)| (cluster.clone(), all.len(), why.clone()))
-    }
-
     /// What is known of a workload now.
     pub fn shown(&self, uid: Uid) -> Option<Shown> {
         let workload = self.state.workloads.shared(&uid)?;
@@ -96,8 +86,6 @@ impl World {
             uid,
             class: self.queues.class(workload.class).clone(),
             resources: self.config.resources.clone(),
-            waits: if charged.is_none() { self.reasons(workload).0.cloned() } else { None },
-            nowhere: if charged.is_none() { self.nowhere(workload) } else { None },
             rests: self.live.not_before.contains_key(&uid),
             drained: workload.drained_by().map(|by| self.stop_of(workload).map_or((false, by), |stop| (true, stop))),
             growth: workload.phase.granted().then(|| self.growth_in_words(uid, workload, None)).flatten().map(|(words, _)| words),
@@ -154,8 +142,8 @@ impl Shown {
         self.workload.body
     }
 
-    /// The Job, as it was submitted, with what became of it.
-    pub fn job(&self, mut value: Value) -> Value {
+    /// The Job, as it was submitted, with what became of it and what keeps its class now.
+    pub fn job(&self, mut value: Value, keeps: Option<&Hindrance>) -> Value {
         let (w, uid) = (&self.workload, self.uid);
         let metadata = metadata(&mut value);
         metadata.insert("uid".into(), json!(uid.to_string()));
@@ -184,7 +172,7 @@ impl Shown {
         if let Some(growth) = &self.growth {
             status["meridian"]["growth"] = json!(growth);
         }
-        if let Some(waits) = self.waits_in_words() {
+        if let Some(waits) = self.waits_in_words(keeps) {
             status["meridian"]["waits"] = json!(waits);
         }
         if let Some(started) = w.started {
@@ -211,8 +199,8 @@ impl Shown {
         value
     }
 
-    /// The `Workload`.
-    pub fn workload(&self) -> Value {
+    /// The `Workload`, with what keeps its class now.
+    pub fn workload(&self, keeps: Option<&Hindrance>) -> Value {
         let (w, uid) = (&self.workload, self.uid);
         let right = World::right(w).map(|(_, leg)| leg);
         let at = right.map(|l| l.cluster.as_str());
@@ -230,7 +218,7 @@ impl Shown {
                 "podSets": self.class.gang.pod_sets.iter().map(pod_set).collect::<Vec<_>>(),
             },
             "status": {
-                "conditions": self.conditions(),
+                "conditions": self.conditions(keeps),
                 "clusterName": at,
                 "admission": self.charged.as_ref().map(|queue| json!({"clusterQueue": &**queue, "podSetAssignments": self.assignments()})),
                 "meridian": {
@@ -302,7 +290,7 @@ impl Shown {
         gang.pod_sets.iter().map(one).collect()
     }
 
-    fn conditions(&self) -> Vec<Value> {
+    fn conditions(&self, keeps: Option<&Hindrance>) -> Vec<Value> {
         let w = &self.workload;
         let mut all = Vec::new();
         let mut add = |kind: &str, is: bool, reason: &str, message: String, at: Wall| {
@@ -317,7 +305,7 @@ impl Shown {
                 let message = "The workload has finished, and its quota was given back".to_owned();
                 add("QuotaReserved", false, "Finished", message, w.finished.as_ref().map_or(w.since, |finish| finish.at));
             }
-            None => add("QuotaReserved", false, "Pending", self.waits_in_words().unwrap_or_default(), w.since),
+            None => add("QuotaReserved", false, "Pending", self.waits_in_words(keeps).unwrap_or_default(), w.since),
         }
         let evicted = w.evicted.as_deref();
         if let Some((_, leg)) = World::right(w) {
@@ -362,11 +350,12 @@ impl Shown {
 }
 
 impl Shown {
-    /// What keeps who has no quota, as when something last changed about it.
-    fn waits_in_words(&self) -> Option<String> {
+    /// What keeps who has no quota.
+    fn waits_in_words(&self, keeps: Option<&Hindrance>) -> Option<String> {
         let w = &self.workload;
         let waits = self.charged.is_none() && w.finished.is_none();
-        waits.then(|| match (&w.inactive, self.waits.as_ref(), &self.nowhere) {
+        let (before, nearest) = keeps.map_or((None, None), |keeps| (keeps.before.as_ref(), keeps.nearest.as_ref()));
+        waits.then(|| match (&w.inactive, before, nearest) {
             (Some(inactive), ..) => deactivated(inactive.time_is_up).1.to_owned(),
             (None, Some(why), _) => why.words(),
             (None, None, Some((cluster, 1, why))) => format!("the only cluster, `{cluster}`, can't start it now: {}", why.words()),

@@ -46,8 +46,7 @@ impl World {
     /// One workload fewer is of a class; what is remembered of the class goes with the last.
     pub(crate) fn drop_member(&mut self, class: ClassId) {
         if self.queues.drop_member(class) {
-            self.live.why.remove(&class);
-            self.live.blocked.remove(&class);
+            self.live.hindrances.forget(class);
             self.live.audited.remove(&class);
             self.deciding.forget_class(class);
         }

@@ -258,10 +258,10 @@ impl World {
             Some((uid, None)) if self.live.not_before.contains_key(&uid) => return obstacle(&Why::BackOff),
             Some((_, None)) | None => {}
         }
-        if let Some(why) = self.live.blocked.get(&class) {
+        if let Some(why) = self.live.hindrances.before(class) {
             return obstacle(why);
         }
-        let at_clusters = self.live.why.get(&class).and_then(|by| by.values().map(at_cluster).min());
+        let at_clusters = self.live.hindrances.at_clusters(class).and_then(|by| by.values().map(at_cluster).min());
         match at_clusters {
             Some((_, cause)) => ("UnsatisfiedAdmissionChecks", cause),
             None if self.state.recovery.is_some() => ("PendingEvaluation", "RecoveryOpen"),

@@ -381,7 +381,7 @@ impl World {
                 self.deciding.forget(uid);
                 self.deciding.outside.insert(uid);
                 if let (Some(why), Some(class)) = (why, self.state.workloads.get(&uid).map(|w| w.class)) {
-                    self.live.blocked.insert(class, why);
+                    self.live.hindrances.set(class, Some(why));
                 }
             }
             Wanted::Waiting(queue) => {

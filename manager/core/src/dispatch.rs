@@ -147,7 +147,7 @@ impl Turn<'_> {
                 Head::Passed(passed) => {
                     let class = self.world.deciding.uid(passed.workload).and_then(|uid| self.workload(uid)).map(|w| w.class);
                     if let Some((class, why)) = class.filter(|class| told.insert(*class)).zip(why_passed(self.world.deciding.brain(), passed)) {
-                        self.world.live.blocked.insert(class, why);
+                        self.world.live.hindrances.set(class, Some(why));
                     }
                     continue;
                 }
@@ -169,11 +169,9 @@ impl Turn<'_> {
             // What is short of a flavor keeps nobody who has the quota of another, and lacks a place there: clusters tell why.
             let short = matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates);
             let waits = Seen::waits(entry) && !(short && roomless.contains(&entry.workload));
-            match waits.then(|| why_not(self.world.deciding.brain(), entry)) {
-                None => self.world.live.blocked.remove(&class),
-                Some(_) if self.world.config.planted.has(Bug::ReasonForgotten) => self.world.live.blocked.remove(&class),
-                Some(why) => self.world.live.blocked.insert(class, why),
-            };
+            let why = waits.then(|| why_not(self.world.deciding.brain(), entry));
+            let why = why.filter(|_| !self.world.config.planted.has(Bug::ReasonForgotten));
+            self.world.live.hindrances.set(class, why);
         }
         let mut victims = seen.victims;
         if victims.len() > 1 && self.world.config.planted.has(Bug::VictimSpared) {
@@ -268,7 +266,7 @@ impl Turn<'_> {
                 }
             }
         }
-        self.world.live.why.insert(class, reasons);
+        self.world.live.hindrances.set_at_clusters(class, reasons);
         scores.sort();
         scores
     }

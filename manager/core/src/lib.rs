@@ -60,6 +60,7 @@ pub mod explain;
 pub mod flavors;
 mod giving_way;
 mod growing;
+pub mod hindrances;
 pub mod input;
 mod inventory;
 pub mod leg;
@@ -479,10 +480,8 @@ pub struct Live {
     due: Mono,
     /// Members whose complete inventory recovery waits for.
     pub awaited: BTreeSet<ClusterName>,
-    /// The last verdict per class and cluster.
-    why: BTreeMap<ClassId, BTreeMap<ClusterName, Why>>,
-    /// The last obstacle per class before clusters are looked at.
-    blocked: BTreeMap<ClassId, Why>,
+    /// What keeps each class.
+    hindrances: hindrances::Hindrances,
     /// Clusters that said no to a workload, until when it isn't asked again.
     refused: BTreeMap<(Uid, ClusterName), (Mono, RefuseReason, String)>,
     /// Who didn't reach running where.
@@ -758,7 +757,7 @@ impl World {
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.
     pub fn reasons(&self, workload: &Workload) -> (Option<&Why>, Option<&BTreeMap<ClusterName, Why>>) {
-        (self.live.blocked.get(&workload.class), self.live.why.get(&workload.class))
+        (self.live.hindrances.before(workload.class), self.live.hindrances.at_clusters(workload.class))
     }
 
     pub(crate) fn has_open_legs(&self, cluster: &ClusterName) -> bool {

@@ -197,7 +197,7 @@ impl World {
     /// Whether the end of others can't help a workload, as far as is known.
     fn is_hopeless(&self, uid: Uid) -> bool {
         let Some(id) = self.state.workloads.get(&uid).map(|w| w.class) else { return false };
-        match self.live.blocked.get(&id) {
+        match self.live.hindrances.before(id) {
             Some(Why::Quota(NoQuota::NotCovered { .. } | NoQuota::NoMatchingFlavor { .. })) => true,
             // So it was when it was looked at last: its queue may have been opened since.
             Some(Why::Route(_) | Why::Inactive { .. }) => {

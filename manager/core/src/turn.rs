@@ -107,7 +107,7 @@ impl<'a> Turn<'a> {
 
     /// Stores why a class waits at a cluster.
     pub(crate) fn note(&mut self, class: crate::queues::ClassId, cluster: &ClusterName, why: Why) {
-        self.world.live.why.entry(class).or_default().insert(cluster.clone(), why);
+        self.world.live.hindrances.set_at(class, cluster, why);
     }
 }
 

@@ -69,11 +69,13 @@ impl World {
             Kind::Job => {
                 let uid = self.uid_of(key.namespace.as_deref()?, &key.name)?;
                 let shown = self.shown(uid)?;
-                Some(shown.job(serde_json::from_str(&bodies.body(shown.body())?).ok()?))
+                let keeps = self.hindrance(shown.class().0);
+                Some(shown.job(serde_json::from_str(&bodies.body(shown.body())?).ok()?, keeps.as_ref()))
             }
             Kind::Workload => {
-                let (uid, _) = self.workload_at(key)?;
-                Some(self.shown(uid)?.workload())
+                let (uid, workload) = self.workload_at(key)?;
+                let keeps = self.hindrance(workload.class);
+                Some(self.shown(uid)?.workload(keeps.as_ref()))
             }
             _ => self.state.catalog.get(key).map(|stored| self.render_stored(key, stored, now)),
         }

@@ -81,6 +81,8 @@ impl Publisher {
         (self.stale, self.moved, self.all_stale) = Default::default();
         let keys: BTreeSet<Key> = world.keys().into_iter().chain(reads.keys()).collect();
         let changes = keys.into_iter().map(|key| (key.clone(), Self::entry(world, &key, now))).collect();
+        reads.keep_nothing();
+        reads.keep(world.all_hindrances());
         reads.publish(changes, world.state.last, &HashMap::new());
     }
 

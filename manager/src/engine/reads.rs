@@ -7,7 +7,9 @@
 
 use super::bodies::BodyStore;
 use meridian_manager_core::admission::Shown;
+use meridian_manager_core::hindrances::{Changed, Hindrance};
 use meridian_manager_core::input::Key;
+use meridian_manager_core::queues::ClassId;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber};
 use serde_json::Value;
@@ -116,11 +118,21 @@ struct Store {
     first: u64,
     /// Changes up to this version may be missing from the ring.
     forgotten: RecordNumber,
+    /// What keeps those who wait, by class: it changes more often than they do.
+    keeps: BTreeMap<ClassId, Arc<Hindrance>>,
 }
 
 impl Store {
     fn end(&self) -> u64 {
         self.first + self.ring.len() as u64
+    }
+
+    /// What keeps whom an entry is about.
+    fn keeps(&self, entry: &Entry) -> Option<Arc<Hindrance>> {
+        match &entry.form {
+            Form::Whole(_) => None,
+            Form::Workload(shown) | Form::Job(shown) | Form::Last { shown, .. } => self.keeps.get(&shown.class().0).cloned(),
+        }
     }
 
     fn push(&mut self, happened: Happened) {
@@ -167,8 +179,13 @@ impl Reads {
 
     /// One object.
     pub fn get(&self, key: &Key) -> Option<Arc<View>> {
-        let entry = self.read().entries.get(key).cloned()?;
-        self.0.view(key, &entry)
+        let (entry, keeps) = {
+            let store = self.read();
+            let entry = store.entries.get(key).cloned()?;
+            let keeps = store.keeps(&entry);
+            (entry, keeps)
+        };
+        self.0.view(key, &entry, keeps.as_deref())
     }
 
     /// All objects of a kind: of one namespace or of all, global ones or those applied for one worker cluster; with the
@@ -176,12 +193,12 @@ impl Reads {
     pub fn list(&self, kind: Kind, namespace: Option<&str>, scope: Option<&ClusterName>) -> (Vec<Arc<View>>, RecordNumber) {
         let from = Key { scope: scope.cloned(), kind, namespace: namespace.map(Arc::from), name: Arc::from("") };
         let inside = |key: &Key| key.scope.as_ref() == scope && key.kind == kind && (namespace.is_none() || key.namespace.as_deref() == namespace);
-        let (found, version): (Vec<(Key, Arc<Entry>)>, RecordNumber) = {
+        let (found, version): (Vec<(Key, Arc<Entry>, _)>, RecordNumber) = {
             let store = self.read();
             let range = store.entries.range((Bound::Included(from), Bound::Unbounded)).take_while(|(key, _)| inside(key));
-            (range.map(|(key, entry)| (key.clone(), Arc::clone(entry))).collect(), store.version)
+            (range.map(|(key, entry)| (key.clone(), Arc::clone(entry), store.keeps(entry))).collect(), store.version)
         };
-        (found.iter().filter_map(|(key, entry)| self.0.view(key, entry)).collect(), version)
+        (found.iter().filter_map(|(key, entry, keeps)| self.0.view(key, entry, keeps.as_deref())).collect(), version)
     }
 
     /// All changes after a version, from now on and for ever.
@@ -231,6 +248,25 @@ impl Reads {
         self.0.end.send_if_modified(|known| std::mem::replace(known, end) != end);
     }
 
+    /// Takes what keeps classes now.
+    pub(super) fn keep(&self, changed: Changed) {
+        if changed.is_empty() {
+            return;
+        }
+        let mut store = self.write();
+        for (class, keeps) in changed {
+            match keeps {
+                Some(keeps) => drop(store.keeps.insert(class, Arc::new(keeps))),
+                None => drop(store.keeps.remove(&class)),
+            }
+        }
+    }
+
+    /// Forgets what kept any.
+    pub(super) fn keep_nothing(&self) {
+        self.write().keeps.clear();
+    }
+
     /// Takes a view that differs only in what no watcher needs to hear.
     pub(super) fn replace_quietly(&self, key: &Key, entry: Entry) {
         if let Some(kept) = self.write().entries.get_mut(key) {
@@ -259,19 +295,19 @@ fn last_of(entry: &Entry, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<s
 
 impl Inner {
     /// `None` when a body is gone: the object was deleted since, and the ring says so.
-    fn view(&self, key: &Key, entry: &Entry) -> Option<Arc<View>> {
+    fn view(&self, key: &Key, entry: &Entry, keeps: Option<&Hindrance>) -> Option<Arc<View>> {
         let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
         let value = match &entry.form {
             Form::Whole(value) => Arc::clone(value),
-            Form::Workload(shown) => Arc::new(shown.workload()),
-            Form::Job(shown) => Arc::new(shown.job(parsed(&self.bodies.get(shown.body())?)?)),
-            Form::Last { body, shown } => Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?)),
+            Form::Workload(shown) => Arc::new(shown.workload(keeps)),
+            Form::Job(shown) => Arc::new(shown.job(parsed(&self.bodies.get(shown.body())?)?, keeps)),
+            Form::Last { body, shown } => Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?, keeps)),
         };
         Some(Arc::new(View { key: key.clone(), version: entry.version, value }))
     }
 
-    fn change(&self, happened: &Happened) -> Option<Change> {
-        let mut view = self.view(&happened.key, &happened.entry)?;
+    fn change(&self, happened: &Happened, keeps: Option<&Hindrance>) -> Option<Change> {
+        let mut view = self.view(&happened.key, &happened.entry, keeps)?;
         if happened.event == Event::Deleted {
             let value = Arc::make_mut(&mut Arc::make_mut(&mut view).value);
             value["metadata"]["resourceVersion"] = Value::String(happened.at.to_string());
@@ -298,12 +334,13 @@ impl Watch {
                 if self.next < store.first {
                     return Err(Gone);
                 }
-                store.ring.get(usize::try_from(self.next - store.first).unwrap_or(usize::MAX)).cloned()
+                let happened = store.ring.get(usize::try_from(self.next - store.first).unwrap_or(usize::MAX)).cloned();
+                happened.map(|happened| (store.keeps(&happened.entry), happened))
             };
             match happened {
-                Some(happened) => {
+                Some((keeps, happened)) => {
                     self.next += 1;
-                    if let Some(change) = self.inner.change(&happened) {
+                    if let Some(change) = self.inner.change(&happened, keeps.as_deref()) {
                         return Ok(change);
                     }
                 }

@@ -15,6 +15,7 @@ use super::seen::{Beside, Counts, Gauges, Reached, Standings};
 use super::{Shared, Unavailable};
 use crate::journal::mark::{BootId, Mark, MarkWriter};
 use crate::journal::{self, Journal, Snapshot};
+use meridian_manager_core::hindrances::Changed;
 use meridian_manager_core::input::{Key, Reply};
 use meridian_shared::ids::{ContentHash, Leadership, RecordNumber};
 use meridian_shared::jumps::Jumps;
@@ -49,6 +50,8 @@ pub(super) struct Work {
     pub(super) snapshot: Option<Snapshot>,
     /// What readers see of it, and at which record.
     pub(super) changes: Changes,
+    /// Whom something else keeps than before, by class.
+    pub(super) keeps: Changed,
     pub(super) at: RecordNumber,
     /// Bodies that it drops, for the last views of their jobs.
     pub(super) dropped: HashMap<ContentHash, Arc<str>>,
@@ -178,7 +181,7 @@ impl Scribe {
 
     /// What follows a commit: readers, and callers.
     fn tell(&mut self, work: Work) {
-        let Work { pending, changes, at, dropped, beside, reached, standings, quietly, gauges, told, .. } = work;
+        let Work { pending, changes, keeps, at, dropped, beside, reached, standings, quietly, gauges, told, .. } = work;
         let Pending { records, bodies, replies, .. } = pending;
         for (hash, body) in bodies {
             self.shared.bodies.keep(hash, body);
@@ -188,6 +191,7 @@ impl Scribe {
         for reached in &reached {
             self.counts.reached(reached);
         }
+        self.shared.reads.keep(keeps);
         if !records.is_empty() || !changes.is_empty() {
             self.shared.reads.publish(changes, at, &dropped);
         }

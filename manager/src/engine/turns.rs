@@ -172,6 +172,7 @@ impl Engine {
     pub(super) fn publish_all(&mut self) {
         let now = self.look();
         self.publisher.publish_all(&self.shared.reads, &self.world, now);
+        self.world.take_hindrances();
     }
 
     pub(super) fn run(mut self) -> Result<(), Error> {
@@ -406,6 +407,7 @@ impl Engine {
         let reached = std::mem::take(&mut pending.milestones).into_iter().map(|milestone| Reached::new(&self.world, milestone)).collect();
         let changed = (std::mem::take(&mut pending.changed), std::mem::take(&mut pending.workloads));
         let changes = self.publisher.changes(&self.shared.reads, &self.world, now, changed);
+        let keeps = self.world.take_hindrances();
         self.snapshots.grown(pending.records.len() as u64, 0);
         let may_grow = !pending.is_empty() && !self.restricted(now.mono);
         let snapshot = may_grow.then(|| self.snapshots.with_batch(&self.world)).flatten();
@@ -419,6 +421,7 @@ impl Engine {
             settled,
             snapshot,
             changes,
+            keeps,
             at,
             dropped,
             beside,

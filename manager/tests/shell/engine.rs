@@ -7,6 +7,7 @@ use meridian_manager_core::input::{Actor, Input, Key, Operator, Reply};
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, RecordNumber};
 use meridian_shared::protocol::{Lane, SyncAnswer};
+use serde_json::json;
 use std::time::Duration;
 
 /// A poll that isn't answered for so long is parked.
@@ -75,6 +76,30 @@ async fn a_gang_goes_through_to_its_end() {
     rig.handle.journal().audit(AuditNumber(1), AuditNumber(last.0 + 1), &mut take).unwrap();
     assert!(lines == last.0 && lines > 0);
     rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_list_tells_what_keeps_a_job_now_though_nothing_happened_to_it() {
+    let rig = Rig::new().await;
+    rig.lay_out(&[]).await;
+    let narrow = |nominal: i64| {
+        let flavor = json!({"name": "any", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": nominal}]});
+        let groups = json!([{"coveredResources": ["nvidia.com/gpu"], "flavors": [flavor]}]);
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}})
+    };
+    put(&rig.handle, vec![narrow(1)]).await.unwrap();
+    put(&rig.handle, vec![job("large", 9)]).await.unwrap();
+    let waits = || rig.job("large").unwrap().value["status"]["meridian"]["waits"].as_str().unwrap_or_default().to_owned();
+    until("what it lacks", async || waits().contains("more than 1 of")).await;
+    let version = rig.job("large").unwrap().version;
+    put(&rig.handle, vec![narrow(7)]).await.unwrap();
+    until("what it lacks now", async || waits().contains("more than 7 of")).await;
+    assert_eq!(rig.job("large").unwrap().version, version, "nothing happened to it");
+    let (workloads, _) = rig.handle.reads().list(Kind::Workload, Some("default"), None);
+    assert_eq!(workloads[0].value["status"]["conditions"][0]["message"].as_str(), Some(waits().as_str()));
+    // With enough of it the clusters are looked at: there is none.
+    put(&rig.handle, vec![narrow(70)]).await.unwrap();
+    until("another reason", async || waits() == "no cluster is connected that the queue may use").await;
 }
 
 #[tokio::test]

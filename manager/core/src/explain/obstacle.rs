@@ -35,7 +35,7 @@ impl World {
         if let Some((head, stays)) = case.id.and_then(|id| self.deciding.brain().waits_behind(id)) {
             return Obstacle::Behind(head, stays);
         }
-        match (self.live.blocked.get(&case.workload.class), &case.lacks) {
+        match (self.live.hindrances.before(case.workload.class), &case.lacks) {
             // Nobody looked at it again for what others took since: that wakes nobody, and these are the numbers that count.
             (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
             // Who displaces others takes before it what is free already (simulation seed 1795574448503493).
@@ -53,7 +53,7 @@ impl World {
     /// What keeps the head of a queue, in the numbers of now where that is quota.
     fn what_keeps(&self, head: WorkloadId) -> Option<Why> {
         let ahead = self.deciding.uid(head).and_then(|uid| self.state.workloads.get(&uid))?;
-        let why = self.live.blocked.get(&ahead.class)?;
+        let why = self.live.hindrances.before(ahead.class)?;
         if !matches!(why, Why::Quota(_)) {
             return Some(why.clone());
         }

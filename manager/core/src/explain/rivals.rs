@@ -74,7 +74,7 @@ impl World {
     /// it (simulation seed 7204557): those first for whom others stop.
     fn served_first(&self, case: &Case<'_>) -> Option<(WorkloadId, (FlavorId, ResourceId), Winner)> {
         let (brain, id) = (self.deciding.brain(), case.id?);
-        let told = match self.live.blocked.get(&case.workload.class) {
+        let told = match self.live.hindrances.before(case.workload.class) {
             Some(Why::Quota(quota)) => key_of(brain, quota).map(|(flavor, resource, _)| (flavor, resource)),
             _ => None,
         };
@@ -155,7 +155,7 @@ impl World {
     /// free comes `in_parts`, those; and all others. In order as far as they are looked at, and one more.
     fn rivals_for_room(&self, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
         let before = if in_parts { Vec::new() } else { self.before_by_class(case) };
-        let blocked = self.live.blocked.iter().map(|(id, why)| (*id, why));
+        let blocked = self.live.hindrances.all_before();
         let (mut before, mut routes, mut blocked) = (Alongside::new(before), Alongside::new(self.deciding.routes()), Alongside::new(blocked));
         let of_class = |(id, first, waiting): (ClassId, &Place, &BTreeSet<Place>)| {
             let (before, route, why) = (before.at(id), routes.at(id), blocked.at(id));

@@ -229,7 +229,9 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
     assert_eq!(f.conditions(victim), ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]);
     // How often is remembered, and a second time is no longer the first.
     f.milestones.clear();
-    ["another", "third"].map(|name| f.submit_in("default", name, 3, labelled("high")));
+    for name in ["another", "third"] {
+        f.submit_in("default", name, 3, labelled("high"));
+    }
     f.settle();
     let first: Vec<bool> = f.milestones.iter().filter_map(|m| if let Reached::Evicted { first, .. } = m.event { Some(first) } else { None }).collect();
     assert_eq!((first.len(), first.iter().filter(|first| **first).count()), (2, 1), "for the other one it is the first time");

@@ -92,7 +92,7 @@ fn where_the_pods_are_is_told_journaled_and_shown() {
     let near = submit(&mut f, "near", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
     let plain = f.submit("plain", 2);
     f.settle();
-    let workload = |f: &Fleet, uid| f.world.shown(uid).unwrap().workload();
+    let workload = |f: &Fleet, uid| f.world.shown(uid).unwrap().workload(None);
     let shown = workload(&f, near);
     let topology = &shown["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let values = json!([{"individual": {"prefix": "b0-r0-h", "roots": ["0", "1"]}}]);
@@ -207,7 +207,7 @@ fn nodes_whose_pods_wait_for_another_place_are_shown() {
         f.world.live.clusters.get_mut(&name).unwrap().events_through = request.events_last;
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
     };
-    let shown = |f: &Fleet| f.world.shown(uid).unwrap().workload()["status"]["unhealthyNodes"].clone();
+    let shown = |f: &Fleet| f.world.shown(uid).unwrap().workload(None)["status"]["unhealthyNodes"].clone();
     assert_eq!(shown(&f), Value::Null);
     say(&mut f, 1, &["b0-r0-h1"]);
     assert_eq!(shown(&f), json!([{"name": "b0-r0-h1"}]));

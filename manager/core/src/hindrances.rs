@@ -1,0 +1,107 @@
+//! What keeps a class of look-alikes: the last word of each pass, and which of them changed since readers were told.
+//!
+//! Volatile: the first pass after a start finds all of it again. A reason may change though nothing happened to the workload
+//! that it keeps, so that it isn't part of what is known of one ([`crate::admission::Shown`]) but told beside it, by class.
+
+use crate::World;
+use crate::dashboard::nearest;
+use crate::explain::Why;
+use crate::queues::ClassId;
+use meridian_shared::ids::ClusterName;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What keeps every class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Hindrances {
+    before: BTreeMap<ClassId, Why>,
+    at_clusters: BTreeMap<ClassId, BTreeMap<ClusterName, Why>>,
+    changed: BTreeSet<ClassId>,
+}
+
+impl Hindrances {
+    /// Before any cluster is looked at.
+    pub(crate) fn before(&self, class: ClassId) -> Option<&Why> {
+        self.before.get(&class)
+    }
+
+    /// The same of all.
+    pub(crate) fn all_before(&self) -> impl Iterator<Item = (ClassId, &Why)> {
+        self.before.iter().map(|(class, why)| (*class, why))
+    }
+
+    /// At each cluster.
+    pub(crate) fn at_clusters(&self, class: ClassId) -> Option<&BTreeMap<ClusterName, Why>> {
+        self.at_clusters.get(&class)
+    }
+
+    /// Something keeps it before any cluster is looked at, or nothing does.
+    pub(crate) fn set(&mut self, class: ClassId, why: Option<Why>) {
+        if self.before.get(&class) == why.as_ref() {
+            return;
+        }
+        self.changed.insert(class);
+        match why {
+            Some(why) => drop(self.before.insert(class, why)),
+            None => drop(self.before.remove(&class)),
+        }
+    }
+
+    /// What keeps it at every cluster that was looked at.
+    pub(crate) fn set_at_clusters(&mut self, class: ClassId, all: BTreeMap<ClusterName, Why>) {
+        if self.at_clusters.get(&class) != Some(&all) {
+            self.changed.insert(class);
+            self.at_clusters.insert(class, all);
+        }
+    }
+
+    /// What keeps it at one cluster.
+    pub(crate) fn set_at(&mut self, class: ClassId, cluster: &ClusterName, why: Why) {
+        self.changed.insert(class);
+        self.at_clusters.entry(class).or_default().insert(cluster.clone(), why);
+    }
+
+    /// Nobody of it is left.
+    pub(crate) fn forget(&mut self, class: ClassId) {
+        let known = [self.before.remove(&class).is_some(), self.at_clusters.remove(&class).is_some()];
+        if known != [false; 2] {
+            self.changed.insert(class);
+        }
+    }
+}
+
+/// What keeps one class, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hindrance {
+    /// Before any cluster is looked at.
+    pub before: Option<Why>,
+    /// Where it is the clusters that can't start it: the nearest of how many, and why.
+    pub nearest: Option<(ClusterName, usize, Why)>,
+}
+
+/// What became of a class: what keeps it, if anything does.
+pub type Changed = Vec<(ClassId, Option<Hindrance>)>;
+
+impl World {
+    /// What keeps a class, if anything does.
+    pub fn hindrance(&self, class: ClassId) -> Option<Hindrance> {
+        let known = &self.live.hindrances;
+        let all = known.at_clusters(class);
+        let nowhere = || all.filter(|all| all.is_empty()).map(|_| Why::NoCluster);
+        let before = known.before(class).cloned().or_else(nowhere);
+        let nearest = all.and_then(|all| nearest(all).map(|(cluster, why)| (cluster.clone(), all.len(), why.clone())));
+        (before.is_some() || nearest.is_some()).then_some(Hindrance { before, nearest })
+    }
+
+    /// Of which classes that changed since this was last asked.
+    pub fn take_hindrances(&mut self) -> Changed {
+        let changed = std::mem::take(&mut self.live.hindrances.changed);
+        changed.into_iter().map(|class| (class, self.hindrance(class))).collect()
+    }
+
+    /// Those of all classes.
+    pub fn all_hindrances(&self) -> Changed {
+        let known = &self.live.hindrances;
+        let classes: BTreeSet<ClassId> = known.before.keys().chain(known.at_clusters.keys()).copied().collect();
+        classes.into_iter().map(|class| (class, self.hindrance(class))).collect()
+    }
+}
