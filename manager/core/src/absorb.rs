@@ -763,6 +763,7 @@ impl Workload {
             preempted: None,
             evicted: None,
             evictions: Vec::new(),
+            resizes: 0,
             inactive: None,
             reactivated: None,
             deletion: None,

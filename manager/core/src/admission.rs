@@ -149,7 +149,7 @@ impl Shown {
         metadata.insert("uid".into(), json!(uid.to_string()));
         metadata.insert("namespace".into(), json!(&*w.namespace));
         metadata.insert("resourceVersion".into(), json!(w.changed.to_string()));
-        metadata.insert("generation".into(), json!(1));
+        metadata.insert("generation".into(), json!(1 + w.resizes));
         metadata.insert("creationTimestamp".into(), json!(timestamp(w.created)));
         if let Some(at) = w.deletion {
             metadata.insert("deletionTimestamp".into(), json!(timestamp(at)));

@@ -343,6 +343,7 @@ impl World {
         }
         let workload = self.state.workloads.get_mut(&uid)?;
         (workload.class, workload.changed) = (new, number);
+        workload.resizes += u32::from(another_size);
         if workload.phase.charged() && another_size {
             let mut resized = workload.resized.take().unwrap_or_else(|| Box::new(Resized::of(given.clone())));
             if resized.growing.is_none() {

@@ -110,6 +110,7 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
         preempted: _,
         evicted: _,
         evictions: _,
+        resizes: _,
         inactive,
         reactivated,
         deletion,

@@ -350,6 +350,9 @@ pub struct Workload {
     pub attempts: u32,
     /// Pods of the job that failed so far.
     pub pod_failures: u32,
+    /// How often its number of pods was changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resizes: u32,
     /// Run time used so far.
     pub ran: Millis,
     /// When its pods first ran.
@@ -773,6 +776,11 @@ impl World {
     pub(crate) fn right(workload: &Workload) -> Option<(OfferId, &Leg)> {
         workload.legs.iter().find(|(_, l)| l.state.granted()).map(|(id, l)| (*id, l))
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Actor of timers and decisions that nobody asked for.

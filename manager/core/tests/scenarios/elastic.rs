@@ -36,8 +36,12 @@ impl Fleet {
         self.agents[&ClusterName::new(cluster)].ledger().blocks().iter().map(|b| b.free[GPU] * i64::from(b.nodes)).sum()
     }
 
+    fn object(&self, name: &str) -> Value {
+        self.world.render(&Key::namespaced(Kind::Job, "default", name), &self.bodies, now(self.now)).unwrap()
+    }
+
     fn parallelism(&self, name: &str) -> Value {
-        self.world.render(&Key::namespaced(Kind::Job, "default", name), &self.bodies, now(self.now)).unwrap()["spec"]["parallelism"].clone()
+        self.object(name)["spec"]["parallelism"].clone()
     }
 }
 
@@ -74,6 +78,8 @@ fn a_gang_that_runs_goes_on_with_fewer_and_quota_comes_back_when_they_were_seen_
     assert_eq!(f.put(elastic("gang", 1)), (gang, WriteResult::Configured), "and with fewer still");
     f.settle();
     assert_eq!((f.used(), f.free_in("eu")), (3, 1));
+    assert_eq!(f.object("gang")["metadata"]["generation"], 3, "its spec was changed twice");
+    assert_eq!(f.object("next")["metadata"]["generation"], 1);
     f.end(gang, EndResult::Succeeded);
     assert_eq!((f.used(), f.phase(gang)), (2, Some(Phase::Finished)));
     assert_eq!(f.refused(elastic("gang", 3)).reason, RejectionReason::Conflict);
