@@ -2,7 +2,8 @@
 //!
 //! `cargo bench -p meridian-manager-core --bench room`. A thousand nodes of eight accelerators are full of jobs with one each; a
 //! gang of a hundred pods that need a whole node each comes with a higher priority, or one of as many as a rack has nodes, all in one,
-//! where those of every rack are as old as those of any other.
+//! where those of every rack are as old as those of any other. Or it takes back its queue's own quota, which those who run borrow:
+//! then both have to come free, the quota and the nodes.
 
 #[path = "fleet/world.rs"]
 mod fleet;
@@ -24,24 +25,41 @@ const HOST: &str = "kubernetes.io/hostname";
 const RACK_NODES: u32 = 16;
 
 fn job(name: &str, pods: u32, gpus: u32, class: &str) -> Value {
+    job_of("lq", name, pods, gpus, class)
+}
+
+fn job_of(queue: &str, name: &str, pods: u32, gpus: u32, class: &str) -> Value {
     let asks = json!({GPU: gpus});
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/priority-class": class}},
+        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": class}},
         "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never", "containers": [
             {"name": "c", "image": "i", "resources": {"requests": asks, "limits": asks}}]}}},
     })
 }
 
+/// Two queues of one cohort: what the gang asks for is its queue's own, all else is the other's, which uses both.
+fn lent() -> Vec<Value> {
+    let queue = |name: &str, nominal: u32| {
+        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+        "namespaceSelector": {}, "cohortName": "all", "preemption": {"reclaimWithinCohort": "Any"},
+        "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal}]}]}]}})
+    };
+    let local = |name: &str, queue: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": queue}});
+    vec![queue("owner", 8 * PODS), queue("others", 8 * (NODES - PODS)), local("owners", "owner"), local("borrowers", "others")]
+}
+
 /// A cluster that is full of small jobs, in a queue with twice the quota; its nodes in racks where so many make one.
-fn full(rack: Option<u32>) -> World {
+fn full(rack: Option<u32>, borrowed: bool) -> World {
     let class =
         |name: &str, value: i32| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
     let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
         "namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
         "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 16 * NODES}]}]}]}});
     let local = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq"}});
-    let mut world = manager(vec![class("low", 1), class("high", 9), queue, local]);
+    let queues = if borrowed { lent() } else { vec![queue, local] };
+    let mut world = manager([class("low", 1), class("high", 9)].into_iter().chain(queues).collect());
+    let small_queue = if borrowed { "borrowers" } else { "lq" };
     let mut agent = agent(NODES);
     if let Some(size) = rack {
         let label = |key: &str, value: String| (key.to_owned(), value);
@@ -56,7 +74,7 @@ fn full(rack: Option<u32>) -> World {
     }
     talk(&mut world, &mut agent);
     for batch in 0..8 * NODES / BATCH {
-        let small = (batch * BATCH..(batch + 1) * BATCH).map(|at| (u128::from(10_000 + at), job(&format!("small-{at}"), 1, 1, "low")));
+        let small = (batch * BATCH..(batch + 1) * BATCH).map(|at| (u128::from(10_000 + at), job_of(small_queue, &format!("small-{at}"), 1, 1, "low")));
         write(&mut world, small.collect());
         for _ in 0..4 {
             world.apply(now(), Input::Turn, &Store);
@@ -71,11 +89,12 @@ fn room(c: &mut Criterion) {
     group.sample_size(10);
     let mut near = job("gang", RACK_NODES, 8, "high");
     near["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
-    for (name, rack, gang) in [
-        ("a-gang-of-100-nodes-among-8000-jobs", None, job("gang", PODS, 8, "high")),
-        ("a-gang-of-one-rack-of-16-nodes-among-8000-jobs", Some(RACK_NODES), near),
+    for (name, rack, gang, borrowed) in [
+        ("a-gang-of-100-nodes-among-8000-jobs", None, job("gang", PODS, 8, "high"), false),
+        ("a-gang-of-one-rack-of-16-nodes-among-8000-jobs", Some(RACK_NODES), near, false),
+        ("a-gang-of-100-nodes-reclaims-its-quota-from-8000-borrowers", None, job_of("owners", "gang", PODS, 8, "low"), true),
     ] {
-        let mut world = full(rack);
+        let mut world = full(rack, borrowed);
         write(&mut world, vec![(1, gang)]);
         let decide = |world: &mut World| world.apply(now(), Input::Turn, &Store).records.len();
         let mut once = world.clone();

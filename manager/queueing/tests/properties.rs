@@ -120,6 +120,37 @@ proptest! {
         }
     }
 
+    /// So does every cohort's, and every queue's within it.
+    #[test]
+    fn shares_converge_to_weights_at_every_level(
+        cohorts in prop::collection::vec((1_i64..4, prop::collection::vec(1_i64..4, 1..4)), 2..4),
+        first in 0_usize..9,
+    ) {
+        let mut fleet = Fleet::siblings(&cohorts);
+        let queues: usize = cohorts.iter().map(|(_, queues)| queues.len()).sum();
+        for at in (first..first + queues + 1).map(|at| at % queues) {
+            fleet.flood_with(at, 125);
+        }
+        for _ in 0..ROUNDS_MAX {
+            if !fleet.confirm_stops() {
+                break;
+            }
+        }
+        let all: i64 = cohorts.iter().map(|(weight, _)| weight).sum();
+        let mut at = 0;
+        for (weight, queues) in &cohorts {
+            let (within, here) = (120.0 * *weight as f64 / all as f64, at..at + queues.len());
+            let used: i64 = here.clone().map(|at| fleet.used(at)).sum();
+            prop_assert!((used as f64 - within).abs() <= 3.0, "a cohort of weight {weight} uses {used}, fair is {within}: {cohorts:?}");
+            let sum: i64 = queues.iter().sum();
+            for (at, weight) in here.zip(queues) {
+                let (used, fair) = (fleet.used(at), within * *weight as f64 / sum as f64);
+                prop_assert!((used as f64 - fair).abs() <= 4.0, "queue {at} of weight {weight} uses {used}, fair is {fair}: {cohorts:?}");
+            }
+            at += queues.len();
+        }
+    }
+
     /// Taking away in any order what was added leaves every cell as it was.
     #[test]
     fn what_is_added_and_taken_away_leaves_nothing(

@@ -60,6 +60,10 @@ pub(crate) enum Op {
     Requota(usize, Vec<Limits>, i64),
     /// A queue moves to another cohort.
     Move(usize, usize),
+    /// A cohort's quotas and weight change.
+    Recohort(usize, Vec<Limits>, i64),
+    /// A cohort moves below another one before it, or below none.
+    Lift(usize, usize),
     Run,
 }
 
@@ -97,8 +101,11 @@ fn preemption() -> impl Strategy<Value = Preemption> {
 
 pub(crate) fn plan() -> impl Strategy<Value = Plan> {
     let cohort = (any::<prop::sample::Index>(), quotas(), 0_i64..4);
-    let fungibility =
-        (any::<bool>(), any::<bool>()).prop_map(|(a, b)| Fungibility { next_rather_than_borrow: a, preempt_rather_than_next: b, prefers_preemption: false });
+    let fungibility = (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(a, b, c)| Fungibility {
+        next_rather_than_borrow: a,
+        preempt_rather_than_next: b,
+        prefers_preemption: c,
+    });
     let queue = (any::<prop::sample::Index>(), quotas(), prop::bool::weighted(0.3), preemption(), fungibility, 0_i64..4);
     (prop::collection::vec(cohort, 0..4), prop::collection::vec(queue, 1..6), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(cohorts, queues, fair, brief, sticky)| {
@@ -129,6 +136,8 @@ pub(crate) fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
         1 => any::<usize>().prop_map(Op::Cancel),
         1 => (any::<usize>(), prop::collection::vec(limits(), 4), 0_i64..4).prop_map(|(queue, quotas, weight)| Op::Requota(queue, quotas, weight)),
         1 => (any::<usize>(), any::<usize>()).prop_map(|(queue, cohort)| Op::Move(queue, cohort)),
+        1 => (any::<usize>(), prop::collection::vec(limits(), 4), 0_i64..4).prop_map(|(cohort, quotas, weight)| Op::Recohort(cohort, quotas, weight)),
+        1 => (any::<usize>(), any::<usize>()).prop_map(|(cohort, parent)| Op::Lift(cohort, parent)),
         5 => Just(Op::Run),
     ];
     prop::collection::vec(op, 1..most)
@@ -198,6 +207,11 @@ impl Places for Judge<'_> {
     fn may_displace(&self, workload: WorkloadId, holder: WorkloadId) -> bool {
         self.safe.get(&workload).is_none_or(|safe| !safe.contains(&holder))
     }
+}
+
+fn pick<T>(all: &mut [T], at: usize) -> Option<&mut T> {
+    let count = all.len().max(1);
+    all.get_mut(at % count)
 }
 
 fn place(name: &str) -> usize {
@@ -295,6 +309,25 @@ impl Fleet {
         };
         let queues = weights.iter().map(queue).collect();
         Self::new(&Plan { cohorts, queues, fair: true, brief: true, sticky: true }, false)
+    }
+
+    /// One cohort with all the quota, and cohorts below it with nothing but weights, as have the queues of each.
+    pub(crate) fn siblings(cohorts: &[(i64, Vec<i64>)]) -> Self {
+        let none = keyed(&[(0, None, None); 4]);
+        let all = keyed(&[(120, None, None), (0, None, None), (2_000, None, None), (0, None, None)]);
+        let root = Cohort { parent: None, quotas: all, weight: 1 };
+        let below = cohorts.iter().map(|(weight, _)| Cohort { parent: Some(0), quotas: none.clone(), weight: *weight });
+        let of = |(at, (_, weights)): (usize, &(i64, Vec<i64>))| weights.iter().map(move |weight| (at + 1, *weight)).collect::<Vec<_>>();
+        let queue = |(cohort, weight): (usize, i64)| Queue {
+            cohort: Some(cohort),
+            quotas: none.clone(),
+            strict: false,
+            preemption: Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() },
+            fungibility: Fungibility::default(),
+            weight,
+        };
+        let queues = cohorts.iter().enumerate().flat_map(of).map(queue).collect();
+        Self::new(&Plan { cohorts: [root].into_iter().chain(below).collect(), queues, fair: true, brief: true, sticky: true }, false)
     }
 
     fn configure(&mut self) {
@@ -396,6 +429,20 @@ impl Fleet {
                 let at = at % self.books.queues.len();
                 self.books.queues[at].cohort = Some(cohort % (self.books.cohorts.len() + 1)).filter(|c| *c < self.books.cohorts.len());
                 self.configure();
+            }
+            Op::Recohort(at, quotas, weight) => {
+                if let Some(cohort) = pick(&mut self.books.cohorts, *at) {
+                    (cohort.quotas, cohort.weight) = (keyed(quotas), *weight);
+                    self.configure();
+                }
+            }
+            Op::Lift(at, parent) => {
+                let count = self.books.cohorts.len().max(1);
+                let at = at % count;
+                if let Some(cohort) = pick(&mut self.books.cohorts, at) {
+                    cohort.parent = Some(parent % (at + 1)).filter(|parent| *parent < at);
+                    self.configure();
+                }
             }
             Op::Run => self.run(),
         }
@@ -531,7 +578,9 @@ impl Fleet {
             books
         };
         assert!(without(None).fits(queue, &asks), "victims aren't enough: {}", self.words());
-        for victim in &all {
+        // Who was told before, when there was less, loses nothing more.
+        let told: BTreeSet<WorkloadId> = report.preempted.iter().map(|(victim, ..)| *victim).collect();
+        for victim in all.intersection(&told) {
             // What the preemptor's side gives up lowers its share, by which others' victims were judged: without it they may be unfair.
             let by_share = |t: &Target| t.workload != *victim && t.right == Some(Right::InCohortFairSharing);
             if entry.targets.iter().any(by_share) {
@@ -619,7 +668,12 @@ impl Fleet {
 
     /// More small workloads than fit, for one queue.
     pub(crate) fn flood(&mut self, queue: usize) {
-        for _ in 0..70 {
+        self.flood_with(queue, 70);
+    }
+
+    /// So many small workloads for one queue.
+    pub(crate) fn flood_with(&mut self, queue: usize, count: usize) {
+        for _ in 0..count {
             self.wait(queue, 1, 1, 0);
         }
         self.run();
