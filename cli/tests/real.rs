@@ -9,6 +9,7 @@ mod real {
     mod door;
     mod faults;
     mod gangs;
+    mod hostile;
     mod leases;
     mod partitions;
     mod processes;

@@ -136,6 +136,11 @@ impl<'s> Crew<'s> {
         self.members.insert(name, Member { child, condition: Condition::Up, since: Instant::now() });
     }
 
+    /// A member's process.
+    pub(super) fn pid(&self, name: &str) -> u32 {
+        self.members[name].child.id().expect("it runs")
+    }
+
     /// Whether a member runs, and has for so long.
     pub(super) fn up_for(&self, name: &str, long: Duration) -> bool {
         let member = &self.members[name];
