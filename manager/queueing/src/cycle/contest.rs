@@ -7,7 +7,7 @@ use super::order::Order;
 use super::{Cycle, Entry, First, Outcome};
 use crate::amount::Amount;
 use crate::brain::{Brain, NewWorkload};
-use crate::flavors::{Assignment, Mode};
+use crate::flavors::{Assignment, Mode, groups};
 use crate::model::{Displaced, Flavor, Queue, QueueId, ShapeId, WorkloadId};
 use crate::names::{FlavorId, Id, ResourceId};
 use crate::pending::{Before, Pending};
@@ -213,12 +213,19 @@ impl Brain {
         })
     }
 
+    /// Whether a queue may give pods of a shape this flavor for this resource, by what they select and tolerate.
+    fn may_be_given(&self, queue: QueueId, shape: ShapeId, (flavor, resource): (FlavorId, ResourceId)) -> bool {
+        let shape = self.shape_of(shape);
+        let group = self.queue(queue).setup.group_of(resource);
+        group.is_some_and(|of| groups(shape).iter().any(|sets| self.unsuitable(queue, shape, sets, of, flavor).is_none()))
+    }
+
     /// Those who wait before a workload, in its queue or in others, and may be served first of what comes free of a flavor and
     /// resource: who asks for more than there ever is takes nothing, unless that much comes free for the others.
     pub fn may_come_first(&self, id: WorkloadId, key: (FlavorId, ResourceId), before: Option<&Before<'_>>) -> MayComeFirst {
         let Some(of) = self.workloads.get(&id) else { return MayComeFirst::default() };
         let one = |queue: QueueId, shape: ShapeId, (about, most): (usize, usize)| {
-            let asks = self.asks(shape, key.1);
+            let asks = if self.may_be_given(queue, shape, key) { self.asks(shape, key.1) } else { 0 };
             let fewer = self.shape_of(shape).may_shrink();
             Waiting { queue, asks, about, most, able: fewer || self.could_ever_use(queue, key, asks) }
         };

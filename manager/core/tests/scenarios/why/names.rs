@@ -245,3 +245,34 @@ fn who_could_start_with_what_another_displaces_others_for_is_told_of_that() {
     f.settle();
     assert_eq!(f.phase(fewer), Some(Phase::Running), "{:#}", f.why(fewer));
 }
+
+#[test]
+fn who_selects_another_flavor_is_no_rival_for_this_one() {
+    let mut f = Fleet::new(EU);
+    let labelled = |color: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": color}, "spec": {"nodeLabels": {"color": color}}});
+    claims::nodes(&mut f, "eu", &[("eu-1", 64, &[("color", "red")]), ("eu-2", 64, &[("color", "blue")])]);
+    let flavor = |name: &str| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": 1}]});
+    let spec = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": [flavor("red"), flavor("blue")]}]});
+    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "colors"}, "spec": spec});
+    f.apply(vec![labelled("red"), labelled("blue"), queue, local_queue("colors", "colors")]);
+    let selects = |name: &str, pods: u32, color: &str| {
+        let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "colors"}), "");
+        job["spec"]["template"]["spec"]["nodeSelector"] = json!({"color": color});
+        job
+    };
+    let submit = |f: &mut Fleet, job: Value| {
+        let Reply::Written(written) = f.apply(vec![job]) else { panic!("refused") };
+        f.settle();
+        written[0].uid
+    };
+    // Those before it fit nowhere in what there is of the other flavor.
+    submit(&mut f, selects("blue-1", 5, "blue"));
+    submit(&mut f, selects("blue-2", 6, "blue"));
+    let red = submit(&mut f, selects("red", 2, "red"));
+    let (summary, help) = f.words(red);
+    assert!(help.contains("nominal quota of `nvidia.com/gpu` in flavor `red` to 2"), "{summary}; {help}");
+    submit(&mut f, selects("red-too", 3, "red"));
+    let last = submit(&mut f, selects("red-last", 4, "red"));
+    let (summary, help) = f.words(last);
+    assert!(help.contains("nominal quota of `nvidia.com/gpu` in flavor `red` to 9"), "with those who select the same: {summary}; {help}");
+}
