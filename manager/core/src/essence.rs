@@ -133,6 +133,8 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
         claim_until,
         clusters,
         leases,
+        let_go: _,
+        deadlines: _,
         due: _,
         awaited,
         hindrances: _,

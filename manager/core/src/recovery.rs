@@ -14,7 +14,7 @@ use meridian_shared::lease::{ManagerLease, TERM_MAX};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::OnLoss;
 use meridian_shared::time::{Millis, Mono};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// While recovery is open, how often a pass looks for workloads that their own term has released.
 const RELEASE_EVERY: Millis = Millis::secs(1);
@@ -50,6 +50,7 @@ impl Turn<'_> {
         let live = &mut self.world.live;
         let finished = std::mem::take(&mut live.finished);
         let claim_until = live.claim_until;
+        let known = std::mem::take(&mut live.deadlines);
         let counts = std::mem::take(&mut live.counts);
         *live = crate::Live { led_at: self.now.mono, claim_until, finished, counts, dirty: true, giving_way, ..crate::Live::default() };
         for (uid, until) in self.resting() {
@@ -60,7 +61,7 @@ impl Turn<'_> {
             self.world.live.awaited = self.world.state.members.keys().cloned().chain(members).collect();
         }
         self.close_open_legs();
-        self.count_every_lease_in_full();
+        self.count_every_lease(&known);
         // With nobody to wait for and nothing that could still run, recovery has nothing to find out.
         self.maybe_close();
     }
@@ -101,7 +102,9 @@ impl Turn<'_> {
         }
     }
 
-    fn count_every_lease_in_full(&mut self) {
+    /// Every lease counts in full from now, but for those of which this very process knows when they end: nobody else has
+    /// renewed them.
+    fn count_every_lease(&mut self, known: &BTreeMap<Fence, Mono>) {
         let now = self.now.mono;
         let forget = self.world.config.planted.has(Bug::RestartForgetsLeases);
         let rights: Vec<(Uid, Fence, Lease)> = self
@@ -112,6 +115,9 @@ impl Turn<'_> {
             .filter_map(|(uid, w)| {
                 let (_, leg) = World::right(w)?;
                 let mut lease = ManagerLease::from_composed(now, w.term);
+                if let Some(deadline) = leg.fence.and_then(|fence| known.get(&fence)) {
+                    lease.deadline = *deadline;
+                }
                 if forget {
                     lease.deadline = now;
                 }

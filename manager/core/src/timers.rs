@@ -113,7 +113,9 @@ impl Turn<'_> {
 
     /// What follows when a right to run is over and the workload isn't: it is forgotten if it was deleted, else it waits again.
     pub(crate) fn freed(&mut self, uid: Uid, fence: Fence) {
-        self.world.live.leases.remove(&fence);
+        if let Some(over) = self.world.live.leases.remove(&fence) {
+            self.world.live.let_go.insert(fence, over.lease.deadline);
+        }
         let learned = self.workload(uid).filter(|w| w.deletion.is_none() && w.phase == Phase::Pending).and_then(|w| w.learned.clone());
         if let Some(result) = learned {
             self.finish_as(uid, result);

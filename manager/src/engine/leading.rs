@@ -1,12 +1,12 @@
 //! How a leadership starts (the protocol's section 7), and what follows a failed commit (the end of its section 6).
 //!
 //! After a failed commit the world in memory may be ahead of the journal, so it is thrown away and read again, under a higher
-//! epoch. Of the two ways that the protocol leaves, this is the plainer: nothing volatile is carried over, because the failed
-//! batch has already changed it (events that were taken, commands that were queued). Where the claim never expired and the
-//! reload found no foreign record, the new leadership takes the short cut: nobody else can have led in between, so nothing
-//! has to be found out, no recovery opens, and dispatch goes on at once. Every lease then counts in full again, which errs on
-//! the side that is allowed; sessions send their inventories again. Otherwise the reload is a start like any other: it waits
-//! for claims to expire, and recovers.
+//! epoch. Where the claim never expired and the reload found no foreign record, the new leadership takes the short cut: nobody
+//! else can have led in between, so nothing has to be found out, no recovery opens, and dispatch goes on at once. Of what is
+//! volatile only the deadlines of leases are carried over: this process knows of every answer that carried one, so that a lost
+//! cluster's leases lapse in time also on a disk that fails again and again. The failed batch has changed everything else
+//! (events that were taken, commands that were queued), so sessions send their inventories again. Otherwise the reload is a
+//! start like any other: it waits for claims to expire, and recovers.
 //!
 //! A full disk must not go round in this: the record of the new leadership may use the reserved space, scheduling pauses and
 //! new work is refused while only that is left, and for a growing while after each time that it happened.
@@ -165,10 +165,12 @@ impl Engine {
             return Err(Error::Foreign);
         }
         let mut world = load(self.desk.journal(), self.world.config.clone())?;
-        world.live.claim_until = self.world.live.claim_until;
+        let kept = self.look().mono < self.world.live.claim_until;
+        if kept {
+            world.go_on_from(&self.world);
+        }
         self.world = world;
         self.snapshots.forget();
-        let kept = self.look().mono < self.world.live.claim_until;
         if kept {
             return self.lead(None, false);
         }

@@ -15,7 +15,7 @@ use meridian_manager::journal::{Batch, Found, Journal, RedbJournal, Snapshot};
 use meridian_manager_core::input::{Bodies, Change, Input, Outcome, Reply};
 use meridian_manager_core::record::{Record, RecoveryStart};
 use meridian_manager_core::{Start, State, World};
-use meridian_shared::ids::{ClusterName, ContentHash, JournalId, RecordNumber, Session};
+use meridian_shared::ids::{ClusterName, ContentHash, JournalId, Leadership, RecordNumber, Session};
 use meridian_shared::jumps::Jumps;
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
@@ -103,6 +103,8 @@ pub(super) struct Manager {
     expected: Option<Box<State>>,
     recover: bool,
     jumps: Option<Jumps>,
+    /// The leadership whose claim it kept over a failed commit.
+    goes_on: Option<Leadership>,
     /// Its wall clock was set back, and it hasn't looked since.
     pub(super) unseen_back: bool,
     full_until: Mono,
@@ -146,6 +148,7 @@ impl Manager {
             expected: None,
             recover: false,
             jumps: None,
+            goes_on: None,
             unseen_back: false,
             full_until: Mono(0),
         }
@@ -292,7 +295,8 @@ impl Sim {
         let before = Before::of(world);
         let outcome = world.lead(Start { id, recovery: recovery.clone(), fresh, now }, &Library { cache: &host.bodies, journal });
         host.written = now.mono;
-        self.oracle.leads(self.managers[m].world.as_ref().expect("it was replayed").state.leadership, now.mono);
+        let from = host.goes_on.take();
+        self.oracle.leads(self.managers[m].world.as_ref().expect("it was replayed").state.leadership, now.mono, from);
         self.judge_outcome(m, now.mono, &before, &outcome);
         let mut batches = self.batches(m, vec![outcome]);
         batches.iter_mut().for_each(|b| b.urgent = true);
@@ -685,9 +689,13 @@ impl Sim {
             host.full_until = now.mono + FULL_PAUSE;
         }
         let claim_until = host.world.as_ref().map_or(Mono(0), |w| w.live.claim_until);
-        let world = host.world.insert(world);
-        world.live.claim_until = claim_until;
         let kept = now.mono < claim_until;
+        let mut world = world;
+        if let Some(before) = host.world.take().filter(|_| kept) {
+            world.go_on_from(&before);
+            host.goes_on = Some(before.state.leadership);
+        }
+        host.world = Some(world);
         let claim = lease::claim(self.plan.term_min);
         if kept {
             self.counters.one("claims kept over a failed commit");
@@ -726,7 +734,7 @@ impl Sim {
         } else {
             host.disk.kill()
         };
-        (host.journal, host.world, host.leading) = (None, None, false);
+        (host.journal, host.world, host.leading, host.goes_on) = (None, None, false, None);
         host.inbox.clear();
         host.parked.clear();
         host.bodies.clear();

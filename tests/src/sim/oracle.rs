@@ -176,6 +176,8 @@ pub struct Oracle {
     gone: BTreeSet<(Uid, Fence)>,
     /// When each leadership began, by its manager's clock.
     led: BTreeMap<Leadership, Mono>,
+    /// From which another one it goes on.
+    from: BTreeMap<Leadership, Leadership>,
     composed: BTreeMap<Fence, Composed>,
     /// The newest complete inventory that was delivered to a leadership.
     inventories: BTreeMap<(Leadership, ClusterName), (Session, u64)>,
@@ -280,9 +282,15 @@ impl Oracle {
         Ok(())
     }
 
-    /// A leadership begins.
-    pub fn leads(&mut self, leadership: Leadership, now: Mono) {
+    /// A leadership begins, or goes on from another one, whose process read back what is durable.
+    pub fn leads(&mut self, leadership: Leadership, now: Mono, from: Option<Leadership>) {
         self.led.insert(leadership, now);
+        self.from.extend(from.map(|from| (leadership, from)));
+    }
+
+    /// A leadership and those that it goes on from.
+    fn chain(&self, leadership: Leadership) -> impl Iterator<Item = Leadership> + '_ {
+        std::iter::successors(Some(leadership), |of| self.from.get(of).copied())
     }
 
     /// A complete inventory reached a leadership. Whether it is newer than those before: what an older one shows, which was overtaken,
@@ -326,7 +334,7 @@ impl Oracle {
                     if copy && foreign.is_empty() && act.world.state.rules_doubted.is_none() {
                         return broken("rules", format!("{leadership} leads a copy, and takes its policies and quotas for today's"));
                     }
-                    self.leads(*leadership, act.now);
+                    self.leads(*leadership, act.now, None);
                 }
                 Record::DeclaredLost { cluster, ledger, .. } => {
                     if act.before.ledgers.get(cluster) == Some(ledger) {
@@ -462,9 +470,9 @@ impl Oracle {
         if job.on_loss == OnLoss::Wait {
             return broken("lapse", format!("{uid} waits for its cluster, and {fence} lapsed"));
         }
-        let leadership = act.before.leadership;
-        let led = self.led.get(&leadership).copied().unwrap_or(Mono(0));
-        let composed = self.composed.get(&fence).filter(|c| c.leadership == leadership).map_or(led, |c| c.at.max(led));
+        let chain: Vec<Leadership> = self.chain(act.before.leadership).collect();
+        let led = chain.last().and_then(|first| self.led.get(first)).copied().unwrap_or(Mono(0));
+        let composed = self.composed.get(&fence).filter(|c| chain.contains(&c.leadership)).map_or(led, |c| c.at.max(led));
         let until = composed.0 + with_drift(job.term);
         if act.now.0 < until {
             return broken("lapse", format!("{fence} of {uid} lapses at {} by the manager's clock, {} ms early", act.now.0, until - act.now.0));

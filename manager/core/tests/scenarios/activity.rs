@@ -418,3 +418,60 @@ fn who_has_run_for_its_maximum_execution_time_is_deactivated_and_can_be_put_back
     f.end(up, EndResult::Succeeded);
     assert_eq!(f.phase(up), Some(Phase::Finished));
 }
+
+impl Fleet {
+    /// A commit failed: the world is read back as it was durable, and this process goes on leading.
+    fn fail_a_commit(&mut self, durable: &[u8], id: u64) {
+        let mut world = World::restore(durable, self.world.config.clone()).unwrap();
+        world.go_on_from(&self.world);
+        world.lead(start(id, self.now, None, false), &self.bodies);
+        world.committed(Mono(self.now));
+        world.check().unwrap();
+        self.world = world;
+    }
+}
+
+#[test]
+fn on_a_disk_that_fails_again_and_again_the_leases_of_a_lost_cluster_lapse_in_time() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("gang", 4);
+    f.settle();
+    let home = ClusterName::new(&f.at(uid).unwrap());
+    f.cut = vec![home.clone()];
+    // Eight seconds of term and one of drift, and in every one of them a commit fails.
+    for second in 0..9 {
+        assert_eq!(f.phase(uid), Some(Phase::Running), "after {second} s");
+        let durable = f.world.snapshot();
+        f.fail_a_commit(&durable, 100 + second);
+        f.pass(Millis::secs(1));
+    }
+    f.pass(Millis::secs(1));
+    assert_ne!(f.at(uid).as_deref(), Some(home.as_str()), "it goes on elsewhere: {:?}", f.phase(uid));
+}
+
+#[test]
+fn a_lapse_that_did_not_become_durable_lapses_again_at_once() {
+    let mut f = Fleet::regions();
+    let uid = f.submit("gang", 4);
+    f.settle();
+    let home = ClusterName::new(&f.at(uid).unwrap());
+    f.cut = vec![home.clone()];
+    let durable = f.world.snapshot();
+    f.now += 9_500;
+    f.world.committed(Mono(f.now));
+    f.world.apply(now(f.now), Input::Turn, &f.bodies);
+    assert_eq!(f.world.live.counts.lapses, 1);
+    f.fail_a_commit(&durable, 100);
+    assert_eq!(f.phase(uid), Some(Phase::Running), "nobody was told");
+    f.world.apply(now(f.now), Input::Turn, &f.bodies);
+    assert_ne!(f.phase(uid), Some(Phase::Running));
+    // After another start it isn't known: then every lease counts in full.
+    let mut f = Fleet::regions();
+    let uid = f.submit("gang", 4);
+    f.settle();
+    f.cut = vec![ClusterName::new(&f.at(uid).unwrap())];
+    f.pass(Millis::secs(5));
+    f.restart(2, None);
+    f.pass(Millis::secs(5));
+    assert_eq!(f.phase(uid), Some(Phase::Running));
+}
