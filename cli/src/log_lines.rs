@@ -48,7 +48,11 @@ impl Lines {
                 self.begun.pop();
                 lines.push(self.take(false));
             } else if self.begun.len() >= LINE_BYTES_MAX {
+                // A character that isn't whole belongs to the next part.
+                let split = std::str::from_utf8(&self.begun).err().filter(|error| error.error_len().is_none()).map(|error| error.valid_up_to());
+                let rest = self.begun.split_off(split.unwrap_or(self.begun.len()));
                 lines.push(self.take(true));
+                self.begun = rest;
             }
         }
         lines
@@ -69,7 +73,7 @@ impl Lines {
             (None, None) => unprefixed(&bytes),
         };
         self.goes_on = partial.then_some(pod);
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let text = text.strip_suffix(b"\r").filter(|_| !partial).unwrap_or(text);
         match std::str::from_utf8(text) {
             Ok(text) => Line { pod, text: text.to_owned(), lossy: false, partial },
             Err(_) => Line { pod, text: String::from_utf8_lossy(text).into_owned(), lossy: true, partial },
@@ -122,6 +126,17 @@ mod tests {
             [r#"{"pod":4,"text":"[0] a"}"#, r#"{"pod":4,"text":"\u{fffd}","lossy":true}"#.replace("\\u{fffd}", "\u{fffd}").as_str()]
         );
         assert_eq!(lines(None, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn parts_are_cut_between_characters_and_nothing_of_them_is_lost() {
+        let line = "x".to_owned() + &"é".repeat(LINE_BYTES_MAX);
+        let mut all = Lines::new(Some(0));
+        let told: Vec<Line> = line.as_bytes().chunks(4_097).flat_map(|piece| all.push(piece)).collect();
+        let told: Vec<Line> = told.into_iter().chain(all.end()).collect();
+        assert!(told.len() >= 2 && told.iter().all(|part| !part.lossy && part.partial));
+        assert!(told.iter().map(|part| part.text.as_str()).collect::<String>() == line);
+        assert_eq!(lines(Some(0), &[b"50%\r"]), [r#"{"pod":0,"text":"50%\r","partial":true}"#]);
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl Out {
     /// One JSON document, for machines.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(value).map_err(|error| Error::Render("json", error.to_string()))?;
+        let text = if self.answers_to_terminal { printable::json(&text) } else { text };
         self.line(text)
     }
 
@@ -88,6 +89,7 @@ impl Out {
         match format {
             Stream::Json => {
                 let text = serde_json::to_string(value).map_err(|error| Error::Render("json", error.to_string()))?;
+                let text = if self.answers_to_terminal { printable::json(&text) } else { text };
                 self.line(text)
             }
             Stream::Yaml => {

@@ -70,6 +70,21 @@ fn is_unsafe(c: char) -> bool {
             | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
+/// JSON with every character that a terminal would obey written as JSON escapes it: the same document.
+pub(crate) fn json(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Line feeds lay it out, and stand in no string.
+        if is_unsafe(c) && c != '\n' {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
 /// Makes a stream of bytes of unknown content safe, piece by piece: a character that is split over two pieces stays one.
 ///
 /// A carriage return counts as a line's end, so that progress bars become lines and can't paint over what was shown.
@@ -141,6 +156,16 @@ mod tests {
         check("x\u{202e}gnp.exe\u{2066}", "x\\u{202e}gnp.exe\\u{2066}");
         check("zero\u{200b}width", "zero\\u{200b}width");
         assert_eq!(lines("a\n\tb\u{1b}c"), "a\n\tb\\x1bc");
+    }
+
+    #[test]
+    fn json_stays_the_same_document() {
+        let value = serde_json::json!({"a\u{9b}": ["\u{7f}\u{202e}x", "\u{e0001}", "ü\n"]});
+        for text in [serde_json::to_string(&value).unwrap(), serde_json::to_string_pretty(&value).unwrap()] {
+            let safe = json(&text);
+            assert!(!safe.chars().any(|c| is_unsafe(c) && c != '\n') && safe.contains("ü"), "{safe}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).unwrap(), value);
+        }
     }
 
     #[test]

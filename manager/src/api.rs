@@ -67,7 +67,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
-use tower_http::compression::predicate::Predicate;
+use tower_http::compression::predicate::{NotForContentType, Predicate};
 
 /// Requests in work at once; streams count until they begin. Each may hold a body of many megabytes.
 const REQUESTS_MAX: usize = 512;
@@ -157,7 +157,8 @@ pub fn router(parts: Parts) -> Router {
         .route("/apis/{group}/{version}", document(get(|Path((group, version)): Path<(String, String)>| discovered(discovery::resources(&group, &version)))))
         .merge(meridian::router())
         .fallback(objects)
-        .layer(CompressionLayer::new().gzip(true).compress_when(Large))
+        // Metrics are many megabytes, and would be compressed on a thread that syncs need.
+        .layer(CompressionLayer::new().gzip(true).compress_when(Large.and(NotForContentType::const_new("text/plain"))))
         .layer(CatchPanicLayer::custom(|_| Error::Internal("the request met a bug of this manager; its log has more".to_owned()).into_response()))
         .layer(middleware::from_fn_with_state(api.clone(), guard))
         .layer(middleware::from_fn_with_state(api.clone(), metering::meter))

@@ -135,6 +135,11 @@ impl Users {
         Ok(token)
     }
 
+    /// Whether anybody has this role.
+    pub fn has(&self, role: Role) -> bool {
+        self.0.iter().any(|entry| entry.role == role)
+    }
+
     /// Whose token this is. Every entry is compared, whether or not one matched before.
     pub fn find(&self, token: &str) -> Option<User> {
         if token.len() > TOKEN_BYTES_MAX {

@@ -243,7 +243,7 @@ pub enum Error {
         place: String,
     },
     /// The lock is taken.
-    #[error("another manager holds the journal at `{place}`: stop that one first")]
+    #[error("another manager, or a `meridian journal` command, holds the journal at `{place}`: stop that one first")]
     Held {
         /// Where.
         place: String,

@@ -201,13 +201,16 @@ fn open_journal(settings: &Settings, paths: &Paths) -> anyhow::Result<(Box<dyn J
     Ok((Box::new(journal), if settings.recover { StartMode::InitRecover } else { StartMode::Init }))
 }
 
-/// Gives tokens to the first users, where nobody has one yet.
+/// Gives tokens to the first users, where nobody has one yet; and to a viewer where there is none, as in a file from before there were any.
 fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Result<Users> {
     let mut users = Users::load(&paths.users)?;
-    if users != Users::default() {
+    let all = [("admin", Role::Admin), ("submitter", Role::Submitter), ("viewer", Role::Viewer)];
+    let nobody = users == Users::default();
+    let made: Vec<(&str, Role)> = all.into_iter().filter(|(_, role)| nobody || (*role == Role::Viewer && !users.has(*role))).collect();
+    if made.is_empty() {
         return Ok(users);
     }
-    for (user, role) in [("admin", Role::Admin), ("submitter", Role::Submitter), ("viewer", Role::Viewer)] {
+    for (user, role) in made {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
         let token = users.issue(user, role, random)?;
@@ -217,7 +220,7 @@ fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Re
             files::replace(&paths.viewer_token, token.expose())?;
         }
     }
-    // Last: while nobody is in the file, the next start does all of this again.
+    // Last: while they aren't in the file, the next start does all of this again.
     users.save(&paths.users)?;
     Ok(users)
 }

@@ -7,7 +7,7 @@ use crate::log_lines::Lines;
 use crate::printable;
 use crate::session::Session;
 use meridian_objects::Kind;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(super) async fn run(session: &mut Session, args: LogsArgs) -> Result<(), Error> {
     let namespace = session.namespace()?;
@@ -17,17 +17,23 @@ pub(super) async fn run(session: &mut Session, args: LogsArgs) -> Result<(), Err
     let mut empty = true;
     let mut lines = session.stream().map(|format| (format, Lines::new(args.pod)));
     let mut safe = session.out.answers_to_terminal.then(printable::Stream::default);
-    while let Some(piece) = stream.next().await? {
+    let broke_off = loop {
+        let piece = match stream.next().await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        };
         let piece = match piece {
             LogPiece::Bytes(piece) => {
                 empty = false;
                 piece
             }
             LogPiece::Note(note) => {
-                if let Some((format, lines)) = &mut lines
-                    && let Some(line) = lines.end()
-                {
-                    session.out.document(*format, &line)?;
+                if let Some((format, lines)) = &mut lines {
+                    if let Some(line) = lines.end() {
+                        session.out.document(*format, &line)?;
+                    }
+                    session.out.document(*format, &json!({"note": note}))?;
                 }
                 session.out.note(note);
                 continue;
@@ -48,11 +54,14 @@ pub(super) async fn run(session: &mut Session, args: LogsArgs) -> Result<(), Err
         if args.follow {
             session.out.flush()?;
         }
-    }
+    };
     if let Some((format, mut lines)) = lines
         && let Some(line) = lines.end()
     {
         session.out.document(format, &line)?;
+    }
+    if let Some(error) = broke_off {
+        return Err(error.into());
     }
     match args.pod {
         // a pod that printed nothing and one that never was look alike in the log

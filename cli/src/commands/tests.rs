@@ -389,9 +389,14 @@ async fn a_program_reads_a_log_line_by_line() {
     let asked = "GET /meridian/v1/logs/default/train?follow=true";
     let script = || [(asked, Answer::Log("1-1-1", vec!["[0] a\n[1] hal", "f"], false)), (asked, Answer::Log("1-1-2", vec!["[1] half\n[0] \u{1b}[1m"], true))];
     let ran = run(&Fake::new(script()), &["logs", "train", "-f", "-o", "json"], "").await;
-    let lines = [r#"{"pod":0,"text":"a"}"#, r#"{"pod":1,"text":"half"}"#, r#"{"pod":0,"text":"\u001b[1m","partial":true}"#];
+    let note = r#"{"note":"the job was started again: what follows is its new output"}"#;
+    let lines = [r#"{"pod":0,"text":"a"}"#, note, r#"{"pod":1,"text":"half"}"#, r#"{"pod":0,"text":"\u001b[1m","partial":true}"#];
     assert_eq!(ran.answers.lines().collect::<Vec<_>>(), lines);
     assert_eq!(ran.notes, "the job was started again: what follows is its new output\n");
+    // What was begun is told also where the log breaks off.
+    let broken = [("GET ", Answer::Log("1-1-1", vec!["abc"], false))];
+    let ran = run(&Fake::new(broken), &["logs", "train", "--pod", "0", "-o", "json"], "").await;
+    assert_eq!((ran.code(), ran.answers.as_str()), (1, "{\"pod\":0,\"text\":\"abc\",\"partial\":true}\n"));
     let ran = run(&Fake::new(script()), &["logs", "train", "-f", "-o", "yaml"], "").await;
     assert!(ran.answers.starts_with("---\npod: 0\ntext: a\n---\npod: 1\n"), "{}", ran.answers);
 }

@@ -48,8 +48,8 @@ pub struct QueueRow {
     pub standing: Standing,
     /// How many of those who wait may be looked at without anything having to change first.
     pub awake: u64,
-    /// How many shapes wait, and of how many somebody may be looked at.
-    pub shapes: (u64, u64),
+    /// Of how many shapes somebody may be looked at, and of how many somebody waits for a change; a shape may be among both.
+    pub shapes: [u64; 2],
     /// Quota and use.
     pub cells: Vec<Cell>,
     /// Its weighted share, where fair sharing is on; not a number where it borrows without weight.
@@ -142,9 +142,9 @@ impl World {
                 active,
                 standing: standing.clone(),
                 awake: if active { awake() } else { 0 },
-                shapes: id.map_or((0, 0), |id| {
-                    let (all, awake) = brain.pending(id).shape_counts();
-                    (all as u64, if active { awake as u64 } else { 0 })
+                shapes: id.map_or([0; 2], |id| {
+                    let [awake, asleep, all] = brain.pending(id).shape_counts().map(|n| n as u64);
+                    if active { [awake, asleep] } else { [0, all] }
                 }),
                 cells: cells.collect(),
                 share: gauge(self.share(node)),

@@ -266,7 +266,7 @@ impl Turn<'_> {
                 }
             }
         }
-        self.world.live.hindrances.set_at_clusters(class, reasons);
+        self.world.live.hindrances.set_at_clusters(class, reasons, !scores.is_empty());
         scores.sort();
         scores
     }

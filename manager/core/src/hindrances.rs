@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Hindrances {
     before: BTreeMap<ClassId, Why>,
     at_clusters: BTreeMap<ClassId, BTreeMap<ClusterName, Why>>,
+    /// Those of whom somebody could be started somewhere when they were last looked at.
+    able: BTreeSet<ClassId>,
     changed: BTreeSet<ClassId>,
 }
 
@@ -46,8 +48,16 @@ impl Hindrances {
         }
     }
 
-    /// What keeps it at every cluster that was looked at.
-    pub(crate) fn set_at_clusters(&mut self, class: ClassId, all: BTreeMap<ClusterName, Why>) {
+    /// What keeps it at every cluster that was looked at but those that are `able` to start it, if there are any.
+    pub(crate) fn set_at_clusters(&mut self, class: ClassId, all: BTreeMap<ClusterName, Why>, able: bool) {
+        if able != self.able.contains(&class) {
+            self.changed.insert(class);
+            if able {
+                self.able.insert(class)
+            } else {
+                self.able.remove(&class)
+            };
+        }
         if self.at_clusters.get(&class) != Some(&all) {
             self.changed.insert(class);
             self.at_clusters.insert(class, all);
@@ -62,8 +72,8 @@ impl Hindrances {
 
     /// Nobody of it is left.
     pub(crate) fn forget(&mut self, class: ClassId) {
-        let known = [self.before.remove(&class).is_some(), self.at_clusters.remove(&class).is_some()];
-        if known != [false; 2] {
+        let known = [self.before.remove(&class).is_some(), self.at_clusters.remove(&class).is_some(), self.able.remove(&class)];
+        if known != [false; 3] {
             self.changed.insert(class);
         }
     }
@@ -85,7 +95,8 @@ impl World {
     /// What keeps a class, if anything does.
     pub fn hindrance(&self, class: ClassId) -> Option<Hindrance> {
         let known = &self.live.hindrances;
-        let all = known.at_clusters(class);
+        // Who could be started somewhere waits for something else, that is said nowhere.
+        let all = known.at_clusters(class).filter(|_| !known.able.contains(&class));
         let nowhere = || all.filter(|all| all.is_empty()).map(|_| Why::NoCluster);
         let before = known.before(class).cloned().or_else(nowhere);
         let nearest = all.and_then(|all| nearest(all).map(|(cluster, why)| (cluster.clone(), all.len(), why.clone())));

@@ -128,7 +128,7 @@ impl Turn<'_> {
     pub(crate) fn adopt(&mut self, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
         self.world.live.counts.adoptions += 1;
         if let Some(old) = self.workload(run.uid).and_then(World::right).and_then(|(_, l)| l.fence.map(|f| (l.cluster.clone(), f))) {
-            self.world.live.leases.remove(&old.1);
+            self.let_go(old.1);
             self.say(&old.0, Said::Stop(run.uid, old.1, StopReason::Superseded));
         }
         self.withdraw_open(run.uid);

@@ -479,8 +479,8 @@ pub struct Live {
     pub clusters: BTreeMap<ClusterName, LiveCluster>,
     /// Leases of every right to run that may be held.
     pub leases: BTreeMap<Fence, Lease>,
-    /// Of leases that were let go, until a commit says so.
-    let_go: BTreeMap<Fence, Mono>,
+    /// Deadlines of leases that were let go, until the record that says so is durable.
+    let_go: BTreeMap<Fence, (Mono, RecordNumber)>,
     /// What an earlier leadership of this very process counted, for the next one.
     deadlines: BTreeMap<Fence, Mono>,
     /// No lease, start deadline or retention is due before this moment.
@@ -708,14 +708,18 @@ impl World {
     /// A successful durable write that was begun at `begun`: the claim is good for a while from then.
     pub fn committed(&mut self, begun: Mono) {
         self.live.claim_until = self.live.claim_until.max(begun + meridian_shared::lease::claim(self.config.term_min));
-        self.live.let_go.clear();
+    }
+
+    /// Every record up to this one is durable.
+    pub fn durable(&mut self, through: RecordNumber) {
+        self.live.let_go.retain(|_, (_, at)| *at > through);
     }
 
     /// After a failed commit: this world was read back, and goes on leading where `before` did, whose claim never expired. It
     /// counts leases as that one did, which knows of every answer that was ever composed.
     pub fn go_on_from(&mut self, before: &Self) {
         self.live.claim_until = before.live.claim_until;
-        self.live.deadlines = before.live.let_go.clone();
+        self.live.deadlines = before.live.let_go.iter().map(|(fence, (deadline, _))| (*fence, *deadline)).collect();
         self.live.deadlines.extend(before.live.leases.iter().map(|(fence, lease)| (*fence, lease.lease.deadline)));
     }
 

@@ -128,6 +128,12 @@ impl Outbox {
         self.numbers.contains_key(said)
     }
 
+    /// Whether another priority of this attempt waits to be sent for the first time.
+    pub fn ranks(&self, uid: Uid, fence: Fence) -> bool {
+        let all = Said::Rank(uid, fence, RecordNumber(0))..=Said::Rank(uid, fence, RecordNumber(u64::MAX));
+        self.numbers.range(all).any(|(_, number)| *number > self.reached)
+    }
+
     /// How many wait to be acknowledged.
     pub fn waiting(&self) -> usize {
         self.queue.len()

@@ -18,6 +18,12 @@ use meridian_objects::job::PRIORITY_LABEL;
 use meridian_shared::ids::{ClusterName, Fence, Uid};
 use meridian_shared::protocol::{Command, Run, StopReason};
 
+impl Workload {
+    fn priority_may_be_told(&self) -> bool {
+        matches!(self.phase, Phase::Granted | Phase::Running)
+    }
+}
+
 impl Turn<'_> {
     /// A priority class has another value: whoever names it takes its new place, waiting or running.
     pub(crate) fn revalue(&mut self, class: &str, by: &Actor) {
@@ -41,16 +47,22 @@ impl Turn<'_> {
 
     /// What an inventory shows of how important a run is taken for.
     pub(crate) fn heed_rank(&mut self, cluster: &ClusterName, run: &Run) {
-        if self.workload(run.uid).is_some_and(|workload| run.priority.is_some_and(|told| told != workload.priority)) {
-            self.rank(cluster, run.uid, run.fence);
+        let wrong = |w: &&Workload| w.priority_may_be_told() && run.priority.is_some_and(|told| told != w.priority);
+        if let Some(changed) = self.workload(run.uid).filter(wrong).map(|w| w.changed)
+            && self.world.live.clusters.get(cluster).is_some_and(|live| live.ranks)
+        {
+            // It may show this as often as it likes.
+            self.object(cluster, Said::Rank(run.uid, run.fence, changed));
         }
     }
 
     /// Tells an agent how important a gang of it is, if it is to know.
     fn rank(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
         let number = self.world.state.last;
-        let runs = self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running));
-        if runs && self.world.live.clusters.get(cluster).is_some_and(|live| live.ranks) {
+        let runs = self.workload(uid).is_some_and(Workload::priority_may_be_told);
+        // What waits to be sent says the priority of the moment in which it is.
+        let hears = |live: &crate::LiveCluster| live.ranks && !live.outbox.ranks(uid, fence);
+        if runs && self.world.live.clusters.get(cluster).is_some_and(hears) {
             self.say(cluster, Said::Rank(uid, fence, number));
         }
     }

@@ -533,6 +533,7 @@ impl Turn<'_> {
 
     fn take_capacity(&mut self, cluster: &ClusterName, capacity: meridian_shared::protocol::Capacity) {
         let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+        let moved = live.located != capacity.located;
         live.located.clone_from(&capacity.located);
         let never_fits = |(_, of): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| of == cluster && *reason == RefuseReason::NeverFits;
         let before = self.world.live.refused.iter().any(|(key, said)| never_fits(key, said)).then(|| live.rooms.machines());
@@ -542,6 +543,9 @@ impl Turn<'_> {
                 self.world.live.refused.retain(|key, said| !never_fits(key, said));
             }
             self.stir();
+        }
+        if moved {
+            self.rank_again();
         }
     }
 

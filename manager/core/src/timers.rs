@@ -111,11 +111,16 @@ impl Turn<'_> {
         }
     }
 
+    /// A lease counts no more once the records so far are durable.
+    pub(crate) fn let_go(&mut self, fence: Fence) {
+        if let Some(over) = self.world.live.leases.remove(&fence) {
+            self.world.live.let_go.insert(fence, (over.lease.deadline, self.world.state.last));
+        }
+    }
+
     /// What follows when a right to run is over and the workload isn't: it is forgotten if it was deleted, else it waits again.
     pub(crate) fn freed(&mut self, uid: Uid, fence: Fence) {
-        if let Some(over) = self.world.live.leases.remove(&fence) {
-            self.world.live.let_go.insert(fence, over.lease.deadline);
-        }
+        self.let_go(fence);
         let learned = self.workload(uid).filter(|w| w.deletion.is_none() && w.phase == Phase::Pending).and_then(|w| w.learned.clone());
         if let Some(result) = learned {
             self.finish_as(uid, result);

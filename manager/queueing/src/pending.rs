@@ -218,11 +218,19 @@ impl Pending {
         counts
     }
 
-    /// How many shapes wait, and of how many somebody may be looked at.
-    pub fn shape_counts(&self) -> (usize, usize) {
-        let awake = self.classes.iter().filter(|(_, class)| !class.asleep && !class.awake.is_empty());
-        let shapes = |keys: &mut dyn Iterator<Item = ShapeId>| keys.collect::<BTreeSet<_>>().len();
-        (shapes(&mut self.shapes.iter().map(|(shape, _)| *shape)), shapes(&mut awake.map(|((_, shape), _)| *shape)))
+    /// Of how many shapes somebody may be looked at, of how many somebody waits for a change, and how many there are.
+    pub fn shape_counts(&self) -> [usize; 3] {
+        let (mut awake, mut asleep, mut all) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for ((_, shape), class) in &self.classes {
+            all.insert(*shape);
+            if !class.asleep && !class.awake.is_empty() {
+                awake.insert(*shape);
+            }
+            if !class.parked.is_empty() || (class.asleep && !class.awake.is_empty()) {
+                asleep.insert(*shape);
+            }
+        }
+        [awake, asleep, all].map(|shapes| shapes.len())
     }
 
     /// Who waits for a change.

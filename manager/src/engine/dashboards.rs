@@ -171,7 +171,8 @@ impl Dashboards {
         let k = &self.kueue;
         let each = || rows.iter().map(|row| (&*row.name, row));
         k.pending_workloads.replace(each().flat_map(|(name, row)| by_status(row.standing.waiting(), row.awake).map(|(status, n)| ([name, status], n))));
-        k.pending_hashes.replace(each().flat_map(|(name, row)| by_status(row.shapes.0, row.shapes.1).map(|(status, n)| ([name, status], n))));
+        let hashes = |[awake, asleep]: [u64; 2]| [("active", whole(awake)), ("inadmissible", whole(asleep))];
+        k.pending_hashes.replace(each().flat_map(|(name, row)| hashes(row.shapes).map(|(status, n)| ([name, status], n))));
         k.reserving_active.replace(each().map(|(name, row)| ([name], whole(row.standing.reserving()))));
         k.admitted_active.replace(each().map(|(name, row)| ([name], whole(row.standing.admitted()))));
         k.finished_workloads.replace(each().map(|(name, row)| ([name], whole(row.standing.phase(Phase::Finished)))));

@@ -11,7 +11,7 @@
 use super::clock::Clock;
 use super::pending::{Caller, Pending};
 use super::reads::{Changes, Entry};
-use super::seen::{Beside, Counts, Gauges, Reached, Standings};
+use super::seen::{Beside, Counts, Gauges, Reached, Rounds, Standings};
 use super::{Shared, Unavailable};
 use crate::journal::mark::{BootId, Mark, MarkWriter};
 use crate::journal::{self, Journal, Snapshot};
@@ -52,6 +52,8 @@ pub(super) struct Work {
     pub(super) changes: Changes,
     /// Whom something else keeps than before, by class.
     pub(super) keeps: Changed,
+    /// How it was decided.
+    pub(super) rounds: Rounds,
     pub(super) at: RecordNumber,
     /// Bodies that it drops, for the last views of their jobs.
     pub(super) dropped: HashMap<ContentHash, Arc<str>>,
@@ -181,11 +183,12 @@ impl Scribe {
 
     /// What follows a commit: readers, and callers.
     fn tell(&mut self, work: Work) {
-        let Work { pending, changes, keeps, at, dropped, beside, reached, standings, quietly, gauges, told, .. } = work;
+        let Work { pending, changes, keeps, rounds, at, dropped, beside, reached, standings, quietly, gauges, told, .. } = work;
         let Pending { records, bodies, replies, .. } = pending;
         for (hash, body) in bodies {
             self.shared.bodies.keep(hash, body);
         }
+        self.counts.decided(rounds);
         self.counts.stand(&standings);
         self.counts.note(&records, beside);
         for reached in &reached {

@@ -140,16 +140,6 @@ impl Seen {
         (world.live.counts.attempts_fruitful, world.live.counts.attempts_fruitless)
     }
 
-    /// A pass took so long, in however many rounds: each is taken for as long as the others.
-    pub(super) fn decided(&self, world: &World, before: (u64, u64), took: Duration) {
-        let after = Self::attempts(world);
-        let (fruitful, fruitless) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
-        let each = took.div_f64((fruitful + fruitless).max(1) as f64);
-        for (result, rounds) in [("success", fruitful), ("inadmissible", fruitless)] {
-            (0..rounds).for_each(|_| self.metrics.kueue.attempt_seconds.took([result], each));
-        }
-    }
-
     /// What a reply to a write says about submissions.
     pub(super) fn replied(&self, reply: &Reply, submits: bool) {
         match reply {
@@ -199,7 +189,32 @@ impl Seen {
     }
 }
 
+/// The rounds of one pass: those that admitted somebody, the others, and how long all of them took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rounds {
+    fruitful: u64,
+    fruitless: u64,
+    took: Duration,
+}
+
+impl Rounds {
+    /// Of a pass that took so long.
+    pub(super) fn since(before: (u64, u64), world: &World, took: Duration) -> Self {
+        let after = Seen::attempts(world);
+        Self { fruitful: after.0.saturating_sub(before.0), fruitless: after.1.saturating_sub(before.1), took }
+    }
+}
+
 impl Counts {
+    /// The rounds behind a batch that is committed: each is taken for as long as the others.
+    pub(super) fn decided(&self, rounds: Rounds) {
+        let Rounds { fruitful, fruitless, took } = rounds;
+        let each = took.div_f64((fruitful + fruitless).max(1) as f64);
+        for (result, rounds) in [("success", fruitful), ("inadmissible", fruitless)] {
+            (0..rounds).for_each(|_| self.metrics.kueue.attempt_seconds.took([result], each));
+        }
+    }
+
     pub(super) fn new(metrics: Metrics, traces: bool) -> Self {
         let tallies = Tallies::new(metrics.kueue.clone());
         let dashboards = Dashboards::new(metrics.kueue.clone());

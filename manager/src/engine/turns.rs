@@ -6,7 +6,7 @@ use super::clock::Clock;
 use super::pending::Pending;
 use super::publish::Publisher;
 use super::scribe::{Desk, Done, Scribe, Told, Work};
-use super::seen::{Beside, Counts, Reached, Seen, Standings};
+use super::seen::{Beside, Counts, Reached, Rounds, Seen, Standings};
 use super::snapshots::Snapshots;
 use super::{Error, Message, Options, Shared, StartMode, Unavailable};
 use crate::journal::mark::{self, MarkWriter};
@@ -92,6 +92,8 @@ pub(super) struct Engine {
     pub(super) vouched: bool,
     pub(super) publisher: Publisher,
     pub(super) seen: Seen,
+    /// Of the pass that the next batch comes from.
+    rounds: Rounds,
     pub(super) parked: Parked,
     pub(super) stopping: bool,
     /// New work is refused until then, because the disk was full.
@@ -150,6 +152,7 @@ impl Engine {
             vouched,
             publisher: Publisher::new(),
             seen: Seen::new(metrics),
+            rounds: Rounds::default(),
             parked: Parked::default(),
             stopping: false,
             full_until: Mono(0),
@@ -291,7 +294,7 @@ impl Engine {
         if !restricted {
             let (before, begun) = (Seen::attempts(&self.world), Instant::now());
             self.apply(Input::Turn, &mut pending);
-            self.seen.decided(&self.world, before, begun.elapsed());
+            self.rounds = Rounds::since(before, &self.world, begun.elapsed());
         } else if now.mono >= self.full_until {
             self.apply(Input::Lapse, &mut pending);
         }
@@ -422,6 +425,7 @@ impl Engine {
             snapshot,
             changes,
             keeps,
+            rounds: std::mem::take(&mut self.rounds),
             at,
             dropped,
             beside,
@@ -477,6 +481,7 @@ impl Engine {
     fn written(&mut self, begun: Mono) {
         self.urgent_only = self.desk.journal().urgent_only();
         self.world.committed(begun);
+        self.world.durable(self.desk.journal().last());
         self.beat_at = begun + Millis(lease::claim(self.world.config.term_min).0 / 3);
     }
 

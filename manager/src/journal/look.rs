@@ -177,10 +177,17 @@ impl StorageBackend for Overlay {
         self.inner.close()
     }
 
+    // What was written before the lock was taken counts: the one who held it may have written until then.
     // A file that is open for reading only can't be locked for itself alone; a shared lock keeps managers away as well, and
     // others may look at the same time.
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
-        self.inner.try_lock_shared_range(start, end)
+        let taken = self.inner.try_lock_shared_range(start, end)?;
+        let mut above = self.above();
+        if taken && above.pages.is_empty() {
+            let len = self.inner.len()?;
+            (above.len, above.there) = (len, len);
+        }
+        Ok(taken)
     }
 
     fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {

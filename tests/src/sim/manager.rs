@@ -582,6 +582,7 @@ impl Sim {
         let now = host.look(self.now);
         let (Some(world), Some(journal)) = (&mut host.world, &host.journal) else { return };
         world.committed(committing.begun);
+        world.durable(journal.last());
         host.written = committing.begun;
         let (journal_id, leadership, last, chain) = (journal.meta().journal, journal.leadership(), journal.last(), journal.chain());
         host.mark = Some(Mark { journal: journal_id, leadership, last, chain, boot: BootId(host.boot), at: now.mono });

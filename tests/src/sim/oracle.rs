@@ -20,8 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How often one workload may displace another while nothing comes from outside: a cluster may say no in between.
 const DISPLACED_MAX: u32 = 2;
-/// Of outcomes without a record, every fourth is followed by a whole check.
-const IDLE_CHECKED_EVERY: u64 = 4;
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,8 +159,6 @@ pub struct Act<'a> {
 /// The judge's books.
 #[derive(Debug, Default)]
 pub struct Oracle {
-    /// Outcomes so far.
-    judged: u64,
     /// What each place may be believed to have, if anything bounds it.
     pub limits: [Option<i64>; super::people::PLACES.len()],
     /// Every job that was ever submitted.
@@ -319,11 +315,7 @@ impl Oracle {
 
     /// Judges one input's outcome. `alive` tells whether an honest machine runs an attempt right now.
     pub fn judge(&mut self, act: &Act<'_>, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
-        // Caches of the state change only with records; the others change more rarely than inputs come.
-        self.judged += 1;
-        if !act.outcome.records.is_empty() || self.judged.is_multiple_of(IDLE_CHECKED_EVERY) {
-            act.world.check().or_else(|words| broken("World::check", words))?;
-        }
+        act.world.check().or_else(|words| broken("World::check", words))?;
         let declared = act.outcome.records.iter().any(|(_, r)| matches!(r, Record::DeclaredLost { .. }));
         self.judge_quota(act)?;
         judge_activity(act)?;

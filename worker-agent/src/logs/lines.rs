@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Longest begin of a line that waits for its end.
 const LINE_BYTES_MAX: usize = CHUNK_BYTES_MAX / 2;
+/// Longest character of UTF-8.
+const CHARACTER_BYTES_MAX: usize = 4;
 /// Most bytes of a tail: what a person reads, not what a machine copies.
 const TAIL_BYTES_MAX: usize = 4 << 20;
 
@@ -102,10 +104,17 @@ impl Tail {
     }
 }
 
-/// How long the first line is, with its end; `None` while it is not whole and not too long.
+/// How long the first line is, with its end; `None` while it is not whole and not too long. A longer one is cut between two
+/// characters, where it has such a place.
 fn line_length(text: &[u8]) -> Option<usize> {
     let whole = text.iter().take(LINE_BYTES_MAX).position(|b| *b == b'\n').map(|at| at + 1);
-    whole.or((text.len() >= LINE_BYTES_MAX).then_some(LINE_BYTES_MAX))
+    whole.or_else(|| {
+        let next = text.get(LINE_BYTES_MAX - CHARACTER_BYTES_MAX..LINE_BYTES_MAX)?;
+        let begins = |byte: &u8| *byte & 0b1100_0000 != 0b1000_0000;
+        // The last character that begins there may go on after it.
+        let last = next.iter().rposition(begins).unwrap_or(0);
+        Some(LINE_BYTES_MAX - CHARACTER_BYTES_MAX + last)
+    })
 }
 
 /// In pieces that fit the stream.

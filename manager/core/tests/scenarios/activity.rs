@@ -436,7 +436,7 @@ fn on_a_disk_that_fails_again_and_again_the_leases_of_a_lost_cluster_lapse_in_ti
     let mut f = Fleet::regions();
     let uid = f.submit("gang", 4);
     f.settle();
-    let home = ClusterName::new(&f.at(uid).unwrap());
+    let home = ClusterName::new(f.at(uid).unwrap());
     f.cut = vec![home.clone()];
     // Eight seconds of term and one of drift, and in every one of them a commit fails.
     for second in 0..9 {
@@ -454,7 +454,7 @@ fn a_lapse_that_did_not_become_durable_lapses_again_at_once() {
     let mut f = Fleet::regions();
     let uid = f.submit("gang", 4);
     f.settle();
-    let home = ClusterName::new(&f.at(uid).unwrap());
+    let home = ClusterName::new(f.at(uid).unwrap());
     f.cut = vec![home.clone()];
     let durable = f.world.snapshot();
     f.now += 9_500;
@@ -469,7 +469,7 @@ fn a_lapse_that_did_not_become_durable_lapses_again_at_once() {
     let mut f = Fleet::regions();
     let uid = f.submit("gang", 4);
     f.settle();
-    f.cut = vec![ClusterName::new(&f.at(uid).unwrap())];
+    f.cut = vec![ClusterName::new(f.at(uid).unwrap())];
     f.pass(Millis::secs(5));
     f.restart(2, None);
     f.pass(Millis::secs(5));

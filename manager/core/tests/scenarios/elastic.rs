@@ -332,3 +332,67 @@ fn where_a_policy_flags_a_gang_its_cluster_hears_of_its_priority_once_it_may() {
     f.settle();
     assert_eq!(known(&f, "eu"), [8]);
 }
+
+#[test]
+fn an_agent_that_shows_a_wrong_priority_again_and_again_is_answered_once() {
+    use meridian_shared::protocol::Inventory;
+    let mut f = Fleet::new(EU);
+    f.apply(vec![class(7)]);
+    let (gang, _) = f.put(named("gang", "vip"));
+    f.settle();
+    let eu = ClusterName::new("eu");
+    let run = |f: &mut Fleet, priority: i64| {
+        let mut request = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
+        let (offer, leg) = f.world.state.workloads[&gang].legs.iter().next().map(|(offer, leg)| (*offer, leg.clone())).unwrap();
+        let shown = meridian_shared::protocol::Run {
+            uid: gang,
+            fence: leg.fence.unwrap(),
+            offer,
+            attempt: 1,
+            running: true,
+            stopping: false,
+            term: Millis::secs(8),
+            on_loss: meridian_shared::protocol::OnLoss::Fence,
+            spec: ContentHash(1),
+            mac: None,
+            placement: None,
+            spare: BTreeMap::new(),
+            grown: None,
+            priority: Some(priority),
+        };
+        request.inventory = Some(Inventory { for_leadership: Some(f.world.state.leadership), runs: vec![shown], ..Inventory::default() });
+        f.input(Input::Sync { cluster: eu.clone(), request: Box::new(request), may_park: false });
+    };
+    for other in 0..50 {
+        // Whatever else is written meanwhile.
+        f.apply(vec![local_queue_of(&format!("other-{other}"))]);
+        run(&mut f, -5);
+    }
+    let waiting = f.world.live.clusters[&eu].outbox.waiting();
+    assert!(waiting <= 2, "{waiting} commands");
+    assert_eq!(f.phase(gang), Some(Phase::Running));
+}
+
+fn local_queue_of(name: &str) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": "cq"}})
+}
+
+#[test]
+fn who_waits_behind_a_head_is_not_told_that_there_is_no_cluster() {
+    let mut f = Fleet::new(EU);
+    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
+        "namespaceSelector": {}, "queueingStrategy": "StrictFIFO",
+        "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 4}]}]}]}});
+    f.apply(vec![queue]);
+    f.submit("small-1", 1);
+    f.settle();
+    f.submit("large", 4);
+    let behind = f.submit("small-2", 1);
+    f.settle();
+    assert_eq!(f.phase(behind), Some(Phase::Pending));
+    let key = Key::namespaced(Kind::Job, "default", "small-2");
+    let shown = f.world.render(&key, &f.bodies, now(f.now)).unwrap();
+    let waits = shown["status"]["meridian"]["waits"].as_str().unwrap();
+    assert!(!waits.contains("no cluster"), "{waits}");
+    assert!(f.why(behind)["summary"].as_str().unwrap().contains("large"), "{:#}", f.why(behind));
+}

@@ -213,11 +213,13 @@ impl Brain {
         })
     }
 
-    /// Whether a queue may give pods of a shape this flavor for this resource, by what they select and tolerate.
-    fn may_be_given(&self, queue: QueueId, shape: ShapeId, (flavor, resource): (FlavorId, ResourceId)) -> bool {
-        let shape = self.shape_of(shape);
-        let group = self.queue(queue).setup.group_of(resource);
-        group.is_some_and(|of| groups(shape).iter().any(|sets| self.unsuitable(queue, shape, sets, of, flavor).is_none()))
+    /// What those pods of a shape ask for of a resource who may be given it in this flavor, by what they select and tolerate.
+    fn asks_of(&self, queue: QueueId, shape: ShapeId, (flavor, resource): (FlavorId, ResourceId)) -> i64 {
+        let (of, group) = (self.shape_of(shape), self.queue(queue).setup.group_of(resource));
+        let Some(group) = group.filter(|_| self.asks(shape, resource) > 0) else { return 0 };
+        let may_be = |sets: &Vec<usize>| self.unsuitable(queue, of, sets, group, flavor).is_none();
+        let asks = |sets: Vec<usize>| sets.iter().map(|set| self.asks_in(of, *set, resource)).fold(0, i64::saturating_add);
+        groups(of).into_iter().filter(may_be).map(asks).fold(0, i64::saturating_add)
     }
 
     /// Those who wait before a workload, in its queue or in others, and may be served first of what comes free of a flavor and
@@ -225,7 +227,7 @@ impl Brain {
     pub fn may_come_first(&self, id: WorkloadId, key: (FlavorId, ResourceId), before: Option<&Before<'_>>) -> MayComeFirst {
         let Some(of) = self.workloads.get(&id) else { return MayComeFirst::default() };
         let one = |queue: QueueId, shape: ShapeId, (about, most): (usize, usize)| {
-            let asks = if self.may_be_given(queue, shape, key) { self.asks(shape, key.1) } else { 0 };
+            let asks = self.asks_of(queue, shape, key);
             let fewer = self.shape_of(shape).may_shrink();
             Waiting { queue, asks, about, most, able: fewer || self.could_ever_use(queue, key, asks) }
         };

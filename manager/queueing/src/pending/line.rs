@@ -6,7 +6,7 @@
 
 use super::{ClassKey, Pending, Place};
 use crate::brain::Brain;
-use crate::model::{PodSet, QueueId, ShapeId, WorkloadId, amount_of};
+use crate::model::{QueueId, Shape, ShapeId, WorkloadId, amount_of};
 use crate::names::{Id, ResourceId};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -377,10 +377,14 @@ impl Brain {
 
     /// What all pods of a shape ask for of a resource.
     pub(crate) fn asks(&self, shape: ShapeId, resource: ResourceId) -> i64 {
-        let (shape, pods) = (self.shape_of(shape), self.pods_resource() == Some(resource));
-        let each = |set: &PodSet| if pods { 1 } else { amount_of(&set.per_pod, resource).max(0) };
-        let of = |(at, set): (usize, &PodSet)| each(set).saturating_mul(i64::from(shape.count(at)));
-        shape.pod_sets.iter().enumerate().map(of).fold(0, i64::saturating_add)
+        let shape = self.shape_of(shape);
+        (0..shape.pod_sets.len()).map(|at| self.asks_in(shape, at, resource)).fold(0, i64::saturating_add)
+    }
+
+    /// What the pods of one set ask for of a resource.
+    pub(crate) fn asks_in(&self, shape: &Shape, at: usize, resource: ResourceId) -> i64 {
+        let each = if self.pods_resource() == Some(resource) { 1 } else { amount_of(&shape.pod_sets[at].per_pod, resource).max(0) };
+        each.saturating_mul(i64::from(shape.count(at)))
     }
 
     /// Whether a workload comes before others for another reason than its place.
