@@ -398,7 +398,7 @@ async fn a_program_reads_a_log_line_by_line() {
     let ran = run(&Fake::new(broken), &["logs", "train", "--pod", "0", "-o", "json"], "").await;
     assert_eq!((ran.code(), ran.answers.as_str()), (1, "{\"pod\":0,\"text\":\"abc\",\"partial\":true}\n"));
     let ran = run(&Fake::new(script()), &["logs", "train", "-f", "-o", "yaml"], "").await;
-    assert!(ran.answers.starts_with("---\npod: 0\ntext: a\n---\npod: 1\n"), "{}", ran.answers);
+    assert!(ran.answers.starts_with("---\npod: 0\ntext: a\n---\nnote: ") && ran.answers.contains("\n---\npod: 1\ntext: half\n"), "{}", ran.answers);
 }
 
 #[tokio::test]

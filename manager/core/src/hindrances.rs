@@ -95,7 +95,7 @@ impl World {
     /// What keeps a class, if anything does.
     pub fn hindrance(&self, class: ClassId) -> Option<Hindrance> {
         let known = &self.live.hindrances;
-        // Who could be started somewhere waits for something else, that is said nowhere.
+        // Who could be started somewhere waits for something else.
         let all = known.at_clusters(class).filter(|_| !known.able.contains(&class));
         let nowhere = || all.filter(|all| all.is_empty()).map(|_| Why::NoCluster);
         let before = known.before(class).cloned().or_else(nowhere);

@@ -710,19 +710,6 @@ impl World {
         self.live.claim_until = self.live.claim_until.max(begun + meridian_shared::lease::claim(self.config.term_min));
     }
 
-    /// Every record up to this one is durable.
-    pub fn durable(&mut self, through: RecordNumber) {
-        self.live.let_go.retain(|_, (_, at)| *at > through);
-    }
-
-    /// After a failed commit: this world was read back, and goes on leading where `before` did, whose claim never expired. It
-    /// counts leases as that one did, which knows of every answer that was ever composed.
-    pub fn go_on_from(&mut self, before: &Self) {
-        self.live.claim_until = before.live.claim_until;
-        self.live.deadlines = before.live.let_go.iter().map(|(fence, (deadline, _))| (*fence, *deadline)).collect();
-        self.live.deadlines.extend(before.live.leases.iter().map(|(fence, lease)| (*fence, lease.lease.deadline)));
-    }
-
     /// Whether a workload may be dispatched now although recovery is open.
     pub(crate) fn held_back(&self, workload: &Workload, now: Mono) -> bool {
         let Some(recovery) = &self.state.recovery else { return false };

@@ -3,7 +3,7 @@
 //! Those of local queues have Kueue's labels `name` and `namespace`; every one says `replica_role="leader"`. Amounts are in
 //! cores, bytes and devices, as Kueue has them. What `cluster_queue` or a local queue labels is forgotten with the queue.
 
-use super::{Amounts, Counters, Gauges, Histograms, Maker, kueue_buckets};
+use super::{Amounts, Counters, Gauges, Histograms, Maker, kueue_buckets, usual_buckets};
 use meridian_manager_core::milestone::Whose;
 use meridian_shared::time::Millis;
 use std::time::Duration;
@@ -188,7 +188,7 @@ impl Kueue {
                 "kueue_admission_attempt_duration_seconds",
                 "duration of a round of decisions by whether anybody was admitted",
                 &["result"],
-                prometheus::DEFAULT_BUCKETS.to_vec(),
+                usual_buckets(),
             ),
             quota_reserved: counted!(m, "quota_reserved_workloads_total", "workloads that got quota"),
             quota_reserved_wait: timed!(m, "quota_reserved_wait_time_seconds", "time from creation or requeueing to quota", 14),
