@@ -215,6 +215,12 @@ mod tests {
         std::fs::write(&torn, &std::fs::read(&backup).unwrap()[..1_000]).unwrap();
         assert!(copy(&torn, &directory.path().join("other")).is_err());
         assert!(std::fs::read_dir(directory.path()).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().starts_with('.')), "no half is left");
+        let pipe = directory.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for odd in [&pipe, Path::new("/dev/zero"), directory.path()] {
+            let said = inspect(odd, false).unwrap_err().to_string();
+            assert!(said.contains("no regular file"), "{said}");
+        }
         assert!(inspect(&directory.path().join("absent"), false).unwrap_err().to_string().contains("no journal at"));
     }
 }

@@ -42,6 +42,10 @@ struct LookMedium(FileMedium);
 
 impl Medium for LookMedium {
     fn backend(&self) -> io::Result<Box<dyn StorageBackend>> {
+        // Opening a pipe waits for somebody who writes.
+        if !std::fs::metadata(self.0.path())?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
         let file = File::open(self.0.path())?;
         let inner = FileBackend::new(file).map_err(|error| io::Error::other(error.to_string()))?;
         let len = inner.len()?;
