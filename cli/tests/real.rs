@@ -3,6 +3,7 @@
 //! One binary, so that these tests wait for one another instead of fighting for the machine (see [`real::stage`]).
 
 mod real {
+    mod accelerators;
     mod copies;
     mod crew;
     mod disks;
