@@ -37,7 +37,8 @@ mod tests {
 
     #[test]
     fn ages_get_coarser() {
-        let check = |seconds: i64, expect: &str| assert_eq!(short(SignedDuration::from_secs(seconds)), expect);
+        let check =
+            |seconds: i64, expect: &str| assert_eq!(short(SignedDuration::from_secs(seconds)), expect);
         check(-5, "0s");
         check(119, "119s");
         check(120, "2m");

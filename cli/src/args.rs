@@ -149,12 +149,18 @@ pub(crate) struct UpArgs {
 
 fn speed(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().map_err(|_| "it is no number".to_owned())?;
-    if number > 0.0 && number <= meridian_agent::SPEED_MAX { Ok(number) } else { Err(format!("it is not above 0 and at most {}", meridian_agent::SPEED_MAX)) }
+    if number > 0.0 && number <= meridian_agent::SPEED_MAX {
+        Ok(number)
+    } else {
+        Err(format!("it is not above 0 and at most {}", meridian_agent::SPEED_MAX))
+    }
 }
 
 /// Slower the jobs would outlive the acts, and faster they would be over before anybody looks.
 fn demo_speed(text: &str) -> Result<f64, String> {
-    speed(text).and_then(|number| if (10.0..=200.0).contains(&number) { Ok(number) } else { Err("it is not from 10 to 200".to_owned()) })
+    speed(text).and_then(|number| {
+        if (10.0..=200.0).contains(&number) { Ok(number) } else { Err("it is not from 10 to 200".to_owned()) }
+    })
 }
 
 /// What runs the jobs of a fleet on this machine.
@@ -555,14 +561,18 @@ pub(crate) enum JournalCommand {
 
 /// A name that can stand in a URL. Whether Kubernetes would take it is the manager's answer.
 fn object_name(text: &str) -> Result<String, String> {
-    let fits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_')) && !matches!(text, "." | "..");
+    let fits = !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+        && !matches!(text, "." | "..");
     if fits { Ok(text.to_owned()) } else { Err("a name has letters, digits, `-` and `.`".to_owned()) }
 }
 
 /// A job's name, with its kind before it or without.
 fn job_name(text: &str) -> Result<String, String> {
     match text.split_once('/') {
-        Some((kind, name)) if matches!(Kind::from_word(kind), Some(Kind::Job | Kind::Workload)) => object_name(name),
+        Some((kind, name)) if matches!(Kind::from_word(kind), Some(Kind::Job | Kind::Workload)) => {
+            object_name(name)
+        }
         Some((kind, _)) => Err(format!("`{kind}` is neither a job nor a workload: write NAME or job/NAME")),
         None => object_name(text),
     }
@@ -570,7 +580,10 @@ fn job_name(text: &str) -> Result<String, String> {
 
 fn positive_duration(text: &str) -> Result<SignedDuration, String> {
     let duration: Result<SignedDuration, _> = text.parse();
-    duration.ok().filter(|duration| duration.as_secs() > 0).ok_or_else(|| "write a time of at least a second, such as 90s, 15m or 2h".to_owned())
+    duration
+        .ok()
+        .filter(|duration| duration.as_secs() > 0)
+        .ok_or_else(|| "write a time of at least a second, such as 90s, 15m or 2h".to_owned())
 }
 
 /// [`object_name`] for words that are not arguments of their own.
@@ -590,7 +603,9 @@ mod tests {
 
     #[test]
     fn usage_errors_exit_with_two() {
-        let check = |line: &str| assert_eq!(Cli::try_parse_from(line.split(' ')).unwrap_err().exit_code(), 2, "{line}");
+        let check = |line: &str| {
+            assert_eq!(Cli::try_parse_from(line.split(' ')).unwrap_err().exit_code(), 2, "{line}")
+        };
         check("meridian fly");
         check("meridian apply");
         check("meridian why ../x");
@@ -606,14 +621,18 @@ mod tests {
 
     #[test]
     fn global_flags_stand_anywhere() {
-        let cli = Cli::try_parse_from(["meridian", "get", "jobs", "-n", "research", "-o", "json", "-vv"]).unwrap();
+        let cli =
+            Cli::try_parse_from(["meridian", "get", "jobs", "-n", "research", "-o", "json", "-vv"]).unwrap();
         assert_eq!(cli.globals.namespace.as_deref(), Some("research"));
         assert_eq!((cli.globals.output, cli.globals.verbose), (Some(Format::Json), 2));
-        let cli = Cli::try_parse_from(["meridian", "submit", "--nodes", "2", "--", "sh", "-c", "echo -n x"]).unwrap();
+        let cli = Cli::try_parse_from(["meridian", "submit", "--nodes", "2", "--", "sh", "-c", "echo -n x"])
+            .unwrap();
         let Command::Submit(submit) = cli.command else { panic!("not a submit") };
         assert_eq!(submit.command, ["sh", "-c", "echo -n x"]);
         for word in ["train", "job/train", "jobs.batch/train", "wl/train"] {
-            let Command::Logs(logs) = Cli::try_parse_from(["meridian", "logs", word]).unwrap().command else { panic!("not logs") };
+            let Command::Logs(logs) = Cli::try_parse_from(["meridian", "logs", word]).unwrap().command else {
+                panic!("not logs")
+            };
             assert_eq!(logs.name, "train");
         }
     }

@@ -44,7 +44,9 @@ pub(crate) enum Error {
         number: u64,
     },
     /// A part that begins elsewhere.
-    #[error("the input begins at line {number}, not at line {from}: lines were removed, or it is another part")]
+    #[error(
+        "the input begins at line {number}, not at line {from}: lines were removed, or it is another part"
+    )]
     OtherPart {
         /// Its first line.
         number: u64,
@@ -52,7 +54,9 @@ pub(crate) enum Error {
         from: u64,
     },
     /// Text that is no head.
-    #[error("`{0}` is not the head of an audit log: write its number, a colon and its hash, as `audit verify` prints them")]
+    #[error(
+        "`{0}` is not the head of an audit log: write its number, a colon and its hash, as `audit verify` prints them"
+    )]
     NotAHead(String),
 }
 
@@ -113,7 +117,9 @@ impl Proof {
         match self.from {
             _ if self.lines > 0 => {}
             Some(from) if from != line.number => return Err(Error::OtherPart { number: line.number, from }),
-            Some(from) => self.verifier = Verifier::after(Head { lines: from - 1, hash: line.previous.clone() }),
+            Some(from) => {
+                self.verifier = Verifier::after(Head { lines: from - 1, hash: line.previous.clone() })
+            }
             None if line.number > 1 => return Err(Error::Part { number: line.number }),
             None => {}
         }
@@ -142,10 +148,12 @@ impl Proof {
 /// The first field of `written` that is not in `covered`.
 fn uncovered(written: &Value, covered: &Value) -> Option<String> {
     match (written, covered) {
-        (Value::Object(written), Value::Object(covered)) => written.iter().find_map(|(key, value)| match covered.get(key) {
-            None => Some(key.clone()),
-            Some(covered) => uncovered(value, covered).map(|inner| format!("{key}.{inner}")),
-        }),
+        (Value::Object(written), Value::Object(covered)) => {
+            written.iter().find_map(|(key, value)| match covered.get(key) {
+                None => Some(key.clone()),
+                Some(covered) => uncovered(value, covered).map(|inner| format!("{key}.{inner}")),
+            })
+        }
         _ => None,
     }
 }
@@ -160,7 +168,14 @@ mod tests {
     fn log(length: i64) -> Vec<String> {
         let mut head = Head::default();
         let line = |at: i64| {
-            let entry = Entry { action: "verdict".into(), subject: format!("class {at}"), cluster: None, verdict: None, rule: None, detail: None };
+            let entry = Entry {
+                action: "verdict".into(),
+                subject: format!("class {at}"),
+                cluster: None,
+                verdict: None,
+                rule: None,
+                detail: None,
+            };
             let line = Line::after(&head, Wall(at), Actor::system(), entry);
             head = Head { lines: line.number, hash: line.hash.clone() };
             serde_json::to_string(&line).unwrap()
@@ -227,7 +242,10 @@ mod tests {
     #[test]
     fn heads_are_checked_when_read() {
         for bad in ["", "5", "5:abc", "0:{64}", "x:"] {
-            assert!(matches!(bad.replace("{64}", &"a".repeat(64)).parse::<Witness>(), Err(Error::NotAHead(_))), "{bad}");
+            assert!(
+                matches!(bad.replace("{64}", &"a".repeat(64)).parse::<Witness>(), Err(Error::NotAHead(_))),
+                "{bad}"
+            );
         }
     }
 }

@@ -78,7 +78,9 @@ pub(crate) enum Error {
         source: Box<Error>,
     },
     /// A log that stopped before its end.
-    #[error("the log broke off before its end, because the manager or the cluster's agent went away: ask for it again")]
+    #[error(
+        "the log broke off before its end, because the manager or the cluster's agent went away: ask for it again"
+    )]
     LogBroken,
     /// A followed log that could not be kept up.
     #[error("the log broke off, and {tries} tries in a row to go on brought nothing: {why}")]
@@ -170,12 +172,15 @@ impl Client {
         // the HTTP client wants one provider of cryptography per process; an error only says that there is one already
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let setup = |why: &dyn std::fmt::Display| Error::Setup(why.to_string());
-        let base: Url = access.server.parse().map_err(|error| Error::Setup(format!("`{}` is not a URL: {error}", access.server)))?;
+        let base: Url = access
+            .server
+            .parse()
+            .map_err(|error| Error::Setup(format!("`{}` is not a URL: {error}", access.server)))?;
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         if let Some(token) = &access.token {
-            let mut value =
-                HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| setup(&"the token has characters that no header may have"))?;
+            let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal()))
+                .map_err(|_| setup(&"the token has characters that no header may have"))?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
@@ -192,14 +197,16 @@ impl Client {
             builder = builder.no_proxy();
         }
         if let Some(pem) = &access.authorities {
-            let certificates = reqwest::Certificate::from_pem_bundle(pem).map_err(|error| setup(&chain(&error)))?;
+            let certificates =
+                reqwest::Certificate::from_pem_bundle(pem).map_err(|error| setup(&chain(&error)))?;
             if certificates.is_empty() {
                 return Err(setup(&"its certificate authority holds no PEM certificate"));
             }
             builder = builder.tls_certs_only(certificates);
         }
         if let Some(identity) = &access.identity {
-            let identity = reqwest::Identity::from_pem(identity.reveal().as_bytes()).map_err(|error| setup(&chain(&error)))?;
+            let identity = reqwest::Identity::from_pem(identity.reveal().as_bytes())
+                .map_err(|error| setup(&chain(&error)))?;
             builder = builder.identity(identity);
         }
         Ok(Self { http: builder.build().map_err(|error| setup(&chain(&error)))?, base, cluster: None })
@@ -246,30 +253,52 @@ impl Client {
             next = text_at(&page, "/metadata/continue");
             if next.is_empty() {
                 // a manager that does not know `fieldSelector` answers with every name
-                list.items.retain(|item| selection.name.as_ref().is_none_or(|name| text_at(item, "/metadata/name") == *name));
+                list.items.retain(|item| {
+                    selection.name.as_ref().is_none_or(|name| text_at(item, "/metadata/name") == *name)
+                });
                 return Ok(list);
             }
         }
     }
 
     /// Makes an object; its name may be left to the manager by `generateName`.
-    pub(crate) async fn create(&self, kind: Kind, namespace: Option<&str>, object: &Value) -> Result<Made, Error> {
+    pub(crate) async fn create(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        object: &Value,
+    ) -> Result<Made, Error> {
         let version = written_version(kind, object);
         let url = self.object_url(kind, version, namespace, None);
-        let response = self.send(self.request(Method::POST, url).json(object).timeout(EXCHANGE_TIMEOUT)).await?;
+        let response =
+            self.send(self.request(Method::POST, url).json(object).timeout(EXCHANGE_TIMEOUT)).await?;
         let warnings = warning::all(response.headers());
         Ok(Made { object: with_type(self.json(response).await?, kind), warnings })
     }
 
     /// Changes some fields of an object, as a JSON merge patch.
-    pub(crate) async fn patch(&self, kind: Kind, namespace: Option<&str>, name: &str, patch: &Value) -> Result<Value, Error> {
+    pub(crate) async fn patch(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Value, Error> {
         let url = self.object_url(kind, kind.storage_version(), namespace, Some(name));
-        let request = self.request(Method::PATCH, url).header(CONTENT_TYPE, "application/merge-patch+json").body(patch.to_string());
+        let request = self
+            .request(Method::PATCH, url)
+            .header(CONTENT_TYPE, "application/merge-patch+json")
+            .body(patch.to_string());
         Ok(with_type(self.answer(request).await?, kind))
     }
 
     /// Asks for an object to go away; it may stay for a while until its gang has stopped.
-    pub(crate) async fn delete(&self, kind: Kind, namespace: Option<&str>, name: &str) -> Result<Value, Error> {
+    pub(crate) async fn delete(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Value, Error> {
         let url = self.object_url(kind, kind.storage_version(), namespace, Some(name));
         self.answer(self.request(Method::DELETE, url)).await
     }
@@ -280,9 +309,11 @@ impl Client {
     }
 
     fn object_url(&self, kind: Kind, version: &str, namespace: Option<&str>, name: Option<&str>) -> Url {
-        let root = if kind.group().is_empty() { vec!["api", version] } else { vec!["apis", kind.group(), version] };
+        let root =
+            if kind.group().is_empty() { vec!["api", version] } else { vec!["apis", kind.group(), version] };
         let place = namespace.filter(|_| kind.namespaced()).map(|namespace| ["namespaces", namespace]);
-        let mut url = self.url(root.into_iter().chain(place.into_iter().flatten()).chain([kind.plural()]).chain(name));
+        let mut url =
+            self.url(root.into_iter().chain(place.into_iter().flatten()).chain([kind.plural()]).chain(name));
         if let Some(cluster) = &self.cluster {
             url.query_pairs_mut().append_pair("cluster", cluster);
         }
@@ -290,7 +321,12 @@ impl Client {
     }
 
     fn selection_url(&self, selection: &Selection) -> Url {
-        let mut url = self.object_url(selection.kind, selection.kind.storage_version(), selection.namespace.as_deref(), None);
+        let mut url = self.object_url(
+            selection.kind,
+            selection.kind.storage_version(),
+            selection.namespace.as_deref(),
+            None,
+        );
         if !selection.labels.is_empty() {
             url.query_pairs_mut().append_pair("labelSelector", &selection.labels);
         }
@@ -352,7 +388,11 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Error {
-        Error::Unreachable { server: self.base.as_str().trim_end_matches('/').to_owned(), why: chain(error), unsent: error.is_connect() }
+        Error::Unreachable {
+            server: self.base.as_str().trim_end_matches('/').to_owned(),
+            why: chain(error),
+            unsent: error.is_connect(),
+        }
     }
 }
 
@@ -404,7 +444,10 @@ impl Lines {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        Err(Error::Malformed { what: self.response.url().path().to_owned(), why: "it ends in the middle of a line".to_owned() })
+        Err(Error::Malformed {
+            what: self.response.url().path().to_owned(),
+            why: "it ends in the middle of a line".to_owned(),
+        })
     }
 }
 

@@ -46,7 +46,11 @@ impl Columns {
     pub(crate) fn row(&self, object: &Value, now: Timestamp) -> Vec<Cell> {
         let namespace = self.namespaces.then(|| Cell::new(text(object, "/metadata/namespace")));
         let name = Cell::new(text(object, "/metadata/name"));
-        namespace.into_iter().chain([name]).chain(self.columns.iter().map(|column| (column.cell)(object, now))).collect()
+        namespace
+            .into_iter()
+            .chain([name])
+            .chain(self.columns.iter().map(|column| (column.cell)(object, now)))
+            .collect()
     }
 
     /// Headers and cells of an object, for a description.
@@ -55,7 +59,8 @@ impl Columns {
     }
 }
 
-const AGE: Column = column("AGE", |object, now| Cell::new(age::since(text(object, "/metadata/creationTimestamp"), now)));
+const AGE: Column =
+    column("AGE", |object, now| Cell::new(age::since(text(object, "/metadata/creationTimestamp"), now)));
 
 fn columns(kind: Kind) -> Vec<Column> {
     match kind {
@@ -69,9 +74,16 @@ fn columns(kind: Kind) -> Vec<Column> {
             AGE,
         ],
         Kind::Cluster => cluster_columns(),
-        Kind::ResourceFlavor => vec![wide("NODE-LABELS", |o, _| Cell::new(pairs(o, "/spec/nodeLabels"))), AGE],
-        Kind::Cohort => vec![column("PARENT", |o, _| Cell::new(first_text(o, &["/spec/parentName", "/spec/parent"]))), AGE],
-        Kind::WorkloadPriorityClass | Kind::PriorityClass => vec![column("VALUE", |o, _| Cell::new(number(o, "/value"))), AGE],
+        Kind::ResourceFlavor => {
+            vec![wide("NODE-LABELS", |o, _| Cell::new(pairs(o, "/spec/nodeLabels"))), AGE]
+        }
+        Kind::Cohort => vec![
+            column("PARENT", |o, _| Cell::new(first_text(o, &["/spec/parentName", "/spec/parent"]))),
+            AGE,
+        ],
+        Kind::WorkloadPriorityClass | Kind::PriorityClass => {
+            vec![column("VALUE", |o, _| Cell::new(number(o, "/value"))), AGE]
+        }
         Kind::AdmissionCheck => vec![
             column("CONTROLLER", |o, _| Cell::new(text(o, "/spec/controllerName"))),
             column("PARAMETERS", |o, _| Cell::new(text(o, "/spec/parameters/name"))),
@@ -125,7 +137,9 @@ fn workload_columns() -> Vec<Column> {
         column("ADMITTED", |o, _| Cell::state(condition(o, "Admitted"))),
         column("FINISHED", |o, _| Cell::state(condition(o, "Finished"))),
         column("CLUSTER", |o, _| Cell::new(text(o, "/status/clusterName"))),
-        column("ACTIVE", |o, _| Cell::new(o.pointer("/spec/active").map(Value::to_string).unwrap_or_default())),
+        column("ACTIVE", |o, _| {
+            Cell::new(o.pointer("/spec/active").map(Value::to_string).unwrap_or_default())
+        }),
         AGE,
         wide("PRIORITY", |o, _| Cell::new(number(o, "/spec/priority"))),
         wide("REASON", |o, _| Cell::new(waits(o))),
@@ -135,7 +149,9 @@ fn workload_columns() -> Vec<Column> {
 fn cluster_queue_columns() -> Vec<Column> {
     vec![
         column("COHORT", |o, _| Cell::new(first_text(o, &["/spec/cohortName", "/spec/cohort"]))),
-        column("STRATEGY", |o, _| Cell::new(o.pointer("/spec/queueingStrategy").and_then(Value::as_str).unwrap_or("BestEffortFIFO"))),
+        column("STRATEGY", |o, _| {
+            Cell::new(o.pointer("/spec/queueingStrategy").and_then(Value::as_str).unwrap_or("BestEffortFIFO"))
+        }),
         column("PENDING", |o, _| Cell::new(number(o, "/status/pendingWorkloads"))),
         column("ADMITTED", |o, _| Cell::new(number(o, "/status/admittedWorkloads"))),
         wide("RESERVING", |o, _| Cell::new(number(o, "/status/reservingWorkloads"))),
@@ -170,13 +186,21 @@ pub(crate) fn condition<'o>(object: &'o Value, name: &str) -> &'o str {
 
 /// What keeps a workload that waits.
 fn waits(workload: &Value) -> &str {
-    let reserved = find_condition(workload, "QuotaReserved").filter(|reserved| text(reserved, "/status") == "False");
-    reserved.filter(|_| condition(workload, "Finished") != "True").map(|reserved| text(reserved, "/message")).unwrap_or_default()
+    let reserved =
+        find_condition(workload, "QuotaReserved").filter(|reserved| text(reserved, "/status") == "False");
+    reserved
+        .filter(|_| condition(workload, "Finished") != "True")
+        .map(|reserved| text(reserved, "/message"))
+        .unwrap_or_default()
 }
 
 /// A condition by its type.
 pub(crate) fn find_condition<'o>(object: &'o Value, name: &str) -> Option<&'o Value> {
-    object.pointer("/status/conditions")?.as_array()?.iter().find(|condition| text(condition, "/type") == name)
+    object
+        .pointer("/status/conditions")?
+        .as_array()?
+        .iter()
+        .find(|condition| text(condition, "/type") == name)
 }
 
 fn first_text<'o>(object: &'o Value, pointers: &[&str]) -> &'o str {
@@ -201,7 +225,10 @@ fn list(object: &Value, pointer: &str) -> String {
 
 fn pairs(object: &Value, pointer: &str) -> String {
     let Some(map) = object.pointer(pointer).and_then(Value::as_object) else { return String::new() };
-    map.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect::<Vec<_>>().join(",")
+    map.iter()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 /// A length of time in milliseconds, as an age.
@@ -212,8 +239,11 @@ fn millis(object: &Value, pointer: &str) -> String {
 
 /// All accelerators of a cluster: the sum of one field over every resource whose name ends in `gpu` or `tpu`.
 fn accelerators(object: &Value, field: &str) -> String {
-    let Some(resources) = object.pointer("/status/resources").and_then(Value::as_object) else { return String::new() };
-    let accelerators = resources.iter().filter(|(resource, _)| resource.ends_with("/gpu") || resource.ends_with("/tpu"));
+    let Some(resources) = object.pointer("/status/resources").and_then(Value::as_object) else {
+        return String::new();
+    };
+    let accelerators =
+        resources.iter().filter(|(resource, _)| resource.ends_with("/gpu") || resource.ends_with("/tpu"));
     let amounts = accelerators.filter_map(|(_, amounts)| amounts.get(field)?.as_i64());
     amounts.fold(0_i64, i64::saturating_add).to_string()
 }
@@ -221,7 +251,9 @@ fn accelerators(object: &Value, field: &str) -> String {
 /// Where a policy lets workloads go: what it doesn't speak of is allowed, and an empty list allows nothing.
 fn allowed(object: &Value) -> String {
     let named = places(object, "/spec/allow");
-    let speaks = ["jurisdictions", "regions", "clusters"].iter().any(|part| object.pointer(&format!("/spec/allow/{part}")).is_some());
+    let speaks = ["jurisdictions", "regions", "clusters"]
+        .iter()
+        .any(|part| object.pointer(&format!("/spec/allow/{part}")).is_some());
     match (named.is_empty(), speaks) {
         (false, _) => named,
         (true, true) => "<nowhere>".to_owned(),
@@ -265,9 +297,16 @@ mod tests {
             job
         };
         let mut running = job("run", json!({"status": {"active": 3}}));
-        running["status"]["meridian"] = json!({"state": "Running", "cluster": "eu", "region": "europe-west4"});
-        let done = job("done", json!({"status": {"succeeded": 3, "conditions": [{"type": "Complete", "status": "True"}]}}));
-        let failed = job("bad", json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}}));
+        running["status"]["meridian"] =
+            json!({"state": "Running", "cluster": "eu", "region": "europe-west4"});
+        let done = job(
+            "done",
+            json!({"status": {"succeeded": 3, "conditions": [{"type": "Complete", "status": "True"}]}}),
+        );
+        let failed = job(
+            "bad",
+            json!({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}]}}),
+        );
         assert_eq!(
             show(Kind::Job, false, false, &[job("wait", json!({})), running.clone(), done, failed]),
             "NAME   QUEUE   STATE      CLUSTER   PODS   AGE\n\
@@ -277,7 +316,18 @@ mod tests {
              bad    gpus    Failed     -         0/3    5m\n"
         );
         assert_eq!(
-            show(Kind::Job, true, true, &[running, job("wait", json!({"status": {"meridian": {"state": "Pending", "waits": "it is stopped"}}}))]),
+            show(
+                Kind::Job,
+                true,
+                true,
+                &[
+                    running,
+                    job(
+                        "wait",
+                        json!({"status": {"meridian": {"state": "Pending", "waits": "it is stopped"}}})
+                    )
+                ]
+            ),
             "NAMESPACE   NAME   QUEUE   STATE     CLUSTER   PODS   AGE   PRIORITY-CLASS   REASON\n\
              research    run    gpus    Running   eu        3/3    5m    -                -\n\
              research    wait   gpus    Pending   -         0/3    5m    -                it is stopped\n"
@@ -323,7 +373,8 @@ mod tests {
     #[test]
     fn only_a_workload_that_waits_says_what_keeps_it_and_only_when_there_is_room_for_it() {
         let waits = json!({"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": "another workload of its cohort came first"});
-        let workload = |conditions: Value| json!({"metadata": {"name": "w"}, "status": {"conditions": conditions}});
+        let workload =
+            |conditions: Value| json!({"metadata": {"name": "w"}, "status": {"conditions": conditions}});
         let reason = |conditions: Value| {
             let shown = show(Kind::Workload, true, false, &[workload(conditions)]);
             let (header, row) = shown.trim_end().split_once('\n').unwrap();
@@ -331,7 +382,12 @@ mod tests {
         };
         assert_eq!(reason(json!([waits])), "another workload of its cohort came first");
         assert_eq!(reason(json!([waits, {"type": "Finished", "status": "True"}])), "-");
-        assert_eq!(reason(json!([{"type": "QuotaReserved", "status": "True", "message": "Quota reserved in ClusterQueue cq"}])), "-");
+        assert_eq!(
+            reason(
+                json!([{"type": "QuotaReserved", "status": "True", "message": "Quota reserved in ClusterQueue cq"}])
+            ),
+            "-"
+        );
         assert!(!show(Kind::Workload, false, false, &[workload(json!([waits]))]).contains("came first"));
     }
 

@@ -38,7 +38,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
     if !matches!(cli.command, Command::Agent(_) | Command::Manager(_)) {
         start_tracing(cli.globals.verbose, crate::out::notes_in_colour(cli.globals.no_color));
     }
-    let mut session = Session::new(cli.globals.clone(), Out::of_process(cli.globals.no_color), Box::new(io::stdin()));
+    let mut session =
+        Session::new(cli.globals.clone(), Out::of_process(cli.globals.no_color), Box::new(io::stdin()));
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -66,7 +67,9 @@ pub(crate) async fn dispatch(session: &mut Session, command: Command) -> Result<
     match command {
         Command::Demo(args) => demo::run(session, args).await,
         Command::Up(args) => up::run(session, args).await,
-        Command::Manager(args) => meridian_manager::server::run(*args).await.map_err(|error| Error::Refused(meridian_manager::with_causes(error.as_ref()))),
+        Command::Manager(args) => meridian_manager::server::run(*args)
+            .await
+            .map_err(|error| Error::Refused(meridian_manager::with_causes(error.as_ref()))),
         Command::Apply(args) => apply::run(session, args).await,
         Command::Create(args) => create::run(session, args).await,
         Command::Delete(args) => delete::run(session, args).await,
@@ -98,7 +101,9 @@ fn version(session: &mut Session) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(&json!({"clientVersion": {"version": version}})),
         Some(Format::Yaml) => session.out.yaml(&json!({"clientVersion": {"version": version}})),
-        Some(Format::Wide | Format::Name | Format::Text) | None => session.out.line(format!("meridian {version}")),
+        Some(Format::Wide | Format::Name | Format::Text) | None => {
+            session.out.line(format!("meridian {version}"))
+        }
     }
 }
 
@@ -112,13 +117,22 @@ fn start_tracing(verbose: u8, colour: bool) {
     };
     let filter = tracing_subscriber::EnvFilter::new(level);
     // a second subscriber would be our own mistake, and no reason not to work
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colour).with_target(false).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(colour)
+        .with_target(false)
+        .try_init();
 }
 
 /// `job.batch/train`, `clusterqueue.kueue.x-k8s.io/q`, `namespace/research`: as `kubectl` names objects.
 fn reference(kind: Kind, name: &str) -> String {
     let name = crate::printable::line(name);
-    if kind.group().is_empty() { format!("{}/{name}", kind.singular()) } else { format!("{}.{}/{name}", kind.singular(), kind.group()) }
+    if kind.group().is_empty() {
+        format!("{}/{name}", kind.singular())
+    } else {
+        format!("{}.{}/{name}", kind.singular(), kind.group())
+    }
 }
 
 /// The name of an object that the manager answered with.
@@ -136,6 +150,8 @@ fn show_done(session: &mut Session, documents: &[Value], lines: &[(String, Strin
         Some(Format::Json) => session.out.json(&whole),
         Some(Format::Yaml) => session.out.yaml(&whole),
         Some(Format::Name) => lines.iter().try_for_each(|(reference, _)| session.out.line(reference)),
-        Some(Format::Wide | Format::Text) | None => lines.iter().try_for_each(|(reference, done)| session.out.line(format!("{reference} {done}"))),
+        Some(Format::Wide | Format::Text) | None => {
+            lines.iter().try_for_each(|(reference, done)| session.out.line(format!("{reference} {done}")))
+        }
     }
 }

@@ -82,7 +82,10 @@ impl Texts {
         let place = |(object, field): &(&Place, &str)| {
             let text = self.0.iter().find(|(name, _)| **name == *object.file);
             let (name, text) = text.map_or(("", ""), |(name, text)| (name, text));
-            sources.entry(name).or_insert_with(|| Source::read(text)).place_of(object, &FieldPath::read(field))
+            sources
+                .entry(name)
+                .or_insert_with(|| Source::read(text))
+                .place_of(object, &FieldPath::read(field))
         };
         fields.iter().map(place).collect()
     }
@@ -94,14 +97,22 @@ pub(crate) fn objects(paths: &[PathBuf], stdin: &mut dyn Read, out: &mut Out) ->
 }
 
 /// The same with what they were read from.
-pub(crate) fn objects_with_texts(paths: &[PathBuf], stdin: &mut dyn Read, out: &mut Out) -> Result<(Parsed, Texts), Error> {
+pub(crate) fn objects_with_texts(
+    paths: &[PathBuf],
+    stdin: &mut dyn Read,
+    out: &mut Out,
+) -> Result<(Parsed, Texts), Error> {
     let texts = texts(paths, stdin)?;
     let parsed = checked(parse_set(&borrowed(&texts)), "applied", out)?;
     Ok((parsed, Texts(texts)))
 }
 
 /// The same of everything that a plan looks at.
-pub(crate) fn plan_objects(paths: &[PathBuf], stdin: &mut dyn Read, out: &mut Out) -> Result<ParsedForPlan, Error> {
+pub(crate) fn plan_objects(
+    paths: &[PathBuf],
+    stdin: &mut dyn Read,
+    out: &mut Out,
+) -> Result<ParsedForPlan, Error> {
     checked(plan_set(&borrowed(&texts(paths, stdin)?)), "decided", out)
 }
 
@@ -115,7 +126,11 @@ fn checked<T>(parsed: Parsed<T>, undone: &'static str, out: &mut Out) -> Result<
     }
     if !parsed.errors.is_empty() {
         let problems = parsed.errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        let count = if parsed.errors.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", parsed.errors.len()) };
+        let count = if parsed.errors.len() == 1 {
+            "1 problem".to_owned()
+        } else {
+            format!("{} problems", parsed.errors.len())
+        };
         return Err(Error::Problems { problems, count, undone });
     }
     if parsed.objects.is_empty() {
@@ -144,10 +159,14 @@ fn texts(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<(String, String)
                 continue;
             }
             if seen.len() > FILES_MAX {
-                return Err(Error::TooMuch { path: path.clone(), what: format!("holds more than {FILES_MAX} files") });
+                return Err(Error::TooMuch {
+                    path: path.clone(),
+                    what: format!("holds more than {FILES_MAX} files"),
+                });
             }
             let name = file.display().to_string();
-            let mut opened = std::fs::File::open(&file).map_err(|source| Error::Read { path: file.clone(), source })?;
+            let mut opened =
+                std::fs::File::open(&file).map_err(|source| Error::Read { path: file.clone(), source })?;
             texts.push((name.clone(), read(&file, &name, &mut opened)?));
         }
     }
@@ -158,16 +177,25 @@ fn texts(paths: &[PathBuf], stdin: &mut dyn Read) -> Result<Vec<(String, String)
 fn collect(path: &Path, named: bool, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Error> {
     let failed = |source| Error::Read { path: path.to_owned(), source };
     if depth > DEPTH_MAX {
-        return Err(Error::TooMuch { path: path.to_owned(), what: format!("is nested deeper than {DEPTH_MAX} directories") });
+        return Err(Error::TooMuch {
+            path: path.to_owned(),
+            what: format!("is nested deeper than {DEPTH_MAX} directories"),
+        });
     }
     if std::fs::metadata(path).map_err(failed)?.is_dir() {
-        let mut entries =
-            std::fs::read_dir(path).map_err(failed)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        let mut entries = std::fs::read_dir(path)
+            .map_err(failed)?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(failed)?;
         entries.sort();
         for entry in entries {
             collect(&entry, false, depth + 1, found)?;
             if found.len() > FILES_MAX {
-                return Err(Error::TooMuch { path: path.to_owned(), what: format!("holds more than {FILES_MAX} files") });
+                return Err(Error::TooMuch {
+                    path: path.to_owned(),
+                    what: format!("holds more than {FILES_MAX} files"),
+                });
             }
         }
     } else if named || path.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known)) {
@@ -178,13 +206,19 @@ fn collect(path: &Path, named: bool, depth: usize, found: &mut Vec<PathBuf>) -> 
 
 fn read(path: &Path, name: &str, from: &mut dyn Read) -> Result<String, Error> {
     let mut bytes = Vec::new();
-    from.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    from.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|source| Error::Read { path: path.to_owned(), source })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Error::TooMuch { path: path.to_owned(), what: format!("has more than {FILE_BYTES_MAX} bytes") });
+        return Err(Error::TooMuch {
+            path: path.to_owned(),
+            what: format!("has more than {FILE_BYTES_MAX} bytes"),
+        });
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = String::from_utf8_lossy(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
-        let (before, last) = good.rsplit_once('\n').map_or((None, &*good), |(before, last)| (Some(before), last));
+        let (before, last) =
+            good.rsplit_once('\n').map_or((None, &*good), |(before, last)| (Some(before), last));
         let line = before.map_or(1, |before| before.matches('\n').count() + 2);
         Error::NotText { name: name.to_owned(), line, column: last.chars().count() + 1 }
     })
@@ -200,11 +234,17 @@ mod tests {
     fn directories_are_read_in_order_and_every_file_once() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("b")).unwrap();
-        for (path, name) in [("c.yml", "c"), ("a.yaml", "a"), ("b/inner.json.yaml", "b"), ("notes.txt", "x")] {
+        for (path, name) in [("c.yml", "c"), ("a.yaml", "a"), ("b/inner.json.yaml", "b"), ("notes.txt", "x")]
+        {
             std::fs::write(root.path().join(path), FLAVOR.replace("NAME", name)).unwrap();
         }
         let (mut out, _, notes) = Out::captured();
-        let paths = [PathBuf::from("-"), root.path().to_owned(), root.path().join("a.yaml"), root.path().join("notes.txt")];
+        let paths = [
+            PathBuf::from("-"),
+            root.path().to_owned(),
+            root.path().join("a.yaml"),
+            root.path().join("notes.txt"),
+        ];
         let parsed = objects(&paths, &mut FLAVOR.replace("NAME", "stdin").as_bytes(), &mut out).unwrap();
         let names: Vec<&str> = parsed.objects.iter().map(|object| object.value.name.as_str()).collect();
         assert_eq!(names, ["stdin", "a", "b", "c", "x"]);
@@ -218,7 +258,10 @@ mod tests {
         let error = objects(&["-".into()], &mut text.as_bytes(), &mut out).unwrap_err().to_string();
         let lines: Vec<&str> = error.lines().collect();
         assert_eq!(lines.len(), 3, "{error}");
-        assert!(lines[0].starts_with("<stdin>:1:") && lines[0].contains("`ClusterQueue` has no version `v1`"), "{error}");
+        assert!(
+            lines[0].starts_with("<stdin>:1:") && lines[0].contains("`ClusterQueue` has no version `v1`"),
+            "{error}"
+        );
         assert!(lines[1].starts_with("<stdin>:5:") || lines[1].starts_with("<stdin>:6:"), "{error}");
         assert!(lines[1].contains("did you mean `Job`?"), "{error}");
         assert_eq!(lines[2], "2 problems found; nothing was applied");
@@ -229,10 +272,21 @@ mod tests {
     fn empty_and_missing_places_are_errors() {
         let root = tempfile::tempdir().unwrap();
         let (mut out, _, _) = Out::captured();
-        assert!(matches!(objects(&[root.path().to_owned()], &mut io::empty(), &mut out), Err(Error::Empty { .. })));
-        assert!(matches!(objects(&[root.path().join("x.yaml")], &mut io::empty(), &mut out), Err(Error::Read { .. })));
-        assert!(matches!(objects(&["-".into()], &mut "---\n---\n".as_bytes(), &mut out), Err(Error::Nothing)));
-        let place = |bytes: &[u8]| objects(&["-".into()], &mut { bytes }, &mut Out::captured().0).unwrap_err().to_string();
+        assert!(matches!(
+            objects(&[root.path().to_owned()], &mut io::empty(), &mut out),
+            Err(Error::Empty { .. })
+        ));
+        assert!(matches!(
+            objects(&[root.path().join("x.yaml")], &mut io::empty(), &mut out),
+            Err(Error::Read { .. })
+        ));
+        assert!(matches!(
+            objects(&["-".into()], &mut "---\n---\n".as_bytes(), &mut out),
+            Err(Error::Nothing)
+        ));
+        let place = |bytes: &[u8]| {
+            objects(&["-".into()], &mut { bytes }, &mut Out::captured().0).unwrap_err().to_string()
+        };
         assert_eq!(place(&[0xff, 0xfe]), "<stdin>:1:1: this is not UTF-8 text; save the file as UTF-8");
         assert!(place(b"kind: Job\n\nname: \xc3\xa4\xff\n").starts_with("<stdin>:3:8: "));
     }

@@ -100,7 +100,8 @@ impl Ended {
 impl Fleet {
     /// Starts the manager, joins what hasn't joined yet, and starts the agents.
     pub(crate) async fn start(plan: Plan) -> Result<Self, Error> {
-        let program = std::env::current_exe().map_err(|e| Error::Refused(format!("can't find this program's own file: {e}")))?;
+        let program = std::env::current_exe()
+            .map_err(|e| Error::Refused(format!("can't find this program's own file: {e}")))?;
         make_dir(&plan.root)?;
         let lock = lock(&plan.root)?;
         leftover::refuse(&plan)?;
@@ -117,7 +118,16 @@ impl Fleet {
             }
         };
         let server = Lookup { flag: Some(kubeconfig), ..Lookup::default() }.access()?.server;
-        let mut fleet = Self { plan, program, manager, agents: BTreeMap::new(), ended: BTreeMap::new(), _lock: lock, client, server };
+        let mut fleet = Self {
+            plan,
+            program,
+            manager,
+            agents: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            _lock: lock,
+            client,
+            server,
+        };
         let clusters: Vec<FleetCluster> = fleet.plan.clusters.clone();
         for cluster in &clusters {
             if let Err(error) = fleet.join(cluster).await {
@@ -136,7 +146,12 @@ impl Fleet {
         }
         // A join that was cut short may have used up the name; nobody else keeps its agent in this directory.
         let replace = dir.exists();
-        let request = JoinRequest { region: cluster.region.to_string(), jurisdiction: cluster.jurisdiction.to_string(), ttl: Some("5m".into()), replace };
+        let request = JoinRequest {
+            region: cluster.region.to_string(),
+            jurisdiction: cluster.jurisdiction.to_string(),
+            ttl: Some("5m".into()),
+            replace,
+        };
         let answer = self.client.join_token(cluster.cluster.as_str(), &request).await?;
         // The printed command, word by word, as an operator would paste it over there; only its directory is ours.
         let mut words: Vec<&str> = answer.command.split_whitespace().skip(1).collect();
@@ -144,12 +159,22 @@ impl Fleet {
             words.drain(at..(at + 2).min(words.len()));
         }
         make_dir(&dir)?;
-        let output = Command::new(&self.program).args(words).arg("--data-dir").arg(&dir).stdin(Stdio::null()).output().await;
+        let output = Command::new(&self.program)
+            .args(words)
+            .arg("--data-dir")
+            .arg(&dir)
+            .stdin(Stdio::null())
+            .output()
+            .await;
         let output = output.map_err(|e| Error::Refused(format!("can't start `meridian agent join`: {e}")))?;
         if output.status.success() {
             return Ok(());
         }
-        Err(Error::Refused(format!("cluster `{}` could not join: {}", cluster.cluster, String::from_utf8_lossy(&output.stderr).trim())))
+        Err(Error::Refused(format!(
+            "cluster `{}` could not join: {}",
+            cluster.cluster,
+            String::from_utf8_lossy(&output.stderr).trim()
+        )))
     }
 
     /// Starts one agent, again if it was killed.
@@ -174,7 +199,9 @@ impl Fleet {
 
     /// Kills an agent as a power cut would: nothing of it runs a moment later.
     pub(crate) async fn kill_agent(&mut self, name: &str) -> Result<(), Error> {
-        let Some(mut child) = self.agents.remove(name) else { return Err(Error::Refused(format!("there is no agent of `{name}`"))) };
+        let Some(mut child) = self.agents.remove(name) else {
+            return Err(Error::Refused(format!("there is no agent of `{name}`")));
+        };
         child.kill().await.map_err(|e| Error::Refused(format!("can't kill the agent of `{name}`: {e}")))
     }
 
@@ -225,7 +252,11 @@ impl Fleet {
             if missing.is_empty() {
                 let file = self.plan.root.join(RUNNER_FILE);
                 let taken = self.ended.values().all(Ended::due);
-                return if taken { std::fs::write(&file, self.plan.runner).map_err(|e| cannot("write", &file, &e)) } else { Ok(()) };
+                return if taken {
+                    std::fs::write(&file, self.plan.runner).map_err(|e| cannot("write", &file, &e))
+                } else {
+                    Ok(())
+                };
             }
             if Instant::now() > until {
                 return Err(self.not_connected(&missing));
@@ -235,15 +266,28 @@ impl Fleet {
     }
 
     fn not_connected(&self, missing: &[String]) -> Error {
-        Error::Refused(format!("not connected in time: {}; see the logs in `{}`", missing.join(", "), self.plan.root.display()))
+        Error::Refused(format!(
+            "not connected in time: {}; see the logs in `{}`",
+            missing.join(", "),
+            self.plan.root.display()
+        ))
     }
 
     /// Clusters that aren't connected yet, or haven't reported their room, but for those whose agents are left alone.
     async fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        for name in self.plan.clusters.iter().map(|cluster| cluster.cluster.as_str()).filter(|name| self.ended.get(*name).is_none_or(|ended| ended.due())) {
+        for name in self
+            .plan
+            .clusters
+            .iter()
+            .map(|cluster| cluster.cluster.as_str())
+            .filter(|name| self.ended.get(*name).is_none_or(|ended| ended.due()))
+        {
             let object = self.client.get(meridian_objects::Kind::Cluster, None, name).await;
-            let ready = object.is_ok_and(|o| o["status"]["state"] == "Connected" && o["status"]["resources"].as_object().is_some_and(|r| !r.is_empty()));
+            let ready = object.is_ok_and(|o| {
+                o["status"]["state"] == "Connected"
+                    && o["status"]["resources"].as_object().is_some_and(|r| !r.is_empty())
+            });
             if !ready {
                 missing.push(name.to_owned());
             }
@@ -253,11 +297,18 @@ impl Fleet {
 
     /// An error if a process that should run has ended.
     pub(crate) fn all_alive(&mut self) -> Result<(), Error> {
-        let processes = self.agents.iter_mut().map(|(n, c)| (format!("agent-{n}"), c)).chain([("manager".to_owned(), &mut self.manager)]);
+        let processes = self
+            .agents
+            .iter_mut()
+            .map(|(n, c)| (format!("agent-{n}"), c))
+            .chain([("manager".to_owned(), &mut self.manager)]);
         for (name, child) in processes {
             if let Ok(Some(status)) = child.try_wait() {
                 let log = self.plan.root.join(format!("{name}.log"));
-                return Err(Error::Refused(format!("{name} ended with {status}; its last words: {}", tail(&log))));
+                return Err(Error::Refused(format!(
+                    "{name} ended with {status}; its last words: {}",
+                    tail(&log)
+                )));
             }
         }
         Ok(())
@@ -268,9 +319,18 @@ impl Fleet {
     pub(crate) fn keep_up(&mut self) -> Result<Vec<String>, Error> {
         let now = Instant::now();
         let mut gone: Vec<(String, ExitStatus)> = Vec::new();
-        gone.extend(self.agents.iter_mut().filter_map(|(name, child)| Some((name.clone(), child.try_wait().ok()??))));
+        gone.extend(
+            self.agents.iter_mut().filter_map(|(name, child)| Some((name.clone(), child.try_wait().ok()??))),
+        );
         let known = self.ended.get(MANAGER).is_some_and(|ended| ended.again_at.is_some());
-        gone.extend(self.manager.try_wait().ok().flatten().filter(|_| !known).map(|status| (MANAGER.to_owned(), status)));
+        gone.extend(
+            self.manager
+                .try_wait()
+                .ok()
+                .flatten()
+                .filter(|_| !known)
+                .map(|status| (MANAGER.to_owned(), status)),
+        );
         let mut told = Vec::new();
         for (name, status) in gone {
             self.agents.remove(&name);
@@ -279,17 +339,26 @@ impl Fleet {
             let process = if name == MANAGER { name.clone() } else { format!("agent-{name}") };
             let log = self.plan.root.join(format!("{process}.log"));
             if ended.again_at.is_some() {
-                told.push(format!("{process} ended with {status}, and is started again; its last words: {}", last_line(&log)));
+                told.push(format!(
+                    "{process} ended with {status}, and is started again; its last words: {}",
+                    last_line(&log)
+                ));
                 continue;
             }
             let last = tail(&log);
-            let words = format!("{process} ended with {status}, {TRIES_MAX} times in a row; its last words: {last}");
+            let words =
+                format!("{process} ended with {status}, {TRIES_MAX} times in a row; its last words: {last}");
             if name == MANAGER {
                 return Err(Error::Refused(words));
             }
             told.push(format!("{words}; it is left alone, and its cluster gets no work"));
         }
-        let due: Vec<String> = self.ended.iter().filter(|(_, ended)| ended.again_at.is_some_and(|at| now >= at)).map(|(name, _)| name.clone()).collect();
+        let due: Vec<String> = self
+            .ended
+            .iter()
+            .filter(|(_, ended)| ended.again_at.is_some_and(|at| now >= at))
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in due {
             self.ended.entry(name.clone()).or_default().again_at = None;
             if name == MANAGER { self.restart_manager()? } else { self.start_agent(&name)? }
@@ -380,7 +449,10 @@ async fn connect(kubeconfig: &Path, manager: &mut Child, log: &Path) -> Result<C
     let until = Instant::now() + READY_WITHIN;
     loop {
         if let Ok(Some(status)) = manager.try_wait() {
-            return Err(Error::Refused(format!("the manager ended with {status}; its last words: {}", tail(log))));
+            return Err(Error::Refused(format!(
+                "the manager ended with {status}; its last words: {}",
+                tail(log)
+            )));
         }
         if let Ok(access) = (Lookup { flag: Some(kubeconfig.to_owned()), ..Lookup::default() }).access() {
             let client = Client::new(&access)?;
@@ -389,14 +461,20 @@ async fn connect(kubeconfig: &Path, manager: &mut Child, log: &Path) -> Result<C
             }
         }
         if Instant::now() > until {
-            return Err(Error::Refused(format!("the manager isn't ready after {}s; see `{}`", READY_WITHIN.as_secs(), log.display())));
+            return Err(Error::Refused(format!(
+                "the manager isn't ready after {}s; see `{}`",
+                READY_WITHIN.as_secs(),
+                log.display()
+            )));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
 async fn end(child: &mut Child) {
-    if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw) {
+    if let Some(pid) =
+        child.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw)
+    {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
     if tokio::time::timeout(END_WITHIN, child.wait()).await.is_err() {
@@ -407,7 +485,9 @@ async fn end(child: &mut Child) {
 /// What is made anew only its owner may enter.
 fn make_dir(path: &Path) -> Result<(), Error> {
     let mut make = std::fs::DirBuilder::new();
-    std::os::unix::fs::DirBuilderExt::mode(make.recursive(true), 0o700).create(path).map_err(|e| cannot("make", path, &e))
+    std::os::unix::fs::DirBuilderExt::mode(make.recursive(true), 0o700)
+        .create(path)
+        .map_err(|e| cannot("make", path, &e))
 }
 
 /// Takes a directory for this fleet alone.
@@ -416,9 +496,10 @@ fn lock(root: &Path) -> Result<std::fs::File, Error> {
     let file = append(&path)?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(Error::Refused(format!("a fleet runs in `{}` already: use it, or name another directory with `--data-dir`", root.display())))
-        }
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Refused(format!(
+            "a fleet runs in `{}` already: use it, or name another directory with `--data-dir`",
+            root.display()
+        ))),
         Err(error) => Err(cannot("lock", &path, &error.into())),
     }
 }

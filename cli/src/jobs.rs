@@ -31,7 +31,10 @@ pub(crate) fn cluster(job: &Value) -> &str {
 
 /// The local queue.
 pub(crate) fn queue(job: &Value) -> &str {
-    job.pointer("/metadata/labels").and_then(|labels| labels.get(QUEUE_LABEL)).and_then(Value::as_str).unwrap_or_default()
+    job.pointer("/metadata/labels")
+        .and_then(|labels| labels.get(QUEUE_LABEL))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Pods that run, or have succeeded once none runs, of those that start together.

@@ -22,7 +22,9 @@ const DEFAULT_NAMESPACE: &str = "default";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// Nothing to read anywhere.
-    #[error("no kubeconfig found at {looked}: start a fleet with `meridian up`, or name one with `--kubeconfig` or in KUBECONFIG")]
+    #[error(
+        "no kubeconfig found at {looked}: start a fleet with `meridian up`, or name one with `--kubeconfig` or in KUBECONFIG"
+    )]
     Missing {
         /// The places.
         looked: String,
@@ -76,7 +78,9 @@ pub(crate) enum Error {
         field: &'static str,
     },
     /// A token that would travel readable by everyone.
-    #[error("refused to send the token of the kubeconfig to `{server}` without TLS: write an https:// server")]
+    #[error(
+        "refused to send the token of the kubeconfig to `{server}` without TLS: write an https:// server"
+    )]
     Plaintext {
         /// The server.
         server: String,
@@ -144,8 +148,12 @@ impl Lookup {
         if let Some(path) = &self.flag {
             return Ok(vec![path.clone()]);
         }
-        let listed: Vec<PathBuf> =
-            self.variable.iter().flat_map(|list| std::env::split_paths(list).collect::<Vec<_>>()).filter(|path| !path.as_os_str().is_empty()).collect();
+        let listed: Vec<PathBuf> = self
+            .variable
+            .iter()
+            .flat_map(|list| std::env::split_paths(list).collect::<Vec<_>>())
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
         let candidates = if listed.is_empty() {
             let defaults = std::iter::once(self.directory.clone()).chain(self.home.clone());
             defaults.map(|root| root.join(DEFAULT_PATH)).collect()
@@ -158,7 +166,11 @@ impl Lookup {
             found.truncate(1);
         }
         if found.is_empty() {
-            let looked = candidates.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(" or ");
+            let looked = candidates
+                .iter()
+                .map(|path| format!("`{}`", path.display()))
+                .collect::<Vec<_>>()
+                .join(" or ");
             return Err(Error::Missing { looked });
         }
         Ok(found)
@@ -241,7 +253,10 @@ impl fmt::Debug for User {
 
 impl Config {
     fn read(path: &Path) -> Result<Self, Error> {
-        let text = String::from_utf8(read(path)?).map_err(|_| Error::Malformed { path: path.to_owned(), why: "it is not UTF-8 text".to_owned() })?;
+        let text = String::from_utf8(read(path)?).map_err(|_| Error::Malformed {
+            path: path.to_owned(),
+            why: "it is not UTF-8 text".to_owned(),
+        })?;
         let malformed = |why: String| Error::Malformed { path: path.to_owned(), why };
         // the reader's own report quotes the file, and with it secrets: only the place is told
         let mut config: Self = serde_saphyr::from_str(&text).map_err(|error| {
@@ -271,7 +286,11 @@ impl Config {
         }
         let context = &find("context", name, &self.contexts, |entry| &entry.name)?.context;
         let cluster = find("cluster", &context.cluster, &self.clusters, |entry| &entry.name)?;
-        let user = if context.user.is_empty() { None } else { Some(find("user", &context.user, &self.users, |entry| &entry.name)?) };
+        let user = if context.user.is_empty() {
+            None
+        } else {
+            Some(find("user", &context.user, &self.users, |entry| &entry.name)?)
+        };
         let (token, identity) = match user {
             Some(user) => (user.token()?, user.identity()?),
             None => (None, None),
@@ -280,19 +299,30 @@ impl Config {
         if token.is_some() && !server.starts_with("https://") && !is_loopback(&server) {
             return Err(Error::Plaintext { server });
         }
-        let namespace = context.namespace.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+        let namespace = context
+            .namespace
+            .clone()
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
         Ok(Access { server, authorities: cluster.authorities()?, token, identity, namespace })
     }
 }
 
 impl NamedCluster {
     fn server(&self) -> Result<String, Error> {
-        let unsupported = |field, remedy| Error::Unsupported { what: "cluster", name: self.name.clone(), field, remedy };
+        let unsupported =
+            |field, remedy| Error::Unsupported { what: "cluster", name: self.name.clone(), field, remedy };
         if self.cluster.insecure_skip_tls_verify {
-            return Err(unsupported("insecure-skip-tls-verify", "write the manager's CA as `certificate-authority-data`"));
+            return Err(unsupported(
+                "insecure-skip-tls-verify",
+                "write the manager's CA as `certificate-authority-data`",
+            ));
         }
         if self.cluster.tls_server_name.as_ref().is_some_and(|name| !name.is_empty()) {
-            return Err(unsupported("tls-server-name", "write a `server` whose host name is in the certificate"));
+            return Err(unsupported(
+                "tls-server-name",
+                "write a `server` whose host name is in the certificate",
+            ));
         }
         if self.cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty()) {
             return Err(unsupported("proxy-url", "set HTTPS_PROXY in the environment"));
@@ -307,19 +337,30 @@ impl NamedCluster {
 
     fn authorities(&self) -> Result<Option<Vec<u8>>, Error> {
         let Cluster { certificate_authority, certificate_authority_data, .. } = &self.cluster;
-        file_or_data(&self.root, certificate_authority.as_deref(), certificate_authority_data.as_deref(), "certificate-authority-data")
+        file_or_data(
+            &self.root,
+            certificate_authority.as_deref(),
+            certificate_authority_data.as_deref(),
+            "certificate-authority-data",
+        )
     }
 }
 
 impl NamedUser {
     fn token(&self) -> Result<Option<Secret>, Error> {
-        let unsupported = |field, remedy| Err(Error::Unsupported { what: "user", name: self.name.clone(), field, remedy });
+        let unsupported =
+            |field, remedy| Err(Error::Unsupported { what: "user", name: self.name.clone(), field, remedy });
         let other = "use a token or a client certificate";
         match &self.user {
             User { exec: Some(_), .. } => return unsupported("exec", other),
             User { auth_provider: Some(_), .. } => return unsupported("auth-provider", other),
             User { username: Some(_), .. } => return unsupported("username", other),
-            User { impersonate: Some(_), .. } => return unsupported("as", "the manager refuses impersonation; use that person's own kubeconfig"),
+            User { impersonate: Some(_), .. } => {
+                return unsupported(
+                    "as",
+                    "the manager refuses impersonation; use that person's own kubeconfig",
+                );
+            }
             _ => {}
         }
         let token = match (&self.user.token, &self.user.token_file) {
@@ -332,29 +373,62 @@ impl NamedUser {
     }
 
     fn identity(&self) -> Result<Option<Secret>, Error> {
-        let User { client_certificate, client_certificate_data, client_key, client_key_data, .. } = &self.user;
-        let certificate = file_or_data(&self.root, client_certificate.as_deref(), client_certificate_data.as_deref(), "client-certificate-data")?;
-        let key = file_or_data(&self.root, client_key.as_deref(), client_key_data.as_deref(), "client-key-data")?;
+        let User { client_certificate, client_certificate_data, client_key, client_key_data, .. } =
+            &self.user;
+        let certificate = file_or_data(
+            &self.root,
+            client_certificate.as_deref(),
+            client_certificate_data.as_deref(),
+            "client-certificate-data",
+        )?;
+        let key =
+            file_or_data(&self.root, client_key.as_deref(), client_key_data.as_deref(), "client-key-data")?;
         match (certificate, key) {
-            (Some(certificate), Some(key)) => {
-                Ok(Some(Secret(format!("{}\n{}", String::from_utf8_lossy(&certificate).trim_end(), String::from_utf8_lossy(&key)))))
-            }
+            (Some(certificate), Some(key)) => Ok(Some(Secret(format!(
+                "{}\n{}",
+                String::from_utf8_lossy(&certificate).trim_end(),
+                String::from_utf8_lossy(&key)
+            )))),
             (None, None) => Ok(None),
-            (Some(_), None) => Err(Error::Unsupported { what: "user", name: self.name.clone(), field: "client-certificate", remedy: "its key is missing" }),
-            (None, Some(_)) => Err(Error::Unsupported { what: "user", name: self.name.clone(), field: "client-key", remedy: "its certificate is missing" }),
+            (Some(_), None) => Err(Error::Unsupported {
+                what: "user",
+                name: self.name.clone(),
+                field: "client-certificate",
+                remedy: "its key is missing",
+            }),
+            (None, Some(_)) => Err(Error::Unsupported {
+                what: "user",
+                name: self.name.clone(),
+                field: "client-key",
+                remedy: "its certificate is missing",
+            }),
         }
     }
 }
 
-fn find<'e, T>(what: &'static str, name: &str, entries: &'e [T], name_of: fn(&T) -> &String) -> Result<&'e T, Error> {
+fn find<'e, T>(
+    what: &'static str,
+    name: &str,
+    entries: &'e [T],
+    name_of: fn(&T) -> &String,
+) -> Result<&'e T, Error> {
     entries.iter().find(|entry| name_of(entry) == name).ok_or_else(|| {
         let known: Vec<String> = entries.iter().map(|entry| format!("`{}`", name_of(entry))).collect();
-        Error::Unknown { what, name: name.to_owned(), known: if known.is_empty() { "none".to_owned() } else { known.join(", ") } }
+        Error::Unknown {
+            what,
+            name: name.to_owned(),
+            known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+        }
     })
 }
 
 /// As in `kubectl`, inline data wins over a file.
-fn file_or_data(root: &Path, file: Option<&Path>, data: Option<&str>, field: &'static str) -> Result<Option<Vec<u8>>, Error> {
+fn file_or_data(
+    root: &Path,
+    file: Option<&Path>,
+    data: Option<&str>,
+    field: &'static str,
+) -> Result<Option<Vec<u8>>, Error> {
     match (data.filter(|data| !data.is_empty()), file.filter(|file| !file.as_os_str().is_empty())) {
         (Some(data), _) => STANDARD.decode(data.trim()).map(Some).map_err(|_| Error::Base64 { field }),
         (None, Some(file)) => read(&root.join(file)).map(Some),
@@ -366,9 +440,14 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     use std::io::Read;
     let failed = |source| Error::Read { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(failed)?;
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(Error::Malformed { path: path.to_owned(), why: format!("it has more than {FILE_BYTES_MAX} bytes") });
+        return Err(Error::Malformed {
+            path: path.to_owned(),
+            why: format!("it has more than {FILE_BYTES_MAX} bytes"),
+        });
     }
     Ok(bytes)
 }
@@ -403,16 +482,24 @@ mod tests {
 
     #[test]
     fn data_and_files_are_read() {
-        let inline = access(&file("server: 'https://m:7443/', certificate-authority-data: aGVsbG8=", &format!("token: {TOKEN}"))).unwrap();
+        let inline = access(&file(
+            "server: 'https://m:7443/', certificate-authority-data: aGVsbG8=",
+            &format!("token: {TOKEN}"),
+        ))
+        .unwrap();
         assert_eq!(inline.server, "https://m:7443");
         assert_eq!(inline.authorities.as_deref(), Some(b"hello".as_slice()));
         assert_eq!(inline.token.as_ref().map(Secret::reveal), Some(TOKEN));
         assert_eq!(inline.namespace, "research");
         assert!(!format!("{inline:?}").contains(TOKEN));
-        let files = access(&file("server: 'https://m:7443', certificate-authority: ca.pem", "tokenFile: token")).unwrap();
+        let files =
+            access(&file("server: 'https://m:7443', certificate-authority: ca.pem", "tokenFile: token"))
+                .unwrap();
         assert_eq!(files.authorities.as_deref(), Some(b"PEM of a CA".as_slice()));
         assert_eq!(files.token, inline.token);
-        let certificate = access(&file("server: 'https://m'", "client-certificate-data: Q0VSVA==, client-key-data: S0VZ")).unwrap();
+        let certificate =
+            access(&file("server: 'https://m'", "client-certificate-data: Q0VSVA==, client-key-data: S0VZ"))
+                .unwrap();
         assert_eq!(certificate.identity.as_ref().map(Secret::reveal), Some("CERT\nKEY"));
     }
 
@@ -424,12 +511,20 @@ mod tests {
             assert!(!error.contains(TOKEN), "{error}");
         };
         let https = "server: 'https://m'";
-        check("server: 'https://m', insecure-skip-tls-verify: true", "", "cluster `m` of the kubeconfig uses `insecure-skip-tls-verify`");
+        check(
+            "server: 'https://m', insecure-skip-tls-verify: true",
+            "",
+            "cluster `m` of the kubeconfig uses `insecure-skip-tls-verify`",
+        );
         check("server: m", "", "uses `server`");
         check(https, "exec: {command: login}", "user `u` of the kubeconfig uses `exec`");
         check(https, "as: somebody", "refuses impersonation");
         check(https, "client-certificate-data: Q0VSVA==", "its key is missing");
-        check("server: 'https://m', certificate-authority-data: '***'", "", "`certificate-authority-data` of the kubeconfig is not base64");
+        check(
+            "server: 'https://m', certificate-authority-data: '***'",
+            "",
+            "`certificate-authority-data` of the kubeconfig is not base64",
+        );
         check("server: 'http://m.example:80'", &format!("token: {TOKEN}"), "without TLS");
         check(https, &format!("token: [{TOKEN}"), "its YAML can't be read at line");
         assert!(access(&file("server: 'http://127.0.0.1:80'", &format!("token: {TOKEN}"))).is_ok());
@@ -441,7 +536,10 @@ mod tests {
         let text = file("server: 'https://m'", "");
         let error = access(&text.replace("current-context: here", "current-context: there")).unwrap_err();
         assert_eq!(error.to_string(), "the kubeconfig has no context named `there`; it has `here`");
-        assert!(matches!(access(&text.replace("current-context: here\n", "")).unwrap_err(), Error::NoContext));
+        assert!(matches!(
+            access(&text.replace("current-context: here\n", "")).unwrap_err(),
+            Error::NoContext
+        ));
     }
 
     #[test]
@@ -453,7 +551,11 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path
         };
-        let lookup = Lookup { home: Some(root.path().join("home")), directory: root.path().join("work"), ..Lookup::default() };
+        let lookup = Lookup {
+            home: Some(root.path().join("home")),
+            directory: root.path().join("work"),
+            ..Lookup::default()
+        };
         assert!(matches!(lookup.access(), Err(Error::Missing { .. })));
         put("home/.meridian/kubeconfig", &file("server: 'https://home'", ""));
         assert_eq!(lookup.access().unwrap().server, "https://home");
@@ -461,7 +563,10 @@ mod tests {
         assert_eq!(lookup.access().unwrap().server, "https://work");
         let first = put("first", "current-context: here\ncontexts:\n- {name: here, context: {cluster: m}}\n");
         let second = put("second", &file("server: 'https://second'", ""));
-        let list = std::env::join_paths([&first, &root.path().join("absent"), &second]).unwrap().into_string().unwrap();
+        let list = std::env::join_paths([&first, &root.path().join("absent"), &second])
+            .unwrap()
+            .into_string()
+            .unwrap();
         let listed = Lookup { variable: Some(list), ..lookup.clone() };
         assert_eq!(listed.access().unwrap().server, "https://second");
         assert_eq!(listed.access().unwrap().namespace, "default");

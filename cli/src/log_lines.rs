@@ -49,7 +49,10 @@ impl Lines {
                 lines.push(self.take(false));
             } else if self.begun.len() >= LINE_BYTES_MAX {
                 // A character that isn't whole belongs to the next part.
-                let split = std::str::from_utf8(&self.begun).err().filter(|error| error.error_len().is_none()).map(|error| error.valid_up_to());
+                let split = std::str::from_utf8(&self.begun)
+                    .err()
+                    .filter(|error| error.error_len().is_none())
+                    .map(|error| error.valid_up_to());
                 let rest = self.begun.split_off(split.unwrap_or(self.begun.len()));
                 lines.push(self.take(true));
                 self.begun = rest;
@@ -123,7 +126,10 @@ mod tests {
     fn one_pods_lines_are_taken_as_they_are() {
         assert_eq!(
             lines(Some(4), &[b"[0] a\n\xff\n"]),
-            [r#"{"pod":4,"text":"[0] a"}"#, r#"{"pod":4,"text":"\u{fffd}","lossy":true}"#.replace("\\u{fffd}", "\u{fffd}").as_str()]
+            [
+                r#"{"pod":4,"text":"[0] a"}"#,
+                r#"{"pod":4,"text":"\u{fffd}","lossy":true}"#.replace("\\u{fffd}", "\u{fffd}").as_str()
+            ]
         );
         assert_eq!(lines(None, &[]), Vec::<String>::new());
     }

@@ -79,7 +79,8 @@ impl Out {
 
     /// One JSON document, for machines.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Error> {
-        let text = serde_json::to_string_pretty(value).map_err(|error| Error::Render("json", error.to_string()))?;
+        let text =
+            serde_json::to_string_pretty(value).map_err(|error| Error::Render("json", error.to_string()))?;
         let text = if self.answers_to_terminal { printable::json(&text) } else { text };
         self.line(text)
     }
@@ -88,7 +89,8 @@ impl Out {
     pub(crate) fn document(&mut self, format: Stream, value: &impl Serialize) -> Result<(), Error> {
         match format {
             Stream::Json => {
-                let text = serde_json::to_string(value).map_err(|error| Error::Render("json", error.to_string()))?;
+                let text =
+                    serde_json::to_string(value).map_err(|error| Error::Render("json", error.to_string()))?;
                 let text = if self.answers_to_terminal { printable::json(&text) } else { text };
                 self.line(text)
             }
@@ -112,12 +114,15 @@ pub(crate) fn notes_in_colour(plain: bool) -> bool {
 }
 
 fn is_colour_unwanted(plain: bool) -> bool {
-    plain || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || std::env::var_os("TERM").is_some_and(|t| t == "dumb")
+    plain
+        || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+        || std::env::var_os("TERM").is_some_and(|t| t == "dumb")
 }
 
 /// `value` as a YAML document that ends in a line feed.
 pub(crate) fn yaml(value: &impl Serialize) -> Result<String, Error> {
-    let mut text = serde_saphyr::to_string(value).map_err(|error| Error::Render("yaml", error.to_string()))?;
+    let mut text =
+        serde_saphyr::to_string(value).map_err(|error| Error::Render("yaml", error.to_string()))?;
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -154,8 +159,13 @@ impl Out {
     /// Streams whose content a test can read: answers and notes.
     pub(crate) fn captured() -> (Self, Captured, Captured) {
         let (answers, notes) = (Captured::default(), Captured::default());
-        let out =
-            Self { answers: Box::new(answers.clone()), notes: Box::new(notes.clone()), colour: false, answers_to_terminal: false, notes_to_terminal: false };
+        let out = Self {
+            answers: Box::new(answers.clone()),
+            notes: Box::new(notes.clone()),
+            colour: false,
+            answers_to_terminal: false,
+            notes_to_terminal: false,
+        };
         (out, answers, notes)
     }
 }

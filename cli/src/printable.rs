@@ -55,7 +55,9 @@ fn escape(text: &str, keep: fn(char) -> bool) -> Cow<'_, str> {
             '\n' => safe.push_str("\\n"),
             '\r' => safe.push_str("\\r"),
             '\t' => safe.push_str("\\t"),
-            c if u32::from(c) < 0x100 => write!(safe, "\\x{:02x}", u32::from(c)).expect("writing to a string can't fail"),
+            c if u32::from(c) < 0x100 => {
+                write!(safe, "\\x{:02x}", u32::from(c)).expect("writing to a string can't fail")
+            }
             c => write!(safe, "\\u{{{:x}}}", u32::from(c)).expect("writing to a string can't fail"),
         }
     }

@@ -21,7 +21,8 @@ impl Progress {
     /// A wait that has not said anything yet.
     pub(crate) fn begin(out: &Out) -> Self {
         let spinner = out.notes_to_terminal.then(|| {
-            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant");
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+                .expect("the template is a constant");
             let spinner = ProgressBar::new_spinner().with_style(style);
             spinner.enable_steady_tick(TICK);
             spinner
@@ -36,7 +37,9 @@ impl Progress {
         }
         message.clone_into(&mut self.last);
         match &self.spinner {
-            Some(spinner) => spinner.set_message(printable::fit(&printable::line(message), MESSAGE_COLUMNS).into_owned()),
+            Some(spinner) => {
+                spinner.set_message(printable::fit(&printable::line(message), MESSAGE_COLUMNS).into_owned())
+            }
             None => out.note(message),
         }
     }

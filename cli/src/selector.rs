@@ -7,7 +7,9 @@ use std::fmt::Write;
 
 /// Why a text is not a label selector.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a label selector: {why}; write for example `team=vision,tier!=test,zone in (a,b),!debug`")]
+#[error(
+    "`{text}` is not a label selector: {why}; write for example `team=vision,tier!=test,zone in (a,b),!debug`"
+)]
 pub(crate) struct Error {
     text: String,
     why: String,
@@ -28,7 +30,8 @@ pub(crate) fn parse(text: &str) -> Result<LabelSelector, Error> {
 
 /// The selector as the API reads it in `labelSelector`.
 pub(crate) fn to_query(selector: &LabelSelector) -> String {
-    let mut parts: Vec<String> = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let mut parts: Vec<String> =
+        selector.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     for Requirement { key, operator, values } in &selector.match_expressions {
         let mut part = String::new();
         let list = values.join(",");
@@ -82,7 +85,13 @@ fn requirement(part: &str) -> Result<Requirement, String> {
         return set_requirement(part, list);
     }
     // the longer operators first: `a!=b` and `a==b` hold an `=` too
-    for (sign, operator) in [("!=", Operator::NotIn), ("==", Operator::In), ("=", Operator::In), (">", Operator::Gt), ("<", Operator::Lt)] {
+    for (sign, operator) in [
+        ("!=", Operator::NotIn),
+        ("==", Operator::In),
+        ("=", Operator::In),
+        (">", Operator::Gt),
+        ("<", Operator::Lt),
+    ] {
         if let Some((left, right)) = part.split_once(sign) {
             let right = value(right)?;
             if matches!(operator, Operator::Gt | Operator::Lt) && right.parse::<i64>().is_err() {
@@ -105,13 +114,21 @@ fn set_requirement(part: &str, list: &str) -> Result<Requirement, String> {
         "notin" => Operator::NotIn,
         other => return Err(format!("`{other}` is neither `in` nor `notin`")),
     };
-    Ok(Requirement { key: key(left)?, operator, values: list.split(',').map(value).collect::<Result<_, _>>()? })
+    Ok(Requirement {
+        key: key(left)?,
+        operator,
+        values: list.split(',').map(value).collect::<Result<_, _>>()?,
+    })
 }
 
 fn key(text: &str) -> Result<String, String> {
     let text = text.trim();
     let (prefix, name) = text.split_once('/').unwrap_or(("a", text));
-    if is_word(prefix) && is_word(name) && !name.is_empty() && !prefix.is_empty() { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a label key")) }
+    if is_word(prefix) && is_word(name) && !name.is_empty() && !prefix.is_empty() {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not a label key"))
+    }
 }
 
 fn value(text: &str) -> Result<String, String> {
@@ -123,7 +140,9 @@ fn value(text: &str) -> Result<String, String> {
 fn is_word(text: &str) -> bool {
     let ends = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]

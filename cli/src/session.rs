@@ -85,7 +85,11 @@ impl Session {
 #[cfg(test)]
 impl Session {
     /// A run that talks to `server` and whose streams a test reads.
-    pub(crate) fn for_test(access: Access, globals: Globals, stdin: &str) -> (Self, crate::out::Captured, crate::out::Captured) {
+    pub(crate) fn for_test(
+        access: Access,
+        globals: Globals,
+        stdin: &str,
+    ) -> (Self, crate::out::Captured, crate::out::Captured) {
         let (out, answers, notes) = Out::captured();
         let stdin: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(stdin.as_bytes().to_vec()));
         let mut session = Self::new(globals, out, stdin);

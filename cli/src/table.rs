@@ -39,10 +39,13 @@ impl Tone {
     fn of_state(word: &str) -> Self {
         // a cluster's state may have a remark after a comma, and the remark is what wants a look
         match word.rsplit(',').next().unwrap_or(word) {
-            "Running" | "Finished" | "Succeeded" | "Complete" | "Connected" | "Active" | "True" | "Admitted" | "running" | "starting" | "held" => Self::Good,
-            "Failed" | "Silent" | "NotConnected" | "False" | "Quarantined" | "silent" | "refused" | "forbidden" | "no-room" => Self::Bad,
-            "Pending" | "Reserved" | "QuotaReserved" | "Dispatching" | "Granted" | "Stopping" | "Cordoned" | "NeverJoined" | "Recovering" | "Unknown"
-            | "waiting" | "offered" | "stopping" | "unknown" | "cordoned" => Self::Waiting,
+            "Running" | "Finished" | "Succeeded" | "Complete" | "Connected" | "Active" | "True"
+            | "Admitted" | "running" | "starting" | "held" => Self::Good,
+            "Failed" | "Silent" | "NotConnected" | "False" | "Quarantined" | "silent" | "refused"
+            | "forbidden" | "no-room" => Self::Bad,
+            "Pending" | "Reserved" | "QuotaReserved" | "Dispatching" | "Granted" | "Stopping"
+            | "Cordoned" | "NeverJoined" | "Recovering" | "Unknown" | "waiting" | "offered" | "stopping"
+            | "unknown" | "cordoned" => Self::Waiting,
             _ => Self::Plain,
         }
     }
@@ -80,7 +83,11 @@ impl Table {
     /// A table with these columns.
     pub(crate) fn new<'h>(headers: impl IntoIterator<Item = &'h str>) -> Self {
         let headers: Vec<String> = headers.into_iter().map(ToOwned::to_owned).collect();
-        Self { widths: headers.iter().map(|header| printable::width(header)).collect(), headers, rows: Vec::new() }
+        Self {
+            widths: headers.iter().map(|header| printable::width(header)).collect(),
+            headers,
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row; it has as many cells as there are headers.
@@ -136,7 +143,10 @@ mod tests {
         let mut table = Table::new(["NAME", "STATE", "AGE"]);
         table.push(vec![Cell::new("東京-train"), Cell::state("Running"), Cell::new("5m")]);
         table.push(vec![Cell::new("b\u{1b}[0m"), Cell::state("Pending"), Cell::new("")]);
-        assert_eq!(table.clone().text(false), "NAME         STATE     AGE\n東京-train   Running   5m\nb\\x1b[0m     Pending   -\n");
+        assert_eq!(
+            table.clone().text(false),
+            "NAME         STATE     AGE\n東京-train   Running   5m\nb\\x1b[0m     Pending   -\n"
+        );
         let coloured = table.text(true);
         assert!(coloured.contains("\u{1b}[32mRunning\u{1b}[0m   5m"), "{coloured:?}");
         assert!(table.is_empty());

@@ -93,7 +93,8 @@ impl Explanation {
         }
         text.push_str(&self.history_text(now));
         if !self.would_help.is_empty() {
-            write!(text, "\nwhat would help: {}\n", printable::line(&self.would_help)).expect("writing to a string can't fail");
+            write!(text, "\nwhat would help: {}\n", printable::line(&self.would_help))
+                .expect("writing to a string can't fail");
         }
         text
     }
@@ -107,7 +108,9 @@ impl Explanation {
         }
         let mut table = Table::new(["ATTEMPT", "CLUSTER", "GRANTED", "END"]);
         for (index, stay) in self.history.iter().enumerate() {
-            let granted = moment(&stay.granted).map(|at| format!("{} ago", age::short(now.duration_since(at)))).unwrap_or_default();
+            let granted = moment(&stay.granted)
+                .map(|at| format!("{} ago", age::short(now.duration_since(at))))
+                .unwrap_or_default();
             let end = stay.end.as_deref().unwrap_or("goes on");
             table.push([&(index + 1).to_string(), &stay.cluster, &granted, end].map(Cell::new).into());
         }
@@ -117,9 +120,12 @@ impl Explanation {
     /// The table with a line per cluster; empty when no cluster is known.
     pub(crate) fn clusters_text(&self, now: Timestamp, colour: bool) -> String {
         let any = |has: fn(&ClusterVerdict) -> bool| self.clusters.iter().any(has);
-        let (estimates, helps) = (any(|cluster| !cluster.estimate.is_null()), any(|cluster| !cluster.would_help.is_empty()));
+        let (estimates, helps) =
+            (any(|cluster| !cluster.estimate.is_null()), any(|cluster| !cluster.would_help.is_empty()));
         let optional = [estimates.then_some("ESTIMATE"), helps.then_some("WOULD HELP")];
-        let mut table = Table::new(["CLUSTER", "REGION", "VERDICT", "REASON"].into_iter().chain(optional.into_iter().flatten()));
+        let mut table = Table::new(
+            ["CLUSTER", "REGION", "VERDICT", "REASON"].into_iter().chain(optional.into_iter().flatten()),
+        );
         for cluster in &self.clusters {
             let fixed = [
                 Cell::new(&cluster.cluster),
@@ -227,7 +233,8 @@ mod tests {
     #[test]
     fn a_workload_that_waits_again_tells_its_attempt() {
         let stay = json!({"cluster": "eu", "fence": "1-2-3", "granted": "2026-11-21T09:50:00Z", "over": "2026-11-21T09:58:00Z", "end": "stopped as asked"});
-        let answer = |state: &str| json!({"name": "train", "state": state, "summary": "waits", "history": [stay]});
+        let answer =
+            |state: &str| json!({"name": "train", "state": state, "summary": "waits", "history": [stay]});
         let table = "\n\nATTEMPT   CLUSTER   GRANTED   END\n1         eu        10m ago   stopped as asked\n";
         assert_eq!(show(answer("Pending")), format!("train is Pending: waits{table}"));
         assert_eq!(show(answer("Finished")), "train is Finished: waits\n", "which says how it ended");
@@ -252,7 +259,10 @@ mod tests {
     fn a_place_among_several_local_queues() {
         let answer = json!({"name": "train", "state": "Pending", "position": {
             "queue": "gpus", "place": 1, "of": 3, "clusterQueue": {"name": "team", "place": 4, "of": 9}}});
-        assert_eq!(show(answer), "train is Pending, place 1 of 3 in queue gpus (4 of 9 in cluster queue team)\n");
+        assert_eq!(
+            show(answer),
+            "train is Pending, place 1 of 3 in queue gpus (4 of 9 in cluster queue team)\n"
+        );
     }
 
     #[test]

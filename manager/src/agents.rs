@@ -102,9 +102,17 @@ impl Agents {
         let view = self.parts.engine.reads().get(&Key::global(Kind::Cluster, cluster.as_str()));
         let place = view.as_ref().and_then(|view| {
             let spec = view.value.get("spec")?;
-            Some((Region::new(spec.get("region")?.as_str()?), Jurisdiction::new(spec.get("jurisdiction")?.as_str()?)))
+            Some((
+                Region::new(spec.get("region")?.as_str()?),
+                Jurisdiction::new(spec.get("jurisdiction")?.as_str()?),
+            ))
         });
-        place.ok_or_else(|| Failure::new(StatusCode::FORBIDDEN, format!("there is no cluster `{cluster}` any more: it was removed, and its agent with it")))
+        place.ok_or_else(|| {
+            Failure::new(
+                StatusCode::FORBIDDEN,
+                format!("there is no cluster `{cluster}` any more: it was removed, and its agent with it"),
+            )
+        })
     }
 }
 
@@ -112,8 +120,13 @@ impl Agents {
 fn agent(peer: &Peer) -> Result<&AgentIdentity, Failure> {
     match peer.standing(BootClock.now().wall) {
         Standing::Agent(agent) => Ok(agent),
-        Standing::RenewalOnly(_) => Err(Failure::new(StatusCode::UNAUTHORIZED, "the certificate has expired: it is good for renewal only".into())),
-        Standing::Anonymous => Err(Failure::new(StatusCode::UNAUTHORIZED, "no agent's certificate was shown: join first".into())),
+        Standing::RenewalOnly(_) => Err(Failure::new(
+            StatusCode::UNAUTHORIZED,
+            "the certificate has expired: it is good for renewal only".into(),
+        )),
+        Standing::Anonymous => {
+            Err(Failure::new(StatusCode::UNAUTHORIZED, "no agent's certificate was shown: join first".into()))
+        }
     }
 }
 
@@ -122,13 +135,20 @@ async fn read(body: Body, bytes_max: usize) -> Result<bytes::Bytes, Failure> {
     let reading = axum::body::to_bytes(body, bytes_max);
     match tokio::time::timeout(BODY_TIMEOUT, reading).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body broke off or is longer than {bytes_max} bytes"))),
-        Err(_) => Err(Failure::new(StatusCode::REQUEST_TIMEOUT, format!("the body took longer than {} s", BODY_TIMEOUT.as_secs()))),
+        Ok(Err(_)) => Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body broke off or is longer than {bytes_max} bytes"),
+        )),
+        Err(_) => Err(Failure::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("the body took longer than {} s", BODY_TIMEOUT.as_secs()),
+        )),
     }
 }
 
 fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(bytes).map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("the body can't be read: {error}")))
+    serde_json::from_slice(bytes)
+        .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("the body can't be read: {error}")))
 }
 
 fn json_of(value: &impl Serialize) -> Response {

@@ -147,19 +147,38 @@ pub fn router(parts: Parts) -> Router {
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         readers: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, NonZero::get))),
     };
-    let document = |method: MethodRouter<Api>| method.fallback(|method, uri| method_not_allowed(method, uri, &["GET"]));
+    let document =
+        |method: MethodRouter<Api>| method.fallback(|method, uri| method_not_allowed(method, uri, &["GET"]));
     Router::new()
         .route("/version", document(get(|| discovered(Some(discovery::version())))))
         .route("/api", document(get(|| discovered(Some(discovery::core_versions())))))
         .route("/apis", document(get(|| discovered(Some(discovery::groups())))))
-        .route("/api/{version}", document(get(|Path(version): Path<String>| discovered(discovery::resources("", &version)))))
-        .route("/apis/{group}", document(get(|Path(group): Path<String>| discovered(discovery::group(&group)))))
-        .route("/apis/{group}/{version}", document(get(|Path((group, version)): Path<(String, String)>| discovered(discovery::resources(&group, &version)))))
+        .route(
+            "/api/{version}",
+            document(get(|Path(version): Path<String>| discovered(discovery::resources("", &version)))),
+        )
+        .route(
+            "/apis/{group}",
+            document(get(|Path(group): Path<String>| discovered(discovery::group(&group)))),
+        )
+        .route(
+            "/apis/{group}/{version}",
+            document(get(|Path((group, version)): Path<(String, String)>| {
+                discovered(discovery::resources(&group, &version))
+            })),
+        )
         .merge(meridian::router())
         .fallback(objects)
         // Metrics are many megabytes, and would be compressed on a thread that syncs need.
-        .layer(CompressionLayer::new().gzip(true).compress_when(Large.and(NotForContentType::const_new("text/plain"))))
-        .layer(CatchPanicLayer::custom(|_| Error::Internal("the request met a bug of this manager; its log has more".to_owned()).into_response()))
+        .layer(
+            CompressionLayer::new()
+                .gzip(true)
+                .compress_when(Large.and(NotForContentType::const_new("text/plain"))),
+        )
+        .layer(CatchPanicLayer::custom(|_| {
+            Error::Internal("the request met a bug of this manager; its log has more".to_owned())
+                .into_response()
+        }))
         .layer(middleware::from_fn_with_state(api.clone(), guard))
         .layer(middleware::from_fn_with_state(api.clone(), metering::meter))
         .with_state(api)
@@ -190,7 +209,9 @@ impl Predicate for Large {
 
 async fn discovered(document: Option<Value>) -> Result<Response, Error> {
     let label = Label { verb: "get", resource: "discovery", streams: false };
-    let document = document.ok_or_else(|| Error::Missing("no such group or version is served: `/api` and `/apis` list what is".to_owned()))?;
+    let document = document.ok_or_else(|| {
+        Error::Missing("no such group or version is served: `/api` and `/apis` list what is".to_owned())
+    })?;
     Ok((Extension(label), Json(document)).into_response())
 }
 
@@ -213,14 +234,26 @@ fn shown_path(uri: &Uri) -> String {
 }
 
 /// Every request for objects of the table.
-async fn objects(State(api): State<Api>, Extension(user): Extension<User>, method: Method, uri: Uri, headers: HeaderMap, body: Body) -> Response {
-    let Some(target) = Target::parse(uri.path()) else { return Error::NoSuchPath(shown_path(&uri)).into_response() };
+async fn objects(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let Some(target) = Target::parse(uri.path()) else {
+        return Error::NoSuchPath(shown_path(&uri)).into_response();
+    };
     let options = match Options::parse(&uri) {
         Ok(options) => Options { watch: options.watch && method != Method::HEAD, ..options },
         Err(error) => return error.into_response(),
     };
     let verb = write::verb_of(&method, target.name.is_some(), options.watch);
-    let known = verb.filter(|verb| Verb::of(target.kind).contains(verb) && !(*verb == Verb::Create && target.kind.namespaced() && target.namespace.is_none()));
+    let known = verb.filter(|verb| {
+        Verb::of(target.kind).contains(verb)
+            && !(*verb == Verb::Create && target.kind.namespaced() && target.namespace.is_none())
+    });
     let Some(verb) = known else { return method_not_allowed(method, uri, methods(&target)).await };
     let label = Label { verb: verb.word(), resource: target.kind.plural(), streams: verb == Verb::Watch };
     let answer = perform(&api, &user, verb, &target, options, &headers, body).await;
@@ -237,7 +270,15 @@ fn methods(target: &Target) -> &'static [&'static str] {
     }
 }
 
-async fn perform(api: &Api, user: &User, verb: Verb, target: &Target, options: Options, headers: &HeaderMap, body: Body) -> Result<Response, Error> {
+async fn perform(
+    api: &Api,
+    user: &User,
+    verb: Verb,
+    target: &Target,
+    options: Options,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     access::object(user, verb, target.kind, options.scope.is_some())?;
     let form = Form::wanted(headers)?;
     let request = write::Request { api, user, target, options: &options, headers };
@@ -250,7 +291,8 @@ async fn perform(api: &Api, user: &User, verb: Verb, target: &Target, options: O
         (Verb::Delete, Some(name)) => request.delete(name, body).await,
         (Verb::List, None) => read::list(api, target, options, form).await,
         // the verb was made from whether there is a name
-        (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, None) | (Verb::List | Verb::Create, Some(_)) => {
+        (Verb::Get | Verb::Update | Verb::Patch | Verb::Delete, None)
+        | (Verb::List | Verb::Create, Some(_)) => {
             Err(Error::Internal(format!("`{}` was asked of the wrong path", verb.word())))
         }
     }

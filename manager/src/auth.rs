@@ -109,7 +109,10 @@ impl Users {
         let unusable = |reason: String| Error::Unusable { path: path.to_owned(), reason };
         let stored: Stored = serde_json::from_str(&text).map_err(|e| unusable(e.to_string()))?;
         if stored.version != FILE_VERSION {
-            return Err(unusable(format!("its version is {}, this manager knows {FILE_VERSION}", stored.version)));
+            return Err(unusable(format!(
+                "its version is {}, this manager knows {FILE_VERSION}",
+                stored.version
+            )));
         }
         if stored.users.len() > USERS_MAX {
             return Err(unusable(format!("it has more than {USERS_MAX} users")));
@@ -192,7 +195,13 @@ mod tests {
         let mut users = Users::load(&path).unwrap();
         assert_eq!(users.find(admin.expose()), Some(User { name: "admin".to_owned(), role: Role::Admin }));
         assert_eq!(users.find(submitter.expose()).unwrap().role, Role::Submitter);
-        for wrong in ["", "mu_", &admin.expose()[1..], &format!("{}x", admin.expose()), &"m".repeat(TOKEN_BYTES_MAX + 1)] {
+        for wrong in [
+            "",
+            "mu_",
+            &admin.expose()[1..],
+            &format!("{}x", admin.expose()),
+            &"m".repeat(TOKEN_BYTES_MAX + 1),
+        ] {
             assert_eq!(users.find(wrong), None, "{wrong}");
         }
         let next = users.issue("admin", Role::Admin, [3; 32]).unwrap();
@@ -204,7 +213,12 @@ mod tests {
     fn a_damaged_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("users.json");
-        for damaged in ["", "{}", r#"{"version":9,"users":[]}"#, r#"{"version":1,"users":[{"name":"a","role":"king","sha256":""}]}"#] {
+        for damaged in [
+            "",
+            "{}",
+            r#"{"version":9,"users":[]}"#,
+            r#"{"version":1,"users":[{"name":"a","role":"king","sha256":""}]}"#,
+        ] {
             std::fs::write(&path, damaged).unwrap();
             assert!(Users::load(&path).unwrap_err().to_string().contains("users.json"), "{damaged}");
         }
@@ -228,7 +242,8 @@ mod tests {
         assert_eq!(refuses_impersonation(&headers), None);
         for name in ["Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Impersonate-Extra-scopes"] {
             headers.clear();
-            headers.insert(axum::http::HeaderName::try_from(name).unwrap(), HeaderValue::from_static("admin"));
+            headers
+                .insert(axum::http::HeaderName::try_from(name).unwrap(), HeaderValue::from_static("admin"));
             assert!(refuses_impersonation(&headers).is_some(), "{name}");
         }
     }

@@ -101,10 +101,14 @@ pub enum Error {
     #[error(transparent)]
     Journal(#[from] journal::Error),
     /// What the journal holds isn't understood.
-    #[error("the journal can't be replayed: {0}; use the version that wrote it, or bring a copy back with `journal restore`")]
+    #[error(
+        "the journal can't be replayed: {0}; use the version that wrote it, or bring a copy back with `journal restore`"
+    )]
     Replay(String),
     /// Somebody else wrote.
-    #[error("another process has written to the journal: this manager no longer leads; stop the other one, then start this one again")]
+    #[error(
+        "another process has written to the journal: this manager no longer leads; stop the other one, then start this one again"
+    )]
     Foreign,
     /// The system's random source failed.
     #[error("the system's random source failed: {0}")]
@@ -136,7 +140,9 @@ pub enum Unavailable {
     #[error("the change could not be made durable: it is most likely not made; try again in a moment")]
     NotCommitted,
     /// The disk is full.
-    #[error("the disk of the manager's journal is full: new work is refused while ends and deletions are taken; free some space on it and try again")]
+    #[error(
+        "the disk of the manager's journal is full: new work is refused while ends and deletions are taken; free some space on it and try again"
+    )]
     Full,
 }
 
@@ -182,7 +188,11 @@ impl Handle {
     }
 
     /// Where a job is and why, on committed state; `None` when there is no such job.
-    pub async fn explain(&self, namespace: &str, name: &str) -> Result<Option<serde_json::Value>, Unavailable> {
+    pub async fn explain(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<serde_json::Value>, Unavailable> {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Explain { namespace: namespace.to_owned(), name: name.to_owned(), reply })?;
         // Who doesn't lead lets go of it.

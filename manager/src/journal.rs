@@ -137,7 +137,11 @@ impl Batch {
 
     /// Whether it changes nothing; committing it is still a sync write.
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.bodies.is_empty() && self.drop_bodies.is_empty() && self.audit.is_empty() && self.snapshot.is_none()
+        self.records.is_empty()
+            && self.bodies.is_empty()
+            && self.drop_bodies.is_empty()
+            && self.audit.is_empty()
+            && self.snapshot.is_none()
     }
 }
 
@@ -164,7 +168,12 @@ pub trait Reader: Send + Sync {
     fn body(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error>;
 
     /// Audit lines `from..until`, in order, one at a time. `visit` must be quick: a reload waits for it.
-    fn audit(&self, from: AuditNumber, until: AuditNumber, visit: Visit<'_, AuditNumber>) -> Result<(), Error>;
+    fn audit(
+        &self,
+        from: AuditNumber,
+        until: AuditNumber,
+        visit: Visit<'_, AuditNumber>,
+    ) -> Result<(), Error>;
 
     /// The last audit line.
     fn audit_head(&self) -> Result<Option<(AuditNumber, Vec<u8>)>, Error>;
@@ -231,25 +240,33 @@ pub trait Journal: Send {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing there. Only `init` makes a journal, because making one asserts that nothing ran before.
-    #[error("no journal at `{place}`: bring a copy back with `journal restore`, or begin a new one in place of a lost one with `--init --recover`")]
+    #[error(
+        "no journal at `{place}`: bring a copy back with `journal restore`, or begin a new one in place of a lost one with `--init --recover`"
+    )]
     Missing {
         /// Where.
         place: String,
     },
     /// `init` found something.
-    #[error("`{place}` already exists: start the manager on it, or name another path; a journal is never overwritten")]
+    #[error(
+        "`{place}` already exists: start the manager on it, or name another path; a journal is never overwritten"
+    )]
     Exists {
         /// Where.
         place: String,
     },
     /// The lock is taken.
-    #[error("another manager, or a `meridian journal` command, holds the journal at `{place}`: stop that one first")]
+    #[error(
+        "another manager, or a `meridian journal` command, holds the journal at `{place}`: stop that one first"
+    )]
     Held {
         /// Where.
         place: String,
     },
     /// Something else lives there.
-    #[error("`{place}` is not a meridian journal ({why}): check the path, or bring a copy back with `journal restore`")]
+    #[error(
+        "`{place}` is not a meridian journal ({why}): check the path, or bring a copy back with `journal restore`"
+    )]
     NotAJournal {
         /// Where.
         place: String,
@@ -257,7 +274,9 @@ pub enum Error {
         why: String,
     },
     /// A journal of another program version.
-    #[error("the journal at `{place}` has the format `{found}`, but this program reads `{FORMAT}`: use the version that wrote it")]
+    #[error(
+        "the journal at `{place}` has the format `{found}`, but this program reads `{FORMAT}`: use the version that wrote it"
+    )]
     Version {
         /// Where.
         place: String,
@@ -281,13 +300,17 @@ pub enum Error {
         why: String,
     },
     /// The file at the path is no longer the one that is open.
-    #[error("the journal at `{place}` was removed or replaced while in use: stop this manager, then start it on the right file")]
+    #[error(
+        "the journal at `{place}` was removed or replaced while in use: stop this manager, then start it on the right file"
+    )]
     Replaced {
         /// Where.
         place: String,
     },
     /// No space left.
-    #[error("no space left for the journal at `{place}`: only ends and deletions are taken until space is freed")]
+    #[error(
+        "no space left for the journal at `{place}`: only ends and deletions are taken until space is freed"
+    )]
     Full {
         /// Where.
         place: String,

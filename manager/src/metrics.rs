@@ -10,7 +10,9 @@ pub mod kueue;
 use kueue::Kueue;
 use prometheus::core::{Atomic, AtomicF64, AtomicI64, Collector, Desc, GenericGauge, GenericGaugeVec};
 use prometheus::proto::MetricFamily;
-use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -48,10 +50,13 @@ fn kueue_buckets(count: usize) -> Vec<f64> {
 
 /// Label values of every series whose labels match all of `wanted`, in the order of the labels.
 fn series_of(made: &impl Collector, wanted: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let names: Vec<String> = made.desc().into_iter().next().map(|desc: &Desc| desc.variable_labels.clone()).unwrap_or_default();
+    let names: Vec<String> =
+        made.desc().into_iter().next().map(|desc: &Desc| desc.variable_labels.clone()).unwrap_or_default();
     let families = made.collect();
     let series = families.iter().flat_map(prometheus::proto::MetricFamily::get_metric).filter_map(|metric| {
-        let value = |name: &str| metric.get_label().iter().find(|pair| pair.name() == name).map(|pair| pair.value().to_owned());
+        let value = |name: &str| {
+            metric.get_label().iter().find(|pair| pair.name() == name).map(|pair| pair.value().to_owned())
+        };
         let matches = wanted.iter().all(|(name, is)| value(name).as_deref() == Some(is));
         matches.then(|| names.iter().map(|name| value(name).unwrap_or_default()).collect())
     });
@@ -121,7 +126,10 @@ impl<P: Atomic, const N: usize> Series<P, N> {
         let mut same = 0;
         let mut others = Vec::new();
         for (labels, value) in values {
-            match shown.get(same).filter(|(known, _)| others.is_empty() && known.iter().map(|label| &**label).eq(labels)) {
+            match shown
+                .get(same)
+                .filter(|(known, _)| others.is_empty() && known.iter().map(|label| &**label).eq(labels))
+            {
                 Some((_, gauge)) => {
                     gauge.set(value);
                     same += 1;
@@ -277,37 +285,97 @@ impl Metrics {
     /// All metrics at nothing, and `build_info`.
     pub fn new(version: &str) -> Self {
         let mut m = Maker { registry: Registry::new(), families: Families::default(), catalog: Vec::new() };
-        let build: Gauges<1> = m.gauges("meridian_build_info", "constant 1, labelled with the version", &["version"]);
+        let build: Gauges<1> =
+            m.gauges("meridian_build_info", "constant 1, labelled with the version", &["version"]);
         build.set([version], 1);
         Self {
-            journal_commit_seconds: m.histograms("meridian_journal_commit_seconds", "time of one journal commit, flush included", &[], FINE_SECONDS.bounds()),
-            journal_commit_records: m.histograms("meridian_journal_commit_records", "records in one journal commit", &[], BATCH.bounds()),
-            journal_records: m.counters("meridian_journal_records_total", "records committed to the journal", &[]),
+            journal_commit_seconds: m.histograms(
+                "meridian_journal_commit_seconds",
+                "time of one journal commit, flush included",
+                &[],
+                FINE_SECONDS.bounds(),
+            ),
+            journal_commit_records: m.histograms(
+                "meridian_journal_commit_records",
+                "records in one journal commit",
+                &[],
+                BATCH.bounds(),
+            ),
+            journal_records: m.counters(
+                "meridian_journal_records_total",
+                "records committed to the journal",
+                &[],
+            ),
             submissions: m.counters("meridian_submissions_total", "submissions by result", &["result"]),
             workloads: m.gauges("meridian_workloads", "workloads by state", &["state"]),
             legs: m.gauges("meridian_legs", "workloads on clusters by state", &["state", "cluster"]),
-            workloads_dispatched: m.counters("meridian_workloads_dispatched_total", "workloads granted to a cluster", &["cluster_queue", "cluster"]),
+            workloads_dispatched: m.counters(
+                "meridian_workloads_dispatched_total",
+                "workloads granted to a cluster",
+                &["cluster_queue", "cluster"],
+            ),
             grants: m.counters("meridian_grants_total", "grants journaled", &[]),
             lease_renewals: m.counters("meridian_lease_renewals_total", "leases renewed in an answer", &[]),
             lapses: m.counters("meridian_lapses_total", "leases that provably lapsed", &[]),
-            refusals: m.counters("meridian_refusals_total", "offers and grants that an agent refused", &["reason"]),
-            sync_requests: m.counters("meridian_sync_requests_total", "sync requests of agents", &["cluster", "lane"]),
-            sync_seconds: m.histograms("meridian_sync_seconds", "time of one sync; a poll's is mostly waiting", &["lane"], FINE_SECONDS.bounds()),
-            events_put_off: m.counters("meridian_events_put_off_total", "times that an agent's event waited, as its cluster repeats itself too much", &[]),
+            refusals: m.counters(
+                "meridian_refusals_total",
+                "offers and grants that an agent refused",
+                &["reason"],
+            ),
+            sync_requests: m.counters(
+                "meridian_sync_requests_total",
+                "sync requests of agents",
+                &["cluster", "lane"],
+            ),
+            sync_seconds: m.histograms(
+                "meridian_sync_seconds",
+                "time of one sync; a poll's is mostly waiting",
+                &["lane"],
+                FINE_SECONDS.bounds(),
+            ),
+            events_put_off: m.counters(
+                "meridian_events_put_off_total",
+                "times that an agent's event waited, as its cluster repeats itself too much",
+                &[],
+            ),
             link_events: m.counters(
                 "meridian_link_events_total",
                 "what came late, differed, was refused by a rule, or was never to be said by an agent",
                 &["kind"],
             ),
-            agent_requests_refused: m.counters("meridian_agent_requests_refused_total", "requests beyond what one agent may send", &["cluster"]),
-            agents_connected: m.gauges("meridian_agents_connected", "1 while the agent has a live session", &["cluster", "region"]),
-            agent_last_sync_age_seconds: m.gauges("meridian_agent_last_sync_age_seconds", "seconds since the agent's last sync", &["cluster"]),
-            certificates_issued: m.counters("meridian_certificates_issued_total", "agents' certificates issued", &["kind"]),
+            agent_requests_refused: m.counters(
+                "meridian_agent_requests_refused_total",
+                "requests beyond what one agent may send",
+                &["cluster"],
+            ),
+            agents_connected: m.gauges(
+                "meridian_agents_connected",
+                "1 while the agent has a live session",
+                &["cluster", "region"],
+            ),
+            agent_last_sync_age_seconds: m.gauges(
+                "meridian_agent_last_sync_age_seconds",
+                "seconds since the agent's last sync",
+                &["cluster"],
+            ),
+            certificates_issued: m.counters(
+                "meridian_certificates_issued_total",
+                "agents' certificates issued",
+                &["kind"],
+            ),
             recoveries: m.counters("meridian_recoveries_total", "recoveries opened", &[]),
             orphans: m.level("meridian_orphans", "runs of unknown workloads that wait for an operator"),
-            residency_denials: m.counters("meridian_residency_denials_total", "verdicts that kept a workload from a cluster", &["policy"]),
+            residency_denials: m.counters(
+                "meridian_residency_denials_total",
+                "verdicts that kept a workload from a cluster",
+                &["policy"],
+            ),
             audit_lines: m.counters("meridian_audit_lines_total", "lines written to the audit log", &[]),
-            api_requests: m.counters("meridian_api_requests_total", "requests to the API", &["verb", "resource", "code"]),
+            api_requests: m.counters(
+                "meridian_api_requests_total",
+                "requests to the API",
+                &["verb", "resource", "code"],
+            ),
             api_request_seconds: m.histograms(
                 "meridian_api_request_seconds",
                 "time of one request to the API, watches aside",
@@ -315,7 +383,11 @@ impl Metrics {
                 FINE_SECONDS.bounds(),
             ),
             watchers: m.level("meridian_watchers", "open watches"),
-            invariant_violations: m.counters("meridian_invariant_violations_total", "broken cross-references that the periodic check found", &[]),
+            invariant_violations: m.counters(
+                "meridian_invariant_violations_total",
+                "broken cross-references that the periodic check found",
+                &[],
+            ),
             kueue: Kueue::new(&mut m),
             catalog: m.catalog.into(),
             registry: m.registry,
@@ -344,7 +416,9 @@ impl Metrics {
             let _whole = self.together();
             if only.is_empty() { self.registry.gather() } else { self.families.collect(only) }
         };
-        let text = TextEncoder::new().encode_to_string(&gathered).expect("families gathered from a registry have names and samples");
+        let text = TextEncoder::new()
+            .encode_to_string(&gathered)
+            .expect("families gathered from a registry have names and samples");
         // The format knows infinity by this name only, and the encoder another; a line ends nowhere else.
         text.replace(" inf\n", " +Inf\n")
     }
@@ -369,7 +443,12 @@ struct Families(BTreeMap<&'static str, Box<dyn Collector>>);
 impl Families {
     fn collect(&self, only: &[String]) -> Vec<MetricFamily> {
         let named: BTreeSet<&str> = only.iter().map(String::as_str).collect();
-        named.into_iter().filter_map(|name| self.0.get(name)).flat_map(|of| of.collect()).filter(|family| !family.get_metric().is_empty()).collect()
+        named
+            .into_iter()
+            .filter_map(|name| self.0.get(name))
+            .flat_map(|of| of.collect())
+            .filter(|family| !family.get_metric().is_empty())
+            .collect()
     }
 }
 
@@ -380,7 +459,12 @@ impl fmt::Debug for Families {
 }
 
 impl Maker {
-    fn counters<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Counters<N> {
+    fn counters<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str; N],
+    ) -> Counters<N> {
         let made = IntCounterVec::new(opts(name, help), labels).expect("the name and the labels are sound");
         if N == 0 {
             made.with_label_values::<&str>(&[]); // so that it shows as 0 before the first event
@@ -388,12 +472,22 @@ impl Maker {
         Counters(self.registered(Entry { name, help, kind: "counter", labels }, made))
     }
 
-    fn gauges<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Gauges<N> {
+    fn gauges<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str; N],
+    ) -> Gauges<N> {
         let made = IntGaugeVec::new(opts(name, help), labels).expect("the name and the labels are sound");
         Series::new(self.registered(Entry { name, help, kind: "gauge", labels }, made))
     }
 
-    fn amounts<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N]) -> Amounts<N> {
+    fn amounts<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str; N],
+    ) -> Amounts<N> {
         let made = GaugeVec::new(opts(name, help), labels).expect("the name and the labels are sound");
         Series::new(self.registered(Entry { name, help, kind: "gauge", labels }, made))
     }
@@ -403,7 +497,13 @@ impl Maker {
         Level(self.registered(Entry { name, help, kind: "gauge", labels: &[] }, made))
     }
 
-    fn histograms<const N: usize>(&mut self, name: &'static str, help: &'static str, labels: &'static [&'static str; N], bounds: Vec<f64>) -> Histograms<N> {
+    fn histograms<const N: usize>(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str; N],
+        bounds: Vec<f64>,
+    ) -> Histograms<N> {
         let opts = HistogramOpts { common_opts: opts(name, help), buckets: bounds };
         let made = HistogramVec::new(opts, labels).expect("the name and the labels are sound");
         if N == 0 {
@@ -413,7 +513,11 @@ impl Maker {
     }
 
     fn registered<C: Collector + Clone + 'static>(&mut self, entry: Entry, made: C) -> C {
-        assert!(entry.name.starts_with(PREFIX) || entry.name.starts_with(kueue::PREFIX), "`{}` lacks the prefix", entry.name);
+        assert!(
+            entry.name.starts_with(PREFIX) || entry.name.starts_with(kueue::PREFIX),
+            "`{}` lacks the prefix",
+            entry.name
+        );
         self.registry.register(Box::new(made.clone())).expect("no two metrics have one name");
         self.families.0.insert(entry.name, Box::new(made.clone()));
         self.catalog.push(entry);
@@ -432,7 +536,9 @@ mod tests {
     use super::*;
 
     fn is_snake(name: &str) -> bool {
-        name.split('_').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
+        name.split('_').all(|part| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        })
     }
 
     #[test]
@@ -440,13 +546,24 @@ mod tests {
         let metrics = Metrics::new("1");
         for entry in metrics.catalog() {
             let Entry { name, help, kind, labels } = *entry;
-            assert!((name.starts_with(PREFIX) || name.starts_with(kueue::PREFIX)) && is_snake(name), "{name}");
-            assert!(help.len() > 10 && !help.ends_with('.') && help.starts_with(|c: char| c.is_lowercase() || c.is_ascii_digit()), "{name}: {help}");
+            assert!(
+                (name.starts_with(PREFIX) || name.starts_with(kueue::PREFIX)) && is_snake(name),
+                "{name}"
+            );
+            assert!(
+                help.len() > 10
+                    && !help.ends_with('.')
+                    && help.starts_with(|c: char| c.is_lowercase() || c.is_ascii_digit()),
+                "{name}: {help}"
+            );
             assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
             for other in ["_milliseconds", "_ms", "_minutes", "_kib", "_mb", "_count", "_sum", "_bucket"] {
                 assert!(!name.ends_with(other), "{name}");
             }
-            assert!(labels.iter().all(|l| is_snake(l) && !["le", "quantile", "job", "instance"].contains(l)), "{name}: {labels:?}");
+            assert!(
+                labels.iter().all(|l| is_snake(l) && !["le", "quantile", "job", "instance"].contains(l)),
+                "{name}: {labels:?}"
+            );
         }
     }
 
@@ -475,9 +592,18 @@ mod tests {
         assert!(!text.contains("team-a"));
         drop(watching);
         assert!(metrics.render(&[]).contains("meridian_watchers 0"));
-        let some = metrics.render(&["meridian_watchers", "kueue_pending_workloads", "no_such", "meridian_watchers"].map(str::to_owned));
+        let some = metrics.render(
+            &["meridian_watchers", "kueue_pending_workloads", "no_such", "meridian_watchers"]
+                .map(str::to_owned),
+        );
         let samples: Vec<&str> = some.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(samples, [r#"kueue_pending_workloads{cluster_queue="team-b",replica_role="leader",status="active"} 5"#, "meridian_watchers 0"]);
+        assert_eq!(
+            samples,
+            [
+                r#"kueue_pending_workloads{cluster_queue="team-b",replica_role="leader",status="active"} 5"#,
+                "meridian_watchers 0"
+            ]
+        );
     }
 
     #[test]
@@ -487,12 +613,25 @@ mod tests {
             metrics.kueue.reserving_active.replace(rows.iter().map(|(queue, n)| ([*queue], *n)));
             let text = metrics.render(&["kueue_reserving_active_workloads".to_owned()]);
             let samples = text.lines().filter(|line| !line.starts_with('#'));
-            samples.map(|line| (line.split('"').nth(1).unwrap().to_owned(), line.rsplit(' ').next().unwrap().parse().unwrap())).collect::<Vec<(String, i64)>>()
+            samples
+                .map(|line| {
+                    (
+                        line.split('"').nth(1).unwrap().to_owned(),
+                        line.rsplit(' ').next().unwrap().parse().unwrap(),
+                    )
+                })
+                .collect::<Vec<(String, i64)>>()
         };
-        for rows in
-            [&[("a", 1), ("b", 2), ("c", 3)][..], &[("a", 4), ("b", 5), ("c", 6)], &[("a", 7), ("c", 8), ("d", 9)], &[("d", 1), ("a", 2)], &[], &[("c", 1)]]
-        {
-            let mut expected: Vec<(String, i64)> = rows.iter().map(|(queue, n)| ((*queue).to_owned(), *n)).collect();
+        for rows in [
+            &[("a", 1), ("b", 2), ("c", 3)][..],
+            &[("a", 4), ("b", 5), ("c", 6)],
+            &[("a", 7), ("c", 8), ("d", 9)],
+            &[("d", 1), ("a", 2)],
+            &[],
+            &[("c", 1)],
+        ] {
+            let mut expected: Vec<(String, i64)> =
+                rows.iter().map(|(queue, n)| ((*queue).to_owned(), *n)).collect();
             expected.sort();
             assert_eq!(shown(rows), expected);
         }

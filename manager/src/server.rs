@@ -52,7 +52,8 @@ const NAMESPACE: &str = "default";
 /// Runs a manager until it is told to stop (SIGTERM or SIGINT), or can't go on.
 pub async fn run(args: ManagerArgs) -> anyhow::Result<()> {
     let settings = Settings::resolve(args)?;
-    let _telemetry = meridian_telemetry::init(settings.log_format, "meridian-manager", settings.otlp_endpoint.as_deref())?;
+    let _telemetry =
+        meridian_telemetry::init(settings.log_format, "meridian-manager", settings.otlp_endpoint.as_deref())?;
     let stop = CancellationToken::new();
     let told = stop.clone();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -119,7 +120,9 @@ impl Manager {
         let now = BootClock.now().wall;
         let authorities = Arc::new(Authorities::load_or_create(&paths.identity, now)?);
         let made = authorities.server_tls(&settings.names, now)?;
-        let tcp = TcpListener::bind(settings.listen).await.with_context(|| format!("cannot listen at `{}`", settings.listen))?;
+        let tcp = TcpListener::bind(settings.listen)
+            .await
+            .with_context(|| format!("cannot listen at `{}`", settings.listen))?;
         let tls = TlsSettings::new(made.config);
         let listener = TlsListener::start(tcp, tls.clone())?;
         let url = settings.url(listener.addr().port());
@@ -134,7 +137,8 @@ impl Manager {
             metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
             traces: settings.otlp_endpoint.is_some(),
         };
-        let (engine, running) = tokio::task::spawn_blocking(move || engine::start(journal, options)).await??;
+        let (engine, running) =
+            tokio::task::spawn_blocking(move || engine::start(journal, options)).await??;
         let relay = LogRelay::default();
         let api = api::Parts {
             engine: engine.clone(),
@@ -152,11 +156,23 @@ impl Manager {
             stop: stop.clone(),
         };
         let router = agents::router(agents).merge(health(engine.clone())).merge(api::router(api));
-        Ok(Self { settings, paths, authorities, listener, tls, renew_at: made.renew_at, engine, running, url, router })
+        Ok(Self {
+            settings,
+            paths,
+            authorities,
+            listener,
+            tls,
+            renew_at: made.renew_at,
+            engine,
+            running,
+            url,
+            router,
+        })
     }
 
     async fn serve(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { settings, paths, authorities, listener, tls, renew_at, engine, running, url, router } = self;
+        let Self { settings, paths, authorities, listener, tls, renew_at, engine, running, url, router } =
+            self;
         tracing::info!(%url, ca_pin = %authorities.ca_pin(), "listening");
         let ended = running.ended();
         let on_end = stop.clone();
@@ -195,8 +211,10 @@ fn open_journal(settings: &Settings, paths: &Paths) -> anyhow::Result<(Box<dyn J
         return Ok((Box::new(RedbJournal::open(&paths.journal)?), StartMode::Open));
     }
     let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
-    let journal = RedbJournal::init(&paths.journal, JournalId(u128::from_be_bytes(id)), BootClock.now().wall)?;
+    getrandom::fill(&mut id)
+        .map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
+    let journal =
+        RedbJournal::init(&paths.journal, JournalId(u128::from_be_bytes(id)), BootClock.now().wall)?;
     tracing::info!(path = %paths.journal.display(), journal = %journal.meta().journal, "made a new journal");
     Ok((Box::new(journal), if settings.recover { StartMode::InitRecover } else { StartMode::Init }))
 }
@@ -206,15 +224,23 @@ fn make_users(paths: &Paths, authorities: &Authorities, url: &str) -> anyhow::Re
     let mut users = Users::load(&paths.users)?;
     let all = [("admin", Role::Admin), ("submitter", Role::Submitter), ("viewer", Role::Viewer)];
     let nobody = users == Users::default();
-    let made: Vec<(&str, Role)> = all.into_iter().filter(|(_, role)| nobody || (*role == Role::Viewer && !users.has(*role))).collect();
+    let made: Vec<(&str, Role)> =
+        all.into_iter().filter(|(_, role)| nobody || (*role == Role::Viewer && !users.has(*role))).collect();
     if made.is_empty() {
         return Ok(users);
     }
     for (user, role) in made {
         let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
+        getrandom::fill(&mut random)
+            .map_err(|error| anyhow::anyhow!("the system's random source failed: {error}"))?;
         let token = users.issue(user, role, random)?;
-        let config = Kubeconfig { server: url, ca_pem: authorities.server_ca_pem(), user, token: &token, namespace: NAMESPACE };
+        let config = Kubeconfig {
+            server: url,
+            ca_pem: authorities.server_ca_pem(),
+            user,
+            token: &token,
+            namespace: NAMESPACE,
+        };
         config.write(&paths.kubeconfig(user))?;
         if role == Role::Viewer {
             files::replace(&paths.viewer_token, token.expose())?;
@@ -238,7 +264,13 @@ async fn announce(engine: Handle, ready: PathBuf, url: String, stop: Cancellatio
 }
 
 /// Reissues the server's certificate in time, for managers that run for months.
-async fn keep_certificate(authorities: Arc<Authorities>, names: Vec<String>, tls: TlsSettings, mut renew_at: Wall, stop: CancellationToken) {
+async fn keep_certificate(
+    authorities: Arc<Authorities>,
+    names: Vec<String>,
+    tls: TlsSettings,
+    mut renew_at: Wall,
+    stop: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(CERTIFICATE_LOOK) => {}

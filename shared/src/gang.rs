@@ -77,14 +77,22 @@ impl Tolerance {
     /// What a pod with these tolerations makes of `taint`: of several that cover it the shortest counts, and one of no time at
     /// all tolerates nothing. Kubernetes would place such a pod there, to end it at once.
     pub fn of<'a>(tolerations: impl IntoIterator<Item = &'a Toleration>, taint: &Taint) -> Self {
-        let each = |toleration: &Toleration| match toleration.seconds.filter(|_| taint.effect == TaintEffect::NoExecute) {
+        let each = |toleration: &Toleration| match toleration
+            .seconds
+            .filter(|_| taint.effect == TaintEffect::NoExecute)
+        {
             None => Self::Forever,
             Some(seconds) => match u64::try_from(seconds) {
                 Ok(0) | Err(_) => Self::No,
                 Ok(seconds) => Self::For(Millis(seconds.saturating_mul(1_000))),
             },
         };
-        tolerations.into_iter().filter(|toleration| toleration.covers(taint)).map(each).min().unwrap_or(Self::No)
+        tolerations
+            .into_iter()
+            .filter(|toleration| toleration.covers(taint))
+            .map(each)
+            .min()
+            .unwrap_or(Self::No)
     }
 
     /// Whether it may be there at all.
@@ -138,7 +146,9 @@ impl Requirement {
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);
         let compare = |wanted: fn(i64, i64) -> bool| {
-            let (Some(have), Some(bound)) = (value.and_then(|v| v.parse().ok()), self.values.first().and_then(|v| v.parse().ok())) else {
+            let (Some(have), Some(bound)) =
+                (value.and_then(|v| v.parse().ok()), self.values.first().and_then(|v| v.parse().ok()))
+            else {
                 return false;
             };
             wanted(have, bound)
@@ -169,7 +179,8 @@ pub struct LabelSelector {
 impl LabelSelector {
     /// Whether `labels` satisfy the selector.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v)) && self.match_expressions.iter().all(|r| r.matches(labels))
+        self.match_labels.iter().all(|(k, v)| labels.get(k) == Some(v))
+            && self.match_expressions.iter().all(|r| r.matches(labels))
     }
 }
 
@@ -223,9 +234,18 @@ impl Gang {
         let set = |set: &PodSet| {
             let requests = set.per_pod.keys().map(String::len);
             let labels = set.node_selector.iter().map(|(k, v)| k.len() + v.len());
-            let terms = set.affinity.iter().flatten().map(|r| r.key.len() + r.values.iter().map(|v| v.len() + 4).sum::<usize>());
-            let tolerations = set.tolerations.iter().map(|t| t.key.as_deref().map_or(0, str::len) + t.value.len());
-            let shape = set.topology.iter().flat_map(TopologyRequest::weight).chain(set.group.iter().map(String::len));
+            let terms = set
+                .affinity
+                .iter()
+                .flatten()
+                .map(|r| r.key.len() + r.values.iter().map(|v| v.len() + 4).sum::<usize>());
+            let tolerations =
+                set.tolerations.iter().map(|t| t.key.as_deref().map_or(0, str::len) + t.value.len());
+            let shape = set
+                .topology
+                .iter()
+                .flat_map(TopologyRequest::weight)
+                .chain(set.group.iter().map(String::len));
             let within = set.within.iter().flat_map(FlavorTopology::weight);
             let all = requests.chain(labels).chain(terms).chain(tolerations).chain(shape).chain(within);
             2 * ENTRY + set.name.len() + all.map(|bytes| bytes + ENTRY).sum::<usize>()
@@ -281,9 +301,15 @@ mod tests {
 
     #[test]
     fn tolerations_follow_kubernetes() {
-        let taint = Taint { key: "nvidia.com/gpu".into(), value: "present".into(), effect: TaintEffect::NoSchedule };
-        let exists =
-            Toleration { key: Some("nvidia.com/gpu".into()), exists: true, value: String::new(), effect: Some(TaintEffect::NoSchedule), seconds: None };
+        let taint =
+            Taint { key: "nvidia.com/gpu".into(), value: "present".into(), effect: TaintEffect::NoSchedule };
+        let exists = Toleration {
+            key: Some("nvidia.com/gpu".into()),
+            exists: true,
+            value: String::new(),
+            effect: Some(TaintEffect::NoSchedule),
+            seconds: None,
+        };
         assert!(exists.covers(&taint));
         assert!(Toleration { effect: None, ..exists.clone() }.covers(&taint));
         assert!(!Toleration { effect: Some(TaintEffect::NoExecute), ..exists.clone() }.covers(&taint));
@@ -295,7 +321,13 @@ mod tests {
     fn of_several_tolerations_the_shortest_counts() {
         let taint = |effect| Taint { key: "k".into(), value: String::new(), effect };
         let of = |seconds: &[Option<i64>], effect| {
-            let toleration = |seconds: &Option<i64>| Toleration { key: None, exists: true, value: String::new(), effect: None, seconds: *seconds };
+            let toleration = |seconds: &Option<i64>| Toleration {
+                key: None,
+                exists: true,
+                value: String::new(),
+                effect: None,
+                seconds: *seconds,
+            };
             Tolerance::of(&seconds.iter().map(toleration).collect::<Vec<_>>(), &taint(effect))
         };
         let (no, forever) = (Tolerance::No, Tolerance::Forever);
@@ -310,10 +342,19 @@ mod tests {
             assert_eq!(of(seconds, TaintEffect::NoExecute), expect, "{seconds:?}");
         }
         assert_eq!(of(&[Some(0)], TaintEffect::NoSchedule), forever, "only what ends pods is timed");
-        let other = Toleration { key: Some("other".into()), exists: true, value: String::new(), effect: None, seconds: None };
+        let other = Toleration {
+            key: Some("other".into()),
+            exists: true,
+            value: String::new(),
+            effect: None,
+            seconds: None,
+        };
         assert_eq!(Tolerance::of([&other], &taint(TaintEffect::NoExecute)), no);
         let old: Toleration = serde_json::from_str(r#"{"exists":true}"#).unwrap();
-        assert_eq!((old.seconds, serde_json::to_string(&old).unwrap().as_str()), (None, r#"{"exists":true}"#));
+        assert_eq!(
+            (old.seconds, serde_json::to_string(&old).unwrap().as_str()),
+            (None, r#"{"exists":true}"#)
+        );
     }
 
     #[test]
@@ -321,7 +362,12 @@ mod tests {
         let plain = PodSet { name: "main".into(), count: 2, ..PodSet::default() };
         assert_eq!(serde_json::to_string(&plain).unwrap(), r#"{"name":"main","count":2,"per_pod":{}}"#);
         let topology = Some(TopologyRequest::required("rack").sliced("host", 2));
-        let within = Some(FlavorTopology { flavor: "f".into(), name: "t".into(), levels: vec!["rack".into(), "host".into()], ..FlavorTopology::default() });
+        let within = Some(FlavorTopology {
+            flavor: "f".into(),
+            name: "t".into(),
+            levels: vec!["rack".into(), "host".into()],
+            ..FlavorTopology::default()
+        });
         let near = PodSet { topology, group: Some("g".into()), within, ..plain };
         let written = serde_json::to_string(&near).unwrap();
         let expect = r#"{"name":"main","count":2,"per_pod":{},"topology":{"constraint":{"required":"rack"},"slices":[{"level":"host","size":2}]},"group":"g","within":{"flavor":"f","name":"t","levels":["rack","host"]}}"#;
@@ -334,10 +380,20 @@ mod tests {
     #[test]
     fn requirements_follow_kubernetes() {
         let labels = BTreeMap::from([("a".to_owned(), "5".to_owned())]);
-        let check =
-            |operator, values: &[&str]| Requirement { key: "a".into(), operator, values: values.iter().map(|v| (*v).to_owned()).collect() }.matches(&labels);
+        let check = |operator, values: &[&str]| {
+            Requirement {
+                key: "a".into(),
+                operator,
+                values: values.iter().map(|v| (*v).to_owned()).collect(),
+            }
+            .matches(&labels)
+        };
         assert!(check(Operator::In, &["4", "5"]) && !check(Operator::NotIn, &["5"]));
         assert!(check(Operator::Gt, &["4"]) && !check(Operator::Gt, &["5"]) && check(Operator::Lt, &["6"]));
-        assert!(!check(Operator::Gt, &["x"]) && check(Operator::Exists, &[]) && !check(Operator::DoesNotExist, &[]));
+        assert!(
+            !check(Operator::Gt, &["x"])
+                && check(Operator::Exists, &[])
+                && !check(Operator::DoesNotExist, &[])
+        );
     }
 }

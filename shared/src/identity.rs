@@ -37,7 +37,9 @@ pub fn is_cluster_name(name: &str) -> bool {
     let edge = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let label = |l: &str| {
         let bytes = l.as_bytes();
-        bytes.first().is_some_and(|b| edge(*b)) && bytes.last().is_some_and(|b| edge(*b)) && bytes.iter().all(|b| edge(*b) || *b == b'-')
+        bytes.first().is_some_and(|b| edge(*b))
+            && bytes.last().is_some_and(|b| edge(*b))
+            && bytes.iter().all(|b| edge(*b) || *b == b'-')
     };
     name.len() <= CLUSTER_NAME_BYTES_MAX && name.split('.').all(label)
 }
@@ -139,7 +141,9 @@ impl FromStr for JoinToken {
     type Err = String;
     /// The error does not repeat the text: most of a mistyped secret is a secret.
     fn from_str(text: &str) -> Result<Self, String> {
-        let sound = |t: &&str| t.len() == TOKEN_CHARS && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        let sound = |t: &&str| {
+            t.len() == TOKEN_CHARS && t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        };
         text.strip_prefix(TOKEN_PREFIX)
             .filter(sound)
             .map(|_| Self(text.to_owned()))
@@ -221,7 +225,10 @@ mod tests {
     fn digests_survive_their_text_form_and_refuse_others() {
         let pin = CaPin::of(b"abc");
         // FIPS 180-4, example of SHA-256 of "abc".
-        assert_eq!(pin.to_string(), "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            pin.to_string(),
+            "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
         assert_eq!(pin.to_string().parse::<CaPin>().unwrap(), pin);
         assert!("ba78".parse::<CaPin>().unwrap_err().contains("sha256:"));
         assert!("sha256:+1".parse::<CaPin>().is_err());

@@ -60,7 +60,11 @@ mod tests {
     fn only_wall_time_that_ran_ahead_counts() {
         let mut jumps = Jumps::since(at(1_000, 50_000));
         assert_eq!(jumps.look(at(2_000, 51_000)), Millis(0));
-        assert_eq!((jumps.ahead(at(3_000, 52_020)), jumps.look(at(3_000, 52_020))), (Millis(0), Millis(0)), "clocks that were read one after the other");
+        assert_eq!(
+            (jumps.ahead(at(3_000, 52_020)), jumps.look(at(3_000, 52_020))),
+            (Millis(0), Millis(0)),
+            "clocks that were read one after the other"
+        );
         assert_eq!(jumps.ahead(at(4_000, 62_020)), Millis(9_020));
         assert_eq!(jumps.look(at(4_000, 62_020)), Millis(9_020), "all of it, once it is more");
         assert_eq!(jumps.look(at(5_000, 63_020)), Millis(0));
@@ -76,9 +80,13 @@ mod tests {
     #[test]
     fn small_pauses_add_up_and_readings_that_tremble_do_not() {
         let mut jumps = Jumps::since(at(0, 0));
-        let small: u64 = (1..=100).map(|i| jumps.look(at(i * 1_000, i64::try_from(i * 1_015).unwrap())).0).sum();
+        let small: u64 =
+            (1..=100).map(|i| jumps.look(at(i * 1_000, i64::try_from(i * 1_015).unwrap())).0).sum();
         assert!((1_480..=1_500).contains(&small), "{small}");
         let mut jumps = Jumps::since(at(0, 0));
-        assert!((1..=100_u64).all(|i| jumps.look(at(i * 10, i64::try_from(i * 10 + i % 3).unwrap())) == Millis(0)));
+        assert!(
+            (1..=100_u64)
+                .all(|i| jumps.look(at(i * 10, i64::try_from(i * 10 + i % 3).unwrap())) == Millis(0))
+        );
     }
 }

@@ -64,8 +64,14 @@ mod tests {
 
     #[test]
     fn the_wire_form_is_fixed() {
-        let request =
-            LogRequest { id: 7, uid: Uid(1), fence: Some(Fence { epoch: 2, leadership: 3, counter: 4 }), pod: None, follow: true, tail_lines: Some(10) };
+        let request = LogRequest {
+            id: 7,
+            uid: Uid(1),
+            fence: Some(Fence { epoch: 2, leadership: 3, counter: 4 }),
+            pod: None,
+            follow: true,
+            tail_lines: Some(10),
+        };
         let text = r#"{"id":7,"uid":"00000000-0000-0000-0000-000000000001","fence":"2-3-4","pod":null,"follow":true,"tail_lines":10}"#;
         assert_eq!(serde_json::to_string(&request).unwrap(), text);
         assert_eq!(serde_json::from_str::<LogRequest>(text).unwrap(), request);

@@ -39,7 +39,8 @@ impl ReceiptKey {
     /// Whether `mac` is the code of `message`; takes the same time wherever they differ.
     pub fn verify(&self, message: &[u8], mac: &Mac) -> bool {
         let right = self.sign(message);
-        right.0.len() == mac.0.len() && right.0.bytes().zip(mac.0.bytes()).fold(0, |d, (a, b)| d | (a ^ b)) == 0
+        right.0.len() == mac.0.len()
+            && right.0.bytes().zip(mac.0.bytes()).fold(0, |d, (a, b)| d | (a ^ b)) == 0
     }
 }
 

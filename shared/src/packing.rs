@@ -87,25 +87,46 @@ pub enum Misfit {
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchNode { pod_set } => write!(f, "no node matches the selectors and tolerations of pod set `{pod_set}`"),
-            Self::PodTooLarge { pod_set, resource, asks, largest } => {
-                write!(f, "one pod of `{pod_set}` asks for {asks} `{resource}`, the largest matching node has {largest}")
+            Self::NoSuchNode { pod_set } => {
+                write!(f, "no node matches the selectors and tolerations of pod set `{pod_set}`")
             }
-            Self::NotEnoughRoom { pod_set, fit, count, fits_empty: true } => write!(f, "room for {fit} of {count} pods of `{pod_set}` now"),
+            Self::PodTooLarge { pod_set, resource, asks, largest } => {
+                write!(
+                    f,
+                    "one pod of `{pod_set}` asks for {asks} `{resource}`, the largest matching node has {largest}"
+                )
+            }
+            Self::NotEnoughRoom { pod_set, fit, count, fits_empty: true } => {
+                write!(f, "room for {fit} of {count} pods of `{pod_set}` now")
+            }
             Self::NoDomain { pod_set, level, slice, fit, count, fits_empty } => {
                 match slice {
                     None => write!(f, "pod set `{pod_set}` must be in one `{level}`, and ")?,
-                    Some(size) => write!(f, "each slice of {size} pods of pod set `{pod_set}` must be in one `{level}`, and ")?,
+                    Some(size) => write!(
+                        f,
+                        "each slice of {size} pods of pod set `{pod_set}` must be in one `{level}`, and "
+                    )?,
                 }
                 match (slice, fits_empty) {
-                    (None, true) => write!(f, "the one with the most room has it for {fit} of its {count} pods now"),
-                    (None, false) => write!(f, "the largest takes {fit} of its {count} pods even with nothing else running"),
+                    (None, true) => {
+                        write!(f, "the one with the most room has it for {fit} of its {count} pods now")
+                    }
+                    (None, false) => write!(
+                        f,
+                        "the largest takes {fit} of its {count} pods even with nothing else running"
+                    ),
                     (Some(_), true) => write!(f, "there is such room for {fit} of its {count} pods now"),
-                    (Some(_), false) => write!(f, "there is such room for {fit} of its {count} pods even with nothing else running"),
+                    (Some(_), false) => write!(
+                        f,
+                        "there is such room for {fit} of its {count} pods even with nothing else running"
+                    ),
                 }
             }
             Self::NotEnoughRoom { pod_set, fit, count, fits_empty: false } => {
-                write!(f, "room for {fit} of {count} pods of `{pod_set}` now, and not for all even with nothing else running")
+                write!(
+                    f,
+                    "room for {fit} of {count} pods of `{pod_set}` now, and not for all even with nothing else running"
+                )
             }
         }
     }
@@ -158,8 +179,14 @@ impl Nodes<'_> {
     /// Whether pods of `set` may be placed on these nodes at all.
     fn accept(&self, set: &PodSet) -> bool {
         set.node_selector.iter().all(|(k, v)| self.unnamed(k) || self.labels.get(k) == Some(v))
-            && (set.affinity.is_empty() || set.affinity.iter().any(|term| term.iter().all(|r| self.unnamed(&r.key) || r.matches(self.labels))))
-            && self.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || Tolerance::of(&set.tolerations, t).is_some())
+            && (set.affinity.is_empty()
+                || set
+                    .affinity
+                    .iter()
+                    .any(|term| term.iter().all(|r| self.unnamed(&r.key) || r.matches(self.labels))))
+            && self.taints.iter().all(|t| {
+                t.effect == TaintEffect::PreferNoSchedule || Tolerance::of(&set.tolerations, t).is_some()
+            })
     }
 
     /// Blocks stand for many nodes and don't say their names: which of them is meant is for the agent to judge, who knows.
@@ -189,13 +216,19 @@ impl Block {
 
     /// The order of blocks, whatever their count; equal ones are alike.
     fn order(&self, other: &Self) -> Ordering {
-        (&self.free, &self.capacity, &self.labels, &self.taints).cmp(&(&other.free, &other.capacity, &other.labels, &other.taints))
+        (&self.free, &self.capacity, &self.labels, &self.taints).cmp(&(
+            &other.free,
+            &other.capacity,
+            &other.labels,
+            &other.taints,
+        ))
     }
 }
 
 /// The kind of nodes with this capacity and these taints and labels, among which their name doesn't count.
 pub fn kind(capacity: &Amounts, labels: &BTreeMap<String, String>, taints: &[Taint]) -> u64 {
-    let labels: BTreeMap<&String, &String> = labels.iter().filter(|(key, _)| *key != HOSTNAME_LABEL).collect();
+    let labels: BTreeMap<&String, &String> =
+        labels.iter().filter(|(key, _)| *key != HOSTNAME_LABEL).collect();
     // Of strings and numbers, which always have a text.
     let text = serde_json::to_vec(&(capacity, labels, taints)).unwrap_or_default();
     u64::try_from(ContentHash::of(&text).0 >> 64).unwrap_or(u64::MAX)
@@ -220,7 +253,8 @@ pub fn place(blocks: &mut Vec<Block>, gang: &Gang) -> Result<Vec<(usize, Part)>,
     }
     let views: Vec<Nodes<'_>> = blocks.iter().map(Block::view).collect();
     let Layout { mut heaps, parts } = lay_out(&views, gang)?;
-    let used: Vec<(usize, u32, Amounts)> = heaps.drain(views.len()..).map(|heap| (heap.origin, heap.nodes, heap.free.into_owned())).collect();
+    let used: Vec<(usize, u32, Amounts)> =
+        heaps.drain(views.len()..).map(|heap| (heap.origin, heap.nodes, heap.free.into_owned())).collect();
     let untouched: Vec<u32> = heaps.iter().map(|heap| heap.nodes).collect();
     blocks.iter_mut().zip(untouched).for_each(|(block, nodes)| block.nodes = nodes);
     for (origin, nodes, free) in used.into_iter().filter(|(_, nodes, _)| *nodes > 0) {
@@ -252,22 +286,30 @@ fn put_in_order(blocks: &mut Vec<Block>) {
 /// Where a gang of one pod set goes that fits on one node as a whole, as most do: what [`lay_out`] comes to, without laying out.
 fn on_one_node(blocks: &[Block], gang: &Gang) -> Option<usize> {
     let [set] = &*gang.pod_sets else { return None };
-    let takes_all = |block: &Block| block.nodes > 0 && pods(&block.free, &set.per_pod) >= set.count && block.view().accept(set);
+    let takes_all = |block: &Block| {
+        block.nodes > 0 && pods(&block.free, &set.per_pod) >= set.count && block.view().accept(set)
+    };
     let able = blocks.iter().enumerate().filter(|(_, block)| set.count > 0 && takes_all(block));
     able.min_by_key(|(at, block)| (weight(&block.free), *at)).map(|(at, _)| at)
 }
 
 /// Takes what all pods of a set ask for from one node of a block.
 fn take_one_node(blocks: &mut Vec<Block>, at: usize, set: &PodSet) {
-    let ordered = blocks.iter().all(|block| block.nodes > 0) && blocks.is_sorted_by(|one, next| one.order(next).is_lt());
+    let ordered = blocks.iter().all(|block| block.nodes > 0)
+        && blocks.is_sorted_by(|one, next| one.order(next).is_lt());
     let of = &mut blocks[at];
     of.nodes -= 1;
     let mut node = Block { nodes: 1, free: less(&of.free, set, set.count), ..Block::default() };
     if of.nodes == 0 {
-        (node.capacity, node.labels, node.taints) = (std::mem::take(&mut of.capacity), std::mem::take(&mut of.labels), std::mem::take(&mut of.taints));
+        (node.capacity, node.labels, node.taints) = (
+            std::mem::take(&mut of.capacity),
+            std::mem::take(&mut of.labels),
+            std::mem::take(&mut of.taints),
+        );
         blocks.remove(at);
     } else {
-        (node.capacity, node.labels, node.taints) = (of.capacity.clone(), of.labels.clone(), of.taints.clone());
+        (node.capacity, node.labels, node.taints) =
+            (of.capacity.clone(), of.labels.clone(), of.taints.clone());
     }
     if !ordered {
         blocks.push(node);
@@ -298,10 +340,20 @@ pub fn release(blocks: &mut Vec<Block>, set: &PodSet) {
 /// The same, of the nodes that it may be on.
 pub fn release_where(blocks: &mut Vec<Block>, set: &PodSet, may_be: impl Fn(&Block) -> bool) {
     let held = |b: &Block| {
-        let used = |r: &String| b.capacity.get(r).copied().unwrap_or(0).saturating_sub(b.free.get(r).copied().unwrap_or(0));
-        b.nodes > 0 && may_be(b) && b.view().accept(set) && set.per_pod.iter().all(|(r, asks)| used(r) >= *asks)
+        let used = |r: &String| {
+            b.capacity.get(r).copied().unwrap_or(0).saturating_sub(b.free.get(r).copied().unwrap_or(0))
+        };
+        b.nodes > 0
+            && may_be(b)
+            && b.view().accept(set)
+            && set.per_pod.iter().all(|(r, asks)| used(r) >= *asks)
     };
-    let fullest = blocks.iter().enumerate().filter(|(_, b)| held(b)).min_by(|(_, a), (_, b)| a.free.cmp(&b.free)).map(|(at, _)| at);
+    let fullest = blocks
+        .iter()
+        .enumerate()
+        .filter(|(_, b)| held(b))
+        .min_by(|(_, a), (_, b)| a.free.cmp(&b.free))
+        .map(|(at, _)| at);
     if let Some(at) = fullest {
         change_one(blocks, at, set, 1);
     }
@@ -390,7 +442,11 @@ impl Layout<'_> {
 }
 
 fn lay_out<'a>(nodes: &[Nodes<'a>], gang: &Gang) -> Result<Layout<'a>, Misfit> {
-    let heaps = nodes.iter().enumerate().map(|(origin, n)| Heap { origin, nodes: n.nodes, free: Cow::Borrowed(n.free) }).collect();
+    let heaps = nodes
+        .iter()
+        .enumerate()
+        .map(|(origin, n)| Heap { origin, nodes: n.nodes, free: Cow::Borrowed(n.free) })
+        .collect();
     let mut layout = Layout { heaps, parts: Vec::new() };
     let mut order: Vec<usize> = (0..gang.pod_sets.len()).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(weight(&gang.pod_sets[*i].per_pod)), *i));
@@ -409,7 +465,11 @@ fn lay_out<'a>(nodes: &[Nodes<'a>], gang: &Gang) -> Result<Layout<'a>, Misfit> {
         }
         takers.sort_unstable_by_key(|&(each, room, at)| (std::cmp::Reverse(each), room, at));
         // One node that takes all that is left beats several smaller ones: the tightest such node first.
-        if let Some(&(_, _, at)) = takers.iter().filter(|(each, _, _)| *each >= left && left > 0).min_by_key(|(_, room, at)| (*room, *at)) {
+        if let Some(&(_, _, at)) = takers
+            .iter()
+            .filter(|(each, _, _)| *each >= left && left > 0)
+            .min_by_key(|(_, room, at)| (*room, *at))
+        {
             layout.take(index, set, at, left, 1);
             left = 0;
         }
@@ -461,10 +521,21 @@ fn misfit(nodes: &[Nodes<'_>], gang: &Gang, set: &PodSet, fit: u32) -> Misfit {
             .per_pod
             .iter()
             .filter(|(_, a)| **a > 0)
-            .map(|(r, asks)| (matching.iter().map(|n| n.capacity.get(r).copied().unwrap_or(0)).max().unwrap_or(0), r, *asks))
+            .map(|(r, asks)| {
+                (
+                    matching.iter().map(|n| n.capacity.get(r).copied().unwrap_or(0)).max().unwrap_or(0),
+                    r,
+                    *asks,
+                )
+            })
             .find(|(most, _, asks)| most < asks);
         if let Some((largest, resource, asks)) = short {
-            return Misfit::PodTooLarge { pod_set: set.name.clone(), resource: resource.clone(), asks, largest };
+            return Misfit::PodTooLarge {
+                pod_set: set.name.clone(),
+                resource: resource.clone(),
+                asks,
+                largest,
+            };
         }
     }
     let all_free = nodes.iter().all(|n| n.free == n.capacity);
@@ -487,7 +558,12 @@ mod tests {
 
     fn gang(count: u32, gpu: i64) -> Gang {
         Gang {
-            pod_sets: vec![PodSet { name: "main".into(), count, per_pod: Amounts::from([("nvidia.com/gpu".into(), gpu)]), ..PodSet::default() }],
+            pod_sets: vec![PodSet {
+                name: "main".into(),
+                count,
+                per_pod: Amounts::from([("nvidia.com/gpu".into(), gpu)]),
+                ..PodSet::default()
+            }],
             max_run: None,
         }
     }
@@ -495,7 +571,10 @@ mod tests {
     #[test]
     fn eight_gpu_pods_are_never_promised_from_scattered_gpus() {
         let mut scattered = vec![block(16, 8, 1)];
-        assert!(matches!(place(&mut scattered, &gang(2, 8)), Err(Misfit::NotEnoughRoom { fit: 0, count: 2, fits_empty: true, .. })));
+        assert!(matches!(
+            place(&mut scattered, &gang(2, 8)),
+            Err(Misfit::NotEnoughRoom { fit: 0, count: 2, fits_empty: true, .. })
+        ));
         assert_eq!(scattered, vec![block(16, 8, 1)], "a refusal changes nothing");
         let mut whole = vec![block(2, 8, 8)];
         place(&mut whole, &gang(2, 8)).unwrap();
@@ -511,7 +590,10 @@ mod tests {
 
     #[test]
     fn reasons_name_the_first_obstacle() {
-        assert!(matches!(place(&mut vec![block(4, 4, 4)], &gang(1, 8)), Err(Misfit::PodTooLarge { asks: 8, largest: 4, .. })));
+        assert!(matches!(
+            place(&mut vec![block(4, 4, 4)], &gang(1, 8)),
+            Err(Misfit::PodTooLarge { asks: 8, largest: 4, .. })
+        ));
         let mut picky = gang(1, 1);
         picky.pod_sets[0].node_selector.insert("a".into(), "b".into());
         assert!(matches!(place(&mut vec![block(4, 4, 4)], &picky), Err(Misfit::NoSuchNode { .. })));
@@ -521,7 +603,10 @@ mod tests {
     fn a_node_that_is_asked_for_by_name_is_looked_for_where_names_are_known() {
         let mut named = gang(1, 1);
         named.pod_sets[0].node_selector.insert(HOSTNAME_LABEL.into(), "b".into());
-        let node = |name: &str| Block { labels: BTreeMap::from([(HOSTNAME_LABEL.into(), name.into())]), ..block(1, 4, 4) };
+        let node = |name: &str| Block {
+            labels: BTreeMap::from([(HOSTNAME_LABEL.into(), name.into())]),
+            ..block(1, 4, 4)
+        };
         let parts = place(&mut vec![node("a"), node("b")], &named).unwrap();
         assert_eq!(parts[0].0, 1);
         assert!(fits(&[node("a")], &named).is_err());
@@ -532,7 +617,8 @@ mod tests {
     fn what_is_left_is_in_order_and_alike_nodes_are_one_block() {
         for seed in 0..500_u64 {
             let r = |i: u64, n: u64| crate::backoff::splitmix(seed * 17 + i) % n;
-            let mut blocks: Vec<Block> = (0..=r(1, 5)).map(|i| block(1 + r(10 + i, 3) as u32, 8, r(20 + i, 9) as i64)).collect();
+            let mut blocks: Vec<Block> =
+                (0..=r(1, 5)).map(|i| block(1 + r(10 + i, 3) as u32, 8, r(20 + i, 9) as i64)).collect();
             let nodes: u32 = blocks.iter().map(|b| b.nodes).sum();
             let asks = gang(1 + r(2, 6) as u32, 1 + r(3, 4) as i64);
             let fit = fits(&blocks, &asks);
@@ -540,7 +626,10 @@ mod tests {
             assert_eq!(placed.as_ref().map(drop), fit.as_ref().map(drop), "seed {seed}");
             if placed.is_ok() {
                 assert_eq!(blocks.iter().map(|b| b.nodes).sum::<u32>(), nodes, "seed {seed}");
-                assert!(blocks.iter().all(|b| b.nodes > 0) && blocks.is_sorted_by(|a, b| a.order(b).is_lt()), "seed {seed}: {blocks:?}");
+                assert!(
+                    blocks.iter().all(|b| b.nodes > 0) && blocks.is_sorted_by(|a, b| a.order(b).is_lt()),
+                    "seed {seed}: {blocks:?}"
+                );
             }
         }
     }
@@ -551,7 +640,9 @@ mod tests {
             let r = |i: u64, n: u64| crate::backoff::splitmix(seed * 23 + i) % n;
             // Some of them are alike, out of order or empty, and some have no room or other labels.
             let labels = |i: u64| BTreeMap::from([("zone".to_owned(), r(40 + i, 2).to_string())]);
-            let mut blocks: Vec<Block> = (0..=r(1, 6)).map(|i| Block { labels: labels(i), ..block(r(10 + i, 3) as u32, 8, r(20 + i, 9) as i64) }).collect();
+            let mut blocks: Vec<Block> = (0..=r(1, 6))
+                .map(|i| Block { labels: labels(i), ..block(r(10 + i, 3) as u32, 8, r(20 + i, 9) as i64) })
+                .collect();
             let mut asks = gang(r(2, 4) as u32, 1 + r(3, 4) as i64);
             asks.pod_sets[0].node_selector = if r(4, 3) == 0 { labels(0) } else { BTreeMap::new() };
             let views: Vec<_> = blocks.iter().map(Block::view).collect();
@@ -561,7 +652,11 @@ mod tests {
             let mut laid_out = blocks.clone();
             let general = place(&mut laid_out, &both);
             let placed = place(&mut blocks, &asks);
-            assert_eq!((placed.as_ref().ok(), general.as_ref().ok()), (plan.as_ref().ok(), plan.as_ref().ok()), "seed {seed}");
+            assert_eq!(
+                (placed.as_ref().ok(), general.as_ref().ok()),
+                (plan.as_ref().ok(), plan.as_ref().ok()),
+                "seed {seed}"
+            );
             assert_eq!(blocks, laid_out, "seed {seed}");
         }
     }
@@ -571,7 +666,8 @@ mod tests {
         // One pod set: the gang fits exactly when the nodes' own counts add up to it.
         for seed in 0..2_000_u64 {
             let r = |i: u64, n: u64| crate::backoff::splitmix(seed * 31 + i) % n;
-            let mut blocks: Vec<Block> = (0..=r(1, 4)).map(|i| block(1 + r(10 + i, 3) as u32, 8, r(20 + i, 9) as i64)).collect();
+            let mut blocks: Vec<Block> =
+                (0..=r(1, 4)).map(|i| block(1 + r(10 + i, 3) as u32, 8, r(20 + i, 9) as i64)).collect();
             let asks = gang(1 + r(2, 12) as u32, 1 + r(3, 4) as i64);
             let room: u32 = blocks.iter().map(|b| b.nodes * pods(&b.free, &asks.pod_sets[0].per_pod)).sum();
             let before: i64 = blocks.iter().map(|b| i64::from(b.nodes) * b.free["nvidia.com/gpu"]).sum();
@@ -580,7 +676,10 @@ mod tests {
             if let Ok(parts) = fits {
                 let after: i64 = blocks.iter().map(|b| i64::from(b.nodes) * b.free["nvidia.com/gpu"]).sum();
                 assert_eq!(before - after, asks.total()["nvidia.com/gpu"], "seed {seed}");
-                assert_eq!(parts.iter().map(|(_, p)| p.nodes * p.pods_per_node).sum::<u32>(), asks.pod_sets[0].count);
+                assert_eq!(
+                    parts.iter().map(|(_, p)| p.nodes * p.pods_per_node).sum::<u32>(),
+                    asks.pod_sets[0].count
+                );
                 assert!(blocks.iter().all(|b| b.free.values().all(|f| *f >= 0)));
             }
         }

@@ -80,7 +80,11 @@ const fn is_zero(number: &u32) -> bool {
 impl Placement {
     /// About how many bytes it takes as JSON, never much less.
     pub fn weight(&self) -> usize {
-        let sets: usize = self.pod_sets.iter().map(|set| set.head_weight() + set.domains.iter().map(PlacedDomain::weight).sum::<usize>()).sum();
+        let sets: usize = self
+            .pod_sets
+            .iter()
+            .map(|set| set.head_weight() + set.domains.iter().map(PlacedDomain::weight).sum::<usize>())
+            .sum();
         sets + self.unhealthy_weight()
     }
 
@@ -94,7 +98,8 @@ impl Placement {
                 set.domains.iter_mut().for_each(|domain| domain.kind = 0);
             }
         }
-        let heads = self.pod_sets.iter().map(PlacedPodSet::head_weight).sum::<usize>() + self.unhealthy_weight();
+        let heads =
+            self.pod_sets.iter().map(PlacedPodSet::head_weight).sum::<usize>() + self.unhealthy_weight();
         let (mut left, mut bytes) = (DOMAINS_MAX, PLACEMENT_BYTES_MAX.saturating_sub(heads));
         for set in &mut self.pod_sets {
             let fits = |domain: &&PlacedDomain| {
@@ -115,19 +120,29 @@ impl Placement {
     /// Whether it may be believed of this gang: exactly its pod sets and pods, within every bound, and no control characters.
     pub fn is_of(&self, gang: &Gang) -> bool {
         self.pod_sets.len() == gang.pod_sets.len()
-            && self.pod_sets.iter().zip(&gang.pod_sets).all(|(placed, set)| placed.name == set.name && placed.pods() == u64::from(set.count))
+            && self
+                .pod_sets
+                .iter()
+                .zip(&gang.pod_sets)
+                .all(|(placed, set)| placed.name == set.name && placed.pods() == u64::from(set.count))
             && self.is_bounded()
     }
 
     /// Whether it is within every bound, whatever gang it is of.
     pub fn is_bounded(&self) -> bool {
-        (self.unhealthy.len() <= UNHEALTHY_MAX && self.unhealthy.iter().all(|text| is_name(text)) && self.pod_sets.iter().all(PlacedPodSet::is_sound))
+        (self.unhealthy.len() <= UNHEALTHY_MAX
+            && self.unhealthy.iter().all(|text| is_name(text))
+            && self.pod_sets.iter().all(PlacedPodSet::is_sound))
             && self.pod_sets.iter().map(|set| set.domains.len()).sum::<usize>() <= DOMAINS_MAX
             && self.weight() <= PLACEMENT_BYTES_MAX
     }
 
     fn unhealthy_weight(&self) -> usize {
-        if self.unhealthy.is_empty() { 0 } else { FRAME + self.unhealthy.iter().map(|name| 2 * name.len() + 4).sum::<usize>() }
+        if self.unhealthy.is_empty() {
+            0
+        } else {
+            FRAME + self.unhealthy.iter().map(|name| 2 * name.len() + 4).sum::<usize>()
+        }
     }
 }
 
@@ -158,12 +173,18 @@ impl PlacedPodSet {
         let known = |domain: &PlacedDomain| domain.kind < kinds.max(1);
         self.kinds.len() <= KINDS_MAX
             && (self.levels.iter().all(|text| is_name(text)) && self.domains.iter().all(known))
-            && self.domains.iter().all(|d| d.values.len() == width && d.pods > 0 && d.values.iter().all(|text| is_name(text)))
+            && self
+                .domains
+                .iter()
+                .all(|d| d.values.len() == width && d.pods > 0 && d.values.iter().all(|text| is_name(text)))
     }
 
     fn head_weight(&self) -> usize {
         let kinds = KIND_BYTES * self.kinds.len();
-        2 * FRAME + 2 * self.name.len() + self.levels.iter().map(|level| level.len() + 4).sum::<usize>() + kinds
+        2 * FRAME
+            + 2 * self.name.len()
+            + self.levels.iter().map(|level| level.len() + 4).sum::<usize>()
+            + kinds
     }
 }
 
@@ -190,7 +211,9 @@ impl fmt::Display for PlacedPodSet {
         for (at, domain) in self.domains.iter().take(DOMAINS_IN_WORDS_MAX).enumerate() {
             write!(f, "{} {} {}", if at == 0 { "" } else { "," }, domain.values.join("/"), domain.pods)?;
         }
-        match self.domains.len().saturating_sub(DOMAINS_IN_WORDS_MAX) + usize::try_from(self.more_domains).unwrap_or(usize::MAX) {
+        match self.domains.len().saturating_sub(DOMAINS_IN_WORDS_MAX)
+            + usize::try_from(self.more_domains).unwrap_or(usize::MAX)
+        {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
@@ -204,11 +227,17 @@ mod tests {
 
     fn on_nodes(nodes: u32, name: impl Fn(u32) -> String) -> Placement {
         let domains = (0..nodes).map(|i| PlacedDomain { values: vec![name(i)], pods: 2, kind: 0 }).collect();
-        Placement { pod_sets: vec![PlacedPodSet { name: "main".into(), domains, ..PlacedPodSet::default() }], ..Placement::default() }
+        Placement {
+            pod_sets: vec![PlacedPodSet { name: "main".into(), domains, ..PlacedPodSet::default() }],
+            ..Placement::default()
+        }
     }
 
     fn gang(pods: u32) -> Gang {
-        Gang { pod_sets: vec![PodSet { name: "main".into(), count: pods, ..PodSet::default() }], max_run: None }
+        Gang {
+            pod_sets: vec![PodSet { name: "main".into(), count: pods, ..PodSet::default() }],
+            max_run: None,
+        }
     }
 
     #[test]
@@ -216,7 +245,9 @@ mod tests {
         let small = on_nodes(3, |i| format!("n{i}"));
         assert_eq!(small.clone().bounded(), small);
         assert_eq!(small.to_string(), "main: n0 2, n1 2, n2 2");
-        for large in [on_nodes(5_000, |i| format!("n{i}")), on_nodes(5_000, |i| format!("{i}{}", "\"".repeat(300)))] {
+        for large in
+            [on_nodes(5_000, |i| format!("n{i}")), on_nodes(5_000, |i| format!("{i}{}", "\"".repeat(300)))]
+        {
             let with_kinds = |mut placement: Placement| {
                 let set = &mut placement.pod_sets[0];
                 set.kinds = vec![u64::MAX; KINDS_MAX];
@@ -250,10 +281,15 @@ mod tests {
         assert!(change(|set| (set.kinds, set.domains[0].kind) = (vec![7, 8], 1)));
         assert!(!change(|set| set.levels = vec!["rack".into(), "host".into()]));
         assert!(!change(|set| set.domains[0].values[0] = "x".repeat(400)));
-        assert!(!Placement { pod_sets: vec![placed.pod_sets[0].clone(); 2], ..placed.clone() }.is_of(&gang(4)));
+        assert!(
+            !Placement { pod_sets: vec![placed.pod_sets[0].clone(); 2], ..placed.clone() }.is_of(&gang(4))
+        );
         let unhealthy = |names: Vec<String>| Placement { unhealthy: names, ..placed.clone() };
         assert!(unhealthy(vec!["n0".into(); UNHEALTHY_MAX]).is_of(&gang(4)));
-        assert!(!unhealthy(vec!["n0".into(); UNHEALTHY_MAX + 1]).is_of(&gang(4)) && !unhealthy(vec!["a\nb".into()]).is_of(&gang(4)));
+        assert!(
+            !unhealthy(vec!["n0".into(); UNHEALTHY_MAX + 1]).is_of(&gang(4))
+                && !unhealthy(vec!["a\nb".into()]).is_of(&gang(4))
+        );
         assert!(unhealthy(vec!["n0".into(); 100]).bounded().is_of(&gang(4)));
     }
 }

@@ -134,7 +134,11 @@ pub struct SyncRequest {
 impl SyncRequest {
     /// Whether it says nothing new, so that its answer can wait until there is something to say.
     pub fn may_wait(&self) -> bool {
-        self.lane == Lane::Poll && self.events.is_empty() && self.inventory.is_none() && self.capacity.is_none() && self.spare.is_empty()
+        self.lane == Lane::Poll
+            && self.events.is_empty()
+            && self.inventory.is_none()
+            && self.capacity.is_none()
+            && self.spare.is_empty()
     }
 }
 
@@ -232,8 +236,14 @@ pub struct Receipt {
 impl Receipt {
     /// The bytes that the code covers.
     pub fn message(&self, members: &[ClusterName]) -> Vec<u8> {
-        let mut text =
-            format!("receipt 1\n{}\n{}\n{}\n{}\n{}\n", self.journal, self.leadership, self.record, self.rules, self.audit_head.as_deref().unwrap_or("-"));
+        let mut text = format!(
+            "receipt 1\n{}\n{}\n{}\n{}\n{}\n",
+            self.journal,
+            self.leadership,
+            self.record,
+            self.rules,
+            self.audit_head.as_deref().unwrap_or("-")
+        );
         for member in members {
             text.push_str(member.as_str());
             text.push('\n');
@@ -368,9 +378,22 @@ const fn is_zero(number: &i64) -> bool {
 }
 
 /// The bytes that a grant's code covers: what a later leadership must believe to adopt its run.
-#[expect(clippy::too_many_arguments, reason = "each part identifies the grant, and each is a type of its own")]
-pub fn grant_message(cluster: &ClusterName, ledger: LedgerId, uid: Uid, fence: Fence, offer: OfferId, attempt: u32, term: Millis, on_loss: OnLoss) -> Vec<u8> {
-    format!("grant 1\n{cluster}\n{ledger}\n{uid}\n{fence}\n{offer}\n{attempt}\n{}\n{on_loss:?}\n", term.0).into_bytes()
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each part identifies the grant, and each is a type of its own"
+)]
+pub fn grant_message(
+    cluster: &ClusterName,
+    ledger: LedgerId,
+    uid: Uid,
+    fence: Fence,
+    offer: OfferId,
+    attempt: u32,
+    term: Millis,
+    on_loss: OnLoss,
+) -> Vec<u8> {
+    format!("grant 1\n{cluster}\n{ledger}\n{uid}\n{fence}\n{offer}\n{attempt}\n{}\n{on_loss:?}\n", term.0)
+        .into_bytes()
 }
 
 /// What the loss of a cluster means for a gang there; fixed at submission for the uid's life.
@@ -504,7 +527,9 @@ impl Event {
         // A string within JSON: quotes and backslashes double.
         let text = |text: &String| 2 * text.len();
         match self {
-            Self::Accepted { placement, .. } | Self::Running { placement, .. } => FRAME + placement.as_ref().map_or(0, |p| p.weight()),
+            Self::Accepted { placement, .. } | Self::Running { placement, .. } => {
+                FRAME + placement.as_ref().map_or(0, |p| p.weight())
+            }
             Self::Waiting { reason, .. } => FRAME + text(reason),
             Self::Refused { text: words, .. } | Self::NotGrown { text: words, .. } => FRAME + text(words),
             Self::Ended(end) => match &end.result {
@@ -614,7 +639,9 @@ impl EndResult {
     #[must_use]
     pub fn cleaned(self) -> Self {
         match self {
-            Self::Failed { reason, message } => Self::Failed { reason: clean(&reason), message: clean(&message) },
+            Self::Failed { reason, message } => {
+                Self::Failed { reason: clean(&reason), message: clean(&message) }
+            }
             Self::NodeLost { message } => Self::NodeLost { message: clean(&message) },
             Self::Succeeded | Self::Stopped | Self::LeaseLapsed => self,
         }
@@ -673,7 +700,8 @@ mod tests {
         let (uid, mac) = (Uid(u128::MAX), Mac("f".repeat(32)));
         // What has grown is of one pod set.
         let size = Size { parallelism: u32::MAX, completions: Some(u32::MAX) };
-        let growth = Growth { number: RecordNumber(most), places: vec![u32::MAX], size, mac: Some(mac.clone()) };
+        let growth =
+            Growth { number: RecordNumber(most), places: vec![u32::MAX], size, mac: Some(mac.clone()) };
         let run = Run {
             uid,
             fence,
@@ -694,11 +722,23 @@ mod tests {
         let message = clean(&"\"".repeat(9_999));
         let proof = Proof { offer, attempt: u32::MAX, term: Millis(most), on_loss: OnLoss::Fence, mac };
         let result = EndResult::Failed { reason: "BackoffLimitExceeded".into(), message };
-        let end = End { uid, fence, result, pod_failures: u32::MAX, ran: Millis(most), proof: Some(Box::new(proof)) };
+        let end = End {
+            uid,
+            fence,
+            result,
+            pod_failures: u32::MAX,
+            ran: Millis(most),
+            proof: Some(Box::new(proof)),
+        };
         let ended = Event::Ended(end.clone());
         assert!(bytes(&ended, 1) <= ended.weight());
-        let total = bytes(&run, RUNS_MAX) + bytes(&end, ENDS_MAX) + EVENTS_BYTES_MAX + PLACEMENTS_BYTES_MAX + bytes(&(offer, uid), RUNS_MAX);
-        let total = total + bytes(&Spare { uid, fence, pods: run.spare.clone(), failures: u32::MAX }, SPARE_MAX);
+        let total = bytes(&run, RUNS_MAX)
+            + bytes(&end, ENDS_MAX)
+            + EVENTS_BYTES_MAX
+            + PLACEMENTS_BYTES_MAX
+            + bytes(&(offer, uid), RUNS_MAX);
+        let total =
+            total + bytes(&Spare { uid, fence, pods: run.spare.clone(), failures: u32::MAX }, SPARE_MAX);
         assert!(total + CAPACITY_BYTES_MAX + RECEIPTS_BYTES_MAX + 4 * 1024 < BODY_BYTES_MAX, "{total} bytes");
     }
 
@@ -729,7 +769,10 @@ mod tests {
             members: vec!["eu".into()],
             events_through: 2,
             ends_acknowledged: vec![(Uid(1), fence, RecordNumber(8))],
-            commands: vec![Command::Withdraw { offer, uid: Uid(1) }, Command::Stop { uid: Uid(1), fence, reason: StopReason::Cancelled }],
+            commands: vec![
+                Command::Withdraw { offer, uid: Uid(1) },
+                Command::Stop { uid: Uid(1), fence, reason: StopReason::Cancelled },
+            ],
             commands_from: 1,
             renewals: vec![(Uid(2), fence)],
             want_inventory: false,

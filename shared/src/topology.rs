@@ -63,7 +63,8 @@ impl TopologyRequest {
 
     /// Only slices are asked for: they may be anywhere.
     pub fn is_slices_only(&self) -> bool {
-        !self.slices.is_empty() && !matches!(self.constraint, Some(Constraint::Required(_) | Constraint::Preferred(_)))
+        !self.slices.is_empty()
+            && !matches!(self.constraint, Some(Constraint::Required(_) | Constraint::Preferred(_)))
     }
 
     /// About how many bytes its labels take.
@@ -94,6 +95,9 @@ impl FlavorTopology {
     /// About how many bytes its names take.
     pub(crate) fn weight(&self) -> impl Iterator<Item = usize> {
         let labels = self.node_labels.iter().map(|(key, value)| key.len() + value.len());
-        [self.flavor.len(), self.name.len()].into_iter().chain(self.levels.iter().map(String::len)).chain(labels)
+        [self.flavor.len(), self.name.len()]
+            .into_iter()
+            .chain(self.levels.iter().map(String::len))
+            .chain(labels)
     }
 }

@@ -180,7 +180,10 @@ pub fn run(plan: Plan, keep: Keep) -> Report {
         sim.now = at;
         let happened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.happen(happening)));
         if let Err(panic) = happened {
-            let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            let words = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
             sim.judge(broken("panic", words.unwrap_or_default()));
         }
     }
@@ -242,7 +245,8 @@ impl Sim {
         self.at(0, Happening::Boot { manager: 0, life: 0, begin: Begin::Init });
         for place in self.places() {
             let a = self.new_worker(place);
-            let from = if place == LATE { self.plan.active_ms / 3 } else { self.chance.agents.between(0, 500) };
+            let from =
+                if place == LATE { self.plan.active_ms / 3 } else { self.chance.agents.between(0, 500) };
             self.agents[a].lies = place == LIAR;
             let machine = self.agents[a].machine;
             self.machines[machine].honest = place != LIAR;
@@ -327,9 +331,19 @@ impl Sim {
 
     /// Until when whoever this concerns stands still, if it does.
     fn held_up(&self, happening: &Happening) -> Option<u64> {
-        let manager = |m: usize| Some(self.managers[m].paused_until).filter(|until| *until > self.now || self.managers[m].clock.is_frozen());
-        let machine = |m: usize| Some(self.machines[m].paused_until).filter(|until| *until > self.now || self.machines[m].clock.is_frozen());
-        let agent = |a: usize| Some(self.agents[a].paused_until).filter(|until| *until > self.now).max(machine(self.agents[a].machine));
+        let manager = |m: usize| {
+            Some(self.managers[m].paused_until)
+                .filter(|until| *until > self.now || self.managers[m].clock.is_frozen())
+        };
+        let machine = |m: usize| {
+            Some(self.machines[m].paused_until)
+                .filter(|until| *until > self.now || self.machines[m].clock.is_frozen())
+        };
+        let agent = |a: usize| {
+            Some(self.agents[a].paused_until)
+                .filter(|until| *until > self.now)
+                .max(machine(self.agents[a].machine))
+        };
         match happening {
             Happening::Boot { manager: m, .. }
             | Happening::Lead { manager: m, .. }
@@ -355,11 +369,17 @@ impl Sim {
             Happening::Engine { manager, turn } => self.engine(manager, turn),
             Happening::Finish { manager, life } => self.finish(manager, life),
             Happening::Reload { manager, life } => self.reload(manager, life, None),
-            Happening::ToManager { manager, agent, life, request } => self.to_manager(manager, agent, life, *request),
-            Happening::ToAgent { agent, life, transmission, answer } => self.to_agent(agent, life, transmission, *answer),
+            Happening::ToManager { manager, agent, life, request } => {
+                self.to_manager(manager, agent, life, *request)
+            }
+            Happening::ToAgent { agent, life, transmission, answer } => {
+                self.to_agent(agent, life, transmission, *answer)
+            }
             Happening::AgentStart { agent, life } => self.start_agent(agent, life),
             Happening::AgentLoop { agent, turn } => self.agent_loop(agent, turn),
-            Happening::Silent { agent, life, lane, transmission } => self.silent(agent, life, lane, transmission),
+            Happening::Silent { agent, life, lane, transmission } => {
+                self.silent(agent, life, lane, transmission)
+            }
             Happening::Provided { agent, life, event } => self.provided(agent, life, event),
             Happening::Gangs { machine, turn } => self.gangs(machine, Some(turn)),
             Happening::Adrift { machine } => self.end_adrift(machine),
@@ -371,7 +391,9 @@ impl Sim {
             Happening::DiskHeals { manager } => self.disk_heals(manager),
             Happening::Asked { manager, id, input } => self.asked(manager, id, *input),
             // What an earlier history promised is gone with it: the request is repeated.
-            Happening::Answered { id, history, reply } if history == self.history => self.answered(id, &reply),
+            Happening::Answered { id, history, reply } if history == self.history => {
+                self.answered(id, &reply)
+            }
             Happening::Answered { .. } => {}
             Happening::Unanswered { id } => {
                 if self.people.requests.contains_key(&id) {
@@ -413,7 +435,8 @@ impl Sim {
         let cut = if up { way.up_cut_until } else { way.down_cut_until } > self.now;
         let slow = way.slow_until > self.now;
         let net = &mut self.chance.net;
-        let (lose, duplicate, stray) = if self.healed { (0, 0, 0) } else { (self.plan.lose, self.plan.duplicate, self.plan.stray) };
+        let (lose, duplicate, stray) =
+            if self.healed { (0, 0, 0) } else { (self.plan.lose, self.plan.duplicate, self.plan.stray) };
         // The draws are the same whatever the state, so that one fault doesn't change all that follows.
         let (lost, twice) = (net.of_1000(lose), net.of_1000(duplicate));
         let mut late = 0;
@@ -444,7 +467,10 @@ impl Sim {
         self.trace.say(self.now, || request_words(a, manager, &request, &delays));
         self.counters.one("requests");
         for delay in delays {
-            self.at(self.now + delay, Happening::ToManager { manager, agent: a, life, request: Box::new(request.clone()) });
+            self.at(
+                self.now + delay,
+                Happening::ToManager { manager, agent: a, life, request: Box::new(request.clone()) },
+            );
         }
     }
 
@@ -452,7 +478,10 @@ impl Sim {
         let delays = self.delays(a, false);
         self.trace.say(self.now, || answer_words(m, a, &answer, &delays));
         for delay in delays {
-            self.at(self.now + delay, Happening::ToAgent { agent: a, life, transmission, answer: Box::new(answer.clone()) });
+            self.at(
+                self.now + delay,
+                Happening::ToAgent { agent: a, life, transmission, answer: Box::new(answer.clone()) },
+            );
         }
     }
 
@@ -463,7 +492,10 @@ impl Sim {
         let open = match world {
             None => vec!["nobody leads".to_owned()],
             Some(world) if world.state.recovery.is_some() => {
-                vec![format!("recovery is open: {:?}, waiting for {:?}", world.state.recovery, world.live.awaited)]
+                vec![format!(
+                    "recovery is open: {:?}, waiting for {:?}",
+                    world.state.recovery, world.live.awaited
+                )]
             }
             Some(world) => self.oracle.unfinished(world, &|uid| self.people.activity.may_rest(world, uid)),
         };
@@ -477,10 +509,17 @@ impl Sim {
             return self.judge(verdict);
         }
         if self.now > self.plan.active_ms + HEALING_MS {
-            let why = world.map(|w| format!("{:?}", w.live.clusters.keys().collect::<Vec<_>>())).unwrap_or_default();
+            let why = world
+                .map(|w| format!("{:?}", w.live.clusters.keys().collect::<Vec<_>>()))
+                .unwrap_or_default();
             return self.judge(broken(
                 "liveness",
-                format!("{} not over: {}; clusters that talk: {why}; requests {:?}", open.len(), open.join("; "), self.people.requests),
+                format!(
+                    "{} not over: {}; clusters that talk: {why}; requests {:?}",
+                    open.len(),
+                    open.join("; "),
+                    self.people.requests
+                ),
             ));
         }
         self.at(self.now + 1_000, Happening::Look);
@@ -488,7 +527,12 @@ impl Sim {
 }
 
 fn request_words(a: usize, m: usize, r: &SyncRequest, delays: &[u64]) -> String {
-    let inventory = r.inventory.as_ref().map(|i| format!(" inventory for {:?} runs {:?} offers {:?} ends {:?}", i.for_leadership, i.runs, i.offers, i.ends));
+    let inventory = r.inventory.as_ref().map(|i| {
+        format!(
+            " inventory for {:?} runs {:?} offers {:?} ends {:?}",
+            i.for_leadership, i.runs, i.offers, i.ends
+        )
+    });
     format!(
         "agent {a} → manager {m} #{} {:?} session {} follows {:?} answered {} commands {} events {}.. {:?}{} {delays:?}",
         r.transmission,
@@ -507,7 +551,15 @@ fn answer_words(m: usize, a: usize, answer: &SyncAnswer, delays: &[u64]) -> Stri
     match answer {
         SyncAnswer::Ok(r) => format!(
             "manager {m} → agent {a} #{} of {} by {} events through {} commands {}.. {:?} renews {:?} acknowledges {:?} inventory {} {delays:?}",
-            r.transmission, r.session, r.leadership, r.events_through, r.commands_from, r.commands, r.renewals, r.ends_acknowledged, r.want_inventory
+            r.transmission,
+            r.session,
+            r.leadership,
+            r.events_through,
+            r.commands_from,
+            r.commands,
+            r.renewals,
+            r.ends_acknowledged,
+            r.want_inventory
         ),
         SyncAnswer::Refused(why) => format!("manager {m} → agent {a} refused: {why:?} {delays:?}"),
     }

@@ -146,7 +146,11 @@ fn every_promise_holds_in_every_seed() {
     println!("{counters}");
     for (name, per_thousand) in MINIMA {
         let least = per_thousand * seeds / 1_000;
-        assert!(counters.get(name) >= least, "{seeds} seeds showed only {} {name}, at least {least} are wanted", counters.get(name));
+        assert!(
+            counters.get(name) >= least,
+            "{seeds} seeds showed only {} {name}, at least {least} are wanted",
+            counters.get(name)
+        );
     }
 }
 
@@ -180,7 +184,9 @@ fn every_planted_bug_is_found() {
         .filter(|bug| {
             let found = hunt(*bug, 1, SEEDS_MAX);
             match &found {
-                Some((seeds, report)) => println!("{bug:?}: {} after {seeds} seeds", report.broken.as_ref().unwrap().1.invariant),
+                Some((seeds, report)) => {
+                    println!("{bug:?}: {} after {seeds} seeds", report.broken.as_ref().unwrap().1.invariant)
+                }
                 None => println!("{bug:?}: not found in {SEEDS_MAX} seeds"),
             }
             found.is_none()

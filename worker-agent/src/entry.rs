@@ -75,7 +75,10 @@ pub async fn join(args: JoinArgs) -> anyhow::Result<()> {
 
 /// The command that runs what has joined, as a shell takes it: no agent runs without being told what runs gangs.
 fn run_command(data_dir: &Path) -> String {
-    format!("meridian agent run --runner process --data-dir '{}'", data_dir.display().to_string().replace('\'', r"'\''"))
+    format!(
+        "meridian agent run --runner process --data-dir '{}'",
+        data_dir.display().to_string().replace('\'', r"'\''")
+    )
 }
 
 fn stored_ledger(data_dir: &Path) -> anyhow::Result<Option<LedgerId>> {
@@ -100,7 +103,9 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     });
     match exit.await? {
         Exit::Asked => {
-            tracing::info!("stopped as asked; what runs under guards goes on until its lease ends or the agent is back");
+            tracing::info!(
+                "stopped as asked; what runs under guards goes on until its lease ends or the agent is back"
+            );
             Ok(ExitCode::SUCCESS)
         }
         Exit::Superseded => anyhow::bail!(
@@ -112,7 +117,10 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
 
 /// Lives until the end, and once more each time that the end was a full disk. Each life begins with what is durable, as a new
 /// process would; in between nothing is done or said, and gangs go on under their guards.
-async fn again_while_full(stop: &CancellationToken, mut life: impl AsyncFnMut() -> anyhow::Result<Exit>) -> anyhow::Result<Exit> {
+async fn again_while_full(
+    stop: &CancellationToken,
+    mut life: impl AsyncFnMut() -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
     loop {
         let error = match life().await {
             Err(error) if disk_is_full(&error) => error,
@@ -138,7 +146,11 @@ fn disk_is_full(error: &anyhow::Error) -> bool {
     })
 }
 
-async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet<()>) -> anyhow::Result<Exit> {
+async fn serve(
+    settings: &Settings,
+    stop: CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<Exit> {
     let keeper = Arc::new(Keeper::open(&settings.data_dir)?);
     if let Some(manager) = &settings.manager {
         keeper.move_to(manager)?;
@@ -157,7 +169,9 @@ async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet
     let provider = provider(settings, pools, provider_tells)?;
     let metrics = Metrics::new(runner.name());
     if let Some(address) = settings.metrics_listen {
-        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on `{address}` for metrics"))?;
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on `{address}` for metrics"))?;
         let app = metrics::router(Arc::clone(&metrics));
         tasks.spawn(async move {
             if let Err(error) = axum::serve(listener, app).await {
@@ -175,7 +189,8 @@ async fn serve(settings: &Settings, stop: CancellationToken, tasks: &mut JoinSet
         runner: kind,
         guarded: runner.enforcement() == Enforcement::Guarded,
         located: located.map(|region| region.as_str().into()),
-        boot: u128::from_str_radix(&boot.replace('-', ""), 16).with_context(|| format!("`{boot}` is no boot id"))?,
+        boot: u128::from_str_radix(&boot.replace('-', ""), 16)
+            .with_context(|| format!("`{boot}` is no boot id"))?,
         replacement_wait: settings.replacement_wait,
         planted: Planted::NONE,
     };
@@ -223,7 +238,8 @@ fn link(keeper: &Arc<Keeper>) -> anyhow::Result<Link> {
 
 fn keep_fresh(tasks: &mut JoinSet<()>, keeper: Arc<Keeper>, link: Link, metrics: Arc<Metrics>, jitter: u64) {
     let mut changes = keeper.subscribe();
-    tasks.spawn(async move { renewal::keep_fresh(&keeper, &link, || guard::clock::now().wall, jitter).await });
+    tasks
+        .spawn(async move { renewal::keep_fresh(&keeper, &link, || guard::clock::now().wall, jitter).await });
     tasks.spawn(async move {
         loop {
             let not_after = changes.borrow_and_update().not_after;
@@ -249,24 +265,37 @@ fn machines(settings: &Settings, cluster: &str) -> anyhow::Result<Machines> {
         let gpus = match nvml::gpus() {
             nvml::Gpus::Found(names) => names,
             nvml::Gpus::Absent => Vec::new(),
-            nvml::Gpus::Broken(why) => anyhow::bail!("{why}; repair it, or name the nodes in a fleet file with `--fleet`"),
+            nvml::Gpus::Broken(why) => {
+                anyhow::bail!("{why}; repair it, or name the nodes in a fleet file with `--fleet`")
+            }
         };
         let node = nvml::this_node(&gpus).context("cannot find out what this machine has")?;
         return Ok(Machines { nodes: vec![node_spec(node)], pools: Vec::new(), region: None });
     };
     let clusters = fleet::load(path)?;
     let names = clusters.iter().map(|c| format!("`{}`", c.cluster)).collect::<Vec<_>>().join(", ");
-    let found = clusters
-        .into_iter()
-        .find(|c| c.cluster.as_str() == cluster)
-        .with_context(|| format!("fleet file `{}` has no cluster `{cluster}`, only {names}: choose one with `--cluster`", path.display()))?;
+    let found = clusters.into_iter().find(|c| c.cluster.as_str() == cluster).with_context(|| {
+        format!(
+            "fleet file `{}` has no cluster `{cluster}`, only {names}: choose one with `--cluster`",
+            path.display()
+        )
+    })?;
     let pools = found.provisionable.into_iter().map(pool).collect();
-    Ok(Machines { nodes: found.nodes.into_iter().map(node_spec).collect(), pools, region: Some(found.region) })
+    Ok(Machines {
+        nodes: found.nodes.into_iter().map(node_spec).collect(),
+        pools,
+        region: Some(found.region),
+    })
 }
 
 /// The nodes, and what becomes of them: where there is a fleet file it is read again whenever it was written. One that can't be
 /// used changes nothing.
-fn watch_nodes(settings: &Settings, cluster: ClusterName, nodes: Vec<ledger::NodeSpec>, tasks: &mut JoinSet<()>) -> watch::Receiver<Vec<ledger::NodeSpec>> {
+fn watch_nodes(
+    settings: &Settings,
+    cluster: ClusterName,
+    nodes: Vec<ledger::NodeSpec>,
+    tasks: &mut JoinSet<()>,
+) -> watch::Receiver<Vec<ledger::NodeSpec>> {
     let (tells, told) = watch::channel(nodes);
     let Some(path) = settings.fleet.clone() else { return told };
     let settings = settings.clone();
@@ -303,32 +332,58 @@ fn node_spec(node: capacity::NodeSpec) -> ledger::NodeSpec {
 
 fn pool(pool: capacity::ProvisionableSpec) -> Pool {
     let capacity::ProvisionableSpec { name, capacity_class: _, labels, taints, per_node, max_nodes } = pool;
-    let shape = ledger::NodeSpec { name: name.clone(), labels, taints, capacity: per_node, ..ledger::NodeSpec::default() };
+    let shape = ledger::NodeSpec {
+        name: name.clone(),
+        labels,
+        taints,
+        capacity: per_node,
+        ..ledger::NodeSpec::default()
+    };
     Pool { shape, name, nodes_max: max_nodes }
 }
 
-fn runner(settings: &Settings, identity: &Identity, tells: mpsc::Sender<RunnerEvent>) -> anyhow::Result<(Box<dyn Runner>, RunnerKind)> {
+fn runner(
+    settings: &Settings,
+    identity: &Identity,
+    tells: mpsc::Sender<RunnerEvent>,
+) -> anyhow::Result<(Box<dyn Runner>, RunnerKind)> {
     let data = settings.data_dir.clone();
     Ok(match settings.runner {
         RunnerChoice::Simulated => {
             let speed = settings.speed.to_string().parse().map_err(|why: String| anyhow::anyhow!(why))?;
-            (Box::new(SimulatedRunner::open(simulated::Settings { data, speed }, tells)?), RunnerKind::Simulated)
+            (
+                Box::new(SimulatedRunner::open(simulated::Settings { data, speed }, tells)?),
+                RunnerKind::Simulated,
+            )
         }
         RunnerChoice::Process => {
             // Guards enter the run's directory, so its path must not depend on where the agent was started.
             let data = std::path::absolute(data).context("cannot find the data directory")?;
-            let settings = process::Settings::new(true, data, identity.cluster.clone(), identity.region.clone());
+            let settings =
+                process::Settings::new(true, data, identity.cluster.clone(), identity.region.clone());
             (Box::new(ProcessRunner::open(settings, tells)?), RunnerKind::Process)
         }
     })
 }
 
-fn provider(settings: &Settings, pools: Vec<Pool>, tells: mpsc::UnboundedSender<ProviderEvent>) -> anyhow::Result<Box<dyn Provider>> {
+fn provider(
+    settings: &Settings,
+    pools: Vec<Pool>,
+    tells: mpsc::UnboundedSender<ProviderEvent>,
+) -> anyhow::Result<Box<dyn Provider>> {
     match settings.runner {
         _ if pools.is_empty() => Ok(Box::new(StaticProvider::new(tells))),
-        RunnerChoice::Simulated => Ok(Box::new(SimulatedProvider::new(pools, settings.speed, random()?, tokio::runtime::Handle::current(), tells))),
+        RunnerChoice::Simulated => Ok(Box::new(SimulatedProvider::new(
+            pools,
+            settings.speed,
+            random()?,
+            tokio::runtime::Handle::current(),
+            tells,
+        ))),
         RunnerChoice::Process => {
-            anyhow::bail!("the fleet file has `provisionable` pools, and nothing here can make real nodes: remove them, or use `--runner simulated`")
+            anyhow::bail!(
+                "the fleet file has `provisionable` pools, and nothing here can make real nodes: remove them, or use `--runner simulated`"
+            )
         }
     }
 }
@@ -343,7 +398,9 @@ mod tests {
     fn full_disk() -> server::Error {
         let (store, faults) = disk::store().unwrap();
         faults.full.store(true, Ordering::Relaxed);
-        server::Error::Store(store.commit(&[StoreOp { key: "k".into(), value: Some("v".into()) }]).unwrap_err())
+        server::Error::Store(
+            store.commit(&[StoreOp { key: "k".into(), value: Some("v".into()) }]).unwrap_err(),
+        )
     }
 
     #[test]
@@ -355,9 +412,13 @@ mod tests {
             args: AgentArgs,
         }
         let line = run_command(Path::new("agents/eu"));
-        let words = line.strip_prefix("meridian agent ").unwrap().split(' ').map(|word| word.trim_matches('\''));
+        let words =
+            line.strip_prefix("meridian agent ").unwrap().split(' ').map(|word| word.trim_matches('\''));
         let settings = Line::try_parse_from(words).unwrap().args.resolve().unwrap();
-        assert_eq!((settings.data_dir.as_path(), settings.runner), (Path::new("agents/eu"), RunnerChoice::Process));
+        assert_eq!(
+            (settings.data_dir.as_path(), settings.runner),
+            (Path::new("agents/eu"), RunnerChoice::Process)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -381,17 +442,31 @@ mod tests {
     async fn a_fleet_file_is_read_again_when_it_was_written_and_a_bad_one_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fleet.yaml");
-        let write = |nodes: &str| std::fs::write(&path, format!("cluster: eu\nregion: europe-west4\njurisdiction: EU\nnodes:\n{nodes}")).unwrap();
+        let write = |nodes: &str| {
+            std::fs::write(
+                &path,
+                format!("cluster: eu\nregion: europe-west4\njurisdiction: EU\nnodes:\n{nodes}"),
+            )
+            .unwrap()
+        };
         write("- {name: a, cpu: 4, memory: 1Gi}\n- {name: b, cpu: 4, memory: 1Gi}\n");
-        let args = AgentArgs { data_dir: Some(dir.path().into()), fleet: Some(path.clone()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
+        let args = AgentArgs {
+            data_dir: Some(dir.path().into()),
+            fleet: Some(path.clone()),
+            runner: Some(RunnerChoice::Simulated),
+            ..AgentArgs::default()
+        };
         let settings = args.resolve().unwrap();
         let mut tasks = JoinSet::new();
         let Machines { nodes: first, region, .. } = machines(&settings, "eu").unwrap();
         assert_eq!(region, Some(Region::new("europe-west4")));
         let mut told = watch_nodes(&settings, ClusterName::new("eu"), first, &mut tasks);
-        write("- {name: a, cpu: 4, memory: 1Gi, ready: false}\n- {name: c, cpu: 4, memory: 1Gi, unschedulable: true}\n");
+        write(
+            "- {name: a, cpu: 4, memory: 1Gi, ready: false}\n- {name: c, cpu: 4, memory: 1Gi, unschedulable: true}\n",
+        );
         told.changed().await.unwrap();
-        let shown: Vec<_> = told.borrow_and_update().iter().map(|n| (n.name.clone(), n.unready, n.unschedulable)).collect();
+        let shown: Vec<_> =
+            told.borrow_and_update().iter().map(|n| (n.name.clone(), n.unready, n.unschedulable)).collect();
         assert_eq!(shown, [("a".into(), true, false), ("c".into(), false, true)]);
         write("- {name: a, cpu: lots, memory: 1Gi}\n");
         tokio::time::sleep(3 * FLEET_PAUSE).await;
@@ -403,9 +478,17 @@ mod tests {
 
     #[test]
     fn a_fleet_file_that_is_not_there_is_said_once() {
-        let args = AgentArgs { data_dir: Some("d".into()), fleet: Some("no/such/file".into()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
+        let args = AgentArgs {
+            data_dir: Some("d".into()),
+            fleet: Some("no/such/file".into()),
+            runner: Some(RunnerChoice::Simulated),
+            ..AgentArgs::default()
+        };
         let error = machines(&args.resolve().unwrap(), "eu").err().unwrap();
-        assert_eq!(with_causes(error.as_ref()), "cannot read fleet file `no/such/file`: No such file or directory (os error 2)");
+        assert_eq!(
+            with_causes(error.as_ref()),
+            "cannot read fleet file `no/such/file`: No such file or directory (os error 2)"
+        );
     }
 
     #[test]
@@ -413,7 +496,12 @@ mod tests {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         let in_a_run = crate::runner::Error::File { doing: "create", path: "runs".into(), source: full() };
         let in_the_store = store::Error::Directory { dir: "data".into(), source: full() };
-        for error in [anyhow::Error::from(full()), in_a_run.into(), in_the_store.into(), anyhow::Error::from(full_disk()).context("later")] {
+        for error in [
+            anyhow::Error::from(full()),
+            in_a_run.into(),
+            in_the_store.into(),
+            anyhow::Error::from(full_disk()).context("later"),
+        ] {
             assert!(disk_is_full(&error), "{error:?}");
         }
         let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);

@@ -82,7 +82,8 @@ fn start(directory: &Path, in_namespace: bool) -> Result<(), Error> {
     // First of all: a Ctrl-C in the agent's terminal must not reach what outlives the agent. It fails only for a session's
     // leader, which needs it no more.
     let _ = setsid();
-    std::env::set_current_dir(directory).map_err(|source| Error::System { doing: "enter the run's directory", source })?;
+    std::env::set_current_dir(directory)
+        .map_err(|source| Error::System { doing: "enter the run's directory", source })?;
     if !in_namespace {
         return own(Path::new("."), false);
     }
@@ -111,14 +112,25 @@ fn own(directory: &Path, in_namespace: bool) -> Result<(), Error> {
         remark("nothing was left here to run");
         return Ok(());
     };
-    let listener =
-        std::io::stdin().as_fd().try_clone_to_owned().map(UnixListener::from).map_err(|source| Error::System { doing: "take over the socket", source })?;
+    let listener = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map(UnixListener::from)
+        .map_err(|source| Error::System { doing: "take over the socket", source })?;
     // A namespace's init is not yet a session's leader; the process that the agent started is.
     let _ = setsid();
     // Only what people see in a process list.
     let _ = rustix::thread::set_name(c"meridian-guard");
-    let own = processes::Stat::of("self").ok_or_else(|| Error::System { doing: "read `/proc/self/stat`", source: std::io::ErrorKind::NotFound.into() })?;
-    dir.write_identity(&Identity { version: VERSION, pid: own.pid, started_ticks: own.started_ticks, namespace: in_namespace })?;
+    let own = processes::Stat::of("self").ok_or_else(|| Error::System {
+        doing: "read `/proc/self/stat`",
+        source: std::io::ErrorKind::NotFound.into(),
+    })?;
+    dir.write_identity(&Identity {
+        version: VERSION,
+        pid: own.pid,
+        started_ticks: own.started_ticks,
+        namespace: in_namespace,
+    })?;
     if in_namespace {
         namespace::mount_own_proc();
     } else {

@@ -154,7 +154,10 @@ impl Identity {
         let unusable = |reason: String| Error::Unusable { path: path.clone(), reason };
         let identity: Self = serde_json::from_str(&text).map_err(|e| unusable(e.to_string()))?;
         if identity.version != FILE_VERSION {
-            return Err(unusable(format!("its version is {}, this agent knows {FILE_VERSION}", identity.version)));
+            return Err(unusable(format!(
+                "its version is {}, this agent knows {FILE_VERSION}",
+                identity.version
+            )));
         }
         identity.check().map_err(unusable)?;
         Ok(Some(identity))
@@ -168,7 +171,8 @@ impl Identity {
     /// Settings for TLS: our certificate, the manager's authority and no other, HTTP/2.
     pub fn client_config(&self) -> Result<rustls::ClientConfig, Error> {
         let damaged = |what: &str| Error::Answer(format!("unreadable {what}"));
-        let certificate = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()).map_err(|_| damaged("certificate"))?;
+        let certificate = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes())
+            .map_err(|_| damaged("certificate"))?;
         let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|_| damaged("key"))?;
         let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).map_err(|_| damaged("authority"))?;
         http::client_config(ca, Some((certificate, key)))
@@ -193,21 +197,31 @@ impl Identity {
     /// Whether the parts fit together; otherwise what does not.
     fn check(&self) -> Result<(), String> {
         let key = rcgen::KeyPair::from_pem(&self.key_pem).map_err(|e| format!("unreadable key: {e}"))?;
-        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).map_err(|e| format!("unreadable authority: {e}"))?;
+        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes())
+            .map_err(|e| format!("unreadable authority: {e}"))?;
         x509_parser::parse_x509_certificate(&ca).map_err(|e| format!("unreadable authority: {e}"))?;
-        let der = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()).map_err(|e| format!("unreadable certificate: {e}"))?;
-        let (_, certificate) = x509_parser::parse_x509_certificate(&der).map_err(|e| format!("unreadable certificate: {e}"))?;
+        let der = CertificateDer::from_pem_slice(self.certificate_pem.as_bytes())
+            .map_err(|e| format!("unreadable certificate: {e}"))?;
+        let (_, certificate) =
+            x509_parser::parse_x509_certificate(&der).map_err(|e| format!("unreadable certificate: {e}"))?;
         if certificate.public_key().raw != rcgen::PublicKeyData::subject_public_key_info(&key) {
             return Err("the certificate is for another key".to_owned());
         }
         let expected = agent_uri(&self.cluster);
-        let names = certificate.subject_alternative_name().ok().flatten().map(|e| e.value.general_names.clone()).unwrap_or_default();
+        let names = certificate
+            .subject_alternative_name()
+            .ok()
+            .flatten()
+            .map(|e| e.value.general_names.clone())
+            .unwrap_or_default();
         match names.as_slice() {
             [GeneralName::URI(uri)] if *uri == expected => {}
             _ => return Err(format!("the certificate does not name `{expected}` and nothing else")),
         }
         let validity = certificate.validity();
-        if (validity.not_before.timestamp() * 1_000, validity.not_after.timestamp() * 1_000) != (self.not_before.0, self.not_after.0) {
+        if (validity.not_before.timestamp() * 1_000, validity.not_after.timestamp() * 1_000)
+            != (self.not_before.0, self.not_after.0)
+        {
             return Err("the certificate has other dates".to_owned());
         }
         Ok(())

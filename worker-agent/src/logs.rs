@@ -12,7 +12,9 @@ use crate::uplink::{self, Link, link};
 use bytes::Bytes;
 use meridian_shared::backoff;
 use meridian_shared::ids::{Fence, Uid};
-use meridian_shared::logs::{LogRefusal, LogRequest, PARK, REQUESTS_MAX, REQUESTS_PATH, STREAMS_MAX, answer_path};
+use meridian_shared::logs::{
+    LogRefusal, LogRequest, PARK, REQUESTS_MAX, REQUESTS_PATH, STREAMS_MAX, answer_path,
+};
 use meridian_shared::time::Millis;
 use meridian_telemetry::with_causes;
 use std::collections::BTreeSet;
@@ -70,7 +72,9 @@ pub async fn serve(link: Link, queries: mpsc::Sender<Query>, seed: u64) {
             Ok(requests) => {
                 failures = 0;
                 let none = requests.is_empty();
-                for request in requests.into_iter().take(REQUESTS_MAX).filter(|r| open.insert(r.id)).collect::<Vec<_>>() {
+                for request in
+                    requests.into_iter().take(REQUESTS_MAX).filter(|r| open.insert(r.id)).collect::<Vec<_>>()
+                {
                     let (link, queries, full) = (link.clone(), queries.clone(), streams.len() >= STREAMS_MAX);
                     streams.spawn(async move {
                         answer(&link, &queries, &request, full).await;
@@ -95,22 +99,34 @@ pub async fn serve(link: Link, queries: mpsc::Sender<Query>, seed: u64) {
 async fn ask(link: &Link) -> Result<Vec<LogRequest>, uplink::Error> {
     let limit = PARK + ANSWER_MARGIN;
     let asking = async {
-        let response = link.client().get(link.url(REQUESTS_PATH)).send().await.map_err(uplink::Error::Unreachable)?;
+        let response =
+            link.client().get(link.url(REQUESTS_PATH)).send().await.map_err(uplink::Error::Unreachable)?;
         let body = link::body(response, LIST_BYTES_MAX).await?;
         serde_json::from_slice(&body).map_err(uplink::Error::Unreadable)
     };
-    tokio::time::timeout(Duration::from_millis(limit.0), asking).await.unwrap_or(Err(uplink::Error::Silent(limit)))
+    tokio::time::timeout(Duration::from_millis(limit.0), asking)
+        .await
+        .unwrap_or(Err(uplink::Error::Silent(limit)))
 }
 
 /// Sends one log, or why there is none. Whoever asked sees a stream that breaks off when this fails.
 async fn answer(link: &Link, queries: &mpsc::Sender<Query>, request: &LogRequest, full: bool) {
-    let reader = if full { Err(format!("this agent already sends {STREAMS_MAX} logs: close one and ask again")) } else { reader(queries, request).await };
+    let reader = if full {
+        Err(format!("this agent already sends {STREAMS_MAX} logs: close one and ask again"))
+    } else {
+        reader(queries, request).await
+    };
     let sending = link.client().post(link.url(&answer_path(request.id)));
     let sending = match reader {
         Err(message) => sending.json(&LogRefusal { message }),
         Ok(reader) => {
             let (chunks, waiting) = mpsc::channel(CHUNKS_WAITING);
-            tokio::spawn(pump(reader, Lines::new(request.pod.is_none(), request.tail_lines), request.follow, chunks));
+            tokio::spawn(pump(
+                reader,
+                Lines::new(request.pod.is_none(), request.tail_lines),
+                request.follow,
+                chunks,
+            ));
             let body = futures::stream::unfold(Some(waiting), |waiting| async move {
                 let mut waiting = waiting?;
                 match waiting.recv().await {
@@ -121,12 +137,18 @@ async fn answer(link: &Link, queries: &mpsc::Sender<Query>, request: &LogRequest
                     None => Some((Err(std::io::Error::other("the agent ends")), None)),
                 }
             });
-            sending.header(reqwest::header::CONTENT_TYPE, "application/octet-stream").body(reqwest::Body::wrap_stream(body))
+            sending
+                .header(reqwest::header::CONTENT_TYPE, "application/octet-stream")
+                .body(reqwest::Body::wrap_stream(body))
         }
     };
     match sending.send().await {
         Ok(response) if response.status().is_success() => {}
-        Ok(response) => tracing::debug!(request = request.id, status = response.status().as_u16(), "the manager did not want a log any more"),
+        Ok(response) => tracing::debug!(
+            request = request.id,
+            status = response.status().as_u16(),
+            "the manager did not want a log any more"
+        ),
         Err(error) => tracing::debug!(request = request.id, "a log stream broke: {}", with_causes(&error)),
     }
 }
@@ -134,7 +156,10 @@ async fn answer(link: &Link, queries: &mpsc::Sender<Query>, request: &LogRequest
 async fn reader(queries: &mpsc::Sender<Query>, request: &LogRequest) -> Result<LogReader, String> {
     let going = || "this agent is stopping: ask again in a moment".to_owned();
     let (reply, answer) = oneshot::channel();
-    queries.send(Query { uid: request.uid, fence: request.fence, pod: request.pod, reply }).await.map_err(|_| going())?;
+    queries
+        .send(Query { uid: request.uid, fence: request.fence, pod: request.pod, reply })
+        .await
+        .map_err(|_| going())?;
     answer.await.map_err(|_| going())?
 }
 

@@ -11,7 +11,10 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use meridian_agent_core::{Agent, RunnerEvent};
 use meridian_shared::protocol::{EndResult, Event, Lane, RefuseReason, SyncAnswer, SyncRequest};
-use prometheus::{Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -49,23 +52,61 @@ impl Metrics {
         const OURS: &str = "the names are ours, fixed and distinct";
         let labels = std::collections::HashMap::from([("runner".to_owned(), runner.to_owned())]);
         let registry = Registry::new_custom(Some("meridian_agent".to_owned()), Some(labels)).expect(OURS);
-        let histogram = |name, help, buckets: &[f64]| HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        let histogram =
+            |name, help, buckets: &[f64]| HistogramOpts::new(name, help).buckets(buckets.to_vec());
         let this = Self {
             runs: IntGaugeVec::new(Opts::new("runs", "live attempts by state"), &["state"]).expect(OURS),
             holds: IntGauge::new("holds", "offers that hold room").expect(OURS),
-            refused: IntCounterVec::new(Opts::new("offers_refused_total", "offers refused, by reason"), &["reason"]).expect(OURS),
-            syncs: HistogramVec::new(histogram("sync_seconds", "requests to the manager, by lane and outcome", &SYNC_BUCKETS), &["lane", "outcome"])
+            refused: IntCounterVec::new(
+                Opts::new("offers_refused_total", "offers refused, by reason"),
+                &["reason"],
+            )
+            .expect(OURS),
+            syncs: HistogramVec::new(
+                histogram("sync_seconds", "requests to the manager, by lane and outcome", &SYNC_BUCKETS),
+                &["lane", "outcome"],
+            )
+            .expect(OURS),
+            commits: Histogram::with_opts(histogram(
+                "commit_seconds",
+                "durable transactions of the store",
+                &COMMIT_BUCKETS,
+            ))
+            .expect(OURS),
+            renewals: IntCounter::new("lease_renewals_total", "lease renewals that moved a deadline")
                 .expect(OURS),
-            commits: Histogram::with_opts(histogram("commit_seconds", "durable transactions of the store", &COMMIT_BUCKETS)).expect(OURS),
-            renewals: IntCounter::new("lease_renewals_total", "lease renewals that moved a deadline").expect(OURS),
-            lapses: IntCounter::new("lapse_stops_total", "runs that ended because their lease ran out").expect(OURS),
-            gangs_moved: IntCounter::new("gangs_moved_total", "moves of gangs away from lost nodes that are done").expect(OURS),
-            pods_moved: IntCounter::new("pods_moved_total", "pods that were ended on a lost node and started on another").expect(OURS),
-            stranded: IntCounter::new("gangs_stranded_total", "gangs that ended because pods of a lost node had no other place").expect(OURS),
-            violations: IntCounter::new("invariant_violations_total", "recounts of the ledger that found a mistake of ours").expect(OURS),
-            untold_nodes: IntGauge::new("untold_nodes", "nodes that the manager isn't told of, because so many that are unlike don't fit a report")
+            lapses: IntCounter::new("lapse_stops_total", "runs that ended because their lease ran out")
                 .expect(OURS),
-            certificate_expiry: IntGauge::new("certificate_expiry_timestamp_seconds", "when the agent's certificate ends").expect(OURS),
+            gangs_moved: IntCounter::new(
+                "gangs_moved_total",
+                "moves of gangs away from lost nodes that are done",
+            )
+            .expect(OURS),
+            pods_moved: IntCounter::new(
+                "pods_moved_total",
+                "pods that were ended on a lost node and started on another",
+            )
+            .expect(OURS),
+            stranded: IntCounter::new(
+                "gangs_stranded_total",
+                "gangs that ended because pods of a lost node had no other place",
+            )
+            .expect(OURS),
+            violations: IntCounter::new(
+                "invariant_violations_total",
+                "recounts of the ledger that found a mistake of ours",
+            )
+            .expect(OURS),
+            untold_nodes: IntGauge::new(
+                "untold_nodes",
+                "nodes that the manager isn't told of, because so many that are unlike don't fit a report",
+            )
+            .expect(OURS),
+            certificate_expiry: IntGauge::new(
+                "certificate_expiry_timestamp_seconds",
+                "when the agent's certificate ends",
+            )
+            .expect(OURS),
             synced: AtomicBool::new(false),
             counted: AtomicU64::new(0),
             registry,
@@ -117,15 +158,23 @@ impl Metrics {
                     self.pods_moved.inc_by(pods as u64);
                 }
             }
-            RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, .. } if agent.is_stranded(*uid, *fence) => self.stranded.inc(),
-            RunnerEvent::Ended { .. } | RunnerEvent::Running { .. } | RunnerEvent::Spare { .. } | RunnerEvent::PodsFailed { .. } => {}
+            RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, .. }
+                if agent.is_stranded(*uid, *fence) =>
+            {
+                self.stranded.inc()
+            }
+            RunnerEvent::Ended { .. }
+            | RunnerEvent::Running { .. }
+            | RunnerEvent::Spare { .. }
+            | RunnerEvent::PodsFailed { .. } => {}
         }
     }
 
     /// Counts what a request says for the first time.
     pub(crate) fn observe_request(&self, request: &SyncRequest) {
         let counted = self.counted.load(Ordering::Relaxed);
-        for (number, event) in (request.events_from..).zip(&request.events).skip_while(|(n, _)| *n <= counted) {
+        for (number, event) in (request.events_from..).zip(&request.events).skip_while(|(n, _)| *n <= counted)
+        {
             match event {
                 Event::Refused { reason, .. } => self.refused.with_label_values(&[word(*reason)]).inc(),
                 Event::Ended(end) if end.result == EndResult::LeaseLapsed => self.lapses.inc(),
@@ -190,7 +239,11 @@ fn word(reason: RefuseReason) -> &'static str {
 
 /// `/metrics`, `/healthz` and `/readyz`.
 pub(crate) fn router(metrics: Arc<Metrics>) -> Router {
-    Router::new().route("/metrics", get(show)).route("/healthz", get(|| async { "ok" })).route("/readyz", get(ready)).with_state(metrics)
+    Router::new()
+        .route("/metrics", get(show))
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+        .with_state(metrics)
 }
 
 async fn show(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
@@ -198,7 +251,11 @@ async fn show(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
 }
 
 async fn ready(State(metrics): State<Arc<Metrics>>) -> impl IntoResponse {
-    if metrics.synced.load(Ordering::Relaxed) { (StatusCode::OK, "ok") } else { (StatusCode::SERVICE_UNAVAILABLE, "the manager does not answer our syncs") }
+    if metrics.synced.load(Ordering::Relaxed) {
+        (StatusCode::OK, "ok")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the manager does not answer our syncs")
+    }
 }
 
 #[cfg(test)]

@@ -56,7 +56,13 @@ impl Provider for StaticProvider {
     }
 
     fn request(&mut self, offer: OfferId, _gang: Arc<Gang>) {
-        say(&self.events, ProviderEvent::Failed { offer, reason: "this cluster has fixed nodes, and nothing makes more".to_owned() });
+        say(
+            &self.events,
+            ProviderEvent::Failed {
+                offer,
+                reason: "this cluster has fixed nodes, and nothing makes more".to_owned(),
+            },
+        );
     }
 
     fn cancel(&mut self, _offer: OfferId) {}

@@ -56,7 +56,9 @@ pub enum Error {
     #[error("the job can't be read: {0}")]
     NotAJob(#[source] serde_json::Error),
     /// There is no such run here.
-    #[error("no run of workload `{uid}` under fence `{fence}` is known here; it may have been cleaned up after its retention")]
+    #[error(
+        "no run of workload `{uid}` under fence `{fence}` is known here; it may have been cleaned up after its retention"
+    )]
     Unknown {
         /// The workload.
         uid: Uid,

@@ -99,7 +99,10 @@ pub struct Parts {
 
 impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Parts").field("config", &self.config).field("provider", &self.provider).finish_non_exhaustive()
+        f.debug_struct("Parts")
+            .field("config", &self.config)
+            .field("provider", &self.provider)
+            .finish_non_exhaustive()
     }
 }
 

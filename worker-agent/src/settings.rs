@@ -40,7 +40,10 @@ pub(crate) enum Error {
         slip: Box<Slip>,
     },
     /// Something must be said.
-    #[error("`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration file", variable(flag))]
+    #[error(
+        "`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration file",
+        variable(flag)
+    )]
     Missing {
         /// Which flag.
         flag: &'static str,
@@ -194,7 +197,19 @@ impl AgentArgs {
     }
 
     fn decide(self, file: FileSettings) -> Result<Settings, Error> {
-        let Self { config: _, manager, data_dir, fleet, cluster, region, runner, speed, log_format, metrics_listen, node_replacement_wait } = self;
+        let Self {
+            config: _,
+            manager,
+            data_dir,
+            fleet,
+            cluster,
+            region,
+            runner,
+            speed,
+            log_format,
+            metrics_listen,
+            node_replacement_wait,
+        } = self;
         let log_format = match (log_format, file.log_format) {
             (Some(format), _) => format,
             (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what))?,
@@ -202,15 +217,23 @@ impl AgentArgs {
         };
         let settings = Settings {
             manager: manager.or(file.manager),
-            data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing { flag: "data-dir", why: "the agent must keep its identity and its store somewhere" })?,
+            data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing {
+                flag: "data-dir",
+                why: "the agent must keep its identity and its store somewhere",
+            })?,
             fleet: fleet.or(file.fleet),
             cluster: cluster.or(file.cluster).map(ClusterName::new),
             region: region.or(file.region).map(Region::new),
-            runner: runner.or(file.runner).ok_or(Error::Missing { flag: "runner", why: "`simulated` runs nothing, `process` runs jobs on this machine" })?,
+            runner: runner.or(file.runner).ok_or(Error::Missing {
+                flag: "runner",
+                why: "`simulated` runs nothing, `process` runs jobs on this machine",
+            })?,
             speed: speed.or(file.speed).unwrap_or(1.0),
             log_format,
             metrics_listen: metrics_listen.or(file.metrics_listen),
-            replacement_wait: replacement_wait(node_replacement_wait.or(file.node_replacement_wait).as_deref())?,
+            replacement_wait: replacement_wait(
+                node_replacement_wait.or(file.node_replacement_wait).as_deref(),
+            )?,
         };
         settings.check()
     }
@@ -223,7 +246,10 @@ impl Settings {
             return invalid("speed", format!("`{}` is not above 0 and at most {SPEED_MAX}", self.speed));
         }
         if self.runner == RunnerChoice::Simulated && self.fleet.is_none() {
-            return Err(Error::Missing { flag: "fleet", why: "a simulated cluster has only the nodes that a fleet file names" });
+            return Err(Error::Missing {
+                flag: "fleet",
+                why: "a simulated cluster has only the nodes that a fleet file names",
+            });
         }
         match self.metrics_listen {
             Some(address) if !address.ip().is_loopback() => invalid(
@@ -241,7 +267,11 @@ impl Settings {
 fn replacement_wait(text: Option<&str>) -> Result<Millis, Error> {
     let Some(text) = text else { return Ok(Millis(0)) };
     let parsed = meridian_objects::duration::parse(text.trim()).filter(|wait| *wait <= REPLACEMENT_WAIT_MAX);
-    let wrong = || format!("`{text}` is not a duration of at most {REPLACEMENT_WAIT_MAX}: write one such as `10m`, or `0s` to wait for nothing");
+    let wrong = || {
+        format!(
+            "`{text}` is not a duration of at most {REPLACEMENT_WAIT_MAX}: write one such as `10m`, or `0s` to wait for nothing"
+        )
+    };
     parsed.ok_or_else(|| Error::invalid("node-replacement-wait", wrong()))
 }
 
@@ -252,7 +282,8 @@ fn read(path: &Path) -> Result<(String, FileSettings), Error> {
         return Err(failed(std::io::Error::other(format!("it is larger than {FILE_BYTES_MAX} bytes"))));
     }
     let text = std::fs::read_to_string(path).map_err(failed)?;
-    let file = settings::read(&text).map_err(|slip| Error::Shape { path: path.to_owned(), slip: Box::new(slip) })?;
+    let file =
+        settings::read(&text).map_err(|slip| Error::Shape { path: path.to_owned(), slip: Box::new(slip) })?;
     Ok((text, file))
 }
 
@@ -269,17 +300,34 @@ mod tests {
 
     #[test]
     fn flags_come_before_the_file() {
-        let (_dir, args) = file("data-dir: /data\nfleet: fleet.yaml\nrunner: simulated\nspeed: 60\nlog-format: json\nmetrics-listen: 127.0.0.1:9100\n");
+        let (_dir, args) = file(
+            "data-dir: /data\nfleet: fleet.yaml\nrunner: simulated\nspeed: 60\nlog-format: json\nmetrics-listen: 127.0.0.1:9100\n",
+        );
         let settings = AgentArgs { speed: Some(2.0), ..args }.resolve().unwrap();
-        assert_eq!((settings.speed, settings.log_format, settings.runner), (2.0, Format::Json, RunnerChoice::Simulated));
-        let (_dir, waits) = file("data-dir: /data\nfleet: f\nrunner: simulated\nnode-replacement-wait: 10m\n");
-        assert_eq!((settings.replacement_wait, waits.resolve().unwrap().replacement_wait), (Millis(0), Millis::mins(10)));
-        assert_eq!((settings.data_dir.as_path(), settings.metrics_listen.unwrap().port()), (Path::new("/data"), 9100));
+        assert_eq!(
+            (settings.speed, settings.log_format, settings.runner),
+            (2.0, Format::Json, RunnerChoice::Simulated)
+        );
+        let (_dir, waits) =
+            file("data-dir: /data\nfleet: f\nrunner: simulated\nnode-replacement-wait: 10m\n");
+        assert_eq!(
+            (settings.replacement_wait, waits.resolve().unwrap().replacement_wait),
+            (Millis(0), Millis::mins(10))
+        );
+        assert_eq!(
+            (settings.data_dir.as_path(), settings.metrics_listen.unwrap().port()),
+            (Path::new("/data"), 9100)
+        );
     }
 
     #[test]
     fn what_is_missing_or_wrong_is_named() {
-        let whole = AgentArgs { data_dir: Some("d".into()), fleet: Some("f".into()), runner: Some(RunnerChoice::Simulated), ..AgentArgs::default() };
+        let whole = AgentArgs {
+            data_dir: Some("d".into()),
+            fleet: Some("f".into()),
+            runner: Some(RunnerChoice::Simulated),
+            ..AgentArgs::default()
+        };
         whole.clone().resolve().unwrap();
         for (args, says) in [
             (AgentArgs { data_dir: None, ..whole.clone() }, "MERIDIAN_AGENT_DATA_DIR"),
@@ -287,16 +335,25 @@ mod tests {
             (AgentArgs { fleet: None, ..whole.clone() }, "`--fleet` is missing"),
             (AgentArgs { speed: Some(0.0), ..whole.clone() }, "above 0"),
             (AgentArgs { speed: Some(f64::NAN), ..whole.clone() }, "above 0"),
-            (AgentArgs { node_replacement_wait: Some("soon".into()), ..whole.clone() }, "`--node-replacement-wait`: `soon`"),
+            (
+                AgentArgs { node_replacement_wait: Some("soon".into()), ..whole.clone() },
+                "`--node-replacement-wait`: `soon`",
+            ),
             (AgentArgs { node_replacement_wait: Some("25h".into()), ..whole.clone() }, "at most 1440m"),
-            (AgentArgs { metrics_listen: Some("0.0.0.0:1".parse().unwrap()), ..whole.clone() }, "127.0.0.1:1"),
+            (
+                AgentArgs { metrics_listen: Some("0.0.0.0:1".parse().unwrap()), ..whole.clone() },
+                "127.0.0.1:1",
+            ),
         ] {
             let error = args.resolve().unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
         let (_dir, args) = file("runer: simulated\n");
         let error = meridian_telemetry::with_causes(&args.resolve().unwrap_err());
-        assert!(error.ends_with("agent.yaml:1:1: runer: `runer` is not known here; did you mean `runner`?"), "{error}");
+        assert!(
+            error.ends_with("agent.yaml:1:1: runer: `runer` is not known here; did you mean `runner`?"),
+            "{error}"
+        );
         let (_dir, args) = file("data-dir: /data\nfleet: f\nrunner: simulated\nspeed: 0\n");
         let error = args.resolve().unwrap_err().to_string();
         assert!(error.contains("agent.yaml:4:8: speed: `0` is not above 0"), "{error}");

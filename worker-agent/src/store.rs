@@ -116,8 +116,12 @@ impl Error {
     pub fn disk_is_full(&self) -> bool {
         match self {
             Self::Directory { source, .. } => is_full(source),
-            Self::Unusable { source, .. } | Self::Commit { source, .. } => matches!(&**source, redb::Error::Io(e) if is_full(e)),
-            Self::InUse { .. } | Self::Format { .. } | Self::Copied { .. } | Self::OtherRunner { .. } => false,
+            Self::Unusable { source, .. } | Self::Commit { source, .. } => {
+                matches!(&**source, redb::Error::Io(e) if is_full(e))
+            }
+            Self::InUse { .. } | Self::Format { .. } | Self::Copied { .. } | Self::OtherRunner { .. } => {
+                false
+            }
         }
     }
 }
@@ -131,9 +135,13 @@ pub fn is_full(error: &std::io::Error) -> bool {
 fn remedy(error: &redb::Error) -> &'static str {
     match error {
         redb::Error::Io(e) if is_full(e) => ": the disk is full; free some space on it",
-        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => ": give the agent's user the right to read and write it",
+        redb::Error::Io(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            ": give the agent's user the right to read and write it"
+        }
         redb::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => DAMAGED,
-        redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } | redb::Error::RepairAborted => DAMAGED,
+        redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } | redb::Error::RepairAborted => {
+            DAMAGED
+        }
         _ => "",
     }
 }
@@ -155,7 +163,11 @@ impl Store {
         if !path.exists() {
             make(dir, &path)?;
         }
-        restrict(&path).map_err(|source| Error::Unusable { doing: "keep to its owner", path: path.clone(), source: Box::new(redb::Error::Io(source)) })?;
+        restrict(&path).map_err(|source| Error::Unusable {
+            doing: "keep to its owner",
+            path: path.clone(),
+            source: Box::new(redb::Error::Io(source)),
+        })?;
         Self::open_file(path)
     }
 
@@ -163,10 +175,16 @@ impl Store {
         let db = match Database::builder().set_cache_size(CACHE_BYTES).create(&path) {
             Ok(db) => db,
             Err(DatabaseError::DatabaseAlreadyOpen) => return Err(Error::InUse { path }),
-            Err(error) => return Err(Error::Unusable { doing: "open", path, source: Box::new(error.into()) }),
+            Err(error) => {
+                return Err(Error::Unusable { doing: "open", path, source: Box::new(error.into()) });
+            }
         };
         let place = place_of(&path, Path::new(MACHINE_ID));
-        let place = place.map_err(|source| Error::Unusable { doing: "look at", path: path.clone(), source: Box::new(redb::Error::Io(source)) })?;
+        let place = place.map_err(|source| Error::Unusable {
+            doing: "look at",
+            path: path.clone(),
+            source: Box::new(redb::Error::Io(source)),
+        })?;
         let this = Self::of(db, path)?;
         let made = this.made_at(&place).map_err(|source| this.unusable("read", source))?;
         if made == place { Ok(this) } else { Err(Error::Copied { path: this.path }) }
@@ -277,7 +295,11 @@ impl Store {
             txn.commit()?;
             Ok(())
         };
-        write().map_err(|source| Error::Commit { changes: changes.len(), path: self.path.clone(), source: Box::new(source) })
+        write().map_err(|source| Error::Commit {
+            changes: changes.len(),
+            path: self.path.clone(),
+            source: Box::new(source),
+        })
     }
 
     fn unusable(&self, doing: &'static str, source: redb::Error) -> Error {
@@ -290,7 +312,8 @@ impl Store {
 fn place_of(path: &Path, machine_id: &Path) -> std::io::Result<String> {
     let seen = std::fs::metadata(path)?;
     let born = seen.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
-    let born = born.map_or_else(|| format!("device {}", seen.dev()), |born| format!("born {}", born.as_nanos()));
+    let born =
+        born.map_or_else(|| format!("device {}", seen.dev()), |born| format!("born {}", born.as_nanos()));
     let machine = std::fs::read_to_string(machine_id).unwrap_or_default();
     Ok(format!("inode {} {born} machine {}", seen.ino(), machine.trim()))
 }
@@ -298,13 +321,21 @@ fn place_of(path: &Path, machine_id: &Path) -> std::io::Result<String> {
 /// Takes from everybody but the owner what an older version gave them: jobs and their environments are in it.
 fn restrict(path: &Path) -> std::io::Result<()> {
     let mode = std::fs::metadata(path)?.permissions().mode();
-    if mode & 0o077 == 0 { Ok(()) } else { std::fs::set_permissions(path, Permissions::from_mode(mode & 0o600)) }
+    if mode & 0o077 == 0 {
+        Ok(())
+    } else {
+        std::fs::set_permissions(path, Permissions::from_mode(mode & 0o600))
+    }
 }
 
 /// Makes an empty store that appears at `path` whole or not at all: what a full disk cut short would be taken for a damaged one.
 fn make(dir: &Path, path: &Path) -> Result<(), Error> {
     let draft = dir.join(format!(".{FILE}.new-{}", std::process::id()));
-    let cannot = |source: std::io::Error| Error::Unusable { doing: "make", path: path.to_owned(), source: Box::new(redb::Error::Io(source)) };
+    let cannot = |source: std::io::Error| Error::Unusable {
+        doing: "make",
+        path: path.to_owned(),
+        source: Box::new(redb::Error::Io(source)),
+    };
     // Left by a process of the same number that was killed while it made one.
     drop(std::fs::remove_file(&draft));
     std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(cannot)?;
@@ -350,7 +381,11 @@ pub(crate) mod disk {
 
     impl Disk {
         fn room(&self) -> io::Result<()> {
-            if self.faults.full.load(Ordering::Relaxed) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+            if self.faults.full.load(Ordering::Relaxed) {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                Ok(())
+            }
         }
     }
 
@@ -379,7 +414,8 @@ pub(crate) mod disk {
     pub(crate) fn store() -> Result<(Store, Arc<Faults>), Error> {
         let faults = Arc::new(Faults::default());
         let disk = Disk { memory: InMemoryBackend::new(), faults: Arc::clone(&faults) };
-        let db = redb::Database::builder().create_with_backend(disk).expect("an empty disk takes a new store");
+        let db =
+            redb::Database::builder().create_with_backend(disk).expect("an empty disk takes a new store");
         Ok((Store::of(db, "memory".into())?, faults))
     }
 }
@@ -402,7 +438,13 @@ mod tests {
         let store = Store::open(dir.path()).unwrap();
         assert_eq!(store.load().unwrap(), []);
         store.commit(&[put("b", "1"), put("a", "2"), put("a", "3")]).unwrap();
-        store.commit(&[StoreOp { key: "b".into(), value: None }, StoreOp { key: "never".into(), value: None }, put("c", "4")]).unwrap();
+        store
+            .commit(&[
+                StoreOp { key: "b".into(), value: None },
+                StoreOp { key: "never".into(), value: None },
+                put("c", "4"),
+            ])
+            .unwrap();
         drop(store);
         let store = Store::open(dir.path()).unwrap();
         assert_eq!(store.load().unwrap(), [pair("a", "3"), pair("c", "4")]);
@@ -427,7 +469,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = Store::open(dir.path()).unwrap();
         let error = Store::open(dir.path()).unwrap_err();
-        assert!(matches!(error, Error::InUse { .. }) && error.to_string().contains("in use by another agent"), "{error}");
+        assert!(
+            matches!(error, Error::InUse { .. }) && error.to_string().contains("in use by another agent"),
+            "{error}"
+        );
         drop(first);
         Store::open(dir.path()).unwrap();
     }
@@ -442,7 +487,10 @@ mod tests {
         drop(store);
         let store = Store::open(dir.path()).unwrap();
         let error = store.hand_to("simulated").unwrap_err();
-        assert!(matches!(error, Error::OtherRunner { .. }) && error.to_string().contains("`--runner process`"), "{error}");
+        assert!(
+            matches!(error, Error::OtherRunner { .. }) && error.to_string().contains("`--runner process`"),
+            "{error}"
+        );
         store.hand_to("process").unwrap();
         store.commit(&[StoreOp { key: "run/1".into(), value: None }]).unwrap();
         store.hand_to("simulated").unwrap();
@@ -494,7 +542,11 @@ mod tests {
         txn.commit().unwrap();
         drop(store);
         let error = Store::open(dir.path()).unwrap_err();
-        assert!(matches!(error, Error::Format { found, .. } if found == FORMAT + 1) && error.to_string().contains("newer"), "{error}");
+        assert!(
+            matches!(error, Error::Format { found, .. } if found == FORMAT + 1)
+                && error.to_string().contains("newer"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -511,7 +563,10 @@ mod tests {
         store.commit(&[put("a", "1")]).unwrap();
         faults.full.store(true, std::sync::atomic::Ordering::Relaxed);
         let error = store.commit(&[put("a", "2"), put("b", "3")]).unwrap_err();
-        assert!(error.to_string().starts_with("cannot make 2 changes durable in `memory`: the disk is full"), "{error}");
+        assert!(
+            error.to_string().starts_with("cannot make 2 changes durable in `memory`: the disk is full"),
+            "{error}"
+        );
         assert!(error.disk_is_full());
         // What comes after a failed commit must fail too, whatever the disk says by then.
         faults.full.store(false, std::sync::atomic::Ordering::Relaxed);

@@ -166,14 +166,15 @@ impl Uplink {
         let (link, limit) = (self.link.clone(), limit(poll, lane));
         self.flights.spawn(async move {
             let began = Instant::now();
-            let result = match tokio::time::timeout(Duration::from_millis(limit.0), post(&link, &request)).await {
-                Ok(result) => result,
-                Err(_) => {
-                    // The path may be dead in one direction only: the next request takes a new connection.
-                    link.reconnect();
-                    Err(Error::Silent(limit))
-                }
-            };
+            let result =
+                match tokio::time::timeout(Duration::from_millis(limit.0), post(&link, &request)).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        // The path may be dead in one direction only: the next request takes a new connection.
+                        link.reconnect();
+                        Err(Error::Silent(limit))
+                    }
+                };
             Landed { lane, took: began.elapsed(), result }
         });
     }
@@ -207,8 +208,13 @@ impl Uplink {
         }
         (self.failures, self.synced) = (0, true);
         self.news |= response.want_inventory && landed.lane == Lane::News;
-        let says = Said { leadership: response.leadership, events_through: response.events_through, capacity: response.capacity_acknowledged };
-        let empty = self.said == Some(says) && response.commands.is_empty() && response.ends_acknowledged.is_empty();
+        let says = Said {
+            leadership: response.leadership,
+            events_through: response.events_through,
+            capacity: response.capacity_acknowledged,
+        };
+        let empty =
+            self.said == Some(says) && response.commands.is_empty() && response.ends_acknowledged.is_empty();
         self.said = Some(says);
         self.pause = (empty && landed.took < EMPTY_POLL_LEAST).then(|| now + EMPTY_POLL_LEAST);
     }
@@ -240,7 +246,11 @@ async fn post(link: &Link, request: &SyncRequest) -> Result<SyncAnswer, Error> {
     if body.len() > BODY_BYTES_MAX {
         return Err(Error::TooLong { what: "the sync", bytes_max: BODY_BYTES_MAX });
     }
-    let sending = link.client().post(link.url(SYNC_PATH)).header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
+    let sending = link
+        .client()
+        .post(link.url(SYNC_PATH))
+        .header(reqwest::header::CONTENT_TYPE, "application/json")
+        .body(body);
     let body = link::body(sending.send().await.map_err(Error::Unreachable)?, BODY_BYTES_MAX).await?;
     serde_json::from_slice(&body).map_err(Error::Unreadable)
 }
@@ -281,7 +291,14 @@ mod tests {
             leadership,
             session: Session { counter: 1, id: 1 },
             transmission: 1,
-            receipt: Receipt { journal: JournalId(1), leadership, record: RecordNumber(1), rules: RecordNumber(1), audit_head: None, mac: None },
+            receipt: Receipt {
+                journal: JournalId(1),
+                leadership,
+                record: RecordNumber(1),
+                rules: RecordNumber(1),
+                audit_head: None,
+                mac: None,
+            },
             members: Vec::new(),
             events_through,
             ends_acknowledged: Vec::new(),
@@ -325,11 +342,18 @@ mod tests {
         land(&mut up, Lane::News, Duration::from_secs(1), Ok(response(0)), now);
         let mut last = Duration::ZERO;
         for failure in 0..8 {
-            let result = if failure % 2 == 0 { Err(Error::Silent(Millis(1))) } else { Ok(SyncAnswer::Refused(SyncRefusal::NotLeading)) };
+            let result = if failure % 2 == 0 {
+                Err(Error::Silent(Millis(1)))
+            } else {
+                Ok(SyncAnswer::Refused(SyncRefusal::NotLeading))
+            };
             land(&mut up, Lane::News, Duration::ZERO, result, now);
             assert_eq!((up.due(now), up.well()), (None, false));
             let pause = up.pause().unwrap() - now;
-            assert!(pause <= Duration::from_millis(PAUSE_MAX_MOST.0) && (failure > 2 || pause >= last / 2), "{pause:?} after {last:?}");
+            assert!(
+                pause <= Duration::from_millis(PAUSE_MAX_MOST.0) && (failure > 2 || pause >= last / 2),
+                "{pause:?} after {last:?}"
+            );
             last = pause;
             now += pause;
             assert_eq!(up.due(now), Some(Lane::News));

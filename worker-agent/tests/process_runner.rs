@@ -6,7 +6,9 @@
 use meridian_agent::guard::rundir::RunDir;
 use meridian_agent::guard::{clock, processes, wire};
 use meridian_agent::runner::process::{ProcessRunner, Settings};
-use meridian_agent::runner::{End, Enforcement, FoundState, JobSpec, PodPlacement, RunResult, Runner, RunnerEvent, Start};
+use meridian_agent::runner::{
+    End, Enforcement, FoundState, JobSpec, PodPlacement, RunResult, Runner, RunnerEvent, Start,
+};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::protocol::Size;
 use meridian_shared::time::{Millis, Now, Wall};
@@ -93,7 +95,10 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let runs = RunDir::list(&self.data.path().join("runs")).unwrap_or_default();
         let guards = runs.iter().filter_map(|(_, _, dir)| dir.identity().ok().flatten());
-        let alive: Vec<i32> = guards.filter(|guard| processes::lives(guard.pid, guard.started_ticks)).map(|guard| guard.pid).collect();
+        let alive: Vec<i32> = guards
+            .filter(|guard| processes::lives(guard.pid, guard.started_ticks))
+            .map(|guard| guard.pid)
+            .collect();
         processes::kill_all(&alive);
     }
 }
@@ -128,7 +133,12 @@ fn job(script: &str, spec: Value) -> String {
 
 fn start(spec: &str, pods: u32, term: Millis) -> Start {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let place = |index| PodPlacement { pod_set: "main".into(), index, node: format!("n{index}"), accelerators: vec![2 * index, 2 * index + 1] };
+    let place = |index| PodPlacement {
+        pod_set: "main".into(),
+        index,
+        node: format!("n{index}"),
+        accelerators: vec![2 * index, 2 * index + 1],
+    };
     Start {
         uid: Uid(u128::from(std::process::id()) << 64 | u128::from(number)),
         fence: Fence { epoch: 1, leadership: u64::MAX, counter: number },
@@ -168,14 +178,25 @@ fn both(test: impl Fn(Bench)) {
 fn a_gang_of_three_runs_and_tells_exit_codes_output_and_devices() {
     both(|mut bench| {
         let script = r#"echo "pod $JOB_COMPLETION_INDEX of $MERIDIAN_JOB in $MERIDIAN_REGION sees $CUDA_VISIBLE_DEVICES in $PWD"; echo oops >&2"#;
-        let run = start(&job(script, json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"})), 3, LONG);
+        let run = start(
+            &job(script, json!({"parallelism": 3, "completions": 3, "completionMode": "Indexed"})),
+            3,
+            LONG,
+        );
         bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         let end = bench.until_ended();
         assert_eq!(end.result, RunResult::Succeeded);
-        assert_eq!(end.pods.iter().map(|p| (p.index, p.exit_code)).collect::<Vec<_>>(), [(0, 0), (1, 0), (2, 0)]);
+        assert_eq!(
+            end.pods.iter().map(|p| (p.index, p.exit_code)).collect::<Vec<_>>(),
+            [(0, 0), (1, 0), (2, 0)]
+        );
         let said = bench.logs(&run, Some(1));
-        assert!(said.starts_with("pod 1 of train in europe-west4 sees 2,3 in ") && said.contains("/pod-1-0/work\noops\n"), "{said}");
+        assert!(
+            said.starts_with("pod 1 of train in europe-west4 sees 2,3 in ")
+                && said.contains("/pod-1-0/work\noops\n"),
+            "{said}"
+        );
         assert_eq!(bench.logs(&run, None).lines().count(), 6);
         assert!(left(&run).is_empty());
 
@@ -207,7 +228,10 @@ fn failed_pods_are_tried_again_and_counted_until_the_limit() {
     hopeless.failures = 2;
     bench.runner().start(hopeless, clock::now());
     let end = bench.until_ended();
-    assert!(matches!(&end.result, RunResult::Failed { reason, .. } if reason == "BackoffLimitExceeded"), "{end:?}");
+    assert!(
+        matches!(&end.result, RunResult::Failed { reason, .. } if reason == "BackoffLimitExceeded"),
+        "{end:?}"
+    );
     assert_eq!((end.failures, end.pods[0].exit_code, end.pods[0].attempt), (4, 7, 1));
 
     let missing = json!({"spec": {"backoffLimit": 0, "template": {"spec": {"containers": [{"command": ["/no/such/program"]}]}}}}).to_string();
@@ -223,7 +247,10 @@ fn jobs_that_run_too_long_are_ended_with_that_reason() {
     let run = start(&job("exec sleep 600", json!({"activeDeadlineSeconds": 1})), 1, LONG);
     bench.runner().start(run.clone(), clock::now());
     let end = bench.until_ended();
-    assert!(matches!(&end.result, RunResult::Failed { reason, .. } if reason == "DeadlineExceeded"), "{end:?}");
+    assert!(
+        matches!(&end.result, RunResult::Failed { reason, .. } if reason == "DeadlineExceeded"),
+        "{end:?}"
+    );
     assert_eq!(end.pods[0].exit_code, 143);
     assert!(left(&run).is_empty());
 }
@@ -234,7 +261,10 @@ fn a_stop_ends_the_whole_tree_even_a_daemon_that_ignores_it() {
         // The daemon leaves its parent, its group and its session, and ignores the signal.
         let ready = bench.data.path().join("ready");
         let daemon = format!("trap '' TERM; echo $$ > {}; while :; do sleep 1; done", ready.display());
-        let script = format!("(setsid sh -c \"{}\" &) ; trap 'exit 0' TERM; while :; do sleep 0.01; done", daemon.replace('$', "\\$"));
+        let script = format!(
+            "(setsid sh -c \"{}\" &) ; trap 'exit 0' TERM; while :; do sleep 0.01; done",
+            daemon.replace('$', "\\$")
+        );
         let run = start(&job(&script, json!({})), 1, LONG);
         bench.runner().start(run.clone(), clock::now());
         bench.until_running();
@@ -242,7 +272,11 @@ fn a_stop_ends_the_whole_tree_even_a_daemon_that_ignores_it() {
         assert!(left(&run).len() >= 2);
         bench.runner().stop(run.uid, run.fence);
         let end = bench.until_ended();
-        assert_eq!(end.result, RunResult::Stopped, "a pod that exits 0 when told to stop has not completed the job");
+        assert_eq!(
+            end.result,
+            RunResult::Stopped,
+            "a pod that exits 0 when told to stop has not completed the job"
+        );
         assert!(left(&run).is_empty());
     });
 }
@@ -262,7 +296,8 @@ fn wrote(bench: &Bench, name: &str, lines: usize) -> Vec<String> {
     let path = bench.data.path().join(name);
     within(|| {
         let text = std::fs::read_to_string(&path).ok()?;
-        (text.lines().count() == lines && text.ends_with('\n')).then(|| text.lines().map(ToOwned::to_owned).collect())
+        (text.lines().count() == lines && text.ends_with('\n'))
+            .then(|| text.lines().map(ToOwned::to_owned).collect())
     })
 }
 
@@ -282,7 +317,11 @@ fn only_pods_whose_place_differs_start_again_once_they_were_seen_ended() {
         assert_eq!(wrote(&bench, "at-0", 1), ["n0 0,1"]);
         assert!(!bench.data.path().join("twice").exists(), "the pod ran twice at once");
         bench.runner().move_pods(run.uid, run.fence, 1, placement);
-        assert_eq!(bench.next(), RunnerEvent::Moved { uid: run.uid, fence: run.fence, number: 1 }, "a repetition is only answered");
+        assert_eq!(
+            bench.next(),
+            RunnerEvent::Moved { uid: run.uid, fence: run.fence, number: 1 },
+            "a repetition is only answered"
+        );
         std::fs::write(bench.data.path().join("done"), "").unwrap();
         let end = bench.until_ended();
         assert_eq!((end.result, end.failures), (RunResult::Succeeded, 0));
@@ -303,7 +342,10 @@ fn a_move_outlives_the_agent_that_ordered_it() {
         bench.runner().move_pods(run.uid, run.fence, 1, placement.clone());
         bench.restart();
         let found = bench.runner().adopt();
-        assert!(found.iter().any(|f| f.uid == run.uid && matches!(f.state, FoundState::Running { .. })), "{found:?}");
+        assert!(
+            found.iter().any(|f| f.uid == run.uid && matches!(f.state, FoundState::Running { .. })),
+            "{found:?}"
+        );
         bench.runner().move_pods(run.uid, run.fence, 1, placement);
         assert_eq!(bench.next(), RunnerEvent::Moved { uid: run.uid, fence: run.fence, number: 1 });
         assert_eq!(wrote(&bench, "at-1", 2), ["n1 2,3", "m 2,3"]);
@@ -324,11 +366,19 @@ fn places_of_pods_that_have_succeeded_are_told_once_nothing_more_will_start_ther
         let script = format!(
             "echo > {data}/began-$JOB_COMPLETION_INDEX; while test $JOB_COMPLETION_INDEX != 0 && ! test -f {data}/done-$JOB_COMPLETION_INDEX; do sleep 0.01; done"
         );
-        let run = start(&job(&script, json!({"parallelism": 3, "completions": 4, "completionMode": "Indexed"})), 3, LONG);
+        let run = start(
+            &job(&script, json!({"parallelism": 3, "completions": 4, "completionMode": "Indexed"})),
+            3,
+            LONG,
+        );
         bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         let done = |index: u32| std::fs::write(format!("{data}/done-{index}"), "").unwrap();
-        let spare = |places: &[u32]| RunnerEvent::Spare { uid: run.uid, fence: run.fence, places: places.iter().map(|at| ("main".to_owned(), *at)).collect() };
+        let spare = |places: &[u32]| RunnerEvent::Spare {
+            uid: run.uid,
+            fence: run.fence,
+            places: places.iter().map(|at| ("main".to_owned(), *at)).collect(),
+        };
         wrote(&bench, "began-3", 1);
         done(2);
         assert_eq!(bench.next(), spare(&[2]), "the first place is in use again");
@@ -357,7 +407,14 @@ fn shrinkable(bench: &Bench) -> Start {
         echo $MERIDIAN_NODE >> at-$JOB_COMPLETION_INDEX
         while ! test -f done-$JOB_COMPLETION_INDEX; do sleep 0.01; done"#;
     let script = script.replace("DATA", bench.data.path().to_str().unwrap());
-    start(&job(&script, json!({"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimit": 0})), 4, LONG)
+    start(
+        &job(
+            &script,
+            json!({"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimit": 0}),
+        ),
+        4,
+        LONG,
+    )
 }
 
 fn two() -> Size {
@@ -378,7 +435,11 @@ impl Bench {
             for place in &told {
                 let mut marks = processes::marks(run.uid, run.fence);
                 marks.push(format!("MERIDIAN_POD_SLOT={place}"));
-                assert_eq!(processes::marked(&marks), [0; 0], "something is left in place {place}, which was told as spare");
+                assert_eq!(
+                    processes::marked(&marks),
+                    [0; 0],
+                    "something is left in place {place}, which was told as spare"
+                );
             }
             if told == wanted {
                 return;
@@ -395,7 +456,10 @@ impl Bench {
         }
         let end = self.until_ended();
         assert_eq!((end.result, end.failures), (RunResult::Succeeded, 0));
-        assert_eq!(end.pods.iter().map(|pod| (pod.index, pod.attempt, pod.exit_code)).collect::<Vec<_>>(), [(0, 0, 0), (1, 0, 0)]);
+        assert_eq!(
+            end.pods.iter().map(|pod| (pod.index, pod.attempt, pod.exit_code)).collect::<Vec<_>>(),
+            [(0, 0, 0), (1, 0, 0)]
+        );
         assert!(left(run).is_empty());
     }
 }
@@ -422,9 +486,15 @@ fn a_job_that_shrinks_ends_the_pods_that_are_too_many_and_goes_on_with_the_other
         bench.shrink(&run, Size { parallelism: 1, completions: Some(1) });
         bench.shrink(&unknown, two());
         bench.runner().start(run.clone(), clock::now());
-        assert!(matches!(bench.next(), RunnerEvent::Ended { uid, end, .. } if uid == run.uid && end.pods.len() == 2));
+        assert!(
+            matches!(bench.next(), RunnerEvent::Ended { uid, end, .. } if uid == run.uid && end.pods.len() == 2)
+        );
         assert!(!bench.dir(&unknown).path().exists());
-        assert_eq!(bench.dir(&run).resize().unwrap().unwrap().size, two(), "the smallest that was said while it ran");
+        assert_eq!(
+            bench.dir(&run).resize().unwrap().unwrap().size,
+            two(),
+            "the smallest that was said while it ran"
+        );
     });
 }
 
@@ -478,7 +548,10 @@ fn a_pod_that_moves_and_is_too_many_is_not_started_again() {
             assert!(!moved || alive <= 4, "{alive} processes: the two that stay, and what they wait with");
         }
         bench.first_two_end_it(&run);
-        assert_eq!((wrote(&bench, "at-2", 1), wrote(&bench, "at-3", 1)), (vec!["n2".to_owned()], vec!["n3".to_owned()]));
+        assert_eq!(
+            (wrote(&bench, "at-2", 1), wrote(&bench, "at-3", 1)),
+            (vec!["n2".to_owned()], vec!["n3".to_owned()])
+        );
     });
 }
 
@@ -490,7 +563,14 @@ fn where_completions_stay_all_of_them_succeed_in_the_places_that_are_left() {
             while ! test -f go; do sleep 0.01; done
             mkdir alone || echo "$JOB_COMPLETION_INDEX" >> together; ls > listing; rmdir alone"#;
         let script = script.replace("DATA", bench.data.path().to_str().unwrap());
-        let run = start(&job(&script, json!({"parallelism": 3, "completions": 6, "completionMode": "Indexed", "backoffLimit": 0})), 3, LONG);
+        let run = start(
+            &job(
+                &script,
+                json!({"parallelism": 3, "completions": 6, "completionMode": "Indexed", "backoffLimit": 0}),
+            ),
+            3,
+            LONG,
+        );
         bench.runner().start(run.clone(), clock::now());
         bench.until_running();
         for index in 0..3 {
@@ -512,7 +592,10 @@ fn where_completions_stay_all_of_them_succeed_in_the_places_that_are_left() {
 fn the_deadline_ends_a_gang_without_any_agent() {
     both(|mut bench| {
         // Both pods ignore the signal and say again and again when they still ran, in seconds of boot time.
-        let script = format!("trap '' TERM; while :; do cat /proc/uptime >> {}/beat-$MERIDIAN_POD_INDEX; done", bench.data.path().display());
+        let script = format!(
+            "trap '' TERM; while :; do cat /proc/uptime >> {}/beat-$MERIDIAN_POD_INDEX; done",
+            bench.data.path().display()
+        );
         let mut run = start(&job(&script, json!({"parallelism": 2, "completions": 2})), 2, Millis(2_500));
         run.stop_budget = Millis(1_600);
         bench.runner.as_mut().unwrap().start(run.clone(), clock::now());
@@ -524,7 +607,18 @@ fn the_deadline_ends_a_gang_without_any_agent() {
         assert!(left(&run).is_empty());
         for pod in 0..2 {
             let beats = std::fs::read_to_string(bench.data.path().join(format!("beat-{pod}"))).unwrap();
-            let last: f64 = beats.rsplit_once('\n').unwrap().0.lines().last().unwrap().split(' ').next().unwrap().parse().unwrap();
+            let last: f64 = beats
+                .rsplit_once('\n')
+                .unwrap()
+                .0
+                .lines()
+                .last()
+                .unwrap()
+                .split(' ')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap();
             let deadline = run.deadline.0 as f64 / 1_000.0;
             assert!(last < deadline, "pod {pod} still ran at {last}, and nothing may run at {deadline}");
             assert!(last > deadline - 1.6, "pod {pod} was cut off at {last}, before its stop was due");
@@ -539,7 +633,10 @@ fn the_deadline_ends_a_gang_without_any_agent() {
 fn a_renewal_carries_a_gang_over_its_first_deadline_even_from_the_next_agent() {
     for restarted in [false, true] {
         let mut bench = Bench::new(true);
-        let script = format!("while test $(cut -d. -f1 /proc/uptime) -le {}; do sleep 0.02; done", clock::now().mono.0 / 1_000 + 3);
+        let script = format!(
+            "while test $(cut -d. -f1 /proc/uptime) -le {}; do sleep 0.02; done",
+            clock::now().mono.0 / 1_000 + 3
+        );
         let run = start(&job(&script, json!({})), 1, Millis(2_000));
         bench.runner().start(run.clone(), clock::now());
         bench.until_running();
@@ -608,7 +705,10 @@ fn a_restarted_agent_takes_its_gangs_up_again() {
         let guard = guard_pid(&bench.dir(&run));
         bench.restart();
         let found = bench.runner().adopt();
-        assert!(matches!(&found[..], [f] if (f.uid, f.fence) == (run.uid, run.fence) && f.state == FoundState::Running { failures: 0 }), "{found:?}");
+        assert!(
+            matches!(&found[..], [f] if (f.uid, f.fence) == (run.uid, run.fence) && f.state == FoundState::Running { failures: 0 }),
+            "{found:?}"
+        );
         bench.runner().renew(run.uid, run.fence, run.deadline + LONG, clock::now());
         // A repeated grant is answered with where the run is.
         bench.runner().start(run.clone(), clock::now());
@@ -669,7 +769,10 @@ fn a_reboot_loses_every_run() {
     }
     bench.restart();
     let found = bench.runner().adopt();
-    assert!(matches!(&found[0].state, FoundState::Ended(End { result: RunResult::NodeLost { message }, .. }) if message.contains("restarted")), "{found:?}");
+    assert!(
+        matches!(&found[0].state, FoundState::Ended(End { result: RunResult::NodeLost { message }, .. }) if message.contains("restarted")),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -680,7 +783,10 @@ fn a_stop_for_an_unknown_fence_forbids_its_start() {
     assert_eq!(bench.until_ended().result, RunResult::Stopped);
     bench.runner().start(run.clone(), clock::now());
     assert_eq!(bench.until_ended().result, RunResult::Stopped);
-    assert!(left(&run).is_empty() && bench.dir(&run).identity().unwrap().is_none(), "no guard was ever there");
+    assert!(
+        left(&run).is_empty() && bench.dir(&run).identity().unwrap().is_none(),
+        "no guard was ever there"
+    );
     bench.restart();
     let found = bench.runner().adopt();
     assert!(matches!(&found[0].state, FoundState::Ended(End { result: RunResult::Stopped, .. })));
@@ -701,7 +807,11 @@ fn a_stop_that_the_disk_does_not_take_is_confirmed_once_it_does() {
     loop {
         match bench.next() {
             RunnerEvent::Ended { uid, .. } if uid == other.uid => break,
-            event => assert_eq!(event, RunnerEvent::Running { uid: other.uid, fence: other.fence }, "nothing is confirmed that isn't durable"),
+            event => assert_eq!(
+                event,
+                RunnerEvent::Running { uid: other.uid, fence: other.fence },
+                "nothing is confirmed that isn't durable"
+            ),
         }
     }
     std::fs::remove_file(&in_the_way).unwrap();
@@ -716,7 +826,11 @@ fn a_grant_that_has_lapsed_and_a_job_that_cannot_run_start_nothing() {
     bench.runner().start(late.clone(), clock::now());
     assert_eq!(
         bench.next(),
-        RunnerEvent::Ended { uid: late.uid, fence: late.fence, end: End { result: RunResult::LeaseLapsed, pods: vec![], failures: 0, ran: Millis(0) } }
+        RunnerEvent::Ended {
+            uid: late.uid,
+            fence: late.fence,
+            end: End { result: RunResult::LeaseLapsed, pods: vec![], failures: 0, ran: Millis(0) }
+        }
     );
 
     // Within its term by what was said, and not by what the machine missed until it was said.
@@ -726,12 +840,16 @@ fn a_grant_that_has_lapsed_and_a_job_that_cannot_run_start_nothing() {
     let end = bench.until_ended();
     assert!(end.result == RunResult::LeaseLapsed && end.pods.is_empty(), "{end:?}");
 
-    let no_command = start(r#"{"spec":{"template":{"spec":{"containers":[{"image":"x","args":["120s"]}]}}}}"#, 1, LONG);
+    let no_command =
+        start(r#"{"spec":{"template":{"spec":{"containers":[{"image":"x","args":["120s"]}]}}}}"#, 1, LONG);
     let spec = JobSpec::parse(&no_command.spec).unwrap();
     assert!(bench.runner().accepts(&spec).unwrap_err().contains("`command`"));
     bench.runner().start(no_command, clock::now());
     let end = bench.until_ended();
-    assert!(matches!(&end.result, RunResult::Failed { reason, message } if reason == "NotRunnable" && message.contains("`command`")), "{end:?}");
+    assert!(
+        matches!(&end.result, RunResult::Failed { reason, message } if reason == "NotRunnable" && message.contains("`command`")),
+        "{end:?}"
+    );
 }
 
 #[test]
@@ -745,5 +863,8 @@ fn the_runner_is_off_unless_it_is_enabled() {
     assert!(runner.accepts(&JobSpec::parse(&run.spec).unwrap()).unwrap_err().contains("enable"));
     runner.start(run, clock::now());
     let event = within(|| events.try_recv().ok());
-    assert!(matches!(event, RunnerEvent::Ended { end: End { result: RunResult::Failed { .. }, .. }, .. }), "{event:?}");
+    assert!(
+        matches!(event, RunnerEvent::Ended { end: End { result: RunResult::Failed { .. }, .. }, .. }),
+        "{event:?}"
+    );
 }

@@ -14,7 +14,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn open(data: &Path) -> (SimulatedRunner, Receiver<RunnerEvent>) {
     // Room for one event only: more must be delayed, not lost.
     let (sender, events) = channel(1);
-    (SimulatedRunner::open(Settings { data: data.to_owned(), speed: "100".parse().unwrap() }, sender).unwrap(), events)
+    (
+        SimulatedRunner::open(Settings { data: data.to_owned(), speed: "100".parse().unwrap() }, sender)
+            .unwrap(),
+        events,
+    )
 }
 
 fn next(events: &mut Receiver<RunnerEvent>) -> RunnerEvent {
@@ -34,8 +38,14 @@ fn start(number: u64, seconds: u32) -> Start {
         fence: Fence { epoch: 1, leadership: 2, counter: number },
         namespace: "ns".into(),
         name: "job".into(),
-        spec: format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"args":["{seconds}s"]}}]}}}}}}}}"#).into(),
-        placement: vec![PodPlacement { pod_set: "main".into(), index: 0, node: "n".into(), accelerators: vec![0] }],
+        spec: format!(r#"{{"spec":{{"template":{{"spec":{{"containers":[{{"args":["{seconds}s"]}}]}}}}}}}}"#)
+            .into(),
+        placement: vec![PodPlacement {
+            pod_set: "main".into(),
+            index: 0,
+            node: "n".into(),
+            accelerators: vec![0],
+        }],
         deadline: clock::now().mono + Millis::mins(5),
         stop_budget: Millis::secs(2),
         run_left: None,
@@ -64,9 +74,15 @@ fn runs_take_their_time_and_survive_a_restarted_agent() {
     drop(runner);
     let (mut runner, mut events) = open(data.path());
     let found = runner.adopt();
-    assert!(matches!(&found[..], [s, l] if matches!(s.state, FoundState::Ended(_)) && l.state == FoundState::Running { failures: 0 }), "{found:?}");
+    assert!(
+        matches!(&found[..], [s, l] if matches!(s.state, FoundState::Ended(_)) && l.state == FoundState::Running { failures: 0 }),
+        "{found:?}"
+    );
     let event = next(&mut events);
-    assert!(matches!(&event, RunnerEvent::Ended { uid, end: End { result: RunResult::Succeeded, .. }, .. } if *uid == long.uid), "{event:?}");
+    assert!(
+        matches!(&event, RunnerEvent::Ended { uid, end: End { result: RunResult::Succeeded, .. }, .. } if *uid == long.uid),
+        "{event:?}"
+    );
     let took = clock::now().mono.since(begun);
     assert!(took >= Millis(900), "ninety seconds at a hundred times real speed took {took}");
     let mut logs = runner.logs(long.uid, long.fence, None).unwrap();

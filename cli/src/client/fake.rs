@@ -52,7 +52,11 @@ impl Fake {
     /// A fake that expects these requests, in this order.
     pub(crate) fn new(script: impl IntoIterator<Item = (&'static str, Answer)>) -> Self {
         let fake = Self::default();
-        fake.0.answers.lock().unwrap().extend(script.into_iter().map(|(line, answer)| (line.to_owned(), answer)));
+        fake.0
+            .answers
+            .lock()
+            .unwrap()
+            .extend(script.into_iter().map(|(line, answer)| (line.to_owned(), answer)));
         fake
     }
 
@@ -82,7 +86,11 @@ async fn answer(State(fake): State<Fake>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let mut asked = Asked {
         line: format!("{} {}", parts.method, parts.uri.path_and_query().unwrap()),
-        authorization: parts.headers.get("authorization").map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default(),
+        authorization: parts
+            .headers
+            .get("authorization")
+            .map(|value| value.to_str().unwrap().to_owned())
+            .unwrap_or_default(),
         version: format!("{:?}", parts.version),
         body: String::new(),
     };
@@ -93,25 +101,40 @@ async fn answer(State(fake): State<Fake>, request: Request) -> Response {
     fake.0.asked.lock().unwrap().push(asked);
     match next {
         Some((expected, answer)) if line.starts_with(&expected) => respond(answer),
-        Some((expected, _)) => (axum::http::StatusCode::IM_A_TEAPOT, format!("expected `{expected}`, got `{line}`")).into_response(),
-        None => (axum::http::StatusCode::IM_A_TEAPOT, format!("nothing expected, got `{line}`")).into_response(),
+        Some((expected, _)) => {
+            (axum::http::StatusCode::IM_A_TEAPOT, format!("expected `{expected}`, got `{line}`"))
+                .into_response()
+        }
+        None => {
+            (axum::http::StatusCode::IM_A_TEAPOT, format!("nothing expected, got `{line}`")).into_response()
+        }
     }
 }
 
 fn respond(answer: Answer) -> Response {
     match answer {
-        Answer::Json(code, body) => (axum::http::StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response(),
-        Answer::Warned(body, warning) => (axum::http::StatusCode::CREATED, [("warning", warning)], axum::Json(body)).into_response(),
+        Answer::Json(code, body) => {
+            (axum::http::StatusCode::from_u16(code).unwrap(), axum::Json(body)).into_response()
+        }
+        Answer::Warned(body, warning) => {
+            (axum::http::StatusCode::CREATED, [("warning", warning)], axum::Json(body)).into_response()
+        }
         Answer::Stream(pieces) => {
-            let pieces = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
+            let pieces =
+                pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from_static(piece.as_bytes())));
             Response::new(Body::from_stream(futures::stream::iter(pieces)))
         }
         Answer::OpenStream(pieces) => {
             let pieces = pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
-            Response::new(Body::from_stream(futures::StreamExt::chain(futures::stream::iter(pieces), futures::stream::pending())))
+            Response::new(Body::from_stream(futures::StreamExt::chain(
+                futures::stream::iter(pieces),
+                futures::stream::pending(),
+            )))
         }
         Answer::Log(attempt, pieces, whole) => {
-            let pieces = futures::stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))));
+            let pieces = futures::stream::iter(
+                pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes()))),
+            );
             // what was sent before goes out while the break is waited for
             let end = futures::stream::once(async move {
                 tokio::task::yield_now().await;

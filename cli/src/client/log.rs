@@ -49,7 +49,12 @@ pub(crate) struct LogStream {
 }
 
 impl LogStream {
-    pub(super) async fn start(client: Client, namespace: &str, job: &str, query: LogQuery) -> Result<Self, Error> {
+    pub(super) async fn start(
+        client: Client,
+        namespace: &str,
+        job: &str,
+        query: LogQuery,
+    ) -> Result<Self, Error> {
         let response = client.open_log(namespace, job, query).await?;
         let attempt = attempt_of(&response);
         Ok(Self {
@@ -119,7 +124,9 @@ impl LogStream {
         if let Some(lines) = self.query.tail {
             // nobody knows where in the whole output its last lines were
             self.shown = Shown::new(self.query.pod.is_none());
-            return Ok(Some(format!("the log broke off: its last {lines} lines follow as they are now, some of them once more")));
+            return Ok(Some(format!(
+                "the log broke off: its last {lines} lines follow as they are now, some of them once more"
+            )));
         }
         self.shown.read_again();
         Ok(None)

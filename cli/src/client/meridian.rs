@@ -117,7 +117,12 @@ const ROOT: [&str; 2] = ["meridian", "v1"];
 
 impl Client {
     /// Makes or changes all objects in one transaction, or none. A problem's field begins with `objects[N]`.
-    pub(crate) async fn apply(&self, objects: &[Value], cluster: Option<&str>, dry_run: bool) -> Result<ApplyAnswer, Error> {
+    pub(crate) async fn apply(
+        &self,
+        objects: &[Value],
+        cluster: Option<&str>,
+        dry_run: bool,
+    ) -> Result<ApplyAnswer, Error> {
         let body = json!({"objects": objects, "cluster": cluster, "dryRun": dry_run});
         self.own(Method::POST, ["apply"], Some(&body)).await
     }
@@ -152,7 +157,8 @@ impl Client {
         let request = self.request(Method::GET, url).timeout(EXCHANGE_TIMEOUT);
         let response = self.send(request).await?;
         let body = self.body(response).await?;
-        String::from_utf8(body).map_err(|error| Error::Malformed { what: format!("/{path}"), why: error.to_string() })
+        String::from_utf8(body)
+            .map_err(|error| Error::Malformed { what: format!("/{path}"), why: error.to_string() })
     }
 
     /// Why a workload runs where it does, or does not run.
@@ -166,7 +172,12 @@ impl Client {
     }
 
     /// Does something to a cluster. The person has confirmed it.
-    pub(crate) async fn cluster_action(&self, cluster: &str, action: ClusterAction, ledger: Option<&str>) -> Result<Value, Error> {
+    pub(crate) async fn cluster_action(
+        &self,
+        cluster: &str,
+        action: ClusterAction,
+        ledger: Option<&str>,
+    ) -> Result<Value, Error> {
         let mut body = json!({"confirm": cluster});
         if let Some(ledger) = ledger {
             body["ledger"] = ledger.into();
@@ -204,7 +215,12 @@ impl Client {
         LogStream::start(self.clone(), namespace, job, query).await
     }
 
-    pub(super) async fn open_log(&self, namespace: &str, job: &str, query: LogQuery) -> Result<reqwest::Response, Error> {
+    pub(super) async fn open_log(
+        &self,
+        namespace: &str,
+        job: &str,
+        query: LogQuery,
+    ) -> Result<reqwest::Response, Error> {
         let mut url = self.url(ROOT.into_iter().chain(["logs", namespace, job]));
         if query.follow {
             url.query_pairs_mut().append_pair("follow", "true");
@@ -238,6 +254,7 @@ impl Client {
             Some(body) => request.json(body),
             None => request,
         });
-        serde_json::from_value(answer.await?).map_err(|error| Error::Malformed { what, why: error.to_string() })
+        serde_json::from_value(answer.await?)
+            .map_err(|error| Error::Malformed { what, why: error.to_string() })
     }
 }

@@ -95,7 +95,9 @@ impl fmt::Display for Status {
             write!(f, "\n  {field}{colon}{}", cause.message)?;
         }
         match self.code {
-            401 => f.write_str("\n  the kubeconfig's token or certificate is not known here; get a current one"),
+            401 => {
+                f.write_str("\n  the kubeconfig's token or certificate is not known here; get a current one")
+            }
             300..=399 => f.write_str("\n  redirects are not followed; correct the kubeconfig's `server`"),
             _ => match self.details.as_ref().and_then(|details| details.retry_after_seconds) {
                 Some(seconds) => write!(f, "\n  try again in {seconds} s"),
@@ -114,14 +116,20 @@ mod tests {
 
     #[test]
     fn statuses_read_as_text() {
-        let check = |code: u16, body: &str, expect: &str| assert_eq!(Status::read(code, body.as_bytes()).to_string(), expect);
+        let check = |code: u16, body: &str, expect: &str| {
+            assert_eq!(Status::read(code, body.as_bytes()).to_string(), expect)
+        };
         let missing = json!({"kind": "Status", "status": "Failure", "message": "jobs.batch \"x\" not found", "reason": "NotFound", "code": 404});
         check(404, &missing.to_string(), "jobs.batch \"x\" not found (404 NotFound)");
         let invalid = json!({"message": "Job `t` is invalid", "reason": "Invalid", "details": {"causes": [
             {"reason": "FieldValueInvalid", "field": "spec.parallelism", "message": "must be a whole number"},
             {"field": "", "message": "the queue `q` does not exist"},
         ]}});
-        check(422, &invalid.to_string(), "Job `t` is invalid (422 Invalid)\n  spec.parallelism: must be a whole number\n  the queue `q` does not exist");
+        check(
+            422,
+            &invalid.to_string(),
+            "Job `t` is invalid (422 Invalid)\n  spec.parallelism: must be a whole number\n  the queue `q` does not exist",
+        );
         check(
             503,
             &json!({"message": "the journal is full", "details": {"retryAfterSeconds": 5}}).to_string(),
@@ -129,6 +137,10 @@ mod tests {
         );
         check(502, "<html>Bad Gateway</html>", "<html>Bad Gateway</html> (502 InternalError)");
         check(500, "", "the manager refused (500 InternalError)");
-        check(401, "", "the manager refused (401 Unauthorized)\n  the kubeconfig's token or certificate is not known here; get a current one");
+        check(
+            401,
+            "",
+            "the manager refused (401 Unauthorized)\n  the kubeconfig's token or certificate is not known here; get a current one",
+        );
     }
 }

@@ -5,7 +5,10 @@ use serde_json::json;
 
 fn page(names: &[&str], version: &str, next: &str) -> Answer {
     let items: Vec<Value> = names.iter().map(|name| object(name, version)).collect();
-    Answer::Json(200, json!({"kind": "JobList", "metadata": {"resourceVersion": version, "continue": next}, "items": items}))
+    Answer::Json(
+        200,
+        json!({"kind": "JobList", "metadata": {"resourceVersion": version, "continue": next}, "items": items}),
+    )
 }
 
 fn object(name: &str, version: &str) -> Value {
@@ -44,24 +47,45 @@ async fn paths_follow_kubernetes() {
     ]);
     let client = client(&fake).await;
     let namespace = client.get(Kind::Namespace, Some("ignored"), "research").await.unwrap();
-    assert_eq!((text_at(&namespace, "/kind"), text_at(&namespace, "/apiVersion")), ("Namespace".into(), "v1".into()));
+    assert_eq!(
+        (text_at(&namespace, "/kind"), text_at(&namespace, "/apiVersion")),
+        ("Namespace".into(), "v1".into())
+    );
     client.get(Kind::Job, Some("default"), "train").await.unwrap();
     client.get(Kind::ClusterQueue, None, "q").await.unwrap();
     client.delete(Kind::Cluster, None, "eu").await.unwrap();
-    client.create(Kind::LocalQueue, Some("default"), &json!({"apiVersion": "kueue.x-k8s.io/v1beta1"})).await.unwrap();
+    client
+        .create(Kind::LocalQueue, Some("default"), &json!({"apiVersion": "kueue.x-k8s.io/v1beta1"}))
+        .await
+        .unwrap();
     assert_eq!(fake.asked().len(), 5);
 }
 
 #[tokio::test]
 async fn lists_are_read_in_pages_and_begun_again_when_forgotten() {
     let fake = Fake::new([
-        ("GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500", page(&["a"], "7", "more")),
-        ("GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500&continue=more", gone()),
-        ("GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500", page(&["a", "b"], "9", "more")),
-        ("GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500&continue=more", page(&["c"], "9", "")),
+        (
+            "GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500",
+            page(&["a"], "7", "more"),
+        ),
+        (
+            "GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500&continue=more",
+            gone(),
+        ),
+        (
+            "GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500",
+            page(&["a", "b"], "9", "more"),
+        ),
+        (
+            "GET /apis/batch/v1/namespaces/default/jobs?labelSelector=team%3Dvision&limit=500&continue=more",
+            page(&["c"], "9", ""),
+        ),
     ]);
     let list = client(&fake).await.list(&Selection { labels: "team=vision".into(), ..jobs() }).await.unwrap();
-    assert_eq!((names(&list.items), list.version.as_str()), (vec!["a".to_owned(), "b".into(), "c".into()], "9"));
+    assert_eq!(
+        (names(&list.items), list.version.as_str()),
+        (vec!["a".to_owned(), "b".into(), "c".into()], "9")
+    );
     assert_eq!(list.items[0]["kind"], "Job");
     assert_eq!(fake.asked().len(), 4);
 }
@@ -76,9 +100,15 @@ async fn errors_become_words() {
     ]);
     let client = client(&fake).await;
     let missing = client.get(Kind::Job, Some("default"), "x").await.unwrap_err();
-    assert!(missing.is_not_found() && missing.to_string() == "jobs.batch \"x\" not found (404 NotFound)", "{missing}");
+    assert!(
+        missing.is_not_found() && missing.to_string() == "jobs.batch \"x\" not found (404 NotFound)",
+        "{missing}"
+    );
     let nonsense = client.list(&jobs()).await.unwrap_err().to_string();
-    assert_eq!(nonsense, "the manager's answer to /apis/batch/v1/namespaces/default/jobs can't be read: it has no `items`");
+    assert_eq!(
+        nonsense,
+        "the manager's answer to /apis/batch/v1/namespaces/default/jobs can't be read: it has no `items`"
+    );
     let broken = client.list(&jobs()).await.unwrap_err();
     assert!(matches!(broken, Error::Unreachable { unsent: false, .. }), "{broken:?}");
     assert!(client.list(&jobs()).await.unwrap_err().to_string().contains("redirects are not followed"));
@@ -92,7 +122,13 @@ async fn nobody_there_is_told_as_such() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let access = Access { server: server.clone(), authorities: None, token: None, identity: None, namespace: "default".into() };
+    let access = Access {
+        server: server.clone(),
+        authorities: None,
+        token: None,
+        identity: None,
+        namespace: "default".into(),
+    };
     let error = Client::new(&access).unwrap().list(&jobs()).await.unwrap_err();
     assert!(error.to_string().starts_with(&format!("can't reach the manager at `{server}`: ")), "{error}");
     assert!(matches!(error, Error::Unreachable { unsent: true, .. }));
@@ -108,10 +144,33 @@ async fn a_watch_goes_on_over_ends_and_forgotten_versions() {
     let (first, second) = event("MODIFIED", "a", "11").split_at(20).to_owned_pair();
     let fake = Fake::new([
         (list, page(&["a", "b"], "10", "")),
-        (watch_at("10"), Answer::Stream(vec![line(first), line(second), line(event("ADDED", "c", "12")), line(event("BOOKMARK", "", "15"))])),
-        (watch_at("15"), Answer::Stream(vec![line(event("DELETED", "b", "16")), line(event("DELETED", "b", "16"))])),
-        (watch_at("16"), Answer::Stream(vec![line(format!("{}\n", json!({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})))])),
-        (list, Answer::Json(200, json!({"metadata": {"resourceVersion": "30"}, "items": [object("a", "11"), object("d", "25")]}))),
+        (
+            watch_at("10"),
+            Answer::Stream(vec![
+                line(first),
+                line(second),
+                line(event("ADDED", "c", "12")),
+                line(event("BOOKMARK", "", "15")),
+            ]),
+        ),
+        (
+            watch_at("15"),
+            Answer::Stream(vec![line(event("DELETED", "b", "16")), line(event("DELETED", "b", "16"))]),
+        ),
+        (
+            watch_at("16"),
+            Answer::Stream(vec![line(format!(
+                "{}\n",
+                json!({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})
+            ))]),
+        ),
+        (
+            list,
+            Answer::Json(
+                200,
+                json!({"metadata": {"resourceVersion": "30"}, "items": [object("a", "11"), object("d", "25")]}),
+            ),
+        ),
         (watch_at("30"), Answer::OpenStream(vec![event("MODIFIED", "d", "31")])),
     ]);
     let (items, mut watch) = client(&fake).await.watch(jobs()).await.unwrap();
@@ -119,9 +178,17 @@ async fn a_watch_goes_on_over_ends_and_forgotten_versions() {
     let mut told = Vec::new();
     for _ in 0..6 {
         let change = watch.next().await.unwrap();
-        told.push(format!("{} {} {}", change.kind.word(), text_at(&change.object, "/metadata/name"), version(&change.object)));
+        told.push(format!(
+            "{} {} {}",
+            change.kind.word(),
+            text_at(&change.object, "/metadata/name"),
+            version(&change.object)
+        ));
     }
-    assert_eq!(told, ["MODIFIED a 11", "ADDED c 12", "DELETED b 16", "DELETED c 12", "ADDED d 25", "MODIFIED d 31"]);
+    assert_eq!(
+        told,
+        ["MODIFIED a 11", "ADDED c 12", "DELETED b 16", "DELETED c 12", "ADDED d 25", "MODIFIED d 31"]
+    );
     assert_eq!(fake.asked().len(), 6);
 }
 
@@ -178,9 +245,13 @@ async fn tokens_travel_over_tls_to_the_named_authority_only() {
 /// Serves the fake over TLS; returns the URL and the PEM of the certificate.
 async fn serve_tls(fake: &Fake) -> (String, String) {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
-    let mut config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
+    let mut config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -192,7 +263,11 @@ async fn serve_tls(fake: &Fake) -> (String, String) {
             // a client that does not trust the certificate goes away in mid-handshake
             let Ok(stream) = acceptor.accept(stream).await else { continue };
             let (io, service) = (hyper_util::rt::TokioIo::new(stream), service.clone());
-            tokio::spawn(async move { hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new()).serve_connection(io, service).await });
+            tokio::spawn(async move {
+                hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new())
+                    .serve_connection(io, service)
+                    .await
+            });
         }
     });
     (format!("https://localhost:{port}"), cert.pem())

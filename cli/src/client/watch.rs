@@ -70,7 +70,16 @@ impl Watch {
         let list = client.list(&selection).await?;
         let known = list.items.iter().map(|object| (key(object), object.clone())).collect();
         let seed = uuid::Uuid::new_v4().as_u64_pair().0;
-        let watch = Self { client, selection, version: list.version, stream: None, known, ready: VecDeque::new(), failures: 0, seed };
+        let watch = Self {
+            client,
+            selection,
+            version: list.version,
+            stream: None,
+            known,
+            ready: VecDeque::new(),
+            failures: 0,
+            seed,
+        };
         Ok((list.items, watch))
     }
 
@@ -99,7 +108,10 @@ impl Watch {
     async fn advance(&mut self) -> Result<(), Error> {
         if self.stream.is_none() {
             let mut url = self.client.selection_url(&self.selection);
-            url.query_pairs_mut().append_pair("watch", "true").append_pair("allowWatchBookmarks", "true").append_pair("resourceVersion", &self.version);
+            url.query_pairs_mut()
+                .append_pair("watch", "true")
+                .append_pair("allowWatchBookmarks", "true")
+                .append_pair("resourceVersion", &self.version);
             let response = self.client.send(self.client.request(Method::GET, url)).await?;
             self.stream = Some((Lines::new(response), Instant::now()));
         }
@@ -114,7 +126,8 @@ impl Watch {
             None => {
                 self.stream = None;
                 let why = "the stream ended".to_owned();
-                self.pause(Error::Unreachable { server: self.client.base.to_string(), why, unsent: false }).await
+                self.pause(Error::Unreachable { server: self.client.base.to_string(), why, unsent: false })
+                    .await
             }
         }
     }
@@ -133,7 +146,11 @@ impl Watch {
                 return Ok(());
             }
             "ERROR" => {
-                let code = object.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
+                let code = object
+                    .get("code")
+                    .and_then(Value::as_u64)
+                    .and_then(|code| u16::try_from(code).ok())
+                    .unwrap_or(500);
                 return Err(Error::Status(Box::new(Status::read(code, object.to_string().as_bytes()))));
             }
             other => return Err(malformed(format!("`{other}` is not a type of event"))),
@@ -161,7 +178,9 @@ impl Watch {
             }
             ChangeKind::Added | ChangeKind::Modified => {
                 let before = self.known.insert(key, object.clone());
-                if before.is_some_and(|before| version_of(&before) == version_of(&object) && !version_of(&object).is_empty()) {
+                if before.is_some_and(|before| {
+                    version_of(&before) == version_of(&object) && !version_of(&object).is_empty()
+                }) {
                     return;
                 }
             }
@@ -175,17 +194,28 @@ impl Watch {
                 self.version = list.version;
                 let gone: Vec<Value> = {
                     let here: std::collections::BTreeSet<_> = list.items.iter().map(key).collect();
-                    self.known.iter().filter(|(key, _)| !here.contains(*key)).map(|(_, object)| object.clone()).collect()
+                    self.known
+                        .iter()
+                        .filter(|(key, _)| !here.contains(*key))
+                        .map(|(_, object)| object.clone())
+                        .collect()
                 };
                 gone.into_iter().for_each(|object| self.tell(ChangeKind::Deleted, object));
                 for object in list.items {
-                    let kind = if self.known.contains_key(&key(&object)) { ChangeKind::Modified } else { ChangeKind::Added };
+                    let kind = if self.known.contains_key(&key(&object)) {
+                        ChangeKind::Modified
+                    } else {
+                        ChangeKind::Added
+                    };
                     self.tell(kind, object);
                 }
                 // a manager that forgets at once what it has just listed must not be asked in a tight loop
                 if self.ready.is_empty() {
-                    let forgot =
-                        Error::Unreachable { server: self.client.base.to_string(), why: "the version is forgotten again and again".to_owned(), unsent: false };
+                    let forgot = Error::Unreachable {
+                        server: self.client.base.to_string(),
+                        why: "the version is forgotten again and again".to_owned(),
+                        unsent: false,
+                    };
                     return self.pause(forgot).await;
                 }
                 Ok(())

@@ -54,7 +54,11 @@ async fn set(client: &Client, kind: Kind, namespace: &str, name: &str, active: b
     };
     let workload = text(&job, "/status/meridian/workload");
     if workload.is_empty() {
-        return Err(client::Error::Malformed { what: format!("`GET` of job `{name}`"), why: "it doesn't name its workload".to_owned() }.into());
+        return Err(client::Error::Malformed {
+            what: format!("`GET` of job `{name}`"),
+            why: "it doesn't name its workload".to_owned(),
+        }
+        .into());
     }
     Ok(client.patch(Kind::Workload, Some(namespace), workload, &patch).await?)
 }

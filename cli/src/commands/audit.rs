@@ -17,7 +17,10 @@ pub(super) async fn run(session: &mut Session, command: AuditCommand) -> Result<
     match command {
         AuditCommand::Export { from } => export(session, from).await,
         AuditCommand::Verify { file, expect_head, from } => {
-            let witness = expect_head.map(|head| head.parse::<Witness>()).transpose().map_err(|error| Error::Usage(error.to_string()))?;
+            let witness = expect_head
+                .map(|head| head.parse::<Witness>())
+                .transpose()
+                .map_err(|error| Error::Usage(error.to_string()))?;
             let mut proof = Proof::new(witness).of_part(from);
             match file {
                 Some(path) => from_file(session, &path, &mut proof)?,
@@ -48,7 +51,11 @@ async fn export(session: &mut Session, from: u64) -> Result<(), Error> {
 
 fn from_file(session: &mut Session, path: &Path, proof: &mut Proof) -> Result<(), Error> {
     let failed = |source| files::Error::Read { path: path.to_owned(), source };
-    let opened: Box<dyn Read> = if path.as_os_str() == "-" { Box::new(&mut session.stdin) } else { Box::new(std::fs::File::open(path).map_err(failed)?) };
+    let opened: Box<dyn Read> = if path.as_os_str() == "-" {
+        Box::new(&mut session.stdin)
+    } else {
+        Box::new(std::fs::File::open(path).map_err(failed)?)
+    };
     let mut reader = BufReader::new(opened);
     let mut line = Vec::new();
     loop {
@@ -74,12 +81,18 @@ fn show(session: &mut Session, head: Option<Head>, from: Option<u64>) -> Result<
         (_, Some(Head { lines, hash })) => {
             match from {
                 Some(from) => {
-                    session.out.line(format!("this part of the audit log is intact: lines {from} to {lines}, head {lines}:{hash}"))?;
+                    session.out.line(format!(
+                        "this part of the audit log is intact: lines {from} to {lines}, head {lines}:{hash}"
+                    ))?;
                     session.out.note(format!("what stood before line {from} was not looked at: the hash before it is taken as given"));
                 }
-                None => session.out.line(format!("the audit log is intact: {lines} lines, head {lines}:{hash}"))?,
+                None => session
+                    .out
+                    .line(format!("the audit log is intact: {lines} lines, head {lines}:{hash}"))?,
             }
-            session.out.note("note the head elsewhere; `--expect-head` then also finds a cut tail and a rewritten log");
+            session.out.note(
+                "note the head elsewhere; `--expect-head` then also finds a cut tail and a rewritten log",
+            );
             Ok(())
         }
     }

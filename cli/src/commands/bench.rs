@@ -35,8 +35,11 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn make(below: Option<PathBuf>) -> Result<Self, Error> {
-        let path = below.unwrap_or_else(std::env::temp_dir).join(format!("meridian-bench-{}", uuid::Uuid::new_v4().simple()));
-        std::fs::create_dir_all(&path).map_err(|e| Error::Refused(format!("can't make `{}`: {e}", path.display())))?;
+        let path = below
+            .unwrap_or_else(std::env::temp_dir)
+            .join(format!("meridian-bench-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::create_dir_all(&path)
+            .map_err(|e| Error::Refused(format!("can't make `{}`: {e}", path.display())))?;
         Ok(Self(path))
     }
 }
@@ -79,7 +82,12 @@ pub(super) async fn run(session: &mut Session, args: BenchArgs) -> Result<(), Er
 }
 
 /// What was measured before something failed is shown all the same.
-async fn measure(session: &mut Session, what: &[BenchWhat], effort: &Effort, figures: &mut Vec<Figure>) -> Result<(), Error> {
+async fn measure(
+    session: &mut Session,
+    what: &[BenchWhat],
+    effort: &Effort,
+    figures: &mut Vec<Figure>,
+) -> Result<(), Error> {
     let wanted = |one: BenchWhat| what.contains(&one) || what.contains(&BenchWhat::All);
     if wanted(BenchWhat::Submissions) {
         session.out.note("submissions …");
@@ -96,9 +104,15 @@ async fn measure(session: &mut Session, what: &[BenchWhat], effort: &Effort, fig
     if wanted(BenchWhat::Memory) || wanted(BenchWhat::Restart) {
         session.out.note("memory and restart …");
         let both = measures::full_queue(effort, wanted(BenchWhat::Restart)).await?;
-        figures.extend(both.into_iter().filter(|f| wanted(if f.measure == "restart" { BenchWhat::Restart } else { BenchWhat::Memory })));
+        figures.extend(
+            both.into_iter().filter(|f| {
+                wanted(if f.measure == "restart" { BenchWhat::Restart } else { BenchWhat::Memory })
+            }),
+        );
     }
-    for (what, scenario) in [(BenchWhat::KueueBaseline, &kueue::BASELINE), (BenchWhat::KueueLargeScale, &kueue::LARGE_SCALE)] {
+    for (what, scenario) in
+        [(BenchWhat::KueueBaseline, &kueue::BASELINE), (BenchWhat::KueueLargeScale, &kueue::LARGE_SCALE)]
+    {
         if wanted(what) {
             session.out.note(format!("{} …", scenario.name));
             figures.extend(kueue::play(scenario, effort).await?);
@@ -120,7 +134,11 @@ fn show(session: &mut Session, machine: &Machine, effort: &Effort, figures: &[Fi
         }
         Some(Format::Wide | Format::Name | Format::Text) | None => {
             machine.lines().iter().try_for_each(|line| session.out.line(line))?;
-            let build = if cfg!(debug_assertions) { "not optimised: measure with a release build" } else { "optimised" };
+            let build = if cfg!(debug_assertions) {
+                "not optimised: measure with a release build"
+            } else {
+                "optimised"
+            };
             session.out.line(format!("program   meridian {}, {build}", env!("CARGO_PKG_VERSION")))?;
             session.out.line(format!("jobs      distinct, {jobs} bytes on average, seed {}", effort.seed))?;
             session.out.line("")?;

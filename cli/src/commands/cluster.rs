@@ -17,7 +17,9 @@ pub(super) async fn run(session: &mut Session, command: ClusterCommand) -> Resul
         }
         ClusterCommand::Admit { name } => act(session, &name, ClusterAction::Admit, None, "admitted").await,
         ClusterCommand::Cordon { name } => act(session, &name, ClusterAction::Cordon, None, "cordoned").await,
-        ClusterCommand::Uncordon { name } => act(session, &name, ClusterAction::Uncordon, None, "uncordoned").await,
+        ClusterCommand::Uncordon { name } => {
+            act(session, &name, ClusterAction::Uncordon, None, "uncordoned").await
+        }
         ClusterCommand::Drain { name } => act(session, &name, ClusterAction::Drain, None, "draining").await,
         ClusterCommand::DeclareLost { name, ledger, confirm } => {
             if confirm.as_deref() != Some(name.as_str()) {
@@ -36,15 +38,27 @@ async fn join(session: &mut Session, name: &str, request: &JoinRequest) -> Resul
         Some(Format::Json) => session.out.json(&answer),
         Some(Format::Yaml) => session.out.yaml(&answer),
         Some(Format::Wide | Format::Name | Format::Text) | None => {
-            session.out.note(format!("run this on the worker's side before {}; it works once:", answer.expires));
+            session
+                .out
+                .note(format!("run this on the worker's side before {}; it works once:", answer.expires));
             session.out.line(crate::printable::line(&answer.command))
         }
     }
 }
 
-async fn act(session: &mut Session, name: &str, action: ClusterAction, ledger: Option<&str>, done: &str) -> Result<(), Error> {
+async fn act(
+    session: &mut Session,
+    name: &str,
+    action: ClusterAction,
+    ledger: Option<&str>,
+    done: &str,
+) -> Result<(), Error> {
     let client = session.client()?;
     let answer = client.cluster_action(name, action, ledger).await?;
-    let answer = if answer.is_null() { json!({"kind": Kind::Cluster.name(), "name": name, "result": done}) } else { answer };
+    let answer = if answer.is_null() {
+        json!({"kind": Kind::Cluster.name(), "name": name, "result": done})
+    } else {
+        answer
+    };
     super::show_done(session, &[answer], &[(super::reference(Kind::Cluster, name), done.to_owned())])
 }

@@ -19,16 +19,22 @@ struct Doomed {
 }
 
 pub(super) async fn run(session: &mut Session, args: DeleteArgs) -> Result<(), Error> {
-    let doomed = if args.files.is_empty() { named(session, &args.targets)? } else { from_files(session, &args)? };
+    let doomed =
+        if args.files.is_empty() { named(session, &args.targets)? } else { from_files(session, &args)? };
     let client = session.client()?.of_cluster(args.cluster);
     let (mut documents, mut lines, mut failed, mut going) = (Vec::new(), Vec::new(), false, Vec::new());
     for Doomed { kind, namespace, name } in doomed {
         match client.delete(kind, namespace.as_deref(), &name).await {
             Ok(answer) => {
                 lines.push((reference(kind, &name), "deleted".to_owned()));
-                documents.push(json!({"kind": kind.name(), "namespace": namespace, "name": name, "result": "deleted"}));
+                documents.push(
+                    json!({"kind": kind.name(), "namespace": namespace, "name": name, "result": "deleted"}),
+                );
                 // the answer is the object that is going, or a Status that names its uid
-                let uid = [text(&answer, "/metadata/uid"), text(&answer, "/details/uid")].into_iter().find(|uid| !uid.is_empty()).map(str::to_owned);
+                let uid = [text(&answer, "/metadata/uid"), text(&answer, "/details/uid")]
+                    .into_iter()
+                    .find(|uid| !uid.is_empty())
+                    .map(str::to_owned);
                 going.push((Doomed { kind, namespace, name }, uid));
             }
             Err(error) if error.is_not_found() && args.ignore_not_found => {}
@@ -64,7 +70,11 @@ fn from_files(session: &mut Session, args: &DeleteArgs) -> Result<Vec<Doomed>, E
     let mut doomed = Vec::new();
     for object in apply::place(session, parsed.objects)?.into_iter().rev() {
         if object.value.name.is_empty() {
-            return Err(Error::Refused(format!("{}: `{}` has only a generateName; delete by name", object.place, object.value.title())));
+            return Err(Error::Refused(format!(
+                "{}: `{}` has only a generateName; delete by name",
+                object.place,
+                object.value.title()
+            )));
         }
         let namespace = object.value.namespace_or_default().map(str::to_owned);
         doomed.push(Doomed { kind: object.value.kind, namespace, name: object.value.name });
@@ -73,7 +83,12 @@ fn from_files(session: &mut Session, args: &DeleteArgs) -> Result<Vec<Doomed>, E
 }
 
 /// Waits until the object is gone, or another one of its name is there.
-async fn wait(session: &mut Session, client: &Client, doomed: Doomed, uid: Option<&str>) -> Result<(), Error> {
+async fn wait(
+    session: &mut Session,
+    client: &Client,
+    doomed: Doomed,
+    uid: Option<&str>,
+) -> Result<(), Error> {
     let Doomed { kind, namespace, name } = doomed;
     let is_it = |object: &serde_json::Value| uid.is_none_or(|uid| text(object, "/metadata/uid") == uid);
     let selection = Selection { kind, namespace, labels: String::new(), name: Some(name.clone()) };

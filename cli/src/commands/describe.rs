@@ -32,7 +32,9 @@ pub(super) async fn run(session: &mut Session, args: DescribeArgs) -> Result<(),
         };
         let explanation = match &namespace {
             // a finished or foreign job may have none; the object is worth showing all the same
-            Some(namespace) if !job.is_empty() => client.why(namespace, job).await.ok().and_then(|answer| Explanation::read(answer).ok()),
+            Some(namespace) if !job.is_empty() => {
+                client.why(namespace, job).await.ok().and_then(|answer| Explanation::read(answer).ok())
+            }
             _ => None,
         };
         if index > 0 {
@@ -65,7 +67,13 @@ async fn documents(session: &mut Session, targets: Vec<(Kind, String)>) -> Resul
 }
 
 /// The description of an object.
-pub(super) fn describe(kind: Kind, object: &Value, why: Option<&Explanation>, now: Timestamp, colour: bool) -> Result<String, Error> {
+pub(super) fn describe(
+    kind: Kind,
+    object: &Value,
+    why: Option<&Explanation>,
+    now: Timestamp,
+    colour: bool,
+) -> Result<String, Error> {
     let mut page = facts(kind, object, now).text(colour);
     for (title, value) in sections(object) {
         let yaml = out::yaml(&value)?;
@@ -88,14 +96,23 @@ pub(super) fn describe(kind: Kind, object: &Value, why: Option<&Explanation>, no
 fn facts(kind: Kind, object: &Value, now: Timestamp) -> Table {
     let mut facts = Table::new(["Kind:", kind.name()]);
     // a cell without text would show as a dash; a further line of the same fact has no name
-    let mut fact = |name: &str, value: Cell| facts.push(vec![Cell::new(if name.is_empty() { " ".to_owned() } else { format!("{name}:") }), value]);
+    let mut fact = |name: &str, value: Cell| {
+        facts.push(vec![Cell::new(if name.is_empty() { " ".to_owned() } else { format!("{name}:") }), value])
+    };
     fact("Name", Cell::new(text(object, "/metadata/name")));
     if kind.namespaced() {
         fact("Namespace", Cell::new(text(object, "/metadata/namespace")));
     }
     fact("UID", Cell::new(text(object, "/metadata/uid")));
     let created = text(object, "/metadata/creationTimestamp");
-    fact("Created", Cell::new(if created.is_empty() { String::new() } else { format!("{created} ({} ago)", age::since(created, now)) }));
+    fact(
+        "Created",
+        Cell::new(if created.is_empty() {
+            String::new()
+        } else {
+            format!("{created} ({} ago)", age::since(created, now))
+        }),
+    );
     fact("Version", Cell::new(text(object, "/metadata/resourceVersion")));
     for (title, pointer) in [("Labels", "/metadata/labels"), ("Annotations", "/metadata/annotations")] {
         let mut title = Some(title);
@@ -106,7 +123,9 @@ fn facts(kind: Kind, object: &Value, now: Timestamp) -> Table {
             fact(title.take().unwrap_or_default(), Cell::new(format!("{key}={value}")));
         }
     }
-    for (header, cell) in Columns::of(kind, true, false).pairs(object, now).into_iter().filter(|(header, _)| *header != "AGE") {
+    for (header, cell) in
+        Columns::of(kind, true, false).pairs(object, now).into_iter().filter(|(header, _)| *header != "AGE")
+    {
         fact(&title_case(header), cell);
     }
     facts
@@ -114,7 +133,11 @@ fn facts(kind: Kind, object: &Value, now: Timestamp) -> Table {
 
 /// Everything of an object but its identity and its conditions, which have places of their own.
 fn sections(object: &Value) -> Vec<(String, Value)> {
-    let fields = object.as_object().into_iter().flatten().filter(|(key, _)| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata"));
+    let fields = object
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata"));
     let shown = fields.map(|(key, value)| {
         let mut value = value.clone();
         if let (Value::Object(fields), "status") = (&mut value, key.as_str()) {
@@ -135,7 +158,11 @@ fn is_empty(value: &Value) -> bool {
 }
 
 fn conditions(object: &Value, now: Timestamp, colour: bool) -> String {
-    let Some(conditions) = object.pointer("/status/conditions").and_then(Value::as_array).filter(|all| !all.is_empty()) else { return String::new() };
+    let Some(conditions) =
+        object.pointer("/status/conditions").and_then(Value::as_array).filter(|all| !all.is_empty())
+    else {
+        return String::new();
+    };
     let mut table = Table::new(["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"]);
     for condition in conditions {
         table.push(vec![

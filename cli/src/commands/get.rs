@@ -21,7 +21,9 @@ pub(super) async fn run(session: &mut Session, args: GetArgs) -> Result<(), Erro
     }
     let client = session.client()?.of_cluster(args.cluster);
     if args.watch {
-        let [target] = targets.as_slice() else { return Err(Error::Usage("`-w` watches one kind or one object".to_owned())) };
+        let [target] = targets.as_slice() else {
+            return Err(Error::Usage("`-w` watches one kind or one object".to_owned()));
+        };
         let selection = selection(session, target, labels, args.all_namespaces)?;
         return watch(session, &client, selection, args.all_namespaces).await;
     }
@@ -41,8 +43,14 @@ pub(super) async fn list_all(session: &mut Session, kind: Kind) -> Result<(), Er
     show_list(session, &selection, &list.items, &list.version, false)
 }
 
-fn selection(session: &mut Session, target: &Target, labels: String, all_namespaces: bool) -> Result<Selection, Error> {
-    let namespace = if target.kind.namespaced() && !all_namespaces { Some(session.namespace()?) } else { None };
+fn selection(
+    session: &mut Session,
+    target: &Target,
+    labels: String,
+    all_namespaces: bool,
+) -> Result<Selection, Error> {
+    let namespace =
+        if target.kind.namespaced() && !all_namespaces { Some(session.namespace()?) } else { None };
     Ok(Selection { kind: target.kind, namespace, labels, name: target.name.clone() })
 }
 
@@ -65,9 +73,15 @@ async fn by_name(session: &mut Session, client: &Client, targets: Vec<Target>) -
         (_, []) => {}
         (Some(Format::Json), [(_, one)]) => session.out.json(one)?,
         (Some(Format::Yaml), [(_, one)]) => session.out.yaml(one)?,
-        (Some(Format::Json), many) => session.out.json(&list_of(many.iter().map(|(_, object)| object), ""))?,
-        (Some(Format::Yaml), many) => session.out.yaml(&list_of(many.iter().map(|(_, object)| object), ""))?,
-        (Some(Format::Name), many) => many.iter().try_for_each(|(kind, object)| session.out.line(reference(*kind, name_of(object))))?,
+        (Some(Format::Json), many) => {
+            session.out.json(&list_of(many.iter().map(|(_, object)| object), ""))?
+        }
+        (Some(Format::Yaml), many) => {
+            session.out.yaml(&list_of(many.iter().map(|(_, object)| object), ""))?
+        }
+        (Some(Format::Name), many) => {
+            many.iter().try_for_each(|(kind, object)| session.out.line(reference(*kind, name_of(object))))?
+        }
         (Some(Format::Wide | Format::Text) | None, many) => {
             for (index, of_kind) in many.chunk_by(|a, b| a.0 == b.0).enumerate() {
                 if index > 0 {
@@ -84,14 +98,26 @@ async fn by_name(session: &mut Session, client: &Client, targets: Vec<Target>) -
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn show_list(session: &mut Session, selection: &Selection, items: &[Value], version: &str, all_namespaces: bool) -> Result<(), Error> {
+fn show_list(
+    session: &mut Session,
+    selection: &Selection,
+    items: &[Value],
+    version: &str,
+    all_namespaces: bool,
+) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(&list_of(items.iter(), version)),
         Some(Format::Yaml) => session.out.yaml(&list_of(items.iter(), version)),
-        Some(Format::Name) => items.iter().try_for_each(|object| session.out.line(reference(selection.kind, name_of(object)))),
+        Some(Format::Name) => {
+            items.iter().try_for_each(|object| session.out.line(reference(selection.kind, name_of(object))))
+        }
         Some(Format::Wide | Format::Text) | None => {
             if items.is_empty() {
-                let place = selection.namespace.as_ref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+                let place = selection
+                    .namespace
+                    .as_ref()
+                    .map(|namespace| format!(" in namespace {namespace}"))
+                    .unwrap_or_default();
                 session.out.note(format!("no {} found{place}", selection.kind.plural()));
                 return Ok(());
             }
@@ -109,7 +135,12 @@ fn list_of<'o>(items: impl Iterator<Item = &'o Value>, version: &str) -> Value {
 }
 
 /// Shows what is there, then a row or a document per change, until the manager or the reader goes away.
-async fn watch(session: &mut Session, client: &Client, selection: Selection, all_namespaces: bool) -> Result<(), Error> {
+async fn watch(
+    session: &mut Session,
+    client: &Client,
+    selection: Selection,
+    all_namespaces: bool,
+) -> Result<(), Error> {
     let (kind, name) = (selection.kind, selection.name.clone());
     let (items, mut watch) = client.watch(selection).await?;
     let columns = Columns::of(kind, session.format() == Some(Format::Wide), all_namespaces);
@@ -154,6 +185,8 @@ fn show_document(session: &mut Session, kind: Kind, object: &Value) -> Result<()
             session.out.line("---")?;
             session.out.yaml(object)
         }
-        Some(Format::Name | Format::Wide | Format::Text) | None => session.out.line(reference(kind, name_of(object))),
+        Some(Format::Name | Format::Wide | Format::Text) | None => {
+            session.out.line(reference(kind, name_of(object)))
+        }
     }
 }

@@ -32,7 +32,9 @@ pub(super) async fn run(session: &mut Session, command: JournalCommand) -> Resul
         }
         JournalCommand::Restore { backup, to } => {
             let found = copy(&backup, &to)?;
-            session.out.note("start the manager: it recovers, and `meridian journal recovery` says what it waits for");
+            session.out.note(
+                "start the manager: it recovers, and `meridian journal recovery` says what it waits for",
+            );
             show(session, &found)
         }
         JournalCommand::Recovery => {
@@ -41,7 +43,9 @@ pub(super) async fn run(session: &mut Session, command: JournalCommand) -> Resul
         }
         JournalCommand::Confirm { yes: false } => {
             let risk = "if another copy of the journal still runs, workloads may run twice, and rules that were tightened since may be forgotten";
-            Err(Error::Refused(format!("nothing was done: {risk}; look at `meridian journal recovery`, then add `--yes`")))
+            Err(Error::Refused(format!(
+                "nothing was done: {risk}; look at `meridian journal recovery`, then add `--yes`"
+            )))
         }
         JournalCommand::Confirm { yes: true } => {
             let answer = confirm(&session.client()?).await?;
@@ -63,16 +67,23 @@ async fn confirm(client: &Client) -> Result<Value, Error> {
     if open || doubted {
         Ok(client.recovery().await?)
     } else {
-        Err(Error::Refused("recovery isn't open and no rules are in doubt: there is nothing to confirm".to_owned()))
+        Err(Error::Refused(
+            "recovery isn't open and no rules are in doubt: there is nothing to confirm".to_owned(),
+        ))
     }
 }
 
 /// Copies a journal that no manager holds, and says what is in the copy. Nothing is overwritten, and `to` appears only once all
 /// of it is durable and was read back.
 fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
-    let failed = |what: &str, place: &Path, why: &io::Error| Error::Refused(format!("can't {what} `{}`: {why}", place.display()));
+    let failed = |what: &str, place: &Path, why: &io::Error| {
+        Error::Refused(format!("can't {what} `{}`: {why}", place.display()))
+    };
     if to.symlink_metadata().is_ok() {
-        return Err(Error::Refused(format!("`{}` is there already: move it away first, nothing is overwritten", to.display())));
+        return Err(Error::Refused(format!(
+            "`{}` is there already: move it away first, nothing is overwritten",
+            to.display()
+        )));
     }
     // Whoever holds the journal would go on writing while it is copied; a torn one is noticed here.
     let held = Look::at(from).map_err(|error| Error::Refused(error.to_string()))?;
@@ -82,9 +93,12 @@ fn copy(from: &Path, to: &Path) -> Result<Value, Error> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let partial = directory.join(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = write_copy(from, &partial).map_err(|why| failed("write", &partial, &why));
-    let checked = written.and_then(|()| inspect(&partial, false).map_err(|error| Error::Refused(error.to_string())));
+    let checked =
+        written.and_then(|()| inspect(&partial, false).map_err(|error| Error::Refused(error.to_string())));
     // A link is refused where a name is taken; a rename would take it over.
-    let placed = checked.and_then(|found| std::fs::hard_link(&partial, to).map(|()| found).map_err(|why| failed("make", to, &why)));
+    let placed = checked.and_then(|found| {
+        std::fs::hard_link(&partial, to).map(|()| found).map_err(|why| failed("make", to, &why))
+    });
     let removed = std::fs::remove_file(&partial);
     drop(held);
     let found = placed?;
@@ -110,7 +124,8 @@ fn inspect(path: &Path, records: bool) -> Result<Value, meridian_manager::journa
         bytes += record.len() as u64;
         if records {
             // the engine's encoding is its own; what is no JSON is told by its size
-            let content = serde_json::from_slice(record).unwrap_or_else(|_| json!(format!("{} bytes", record.len())));
+            let content =
+                serde_json::from_slice(record).unwrap_or_else(|_| json!(format!("{} bytes", record.len())));
             let mut entry = json!({"number": number.0, "record": content});
             // An answer names the question, and the question whom it went to.
             let known = serde_json::from_slice::<Record>(record).ok();
@@ -203,7 +218,11 @@ mod tests {
         let backup = directory.path().join("backup");
         assert_eq!(copy(&path, &backup).unwrap()["lastRecord"], json!(2));
         assert_eq!(std::fs::metadata(&backup).unwrap().permissions().mode() & 0o777, FILE_MODE);
-        assert_eq!(inspect(&backup, false).unwrap()["inAnotherFileThanItWasMade"], json!(true), "a manager must notice that it is a copy");
+        assert_eq!(
+            inspect(&backup, false).unwrap()["inAnotherFileThanItWasMade"],
+            json!(true),
+            "a manager must notice that it is a copy"
+        );
         let again = copy(&path, &backup).unwrap_err().to_string();
         assert!(again.contains("nothing is overwritten"), "{again}");
         {
@@ -214,13 +233,25 @@ mod tests {
         let torn = directory.path().join("torn");
         std::fs::write(&torn, &std::fs::read(&backup).unwrap()[..1_000]).unwrap();
         assert!(copy(&torn, &directory.path().join("other")).is_err());
-        assert!(std::fs::read_dir(directory.path()).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().starts_with('.')), "no half is left");
+        assert!(
+            std::fs::read_dir(directory.path()).unwrap().all(|e| !e
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with('.')),
+            "no half is left"
+        );
         let pipe = directory.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for odd in [&pipe, Path::new("/dev/zero"), directory.path()] {
             let said = inspect(odd, false).unwrap_err().to_string();
             assert!(said.contains("no regular file"), "{said}");
         }
-        assert!(inspect(&directory.path().join("absent"), false).unwrap_err().to_string().contains("no journal at"));
+        assert!(
+            inspect(&directory.path().join("absent"), false)
+                .unwrap_err()
+                .to_string()
+                .contains("no journal at")
+        );
     }
 }

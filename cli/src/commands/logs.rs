@@ -79,6 +79,10 @@ async fn is_there(client: &Client, namespace: &str, name: &str, pod: u32) -> Res
     if u64::from(pod) < pods {
         return Ok(());
     }
-    let known = if pods == 1 { "its only pod is 0".to_owned() } else { format!("its pods are 0 to {}", pods.saturating_sub(1)) };
+    let known = if pods == 1 {
+        "its only pod is 0".to_owned()
+    } else {
+        format!("its pods are 0 to {}", pods.saturating_sub(1))
+    };
     Err(Error::Refused(format!("job `{name}` has no pod {pod}: {known}")))
 }

@@ -23,7 +23,9 @@ pub(super) async fn run(session: &mut Session, command: OrphanCommand) -> Result
             let parsed = files::objects(&[file], &mut session.stdin, &mut session.out)?;
             let mut objects = apply::place(session, parsed.objects)?;
             let (Some(job), true) = (objects.pop(), objects.is_empty()) else {
-                return Err(Error::Refused("an orphan runs one job: give a file with that job alone".to_owned()));
+                return Err(Error::Refused(
+                    "an orphan runs one job: give a file with that job alone".to_owned(),
+                ));
             };
             let client = session.client()?;
             let fence = named(&client, &uid, fence).await?;
@@ -38,7 +40,9 @@ async fn list(session: &mut Session) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(&json!(orphans)),
         Some(Format::Yaml) => session.out.yaml(&json!(orphans)),
-        Some(Format::Name) => orphans.iter().try_for_each(|orphan| session.out.line(crate::printable::line(text(orphan, "uid")))),
+        Some(Format::Name) => orphans
+            .iter()
+            .try_for_each(|orphan| session.out.line(crate::printable::line(text(orphan, "uid")))),
         Some(Format::Wide | Format::Text) | None if orphans.is_empty() => {
             session.out.note("there are no orphans");
             Ok(())
@@ -64,7 +68,10 @@ async fn named(client: &Client, uid: &str, fence: Option<String>) -> Result<Stri
         return Ok(fence);
     }
     let orphans = orphans(client).await?;
-    let fences = orphans.iter().filter(|orphan| text(orphan, "uid") == uid).filter_map(|orphan| text(orphan, "fence").parse::<Fence>().ok());
+    let fences = orphans
+        .iter()
+        .filter(|orphan| text(orphan, "uid") == uid)
+        .filter_map(|orphan| text(orphan, "fence").parse::<Fence>().ok());
     let missing = || Error::Refused(format!("there is no orphan `{uid}`: `meridian orphan list` shows them"));
     fences.max().map(|fence| fence.to_string()).ok_or_else(missing)
 }
@@ -77,6 +84,8 @@ fn told(session: &mut Session, answer: &Value) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(answer),
         Some(Format::Yaml) => session.out.yaml(answer),
-        Some(Format::Wide | Format::Name | Format::Text) | None => session.out.line(crate::printable::line(text(answer, "message"))),
+        Some(Format::Wide | Format::Name | Format::Text) | None => {
+            session.out.line(crate::printable::line(text(answer, "message")))
+        }
     }
 }

@@ -52,8 +52,14 @@ pub(super) async fn run(session: &mut Session, args: PlanArgs) -> Result<(), Err
 /// A cohort above itself is refused as `apply` refuses it.
 fn refuse_cycles(objects: &[PlanObject]) -> Result<(), Error> {
     let found = cohorts_above_themselves(objects);
-    let one = |(name, parent): &(&str, &str)| format!("cohort `{name}` would be its own ancestor through `{parent}`: name another parent, or none");
-    if found.is_empty() { Ok(()) } else { Err(Error::Refused(found.iter().map(one).collect::<Vec<_>>().join("\n"))) }
+    let one = |(name, parent): &(&str, &str)| {
+        format!("cohort `{name}` would be its own ancestor through `{parent}`: name another parent, or none")
+    };
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Refused(found.iter().map(one).collect::<Vec<_>>().join("\n")))
+    }
 }
 
 /// Whether decisions read the object at all.
@@ -65,7 +71,9 @@ fn is_read(object: &PlanObject) -> bool {
 }
 
 fn not_judged(given: &[PlanObject]) -> Vec<String> {
-    let why = |object: &PlanObject| format!("what `{}` changes isn't judged here: it says nothing about queues and quota", object.title());
+    let why = |object: &PlanObject| {
+        format!("what `{}` changes isn't judged here: it says nothing about queues and quota", object.title())
+    };
     given.iter().filter(|object| !is_read(object)).map(why).collect()
 }
 
@@ -75,7 +83,11 @@ fn plan(objects: &[PlanObject], options: &Options, limits: &Limits) -> Report {
     Report::new(&loaded, &outcome)
 }
 
-fn show(session: &mut Session, document: &impl Serialize, text: impl FnOnce(bool) -> String) -> Result<(), Error> {
+fn show(
+    session: &mut Session,
+    document: &impl Serialize,
+    text: impl FnOnce(bool) -> String,
+) -> Result<(), Error> {
     match session.format() {
         Some(Format::Json) => session.out.json(document),
         Some(Format::Yaml) => session.out.yaml(document),
@@ -88,7 +100,11 @@ fn show(session: &mut Session, document: &impl Serialize, text: impl FnOnce(bool
 
 /// Puts namespaced objects that name no namespace into the one to use, and makes the names that are to be made. Without a
 /// manager there is no kubeconfig that could name a namespace.
-fn place(session: &mut Session, objects: Vec<Located<PlanObject>>, online: bool) -> Result<Vec<PlanObject>, Error> {
+fn place(
+    session: &mut Session,
+    objects: Vec<Located<PlanObject>>,
+    online: bool,
+) -> Result<Vec<PlanObject>, Error> {
     let namespace = match session.named_namespace() {
         Some(named) => named.to_owned(),
         None if online => session.namespace()?,
@@ -122,7 +138,9 @@ fn place(session: &mut Session, objects: Vec<Located<PlanObject>>, online: bool)
         if let (Some(written), Some(wanted), true) = (written, &named, decides)
             && written != *wanted
         {
-            return Err(Error::Refused(format!("{place}: `{title}` is of namespace `{written}`, not `{wanted}`: leave `--namespace` out")));
+            return Err(Error::Refused(format!(
+                "{place}: `{title}` is of namespace `{written}`, not `{wanted}`: leave `--namespace` out"
+            )));
         }
         placed.push(object);
     }
@@ -145,7 +163,9 @@ fn identity(object: &PlanObject) -> (&'static str, String, String) {
             let of = &planned.object;
             (of.kind.name(), of.namespace_or_default().unwrap_or_default().to_owned(), of.name.clone())
         }
-        PlanObject::Workload(workload) => (Kind::Workload.name(), workload.meta.namespace.clone(), workload.meta.name.clone()),
+        PlanObject::Workload(workload) => {
+            (Kind::Workload.name(), workload.meta.namespace.clone(), workload.meta.name.clone())
+        }
         PlanObject::Node(node) => ("Node", String::new(), node.meta.name.clone()),
         PlanObject::Pod(pod) => ("Pod", pod.meta.namespace.clone(), pod.meta.name.clone()),
     }

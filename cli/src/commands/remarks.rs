@@ -10,13 +10,22 @@ pub(super) fn said(parsed: &Parsed<Object>) -> Vec<String> {
 }
 
 /// Shows the remarks: each on an object, or on none that is known here.
-pub(super) fn show(session: &mut Session, remarks: &[(Option<&Located<Object>>, &str)], texts: &Texts, said: &[String]) {
-    let news: Vec<_> = remarks.iter().filter(|(_, text)| !said.iter().any(|known| text.contains(known.as_str()))).collect();
-    let fields: Vec<(&Place, &str)> = news.iter().filter_map(|(object, text)| Some((&object.as_ref()?.place, field(text)))).collect();
+pub(super) fn show(
+    session: &mut Session,
+    remarks: &[(Option<&Located<Object>>, &str)],
+    texts: &Texts,
+    said: &[String],
+) {
+    let news: Vec<_> =
+        remarks.iter().filter(|(_, text)| !said.iter().any(|known| text.contains(known.as_str()))).collect();
+    let fields: Vec<(&Place, &str)> =
+        news.iter().filter_map(|(object, text)| Some((&object.as_ref()?.place, field(text)))).collect();
     let mut places = texts.places_of(&fields).into_iter();
     for (object, text) in news {
         match (object, object.and_then(|_| places.next())) {
-            (Some(object), Some(place)) => session.out.warn(format!("{place}: `{}`: {text}", object.value.title())),
+            (Some(object), Some(place)) => {
+                session.out.warn(format!("{place}: `{}`: {text}", object.value.title()))
+            }
             _ => session.out.warn(text),
         }
     }

@@ -53,28 +53,50 @@ pub(super) async fn run(session: &mut Session, args: SubmitArgs) -> Result<(), E
     let news = remarks.iter().filter(|remark| !warnings.iter().any(|known| remark.contains(&known.message)));
     news.for_each(|remark| session.out.warn(format!("`{title}`: {remark}")));
     if !args.wait {
-        return show_done(session, std::slice::from_ref(&made), &[(reference(Kind::Job, name_of(&made)), "created".to_owned())]);
+        return show_done(
+            session,
+            std::slice::from_ref(&made),
+            &[(reference(Kind::Job, name_of(&made)), "created".to_owned())],
+        );
     }
     let ended = wait(session, &client, &namespace, made).await?;
     let end = jobs::end(&ended).unwrap_or(End::Succeeded);
     let words = if end == End::Succeeded { "finished" } else { "failed" };
-    show_done(session, std::slice::from_ref(&ended), &[(reference(Kind::Job, name_of(&ended)), words.to_owned())])?;
+    show_done(
+        session,
+        std::slice::from_ref(&ended),
+        &[(reference(Kind::Job, name_of(&ended)), words.to_owned())],
+    )?;
     match end {
         End::Succeeded => Ok(()),
-        End::Failed(why) => Err(Error::Refused(format!("the job failed: {why}; its output: `meridian logs {}`", name_of(&ended)))),
+        End::Failed(why) => Err(Error::Refused(format!(
+            "the job failed: {why}; its output: `meridian logs {}`",
+            name_of(&ended)
+        ))),
     }
 }
 
 /// The namespace's queue, when there is no choice.
 async fn only_queue(client: &Client, namespace: &str) -> Result<String, Error> {
-    let selection = Selection { kind: Kind::LocalQueue, namespace: Some(namespace.to_owned()), labels: String::new(), name: None };
+    let selection = Selection {
+        kind: Kind::LocalQueue,
+        namespace: Some(namespace.to_owned()),
+        labels: String::new(),
+        name: None,
+    };
     let List { items, .. } = client.list(&selection).await?;
     match items.as_slice() {
         [only] => Ok(name_of(only).to_owned()),
-        [] => Err(Error::Refused(format!("namespace `{namespace}` has no local queue: apply one, or name another namespace with `-n`"))),
+        [] => Err(Error::Refused(format!(
+            "namespace `{namespace}` has no local queue: apply one, or name another namespace with `-n`"
+        ))),
         many => {
             let names: Vec<String> = many.iter().map(|queue| format!("`{}`", name_of(queue))).collect();
-            Err(Error::Usage(format!("namespace `{namespace}` has {} queues: name one of {} with `--queue`", names.len(), names.join(", "))))
+            Err(Error::Usage(format!(
+                "namespace `{namespace}` has {} queues: name one of {} with `--queue`",
+                names.len(),
+                names.join(", ")
+            )))
         }
     }
 }
@@ -126,12 +148,14 @@ pub(super) fn job(args: &SubmitArgs, namespace: &str, queue: &str, name: &str, i
 /// A name from the command's first word and five characters of the id.
 fn made_name(command: &str, id: Uuid) -> String {
     let file = command.rsplit('/').next().unwrap_or_default().to_lowercase();
-    let mapped: String = file.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(STEM_CHARS_MAX).collect();
+    let mapped: String =
+        file.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(STEM_CHARS_MAX).collect();
     let stem = mapped.trim_matches('-');
     let mut rest = id.as_u128();
     let suffix: String = std::iter::repeat_with(|| {
         let letters = SUFFIX_ALPHABET.len() as u128;
-        let letter = SUFFIX_ALPHABET[usize::try_from(rest % letters).expect("less than the alphabet's length")];
+        let letter =
+            SUFFIX_ALPHABET[usize::try_from(rest % letters).expect("less than the alphabet's length")];
         rest /= letters;
         char::from(letter)
     })
@@ -142,27 +166,48 @@ fn made_name(command: &str, id: Uuid) -> String {
 
 /// Creates the job, again if need be. A job that is there already after a repeated send is ours if it carries our id.
 async fn send(client: &Client, namespace: &str, job: &Value, id: Uuid) -> Result<Made, ClientError> {
-    let pauses = ExponentialBuilder::default().with_min_delay(PAUSES.0).with_max_delay(PAUSES.1).with_max_times(SENDS_MAX - 1).with_jitter();
+    let pauses = ExponentialBuilder::default()
+        .with_min_delay(PAUSES.0)
+        .with_max_delay(PAUSES.1)
+        .with_max_times(SENDS_MAX - 1)
+        .with_jitter();
     let once = || async {
         match client.create(Kind::Job, Some(namespace), job).await {
             Err(error) if error.is_already_exists() => {
                 let there = client.get(Kind::Job, Some(namespace), name_of(job)).await?;
-                let by = there.pointer("/metadata/annotations").and_then(|all| all.get(SUBMISSION_ANNOTATION)).and_then(Value::as_str);
-                if by == Some(id.to_string().as_str()) { Ok(Made { object: there, warnings: Vec::new() }) } else { Err(error) }
+                let by = there
+                    .pointer("/metadata/annotations")
+                    .and_then(|all| all.get(SUBMISSION_ANNOTATION))
+                    .and_then(Value::as_str);
+                if by == Some(id.to_string().as_str()) {
+                    Ok(Made { object: there, warnings: Vec::new() })
+                } else {
+                    Err(error)
+                }
             }
             other => other,
         }
     };
     // a manager that was never there is told at once; one that went away in between may come back
-    let is_worth_it = |error: &ClientError| error.is_passing() && !matches!(error, ClientError::Unreachable { unsent: true, .. });
-    once.retry(pauses).when(is_worth_it).notify(|error, pause| tracing::info!(%error, ?pause, "the submission is sent again")).await
+    let is_worth_it = |error: &ClientError| {
+        error.is_passing() && !matches!(error, ClientError::Unreachable { unsent: true, .. })
+    };
+    once.retry(pauses)
+        .when(is_worth_it)
+        .notify(|error, pause| tracing::info!(%error, ?pause, "the submission is sent again"))
+        .await
 }
 
 /// Follows the job to its end.
 async fn wait(session: &mut Session, client: &Client, namespace: &str, made: Value) -> Result<Value, Error> {
     let name = name_of(&made).to_owned();
     let uid = text(&made, "/metadata/uid").to_owned();
-    let selection = Selection { kind: Kind::Job, namespace: Some(namespace.to_owned()), labels: String::new(), name: Some(name.clone()) };
+    let selection = Selection {
+        kind: Kind::Job,
+        namespace: Some(namespace.to_owned()),
+        labels: String::new(),
+        name: Some(name.clone()),
+    };
     let mut progress = Progress::begin(&session.out);
     let (here, mut watch) = client.watch(selection).await?;
     let mut next = here.into_iter().next();
@@ -178,7 +223,9 @@ async fn wait(session: &mut Session, client: &Client, namespace: &str, made: Val
             }
         };
         if text(&job, "/metadata/uid") != uid {
-            return Err(Error::Refused(format!("the job `{name}` was deleted, and another one of its name is there")));
+            return Err(Error::Refused(format!(
+                "the job `{name}` was deleted, and another one of its name is there"
+            )));
         }
         if jobs::end(&job).is_some() {
             progress.end();
@@ -186,6 +233,9 @@ async fn wait(session: &mut Session, client: &Client, namespace: &str, made: Val
         }
         let place = jobs::cluster(&job);
         let place = if place.is_empty() { String::new() } else { format!(" in {place}") };
-        progress.say(&mut session.out, &format!("{} is {}{place}", reference(Kind::Job, &name), jobs::state(&job)));
+        progress.say(
+            &mut session.out,
+            &format!("{} is {}{place}", reference(Kind::Job, &name), jobs::state(&job)),
+        );
     }
 }

@@ -13,7 +13,9 @@ pub(super) struct Target {
 
 /// Reads the words: one kind and names, or any number of `kind/name`. A lone kind is a target without name.
 pub(super) fn read(words: &[String]) -> Result<Vec<Target>, Error> {
-    let Some(first) = words.first() else { return Err(Error::Usage("a kind is missing, such as `jobs`".to_owned())) };
+    let Some(first) = words.first() else {
+        return Err(Error::Usage("a kind is missing, such as `jobs`".to_owned()));
+    };
     if words.iter().any(|word| word.contains('/')) {
         return words.iter().map(|word| pair(word)).collect();
     }
@@ -27,7 +29,10 @@ pub(super) fn read(words: &[String]) -> Result<Vec<Target>, Error> {
 /// As [`read`], but every target has a name.
 pub(super) fn read_named(words: &[String]) -> Result<Vec<(Kind, String)>, Error> {
     let missing = |kind: Kind| Error::Usage(format!("the name of a {} is missing", kind.singular()));
-    read(words)?.into_iter().map(|target| target.name.map(|name| (target.kind, name)).ok_or_else(|| missing(target.kind))).collect()
+    read(words)?
+        .into_iter()
+        .map(|target| target.name.map(|name| (target.kind, name)).ok_or_else(|| missing(target.kind)))
+        .collect()
 }
 
 fn pair(word: &str) -> Result<Target, Error> {
@@ -48,7 +53,11 @@ fn kind(word: &str) -> Result<Kind, Error> {
 }
 
 fn name(word: &str) -> Result<String, Error> {
-    if is_object_name(word) { Ok(word.to_owned()) } else { Err(Error::Usage(format!("`{word}` is not a name; a name has letters, digits, `-` and `.`"))) }
+    if is_object_name(word) {
+        Ok(word.to_owned())
+    } else {
+        Err(Error::Usage(format!("`{word}` is not a name; a name has letters, digits, `-` and `.`")))
+    }
 }
 
 #[cfg(test)]
@@ -63,8 +72,14 @@ mod tests {
     fn words_become_targets() {
         let target = |kind, name: &str| Target { kind, name: Some(name.to_owned()) };
         assert_eq!(read(&words("jobs")).unwrap(), [Target { kind: Kind::Job, name: None }]);
-        assert_eq!(read(&words("cq a b")).unwrap(), [target(Kind::ClusterQueue, "a"), target(Kind::ClusterQueue, "b")]);
-        assert_eq!(read(&words("job/a cluster/eu")).unwrap(), [target(Kind::Job, "a"), target(Kind::Cluster, "eu")]);
+        assert_eq!(
+            read(&words("cq a b")).unwrap(),
+            [target(Kind::ClusterQueue, "a"), target(Kind::ClusterQueue, "b")]
+        );
+        assert_eq!(
+            read(&words("job/a cluster/eu")).unwrap(),
+            [target(Kind::Job, "a"), target(Kind::Cluster, "eu")]
+        );
     }
 
     #[test]

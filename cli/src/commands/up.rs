@@ -12,7 +12,8 @@ pub(crate) async fn run(session: &mut Session, args: UpArgs) -> Result<(), Error
     let UpArgs { fleet, data_dir, runner, speed, listen } = args;
     let (name, text) = match &fleet {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| Error::Refused(format!("can't read fleet file `{}`: {e}", path.display())))?;
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Error::Refused(format!("can't read fleet file `{}`: {e}", path.display())))?;
             (path.display().to_string(), text)
         }
         None => ("fleet.yaml".to_owned(), DEFAULT_FLEET.to_owned()),
@@ -52,7 +53,8 @@ fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) 
     let submitter = running.submitter_kubeconfig();
     // The default place where every command looks.
     let default = data_dir.join("kubeconfig");
-    std::fs::copy(&admin, &default).map_err(|e| Error::Refused(format!("can't write `{}`: {e}", default.display())))?;
+    std::fs::copy(&admin, &default)
+        .map_err(|e| Error::Refused(format!("can't write `{}`: {e}", default.display())))?;
     match session.format() {
         Some(format @ (Format::Json | Format::Yaml)) => {
             let answer = json!({"server": running.server, "adminKubeconfig": admin, "submitterKubeconfig": submitter, "kubeconfig": default});
@@ -72,7 +74,9 @@ fn announce(session: &mut Session, running: &Fleet, data_dir: &std::path::Path) 
                 session.out.line(format!("  export KUBECONFIG='{quoted}'"))?;
             }
             session.out.line("  meridian apply -f manifests/examples/tutorial/manager.yaml")?;
-            session.out.line("  meridian submit --queue dws-local-queue -- sh -c 'echo hello from $MERIDIAN_REGION'")?;
+            session.out.line(
+                "  meridian submit --queue dws-local-queue -- sh -c 'echo hello from $MERIDIAN_REGION'",
+            )?;
             session.out.line("  meridian get clusters")?;
         }
     }

@@ -11,10 +11,14 @@ type FileId = (u64, u64);
 
 /// An error that names the processes of an earlier run that still work in the plan's directory.
 pub(super) fn refuse(plan: &Plan) -> Result<(), Error> {
-    let agents = plan.clusters.iter().map(|cluster| (format!("the agent of `{}`", cluster.cluster), plan.agent_dir(cluster.cluster.as_str())));
+    let agents = plan.clusters.iter().map(|cluster| {
+        (format!("the agent of `{}`", cluster.cluster), plan.agent_dir(cluster.cluster.as_str()))
+    });
     let stores = agents.map(|(name, dir)| (name, dir.join(meridian_agent::store::FILE)));
-    let files: Vec<(String, PathBuf)> = std::iter::once(("a manager".to_owned(), plan.journal())).chain(stores).collect();
-    let known: BTreeMap<FileId, &str> = files.iter().filter_map(|(name, path)| Some((file_id(path)?, name.as_str()))).collect();
+    let files: Vec<(String, PathBuf)> =
+        std::iter::once(("a manager".to_owned(), plan.journal())).chain(stores).collect();
+    let known: BTreeMap<FileId, &str> =
+        files.iter().filter_map(|(name, path)| Some((file_id(path)?, name.as_str()))).collect();
     let found = holders(&known);
     if found.is_empty() {
         return Ok(());
@@ -36,9 +40,15 @@ fn holders(files: &BTreeMap<FileId, &str>) -> BTreeSet<(u32, String)> {
     if files.is_empty() {
         return found;
     }
-    let pids = std::fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let pids = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     for pid in pids.filter(|pid| *pid != std::process::id()) {
-        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(|entry| file_id(&entry.ok()?.path()));
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| file_id(&entry.ok()?.path()));
         found.extend(open.filter_map(|file| Some((pid, (*files.get(&file)?).to_owned()))));
     }
     found
@@ -73,10 +83,18 @@ mod tests {
         let file = std::fs::File::create(&journal).unwrap();
         refuse(&plan).unwrap();
         // Waits for its standard input, with the journal as its standard output.
-        let mut other = tokio::process::Command::new("cat").stdin(std::process::Stdio::piped()).stdout(file).kill_on_drop(true).spawn().unwrap();
+        let mut other = tokio::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .stdout(file)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
         let pid = other.id().unwrap();
         let error = super::super::Fleet::start(plan.clone()).await.err().unwrap().to_string();
-        assert!(error.contains(&format!("a manager (process {pid})")) && error.contains(&format!("`kill {pid}`")), "{error}");
+        assert!(
+            error.contains(&format!("a manager (process {pid})")) && error.contains(&format!("`kill {pid}`")),
+            "{error}"
+        );
         assert!(!root.path().join("manager.log").exists() && !root.path().join("fleet.yaml").exists());
         other.kill().await.unwrap();
         refuse(&plan).unwrap();

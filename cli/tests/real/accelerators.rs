@@ -62,11 +62,22 @@ async fn an_agent_finds_the_gpus_that_the_drivers_library_tells_of() {
     std::fs::create_dir(&libraries).unwrap();
     for name in ["libnvidia-ml.so", "libnvidia-ml.so.1"] {
         let source = stage.write("nvml.c", LIBRARY);
-        let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(libraries.join(name)).arg(source).output().await.unwrap();
+        let made = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(libraries.join(name))
+            .arg(source)
+            .output()
+            .await
+            .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
     let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut manager = start(&stage, "manager.log", &["manager", "--init", "--listen", &listen, "--data-dir", "manager"], None);
+    let mut manager = start(
+        &stage,
+        "manager.log",
+        &["manager", "--init", "--listen", &listen, "--data-dir", "manager"],
+        None,
+    );
     let door = until("the manager is ready", READY_WITHIN, async || {
         let door = Door::open(stage.kubeconfig()).ok_or("no kubeconfig")?;
         match door.get("/readyz").await? {
@@ -75,20 +86,38 @@ async fn an_agent_finds_the_gpus_that_the_drivers_library_tells_of() {
         }
     })
     .await;
-    let printed = stage.meridian(&["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU"]).await.ok();
+    let printed = stage
+        .meridian(&["cluster", "join", "eu", "--region", "europe-west4", "--jurisdiction", "EU"])
+        .await
+        .ok();
     stage.meridian(&printed.split_whitespace().skip(1).collect::<Vec<_>>()).await.ok();
     // Without a fleet file its nodes are what this machine is.
     let words = ["agent", "run", "--runner", "process", "--data-dir", "meridian-agent-eu"];
     let mut agent = start(&stage, "eu.log", &words, Some(libraries.to_str().unwrap()));
     until("the cluster has three GPUs", READY_WITHIN, async || {
         let clusters = door.list("/apis/meridian.dev/v1alpha1/clusters").await?;
-        if clusters[0]["status"]["resources"]["nvidia.com/gpu"]["free"] == 3 { Ok(()) } else { Err(format!("{clusters:?}")) }
+        if clusters[0]["status"]["resources"]["nvidia.com/gpu"]["free"] == 3 {
+            Ok(())
+        } else {
+            Err(format!("{clusters:?}"))
+        }
     })
     .await;
 
     stage.meridian(&["apply", "-f", &stage.write("queue.yaml", QUEUE)]).await.ok();
     let command = ["--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"];
-    let asks = ["submit", "--queue", "gpus", "--name", "two", "--accelerator", "nvidia-tesla-t4", "--count", "2", "--wait"];
+    let asks = [
+        "submit",
+        "--queue",
+        "gpus",
+        "--name",
+        "two",
+        "--accelerator",
+        "nvidia-tesla-t4",
+        "--count",
+        "2",
+        "--wait",
+    ];
     stage.meridian(&asks.into_iter().chain(command).collect::<Vec<_>>()).await.ok();
     assert_eq!(stage.meridian(&["logs", "two", "--pod", "0"]).await.ok(), "0,1\n");
 

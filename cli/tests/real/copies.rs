@@ -46,7 +46,9 @@ async fn lose_the_journal(stage: &Stage, crew: &mut Crew<'_>, journal: &str, bac
     crew.kill(MANAGER, Duration::from_secs(600)).await;
     std::fs::rename(journal, stage.path("lost.redb")).unwrap();
     let data = stage.path(MANAGER);
-    let refused = stage.meridian(&["manager", "--term", "8s", "--term-min", "8s", "--data-dir", data.to_str().unwrap()]).await;
+    let refused = stage
+        .meridian(&["manager", "--term", "8s", "--term-min", "8s", "--data-dir", data.to_str().unwrap()])
+        .await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
     stage.meridian(&["journal", "restore", backup, journal]).await.ok();
     crew.heal();
@@ -77,7 +79,11 @@ async fn a_restored_journal_keeps_every_gang_and_asks_a_person() {
     let door = crew.door().await;
     let orphan = until("every cluster has shown what it runs", STARTS_WITHIN, async || {
         let now = recovery(&stage).await;
-        if now["open"] == false && now["orphans"].as_array().is_some_and(|o| o.len() == 1) { Ok(now["orphans"][0].clone()) } else { Err(now.to_string()) }
+        if now["open"] == false && now["orphans"].as_array().is_some_and(|o| o.len() == 1) {
+            Ok(now["orphans"][0].clone())
+        } else {
+            Err(now.to_string())
+        }
     })
     .await;
     state(&door, 0, "Running").await.unwrap();
@@ -96,7 +102,10 @@ async fn a_restored_journal_keeps_every_gang_and_asks_a_person() {
 
     for number in 0..3 {
         until("the gang ends well", ENDS_WITHIN, async || state(&door, number, "Finished").await).await;
-        assert!(gangs::ends(&proofs, number).values().all(|times| *times == 1), "gang {number} ran to its end once");
+        assert!(
+            gangs::ends(&proofs, number).values().all(|times| *times == 1),
+            "gang {number} ran to its end once"
+        );
     }
     assert_eq!(gangs::overlaps(&proofs), "");
     stage.meridian(&["audit", "verify"]).await.ok();
@@ -121,12 +130,19 @@ async fn a_journal_that_is_gone_for_good_is_begun_anew_and_what_runs_is_adopted(
 
     // Nothing is known any more: not the clusters, not the rules. What is declared again calls by itself.
     for (name, region, jurisdiction) in CLUSTERS {
-        stage.meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction]).await.ok();
+        stage
+            .meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction])
+            .await
+            .ok();
     }
     stage.meridian(&["apply", "-f", &stage.write("queue.yaml", QUEUE), "-f", &patient]).await.ok();
     let orphan = until("its orphan is seen", STARTS_WITHIN, async || {
         let now = recovery(&stage).await;
-        if now["orphans"].as_array().is_some_and(|o| o.len() == 1) { Ok(now["orphans"][0]["uid"].as_str().unwrap().to_owned()) } else { Err(now.to_string()) }
+        if now["orphans"].as_array().is_some_and(|o| o.len() == 1) {
+            Ok(now["orphans"][0]["uid"].as_str().unwrap().to_owned())
+        } else {
+            Err(now.to_string())
+        }
     })
     .await;
     stage.meridian(&["journal", "confirm", "--yes"]).await.ok();
@@ -140,7 +156,10 @@ async fn a_journal_that_is_gone_for_good_is_begun_anew_and_what_runs_is_adopted(
     submit(&door, 1, 200, &proofs).await;
     for number in 0..2 {
         until("the gang ends well", ENDS_WITHIN, async || state(&door, number, "Finished").await).await;
-        assert!(gangs::ends(&proofs, number).values().all(|times| *times == 1), "gang {number} ran to its end once");
+        assert!(
+            gangs::ends(&proofs, number).values().all(|times| *times == 1),
+            "gang {number} ran to its end once"
+        );
     }
     assert_eq!(gangs::overlaps(&proofs), "");
     stage.meridian(&["audit", "verify"]).await.ok();

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 /// The member that isn't an agent.
 pub(super) const MANAGER: &str = "manager";
 /// The clusters: name, region, jurisdiction.
-pub(super) const CLUSTERS: [(&str, &str, &str); 3] = [("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG")];
+pub(super) const CLUSTERS: [(&str, &str, &str); 3] =
+    [("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG")];
 /// Below the stage's place.
 pub(super) const KUBECONFIG: &str = "manager/admin.kubeconfig";
 /// The lease term: the shortest at which the protocol's numbers fit with a restart in between.
@@ -79,16 +80,30 @@ impl<'s> Crew<'s> {
     }
 
     /// The same with agents that reach the manager by a way of their own: where each finds it, by its name and the manager's address.
-    pub(super) async fn start_by_way(stage: &'s Stage, fleet: &str, mut way: impl AsyncFnMut(&'static str, &str) -> String) -> Self {
+    pub(super) async fn start_by_way(
+        stage: &'s Stage,
+        fleet: &str,
+        mut way: impl AsyncFnMut(&'static str, &str) -> String,
+    ) -> Self {
         // Agents keep the manager's address, so it must be the same after every restart.
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let mut crew = Self { stage, listen, mark: PathBuf::new(), losses: BTreeMap::new(), members: BTreeMap::new(), tally: Tally::default() };
+        let mut crew = Self {
+            stage,
+            listen,
+            mark: PathBuf::new(),
+            losses: BTreeMap::new(),
+            members: BTreeMap::new(),
+            tally: Tally::default(),
+        };
         stage.write("fleet.yaml", fleet);
         crew.launch(MANAGER, &["--init"]);
         let door = crew.door().await;
         crew.mark = crew.find_mark();
         for (name, region, jurisdiction) in CLUSTERS {
-            let printed = stage.meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction]).await.ok();
+            let printed = stage
+                .meridian(&["cluster", "join", name, "--region", region, "--jurisdiction", jurisdiction])
+                .await
+                .ok();
             // The printed command, word by word, as an operator would paste it over there.
             let printed = printed.replace(&crew.listen, &way(name, &crew.listen).await);
             let words: Vec<&str> = printed.split_whitespace().skip(1).collect();
@@ -97,7 +112,10 @@ impl<'s> Crew<'s> {
         }
         until("every cluster has reported its room", READY_WITHIN, async || {
             let clusters = door.list("/apis/meridian.dev/v1alpha1/clusters").await?;
-            let ready = clusters.iter().filter(|c| c["status"]["resources"]["cpu"]["free"].as_u64().is_some_and(|free| free > 0)).count();
+            let ready = clusters
+                .iter()
+                .filter(|c| c["status"]["resources"]["cpu"]["free"].as_u64().is_some_and(|free| free > 0))
+                .count();
             if ready == CLUSTERS.len() { Ok(()) } else { Err(format!("{clusters:?}")) }
         })
         .await;
@@ -126,13 +144,31 @@ impl<'s> Crew<'s> {
         if name == MANAGER {
             let data = self.stage.path(MANAGER);
             std::fs::create_dir_all(&data).unwrap();
-            command.args(["manager", "--listen", &self.listen, "--term", TERM_FLAG, "--term-min", TERM_FLAG, "--data-dir"]).arg(data);
+            command
+                .args([
+                    "manager",
+                    "--listen",
+                    &self.listen,
+                    "--term",
+                    TERM_FLAG,
+                    "--term-min",
+                    TERM_FLAG,
+                    "--data-dir",
+                ])
+                .arg(data);
         } else {
-            command.args(["agent", "run", "--runner", "process", "--fleet"]).arg(self.stage.path("fleet.yaml"));
+            command
+                .args(["agent", "run", "--runner", "process", "--fleet"])
+                .arg(self.stage.path("fleet.yaml"));
             // Where the printed command puts it.
             command.arg("--data-dir").arg(self.agent_dir(name));
         }
-        let child = command.args(flags).stdout(Stdio::null()).stderr(self.stage.log(&format!("{name}.log"))).spawn().unwrap();
+        let child = command
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(self.stage.log(&format!("{name}.log")))
+            .spawn()
+            .unwrap();
         self.members.insert(name, Member { child, condition: Condition::Up, since: Instant::now() });
     }
 
@@ -149,7 +185,11 @@ impl<'s> Crew<'s> {
 
     /// The agents that run.
     pub(super) fn agents_up(&self) -> Vec<&'static str> {
-        self.members.iter().filter(|(name, m)| **name != MANAGER && m.condition == Condition::Up).map(|(name, _)| *name).collect()
+        self.members
+            .iter()
+            .filter(|(name, m)| **name != MANAGER && m.condition == Condition::Up)
+            .map(|(name, _)| *name)
+            .collect()
     }
 
     /// Kills a member as a power cut would; it is back after `away`.
@@ -170,7 +210,8 @@ impl<'s> Crew<'s> {
 
     fn find_mark(&self) -> PathBuf {
         let files = format!("/proc/{}/fd", self.members[MANAGER].child.id().unwrap());
-        let open = std::fs::read_dir(files).unwrap().filter_map(|e| std::fs::read_link(e.unwrap().path()).ok());
+        let open =
+            std::fs::read_dir(files).unwrap().filter_map(|e| std::fs::read_link(e.unwrap().path()).ok());
         let mut marks = open.filter(|path| path.extension().is_some_and(|e| e == "mark"));
         marks.next().expect("a manager keeps its mark open")
     }
@@ -186,8 +227,11 @@ impl<'s> Crew<'s> {
     /// Kills one guard, the `which`th of those that there are, if there are any. A workload is spared after its second loss:
     /// its back-off doubles with each, and the test wants its end.
     pub(super) fn kill_a_guard(&mut self, which: u64) {
-        let workload = |guard: &Process| guard.place.parent().map(|of_uid| of_uid.as_os_str().to_owned()).unwrap_or_default();
-        let mut guards: Vec<Process> = self.stage.processes().into_iter().filter(|p| p.name == "meridian-guard").collect();
+        let workload = |guard: &Process| {
+            guard.place.parent().map(|of_uid| of_uid.as_os_str().to_owned()).unwrap_or_default()
+        };
+        let mut guards: Vec<Process> =
+            self.stage.processes().into_iter().filter(|p| p.name == "meridian-guard").collect();
         guards.retain(|guard| self.losses.get(&workload(guard)).is_none_or(|losses| *losses < LOSSES_MAX));
         if let Some(guard) = usize::try_from(which).ok().and_then(|w| guards.get(w % guards.len().max(1))) {
             processes::send(guard.pid, Signal::KILL);
@@ -221,7 +265,13 @@ impl<'s> Crew<'s> {
 
     /// Brings everything back at once.
     pub(super) fn heal(&mut self) {
-        let forever = self.members.values().filter_map(|m| if let Condition::Down(t) | Condition::Paused(t) = m.condition { Some(t) } else { None }).max();
+        let forever = self
+            .members
+            .values()
+            .filter_map(|m| {
+                if let Condition::Down(t) | Condition::Paused(t) = m.condition { Some(t) } else { None }
+            })
+            .max();
         self.tend(forever.unwrap_or_else(Instant::now));
     }
 
@@ -231,7 +281,9 @@ impl<'s> Crew<'s> {
         let mut member = self.members.remove(name).unwrap();
         processes::send(member.child.id().unwrap().cast_signed(), Signal::TERM);
         let status = tokio::time::timeout(ENDS_WITHIN, member.child.wait()).await;
-        let status = status.unwrap_or_else(|_| panic!("{name} doesn't end within {ENDS_WITHIN:?} when it is asked to")).unwrap();
+        let status = status
+            .unwrap_or_else(|_| panic!("{name} doesn't end within {ENDS_WITHIN:?} when it is asked to"))
+            .unwrap();
         assert!(status.success(), "{name} ended with {status}");
     }
 
@@ -239,7 +291,8 @@ impl<'s> Crew<'s> {
     pub(super) async fn gives_up(&mut self, name: &'static str) {
         let mut member = self.members.remove(name).unwrap();
         let status = tokio::time::timeout(READY_WITHIN, member.child.wait()).await;
-        let status = status.unwrap_or_else(|_| panic!("{name} doesn't give up within {READY_WITHIN:?}")).unwrap();
+        let status =
+            status.unwrap_or_else(|_| panic!("{name} doesn't give up within {READY_WITHIN:?}")).unwrap();
         assert_eq!(status.code(), Some(1), "{name}");
     }
 

@@ -32,8 +32,16 @@ impl Disk {
     fn mount(at: PathBuf) -> Option<Self> {
         std::fs::create_dir(&at).unwrap();
         let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
-        let made = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "tmpfs"]).arg(&at).output().unwrap();
-        assert!(made.status.success() || !root, "a test that runs as root has to be able to mount: {}", String::from_utf8_lossy(&made.stderr));
+        let made = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={DISK_BYTES}"), "tmpfs"])
+            .arg(&at)
+            .output()
+            .unwrap();
+        assert!(
+            made.status.success() || !root,
+            "a test that runs as root has to be able to mount: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         made.status.success().then_some(Self(at))
     }
 
@@ -125,14 +133,17 @@ async fn a_manager_whose_disk_is_full_keeps_what_it_promised_and_what_runs() {
 
     // Room comes free, and it goes on by itself: whatever was taken is there, and nothing that was refused.
     std::fs::remove_file(theirs).unwrap();
-    until("it takes work again", ENDS_WITHIN, async || match door.post(JOBS, &heavy(10 + taken, &proofs)).await? {
-        (201, _) => Ok(()),
-        other => Err(format!("{other:?}")),
+    until("it takes work again", ENDS_WITHIN, async || {
+        match door.post(JOBS, &heavy(10 + taken, &proofs)).await? {
+            (201, _) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
     taken += 1;
     let jobs = door.list(JOBS).await.unwrap();
-    let named: BTreeMap<String, &Value> = jobs.iter().map(|job| (job["metadata"]["name"].as_str().unwrap().to_owned(), job)).collect();
+    let named: BTreeMap<String, &Value> =
+        jobs.iter().map(|job| (job["metadata"]["name"].as_str().unwrap().to_owned(), job)).collect();
     let expected: Vec<String> = [0, 2].into_iter().chain(10..10 + taken).map(gangs::name).collect();
     assert_eq!(named.keys().cloned().collect::<Vec<_>>(), expected);
     assert_eq!(gangs::ends(&proofs, 2).into_iter().collect::<Vec<_>>(), [(0, 1)]);

@@ -28,7 +28,10 @@ impl Door {
         let cluster = &config["clusters"][0]["cluster"];
         let authority = STANDARD.decode(cluster["certificate-authority-data"].as_str()?).ok()?;
         let mut headers = reqwest::header::HeaderMap::new();
-        headers.insert("authorization", format!("Bearer {}", config["users"][0]["user"]["token"].as_str()?).parse().ok()?);
+        headers.insert(
+            "authorization",
+            format!("Bearer {}", config["users"][0]["user"]["token"].as_str()?).parse().ok()?,
+        );
         let http = reqwest::Client::builder()
             .default_headers(headers)
             .no_proxy()
@@ -57,7 +60,8 @@ impl Door {
 
     /// A body that is no JSON.
     pub(super) async fn text(&self, path: &str) -> Result<String, String> {
-        let answer = self.http.get(format!("{}{path}", self.server)).send().await.map_err(|e| format!("{e:?}"))?;
+        let answer =
+            self.http.get(format!("{}{path}", self.server)).send().await.map_err(|e| format!("{e:?}"))?;
         answer.text().await.map_err(|e| format!("{e:?}"))
     }
 
@@ -66,7 +70,9 @@ impl Door {
         let (mut items, mut next) = (Vec::new(), String::new());
         loop {
             let (status, mut page) = self.get(&format!("{path}?limit=500&continue={next}")).await?;
-            let (200, Value::Array(these)) = (status, page["items"].take()) else { return Err(format!("{status} for {path}: {page}")) };
+            let (200, Value::Array(these)) = (status, page["items"].take()) else {
+                return Err(format!("{status} for {path}: {page}"));
+            };
             items.extend(these);
             match page["metadata"]["continue"].as_str() {
                 None | Some("") => return Ok(items),

@@ -74,7 +74,9 @@ async fn whatever_is_killed_every_gang_ends_once_and_never_runs_twice_at_a_time(
 }
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}: `{text}` is not a number")))
+    std::env::var(variable)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}: `{text}` is not a number")))
 }
 
 /// Starts the clients. Each tells the name and, where an answer named it, the uid of what was acknowledged.
@@ -87,7 +89,12 @@ fn submit(door: &Door, count: usize, seed: u64, proofs: &Path) -> JoinSet<Vec<(S
     clients
 }
 
-async fn one_client(door: Door, numbers: Vec<usize>, seed: u64, proofs: PathBuf) -> Vec<(String, Option<String>)> {
+async fn one_client(
+    door: Door,
+    numbers: Vec<usize>,
+    seed: u64,
+    proofs: PathBuf,
+) -> Vec<(String, Option<String>)> {
     let mut dice = Dice::new(seed, 100 + numbers.first().map_or(0, |n| *n as u64));
     let gap = SUBMITTING.as_millis() as u64 / numbers.len().max(1) as u64;
     let mut acknowledged = Vec::new();
@@ -97,7 +104,9 @@ async fn one_client(door: Door, numbers: Vec<usize>, seed: u64, proofs: PathBuf)
             match door.post(JOBS, &job).await {
                 Ok((200 | 201, made)) => break made["metadata"]["uid"].as_str().map(str::to_owned),
                 Ok((409, status)) if status["reason"] == "AlreadyExists" => break None,
-                Ok((429 | 502..=504, _)) | Err(_) => tokio::time::sleep(Duration::from_millis(dice.between(50, 400))).await,
+                Ok((429 | 502..=504, _)) | Err(_) => {
+                    tokio::time::sleep(Duration::from_millis(dice.between(50, 400))).await
+                }
                 Ok((status, body)) => panic!("a submission was answered with {status}: {body}"),
             }
         };
@@ -107,7 +116,9 @@ async fn one_client(door: Door, numbers: Vec<usize>, seed: u64, proofs: PathBuf)
     acknowledged
 }
 
-async fn acknowledged(clients: &mut JoinSet<Vec<(String, Option<String>)>>) -> BTreeMap<String, Option<String>> {
+async fn acknowledged(
+    clients: &mut JoinSet<Vec<(String, Option<String>)>>,
+) -> BTreeMap<String, Option<String>> {
     let mut all = BTreeMap::new();
     while let Some(done) = clients.join_next().await {
         all.extend(done.unwrap());
@@ -152,7 +163,9 @@ impl Chaos<'_, '_> {
                     self.crew.lose_mark();
                 }
             }
-            (6..=7, _) if manager => self.crew.pause(MANAGER, Duration::from_millis(self.dice.between(200, 3_000))),
+            (6..=7, _) if manager => {
+                self.crew.pause(MANAGER, Duration::from_millis(self.dice.between(200, 3_000)))
+            }
             (8..=12, Some(agent)) => {
                 let away = self.away(2_000, false);
                 self.crew.kill(agent, away).await;
@@ -171,7 +184,11 @@ impl Chaos<'_, '_> {
         if must_lapse {
             self.spared_until = Instant::now() + through_a_lapse;
         }
-        if must_lapse || self.dice.below(8) == 0 { through_a_lapse } else { Duration::from_millis(self.dice.between(0, millis_max)) }
+        if must_lapse || self.dice.below(8) == 0 {
+            through_a_lapse
+        } else {
+            Duration::from_millis(self.dice.between(0, millis_max))
+        }
     }
 }
 
@@ -193,7 +210,9 @@ impl History {
         }
         let conditions = &job["status"]["conditions"];
         match self.finished.get(&name) {
-            Some(end) if end != conditions => self.wrongs.push(format!("{name} had ended with {end}, then {conditions}")),
+            Some(end) if end != conditions => {
+                self.wrongs.push(format!("{name} had ended with {end}, then {conditions}"))
+            }
             Some(_) => {}
             None if conditions.is_null() => {}
             None => drop(self.finished.insert(name, conditions.clone())),
@@ -206,14 +225,19 @@ impl History {
         assert_eq!(self.wrongs, Vec::<String>::new());
         for (name, uid) in acknowledged {
             let job = &jobs[name];
-            assert!(uid.as_deref().is_none_or(|uid| job["metadata"]["uid"] == uid), "{name} was acknowledged as {uid:?}: {job}");
+            assert!(
+                uid.as_deref().is_none_or(|uid| job["metadata"]["uid"] == uid),
+                "{name} was acknowledged as {uid:?}: {job}"
+            );
             assert!(succeeded(job), "{name}: {}", job["status"]);
         }
     }
 }
 
 fn succeeded(job: &Value) -> bool {
-    job["status"]["conditions"].as_array().is_some_and(|all| all.iter().filter(|c| c["status"] == "True").map(|c| &c["type"]).eq(["Complete"]))
+    job["status"]["conditions"]
+        .as_array()
+        .is_some_and(|all| all.iter().filter(|c| c["status"] == "True").map(|c| &c["type"]).eq(["Complete"]))
 }
 
 /// Looks again and again; a look that fails is none.
@@ -234,9 +258,16 @@ async fn ends(crew: &mut Crew<'_>, door: &Door, count: usize) -> BTreeMap<String
         let jobs = door.list(JOBS).await?;
         let open: Vec<&Value> = jobs.iter().filter(|job| job["status"]["conditions"].is_null()).collect();
         if jobs.len() == count && open.is_empty() {
-            return Ok(jobs.into_iter().map(|job| (job["metadata"]["name"].as_str().unwrap_or_default().to_owned(), job)).collect());
+            return Ok(jobs
+                .into_iter()
+                .map(|job| (job["metadata"]["name"].as_str().unwrap_or_default().to_owned(), job))
+                .collect());
         }
-        let states: Vec<String> = open.iter().take(3).map(|job| format!("{}: {}", job["metadata"]["name"], job["status"])).collect();
+        let states: Vec<String> = open
+            .iter()
+            .take(3)
+            .map(|job| format!("{}: {}", job["metadata"]["name"], job["status"]))
+            .collect();
         let why = match open.first().and_then(|job| job["metadata"]["name"].as_str()) {
             Some(name) => door.get(&format!("/meridian/v1/why/default/{name}")).await?.1,
             None => Value::Null,
@@ -254,7 +285,11 @@ fn judge_proofs(proofs: &Path, jobs: &BTreeMap<String, Value>) -> usize {
     for number in 0..jobs.len() {
         let attempts = attempts(&jobs[&gangs::name(number)]);
         let ends = gangs::ends(proofs, number);
-        assert!(ends.values().all(|n| (1..=attempts).contains(n)), "{} ran to its end {ends:?} times in {attempts} attempts", gangs::name(number));
+        assert!(
+            ends.values().all(|n| (1..=attempts).contains(n)),
+            "{} ran to its end {ends:?} times in {attempts} attempts",
+            gangs::name(number)
+        );
         twice += usize::from(ends.values().any(|n| *n > 1));
     }
     twice
@@ -269,16 +304,24 @@ async fn used_up_again(door: &Door) {
     until("quota and room are back", Duration::from_secs(20), async || {
         let (_, queue) = door.get("/apis/kueue.x-k8s.io/v1beta1/clusterqueues/small").await?;
         let status = &queue["status"];
-        let used = status["flavorsReservation"].as_array().into_iter().flatten().flat_map(|f| f["resources"].as_array().into_iter().flatten());
+        let used = status["flavorsReservation"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .flat_map(|f| f["resources"].as_array().into_iter().flatten());
         let free = used.clone().all(|r| r["total"] == "0" || r["total"] == 0);
-        let idle = ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"].iter().all(|count| status[count] == 0);
+        let idle = ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"]
+            .iter()
+            .all(|count| status[count] == 0);
         if !free || !idle {
             return Err(format!("the queue says {status}"));
         }
         let clusters = door.list("/apis/meridian.dev/v1alpha1/clusters").await?;
         for cluster in &clusters {
             let (status, resources) = (&cluster["status"], cluster["status"]["resources"].as_object());
-            let all = resources.is_some_and(|r| !r.is_empty() && r.values().all(|r| r["free"] == r["capacity"] && r["free"] != 0));
+            let all = resources.is_some_and(|r| {
+                !r.is_empty() && r.values().all(|r| r["free"] == r["capacity"] && r["free"] != 0)
+            });
             if !all || status["workloads"] != 0 {
                 return Err(format!("cluster {} says {status}", cluster["metadata"]["name"]));
             }
@@ -291,8 +334,15 @@ async fn used_up_again(door: &Door) {
 /// One manager and the agents; no guard and nothing of a gang.
 async fn only_the_crew_is_left(stage: &Stage) {
     until("only the manager and the agents are left", Duration::from_secs(15), async || {
-        let (crew, others): (Vec<_>, Vec<_>) = stage.processes().into_iter().partition(|p| p.line.contains(" manager ") || p.line.contains(" agent run "));
-        if crew.len() == CLUSTERS.len() + 1 && others.is_empty() { Ok(()) } else { Err(format!("{crew:?} and {others:?}")) }
+        let (crew, others): (Vec<_>, Vec<_>) = stage
+            .processes()
+            .into_iter()
+            .partition(|p| p.line.contains(" manager ") || p.line.contains(" agent run "));
+        if crew.len() == CLUSTERS.len() + 1 && others.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{crew:?} and {others:?}"))
+        }
     })
     .await;
 }
@@ -319,13 +369,21 @@ async fn no_bug_was_met(stage: &Stage, door: &Door) {
     assert!(broken.is_some_and(|line| line.ends_with(" 0")), "{broken:?}");
 }
 
-fn summary(tally: Tally, jobs: &BTreeMap<String, Value>, over: &BTreeMap<String, usize>, acknowledged: &BTreeMap<String, Option<String>>, twice: usize) {
+fn summary(
+    tally: Tally,
+    jobs: &BTreeMap<String, Value>,
+    over: &BTreeMap<String, usize>,
+    acknowledged: &BTreeMap<String, Option<String>>,
+    twice: usize,
+) {
     let mut by_attempts: BTreeMap<usize, usize> = BTreeMap::new();
     jobs.values().for_each(|job| *by_attempts.entry(attempts(job)).or_default() += 1);
     eprintln!("{tally:?}");
     eprintln!("gangs by attempts: {by_attempts:?}; how attempts were over: {over:?}");
     let repeated = acknowledged.values().filter(|uid| uid.is_none()).count();
-    eprintln!("submissions whose first answer was lost: {repeated}; gangs that ran to the end again after their first run's end was lost: {twice}");
+    eprintln!(
+        "submissions whose first answer was lost: {repeated}; gangs that ran to the end again after their first run's end was lost: {twice}"
+    );
 }
 
 /// A run that did little proves little.

@@ -127,7 +127,12 @@ pub(super) fn overlaps(proofs: &Path) -> String {
 
 /// How often each pod of `number` ran to its very end.
 pub(super) fn ends(proofs: &Path, number: usize) -> BTreeMap<usize, usize> {
-    let of = |pod: usize| std::fs::read_to_string(proofs.join("done").join(format!("{}.{pod}", name(number)))).unwrap_or_default().lines().count();
+    let of = |pod: usize| {
+        std::fs::read_to_string(proofs.join("done").join(format!("{}.{pod}", name(number))))
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
     (0..pods(number)).map(|pod| (pod, of(pod))).collect()
 }
 

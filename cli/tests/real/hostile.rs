@@ -8,7 +8,9 @@ use super::leases::{FOR_EVER_MILLIS, job, run_one, set_up};
 use super::stage::{Stage, until};
 use futures::stream::{self, StreamExt as _};
 use meridian_shared::ids::{Fence, LedgerId, OfferId, Session, Uid};
-use meridian_shared::protocol::{Capacity, Digest, EVENTS_MAX, Event, Lane, RunnerKind, Spare, SyncRequest, VERSION};
+use meridian_shared::protocol::{
+    Capacity, Digest, EVENTS_MAX, Event, Lane, RunnerKind, Spare, SyncRequest, VERSION,
+};
 use reqwest::Body;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +61,14 @@ impl Villain {
 
     /// What became of it: a status, or none where the connection was closed.
     async fn post(&self, body: impl Into<Body>) -> Option<u16> {
-        let answer = self.http.post(&self.url).header("content-type", "application/json").body(body).send().await.ok()?;
+        let answer = self
+            .http
+            .post(&self.url)
+            .header("content-type", "application/json")
+            .body(body)
+            .send()
+            .await
+            .ok()?;
         Some(answer.status().as_u16())
     }
 }
@@ -97,8 +106,18 @@ fn made_up(dice: &mut Dice, transmission: u64) -> SyncRequest {
         events,
         digest: Digest(dice.below(u64::MAX)),
         inventory: None,
-        capacity: Some(Capacity { version: transmission, runner: RunnerKind::Process, guarded: true, ..Capacity::default() }),
-        spare: vec![Spare { uid: uid(dice), fence: fence(dice), pods: BTreeMap::from([("main".to_owned(), u32::MAX)]), failures: u32::MAX }],
+        capacity: Some(Capacity {
+            version: transmission,
+            runner: RunnerKind::Process,
+            guarded: true,
+            ..Capacity::default()
+        }),
+        spare: vec![Spare {
+            uid: uid(dice),
+            fence: fence(dice),
+            pods: BTreeMap::from([("main".to_owned(), u32::MAX)]),
+            failures: u32::MAX,
+        }],
         shrinks: true,
         grows: true,
         ranks: true,
@@ -174,7 +193,10 @@ async fn an_agent_that_floods_and_stalls_delays_nobody_else() {
         number += 1;
     }
     let status = job(&door, 0).await.unwrap()["status"]["meridian"].clone();
-    assert!(status["state"] == "Running" && status["attempts"] == 1, "its lease was renewed over {FLOOD_FOR:?}, {TERM:?} each: {status}");
+    assert!(
+        status["state"] == "Running" && status["attempts"] == 1,
+        "its lease was renewed over {FLOOD_FOR:?}, {TERM:?} each: {status}"
+    );
 
     let mut answers: BTreeMap<Option<u16>, u64> = BTreeMap::new();
     for got in senders.join_all().await {
@@ -184,9 +206,13 @@ async fn an_agent_that_floods_and_stalls_delays_nobody_else() {
     drop(silent);
     let sent: u64 = answers.values().sum();
     assert!(sent > 200, "hardly a flood: {answers:?}");
-    let expected: BTreeSet<Option<u16>> = [None, Some(200), Some(400), Some(408), Some(413), Some(429), Some(503)].into();
+    let expected: BTreeSet<Option<u16>> =
+        [None, Some(200), Some(400), Some(408), Some(413), Some(429), Some(503)].into();
     assert!(answers.keys().all(|status| expected.contains(status)), "{answers:?}");
-    assert!(answers.get(&Some(429)).is_some_and(|refused| *refused > 0), "more than one agent may send is refused: {answers:?}");
+    assert!(
+        answers.get(&Some(429)).is_some_and(|refused| *refused > 0),
+        "more than one agent may send is refused: {answers:?}"
+    );
 
     let memory = memory_mib(crew.pid(MANAGER));
     assert!(memory <= MEMORY_MAX_MIB, "the manager takes {memory} MiB");
@@ -199,7 +225,10 @@ async fn an_agent_that_floods_and_stalls_delays_nobody_else() {
     assert!(broken.is_some_and(|line| line.ends_with(" 0")), "{broken:?}");
     assert_eq!(stage.log_lines("panicked"), []);
     assert_eq!(gangs::overlaps(&proofs), "");
-    eprintln!("{sent} requests in {FLOOD_FOR:?}, answered {answers:?}; {} gangs meanwhile; {memory} MiB, a journal of {journal} MiB", number - 1);
+    eprintln!(
+        "{sent} requests in {FLOOD_FOR:?}, answered {answers:?}; {} gangs meanwhile; {memory} MiB, a journal of {journal} MiB",
+        number - 1
+    );
 
     let deleted = stage.meridian(&["delete", "job", &gangs::name(0), "--wait"]).await;
     assert_eq!(deleted.code, Some(0), "{deleted:?}");

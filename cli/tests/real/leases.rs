@@ -30,7 +30,13 @@ pub(super) async fn set_up(stage: &Stage) -> (Crew<'_>, Door, PathBuf) {
 }
 
 /// Submits one gang and waits until it runs; says where.
-pub(super) async fn run_one(stage: &Stage, door: &Door, number: usize, millis: u64, proofs: &Path) -> &'static str {
+pub(super) async fn run_one(
+    stage: &Stage,
+    door: &Door,
+    number: usize,
+    millis: u64,
+    proofs: &Path,
+) -> &'static str {
     let (status, made) = door.post(JOBS, &gangs::lasting(number, millis, proofs)).await.unwrap();
     assert_eq!(status, 201, "{made}");
     until("the gang runs", STARTS_WITHIN, async || {
@@ -72,7 +78,11 @@ async fn what_is_asked_to_end_leaves_its_gangs_to_their_guards() {
     let door = crew.door().await;
     let ended = until("the gang ends where it ran", STARTS_WITHIN, async || {
         let job = job(&door, 0).await?;
-        if job["status"]["conditions"].is_null() { Err(job["status"].to_string()) } else { Ok(job["status"].clone()) }
+        if job["status"]["conditions"].is_null() {
+            Err(job["status"].to_string())
+        } else {
+            Ok(job["status"].clone())
+        }
     })
     .await;
     assert!(ended["conditions"][0]["type"] == "Complete" && ended["meridian"]["attempts"] == 1, "{ended}");
@@ -82,12 +92,17 @@ async fn what_is_asked_to_end_leaves_its_gangs_to_their_guards() {
     let place = run_one(&stage, &door, 1, FOR_EVER_MILLIS, &proofs).await;
     let before = of_gangs(&stage);
     crew.ask_to_end(place).await;
-    until("its guard ends it", TERM, async || match of_gangs(&stage).into_iter().filter(|p| before.contains(p)).collect::<Vec<_>>() {
-        left if left.is_empty() => Ok(()),
-        left => Err(format!("{left:?}")),
+    until("its guard ends it", TERM, async || {
+        match of_gangs(&stage).into_iter().filter(|p| before.contains(p)).collect::<Vec<_>>() {
+            left if left.is_empty() => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
     })
     .await;
-    until("it runs elsewhere", ELSEWHERE_WITHIN, async || if of_gangs(&stage).is_empty() { Err("it doesn't".into()) } else { Ok(()) }).await;
+    until("it runs elsewhere", ELSEWHERE_WITHIN, async || {
+        if of_gangs(&stage).is_empty() { Err("it doesn't".into()) } else { Ok(()) }
+    })
+    .await;
     assert_eq!(gangs::overlaps(&proofs), "");
     crew.stop().await;
     stage.nothing_left().await;
@@ -103,11 +118,16 @@ async fn a_gang_that_outlives_its_lease_is_proved_to_overlap() {
     let place = run_one(&stage, &door, 0, FOR_EVER_MILLIS, &proofs).await;
     guards(&stage).into_iter().for_each(|guard| processes::send(guard.pid, Signal::STOP));
     crew.kill(place, Duration::from_secs(600)).await;
-    let proof = until("the overlap is proved", TERM + ELSEWHERE_WITHIN, async || match gangs::overlaps(&proofs) {
-        proof if proof.is_empty() => Err("nothing overlapped".into()),
-        proof => Ok(proof),
-    })
-    .await;
+    let proof =
+        until("the overlap is proved", TERM + ELSEWHERE_WITHIN, async || match gangs::overlaps(&proofs) {
+            proof if proof.is_empty() => Err("nothing overlapped".into()),
+            proof => Ok(proof),
+        })
+        .await;
     assert!(proof.starts_with(&gangs::name(0)) && !proof.contains(&format!("in {place}")), "{proof}");
-    assert_eq!(job(&door, 0).await.unwrap()["status"]["meridian"]["attempts"], 2, "the manager had done as it should");
+    assert_eq!(
+        job(&door, 0).await.unwrap()["status"]["meridian"]["attempts"],
+        2,
+        "the manager had done as it should"
+    );
 }

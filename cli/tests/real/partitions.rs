@@ -40,7 +40,8 @@ impl Way {
             while let Ok((agent, _)) = listener.accept().await {
                 // Who isn't there is for the agent to find out.
                 let Ok(there) = TcpStream::connect(&manager).await else { continue };
-                let ((from_agent, to_agent), (from_manager, to_manager)) = (agent.into_split(), there.into_split());
+                let ((from_agent, to_agent), (from_manager, to_manager)) =
+                    (agent.into_split(), there.into_split());
                 tokio::spawn(carry(from_agent, to_manager, seen.clone(), |passes| passes != Passes::Nothing));
                 tokio::spawn(carry(from_manager, to_agent, seen.clone(), |passes| passes == Passes::All));
             }
@@ -50,10 +51,16 @@ impl Way {
 }
 
 /// Carries bytes one way, as long as they pass.
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut seen: watch::Receiver<Passes>, may: fn(Passes) -> bool) {
+async fn carry(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut seen: watch::Receiver<Passes>,
+    may: fn(Passes) -> bool,
+) {
     let mut bytes = vec![0; 16 << 10];
     while let Ok(read @ 1..) = from.read(&mut bytes).await {
-        if seen.wait_for(|passes| may(*passes)).await.is_err() || to.write_all(&bytes[..read]).await.is_err() {
+        if seen.wait_for(|passes| may(*passes)).await.is_err() || to.write_all(&bytes[..read]).await.is_err()
+        {
             return;
         }
     }
@@ -62,7 +69,10 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut seen: watch:
 async fn connected(door: &Door, place: &str) {
     until("it is connected again", BACK_WITHIN, async || {
         let clusters = door.list("/apis/meridian.dev/v1alpha1/clusters").await?;
-        let cluster = clusters.into_iter().find(|cluster| cluster["metadata"]["name"] == place).ok_or("it isn't there")?;
+        let cluster = clusters
+            .into_iter()
+            .find(|cluster| cluster["metadata"]["name"] == place)
+            .ok_or("it isn't there")?;
         if cluster["status"]["state"] == "Connected" { Ok(()) } else { Err(cluster["status"].to_string()) }
     })
     .await;

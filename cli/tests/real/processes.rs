@@ -23,7 +23,10 @@ pub(super) struct Process {
 pub(super) fn of(mark: &Path) -> Vec<Process> {
     let mark = mark.as_os_str().as_encoded_bytes();
     let own = std::process::id().cast_signed();
-    let pids = fs::read_dir("/proc").into_iter().flatten().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let pids = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|pid| *pid != own).filter_map(|pid| read(pid, mark)).collect()
 }
 
@@ -38,7 +41,9 @@ fn read(pid: i32, mark: &[u8]) -> Option<Process> {
     let line = fs::read(dir.join("cmdline")).unwrap_or_default();
     let place = fs::read_link(dir.join("cwd")).unwrap_or_default();
     let environment = fs::read(dir.join("environ")).unwrap_or_default();
-    let marked = [line.as_slice(), place.as_os_str().as_encoded_bytes(), &environment].iter().any(|text| holds(text, mark));
+    let marked = [line.as_slice(), place.as_os_str().as_encoded_bytes(), &environment]
+        .iter()
+        .any(|text| holds(text, mark));
     let name = fs::read_to_string(dir.join("comm")).unwrap_or_default().trim_end().to_owned();
     let line = String::from_utf8_lossy(&line).replace('\0', " ");
     marked.then_some(Process { pid, name, line, place })

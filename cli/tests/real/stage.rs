@@ -73,7 +73,11 @@ impl Stage {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_meridian"));
         command.current_dir(&self.root).stdin(Stdio::null()).kill_on_drop(true);
-        command.env("MERIDIAN_REAL_TEST", &self.root).env("HOME", &self.root).env("TMPDIR", self.root.join("tmp")).env("KUBECONFIG", &self.kubeconfig);
+        command
+            .env("MERIDIAN_REAL_TEST", &self.root)
+            .env("HOME", &self.root)
+            .env("TMPDIR", self.root.join("tmp"))
+            .env("KUBECONFIG", &self.kubeconfig);
         command
     }
 
@@ -85,7 +89,9 @@ impl Stage {
     /// The same for one that may take long.
     pub(super) async fn meridian_within(&self, words: &[&str], within: Duration) -> Said {
         let output = tokio::time::timeout(within, self.command().args(words).output()).await;
-        let output = output.unwrap_or_else(|_| panic!("`meridian {}` hangs after {within:?}", words.join(" "))).unwrap();
+        let output = output
+            .unwrap_or_else(|_| panic!("`meridian {}` hangs after {within:?}", words.join(" ")))
+            .unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
@@ -124,8 +130,12 @@ impl Stage {
     /// Lines of the logs that hold `word`, each with its log's name.
     pub(super) fn log_lines(&self, word: &str) -> Vec<(String, String)> {
         let lines = |path: PathBuf| {
-            let (name, text) = (path.display().to_string(), std::fs::read_to_string(&path).unwrap_or_default());
-            text.lines().filter(|line| line.contains(word)).map(|line| (name.clone(), line.to_owned())).collect::<Vec<_>>()
+            let (name, text) =
+                (path.display().to_string(), std::fs::read_to_string(&path).unwrap_or_default());
+            text.lines()
+                .filter(|line| line.contains(word))
+                .map(|line| (name.clone(), line.to_owned()))
+                .collect::<Vec<_>>()
         };
         self.logs().flat_map(lines).collect()
     }
@@ -153,7 +163,11 @@ impl Drop for Stage {
 }
 
 /// Looks until `look` is content; what it says last stands in the failure.
-pub(super) async fn until<T>(what: &str, within: Duration, mut look: impl AsyncFnMut() -> Result<T, String>) -> T {
+pub(super) async fn until<T>(
+    what: &str,
+    within: Duration,
+    mut look: impl AsyncFnMut() -> Result<T, String>,
+) -> T {
     let end = Instant::now() + within;
     loop {
         match look().await {

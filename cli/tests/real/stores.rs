@@ -48,8 +48,19 @@ async fn of_two_agents_of_one_name_one_runs_what_there_is() {
     let copy = stage.path("copy");
     copy_dir(&crew.agent_dir(place), &copy);
     let fleet = stage.path("fleet.yaml");
-    let words =
-        |dir: &Path| ["agent", "run", "--runner", "process", "--fleet", fleet.to_str().unwrap(), "--data-dir", dir.to_str().unwrap()].map(str::to_owned);
+    let words = |dir: &Path| {
+        [
+            "agent",
+            "run",
+            "--runner",
+            "process",
+            "--fleet",
+            fleet.to_str().unwrap(),
+            "--data-dir",
+            dir.to_str().unwrap(),
+        ]
+        .map(str::to_owned)
+    };
     let said = stage.meridian(&words(&copy).each_ref().map(String::as_str)).await;
     assert!(said.code == Some(1) && said.err.contains("is a copy"), "{said:?}");
     let status = job(&door, 0).await.unwrap()["status"]["meridian"].clone();
@@ -66,7 +77,13 @@ async fn of_two_agents_of_one_name_one_runs_what_there_is() {
         joins.drain(at..at + 2);
     }
     stage.meridian(&[&joins[..], &["--data-dir", rival.to_str().unwrap()]].concat()).await.ok();
-    let mut child = stage.command().args(words(&rival)).stdout(Stdio::null()).stderr(stage.log("rival.log")).spawn().unwrap();
+    let mut child = stage
+        .command()
+        .args(words(&rival))
+        .stdout(Stdio::null())
+        .stderr(stage.log("rival.log"))
+        .spawn()
+        .unwrap();
     crew.gives_up(place).await;
     runs_again(&door, 0, 2).await;
     assert_eq!(gangs::overlaps(&proofs), "");

@@ -21,7 +21,10 @@ async fn the_demo_keeps_every_promise() {
     let events: Vec<Value> = said.out.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let verdict = events.last().unwrap_or_else(|| panic!("it said nothing: {}", said.err));
     assert_eq!(verdict["event"], "verdict", "{verdict}\n{}", said.err);
-    assert!(verdict["verdicts"].as_array().is_some_and(|v| v.len() >= 6 && v.iter().all(|v| v["kept"] == true)), "{verdict:#}");
+    assert!(
+        verdict["verdicts"].as_array().is_some_and(|v| v.len() >= 6 && v.iter().all(|v| v["kept"] == true)),
+        "{verdict:#}"
+    );
     assert_eq!(verdict["kept"], true);
     assert_eq!(said.code, Some(0), "{}", said.err);
     stage.nothing_left().await;
@@ -34,14 +37,23 @@ async fn who_is_told_to_end_leaves_nobody_behind() {
     for words in [&["demo"] as &[&str], &["bench", "dispatches", "--runs", "1"]] {
         for signal in [Signal::TERM, Signal::INT] {
             let stage = Stage::begin("none").await;
-            let mut child = stage.command().args(words).stdout(Stdio::null()).stderr(stage.log("told.log")).spawn().unwrap();
+            let mut child = stage
+                .command()
+                .args(words)
+                .stdout(Stdio::null())
+                .stderr(stage.log("told.log"))
+                .spawn()
+                .unwrap();
             until("the fleet runs", UP_WITHIN, async || match stage.processes().len() {
                 ITSELF_A_MANAGER_AND_THREE_AGENTS.. => Ok(()),
                 few => Err(format!("{few} processes")),
             })
             .await;
             processes::send(child.id().unwrap().cast_signed(), signal);
-            let status = tokio::time::timeout(Duration::from_secs(30), child.wait()).await.expect("it ends when it is told to").unwrap();
+            let status = tokio::time::timeout(Duration::from_secs(30), child.wait())
+                .await
+                .expect("it ends when it is told to")
+                .unwrap();
             assert_eq!(status.code(), Some(1), "{words:?}");
             stage.nothing_left().await;
         }
@@ -61,7 +73,11 @@ impl Up {
         command.args(["up", "--runner", "process", "-o", "json", "--data-dir"]).arg(stage.path("fleet"));
         let mut child = command.stdout(Stdio::from(file)).stderr(stage.log("up.log")).spawn().unwrap();
         until("the fleet is up", UP_WITHIN, async || {
-            assert!(child.try_wait().unwrap().is_none(), "`up` ended: {}", std::fs::read_to_string(stage.path("up.log")).unwrap());
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "`up` ended: {}",
+                std::fs::read_to_string(stage.path("up.log")).unwrap()
+            );
             let said = std::fs::read_to_string(&out).unwrap();
             serde_json::from_str::<Value>(&said).map_err(|e| format!("{e}: {said}"))
         })
@@ -71,7 +87,10 @@ impl Up {
 
     async fn stop(mut self, stage: &Stage) {
         processes::send(self.child.id().unwrap().cast_signed(), Signal::TERM);
-        let status = tokio::time::timeout(Duration::from_secs(30), self.child.wait()).await.expect("`up` ends when it is asked to").unwrap();
+        let status = tokio::time::timeout(Duration::from_secs(30), self.child.wait())
+            .await
+            .expect("`up` ends when it is asked to")
+            .unwrap();
         assert!(status.success(), "{status}");
         stage.nothing_left().await;
     }
@@ -117,10 +136,19 @@ async fn a_fleet_stays_up_whichever_of_its_processes_is_killed() {
     assert!(said.code == Some(1) && said.err.contains("a fleet runs in"), "{said:?}");
     stage.meridian(&["apply", "-f", &example("tutorial/manager.yaml")]).await.ok();
     for part in ["agent run", "manager --listen"] {
-        let pid = || stage.processes().into_iter().find(|process| process.line.contains(part)).map(|process| process.pid);
+        let pid = || {
+            stage
+                .processes()
+                .into_iter()
+                .find(|process| process.line.contains(part))
+                .map(|process| process.pid)
+        };
         let before = pid().expect("it runs");
         processes::send(before, Signal::KILL);
-        until("it is started again", UP_WITHIN, async || pid().filter(|pid| *pid != before).map(|_| ()).ok_or(part.to_owned())).await;
+        until("it is started again", UP_WITHIN, async || {
+            pid().filter(|pid| *pid != before).map(|_| ()).ok_or(part.to_owned())
+        })
+        .await;
         all_connected(&stage, &[]).await;
     }
     hello(&stage, "after").await;
@@ -141,7 +169,10 @@ async fn all_connected(stage: &Stage, but: &[&str]) {
     until("all clusters are connected", UP_WITHIN, async || {
         let said = stage.meridian(&["get", "clusters", "-o", "json"]).await;
         let list: Value = serde_json::from_str(&said.out).map_err(|_| said.err)?;
-        let lost = |cluster: &&Value| cluster["status"]["state"] != "Connected" && !but.contains(&cluster["metadata"]["name"].as_str().unwrap());
+        let lost = |cluster: &&Value| {
+            cluster["status"]["state"] != "Connected"
+                && !but.contains(&cluster["metadata"]["name"].as_str().unwrap())
+        };
         let lost = list["items"].as_array().unwrap().iter().find(lost);
         lost.map_or(Ok(()), |cluster| Err(cluster.to_string()))
     })
@@ -150,7 +181,20 @@ async fn all_connected(stage: &Stage, but: &[&str]) {
 
 /// A command runs somewhere, its exit code counts, and its words come back.
 async fn hello(stage: &Stage, name: &str) {
-    let words = ["submit", "--queue", "dws-local-queue", "--name", name, "--wait", "-o", "json", "--", "sh", "-c", "echo hello from $MERIDIAN_REGION"];
+    let words = [
+        "submit",
+        "--queue",
+        "dws-local-queue",
+        "--name",
+        name,
+        "--wait",
+        "-o",
+        "json",
+        "--",
+        "sh",
+        "-c",
+        "echo hello from $MERIDIAN_REGION",
+    ];
     let ended = stage.meridian(&words).await.json();
     assert_eq!(ended["status"]["conditions"][0]["type"], "Complete", "{ended}");
     let region = ended["status"]["meridian"]["region"].as_str();
@@ -158,12 +202,28 @@ async fn hello(stage: &Stage, name: &str) {
     assert!(logs.contains("hello from ") && region.is_none_or(|region| logs.contains(region)), "{logs}");
 
     let failing = format!("{name}-fails");
-    let said = stage.meridian(&["submit", "--queue", "dws-local-queue", "--name", &failing, "--wait", "--", "sh", "-c", "exit 7"]).await;
+    let said = stage
+        .meridian(&[
+            "submit",
+            "--queue",
+            "dws-local-queue",
+            "--name",
+            &failing,
+            "--wait",
+            "--",
+            "sh",
+            "-c",
+            "exit 7",
+        ])
+        .await;
     assert_eq!(said.code, Some(1), "{said:?}");
 }
 
 async fn uid(stage: &Stage, job: &str) -> String {
-    stage.meridian(&["get", "job", job, "-o", "json"]).await.json()["metadata"]["uid"].as_str().unwrap().to_owned()
+    stage.meridian(&["get", "job", job, "-o", "json"]).await.json()["metadata"]["uid"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// One good object among bad ones: all are refused, each with its place, and nothing is applied.
@@ -191,7 +251,11 @@ spec: {clusterQueue: hostile}
     );
     let said = stage.meridian(&["apply", "-f", &file]).await;
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("hostile.yaml:11") && said.err.contains("plenty") && said.err.contains("v9"), "{}", said.err);
+    assert!(
+        said.err.contains("hostile.yaml:11") && said.err.contains("plenty") && said.err.contains("v9"),
+        "{}",
+        said.err
+    );
     let flavor = stage.meridian(&["get", "resourceflavor", "innocent"]).await;
     assert_eq!(flavor.code, Some(1), "nothing of a refused file is applied: {flavor:?}");
 

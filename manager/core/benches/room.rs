@@ -46,13 +46,17 @@ fn lent() -> Vec<Value> {
         "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal}]}]}]}})
     };
     let local = |name: &str, queue: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": queue}});
-    vec![queue("owner", 8 * PODS), queue("others", 8 * (NODES - PODS)), local("owners", "owner"), local("borrowers", "others")]
+    vec![
+        queue("owner", 8 * PODS),
+        queue("others", 8 * (NODES - PODS)),
+        local("owners", "owner"),
+        local("borrowers", "others"),
+    ]
 }
 
 /// A cluster that is full of small jobs, in a queue with twice the quota; its nodes in racks where so many make one.
 fn full(rack: Option<u32>, borrowed: bool) -> World {
-    let class =
-        |name: &str, value: i32| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    let class = |name: &str, value: i32| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
     let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
         "namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
         "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 16 * NODES}]}]}]}});
@@ -63,10 +67,25 @@ fn full(rack: Option<u32>, borrowed: bool) -> World {
     let mut agent = agent(NODES);
     if let Some(size) = rack {
         let label = |key: &str, value: String| (key.to_owned(), value);
-        let labels = |at: u32| [label("pool", "a".into()), label(RACK, format!("r{}", at % (NODES / size))), label(HOST, format!("n{at}"))].into();
+        let labels = |at: u32| {
+            [
+                label("pool", "a".into()),
+                label(RACK, format!("r{}", at % (NODES / size))),
+                label(HOST, format!("n{at}")),
+            ]
+            .into()
+        };
         let capacity = || Amounts::from([(GPU.into(), 8), ("cpu".into(), 64_000)]);
-        let node = |at: u32| NodeSpec { name: format!("n{at}"), capacity: capacity(), labels: labels(at), ..NodeSpec::default() };
-        agent.apply(now(), meridian_agent_core::Input::Nodes { nodes: (0..NODES).map(node).collect(), pools: Vec::new() });
+        let node = |at: u32| NodeSpec {
+            name: format!("n{at}"),
+            capacity: capacity(),
+            labels: labels(at),
+            ..NodeSpec::default()
+        };
+        agent.apply(
+            now(),
+            meridian_agent_core::Input::Nodes { nodes: (0..NODES).map(node).collect(), pools: Vec::new() },
+        );
         let levels = json!([{"nodeLabel": RACK}, {"nodeLabel": HOST}]);
         let topology = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "racks"}, "spec": {"levels": levels}});
         let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {"nodeLabels": {"pool": "a"}, "topologyName": "racks"}});
@@ -74,7 +93,8 @@ fn full(rack: Option<u32>, borrowed: bool) -> World {
     }
     talk(&mut world, &mut agent);
     for batch in 0..8 * NODES / BATCH {
-        let small = (batch * BATCH..(batch + 1) * BATCH).map(|at| (u128::from(10_000 + at), job_of(small_queue, &format!("small-{at}"), 1, 1, "low")));
+        let small = (batch * BATCH..(batch + 1) * BATCH)
+            .map(|at| (u128::from(10_000 + at), job_of(small_queue, &format!("small-{at}"), 1, 1, "low")));
         write(&mut world, small.collect());
         for _ in 0..4 {
             world.apply(now(), Input::Turn, &Store);
@@ -88,11 +108,17 @@ fn room(c: &mut Criterion) {
     let mut group = c.benchmark_group("room");
     group.sample_size(10);
     let mut near = job("gang", RACK_NODES, 8, "high");
-    near["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
+    near["spec"]["template"]["metadata"] =
+        json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
     for (name, rack, gang, borrowed) in [
         ("a-gang-of-100-nodes-among-8000-jobs", None, job("gang", PODS, 8, "high"), false),
         ("a-gang-of-one-rack-of-16-nodes-among-8000-jobs", Some(RACK_NODES), near, false),
-        ("a-gang-of-100-nodes-reclaims-its-quota-from-8000-borrowers", None, job_of("owners", "gang", PODS, 8, "low"), true),
+        (
+            "a-gang-of-100-nodes-reclaims-its-quota-from-8000-borrowers",
+            None,
+            job_of("owners", "gang", PODS, 8, "low"),
+            true,
+        ),
     ] {
         let mut world = full(rack, borrowed);
         write(&mut world, vec![(1, gang)]);

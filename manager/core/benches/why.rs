@@ -51,15 +51,22 @@ fn full(queues: u32, cohorts: u32) -> (World, Vec<Uid>) {
     let mut world = fleet(queues, cohorts);
     let mut agent = agent(queues);
     talk(&mut world, &mut agent);
-    let holders = (0..queues).map(|queue| (1_000_000_000 + u128::from(queue), job(&format!("holds-{queue}"), queue, 8, 0))).collect();
+    let holders = (0..queues)
+        .map(|queue| (1_000_000_000 + u128::from(queue), job(&format!("holds-{queue}"), queue, 8, 0)))
+        .collect();
     write(&mut world, holders);
     world.apply(now(), Input::Turn, &Store);
     talk(&mut world, &mut agent);
-    let alike: Vec<Submission> = (0..CLASSES / BATCH).flat_map(|batch| submit_one_of_each(&mut world, batch, queues)).collect();
+    let alike: Vec<Submission> =
+        (0..CLASSES / BATCH).flat_map(|batch| submit_one_of_each(&mut world, batch, queues)).collect();
     let mut all: Vec<Uid> = alike.iter().map(|one| one.uid).collect();
     // The others as a journal would bring them.
     for (at, one) in (CLASSES..WAITING).zip(alike.iter().cycle()) {
-        let one = Submission { uid: Uid(10_000 + u128::from(at)), name: Arc::from(format!("waits-{at}")), ..one.clone() };
+        let one = Submission {
+            uid: Uid(10_000 + u128::from(at)),
+            name: Arc::from(format!("waits-{at}")),
+            ..one.clone()
+        };
         all.push(one.uid);
         world.absorb(world.state.last.next(), &Record::Submitted(Box::new(one)));
     }
@@ -70,8 +77,15 @@ fn full(queues: u32, cohorts: u32) -> (World, Vec<Uid>) {
 /// The first of each class of a batch, through the door that people use.
 fn submit_one_of_each(world: &mut World, batch: u32, queues: u32) -> Vec<Submission> {
     let changes = (batch * BATCH..(batch + 1) * BATCH).map(|at| {
-        let object = Object::from_value(job(&format!("waits-{at}"), at % queues, 1, at)).expect("the bench's own objects are right").0;
-        Change::Put { object: Box::new(object), scope: None, uid: Uid(10_000 + u128::from(at)), mode: PutMode::Apply }
+        let object = Object::from_value(job(&format!("waits-{at}"), at % queues, 1, at))
+            .expect("the bench's own objects are right")
+            .0;
+        Change::Put {
+            object: Box::new(object),
+            scope: None,
+            uid: Uid(10_000 + u128::from(at)),
+            mode: PutMode::Apply,
+        }
     });
     let write = Write::new(Actor::user("bench"), changes.collect(), false);
     let records = world.apply(now(), Input::Write(Box::new(write)), &Store).records;
@@ -95,7 +109,10 @@ fn why(c: &mut Criterion) {
             }
         };
         ask(&world, name);
-        write(&mut world, (0..queues).map(|queue| (u128::from(queue), cluster_queue(queue, cohorts, "Hold"))).collect());
+        write(
+            &mut world,
+            (0..queues).map(|queue| (u128::from(queue), cluster_queue(queue, cohorts, "Hold"))).collect(),
+        );
         world.apply(now(), Input::Turn, &Store);
         ask(&world, &format!("{name}-on-hold"));
     }

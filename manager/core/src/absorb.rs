@@ -14,11 +14,16 @@ use crate::queues::{ClassId, Place};
 use crate::record::{Class, Preempted, Record, Submission};
 use crate::tally::One;
 use crate::workload::{Happening, Phase, next};
-use crate::{Config, Deactivation, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload, World, giving_way};
+use crate::{
+    Config, Deactivation, Finish, Leg, Live, Member, Orphan, Reactivation, State, Stay, Token, Workload,
+    World, giving_way,
+};
 use meridian_objects::Kind;
 use meridian_objects::spec::StopPolicy;
 use meridian_shared::gang::Gang;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid};
+use meridian_shared::ids::{
+    ClusterName, ContentHash, Fence, JournalId, Leadership, OfferId, RecordNumber, Uid,
+};
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{EndResult, StopReason};
 use meridian_shared::time::{Millis, Wall};
@@ -42,7 +47,10 @@ pub(crate) const NODE_FAILURES: &str = "NodeFailures";
 const CLUSTER_LOST: (&str, &str) = (ADMISSION_CHECK, "ClusterLost");
 
 /// Which eviction an ordered stop is: Kueue's word, and our own where that says less.
-const fn eviction_of(reason: StopReason, taken_back: (&'static str, &'static str)) -> Option<(&'static str, &'static str)> {
+const fn eviction_of(
+    reason: StopReason,
+    taken_back: (&'static str, &'static str),
+) -> Option<(&'static str, &'static str)> {
     match reason {
         // It was deleted.
         StopReason::Cancelled => None,
@@ -94,7 +102,8 @@ impl World {
     /// Takes one fact. Bodies that it orphans are returned.
     pub fn absorb(&mut self, number: RecordNumber, record: &Record) -> Vec<ContentHash> {
         self.state.last = number;
-        if let Some((_, _, last)) = self.state.ranges.iter_mut().find(|(l, _, _)| *l == self.state.leadership) {
+        if let Some((_, _, last)) = self.state.ranges.iter_mut().find(|(l, _, _)| *l == self.state.leadership)
+        {
             *last = number;
         }
         let mut orphaned = Vec::new();
@@ -139,8 +148,13 @@ impl World {
                 self.lead_local_queue(key);
             }
             Record::TokenMinted { hash, cluster, region, jurisdiction, expires, replace, .. } => {
-                let token =
-                    Token { cluster: cluster.clone(), region: region.clone(), jurisdiction: jurisdiction.clone(), expires: *expires, replace: *replace };
+                let token = Token {
+                    cluster: cluster.clone(),
+                    region: region.clone(),
+                    jurisdiction: jurisdiction.clone(),
+                    expires: *expires,
+                    replace: *replace,
+                };
                 self.state.remember_token(hash, token);
             }
             Record::TokenUsed { hash } => {
@@ -155,7 +169,14 @@ impl World {
                         }
                         Member { ledger: *ledger, session: *session, session_since: number, ..old }
                     }
-                    None => Member { ledger: *ledger, session: *session, lost: Default::default(), since: number, session_since: number, admitted: alone },
+                    None => Member {
+                        ledger: *ledger,
+                        session: *session,
+                        lost: Default::default(),
+                        since: number,
+                        session_since: number,
+                        admitted: alone,
+                    },
                 };
                 self.state.members.insert(cluster.clone(), member);
             }
@@ -171,7 +192,12 @@ impl World {
                 }
             }
             Record::OrphanSeen { cluster, ledger, run } => {
-                let orphan = Orphan { cluster: cluster.clone(), ledger: *ledger, run: (**run).clone(), stopping: false };
+                let orphan = Orphan {
+                    cluster: cluster.clone(),
+                    ledger: *ledger,
+                    run: (**run).clone(),
+                    stopping: false,
+                };
                 self.state.orphans.insert((run.uid, run.fence), orphan);
             }
             Record::OrphanStopOrdered { uid, fence, .. } => {
@@ -185,7 +211,9 @@ impl World {
             Record::Audited(line) => self.state.audit = Head { lines: line.number, hash: line.hash.clone() },
             Record::Sampled { at, queues, forgotten } => self.absorb_sampled(number, *at, queues, forgotten),
             Record::Forgotten { uid } => orphaned.extend(self.absorb_forgotten(*uid)),
-            Record::Resized { uid, class, body, size, .. } => orphaned.extend(self.absorb_resized(number, *uid, class, *body, *size)),
+            Record::Resized { uid, class, body, size, .. } => {
+                orphaned.extend(self.absorb_resized(number, *uid, class, *body, *size))
+            }
             Record::Reserved { .. }
             | Record::Released { .. }
             | Record::Offered { .. }
@@ -242,7 +270,8 @@ impl World {
             if self.state.recovery.is_none() {
                 self.state.recovery_since = number;
             }
-            self.state.behind |= !foreign.is_empty() || recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
+            self.state.behind |=
+                !foreign.is_empty() || recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
             self.state.recovery = recovery;
         }
     }
@@ -250,7 +279,10 @@ impl World {
     fn absorb_submitted(&mut self, number: RecordNumber, submission: &Submission) {
         let class = self.queues.intern(&submission.class, &self.config.resources);
         let workload = Workload::new(submission, class, number);
-        self.names.entry(submission.namespace.clone()).or_default().insert(submission.name.clone(), submission.uid);
+        self.names
+            .entry(submission.namespace.clone())
+            .or_default()
+            .insert(submission.name.clone(), submission.uid);
         self.queues.wait(class, Place::new(workload.priority, workload.submitted, submission.uid));
         self.state.workloads.insert(submission.uid, workload);
         self.tally_workload(submission.uid, true);
@@ -280,7 +312,9 @@ impl World {
         if let Some(finish) = &workload.finished {
             self.live.finished.remove(&(finish.at, uid));
         }
-        if let Some(names) = self.names.get_mut(&workload.namespace).filter(|names| names.get(&workload.name) == Some(&uid)) {
+        if let Some(names) =
+            self.names.get_mut(&workload.namespace).filter(|names| names.get(&workload.name) == Some(&uid))
+        {
             names.remove(&workload.name);
             if names.is_empty() {
                 self.names.remove(&workload.namespace);
@@ -314,7 +348,10 @@ impl World {
                 self.state.offers = self.state.offers.max(offer.counter);
                 self.settle(*uid, |w| {
                     w.happen(Happening::Offer, number);
-                    w.legs.insert(*offer, Leg { choice: *choice, ..Leg::new(cluster.clone(), *ledger, LegState::Offered) });
+                    w.legs.insert(
+                        *offer,
+                        Leg { choice: *choice, ..Leg::new(cluster.clone(), *ledger, LegState::Offered) },
+                    );
                 });
             }
             Record::Waited { uid, offer, reason, estimate } => self.settle(*uid, |w| {
@@ -341,7 +378,9 @@ impl World {
                 w.legs.remove(offer);
                 w.changed = number;
             }),
-            Record::Granted { uid, offer, fence, at } => self.absorb_granted(number, *uid, *offer, *fence, *at),
+            Record::Granted { uid, offer, fence, at } => {
+                self.absorb_granted(number, *uid, *offer, *fence, *at)
+            }
             Record::Accepted { uid, fence, placement } => self.settle(*uid, |w| {
                 if let Some(leg) = w.leg_of_mut(*fence) {
                     leg.accepted = true;
@@ -398,7 +437,8 @@ impl World {
             }
             Record::Ended { uid, fence, result, pod_failures, ran, at, unknown } => {
                 let known = || crate::explain::end_in_words(result);
-                let words = if *unknown && *result == EndResult::Stopped { UNKNOWN.to_owned() } else { known() };
+                let words =
+                    if *unknown && *result == EndResult::Stopped { UNKNOWN.to_owned() } else { known() };
                 let why = match result {
                     EndResult::NodeLost { .. } => Some((NODE_FAILURES, "")),
                     EndResult::LeaseLapsed => Some(CLUSTER_LOST),
@@ -414,31 +454,49 @@ impl World {
             }
             Record::GrantRefused { uid, fence, why } => {
                 let at = self.state.workloads.get(uid).map_or(Wall(0), |w| w.since);
-                self.free(number, *uid, *fence, at, &format!("the cluster refused the grant: {why}"), Some((ADMISSION_CHECK, "GrantRefused")));
+                self.free(
+                    number,
+                    *uid,
+                    *fence,
+                    at,
+                    &format!("the cluster refused the grant: {why}"),
+                    Some((ADMISSION_CHECK, "GrantRefused")),
+                );
             }
             Record::Lapsed { uid, fence, at, declared, .. } => {
                 let end = if *declared { DECLARED_LOST } else { LAPSED };
                 self.free(number, *uid, *fence, *at, end, Some(CLUSTER_LOST));
             }
-            Record::Adopted { cluster, ledger, run, flavors, at } => self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at),
-            Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => self.settle(*uid, |w| {
-                let end = Some(crate::explain::end_in_words(result));
-                match w.history.iter_mut().rev().find(|stay| stay.fence == *fence) {
-                    Some(stay) => stay.end = end,
-                    None => w.stay(Stay { cluster: cluster.clone(), fence: *fence, granted: *at, over: Some(*at), end }),
-                }
-                w.fence = w.fence.max(Some(*fence));
-                w.pod_failures = w.pod_failures.max(*pod_failures);
-                w.ran = w.ran + *ran;
-                w.learned = Some(result.clone());
-                w.changed = number;
-            }),
+            Record::Adopted { cluster, ledger, run, flavors, at } => {
+                self.absorb_adopted(number, (cluster, *ledger), run, flavors, *at)
+            }
+            Record::EndLearned { uid, fence, cluster, result, pod_failures, ran, at } => {
+                self.settle(*uid, |w| {
+                    let end = Some(crate::explain::end_in_words(result));
+                    match w.history.iter_mut().rev().find(|stay| stay.fence == *fence) {
+                        Some(stay) => stay.end = end,
+                        None => w.stay(Stay {
+                            cluster: cluster.clone(),
+                            fence: *fence,
+                            granted: *at,
+                            over: Some(*at),
+                            end,
+                        }),
+                    }
+                    w.fence = w.fence.max(Some(*fence));
+                    w.pod_failures = w.pod_failures.max(*pod_failures);
+                    w.ran = w.ran + *ran;
+                    w.learned = Some(result.clone());
+                    w.changed = number;
+                })
+            }
             Record::DeletionAsked { uid, at, .. } => self.settle(*uid, |w| {
                 w.deletion = Some(*at);
                 w.changed = number;
             }),
             Record::Deactivated { uid, by, at, time_is_up } => self.settle(*uid, |w| {
-                w.inactive = Some(Box::new(Deactivation { by: by.clone(), at: *at, time_is_up: *time_is_up }));
+                w.inactive =
+                    Some(Box::new(Deactivation { by: by.clone(), at: *at, time_is_up: *time_is_up }));
                 // Where it has more than its place in the queue, the loss of that says so.
                 if w.phase == Phase::Pending {
                     w.evict(DEACTIVATED, Some(*at));
@@ -470,7 +528,14 @@ impl World {
                 self.deciding.touch(*uid);
             }
             Record::Grows { uid, places, runs, size, .. } => {
-                let Some(before) = self.state.workloads.get(uid).map(|w| counts_of(&w.given_gang(self.queues.class(w.class)))) else { return };
+                let Some(before) = self
+                    .state
+                    .workloads
+                    .get(uid)
+                    .map(|w| counts_of(&w.given_gang(self.queues.class(w.class))))
+                else {
+                    return;
+                };
                 self.settle(*uid, |w| w.absorb_grows(places.clone(), (runs.clone(), *size), before, number));
             }
             Record::Grown { uid, growth, .. } => {
@@ -485,7 +550,12 @@ impl World {
                 self.settle(*uid, |w| {
                     w.happen(Happening::Finish, number);
                     w.since = *at;
-                    w.finished = Some(Finish { succeeded: *succeeded, reason: reason.clone(), message: message.clone(), at: *at });
+                    w.finished = Some(Finish {
+                        succeeded: *succeeded,
+                        reason: reason.clone(),
+                        message: message.clone(),
+                        at: *at,
+                    });
                 });
                 self.live.finished.insert((*at, *uid));
             }
@@ -564,7 +634,12 @@ impl World {
             let state = LegState::Granted;
             w.legs.insert(
                 run.offer,
-                Leg { fence: Some(run.fence), accepted: true, placement: run.placement.clone(), ..Leg::new(cluster.clone(), ledger, state) },
+                Leg {
+                    fence: Some(run.fence),
+                    accepted: true,
+                    placement: run.placement.clone(),
+                    ..Leg::new(cluster.clone(), ledger, state)
+                },
             );
             w.stay(Stay { cluster: cluster.clone(), fence: run.fence, granted: at, over: None, end: None });
         });
@@ -572,13 +647,27 @@ impl World {
 
     /// Pods of each pod set that a job wants.
     fn wanted_counts(&self, uid: Uid) -> Vec<u32> {
-        self.state.workloads.get(&uid).map(|w| counts_of(&self.queues.class(w.class).gang)).unwrap_or_default()
+        self.state
+            .workloads
+            .get(&uid)
+            .map(|w| counts_of(&self.queues.class(w.class).gang))
+            .unwrap_or_default()
     }
 
     /// The right to run under this fence is over.
-    fn free(&mut self, number: RecordNumber, uid: Uid, fence: Fence, at: Wall, how: &str, evicted: Option<(&str, &str)>) {
+    fn free(
+        &mut self,
+        number: RecordNumber,
+        uid: Uid,
+        fence: Fence,
+        at: Wall,
+        how: &str,
+        evicted: Option<(&str, &str)>,
+    ) {
         self.settle(uid, |w| {
-            let Some(offer) = w.legs.iter().find(|(_, l)| l.fence == Some(fence)).map(|(o, _)| *o) else { return };
+            let Some(offer) = w.legs.iter().find(|(_, l)| l.fence == Some(fence)).map(|(o, _)| *o) else {
+                return;
+            };
             // An ordered stop said why already.
             if let (Some(why), true) = (evicted, w.phase != Phase::Stopping) {
                 w.evict(why, Some(at));
@@ -600,7 +689,13 @@ impl World {
         let class = workload.class;
         let (shape, whole) = self.queues.class_and_total(class);
         let (shape, whole) = (shape.clone(), whole.clone());
-        let total_of = |gang: &Arc<Gang>| if Arc::ptr_eq(gang, &shape.gang) { whole.clone() } else { Arc::new(self.config.resources.total(gang)) };
+        let total_of = |gang: &Arc<Gang>| {
+            if Arc::ptr_eq(gang, &shape.gang) {
+                whole.clone()
+            } else {
+                Arc::new(self.config.resources.total(gang))
+            }
+        };
         let gang_before = workload.gang(&shape);
         let place = Place::new(workload.priority, workload.submitted, uid);
         let (was, flavors_before) = (workload.phase, workload.flavors.clone());
@@ -616,7 +711,8 @@ impl World {
         let ceases = was.charged() && !is.charged();
         if ceases {
             workload.flavors = Flavors::default();
-            (workload.reserved, workload.counts, workload.spare, workload.charged_to) = (None, None, None, None);
+            (workload.reserved, workload.counts, workload.spare, workload.charged_to) =
+                (None, None, None, None);
             if let Some(resized) = &mut workload.resized {
                 resized.growing = None;
             }
@@ -642,8 +738,20 @@ impl World {
         }
         if was != is || flavors_before != flavors || total_before != total || was_inactive != is_inactive {
             let charged_after = self.queues.charged_to(uid).cloned();
-            let before = One { phase: was, inactive: was_inactive, flavors: &flavors_before, total: &total_before, charged_to: charged_before.as_ref() };
-            let after = One { phase: is, inactive: is_inactive, flavors: &flavors, total: &total, charged_to: charged_after.as_ref() };
+            let before = One {
+                phase: was,
+                inactive: was_inactive,
+                flavors: &flavors_before,
+                total: &total_before,
+                charged_to: charged_before.as_ref(),
+            };
+            let after = One {
+                phase: is,
+                inactive: is_inactive,
+                flavors: &flavors,
+                total: &total,
+                charged_to: charged_after.as_ref(),
+            };
             self.tally.change(&self.state.catalog, &shape, &before, &after);
             self.touch_queues(class, charged_before.or(charged_after));
         }
@@ -656,7 +764,8 @@ impl World {
         if legs_before == legs_after {
             return;
         }
-        let is_in = |legs: &[(ClusterName, LegState)], cluster| legs.iter().any(|(other, _)| other == cluster);
+        let is_in =
+            |legs: &[(ClusterName, LegState)], cluster| legs.iter().any(|(other, _)| other == cluster);
         for (cluster, _) in legs_before.iter().filter(|(cluster, _)| !is_in(&legs_after, cluster)) {
             if let Some(load) = self.loads.get_mut(cluster) {
                 load.remove(&uid);
@@ -670,20 +779,31 @@ impl World {
     }
 
     fn time_is_up(&self, uid: Uid) -> bool {
-        self.state.workloads.get(&uid).and_then(|w| w.inactive.as_ref()).is_some_and(|inactive| inactive.time_is_up)
+        self.state
+            .workloads
+            .get(&uid)
+            .and_then(|w| w.inactive.as_ref())
+            .is_some_and(|inactive| inactive.time_is_up)
     }
 
     /// Which of its queues takes back what it had given, where no other workload does.
     fn stopped_queue(&self, uid: Uid) -> (&'static str, &'static str) {
         let class = self.state.workloads.get(&uid).map(|w| self.queues.class(w.class));
         let local = class.and_then(|class| self.state.catalog.local_queue(&class.namespace, &class.queue));
-        if local.is_some_and(|queue| queue.stop_policy == StopPolicy::HoldAndDrain) { ("LocalQueueStopped", "") } else { ("ClusterQueueStopped", "") }
+        if local.is_some_and(|queue| queue.stop_policy == StopPolicy::HoldAndDrain) {
+            ("LocalQueueStopped", "")
+        } else {
+            ("ClusterQueueStopped", "")
+        }
     }
 
     /// A local queue may lead elsewhere now, or nowhere.
     fn lead_local_queue(&mut self, key: &Key) {
-        let (Kind::LocalQueue, None, Some(namespace)) = (key.kind, &key.scope, &key.namespace) else { return };
-        let leads_to = self.state.catalog.local_queue(namespace, &key.name).map(|queue| queue.cluster_queue.clone());
+        let (Kind::LocalQueue, None, Some(namespace)) = (key.kind, &key.scope, &key.namespace) else {
+            return;
+        };
+        let leads_to =
+            self.state.catalog.local_queue(namespace, &key.name).map(|queue| queue.cluster_queue.clone());
         let before = self.tally.lead(namespace, &key.name, leads_to.as_deref());
         for queue in before.iter().map(|queue| &**queue).chain(leads_to.as_deref()) {
             self.state.catalog.touch_cluster_queue(queue, self.state.last);
@@ -693,17 +813,26 @@ impl World {
     /// What the statuses of these queues say has changed with the newest record.
     pub(crate) fn touch_queues(&mut self, class: ClassId, charged: Option<Arc<str>>) {
         let class = self.queues.class(class);
-        self.state.catalog.touch_queues((&class.namespace, &class.queue), charged.as_deref(), self.state.last);
+        self.state.catalog.touch_queues(
+            (&class.namespace, &class.queue),
+            charged.as_deref(),
+            self.state.last,
+        );
     }
 
     /// Rebuilds every cache from `state`, after a snapshot was read.
-    pub fn recount(&mut self, classes: Vec<(crate::queues::ClassId, crate::record::Class)>, next: crate::queues::ClassId) {
+    pub fn recount(
+        &mut self,
+        classes: Vec<(crate::queues::ClassId, crate::record::Class)>,
+        next: crate::queues::ClassId,
+    ) {
         self.queues.restore(classes, next, &self.config.resources);
         self.deciding.start_over();
         let uids: Vec<Uid> = self.state.workloads.keys().copied().collect();
         for uid in uids {
             let Some(w) = self.state.workloads.get_mut(&uid) else { continue };
-            let (class, place, phase, waits) = (w.class, Place::new(w.priority, w.submitted, uid), w.phase, w.waits());
+            let (class, place, phase, waits) =
+                (w.class, Place::new(w.priority, w.submitted, uid), w.phase, w.waits());
             self.names.entry(w.namespace.clone()).or_default().insert(w.name.clone(), uid);
             self.queues.add_member(class);
             let shape = self.queues.class(class).clone();
@@ -729,7 +858,9 @@ impl World {
 impl Workload {
     /// Its gang as it was submitted, or as much of it as it was given.
     pub(crate) fn given_gang(&self, class: &Class) -> Arc<Gang> {
-        self.counts.as_ref().map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(counts)))
+        self.counts
+            .as_ref()
+            .map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(counts)))
     }
 
     pub(crate) fn new(s: &Submission, class: ClassId, number: RecordNumber) -> Self {

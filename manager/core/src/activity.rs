@@ -20,23 +20,40 @@ use meridian_shared::protocol::{EndResult, StopReason};
 use meridian_shared::time::Millis;
 
 impl Turn<'_> {
-    pub(crate) fn judge_activity(&self, key: &Key, active: bool, version: Option<RecordNumber>) -> Result<(), Rejection> {
+    pub(crate) fn judge_activity(
+        &self,
+        key: &Key,
+        active: bool,
+        version: Option<RecordNumber>,
+    ) -> Result<(), Rejection> {
         let Some(workload) = self.named(key).and_then(|uid| self.workload(uid)) else {
             return reject(RejectionReason::NotFound, None, format!("{key} doesn't exist"));
         };
-        if let Some(version) = version.filter(|version| workload.changed > *version || *version > self.world.state.last) {
-            return reject(RejectionReason::Conflict, None, format!("{key} changed since version {version}: read it again and repeat the change"));
+        if let Some(version) =
+            version.filter(|version| workload.changed > *version || *version > self.world.state.last)
+        {
+            return reject(
+                RejectionReason::Conflict,
+                None,
+                format!("{key} changed since version {version}: read it again and repeat the change"),
+            );
         }
         let what = if active { "resumed" } else { "stopped" };
         let field = Some("spec.active");
         match (&workload.finished, workload.deletion) {
             (Some(finish), _) => {
                 let remedy = "submit the job again under another name to have it run again";
-                reject(RejectionReason::Invalid, field, format!("{key} has ended ({}) and can't be {what}: {remedy}", finish.reason))
+                reject(
+                    RejectionReason::Invalid,
+                    field,
+                    format!("{key} has ended ({}) and can't be {what}: {remedy}", finish.reason),
+                )
             }
-            (None, Some(_)) => {
-                reject(RejectionReason::Invalid, field, format!("{key} is being deleted and can't be {what}: it goes once its gang has stopped"))
-            }
+            (None, Some(_)) => reject(
+                RejectionReason::Invalid,
+                field,
+                format!("{key} is being deleted and can't be {what}: it goes once its gang has stopped"),
+            ),
             (None, None) => Ok(()),
         }
     }
@@ -44,7 +61,9 @@ impl Turn<'_> {
     pub(crate) fn set_active(&mut self, key: Key, active: bool, by: &Actor, dry_run: bool) -> Written {
         let found = self.named(&key).and_then(|uid| Some((uid, self.workload(uid)?)));
         // An earlier change of the same request may have deleted it.
-        let changes = found.is_some_and(|(_, w)| w.finished.is_none() && w.deletion.is_none() && w.inactive.is_none() != active);
+        let changes = found.is_some_and(|(_, w)| {
+            w.finished.is_none() && w.deletion.is_none() && w.inactive.is_none() != active
+        });
         let uid = found.map_or(Uid(0), |(uid, _)| uid);
         let result = if changes { WriteResult::Configured } else { WriteResult::Unchanged };
         match (changes && !dry_run, active) {
@@ -72,7 +91,9 @@ impl Turn<'_> {
     /// the job's own, and the time for which it asks for machines, end it for good.
     pub(crate) fn retire(&mut self, uid: Uid, result: &EndResult) -> bool {
         let deadline = matches!(result, EndResult::Failed { reason, .. } if reason == "DeadlineExceeded");
-        let is_up = deadline && self.workload(uid).is_some_and(|w| w.deletion.is_none()) && self.job_of(uid).is_some_and(|job| job.deactivates_when_up);
+        let is_up = deadline
+            && self.workload(uid).is_some_and(|w| w.deletion.is_none())
+            && self.job_of(uid).is_some_and(|job| job.deactivates_when_up);
         if is_up {
             let by = Actor::system();
             self.audit_activity(uid, &by, "deactivate");
@@ -113,7 +134,14 @@ impl Turn<'_> {
     fn audit_activity(&mut self, uid: Uid, by: &Actor, action: &str) {
         let named = self.workload(uid).map(|w| format!("{}/{}", w.namespace, w.name));
         let cluster = self.workload(uid).and_then(World::right).map(|(_, leg)| leg.cluster.to_string());
-        let entry = Entry { action: action.into(), subject: uid.to_string(), cluster, verdict: None, rule: None, detail: named };
+        let entry = Entry {
+            action: action.into(),
+            subject: uid.to_string(),
+            cluster,
+            verdict: None,
+            rule: None,
+            detail: named,
+        };
         self.audit(by.clone(), entry);
     }
 
@@ -155,9 +183,20 @@ impl Workload {
 
     /// Why it is in no queue, and what puts it back.
     pub(crate) fn inactivity_in_words(&self) -> (String, String) {
-        let who = self.inactive.as_ref().map(|inactive| format!(" by `{}` at {}", inactive.by.0, timestamp(inactive.at))).unwrap_or_default();
+        let who = self
+            .inactive
+            .as_ref()
+            .map(|inactive| format!(" by `{}` at {}", inactive.by.0, timestamp(inactive.at)))
+            .unwrap_or_default();
         let is_up = self.inactive.as_ref().is_some_and(|inactive| inactive.time_is_up);
-        let why = if is_up { format!(", as it had run for its maximum execution time (`{MAX_EXEC_LABEL}`)") } else { String::new() };
-        (format!("is in no queue: it was deactivated{who}{why}"), format!("`meridian resume job {} -n {}`", self.name, self.namespace))
+        let why = if is_up {
+            format!(", as it had run for its maximum execution time (`{MAX_EXEC_LABEL}`)")
+        } else {
+            String::new()
+        };
+        (
+            format!("is in no queue: it was deactivated{who}{why}"),
+            format!("`meridian resume job {} -n {}`", self.name, self.namespace),
+        )
     }
 }

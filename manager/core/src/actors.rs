@@ -24,14 +24,17 @@ impl World {
             | Record::Resized { by, .. } => Some(by.clone()),
             Record::Submitted(submission) => Some(submission.by.clone()),
             Record::Audited(line) => Some(line.by.clone()),
-            Record::TokenUsed { hash } => self.state.tokens.get(hash).map(|token| Actor::agent(&token.cluster)),
+            Record::TokenUsed { hash } => {
+                self.state.tokens.get(hash).map(|token| Actor::agent(&token.cluster))
+            }
             Record::SessionOpened { cluster, .. }
             | Record::Adopted { cluster, .. }
             | Record::EndLearned { cluster, .. }
             | Record::OrphanSeen { cluster, .. } => Some(Actor::agent(cluster)),
-            Record::Waited { uid, offer, .. } | Record::Held { uid, offer } | Record::Refused { uid, offer, .. } | Record::Expired { uid, offer } => {
-                self.asked(*uid, *offer).map(Actor::agent)
-            }
+            Record::Waited { uid, offer, .. }
+            | Record::Held { uid, offer }
+            | Record::Refused { uid, offer, .. }
+            | Record::Expired { uid, offer } => self.asked(*uid, *offer).map(Actor::agent),
             Record::Accepted { uid, fence, .. }
             | Record::Placed { uid, fence, .. }
             | Record::Running { uid, fence, .. }
@@ -41,7 +44,9 @@ impl World {
             | Record::GrantRefused { uid, fence, .. }
             | Record::Grown { uid, fence, .. }
             | Record::NotGrown { uid, fence, .. } => self.granted(*uid, *fence).map(Actor::agent),
-            Record::Lapsed { by, .. } | Record::OrphanGone { by, .. } | Record::Reprioritized { by, .. } => by.clone(),
+            Record::Lapsed { by, .. } | Record::OrphanGone { by, .. } | Record::Reprioritized { by, .. } => {
+                by.clone()
+            }
             Record::Led { .. }
             | Record::RulesDoubted { .. }
             | Record::Sampled { .. }

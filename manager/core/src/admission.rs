@@ -31,7 +31,10 @@ fn workload_uid(job: Uid) -> Uid {
 /// Kueue's reason and words for who was taken out of the queue: by somebody, or as its time is up.
 const fn deactivated(time_is_up: bool) -> (&'static str, &'static str) {
     match time_is_up {
-        true => ("DeactivatedDueToMaximumExecutionTimeExceeded", "The workload is deactivated due to exceeding the maximum execution time"),
+        true => (
+            "DeactivatedDueToMaximumExecutionTimeExceeded",
+            "The workload is deactivated due to exceeding the maximum execution time",
+        ),
         false => ("Deactivated", "The workload is deactivated"),
     }
 }
@@ -81,14 +84,23 @@ impl World {
         let workload = self.state.workloads.shared(&uid)?;
         let charged = self.queues.charged_to(uid).cloned();
         let here = Place::new(workload.priority, workload.submitted, uid);
-        let cluster = Self::right(workload).map(|(_, l)| &l.cluster).or_else(|| workload.finished.as_ref().and(workload.history.last()).map(|s| &s.cluster));
+        let cluster = Self::right(workload)
+            .map(|(_, l)| &l.cluster)
+            .or_else(|| workload.finished.as_ref().and(workload.history.last()).map(|s| &s.cluster));
         Some(Shown {
             uid,
             class: self.queues.class(workload.class).clone(),
             resources: self.config.resources.clone(),
             rests: self.live.not_before.contains_key(&uid),
-            drained: workload.drained_by().map(|by| self.stop_of(workload).map_or((false, by), |stop| (true, stop))),
-            growth: workload.phase.granted().then(|| self.growth_in_words(uid, workload, None)).flatten().map(|(words, _)| words),
+            drained: workload
+                .drained_by()
+                .map(|by| self.stop_of(workload).map_or((false, by), |stop| (true, stop))),
+            growth: workload
+                .phase
+                .granted()
+                .then(|| self.growth_in_words(uid, workload, None))
+                .flatten()
+                .map(|(words, _)| words),
             place: self.queues.waiting(workload.class).take(PLACES_MAX).position(|place| *place == here),
             region: cluster.and_then(|c| self.state.catalog.cluster(c)).map(|c| c.region.clone()),
             cluster: cluster.cloned(),
@@ -103,8 +115,16 @@ impl World {
     fn stop_of(&self, workload: &Workload) -> Option<&'static QueueStop> {
         let class = self.queues.class(workload.class);
         let local = self.state.catalog.local_queue(&class.namespace, &class.queue)?;
-        let cluster = self.state.catalog.cluster_queue(&local.cluster_queue).map_or(StopPolicy::None, |queue| queue.stop_policy);
-        STOPS.iter().zip([local.stop_policy, cluster]).find(|(_, policy)| *policy != StopPolicy::None).map(|(stop, _)| stop)
+        let cluster = self
+            .state
+            .catalog
+            .cluster_queue(&local.cluster_queue)
+            .map_or(StopPolicy::None, |queue| queue.stop_policy);
+        STOPS
+            .iter()
+            .zip([local.stop_policy, cluster])
+            .find(|(_, policy)| *policy != StopPolicy::None)
+            .map(|(stop, _)| stop)
     }
 }
 
@@ -123,8 +143,12 @@ impl Workload {
 impl Shown {
     /// Its job's key and its own.
     pub fn keys(&self) -> [Key; 2] {
-        let key = |kind, name| Key { scope: None, kind, namespace: Some(self.workload.namespace.clone()), name };
-        [key(Kind::Job, self.workload.name.clone()), key(Kind::Workload, workload_name(&self.workload.name, self.workload.submitted))]
+        let key =
+            |kind, name| Key { scope: None, kind, namespace: Some(self.workload.namespace.clone()), name };
+        [
+            key(Kind::Job, self.workload.name.clone()),
+            key(Kind::Workload, workload_name(&self.workload.name, self.workload.submitted)),
+        ]
     }
 
     /// Its class.
@@ -190,11 +214,13 @@ impl Shown {
             if finish.succeeded {
                 status["completionTime"] = json!(timestamp(finish.at));
                 // Whoever was given fewer pods than it wished may be done with as many completions.
-                let completions = value.pointer("/spec/completions").and_then(Value::as_u64).filter(|_| w.counts.is_none());
+                let completions =
+                    value.pointer("/spec/completions").and_then(Value::as_u64).filter(|_| w.counts.is_none());
                 status["succeeded"] = json!(completions.unwrap_or_else(|| u64::from(pods)));
             }
         }
-        value["spec"]["suspend"] = json!(!matches!(w.phase, Phase::Granted | Phase::Running | Phase::Finished));
+        value["spec"]["suspend"] =
+            json!(!matches!(w.phase, Phase::Granted | Phase::Running | Phase::Finished));
         value["status"] = status;
         value
     }
@@ -232,15 +258,26 @@ impl Shown {
         });
         if let Some(spare) = &w.spare {
             let gone = w.no_longer_wanted(&self.class);
-            let sets = self.class.gang.pod_sets.iter().zip(spare.iter().zip(gone)).map(|(set, (spare, gone))| (set, spare - gone));
-            let sets: Vec<Value> = sets.filter(|(_, pods)| *pods > 0).map(|(set, pods)| json!({"name": set.name, "count": pods})).collect();
+            let sets = self
+                .class
+                .gang
+                .pod_sets
+                .iter()
+                .zip(spare.iter().zip(gone))
+                .map(|(set, (spare, gone))| (set, spare - gone));
+            let sets: Vec<Value> = sets
+                .filter(|(_, pods)| *pods > 0)
+                .map(|(set, pods)| json!({"name": set.name, "count": pods}))
+                .collect();
             if !sets.is_empty() {
                 value["status"]["reclaimablePods"] = Value::Array(sets);
             }
         }
         if !w.evictions.is_empty() {
-            let count = |of: &Evictions| json!({"reason": of.reason, "underlyingCause": of.cause, "count": of.count});
-            value["status"]["schedulingStats"] = json!({"evictions": w.evictions.iter().map(count).collect::<Vec<_>>()});
+            let count =
+                |of: &Evictions| json!({"reason": of.reason, "underlyingCause": of.cause, "count": of.count});
+            value["status"]["schedulingStats"] =
+                json!({"evictions": w.evictions.iter().map(count).collect::<Vec<_>>()});
         }
         if let Some(growth) = &self.growth {
             value["status"]["meridian"]["growth"] = json!(growth);
@@ -252,7 +289,8 @@ impl Shown {
             value["status"]["unhealthyNodes"] = unhealthy;
         }
         if let Some(name) = self.class.labels.get(PRIORITY_LABEL) {
-            value["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
+            value["spec"]["priorityClassRef"] =
+                json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name});
         }
         if let Some(most) = self.class.gang.max_run {
             value["spec"]["maximumExecutionTimeSeconds"] = json!((most.0 / 1_000).max(1));
@@ -276,7 +314,8 @@ impl Shown {
                 flavors.insert(resource.clone(), json!(&**flavor));
                 usage.insert(resource.clone(), json!(quantity::format(resource, each.saturating_mul(count))));
             }
-            let mut value = json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count});
+            let mut value =
+                json!({"name": set.name, "flavors": flavors, "resourceUsage": usage, "count": set.count});
             if let Some(assignment) = World::topology_assignment(right, &set.name, set.count) {
                 value["topologyAssignment"] = assignment;
             }
@@ -299,43 +338,102 @@ impl Shown {
         };
         match &self.charged {
             Some(queue) => {
-                add("QuotaReserved", true, "QuotaReserved", format!("Quota reserved in ClusterQueue {queue}"), w.reserved.unwrap_or(w.since));
+                add(
+                    "QuotaReserved",
+                    true,
+                    "QuotaReserved",
+                    format!("Quota reserved in ClusterQueue {queue}"),
+                    w.reserved.unwrap_or(w.since),
+                );
             }
             None if w.finished.is_some() => {
                 let message = "The workload has finished, and its quota was given back".to_owned();
-                add("QuotaReserved", false, "Finished", message, w.finished.as_ref().map_or(w.since, |finish| finish.at));
+                add(
+                    "QuotaReserved",
+                    false,
+                    "Finished",
+                    message,
+                    w.finished.as_ref().map_or(w.since, |finish| finish.at),
+                );
             }
-            None => add("QuotaReserved", false, "Pending", self.waits_in_words(keeps).unwrap_or_default(), w.since),
+            None => add(
+                "QuotaReserved",
+                false,
+                "Pending",
+                self.waits_in_words(keeps).unwrap_or_default(),
+                w.since,
+            ),
         }
         let evicted = w.evicted.as_deref();
         if let Some((_, leg)) = World::right(w) {
             let admitted = w.history.last().map_or(w.since, |stay| stay.granted);
-            add("Admitted", true, "Admitted", format!("The workload was admitted on \"{}\"", leg.cluster), admitted);
-        } else if let Some(evicted) = evicted.filter(|evicted| w.finished.is_none() && evicted.was != Phase::Pending) {
+            add(
+                "Admitted",
+                true,
+                "Admitted",
+                format!("The workload was admitted on \"{}\"", leg.cluster),
+                admitted,
+            );
+        } else if let Some(evicted) =
+            evicted.filter(|evicted| w.finished.is_none() && evicted.was != Phase::Pending)
+        {
             let at = if w.phase == Phase::Pending { w.since } else { evicted.at };
             add("Admitted", false, "NoReservation", "The workload has no reservation".to_owned(), at);
         }
         match w.phase {
-            Phase::Running => add("PodsReady", true, "Started", "All pods reached readiness and the workload is running".to_owned(), w.since),
-            Phase::Granted => add("PodsReady", false, "WaitForStart", "Not all pods are ready or succeeded".to_owned(), w.since),
+            Phase::Running => add(
+                "PodsReady",
+                true,
+                "Started",
+                "All pods reached readiness and the workload is running".to_owned(),
+                w.since,
+            ),
+            Phase::Granted => add(
+                "PodsReady",
+                false,
+                "WaitForStart",
+                "Not all pods are ready or succeeded".to_owned(),
+                w.since,
+            ),
             _ => {}
         }
         if let Some(evicted) = evicted {
             // Kueue tells why in the reason too.
-            let deactivation = (evicted.reason == "Deactivated").then(|| deactivated(!evicted.cause.is_empty()));
+            let deactivation =
+                (evicted.reason == "Deactivated").then(|| deactivated(!evicted.cause.is_empty()));
             let message = match (&w.preempted, evicted.cause.as_str()) {
                 (Some(preempted), _) if evicted.reason == "Preempted" => for_whom(preempted),
-                _ if deactivation.is_some() => deactivation.map(|(_, words)| words.to_owned()).unwrap_or_default(),
+                _ if deactivation.is_some() => {
+                    deactivation.map(|(_, words)| words.to_owned()).unwrap_or_default()
+                }
                 (_, "") => format!("The workload was evicted: {}", evicted.reason),
                 (_, cause) => format!("The workload was evicted: {}: {cause}", evicted.reason),
             };
             if w.phase.charged() && !w.phase.granted() {
-                add("Evicted", false, "QuotaReserved", format!("Previously: {message}"), w.reserved.unwrap_or(evicted.at));
+                add(
+                    "Evicted",
+                    false,
+                    "QuotaReserved",
+                    format!("Previously: {message}"),
+                    w.reserved.unwrap_or(evicted.at),
+                );
             } else if w.finished.is_none() {
-                add("Evicted", true, deactivation.map_or(&evicted.reason, |(reason, _)| reason), message.clone(), evicted.at);
+                add(
+                    "Evicted",
+                    true,
+                    deactivation.map_or(&evicted.reason, |(reason, _)| reason),
+                    message.clone(),
+                    evicted.at,
+                );
             }
             if let (Some(preempted), true) = (&w.preempted, evicted.reason == "Preempted") {
-                add("Preempted", !w.phase.charged() || w.phase.granted(), &preempted.right, message, evicted.at);
+                add(
+                    "Preempted",
+                    !w.phase.charged() || w.phase.granted(),
+                    &preempted.right,
+                    message,
+                    evicted.at,
+                );
             }
             if w.phase == Phase::Pending {
                 let (is, reason, message, at) = self.requeued(evicted);
@@ -343,7 +441,13 @@ impl Shown {
             }
         }
         if let Some(finish) = &w.finished {
-            add("Finished", true, if finish.succeeded { "Succeeded" } else { "Failed" }, finish.message.clone(), finish.at);
+            add(
+                "Finished",
+                true,
+                if finish.succeeded { "Succeeded" } else { "Failed" },
+                finish.message.clone(),
+                finish.at,
+            );
         }
         all
     }
@@ -354,13 +458,20 @@ impl Shown {
     fn waits_in_words(&self, keeps: Option<&Hindrance>) -> Option<String> {
         let w = &self.workload;
         let waits = self.charged.is_none() && w.finished.is_none();
-        let (before, nearest) = keeps.map_or((None, None), |keeps| (keeps.before.as_ref(), keeps.nearest.as_ref()));
+        let (before, nearest) =
+            keeps.map_or((None, None), |keeps| (keeps.before.as_ref(), keeps.nearest.as_ref()));
         waits.then(|| match (&w.inactive, before, nearest) {
             (Some(inactive), ..) => deactivated(inactive.time_is_up).1.to_owned(),
             (None, Some(why), _) => why.words(),
-            (None, None, Some((cluster, 1, why))) => format!("the only cluster, `{cluster}`, can't start it now: {}", why.words()),
-            (None, None, Some((cluster, of, why))) => format!("none of {of} clusters can start it now; nearest is `{cluster}`: {}", why.words()),
-            (None, None, None) => format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace),
+            (None, None, Some((cluster, 1, why))) => {
+                format!("the only cluster, `{cluster}`, can't start it now: {}", why.words())
+            }
+            (None, None, Some((cluster, of, why))) => {
+                format!("none of {of} clusters can start it now; nearest is `{cluster}`: {}", why.words())
+            }
+            (None, None, None) => {
+                format!("It waits in its queue: `meridian why {} -n {}` says for what", w.name, w.namespace)
+            }
         })
     }
 
@@ -371,13 +482,22 @@ impl Shown {
             let (reason, words) = deactivated(inactive.time_is_up);
             return (false, reason, words.to_owned(), inactive.at);
         }
-        if let Some(Reactivation { at, .. }) = w.reactivated.as_deref().filter(|reactivated| reactivated.at >= evicted.at) {
+        if let Some(Reactivation { at, .. }) =
+            w.reactivated.as_deref().filter(|reactivated| reactivated.at >= evicted.at)
+        {
             return (true, "Reactivated", "The workload was reactivated".to_owned(), *at);
         }
         match self.drained {
             Some((true, stop)) => (false, stop.reason, format!("The {} is stopped", stop.queue), evicted.at),
-            _ if self.rests => (false, &evicted.reason, "It waits a moment before it is looked at again".to_owned(), w.since),
-            Some((false, stop)) => (true, stop.restarted, format!("The {} was restarted after being stopped", stop.queue), w.since),
+            _ if self.rests => {
+                (false, &evicted.reason, "It waits a moment before it is looked at again".to_owned(), w.since)
+            }
+            Some((false, stop)) => (
+                true,
+                stop.restarted,
+                format!("The {} was restarted after being stopped", stop.queue),
+                w.since,
+            ),
             None => (true, &evicted.reason, "It waits in its queue again".to_owned(), w.since),
         }
     }
@@ -396,7 +516,11 @@ fn for_whom(Preempted { by, right }: &Preempted) -> String {
 
 /// One pod set with a template that asks for the same.
 fn pod_set(set: &PodSet) -> Value {
-    let requests: Map<String, Value> = set.per_pod.iter().map(|(resource, amount)| (resource.clone(), json!(quantity::format(resource, *amount)))).collect();
+    let requests: Map<String, Value> = set
+        .per_pod
+        .iter()
+        .map(|(resource, amount)| (resource.clone(), json!(quantity::format(resource, *amount))))
+        .collect();
     let mut spec = json!({"restartPolicy": "Never", "containers": [{"name": "all", "resources": {"requests": requests}}]});
     if !set.node_selector.is_empty() {
         spec["nodeSelector"] = json!(set.node_selector);
@@ -412,7 +536,11 @@ fn pod_set(set: &PodSet) -> Value {
             }
             value
         };
-        let terms: Vec<Value> = set.affinity.iter().map(|term| json!({"matchExpressions": term.iter().map(requirement).collect::<Vec<_>>()})).collect();
+        let terms: Vec<Value> = set
+            .affinity
+            .iter()
+            .map(|term| json!({"matchExpressions": term.iter().map(requirement).collect::<Vec<_>>()}))
+            .collect();
         spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
     }
     let mut value = json!({"name": set.name, "count": set.count, "template": {"spec": spec}});

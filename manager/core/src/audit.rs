@@ -67,13 +67,22 @@ pub struct Line {
 impl Line {
     /// The line that follows `head`.
     pub fn after(head: &Head, at: Wall, by: Actor, entry: Entry) -> Self {
-        let mut line = Self { number: head.lines + 1, at, by, entry, previous: head.hash.clone(), hash: String::new(), signature: None };
+        let mut line = Self {
+            number: head.lines + 1,
+            at,
+            by,
+            entry,
+            previous: head.hash.clone(),
+            hash: String::new(),
+            signature: None,
+        };
         line.hash = line.expected_hash();
         line
     }
 
     fn expected_hash(&self) -> String {
-        let body = serde_json::to_vec(&(self.number, self.at, &self.by, &self.entry, &self.previous)).expect("our own types serialise");
+        let body = serde_json::to_vec(&(self.number, self.at, &self.by, &self.entry, &self.previous))
+            .expect("our own types serialise");
         Sha256::digest(body).iter().map(|b| format!("{b:02x}")).collect()
     }
 }
@@ -136,8 +145,12 @@ impl Verifier {
     /// The verified head; with a witness's head, also that nothing behind it was cut.
     pub fn finish(self, witness: Option<&Head>) -> Result<Head, Broken> {
         match witness {
-            Some(w) if w.lines > self.head.lines => Err(Broken::Cut { has: self.head.lines, witnessed: w.lines }),
-            Some(w) if w.lines == self.head.lines && w.hash != self.head.hash => Err(Broken::Rewritten(w.lines)),
+            Some(w) if w.lines > self.head.lines => {
+                Err(Broken::Cut { has: self.head.lines, witnessed: w.lines })
+            }
+            Some(w) if w.lines == self.head.lines && w.hash != self.head.hash => {
+                Err(Broken::Rewritten(w.lines))
+            }
             _ => Ok(self.head),
         }
     }
@@ -151,7 +164,14 @@ mod tests {
         let mut head = Head::default();
         let lines = (0..5)
             .map(|i| {
-                let entry = Entry { action: "verdict".into(), subject: format!("class {i}"), cluster: None, verdict: None, rule: None, detail: None };
+                let entry = Entry {
+                    action: "verdict".into(),
+                    subject: format!("class {i}"),
+                    cluster: None,
+                    verdict: None,
+                    rule: None,
+                    detail: None,
+                };
                 let line = Line::after(&head, Wall(i), Actor::system(), entry);
                 head = Head { lines: line.number, hash: line.hash.clone() };
                 line

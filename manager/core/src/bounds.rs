@@ -18,7 +18,8 @@ impl State {
     pub(crate) fn remember_token(&mut self, hash: &str, token: Token) {
         self.tokens.insert(hash.to_owned(), token);
         if self.tokens.len() > TOKENS_MAX
-            && let Some(first) = self.tokens.iter().min_by_key(|(_, token)| token.expires).map(|(hash, _)| hash.clone())
+            && let Some(first) =
+                self.tokens.iter().min_by_key(|(_, token)| token.expires).map(|(hash, _)| hash.clone())
         {
             self.tokens.remove(&first);
         }

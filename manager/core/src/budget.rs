@@ -66,7 +66,11 @@ impl Turn<'_> {
     /// Whether a cluster may begin another session now. It may with a full budget spent, so that who said too much may still
     /// start anew, and not with two.
     pub(crate) fn may_begin(&self, cluster: &ClusterName) -> bool {
-        self.world.live.clusters.get(cluster).is_none_or(|live| live.budget.spent(self.now.mono) < 2 * BYTES_MAX)
+        self.world
+            .live
+            .clusters
+            .get(cluster)
+            .is_none_or(|live| live.budget.spent(self.now.mono) < 2 * BYTES_MAX)
     }
 
     /// A session is begun.
@@ -76,22 +80,34 @@ impl Turn<'_> {
 
     /// Whether an event would have something written that an agent can say as often as it likes.
     fn repeats(&self, cluster: &ClusterName, event: &Event) -> bool {
-        let leg = |uid, offer| self.workload(uid).and_then(|w| w.legs.get(&offer)).filter(|leg| leg.cluster == *cluster);
+        let leg = |uid, offer| {
+            self.workload(uid).and_then(|w| w.legs.get(&offer)).filter(|leg| leg.cluster == *cluster)
+        };
         match event {
-            Event::Waiting { offer, uid, reason, estimate } => leg(*uid, *offer).is_some_and(|leg| match leg.state {
-                LegState::Waiting => leg.estimate != *estimate || leg.note.as_deref() != Some(clean(reason).as_str()),
-                LegState::Held => true,
-                LegState::Offered | LegState::Granted | LegState::Running | LegState::Ended | LegState::Refused | LegState::Withdrawn | LegState::Expired => {
-                    false
-                }
-            }),
+            Event::Waiting { offer, uid, reason, estimate } => {
+                leg(*uid, *offer).is_some_and(|leg| match leg.state {
+                    LegState::Waiting => {
+                        leg.estimate != *estimate || leg.note.as_deref() != Some(clean(reason).as_str())
+                    }
+                    LegState::Held => true,
+                    LegState::Offered
+                    | LegState::Granted
+                    | LegState::Running
+                    | LegState::Ended
+                    | LegState::Refused
+                    | LegState::Withdrawn
+                    | LegState::Expired => false,
+                })
+            }
             // It is asked again at once.
             Event::Gone { offer, uid, .. } => leg(*uid, *offer).is_some_and(|leg| leg.state.open()),
             Event::Accepted { uid, fence, placement: Some(placement) } => {
-                self.own_leg(cluster, *uid, *fence).is_some_and(|leg| leg.accepted) && self.placement_counts(*uid, *fence, placement)
+                self.own_leg(cluster, *uid, *fence).is_some_and(|leg| leg.accepted)
+                    && self.placement_counts(*uid, *fence, placement)
             }
             Event::Running { uid, fence, placement: Some(placement) } => {
-                self.own_leg(cluster, *uid, *fence).is_some() && self.placement_counts(*uid, *fence, placement)
+                self.own_leg(cluster, *uid, *fence).is_some()
+                    && self.placement_counts(*uid, *fence, placement)
             }
             Event::Held { .. }
             | Event::Refused { .. }

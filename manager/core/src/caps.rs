@@ -54,7 +54,11 @@ impl Caps {
     pub(crate) fn without(&self, world: &World, gone: impl Iterator<Item = Uid>) -> Self {
         let mut caps = self.clone();
         for uid in gone {
-            caps.count(&world.gang_of(uid).map(|gang| gang.total()).unwrap_or_default(), world.queues.charged_to(uid), -1);
+            caps.count(
+                &world.gang_of(uid).map(|gang| gang.total()).unwrap_or_default(),
+                world.queues.charged_to(uid),
+                -1,
+            );
         }
         caps
     }
@@ -99,7 +103,8 @@ impl CapsWithout {
 impl World {
     /// Whether anything bounds what a queue may use in a cluster.
     pub(crate) fn is_capped(&self, cluster: &ClusterName, queue: &str) -> bool {
-        self.state.catalog.cluster(cluster).is_some_and(|spec| !spec.limits.is_empty()) || self.state.catalog.cap(cluster, queue).is_some()
+        self.state.catalog.cluster(cluster).is_some_and(|spec| !spec.limits.is_empty())
+            || self.state.catalog.cap(cluster, queue).is_some()
     }
 
     /// What those have who count against a cluster's bounds.
@@ -120,13 +125,20 @@ impl World {
         if !self.is_capped(cluster, queue) || self.config.planted.has(Bug::CapsIgnored) {
             return None;
         }
-        let left =
-            |most: i64, used: Option<&Amounts>, resource: &str| Cap { most, left: most - used.and_then(|used| used.get(resource)).copied().unwrap_or(0) };
+        let left = |most: i64, used: Option<&Amounts>, resource: &str| Cap {
+            most,
+            left: most - used.and_then(|used| used.get(resource)).copied().unwrap_or(0),
+        };
         let limits = self.state.catalog.cluster(cluster).into_iter().flat_map(|spec| &spec.limits);
-        let all = limits.map(|(resource, most)| (resource.clone(), left(*most, Some(&totals.all), resource))).collect();
+        let all = limits
+            .map(|(resource, most)| (resource.clone(), left(*most, Some(&totals.all), resource)))
+            .collect();
         let used = totals.by_queue.get(queue);
         let own = self.state.catalog.cap(cluster, queue).map(caps_of).unwrap_or_default();
-        let own = own.into_iter().map(|(resource, most)| (resource.to_owned(), left(most, used, resource))).collect();
+        let own = own
+            .into_iter()
+            .map(|(resource, most)| (resource.to_owned(), left(most, used, resource)))
+            .collect();
         Some(Caps { queue: queue.clone(), all, own })
     }
 
@@ -140,7 +152,13 @@ impl World {
     }
 
     /// Whether a gang is within a cluster's bounds now, beside what is kept there for others.
-    pub(crate) fn judge_caps(&self, uid: Uid, queue: &Arc<str>, gang: &Gang, cluster: &ClusterName) -> Result<(), Why> {
+    pub(crate) fn judge_caps(
+        &self,
+        uid: Uid,
+        queue: &Arc<str>,
+        gang: &Gang,
+        cluster: &ClusterName,
+    ) -> Result<(), Why> {
         if !self.is_capped(cluster, queue) {
             return Ok(());
         }
@@ -148,16 +166,29 @@ impl World {
     }
 
     /// The same where it is known who is there.
-    pub(crate) fn judge_caps_of(&self, uid: Uid, queue: &Arc<str>, gang: &Gang, (cluster, totals): (&ClusterName, &Totals)) -> Result<(), Why> {
+    pub(crate) fn judge_caps_of(
+        &self,
+        uid: Uid,
+        queue: &Arc<str>,
+        gang: &Gang,
+        (cluster, totals): (&ClusterName, &Totals),
+    ) -> Result<(), Why> {
         let Some(caps) = self.caps(cluster, queue, totals) else { return Ok(()) };
         caps.judge(gang)?;
         let kept = self.kept_room(cluster, uid);
         let Some(first) = kept.uids.first() else { return Ok(()) };
-        self.beside(caps, &kept).judge(gang).map_err(|_| Why::Kept { for_whom: self.name_of(*first), starves: kept.gangs.is_empty() })
+        self.beside(caps, &kept)
+            .judge(gang)
+            .map_err(|_| Why::Kept { for_whom: self.name_of(*first), starves: kept.gangs.is_empty() })
     }
 
     /// What would be left for a workload's queue, beside what is kept for others and without those who stop for them.
-    pub(crate) fn caps_without(&self, uid: Uid, cluster: &ClusterName, totals: &Totals) -> Option<CapsWithout> {
+    pub(crate) fn caps_without(
+        &self,
+        uid: Uid,
+        cluster: &ClusterName,
+        totals: &Totals,
+    ) -> Option<CapsWithout> {
         let caps = self.caps(cluster, &self.queue_asked(uid)?, totals)?;
         let kept = self.kept_room(cluster, uid);
         let mut now = caps.without(self, kept.victims.iter().copied());
@@ -170,12 +201,18 @@ impl World {
     /// What will be left once those have gone who free what is kept, and those have it for whom it is.
     fn beside(&self, caps: Caps, kept: &KeptRoom) -> Caps {
         let mut caps = caps.without(self, kept.all_victims().into_iter());
-        kept.all_of().for_each(|(other, gang)| caps.count(&gang.total(), self.queue_asked(other).as_ref(), 1));
+        kept.all_of()
+            .for_each(|(other, gang)| caps.count(&gang.total(), self.queue_asked(other).as_ref(), 1));
         caps
     }
 
     /// What will be left for one that waits too long, beside those who come before it.
-    pub(crate) fn caps_for_the_starving(&self, uid: Uid, cluster: &ClusterName, kept: &KeptRoom) -> Option<Caps> {
+    pub(crate) fn caps_for_the_starving(
+        &self,
+        uid: Uid,
+        cluster: &ClusterName,
+        kept: &KeptRoom,
+    ) -> Option<Caps> {
         let queue = self.queue_asked(uid).filter(|queue| self.is_capped(cluster, queue))?;
         Some(self.beside(self.caps(cluster, &queue, &self.totals_in(cluster))?, kept))
     }

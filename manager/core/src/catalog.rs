@@ -8,8 +8,9 @@ use crate::record::Class;
 use meridian_objects::job::{SYSTEM_PRIORITIES, USUAL_PRIORITY_CLASS};
 use meridian_objects::spec::multikueue::MULTIKUEUE_CONTROLLER;
 use meridian_objects::spec::{
-    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec, LocalQueueSpec, MultiKueueConfigSpec,
-    ResidencyPolicySpec, ResourceFlavorSpec, RuntimeClassSpec, StopPolicy, TopologySpec,
+    AdmissionCheckSpec, ClusterQueueSpec, ClusterSpec, CohortSpec, DispatchPolicySpec, LimitRangeSpec,
+    LocalQueueSpec, MultiKueueConfigSpec, ResidencyPolicySpec, ResourceFlavorSpec, RuntimeClassSpec,
+    StopPolicy, TopologySpec,
 };
 use meridian_objects::{JobWorkload, Kind, Object, Spec};
 use meridian_shared::ids::{ClusterName, RecordNumber, Uid};
@@ -53,11 +54,16 @@ pub(crate) mod pairs {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;
 
-    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(map: &BTreeMap<K, V>, s: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
         s.collect_seq(map)
     }
 
-    pub(crate) fn deserialize<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<K, V>, D::Error> {
+    pub(crate) fn deserialize<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<BTreeMap<K, V>, D::Error> {
         Ok(Vec::<(K, V)>::deserialize(d)?.into_iter().collect())
     }
 }
@@ -102,12 +108,32 @@ impl Catalog {
         self.objects.get(key)
     }
 
-    pub(crate) fn put(&mut self, key: Key, object: Object, uid: Uid, at: Wall, number: RecordNumber, by: Actor) {
-        let (uid, created, generation, touched) = self.objects.get(&key).map_or((uid, at, 1, number), |s| (s.uid, s.created, s.generation + 1, s.touched));
-        self.objects.insert(key, Stored { object: Arc::new(object), uid, created, changed: number, touched, generation, by });
+    pub(crate) fn put(
+        &mut self,
+        key: Key,
+        object: Object,
+        uid: Uid,
+        at: Wall,
+        number: RecordNumber,
+        by: Actor,
+    ) {
+        let (uid, created, generation, touched) = self
+            .objects
+            .get(&key)
+            .map_or((uid, at, 1, number), |s| (s.uid, s.created, s.generation + 1, s.touched));
+        self.objects.insert(
+            key,
+            Stored { object: Arc::new(object), uid, created, changed: number, touched, generation, by },
+        );
     }
 
-    fn touch(&mut self, kind: Kind, namespace: Option<&Arc<str>>, name: &str, number: RecordNumber) -> Option<Arc<Object>> {
+    fn touch(
+        &mut self,
+        kind: Kind,
+        namespace: Option<&Arc<str>>,
+        name: &str,
+        number: RecordNumber,
+    ) -> Option<Arc<Object>> {
         let key = (None, kind, namespace.map(|n| &**n), name);
         let stored = self.objects.get_mut(&key as &dyn Named)?;
         stored.touched = number;
@@ -115,7 +141,12 @@ impl Catalog {
     }
 
     /// What these queues count has changed: a local one, the cluster queue where it leads, and the one that is charged.
-    pub(crate) fn touch_queues(&mut self, (namespace, name): (&Arc<str>, &str), charged: Option<&str>, number: RecordNumber) {
+    pub(crate) fn touch_queues(
+        &mut self,
+        (namespace, name): (&Arc<str>, &str),
+        charged: Option<&str>,
+        number: RecordNumber,
+    ) {
         let local = self.touch(Kind::LocalQueue, Some(namespace), name, number);
         let leads_to = match local.as_deref().map(|object| &object.spec) {
             Some(Spec::LocalQueue(spec)) => Some(spec.cluster_queue.as_str()),
@@ -187,7 +218,8 @@ impl Catalog {
 
     /// The cluster queue to which the local queue of a class leads; of no name where there is none.
     pub(crate) fn leads_to(&self, class: &Class) -> Arc<str> {
-        self.local_queue(&class.namespace, &class.queue).map_or_else(|| Arc::from(""), |queue| Arc::from(queue.cluster_queue.as_str()))
+        self.local_queue(&class.namespace, &class.queue)
+            .map_or_else(|| Arc::from(""), |queue| Arc::from(queue.cluster_queue.as_str()))
     }
 
     /// Every flavor.
@@ -216,8 +248,13 @@ impl Catalog {
 
     /// Limit ranges of a namespace, by name.
     pub fn limit_ranges(&self, namespace: &str) -> Vec<LimitRangeSpec> {
-        let ranges = self.all(Kind::LimitRange).filter(|(key, _)| key.namespace.as_deref() == Some(namespace));
-        ranges.filter_map(|(_, stored)| if let Spec::LimitRange(spec) = &stored.object.spec { Some(spec.clone()) } else { None }).collect()
+        let ranges =
+            self.all(Kind::LimitRange).filter(|(key, _)| key.namespace.as_deref() == Some(namespace));
+        ranges
+            .filter_map(|(_, stored)| {
+                if let Spec::LimitRange(spec) = &stored.object.spec { Some(spec.clone()) } else { None }
+            })
+            .collect()
     }
 
     /// A runtime class.
@@ -238,7 +275,10 @@ impl Catalog {
 
     /// Whether a cohort is above itself.
     pub fn cohort_is_its_ancestor(&self, name: &str) -> bool {
-        let parents = self.cohorts().map(|(name, spec)| (name.clone(), spec.parent.as_deref().map(Arc::from))).collect();
+        let parents = self
+            .cohorts()
+            .map(|(name, spec)| (name.clone(), spec.parent.as_deref().map(Arc::from)))
+            .collect();
         meridian_queueing::tree::cyclic(&parents).contains(name)
     }
 
@@ -333,9 +373,13 @@ impl Catalog {
 
     /// The cluster queue that a job of this namespace and queue goes to.
     pub fn route(&self, namespace: &Arc<str>, queue: &Arc<str>) -> Result<Arc<str>, NoRoute> {
-        let local = self.local_queue(namespace, queue).ok_or_else(|| NoRoute::NoLocalQueue { namespace: namespace.clone(), queue: queue.clone() })?;
+        let local = self
+            .local_queue(namespace, queue)
+            .ok_or_else(|| NoRoute::NoLocalQueue { namespace: namespace.clone(), queue: queue.clone() })?;
         let name = &local.cluster_queue;
-        let spec = self.cluster_queue(name).ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.clone() })?;
+        let spec = self
+            .cluster_queue(name)
+            .ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.clone() })?;
         if local.stop_policy != StopPolicy::None {
             return Err(NoRoute::Stopped { what: format!("local queue `{namespace}/{queue}`") });
         }
@@ -347,10 +391,18 @@ impl Catalog {
     }
 
     /// Whether a cluster queue admits from a namespace.
-    pub(crate) fn selected(&self, cluster_queue: &str, spec: &ClusterQueueSpec, namespace: &Arc<str>) -> Result<(), NoRoute> {
+    pub(crate) fn selected(
+        &self,
+        cluster_queue: &str,
+        spec: &ClusterQueueSpec,
+        namespace: &Arc<str>,
+    ) -> Result<(), NoRoute> {
         match spec.namespace_selector.as_ref().is_some_and(|s| s.matches(&self.namespace_labels(namespace))) {
             true => Ok(()),
-            false => Err(NoRoute::NamespaceNotSelected { cluster_queue: cluster_queue.to_owned(), namespace: namespace.clone() }),
+            false => Err(NoRoute::NamespaceNotSelected {
+                cluster_queue: cluster_queue.to_owned(),
+                namespace: namespace.clone(),
+            }),
         }
     }
 
@@ -364,7 +416,8 @@ impl Catalog {
 
     /// The list of worker clusters that an admission check names, where it isn't there.
     pub(crate) fn missing_config_of(&self, check: &str) -> Option<&str> {
-        let of_workers = self.admission_check(check).filter(|spec| spec.controller_name == MULTIKUEUE_CONTROLLER)?;
+        let of_workers =
+            self.admission_check(check).filter(|spec| spec.controller_name == MULTIKUEUE_CONTROLLER)?;
         let named = &of_workers.parameters.as_ref()?.name;
         self.workers_config(named).is_none().then_some(named)
     }
@@ -380,13 +433,17 @@ impl Catalog {
         let spec = self.cluster_queue(cluster_queue)?;
         let mut listed: Option<Vec<ClusterName>> = None;
         for check in &spec.admission_checks {
-            let Some((_, Spec::AdmissionCheck(check))) = self.spec(Kind::AdmissionCheck, None, &check.name) else { continue };
+            let Some((_, Spec::AdmissionCheck(check))) = self.spec(Kind::AdmissionCheck, None, &check.name)
+            else {
+                continue;
+            };
             if check.controller_name != MULTIKUEUE_CONTROLLER {
                 continue;
             }
             let Some(parameters) = &check.parameters else { continue };
             // A check whose configuration is missing allows no cluster: fail closed.
-            let clusters = self.workers_config(&parameters.name).into_iter().flat_map(|config| &config.clusters);
+            let clusters =
+                self.workers_config(&parameters.name).into_iter().flat_map(|config| &config.clusters);
             listed.get_or_insert_default().extend(clusters.cloned());
         }
         listed
@@ -433,8 +490,21 @@ impl Catalog {
 
     /// Whether an object of this kind says who may have how much, or which way leads to a queue.
     pub fn is_declaration(kind: Kind) -> bool {
-        use Kind::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, MultiKueueConfig, Namespace, ResourceFlavor, Topology};
-        matches!(kind, ClusterQueue | Cohort | LocalQueue | ResourceFlavor | Topology | AdmissionCheck | MultiKueueConfig | Namespace)
+        use Kind::{
+            AdmissionCheck, ClusterQueue, Cohort, LocalQueue, MultiKueueConfig, Namespace, ResourceFlavor,
+            Topology,
+        };
+        matches!(
+            kind,
+            ClusterQueue
+                | Cohort
+                | LocalQueue
+                | ResourceFlavor
+                | Topology
+                | AdmissionCheck
+                | MultiKueueConfig
+                | Namespace
+        )
     }
 
     /// Whether an object of this kind can change where workloads may go, or how much they may use.
@@ -453,7 +523,12 @@ impl Catalog {
             | Kind::Topology
             | Kind::LimitRange
             | Kind::RuntimeClass => true,
-            Kind::WorkloadPriorityClass | Kind::MultiKueueCluster | Kind::ProvisioningRequestConfig | Kind::Workload | Kind::Job | Kind::PriorityClass => false,
+            Kind::WorkloadPriorityClass
+            | Kind::MultiKueueCluster
+            | Kind::ProvisioningRequestConfig
+            | Kind::Workload
+            | Kind::Job
+            | Kind::PriorityClass => false,
         }
     }
 

@@ -23,15 +23,28 @@ impl World {
             }
             recount.add_member(w.class);
             if w.phase.charged() {
-                let queue = self.queues.charged_to(*uid).cloned().ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase))?;
+                let queue = self
+                    .queues
+                    .charged_to(*uid)
+                    .cloned()
+                    .ok_or_else(|| format!("{uid} is {:?} and nothing is charged", w.phase))?;
                 if w.charged_to.as_ref() != Some(&queue) {
                     return Err(format!("{uid} is charged to `{queue}`, and says {:?}", w.charged_to));
                 }
-                recount.charge(*uid, queue, &w.flavors, &self.config.resources.total(&w.gang(self.queues.class(w.class))));
+                recount.charge(
+                    *uid,
+                    queue,
+                    &w.flavors,
+                    &self.config.resources.total(&w.gang(self.queues.class(w.class))),
+                );
             }
             let waits = self.queues.is_waiting(w.class, &Place::new(w.priority, w.submitted, *uid));
             if waits != w.waits() {
-                return Err(format!("{uid} is {:?} and {} in its queue", w.phase, if waits { "is" } else { "isn't" }));
+                return Err(format!(
+                    "{uid} is {:?} and {} in its queue",
+                    w.phase,
+                    if waits { "is" } else { "isn't" }
+                ));
             }
         }
         for (cluster, load) in &self.loads {
@@ -79,7 +92,10 @@ impl World {
             if w.fence != Some(fence) && !over {
                 return Err(format!("{uid} is granted under {fence}, its largest is {:?}", w.fence));
             }
-            if !self.live.leases.contains_key(&fence) && self.state.leadership.epoch > 0 && self.live.led_at.0 > 0 {
+            if !self.live.leases.contains_key(&fence)
+                && self.state.leadership.epoch > 0
+                && self.live.led_at.0 > 0
+            {
                 return Err(format!("{uid} is granted under {fence} and has no lease"));
             }
         }
@@ -88,7 +104,11 @@ impl World {
 
     fn check_tally(&self) -> Result<(), String> {
         let real = self.tally_anew();
-        if real == self.tally { Ok(()) } else { Err(format!("who stands where is counted as {:?} and is {real:?}", self.tally)) }
+        if real == self.tally {
+            Ok(())
+        } else {
+            Err(format!("who stands where is counted as {:?} and is {real:?}", self.tally))
+        }
     }
 
     fn check_quota(&self, recount: &Queues) -> Result<(), String> {
@@ -119,9 +139,15 @@ impl World {
             let charged = self.queues.usage(name);
             for ((flavor, resource), cell) in brain.forest.cells(node) {
                 let (flavor, resource) = (brain.flavor_name(flavor), brain.resource_name(resource));
-                let real = charged.and_then(|usage| usage.get(&(flavor.clone(), resource.to_string()))).copied().unwrap_or(0);
+                let real = charged
+                    .and_then(|usage| usage.get(&(flavor.clone(), resource.to_string())))
+                    .copied()
+                    .unwrap_or(0);
                 if cell.usage.0 != real {
-                    return Err(format!("the brain counts {} `{resource}` of flavor `{flavor}` in queue `{name}`, and {real} are charged", cell.usage));
+                    return Err(format!(
+                        "the brain counts {} `{resource}` of flavor `{flavor}` in queue `{name}`, and {real} are charged",
+                        cell.usage
+                    ));
                 }
             }
         }
@@ -139,10 +165,16 @@ impl World {
             let of = brain.queue(queue);
             let Some((node, tree)) = of.node.zip(of.tree) else { continue };
             for (key, cell) in brain.forest.cells(node) {
-                let short = brain.forest.find_cell(tree, key).is_some_and(|id| brain.forest.balance(node, id) < Amount::ZERO);
+                let short = brain
+                    .forest
+                    .find_cell(tree, key)
+                    .is_some_and(|id| brain.forest.balance(node, id) < Amount::ZERO);
                 if cell.usage > Amount::ZERO && short {
                     let (flavor, resource) = (brain.flavor_name(key.0), brain.resource_name(key.1));
-                    over.push(format!("`{name}` uses {} `{resource}` of flavor `{flavor}`, nominal {}", cell.usage, cell.quota.nominal));
+                    over.push(format!(
+                        "`{name}` uses {} `{resource}` of flavor `{flavor}`, nominal {}",
+                        cell.usage, cell.quota.nominal
+                    ));
                 }
             }
         }

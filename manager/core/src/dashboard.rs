@@ -119,7 +119,11 @@ impl World {
             let id = brain.queue_id(name);
             let node = id.and_then(|id| brain.queue(id).node);
             let standing = self.tally.cluster_queue(name);
-            let quotas = spec.resource_groups.iter().flat_map(|group| &group.flavors).flat_map(|f| f.resources.iter().map(move |(r, q)| (&f.name, r, q)));
+            let quotas = spec
+                .resource_groups
+                .iter()
+                .flat_map(|group| &group.flavors)
+                .flat_map(|f| f.resources.iter().map(move |(r, q)| (&f.name, r, q)));
             let cells = quotas.map(|(flavor, resource, quota)| {
                 let key = (Arc::from(flavor.as_str()), resource.clone());
                 let amount = |usage: &Usage| usage.get(&key).copied().unwrap_or(0);
@@ -134,11 +138,14 @@ impl World {
                 }
             });
             let active = self.cluster_queue_activity(spec).active;
-            let awake = || id.map_or(0, |id| brain.pending(id).awake_counts().into_values().map(|n| n as u64).sum());
+            let awake =
+                || id.map_or(0, |id| brain.pending(id).awake_counts().into_values().map(|n| n as u64).sum());
             QueueRow {
                 name: name.clone(),
                 cohort: spec.cohort.as_deref().map(Arc::from),
-                root: node.filter(|_| spec.cohort.is_some()).map(|node| brain.forest.node(brain.forest.root(node)).name.clone()),
+                root: node
+                    .filter(|_| spec.cohort.is_some())
+                    .map(|node| brain.forest.node(brain.forest.root(node)).name.clone()),
                 active,
                 standing: standing.clone(),
                 awake: if active { awake() } else { 0 },
@@ -196,11 +203,13 @@ impl World {
         }
         let rows = forest.cohorts().map(|(name, id)| {
             let (admitted, reserved) = sums.remove(&id).unwrap_or_default();
-            let cells = forest.cells(id).filter(|(_, cell)| cell.declared).map(|((flavor, resource), cell)| {
-                let (flavor, resource) = (brain.flavor_name(flavor).clone(), brain.resource_name(resource).clone());
-                let charged = reserved.get(&(flavor.clone(), resource.to_string())).copied().unwrap_or(0);
-                (flavor, resource, cell.subtree.0, charged)
-            });
+            let cells =
+                forest.cells(id).filter(|(_, cell)| cell.declared).map(|((flavor, resource), cell)| {
+                    let (flavor, resource) =
+                        (brain.flavor_name(flavor).clone(), brain.resource_name(resource).clone());
+                    let charged = reserved.get(&(flavor.clone(), resource.to_string())).copied().unwrap_or(0);
+                    (flavor, resource, cell.subtree.0, charged)
+                });
             CohortRow {
                 name: name.clone(),
                 parent: forest.node(id).parent.map(|parent| forest.node(parent).name.clone()),
@@ -216,16 +225,28 @@ impl World {
     /// Who isn't admitted and why, by queue.
     pub fn unadmitted(&self) -> BTreeMap<Unadmitted, u64> {
         let mut counts = BTreeMap::new();
-        let mut add = |(namespace, local_queue): (&Arc<str>, &Arc<str>), (reason, cause): (&'static str, &'static str), n: u64| {
+        let mut add = |(namespace, local_queue): (&Arc<str>, &Arc<str>),
+                       (reason, cause): (&'static str, &'static str),
+                       n: u64| {
             let Some(queue) = self.state.catalog.local_queue(namespace, local_queue) else { return };
             let cluster_queue = Arc::from(queue.cluster_queue.as_str());
-            let key = Unadmitted { cluster_queue, namespace: namespace.clone(), local_queue: local_queue.clone(), reason, cause };
+            let key = Unadmitted {
+                cluster_queue,
+                namespace: namespace.clone(),
+                local_queue: local_queue.clone(),
+                reason,
+                cause,
+            };
             *counts.entry(key).or_insert(0) += n;
         };
         let mut heads = BTreeMap::new();
         for class in self.queues.waiting_classes() {
             let of = self.queues.class(class);
-            add((&of.namespace, &of.queue), self.obstacle_of(class, &mut heads), self.queues.waiting_count(class) as u64);
+            add(
+                (&of.namespace, &of.queue),
+                self.obstacle_of(class, &mut heads),
+                self.queues.waiting_count(class) as u64,
+            );
         }
         for (namespace, name, _) in self.state.catalog.local_queues() {
             let standing = self.tally.local_queue(namespace, name);
@@ -239,13 +260,19 @@ impl World {
     }
 
     /// What keeps a class: Kueue's word, and ours where it says more.
-    fn obstacle_of(&self, class: ClassId, heads: &mut BTreeMap<QueueId, Option<WorkloadId>>) -> (&'static str, &'static str) {
+    fn obstacle_of(
+        &self,
+        class: ClassId,
+        heads: &mut BTreeMap<QueueId, Option<WorkloadId>>,
+    ) -> (&'static str, &'static str) {
         if self.state.rules_doubted.is_some() {
             return ("PendingEvaluation", "RulesDoubted");
         }
         let brain = self.deciding.brain();
         let first = self.queues.waiting(class).next().map(|place| place.uid);
-        match first.map(|uid| (uid, self.deciding.id(uid).and_then(|id| Some((id, brain.workload(id)?.queue))))) {
+        match first
+            .map(|uid| (uid, self.deciding.id(uid).and_then(|id| Some((id, brain.workload(id)?.queue)))))
+        {
             Some((_, Some((id, queue)))) => {
                 if brain.queue(queue).setup.inactive.is_some() {
                     return ("Suspended", "");
@@ -261,7 +288,8 @@ impl World {
         if let Some(why) = self.live.hindrances.before(class) {
             return obstacle(why);
         }
-        let at_clusters = self.live.hindrances.at_clusters(class).and_then(|by| by.values().map(at_cluster).min());
+        let at_clusters =
+            self.live.hindrances.at_clusters(class).and_then(|by| by.values().map(at_cluster).min());
         match at_clusters {
             Some((_, cause)) => ("UnsatisfiedAdmissionChecks", cause),
             None if self.state.recovery.is_some() => ("PendingEvaluation", "RecoveryOpen"),
@@ -308,7 +336,10 @@ fn obstacle(why: &Why) -> (&'static str, &'static str) {
 
 /// Of the clusters that can't start a workload the one whose obstacle the least would remove.
 pub(crate) fn nearest(at_clusters: &BTreeMap<ClusterName, Why>) -> Option<(&ClusterName, &Why)> {
-    at_clusters.iter().min_by_key(|(_, why)| at_cluster(why).0).filter(|(_, why)| !at_cluster(why).1.is_empty())
+    at_clusters
+        .iter()
+        .min_by_key(|(_, why)| at_cluster(why).0)
+        .filter(|(_, why)| !at_cluster(why).1.is_empty())
 }
 
 /// The obstacle at one cluster, those first that the least would remove.
@@ -319,7 +350,9 @@ fn at_cluster(why: &Why) -> (u8, &'static str) {
         Why::Capped { .. } => (1, "Capped"),
         Why::Refused { .. } => (2, "Refused"),
         Why::BackedOff => (3, "BackedOff"),
-        Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::RecoveryOpen => (4, "NotConnected"),
+        Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::RecoveryOpen => {
+            (4, "NotConnected")
+        }
         Why::Cordoned => (5, "Cordoned"),
         Why::Quarantined { .. } => (6, "Quarantined"),
         Why::NotGuarded => (7, "NotGuarded"),

@@ -195,7 +195,12 @@ impl Deciding {
 
     /// The flavor that each resource is given by an assignment of a brain that was taken out.
     pub(crate) fn flavors_of(&mut self, brain: &Brain, assignment: &Assignment) -> Flavors {
-        let chosen = assignment.pod_sets.iter().flat_map(|set| &set.flavors).map(|(resource, choice)| (*resource, choice.flavor)).collect();
+        let chosen = assignment
+            .pod_sets
+            .iter()
+            .flat_map(|set| &set.flavors)
+            .map(|(resource, choice)| (*resource, choice.flavor))
+            .collect();
         self.given.entry(chosen).or_insert_with(|| places::flavors_of(brain, assignment)).clone()
     }
 
@@ -235,7 +240,8 @@ impl Deciding {
     pub(crate) fn hash_essence(&self, into: &mut impl Hasher) {
         (self.stale, &self.touched).hash(into);
         for (_, queue) in self.brain.queue_list() {
-            let asleep: BTreeSet<Uid> = self.brain.pending(queue).asleep().filter_map(|place| self.uid(place.workload)).collect();
+            let asleep: BTreeSet<Uid> =
+                self.brain.pending(queue).asleep().filter_map(|place| self.uid(place.workload)).collect();
             asleep.hash(into);
         }
     }
@@ -281,18 +287,30 @@ impl World {
         }
         for (name, spec) in catalog.flavors() {
             let id = brain.flavor_id(name);
-            let levels = spec.topology_name.as_ref().and_then(|name| catalog.topology(name)).map(|topology| topology.levels.clone().into());
+            let levels = spec
+                .topology_name
+                .as_ref()
+                .and_then(|name| catalog.topology(name))
+                .map(|topology| topology.levels.clone().into());
             brain.set_flavor(id, Some(Flavor { levels, ..declare::flavor(spec, true) }));
         }
         let ignores_lending = self.config.planted.has(Bug::LendingLimitIgnored);
-        let cohorts = catalog.cohorts().map(|(name, spec)| (name.clone(), declare::cohort(brain, spec))).collect();
-        let mut queues: Vec<_> = catalog.cluster_queues().map(|(name, spec)| declare::cluster_queue(brain, name, spec, &Declared(catalog))).collect();
-        for quota in queues.iter_mut().flat_map(|queue| queue.quotas.values_mut()).filter(|_| ignores_lending) {
+        let cohorts =
+            catalog.cohorts().map(|(name, spec)| (name.clone(), declare::cohort(brain, spec))).collect();
+        let mut queues: Vec<_> = catalog
+            .cluster_queues()
+            .map(|(name, spec)| declare::cluster_queue(brain, name, spec, &Declared(catalog)))
+            .collect();
+        for quota in queues.iter_mut().flat_map(|queue| queue.quotas.values_mut()).filter(|_| ignores_lending)
+        {
             quota.lending_limit = None;
         }
         brain.configure(&cohorts, queues);
-        let leave_out = catalog.cluster_queues().filter(|(_, spec)| !spec.exclude_resource_prefixes.is_empty());
-        let excluded = leave_out.filter_map(|(name, spec)| Some((brain.queue_id(name)?, spec.exclude_resource_prefixes.clone()))).collect();
+        let leave_out =
+            catalog.cluster_queues().filter(|(_, spec)| !spec.exclude_resource_prefixes.is_empty());
+        let excluded = leave_out
+            .filter_map(|(name, spec)| Some((brain.queue_id(name)?, spec.exclude_resource_prefixes.clone())))
+            .collect();
         let excluded_before = std::mem::replace(&mut self.deciding.excluded, excluded);
         self.recall_all();
         // Everybody who was outside may have a way now, and classes whose way changed have another.
@@ -304,7 +322,8 @@ impl World {
         for class in self.queues.waiting_classes().collect::<Vec<_>>() {
             let way = self.way(&self.queues.class(class).clone()).ok();
             // Who asks for something else now is another one to the brain.
-            let other_requests = way.is_some_and(|queue| excluded_before.get(&queue) != self.deciding.excluded.get(&queue));
+            let other_requests =
+                way.is_some_and(|queue| excluded_before.get(&queue) != self.deciding.excluded.get(&queue));
             if other_requests {
                 self.queues.waiting(class).for_each(|place| self.deciding.forget(place.uid));
             }
@@ -320,14 +339,22 @@ impl World {
         if let Some(known) = self.deciding.ways.get(&class).filter(|way| way.queue == *queue) {
             return known.clone();
         }
-        let way = Arc::new(Way::new(&self.state.catalog, self.queues.class(class), queue, self.config.residency_required));
+        let way = Arc::new(Way::new(
+            &self.state.catalog,
+            self.queues.class(class),
+            queue,
+            self.config.residency_required,
+        ));
         self.deciding.ways.insert(class, way.clone());
         way
     }
 
     pub(crate) fn way(&self, class: &Class) -> Result<QueueId, NoRoute> {
         let name = self.state.catalog.route(&class.namespace, &class.queue)?;
-        self.deciding.brain.queue_id(&name).ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.to_string() })
+        self.deciding
+            .brain
+            .queue_id(&name)
+            .ok_or_else(|| NoRoute::NoClusterQueue { cluster_queue: name.to_string() })
     }
 
     fn wanted(&mut self, uid: Uid, now: Mono) -> Wanted {
@@ -337,8 +364,13 @@ impl World {
         }
         if workload.phase.charged() {
             let queue = self.queues.charged_to(uid).and_then(|name| self.deciding.brain.queue_id(name));
-            let queue = queue.filter(|_| workload.phase != Phase::Stopping || !self.config.planted.has(Bug::VictimQuotaGivenAway));
-            return queue.map_or(Wanted::Outside(None), |queue| Wanted::Holding { queue, evicted: workload.phase == Phase::Stopping });
+            let queue = queue.filter(|_| {
+                workload.phase != Phase::Stopping || !self.config.planted.has(Bug::VictimQuotaGivenAway)
+            });
+            return queue.map_or(Wanted::Outside(None), |queue| Wanted::Holding {
+                queue,
+                evicted: workload.phase == Phase::Stopping,
+            });
         }
         if workload.inactive.is_some() {
             return Wanted::Outside(None);
@@ -370,7 +402,8 @@ impl World {
             Some((known.priority, known.tag)) == shape
         });
         let there = same.map(|(id, w)| (id, w.queue, w.holding.is_some(), w.evicted()));
-        let stopped_in = there.filter(|(_, _, holds, evicted)| *holds && *evicted).map(|(_, queue, ..)| queue);
+        let stopped_in =
+            there.filter(|(_, _, holds, evicted)| *holds && *evicted).map(|(_, queue, ..)| queue);
         let wanted = self.wanted(uid, now);
         if let (Some(queue), false) = (stopped_in, matches!(wanted, Wanted::Holding { .. })) {
             self.wake_who_waits_for(uid, queue);
@@ -405,7 +438,11 @@ impl World {
             Wanted::Holding { queue, evicted } => {
                 let sizes = sizes(&self.state.workloads[&uid]);
                 let id = match there {
-                    Some((id, at, true, _)) if at == queue && self.deciding.sizes.get(&uid) == sizes.as_ref() => id,
+                    Some((id, at, true, _))
+                        if at == queue && self.deciding.sizes.get(&uid) == sizes.as_ref() =>
+                    {
+                        id
+                    }
                     other => {
                         let given = self.given(uid);
                         // Of equals the one that was charged last gives way first.
@@ -418,7 +455,8 @@ impl World {
                             _ => {
                                 self.deciding.forget(uid);
                                 let new = self.new_workload(uid, queue);
-                                let id = self.deciding.brain_mut().hold(new, given, charged_at, evicted, true);
+                                let id =
+                                    self.deciding.brain_mut().hold(new, given, charged_at, evicted, true);
                                 self.deciding.know(uid, id);
                                 if let Some(sizes) = sizes {
                                     self.deciding.sizes.insert(uid, sizes);
@@ -428,7 +466,13 @@ impl World {
                         }
                     }
                 };
-                if evicted != self.deciding.brain.workload(id).is_some_and(meridian_queueing::model::Workload::evicted) {
+                if evicted
+                    != self
+                        .deciding
+                        .brain
+                        .workload(id)
+                        .is_some_and(meridian_queueing::model::Workload::evicted)
+                {
                     let brain = self.deciding.brain_mut();
                     if evicted { brain.evict(id) } else { brain.spare(id) }
                 }
@@ -438,9 +482,21 @@ impl World {
 
     /// Who made a victim stop is looked at again once it has, also where its queue has left the victim's cohort since.
     fn wake_who_waits_for(&mut self, victim: Uid, queue: QueueId) {
-        let Some(by) = self.state.workloads.get(&victim).and_then(|w| w.preempted.as_ref()).map(|preempted| preempted.by) else { return };
+        let Some(by) = self
+            .state
+            .workloads
+            .get(&victim)
+            .and_then(|w| w.preempted.as_ref())
+            .map(|preempted| preempted.by)
+        else {
+            return;
+        };
         let brain = &self.deciding.brain;
-        let Some(at) = self.deciding.id(by).and_then(|id| brain.workload(id)).map(|preemptor| preemptor.queue) else { return };
+        let Some(at) =
+            self.deciding.id(by).and_then(|id| brain.workload(id)).map(|preemptor| preemptor.queue)
+        else {
+            return;
+        };
         if brain.queue(at).tree != brain.queue(queue).tree {
             self.deciding.brain_mut().room_came_back(at);
         }
@@ -450,16 +506,24 @@ impl World {
     fn align_growth(&mut self, uid: Uid, now: Mono) {
         let told = self.live.growths.remove(&uid);
         // Who has no way to a queue is told so.
-        let Some((queue, since)) = self.growth_wanted(uid, now) else { return self.deciding.forget_growth(uid) };
+        let Some((queue, since)) = self.growth_wanted(uid, now) else {
+            return self.deciding.forget_growth(uid);
+        };
         let workload = &self.state.workloads[&uid];
         let known = self.deciding.growth(uid).and_then(|id| self.deciding.brain.workload(id));
-        let same = known.filter(|known| known.queue == queue && known.since == since && known.holding.is_none());
+        let same =
+            known.filter(|known| known.queue == queue && known.since == since && known.holding.is_none());
         if same.is_some_and(|known| self.deciding.brain.shape_of(known.shape).priority == workload.priority) {
             self.live.growths.extend(told.map(|why| (uid, why)));
             return;
         }
         self.deciding.forget_growth(uid);
-        let of = NewEntry { counts: workload.grows_by(self.queues.class(workload.class)), tag: growth_tag(uid), since, key: format!("{uid}+") };
+        let of = NewEntry {
+            counts: workload.grows_by(self.queues.class(workload.class)),
+            tag: growth_tag(uid),
+            since,
+            key: format!("{uid}+"),
+        };
         let flavors: BTreeSet<Arc<str>> = workload.flavors.values().cloned().collect();
         let mut new = self.new_entry(uid, queue, of);
         let brain = self.deciding.brain_mut();
@@ -522,22 +586,44 @@ impl World {
     }
 
     fn new_entry(&mut self, uid: Uid, queue: QueueId, of: NewEntry) -> NewWorkload {
-        as_waiting((&self.state, &self.queues, &self.config), Arc::make_mut(&mut self.deciding.brain), uid, queue, of)
+        as_waiting(
+            (&self.state, &self.queues, &self.config),
+            Arc::make_mut(&mut self.deciding.brain),
+            uid,
+            queue,
+            of,
+        )
     }
 
     /// A workload as it would wait in a queue of a brain with the same books.
     pub(crate) fn would_wait(&self, brain: &mut Brain, uid: Uid, queue: QueueId) -> NewWorkload {
-        as_waiting((&self.state, &self.queues, &self.config), brain, uid, queue, NewEntry::of(&self.state.workloads[&uid], uid))
+        as_waiting(
+            (&self.state, &self.queues, &self.config),
+            brain,
+            uid,
+            queue,
+            NewEntry::of(&self.state.workloads[&uid], uid),
+        )
     }
 }
 
-fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut Brain, uid: Uid, queue: QueueId, of: NewEntry) -> NewWorkload {
+fn as_waiting(
+    (state, queues, config): (&State, &Queues, &Config),
+    brain: &mut Brain,
+    uid: Uid,
+    queue: QueueId,
+    of: NewEntry,
+) -> NewWorkload {
     let NewEntry { counts: has, tag, since, key } = of;
     let workload = &state.workloads[&uid];
     let (class, priority, exact) = (workload.class, workload.priority, tag & GROWTH != 0);
     let of = queues.class(class).clone();
     let name = brain.queue(queue).setup.name.clone();
-    let excluded = state.catalog.cluster_queue(&name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
+    let excluded = state
+        .catalog
+        .cluster_queue(&name)
+        .map(|spec| spec.exclude_resource_prefixes.clone())
+        .unwrap_or_default();
     let pod_sets = of
         .gang
         .pod_sets
@@ -559,7 +645,15 @@ fn as_waiting((state, queues, config): (&State, &Queues, &Config), brain: &mut B
     // Alike are only workloads of one class: they may go to the same clusters.
     let shape = brain.intern(Shape { pod_sets, priority, tag, ..Shape::default() });
     let key: Arc<str> = Arc::from(key);
-    NewWorkload { uid: key.clone(), key, queue, local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)), shape, since, marks: None }
+    NewWorkload {
+        uid: key.clone(),
+        key,
+        queue,
+        local_queue: Arc::from(format!("{}/{}", of.namespace, of.queue)),
+        shape,
+        since,
+        marks: None,
+    }
 }
 
 /// What makes an entry of the queue of a workload.

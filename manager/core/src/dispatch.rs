@@ -77,12 +77,18 @@ impl Turn<'_> {
 
     /// Whether any cluster was asked and hasn't said anything yet.
     fn awaits_an_answer(&self) -> bool {
-        self.world.state.workloads.values().any(|w| w.legs.values().any(|leg| leg.state == crate::leg::State::Offered))
+        self.world
+            .state
+            .workloads
+            .values()
+            .any(|w| w.legs.values().any(|leg| leg.state == crate::leg::State::Offered))
     }
 
     fn schedule(&mut self) {
         // Under doubted rules nothing is offered.
-        if self.world.state.rules_doubted.is_some() || (self.world.config.planted.has(Bug::SlowClusterAwaited) && self.awaits_an_answer()) {
+        if self.world.state.rules_doubted.is_some()
+            || (self.world.config.planted.has(Bug::SlowClusterAwaited) && self.awaits_an_answer())
+        {
             return;
         }
         self.world.let_rests_end();
@@ -111,7 +117,10 @@ impl Turn<'_> {
             decides.run(&mut clusters, |_, report| {
                 // Who rests for one that has got its own comes before others of its queue: those would displace somebody for what is
                 // then its own (simulation seed 1795454987391465).
-                let rested = report.entries.iter().any(|entry| entry.outcome == Outcome::Admitted && rested_for.contains(&entry.workload));
+                let rested = report
+                    .entries
+                    .iter()
+                    .any(|entry| entry.outcome == Outcome::Admitted && rested_for.contains(&entry.workload));
                 share.take(&report);
                 seen.note(report);
                 !rested && !share.is_used_up()
@@ -145,8 +154,16 @@ impl Turn<'_> {
             let entry = match looked {
                 Head::Looked(entry) => entry,
                 Head::Passed(passed) => {
-                    let class = self.world.deciding.uid(passed.workload).and_then(|uid| self.workload(uid)).map(|w| w.class);
-                    if let Some((class, why)) = class.filter(|class| told.insert(*class)).zip(why_passed(self.world.deciding.brain(), passed)) {
+                    let class = self
+                        .world
+                        .deciding
+                        .uid(passed.workload)
+                        .and_then(|uid| self.workload(uid))
+                        .map(|w| w.class);
+                    if let Some((class, why)) = class
+                        .filter(|class| told.insert(*class))
+                        .zip(why_passed(self.world.deciding.brain(), passed))
+                    {
                         self.world.live.hindrances.set(class, Some(why));
                     }
                     continue;
@@ -178,7 +195,9 @@ impl Turn<'_> {
             victims.pop();
         }
         for (victim, preemptor, right) in victims {
-            if let (Some(victim), Some(preemptor)) = (self.world.deciding.uid(victim), self.world.deciding.uid(preemptor)) {
+            if let (Some(victim), Some(preemptor)) =
+                (self.world.deciding.uid(victim), self.world.deciding.uid(preemptor))
+            {
                 self.preempt(victim, Preempted { by: preemptor, right: right.word().to_owned() });
             }
         }
@@ -190,7 +209,9 @@ impl Turn<'_> {
         let fence = right.and_then(|(_, leg)| leg.fence);
         self.world.live.giving_way.displaced(victim, preempted.by, self.now.mono);
         match fence {
-            Some(fence) => self.order_stop_for(victim, fence, StopReason::Evicted, &Actor::system(), Some(preempted)),
+            Some(fence) => {
+                self.order_stop_for(victim, fence, StopReason::Evicted, &Actor::system(), Some(preempted))
+            }
             None => {
                 let entry = Entry {
                     action: "preempt".into(),
@@ -211,11 +232,19 @@ impl Turn<'_> {
     }
 
     /// Records what the brain decided and asks clusters; false where none could be asked, with a reason for each.
-    pub(crate) fn dispatch(&mut self, uid: Uid, queue: &Arc<str>, flavors: Flavors, counts: Option<Vec<u32>>) -> bool {
+    pub(crate) fn dispatch(
+        &mut self,
+        uid: Uid,
+        queue: &Arc<str>,
+        flavors: Flavors,
+        counts: Option<Vec<u32>>,
+    ) -> bool {
         let Some(class) = self.workload(uid).map(|w| w.class) else { return false };
         let shape = self.world.queues.class(class).clone();
         let way = self.world.way_from(class, queue);
-        let gang = counts.as_ref().map_or_else(|| shape.gang.clone(), |counts| Arc::new(shape.gang.of_counts(counts)));
+        let gang = counts
+            .as_ref()
+            .map_or_else(|| shape.gang.clone(), |counts| Arc::new(shape.gang.of_counts(counts)));
         let gang = self.world.with_flavors(&gang, &flavors);
         let mut chosen = self.candidates(uid, class, &gang, &way);
         if chosen.is_empty() {
@@ -241,7 +270,11 @@ impl Turn<'_> {
 
     fn offer(&mut self, uid: Uid, cluster: ClusterName, gang: &Arc<Gang>, choice: Choice) {
         let leadership = self.world.state.leadership;
-        let offer = OfferId { epoch: leadership.epoch, leadership: leadership.id, counter: self.world.state.offers + 1 };
+        let offer = OfferId {
+            epoch: leadership.epoch,
+            leadership: leadership.id,
+            counter: self.world.state.offers + 1,
+        };
         let ledger = self.world.state.members[&cluster].ledger;
         self.record(Record::Offered { uid, offer, cluster: cluster.clone(), ledger, choice: Some(choice) });
         let number = self.say(&cluster, Said::Offer(uid, offer)).unwrap_or(0);
@@ -279,7 +312,13 @@ impl World {
     }
 
     /// Whether a cluster could start a gang now, and how good it is.
-    pub(crate) fn judge_cluster(&self, (uid, now): (Uid, Mono), gang: &Gang, way: &Way, site: &Site) -> Result<Score, Why> {
+    pub(crate) fn judge_cluster(
+        &self,
+        (uid, now): (Uid, Mono),
+        gang: &Gang,
+        way: &Way,
+        site: &Site,
+    ) -> Result<Score, Why> {
         self.judge_readiness((uid, now), way, site)?;
         let cluster = &site.cluster;
         if site.capped {
@@ -299,22 +338,39 @@ impl World {
         if !grows {
             self.judge_kept(uid, gang, cluster, live)?;
         }
-        let fullness =
-            gang.scarcest().filter(|_| way.prefers_emptiest()).map_or(0, |r| live.rooms.free(r).saturating_mul(1_000) / live.rooms.capacity(r).max(1));
+        let fullness = gang
+            .scarcest()
+            .filter(|_| way.prefers_emptiest())
+            .map_or(0, |r| live.rooms.free(r).saturating_mul(1_000) / live.rooms.capacity(r).max(1));
         let listed = site.listed.unwrap_or(usize::MAX);
         let (failed_starts, _) = self.failed_to_start(uid, cluster, now);
-        Ok(Score { failed_starts, fails: live.fails(), must_grow: grows, fullness: Reverse(fullness), listed, cluster: cluster.clone() })
+        Ok(Score {
+            failed_starts,
+            fails: live.fails(),
+            must_grow: grows,
+            fullness: Reverse(fullness),
+            listed,
+            cluster: cluster.clone(),
+        })
     }
 
     /// Whether what is kept for others is left for them.
-    pub(crate) fn judge_kept(&self, uid: Uid, gang: &Gang, cluster: &ClusterName, live: &LiveCluster) -> Result<(), Why> {
+    pub(crate) fn judge_kept(
+        &self,
+        uid: Uid,
+        gang: &Gang,
+        cluster: &ClusterName,
+        live: &LiveCluster,
+    ) -> Result<(), Why> {
         if live.rooms.spares(gang) {
             return Ok(());
         }
         let kept = self.kept_room(cluster, uid);
         let Some(first) = kept.uids.first() else { return Ok(()) };
-        let gone: Vec<Arc<Gang>> = kept.all_victims().iter().filter_map(|victim| self.gang_of(*victim)).collect();
-        let breaks = live.rooms.leaves(gang, &gone, &kept.all_gangs()).then(|| self.breaks_into(uid, gang, cluster));
+        let gone: Vec<Arc<Gang>> =
+            kept.all_victims().iter().filter_map(|victim| self.gang_of(*victim)).collect();
+        let breaks =
+            live.rooms.leaves(gang, &gone, &kept.all_gangs()).then(|| self.breaks_into(uid, gang, cluster));
         let (first, starves) = match breaks {
             Some(None) => return Ok(()),
             Some(Some(other)) => (other, false),
@@ -324,7 +380,12 @@ impl World {
     }
 
     /// Everything but the room.
-    pub(crate) fn judge_readiness(&self, (uid, now): (Uid, Mono), way: &Way, Site { cluster, cordoned, .. }: &Site) -> Result<(), Why> {
+    pub(crate) fn judge_readiness(
+        &self,
+        (uid, now): (Uid, Mono),
+        way: &Way,
+        Site { cluster, cordoned, .. }: &Site,
+    ) -> Result<(), Why> {
         if cordoned.ok_or(Why::NotConnected)? {
             return Err(Why::Cordoned);
         }
@@ -364,12 +425,23 @@ impl Turn<'_> {
     pub(crate) fn grant(&mut self, uid: Uid, offer: OfferId) {
         let Some(workload) = self.workload(uid) else { return };
         let Some(leg) = workload.legs.get(&offer) else { return };
-        let (cluster, class, term, on_loss) = (leg.cluster.clone(), workload.class, workload.term, workload.on_loss);
+        let (cluster, class, term, on_loss) =
+            (leg.cluster.clone(), workload.class, workload.term, workload.on_loss);
         let shape = self.world.queues.class(class).clone();
-        let allowed = residency::judge(&self.world.state.catalog, &shape, &cluster, self.world.config.residency_required).is_ok();
+        let allowed = residency::judge(
+            &self.world.state.catalog,
+            &shape,
+            &cluster,
+            self.world.config.residency_required,
+        )
+        .is_ok();
         let once = self.world.config.planted.has(Bug::ResidencyJudgedOnce);
         let closed = self.world.is_closed(uid, &cluster);
-        if workload.phase != Phase::Dispatching || self.world.held_back(workload, self.now.mono) || closed || !(allowed || once) {
+        if workload.phase != Phase::Dispatching
+            || self.world.held_back(workload, self.now.mono)
+            || closed
+            || !(allowed || once)
+        {
             if !allowed {
                 self.audit(Actor::system(), Entry::denied("grant", uid, &cluster, None));
             }
@@ -378,7 +450,11 @@ impl Turn<'_> {
             return;
         }
         let leadership = self.world.state.leadership;
-        let mut fence = Fence { epoch: leadership.epoch, leadership: leadership.id, counter: self.world.state.grants + 1 };
+        let mut fence = Fence {
+            epoch: leadership.epoch,
+            leadership: leadership.id,
+            counter: self.world.state.grants + 1,
+        };
         if let Some(old) = workload.fence
             && self.world.config.planted.has(Bug::FenceReused)
         {
@@ -395,7 +471,10 @@ impl Turn<'_> {
         };
         self.audit(Actor::system(), entry);
         self.world.live.counts.grants += 1;
-        let others: Vec<OfferId> = self.workload(uid).map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect()).unwrap_or_default();
+        let others: Vec<OfferId> = self
+            .workload(uid)
+            .map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
+            .unwrap_or_default();
         for other in others {
             self.withdraw(uid, other);
         }
@@ -405,7 +484,13 @@ impl Turn<'_> {
     }
 
     pub(crate) fn lease(&mut self, uid: Uid, fence: Fence, term: Millis, on_loss: OnLoss, start_by: Mono) {
-        let lease = Lease { uid, lease: self.manager_lease(term), composed: Some(self.now.mono), first: None, start_by };
+        let lease = Lease {
+            uid,
+            lease: self.manager_lease(term),
+            composed: Some(self.now.mono),
+            first: None,
+            start_by,
+        };
         let due = if on_loss == OnLoss::Fence { lease.lease.deadline.min(start_by) } else { start_by };
         self.world.live.leases.insert(fence, lease);
         self.world.live.due = self.world.live.due.min(due);
@@ -439,7 +524,10 @@ impl Turn<'_> {
     }
 
     fn withdraw_open_for(&mut self, uid: Uid, preempted: Option<Preempted>) {
-        let open: Vec<OfferId> = self.workload(uid).map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect()).unwrap_or_default();
+        let open: Vec<OfferId> = self
+            .workload(uid)
+            .map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
+            .unwrap_or_default();
         for offer in open {
             self.withdraw(uid, offer);
         }
@@ -452,7 +540,10 @@ impl Turn<'_> {
     }
 
     fn after_leg_for(&mut self, uid: Uid, preempted: Option<Preempted>) {
-        let idle = self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Dispatching | Phase::Reserved) && !w.legs.values().any(|l| l.state.open()));
+        let idle = self.workload(uid).is_some_and(|w| {
+            matches!(w.phase, Phase::Dispatching | Phase::Reserved)
+                && !w.legs.values().any(|l| l.state.open())
+        });
         if idle {
             self.record(Record::Released { uid, preempted, at: Some(self.now.wall) });
             self.stir();
@@ -464,7 +555,14 @@ impl Turn<'_> {
         self.order_stop_for(uid, fence, reason, by, None);
     }
 
-    fn order_stop_for(&mut self, uid: Uid, fence: Fence, reason: StopReason, by: &Actor, preempted: Option<Preempted>) {
+    fn order_stop_for(
+        &mut self,
+        uid: Uid,
+        fence: Fence,
+        reason: StopReason,
+        by: &Actor,
+        preempted: Option<Preempted>,
+    ) {
         let Some((_, leg)) = self.workload(uid).and_then(|w| w.leg_of(fence)) else { return };
         let cluster = leg.cluster.clone();
         if self.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running)) {
@@ -472,9 +570,22 @@ impl Turn<'_> {
                 Some(Preempted { by, right }) => format!("{reason:?}: {right}, for {by}"),
                 None => format!("{reason:?}"),
             };
-            self.record(Record::StopOrdered { uid, fence, reason, by: by.clone(), preempted, at: Some(self.now.wall) });
-            let entry =
-                Entry { action: "stop".into(), subject: uid.to_string(), cluster: Some(cluster.to_string()), verdict: None, rule: None, detail: Some(detail) };
+            self.record(Record::StopOrdered {
+                uid,
+                fence,
+                reason,
+                by: by.clone(),
+                preempted,
+                at: Some(self.now.wall),
+            });
+            let entry = Entry {
+                action: "stop".into(),
+                subject: uid.to_string(),
+                cluster: Some(cluster.to_string()),
+                verdict: None,
+                rule: None,
+                detail: Some(detail),
+            };
             self.audit(by.clone(), entry);
         }
         self.say(&cluster, Said::Stop(uid, fence, reason));
@@ -486,22 +597,39 @@ impl Turn<'_> {
 pub(crate) fn serves(catalog: &crate::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
     let Some(spec) = catalog.flavor(flavor) else { return false };
     gang.pod_sets.iter().all(|set| {
-        let selector = set.node_selector.iter().filter(|(k, _)| spec.node_labels.contains_key(*k)).all(|(k, v)| spec.node_labels.get(k) == Some(v));
+        let selector = set
+            .node_selector
+            .iter()
+            .filter(|(k, _)| spec.node_labels.contains_key(*k))
+            .all(|(k, v)| spec.node_labels.get(k) == Some(v));
         // Requirements on keys that the flavor doesn't speak of are left to the nodes.
         let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| {
-            term.iter().filter(|r| spec.node_labels.contains_key(&r.key)).all(|r| r.matches(&spec.node_labels))
+            term.iter()
+                .filter(|r| spec.node_labels.contains_key(&r.key))
+                .all(|r| r.matches(&spec.node_labels))
         };
         let affinity = set.affinity.is_empty() || set.affinity.iter().any(term_fits);
-        let tolerated =
-            spec.taints.iter().all(|t| t.effect == TaintEffect::PreferNoSchedule || set.tolerations.iter().chain(&spec.tolerations).any(|tol| tol.covers(t)));
+        let tolerated = spec.taints.iter().all(|t| {
+            t.effect == TaintEffect::PreferNoSchedule
+                || set.tolerations.iter().chain(&spec.tolerations).any(|tol| tol.covers(t))
+        });
         selector && affinity && tolerated
     })
 }
 
-fn flavor_topology(catalog: &crate::catalog::Catalog, flavor: &str, spec: &ResourceFlavorSpec) -> Option<FlavorTopology> {
+fn flavor_topology(
+    catalog: &crate::catalog::Catalog,
+    flavor: &str,
+    spec: &ResourceFlavorSpec,
+) -> Option<FlavorTopology> {
     let name = spec.topology_name.as_ref()?;
     let levels = catalog.topology(name)?.levels.clone();
-    Some(FlavorTopology { flavor: flavor.to_owned(), name: name.clone(), levels, node_labels: spec.node_labels.clone() })
+    Some(FlavorTopology {
+        flavor: flavor.to_owned(),
+        name: name.clone(),
+        levels,
+        node_labels: spec.node_labels.clone(),
+    })
 }
 
 /// A head as a cycle left it.
@@ -557,7 +685,10 @@ impl Seen {
 
     /// Who had the quota of some flavor, and no place.
     fn roomless(&self) -> BTreeSet<WorkloadId> {
-        let looked = self.heads.iter().filter_map(|head| if let Head::Looked(entry) = head { Some(entry) } else { None });
+        let looked = self
+            .heads
+            .iter()
+            .filter_map(|head| if let Head::Looked(entry) = head { Some(entry) } else { None });
         looked.filter(|entry| entry.outcome == Outcome::NoPlace).map(|entry| entry.workload).collect()
     }
 
@@ -572,20 +703,31 @@ impl Seen {
 }
 
 /// What is short of the first flavor and resource that is, and which others are too.
-fn shortage(brain: &Brain, queue: QueueId, asks: impl Fn(ResourceId) -> i64, short: &[(FlavorId, ResourceId, Amount)]) -> Option<Shortage> {
+fn shortage(
+    brain: &Brain,
+    queue: QueueId,
+    asks: impl Fn(ResourceId) -> i64,
+    short: &[(FlavorId, ResourceId, Amount)],
+) -> Option<Shortage> {
     let (flavor, resource, _) = *short.first()?;
     // Of several pod sets the last one asks for what is left by those before it.
-    let missing = short.iter().filter(|(f, r, _)| (*f, *r) == (flavor, resource)).map(|(.., missing)| *missing).max()?;
+    let missing = short
+        .iter()
+        .filter(|(f, r, _)| (*f, *r) == (flavor, resource))
+        .map(|(.., missing)| *missing)
+        .max()?;
     let setup = &brain.queue(queue).setup;
     let asks = asks(resource);
     let nominal = setup.quota((flavor, resource)).nominal.0;
     let used = brain.used(queue, (flavor, resource));
-    let also: BTreeSet<ResourceId> = short.iter().map(|(_, other, _)| *other).filter(|other| *other != resource).collect();
+    let also: BTreeSet<ResourceId> =
+        short.iter().map(|(_, other, _)| *other).filter(|other| *other != resource).collect();
     // Where more is used than there is quota for, so much more has to come free.
     let free = asks.saturating_sub(missing.0).min(brain.balance(queue, (flavor, resource)));
     // Of what it doesn't use itself others may have borrowed some.
     let own = nominal.saturating_sub(used).min(free).max(0);
-    let mut also: Vec<String> = also.into_iter().map(|other| brain.resource_name(other).to_string()).collect();
+    let mut also: Vec<String> =
+        also.into_iter().map(|other| brain.resource_name(other).to_string()).collect();
     also.sort_unstable();
     Some(Shortage {
         flavor: brain.flavor_name(flavor).to_string(),
@@ -605,7 +747,9 @@ fn shortage(brain: &Brain, queue: QueueId, asks: impl Fn(ResourceId) -> i64, sho
 /// The first obstacle of a head that wasn't admitted.
 pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
     match entry.outcome {
-        Outcome::Preempting | Outcome::Deferred | Outcome::Migrating => return Why::Preempts { victims: entry.targets.len() },
+        Outcome::Preempting | Outcome::Deferred | Outcome::Migrating => {
+            return Why::Preempts { victims: entry.targets.len() };
+        }
         Outcome::Skipped => return Why::Overtaken,
         Outcome::GivesWay => return Why::GivesWay,
         _ => {}
@@ -615,18 +759,37 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
     // What no group gives isn't waited for, whatever else there is too little of, and was looked at before.
     let setup = &brain.queue(entry.queue).setup;
     let asked = entry.assignment.pod_sets.iter().flat_map(|set| &set.requests);
-    let uncovered = asked.filter(|(resource, amount)| *amount > 0 && setup.group_of(*resource).is_none()).map(|(resource, _)| resource_name(*resource)).min();
-    if let Some(resource) = uncovered.filter(|_| entry.assignment.mode() == meridian_queueing::flavors::Mode::NoFit) {
+    let uncovered = asked
+        .filter(|(resource, amount)| *amount > 0 && setup.group_of(*resource).is_none())
+        .map(|(resource, _)| resource_name(*resource))
+        .min();
+    if let Some(resource) =
+        uncovered.filter(|_| entry.assignment.mode() == meridian_queueing::flavors::Mode::NoFit)
+    {
         return Why::Quota(NoQuota::NotCovered { resource });
     }
     // A flavor of which it asks for more than there ever is isn't waited for, whatever else of it is short.
-    let hopeless: BTreeSet<FlavorId> =
-        reasons().filter_map(|reason| if let Reason::ExceedsMax { flavor, .. } = reason { Some(*flavor) } else { None }).collect();
+    let hopeless: BTreeSet<FlavorId> = reasons()
+        .filter_map(
+            |reason| if let Reason::ExceedsMax { flavor, .. } = reason { Some(*flavor) } else { None },
+        )
+        .collect();
     let short = reasons().filter_map(|reason| match reason {
-        Reason::Short { flavor, resource, missing } if !hopeless.contains(flavor) => Some((*flavor, *resource, *missing)),
+        Reason::Short { flavor, resource, missing } if !hopeless.contains(flavor) => {
+            Some((*flavor, *resource, *missing))
+        }
         _ => None,
     });
-    let asks = |resource| entry.assignment.pod_sets.iter().flat_map(|set| &set.requests).filter(|(r, _)| *r == resource).map(|(_, a)| *a).sum::<i64>();
+    let asks = |resource| {
+        entry
+            .assignment
+            .pod_sets
+            .iter()
+            .flat_map(|set| &set.requests)
+            .filter(|(r, _)| *r == resource)
+            .map(|(_, a)| *a)
+            .sum::<i64>()
+    };
     if let Some(mut shortage) = shortage(brain, entry.queue, asks, &short.collect::<Vec<_>>()) {
         shortage.no_victims = !matches!(entry.outcome, Outcome::Preempting);
         return Why::Quota(NoQuota::Used(Box::new(shortage)));
@@ -644,7 +807,9 @@ pub(crate) fn why_not(brain: &Brain, entry: &Looked) -> Why {
     if let Some(why) = exceeds {
         return Why::Quota(why);
     }
-    Why::Quota(NoQuota::NoMatchingFlavor { why: reasons().map(|reason| reason.text(brain)).collect::<Vec<_>>().join("; ") })
+    Why::Quota(NoQuota::NoMatchingFlavor {
+        why: reasons().map(|reason| reason.text(brain)).collect::<Vec<_>>().join("; "),
+    })
 }
 
 /// The first obstacle of a head that was passed by.
@@ -669,7 +834,8 @@ impl World {
     pub(crate) fn with_flavors(&self, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
         let catalog = &self.state.catalog;
         let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
-        let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
+        let specs: Vec<_> =
+            chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
         if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
             return gang.clone();
         }
@@ -682,7 +848,10 @@ impl World {
                 let uses = seen.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
                 if uses {
                     for (label, value) in &spec.node_labels {
-                        let other = set.node_selector.insert(label.clone(), value.clone()).filter(|other| other != value);
+                        let other = set
+                            .node_selector
+                            .insert(label.clone(), value.clone())
+                            .filter(|other| other != value);
                         // No node is of two flavors that contradict each other, nor of one that contradicts the pods.
                         if let Some(other) = other {
                             set.node_selector.insert(format!("{label}={other}"), value.clone());

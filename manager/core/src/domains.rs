@@ -32,27 +32,53 @@ pub(crate) enum Gone<'a> {
 impl World {
     /// Whether each pod set of the gang that must be in one domain, or have its slices in such, could be in this cluster once
     /// others are gone.
-    pub(crate) fn judge_domains(&self, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> Result<(), Misfit> {
-        let Some(live) = self.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else { return Ok(()) };
+    pub(crate) fn judge_domains(
+        &self,
+        gang: &Gang,
+        cluster: &ClusterName,
+        gone: Gone<'_>,
+    ) -> Result<(), Misfit> {
+        let Some(live) = self.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else {
+            return Ok(());
+        };
         if live.rooms.could_grow(gang) {
             return Ok(());
         }
-        gang.pod_sets.iter().filter_map(|set| self.shape_of(set)).try_for_each(|shape| shape.judge(&live.rooms, gone))
+        gang.pod_sets
+            .iter()
+            .filter_map(|set| self.shape_of(set))
+            .try_for_each(|shape| shape.judge(&live.rooms, gone))
     }
 
     /// The same, without why not.
     pub(crate) fn has_domains(&self, gang: &Gang, cluster: &ClusterName, gone: Gone<'_>) -> bool {
-        let Some(live) = self.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else { return true };
-        live.rooms.could_grow(gang) || gang.pod_sets.iter().filter_map(|set| self.shape_of(set)).all(|shape| shape.fit(&live.rooms, gone).is_ok())
+        let Some(live) = self.live.clusters.get(cluster).filter(|_| gang.wants_topology()) else {
+            return true;
+        };
+        live.rooms.could_grow(gang)
+            || gang
+                .pod_sets
+                .iter()
+                .filter_map(|set| self.shape_of(set))
+                .all(|shape| shape.fit(&live.rooms, gone).is_ok())
     }
 
     /// For whom a domain comes free in a cluster of which a gang might take a part: its agent may put it on any node that is free.
     pub(crate) fn breaks_into(&self, uid: Uid, gang: &Gang, cluster: &ClusterName) -> Option<Uid> {
         let rooms = &self.live.clusters.get(cluster)?.rooms;
-        let is_in = |block: &Block, domain: &Domain| domain.iter().all(|(label, value)| block.labels.get(label) == Some(value));
-        let takes = |block: &Block| gang.pod_sets.iter().any(|set| set.count > 0 && packing::takes(block, set) > 0);
-        let enters = |domain: &Domain| rooms.estimate().iter().any(|block| block.nodes > 0 && is_in(block, domain) && takes(block));
-        self.live.giving_way.domains_of_others(cluster, uid).find(|(_, domain)| enters(domain)).map(|(other, _)| other)
+        let is_in = |block: &Block, domain: &Domain| {
+            domain.iter().all(|(label, value)| block.labels.get(label) == Some(value))
+        };
+        let takes =
+            |block: &Block| gang.pod_sets.iter().any(|set| set.count > 0 && packing::takes(block, set) > 0);
+        let enters = |domain: &Domain| {
+            rooms.estimate().iter().any(|block| block.nodes > 0 && is_in(block, domain) && takes(block))
+        };
+        self.live
+            .giving_way
+            .domains_of_others(cluster, uid)
+            .find(|(_, domain)| enters(domain))
+            .map(|(other, _)| other)
     }
 
     /// Domains in which a gang would have room among these nodes, one for each pod set that must be in one.
@@ -60,10 +86,14 @@ impl World {
         let nodes: Vec<Nodes<'_>> = free.iter().map(Block::view).collect();
         let of = |shape: Shape<'_>| {
             let path = shape.within.as_ref()?;
-            let (domain, _) = domains(&nodes, path).into_iter().find(|(domain, _)| shape.takes(domain, &shape.slices) >= shape.set.count)?;
+            let (domain, _) = domains(&nodes, path)
+                .into_iter()
+                .find(|(domain, _)| shape.takes(domain, &shape.slices) >= shape.set.count)?;
             // Nodes are known by name to their agent only.
             let labels = path.iter().filter(|label| **label != HOSTNAME_LABEL);
-            let found: Domain = labels.filter_map(|label| Some(((*label).to_owned(), domain.first()?.labels.get(*label)?.clone()))).collect();
+            let found: Domain = labels
+                .filter_map(|label| Some(((*label).to_owned(), domain.first()?.labels.get(*label)?.clone())))
+                .collect();
             Some(found).filter(|found| !found.is_empty())
         };
         gang.pod_sets.iter().filter_map(|set| of(self.shape_of(set)?)).collect()
@@ -75,7 +105,12 @@ impl World {
             Some(Constraint::Required(level)) => Some(self.path_to(set, level)),
             Some(Constraint::Preferred(_) | Constraint::Unconstrained) | None => None,
         };
-        let slices: Vec<_> = wish.slices.iter().filter(|layer| layer.size > 0).map(|layer| (self.path_to(set, &layer.level), layer.size)).collect();
+        let slices: Vec<_> = wish
+            .slices
+            .iter()
+            .filter(|layer| layer.size > 0)
+            .map(|layer| (self.path_to(set, &layer.level), layer.size))
+            .collect();
         (within.is_some() || !slices.is_empty()).then_some(Shape { set, within, slices })
     }
 
@@ -83,14 +118,18 @@ impl World {
     /// topology, or where no flavor is chosen yet of those that it has in every topology.
     fn path_to<'a>(&'a self, set: &'a PodSet, level: &'a str) -> Vec<&'a str> {
         let catalog = &self.state.catalog;
-        let above = |levels: &'a [String]| levels.iter().position(|other| other == level).map(|at| &levels[..at]);
+        let above =
+            |levels: &'a [String]| levels.iter().position(|other| other == level).map(|at| &levels[..at]);
         if let Some(above) = set.within.as_ref().and_then(|within| above(&within.levels)) {
             return above.iter().map(String::as_str).chain([level]).collect();
         }
-        let topologies = catalog.flavors().filter_map(|(_, spec)| catalog.topology(spec.topology_name.as_ref()?));
+        let topologies =
+            catalog.flavors().filter_map(|(_, spec)| catalog.topology(spec.topology_name.as_ref()?));
         let mut paths = topologies.filter_map(|topology| above(&topology.levels));
         let first: Vec<&str> = paths.next().into_iter().flatten().map(String::as_str).collect();
-        let common = paths.fold(first, |common, other| common.into_iter().filter(|label| other.iter().any(|o| o == label)).collect());
+        let common = paths.fold(first, |common, other| {
+            common.into_iter().filter(|label| other.iter().any(|o| o == label)).collect()
+        });
         common.into_iter().chain([level]).collect()
     }
 }
@@ -114,7 +153,9 @@ impl Counted {
         }
         let path = path.into_iter().map(str::to_owned).collect();
         let mut this = Self { set: set.clone(), path, takes: BTreeMap::new(), enough: 0 };
-        free.iter().for_each(|block| this.add(block, i64::from(packing::takes(block, set)).saturating_mul(i64::from(block.nodes))));
+        free.iter().for_each(|block| {
+            this.add(block, i64::from(packing::takes(block, set)).saturating_mul(i64::from(block.nodes)))
+        });
         Some(this)
     }
 
@@ -126,7 +167,8 @@ impl Counted {
     }
 
     fn add(&mut self, block: &Block, pods: i64) {
-        let values: Option<Vec<String>> = self.path.iter().map(|label| block.labels.get(label).cloned()).collect();
+        let values: Option<Vec<String>> =
+            self.path.iter().map(|label| block.labels.get(label).cloned()).collect();
         let Some(values) = values.filter(|_| pods != 0) else { return };
         let (takes, count) = (self.takes.entry(values).or_insert(0), i64::from(self.set.count));
         let before = *takes >= count;
@@ -142,7 +184,11 @@ impl Counted {
 
 /// Takes from free nodes what a gang asks for, in its domains where it is to be in some and they have the room.
 pub(crate) fn place(free: &mut Vec<Block>, gang: &Gang, domains: &[Domain]) {
-    let is_in = |block: &Block| domains.iter().any(|domain| domain.iter().all(|(label, value)| block.labels.get(label) == Some(value)));
+    let is_in = |block: &Block| {
+        domains
+            .iter()
+            .any(|domain| domain.iter().all(|(label, value)| block.labels.get(label) == Some(value)))
+    };
     let (mut inside, outside): (Vec<Block>, Vec<Block>) = free.iter().cloned().partition(is_in);
     if packing::place(&mut inside, gang).is_ok() {
         inside.extend(outside);
@@ -176,7 +222,14 @@ impl Shape<'_> {
             Err(_) => self.set.min_count.unwrap_or(self.set.count),
         };
         let fit = could.map_or_else(|could| could, |()| most).min(count);
-        Err(Misfit::NoDomain { pod_set: self.set.name.clone(), level, slice, fit, count, fits_empty: could.is_ok() })
+        Err(Misfit::NoDomain {
+            pod_set: self.set.name.clone(),
+            level,
+            slice,
+            fit,
+            count,
+            fits_empty: could.is_ok(),
+        })
     }
 
     /// Whether it fits, or how many pods do. Fewer than all are another gang, but what never fits never fits with the fewest.
@@ -195,7 +248,9 @@ impl Shape<'_> {
         let views = blocks.iter().map(Block::view).map(|some| if emptied { some.emptied() } else { some });
         let most = self.most(views.filter(|some| some.takes(self.set) > 0).collect());
         let left = match gone {
-            Gone::Having(gone) if most >= count => self.leaves_enough(now.iter().map(Block::view).collect(), gone),
+            Gone::Having(gone) if most >= count => {
+                self.leaves_enough(now.iter().map(Block::view).collect(), gone)
+            }
             _ => true,
         };
         if most >= count && left { Ok(()) } else { Err(most) }
@@ -205,16 +260,25 @@ impl Shape<'_> {
     fn most(&self, nodes: Vec<Nodes<'_>>) -> u32 {
         match &self.within {
             None => self.takes(&nodes, &self.slices),
-            Some(path) => domains(&nodes, path).iter().map(|(domain, _)| self.takes(domain, &self.slices)).max().unwrap_or(0),
+            Some(path) => domains(&nodes, path)
+                .iter()
+                .map(|(domain, _)| self.takes(domain, &self.slices))
+                .max()
+                .unwrap_or(0),
         }
     }
 
     /// Pods that a domain takes, in whole slices.
     fn takes(&self, nodes: &[Nodes<'_>], slices: &[(Vec<&str>, u32)]) -> u32 {
         let Some(((path, size), narrower)) = slices.split_first() else {
-            return nodes.iter().map(|some| some.takes(self.set).saturating_mul(some.nodes)).fold(0, u32::saturating_add);
+            return nodes
+                .iter()
+                .map(|some| some.takes(self.set).saturating_mul(some.nodes))
+                .fold(0, u32::saturating_add);
         };
-        let whole = |(domain, times): &(Vec<Nodes<'_>>, u32)| (self.takes(domain, narrower) / size * size).saturating_mul(*times);
+        let whole = |(domain, times): &(Vec<Nodes<'_>>, u32)| {
+            (self.takes(domain, narrower) / size * size).saturating_mul(*times)
+        };
         domains(nodes, path).iter().map(whole).fold(0, u32::saturating_add)
     }
 
@@ -228,7 +292,10 @@ impl Shape<'_> {
         all.iter().any(|(domain, _)| {
             let mut left = gone.clone();
             domain.iter().for_each(|some| add_scaled(&mut left, some.free, i64::from(some.nodes)));
-            self.set.per_pod.iter().all(|(resource, each)| asks(*each) <= left.get(resource).copied().unwrap_or(0))
+            self.set
+                .per_pod
+                .iter()
+                .all(|(resource, each)| asks(*each) <= left.get(resource).copied().unwrap_or(0))
         })
     }
 }
@@ -262,14 +329,27 @@ mod tests {
 
     fn gang(count: u32, gpus: i64, level: &str) -> Gang {
         let topology = Some(TopologyRequest::required(level));
-        let set = PodSet { name: "main".into(), count, per_pod: Amounts::from([(GPU.into(), gpus)]), topology, ..PodSet::default() };
+        let set = PodSet {
+            name: "main".into(),
+            count,
+            per_pod: Amounts::from([(GPU.into(), gpus)]),
+            topology,
+            ..PodSet::default()
+        };
         Gang { pod_sets: vec![set], max_run: None }
     }
 
     /// So many nodes of four accelerators each in a rack, with so many free on each.
     fn rack(block: &str, rack: &str, nodes: u32, free: i64) -> Block {
-        let labels = [("block", block), ("rack", rack)].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        Block { nodes, free: Amounts::from([(GPU.into(), free)]), capacity: Amounts::from([(GPU.into(), 4)]), labels, ..Block::default() }
+        let labels =
+            [("block", block), ("rack", rack)].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        Block {
+            nodes,
+            free: Amounts::from([(GPU.into(), free)]),
+            capacity: Amounts::from([(GPU.into(), 4)]),
+            labels,
+            ..Block::default()
+        }
     }
 
     fn check(blocks: &[Block], gang: &Gang, path: &[&str], gone: Gone<'_>) -> Result<(), (u32, u32)> {
@@ -302,9 +382,16 @@ mod tests {
             (5, 1, &["block", HOSTNAME_LABEL][..], Err((4, 5))),
             (1, 1, &["zone"][..], Err((0, 1))),
         ] {
-            assert_eq!(check(&blocks, &gang(pods, gpus, path[path.len() - 1]), path, Gone::All), expect, "{pods} of {gpus} in {path:?}");
+            assert_eq!(
+                check(&blocks, &gang(pods, gpus, path[path.len() - 1]), path, Gone::All),
+                expect,
+                "{pods} of {gpus} in {path:?}"
+            );
         }
-        let fewer = Gang { pod_sets: vec![PodSet { min_count: Some(12), ..gang(13, 1, "rack").pod_sets.remove(0) }], max_run: None };
+        let fewer = Gang {
+            pod_sets: vec![PodSet { min_count: Some(12), ..gang(13, 1, "rack").pod_sets.remove(0) }],
+            max_run: None,
+        };
         assert_eq!(check(&blocks, &fewer, &rack, Gone::All), Ok(()));
     }
 
@@ -321,10 +408,15 @@ mod tests {
     fn what_is_free_is_counted_by_domain() {
         let blocks = [rack("b0", "r0", 2, 2), rack("b0", "r1", 2, 1), rack("b1", "r0", 1, 3)];
         let (path, five) = (["block", "rack"], gang(5, 1, "rack"));
-        let shape = |gang: &'static str| Shape { set: &five.pod_sets[0], within: Some(vec!["block", gang]), slices: Vec::new() };
+        let shape = |gang: &'static str| Shape {
+            set: &five.pod_sets[0],
+            within: Some(vec!["block", gang]),
+            slices: Vec::new(),
+        };
         assert_eq!(check(&blocks, &gang(4, 1, "rack"), &path, Gone::Nobody), Ok(()));
         assert_eq!(judge(&blocks, &shape("rack"), Gone::Nobody), Err((4, 5, true)));
-        let after = [rack("b0", "r0", 1, 2), rack("b0", "r0", 1, 4), rack("b0", "r1", 2, 1), rack("b1", "r0", 1, 3)];
+        let after =
+            [rack("b0", "r0", 1, 2), rack("b0", "r0", 1, 4), rack("b0", "r1", 2, 1), rack("b1", "r0", 1, 3)];
         assert_eq!(judge(&blocks, &shape("rack"), Gone::Leaving(&after)), Ok(()));
     }
 
@@ -332,10 +424,12 @@ mod tests {
     fn slices_are_whole_in_their_domains_and_in_each_other() {
         let blocks = [rack("b0", "r0", 1, 3), rack("b0", "r1", 3, 2), rack("b1", "r0", 2, 4)];
         let pods = gang(12, 1, "block");
-        let (block, rack, host) = (vec!["block"], vec!["block", "rack"], vec!["block", "rack", HOSTNAME_LABEL]);
+        let (block, rack, host) =
+            (vec!["block"], vec!["block", "rack"], vec!["block", "rack", HOSTNAME_LABEL]);
         let takes = |within: Option<&Vec<&'static str>>, slices: &[(&Vec<&'static str>, u32)]| {
             let slices = slices.iter().map(|(path, size)| ((*path).clone(), *size)).collect();
-            Shape { set: &pods.pod_sets[0], within: within.cloned(), slices }.most(blocks.iter().map(Block::view).collect())
+            Shape { set: &pods.pod_sets[0], within: within.cloned(), slices }
+                .most(blocks.iter().map(Block::view).collect())
         };
         assert_eq!(takes(None, &[]), 17);
         assert_eq!(takes(Some(&block), &[]), 9);
@@ -345,9 +439,13 @@ mod tests {
         assert_eq!(takes(None, &[(&host, 2)]), 2 + 6 + 8);
         assert_eq!(takes(None, &[(&rack, 4), (&host, 2)]), 4 + 8);
         assert_eq!(takes(None, &[(&rack, 6), (&host, 3)]), 6, "three on each of two hosts, in one rack only");
-        let shape = Shape { set: &pods.pod_sets[0], within: None, slices: vec![(rack.clone(), 6), (host, 3)] };
+        let shape =
+            Shape { set: &pods.pod_sets[0], within: None, slices: vec![(rack.clone(), 6), (host, 3)] };
         assert_eq!(judge(&blocks, &shape, Gone::Nobody), Err((6, 12, true)));
         let words = shape.judge(&Rooms::of(blocks.to_vec()), Gone::Nobody).unwrap_err().to_string();
-        assert_eq!(words, "each slice of 6 pods of pod set `main` must be in one `rack`, and there is such room for 6 of its 12 pods now");
+        assert_eq!(
+            words,
+            "each slice of 6 pods of pod set `main` must be in one `rack`, and there is such room for 6 of its 12 pods now"
+        );
     }
 }

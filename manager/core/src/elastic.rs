@@ -105,7 +105,11 @@ impl Turn<'_> {
         };
         let class = self.world.queues.class(workload.class);
         if reclassed && (workload.deletion.is_some() || workload.phase == Phase::Finished) {
-            return reject(RejectionReason::Conflict, None, format!("{key} has ended or is being deleted: its priority can't be changed any more"));
+            return reject(
+                RejectionReason::Conflict,
+                None,
+                format!("{key} has ended or is being deleted: its priority can't be changed any more"),
+            );
         }
         if !resized {
             return Ok(());
@@ -119,7 +123,11 @@ impl Turn<'_> {
             );
         }
         if workload.deletion.is_some() || workload.phase == Phase::Finished {
-            return reject(RejectionReason::Conflict, None, format!("{key} has ended or is being deleted: its `parallelism` can't be changed any more"));
+            return reject(
+                RejectionReason::Conflict,
+                None,
+                format!("{key} has ended or is being deleted: its `parallelism` can't be changed any more"),
+            );
         }
         if !matches!(workload.phase, Phase::Granted | Phase::Running) {
             return Ok(());
@@ -129,21 +137,37 @@ impl Turn<'_> {
         let Some((_, leg)) = World::right(workload) else { return Ok(()) };
         let Some(live) = self.world.live.clusters.get(&leg.cluster) else { return Ok(()) };
         let cluster = &leg.cluster;
-        let older = format!("{key} runs in cluster `{cluster}`, whose agent is of an older version and can't let a gang go on with");
+        let older = format!(
+            "{key} runs in cluster `{cluster}`, whose agent is of an older version and can't let a gang go on with"
+        );
         match wants.cmp(&has) {
-            Ordering::Less if !live.shrinks => invalid("spec.parallelism", format!("{older} fewer pods: update it first")),
+            Ordering::Less if !live.shrinks => {
+                invalid("spec.parallelism", format!("{older} fewer pods: update it first"))
+            }
             Ordering::Greater if !live.grows => {
                 let name = &key.name;
-                let anew = format!("`meridian stop workload {name}`, change it, and `meridian resume workload {name}`");
-                invalid("spec.parallelism", format!("{older} more than {has} pods: update it first; or else {anew}"))
+                let anew = format!(
+                    "`meridian stop workload {name}`, change it, and `meridian resume workload {name}`"
+                );
+                invalid(
+                    "spec.parallelism",
+                    format!("{older} more than {has} pods: update it first; or else {anew}"),
+                )
             }
             _ => Ok(()),
         }
     }
 
     /// Takes a change that was judged before. What waits for answers asks anew.
-    pub(crate) fn resize(&mut self, (read, class): (&ReadJob, Option<Class>), uid: Uid, by: &Actor, dry_run: bool) -> WriteResult {
-        let change = self.change_of(read, uid).filter(|change| change.resized || change.reclassed || change.remarked);
+    pub(crate) fn resize(
+        &mut self,
+        (read, class): (&ReadJob, Option<Class>),
+        uid: Uid,
+        by: &Actor,
+        dry_run: bool,
+    ) -> WriteResult {
+        let change =
+            self.change_of(read, uid).filter(|change| change.resized || change.reclassed || change.remarked);
         let Some((Change { size, manifest, resized, reclassed, .. }, class)) = change.zip(class) else {
             return WriteResult::Unchanged;
         };
@@ -154,12 +178,21 @@ impl Turn<'_> {
         let body: Arc<str> = Arc::from(manifest.to_string());
         let hash = ContentHash::of(body.as_bytes());
         self.new_bodies.insert(hash, body);
-        self.record(Record::Resized { uid, class: Box::new(class), body: hash, size, at: self.now.wall, by: by.clone() });
+        self.record(Record::Resized {
+            uid,
+            class: Box::new(class),
+            body: hash,
+            size,
+            at: self.now.wall,
+            by: by.clone(),
+        });
         if let Some((cluster, fence)) = self.right_to_run(uid).filter(|_| resized) {
             self.shrink(&cluster, uid, fence);
         }
         let priority = self.world.state.catalog.job_priority(&read.job);
-        if let Some(priority) = priority.filter(|priority| reclassed && self.workload(uid).is_some_and(|w| w.priority != *priority)) {
+        if let Some(priority) = priority
+            .filter(|priority| reclassed && self.workload(uid).is_some_and(|w| w.priority != *priority))
+        {
             self.reprioritize(uid, priority, by);
         }
         self.stir();
@@ -174,10 +207,16 @@ impl Turn<'_> {
     /// Tells the agent of a gang how few pods it is to have, where that is fewer than it was given. Every inventory that shows it does
     /// so again.
     pub(crate) fn shrink(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) {
-        let Some(workload) = self.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running)) else { return };
+        let Some(workload) =
+            self.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running))
+        else {
+            return;
+        };
         // Of pods that are gone it isn't known whether they had succeeded: it is told as long as any place was given up.
         let runs = workload.runs_with(self.world.queues.class(workload.class));
-        let smaller = |resized: &&Resized| resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places);
+        let smaller = |resized: &&Resized| {
+            resized.growing.is_none() && runs.iter().zip(&resized.most).any(|(runs, places)| runs < places)
+        };
         if let Some(size) = workload.resized.as_deref().filter(smaller).map(|resized| resized.size)
             && self.world.live.clusters.get(cluster).is_some_and(|live| live.shrinks)
         {
@@ -204,7 +243,11 @@ impl Turn<'_> {
         let class = |manifest: &Value| manifest["metadata"]["labels"].get(PRIORITY_LABEL).cloned();
         let reclassed = class(&manifest) != class(&written);
         let remarked = remarks(&manifest) != remarks(&written);
-        let marks = written["metadata"].as_object().into_iter().flatten().filter(|(part, _)| MARKS.contains(&part.as_str()));
+        let marks = written["metadata"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(part, _)| MARKS.contains(&part.as_str()));
         if let Some(metadata) = manifest["metadata"].as_object_mut() {
             metadata.retain(|part, _| !MARKS.contains(&part.as_str()));
             metadata.extend(marks.map(|(part, entries)| (part.clone(), entries.clone())));
@@ -222,10 +265,17 @@ impl Turn<'_> {
 
 /// How many pods a manifest has; with completions where every pod is one of them.
 fn size(manifest: &Value) -> Option<Size> {
-    let number = |field: &str| manifest["spec"].get(field).map(|value| value.as_u64().and_then(|value| u32::try_from(value).ok()));
+    let number = |field: &str| {
+        manifest["spec"].get(field).map(|value| value.as_u64().and_then(|value| u32::try_from(value).ok()))
+    };
     let parallelism = number("parallelism").unwrap_or(Some(1))?;
     let indexed = manifest["spec"]["completionMode"] == "Indexed";
-    Some(Size { parallelism, completions: number("completions").flatten().filter(|completions| indexed && *completions == parallelism) })
+    Some(Size {
+        parallelism,
+        completions: number("completions")
+            .flatten()
+            .filter(|completions| indexed && *completions == parallelism),
+    })
 }
 
 /// Parts of an object's metadata in which people put marks of their own.
@@ -233,7 +283,13 @@ const MARKS: [&str; 2] = ["annotations", "labels"];
 
 /// The labels and annotations of a manifest by which nothing is decided, but for what a client noted for itself.
 fn remarks(manifest: &Value) -> BTreeMap<(&str, &str), &Value> {
-    let of = |part| manifest["metadata"][part].as_object().into_iter().flatten().map(move |(key, value)| ((part, key.as_str()), value));
+    let of = |part| {
+        manifest["metadata"][part]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(move |(key, value)| ((part, key.as_str()), value))
+    };
     MARKS.into_iter().flat_map(of).filter(|((_, key), _)| !decides(key) && *key != LAST_APPLIED).collect()
 }
 
@@ -261,18 +317,32 @@ impl Workload {
     /// made smaller or larger, as many pods as its agent tells, if that can be, else the most that were given. Where a journal
     /// that doesn't know of the grant saw another size asked for, that is what the agent tells, too (simulation seed 6002742).
     pub(crate) fn adopted_gang(&self, class: &Class, run: &Run) -> Arc<Gang> {
-        if let Some(grown) = run.grown.as_ref().filter(|grown| grown.places.len() == class.gang.pod_sets.len()) {
+        if let Some(grown) =
+            run.grown.as_ref().filter(|grown| grown.places.len() == class.gang.pod_sets.len())
+        {
             return Arc::new(class.gang.of_counts(&grown.places));
         }
         let placement = run.placement.as_deref();
-        let told = placement.map(|placement| placement.pod_sets.iter().map(|set| u32::try_from(set.pods()).unwrap_or(u32::MAX)).collect::<Vec<_>>());
+        let told = placement.map(|placement| {
+            placement
+                .pod_sets
+                .iter()
+                .map(|set| u32::try_from(set.pods()).unwrap_or(u32::MAX))
+                .collect::<Vec<_>>()
+        });
         let Some(Resized { most, .. }) = self.resized.as_deref() else {
             let other = class.elastic && run.spec != self.body;
-            let can_be =
-                |told: &Vec<u32>| told.len() == class.gang.pod_sets.len() && told.iter().all(|told| (1..=meridian_objects::job::MAX_PODS).contains(told));
-            return told.filter(|told| other && can_be(told)).map_or_else(|| self.given_gang(class), |told| Arc::new(class.gang.of_counts(&told)));
+            let can_be = |told: &Vec<u32>| {
+                told.len() == class.gang.pod_sets.len()
+                    && told.iter().all(|told| (1..=meridian_objects::job::MAX_PODS).contains(told))
+            };
+            return told
+                .filter(|told| other && can_be(told))
+                .map_or_else(|| self.given_gang(class), |told| Arc::new(class.gang.of_counts(&told)));
         };
-        let can_be = |told: &Vec<u32>| told.len() == most.len() && told.iter().zip(most).all(|(told, most)| (1..=*most).contains(told));
+        let can_be = |told: &Vec<u32>| {
+            told.len() == most.len() && told.iter().zip(most).all(|(told, most)| (1..=*most).contains(told))
+        };
         Arc::new(class.gang.of_counts(&told.filter(can_be).unwrap_or_else(|| most.clone())))
     }
 
@@ -325,14 +395,22 @@ impl Resized {
 
 impl World {
     /// Moves a workload to the class of its new size or labels; returns the manifest that nobody needs any more. What was given stays.
-    pub(crate) fn absorb_resized(&mut self, number: RecordNumber, uid: Uid, class: &Class, body: ContentHash, size: Size) -> Option<ContentHash> {
+    pub(crate) fn absorb_resized(
+        &mut self,
+        number: RecordNumber,
+        uid: Uid,
+        class: &Class,
+        body: ContentHash,
+        size: Size,
+    ) -> Option<ContentHash> {
         let (old, place, waits) = {
             let w = self.state.workloads.get(&uid)?;
             (w.class, Place::new(w.priority, w.submitted, uid), w.waits())
         };
         self.tally_workload(uid, false);
         let before = &self.state.workloads[&uid];
-        let (given, runs) = (counts_of(&before.given_gang(self.queues.class(old))), before.runs_with(self.queues.class(old)));
+        let (given, runs) =
+            (counts_of(&before.given_gang(self.queues.class(old))), before.runs_with(self.queues.class(old)));
         let another_size = self.queues.class(old).gang != class.gang;
         // A gang has no more pods than its job has completions.
         let size = Size { parallelism: counts_of(&class.gang).iter().sum(), ..size };

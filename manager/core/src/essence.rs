@@ -35,7 +35,14 @@ impl World {
 
     /// No rule asks whether something is older than this.
     fn longest_memory(&self) -> Millis {
-        let longest = self.state.workloads.values().map(|w| w.term).max().unwrap_or(self.config.term).max(self.config.term);
+        let longest = self
+            .state
+            .workloads
+            .values()
+            .map(|w| w.term)
+            .max()
+            .unwrap_or(self.config.term)
+            .max(self.config.term);
         longest + meridian_shared::lease::drift(longest)
     }
 }
@@ -68,7 +75,10 @@ fn hash_state(state: &State, into: &mut impl Hasher) {
     (rules, rules_doubted, members, offers, grants).hash(into);
     // How long ago it was taken down is what it decays by.
     past_use.hash(into);
-    displaced.iter().flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times))).for_each(|pair| pair.hash(into));
+    displaced
+        .iter()
+        .flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times)))
+        .for_each(|pair| pair.hash(into));
     workloads.len().hash(into);
     for (uid, workload) in workloads.iter() {
         uid.hash(into);
@@ -122,12 +132,22 @@ fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
     (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
     (spare, resized, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
     (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
-    for (offer, Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement }) in legs.iter() {
+    for (
+        offer,
+        Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement },
+    ) in legs.iter()
+    {
         (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
     }
 }
 
-fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterName, u64) -> u64, into: &mut impl Hasher) {
+fn hash_live(
+    live: &Live,
+    now: Mono,
+    memory: Millis,
+    number: &dyn Fn(&ClusterName, u64) -> u64,
+    into: &mut impl Hasher,
+) {
     let Live {
         led_at,
         claim_until,
@@ -204,7 +224,13 @@ fn hash_live(live: &Live, now: Mono, memory: Millis, number: &dyn Fn(&ClusterNam
     }
 }
 
-fn hash_cluster(live: &LiveCluster, now: Mono, memory: Millis, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
+fn hash_cluster(
+    live: &LiveCluster,
+    now: Mono,
+    memory: Millis,
+    number: &dyn Fn(u64) -> u64,
+    into: &mut impl Hasher,
+) {
     let LiveCluster {
         session,
         version: _,

@@ -32,16 +32,27 @@ pub struct Evictions {
 impl Workload {
     /// It lost what it had.
     pub(crate) fn evict(&mut self, (reason, cause): (&str, &str), at: Option<Wall>) {
-        let evicted = Evicted { reason: reason.to_owned(), cause: cause.to_owned(), at: at.unwrap_or(self.since), was: self.phase };
+        let evicted = Evicted {
+            reason: reason.to_owned(),
+            cause: cause.to_owned(),
+            at: at.unwrap_or(self.since),
+            was: self.phase,
+        };
         self.evicted = Some(Box::new(evicted));
         match self.evictions.iter_mut().find(|known| known.reason == reason && known.cause == cause) {
             Some(known) => known.count = known.count.saturating_add(1),
-            None => self.evictions.push(Evictions { reason: reason.to_owned(), cause: cause.to_owned(), count: 1 }),
+            None => self.evictions.push(Evictions {
+                reason: reason.to_owned(),
+                cause: cause.to_owned(),
+                count: 1,
+            }),
         }
     }
 
     /// Whether its last eviction was the first for that reason.
     pub(crate) fn first_of_its_kind(&self, evicted: &Evicted) -> bool {
-        self.evictions.iter().any(|known| known.reason == evicted.reason && known.cause == evicted.cause && known.count == 1)
+        self.evictions
+            .iter()
+            .any(|known| known.reason == evicted.reason && known.cause == evicted.cause && known.count == 1)
     }
 }

@@ -274,18 +274,31 @@ impl NoQuota {
             Self::NoMatchingFlavor { why } => format!("no flavor of {queue} serves the pods: {why}"),
             Self::ExceedsQuota { flavor, resource, asks, nominal, .. } => {
                 let [asks, nominal] = [asks, nominal].map(|amount| quantity::format(resource, *amount));
-                format!("asks for {asks} `{resource}`, {queue} could never use more than {nominal} of flavor `{flavor}`{borrows}")
+                format!(
+                    "asks for {asks} `{resource}`, {queue} could never use more than {nominal} of flavor `{flavor}`{borrows}"
+                )
             }
             Self::Used(short) => {
-                let Shortage { flavor, resource, asks, free, nominal, own, lent, cohort, no_victims, .. } = &**short;
+                let Shortage { flavor, resource, asks, free, nominal, own, lent, cohort, no_victims, .. } =
+                    &**short;
                 let lends = match cohort {
-                    Some(cohort) => format!(", cohort `{cohort}` lends {}{borrows}", quantity::format(resource, (free - own).max(0))),
+                    Some(cohort) => format!(
+                        ", cohort `{cohort}` lends {}{borrows}",
+                        quantity::format(resource, (free - own).max(0))
+                    ),
                     None => String::new(),
                 };
-                let lent = if *lent > 0 { format!(" (others have borrowed {} of it)", quantity::format(resource, *lent)) } else { String::new() };
+                let lent = if *lent > 0 {
+                    format!(" (others have borrowed {} of it)", quantity::format(resource, *lent))
+                } else {
+                    String::new()
+                };
                 let victims = if *no_victims { ", and may displace nobody for it" } else { "" };
-                let [asks, own, nominal] = [asks, own, nominal].map(|amount| quantity::format(resource, *amount));
-                format!("asks for {asks} `{resource}`; {queue} has {own} of {nominal} free in flavor `{flavor}`{lent}{lends}{victims}")
+                let [asks, own, nominal] =
+                    [asks, own, nominal].map(|amount| quantity::format(resource, *amount));
+                format!(
+                    "asks for {asks} `{resource}`; {queue} has {own} of {nominal} free in flavor `{flavor}`{lent}{lends}{victims}"
+                )
             }
         }
     }
@@ -307,7 +320,9 @@ fn inactive_in_words(why: &Inactive) -> String {
 pub(crate) fn larger_domains(level: &str, without_topology: Result<(), Misfit>) -> String {
     let preferred = match without_topology {
         Ok(()) => ", or a topology that is preferred instead of required",
-        Err(Misfit::NotEnoughRoom { fits_empty: true, .. }) => ", or a topology that is preferred instead of required and more room that comes free there",
+        Err(Misfit::NotEnoughRoom { fits_empty: true, .. }) => {
+            ", or a topology that is preferred instead of required and more room that comes free there"
+        }
         Err(_) => "",
     };
     format!("more room within one `{level}` there, or fewer or smaller pods{preferred}")
@@ -318,8 +333,12 @@ fn choice_in_words(choice: Option<Choice>) -> String {
     match choice {
         None => String::new(),
         Some(Choice { able: 1, .. }) => "; the only cluster that may and could start them together".into(),
-        Some(Choice { able, asked: 1 }) => format!("; the first choice of {able} clusters that could start them together"),
-        Some(Choice { asked, .. }) => format!("; the first of {asked} clusters that were asked to hold room for all of it"),
+        Some(Choice { able, asked: 1 }) => {
+            format!("; the first choice of {able} clusters that could start them together")
+        }
+        Some(Choice { asked, .. }) => {
+            format!("; the first of {asked} clusters that were asked to hold room for all of it")
+        }
     }
 }
 
@@ -354,11 +373,15 @@ impl World {
         let workload = self.state.workloads.get(&uid)?;
         let case = (workload.phase == Phase::Pending).then(|| self.case(uid, workload, now.mono));
         let steps = case.as_ref().map(|case| self.steps(case, now)).unwrap_or_default();
-        let obstacles: Vec<Value> = steps.list.iter().map(|step| json!({"reason": step.words, "wouldHelp": step.help})).collect();
+        let obstacles: Vec<Value> =
+            steps.list.iter().map(|step| json!({"reason": step.words, "wouldHelp": step.help})).collect();
         let alone = steps.alone.clone();
         let (summary, helps) = self.summary(uid, workload, steps, now);
         let clusters = self.state.catalog.promised_clusters();
-        let clusters: Vec<Value> = clusters.iter().map(|cluster| self.explain_cluster(workload, cluster, case.as_ref(), now)).collect();
+        let clusters: Vec<Value> = clusters
+            .iter()
+            .map(|cluster| self.explain_cluster(workload, cluster, case.as_ref(), now))
+            .collect();
         Some(json!({
             "namespace": &*workload.namespace,
             "name": &*workload.name,
@@ -379,21 +402,39 @@ impl World {
         }))
     }
 
-    fn explain_cluster(&self, workload: &Workload, cluster: &ClusterName, case: Option<&Case<'_>>, now: Now) -> Value {
+    fn explain_cluster(
+        &self,
+        workload: &Workload,
+        cluster: &ClusterName,
+        case: Option<&Case<'_>>,
+        now: Now,
+    ) -> Value {
         let region = self.state.catalog.cluster(cluster).map(|c| c.region.to_string());
         let leg = workload.legs.values().find(|l| l.cluster == *cluster);
         let (verdict, reason, helps) = match leg {
             Some(leg) => self.leg_in_words(workload, leg, now),
-            None if workload.phase == Phase::Finished => match workload.history.iter().rev().find(|stay| stay.cluster == *cluster) {
-                Some(stay) => ("over", format!("ran there: {}", stay.end.as_deref().unwrap_or("its end isn't known")), String::new()),
-                None => ("over", "never ran there".to_owned(), String::new()),
-            },
-            None if workload.rests_inactive() => ("waiting", "it is deactivated: nobody is asked".to_owned(), String::new()),
+            None if workload.phase == Phase::Finished => {
+                match workload.history.iter().rev().find(|stay| stay.cluster == *cluster) {
+                    Some(stay) => (
+                        "over",
+                        format!("ran there: {}", stay.end.as_deref().unwrap_or("its end isn't known")),
+                        String::new(),
+                    ),
+                    None => ("over", "never ran there".to_owned(), String::new()),
+                }
+            }
+            None if workload.rests_inactive() => {
+                ("waiting", "it is deactivated: nobody is asked".to_owned(), String::new())
+            }
             None => match case.and_then(|case| Some((case, case.verdicts.get(cluster)?))) {
                 Some((case, Err(why))) => (why.verdict(), why.words(), self.help_at(case, cluster, why).0),
                 Some((case, Ok(()))) => self.able_in_words(case, now),
-                None if workload.phase.granted() => ("not-chosen", "another cluster has it".to_owned(), String::new()),
-                None => ("unknown", "it isn't known which cluster queue would ask it".to_owned(), String::new()),
+                None if workload.phase.granted() => {
+                    ("not-chosen", "another cluster has it".to_owned(), String::new())
+                }
+                None => {
+                    ("unknown", "it isn't known which cluster queue would ask it".to_owned(), String::new())
+                }
             },
         };
         json!({
@@ -405,61 +446,117 @@ impl World {
     /// What is to say where a cluster has nothing against a workload that waits.
     fn able_in_words(&self, case: &Case<'_>, now: Now) -> (&'static str, String, String) {
         if self.live.not_before.get(&case.uid).is_some_and(|until| *until > now.mono) {
-            return (Why::BackOff.verdict(), "has room; the workload rests before its next attempt".to_owned(), String::new());
+            return (
+                Why::BackOff.verdict(),
+                "has room; the workload rests before its next attempt".to_owned(),
+                String::new(),
+            );
         }
         if case.id.is_none() {
-            return ("waiting", "has room; nothing is asked of it before the queue admits".to_owned(), String::new());
+            return (
+                "waiting",
+                "has room; nothing is asked of it before the queue admits".to_owned(),
+                String::new(),
+            );
         }
         match self.obstacle(case) {
-            Obstacle::Before(Why::Quota(_)) => ("waiting", "has room; the queue has no quota for it".to_owned(), String::new()),
+            Obstacle::Before(Why::Quota(_)) => {
+                ("waiting", "has room; the queue has no quota for it".to_owned(), String::new())
+            }
             Obstacle::Before(why) => (why.verdict(), why.words(), why.would_help()),
-            Obstacle::Behind(..) => ("waiting", "has room; the queue's head comes first".to_owned(), String::new()),
-            Obstacle::AtClusters => ("waiting", "has room; it is asked in the next round".to_owned(), String::new()),
+            Obstacle::Behind(..) => {
+                ("waiting", "has room; the queue's head comes first".to_owned(), String::new())
+            }
+            Obstacle::AtClusters => {
+                ("waiting", "has room; it is asked in the next round".to_owned(), String::new())
+            }
         }
     }
 
-    fn leg_in_words(&self, workload: &Workload, leg: &crate::Leg, now: Now) -> (&'static str, String, String) {
+    fn leg_in_words(
+        &self,
+        workload: &Workload,
+        leg: &crate::Leg,
+        now: Now,
+    ) -> (&'static str, String, String) {
         let lease = leg.fence.and_then(|f| self.live.leases.get(&f));
-        let silent = self.live.clusters.get(&leg.cluster).is_none_or(|c| now.mono.since(c.heard) > meridian_shared::lease::silence(workload.term));
+        let silent = self
+            .live
+            .clusters
+            .get(&leg.cluster)
+            .is_none_or(|c| now.mono.since(c.heard) > meridian_shared::lease::silence(workload.term));
         let waits = match (lease, workload.on_loss) {
             (_, OnLoss::Wait) => "it stays until the cluster returns or is declared lost".to_owned(),
-            (Some(lease), OnLoss::Fence) => format!("it can be started elsewhere when its lease has lapsed, in {}", lease.lease.deadline.since(now.mono)),
+            (Some(lease), OnLoss::Fence) => format!(
+                "it can be started elsewhere when its lease has lapsed, in {}",
+                lease.lease.deadline.since(now.mono)
+            ),
             (None, OnLoss::Fence) => "it can be started elsewhere when its lease has lapsed".to_owned(),
         };
         let confirmed = match (lease, workload.on_loss) {
             (Some(lease), OnLoss::Fence) => {
-                format!("the agent's word that it has stopped; without it the lapse of its lease, in {}", lease.lease.deadline.since(now.mono))
+                format!(
+                    "the agent's word that it has stopped; without it the lapse of its lease, in {}",
+                    lease.lease.deadline.since(now.mono)
+                )
             }
             _ => "the agent's word that it has stopped".to_owned(),
         };
         if workload.phase == Phase::Stopping {
             let why = match &workload.inactive {
-                _ if workload.deletion.is_some() => "it was deleted, and goes when its gang has stopped".to_owned(),
+                _ if workload.deletion.is_some() => {
+                    "it was deleted, and goes when its gang has stopped".to_owned()
+                }
                 Some(inactive) => format!("it was deactivated by `{}`", inactive.by.0),
-                None => match self.gave_way_in_words(workload).filter(|_| workload.stopping == Some(StopReason::Evicted)) {
+                None => match self
+                    .gave_way_in_words(workload)
+                    .filter(|_| workload.stopping == Some(StopReason::Evicted))
+                {
                     Some(for_whom) => format!("it gives way to {for_whom}"),
                     None => workload.stopping.map_or("it is being stopped", stop_in_words).to_owned(),
                 },
             };
-            return ("stopping", format!("{why}; its room and quota are kept until the stop is confirmed"), confirmed);
+            return (
+                "stopping",
+                format!("{why}; its room and quota are kept until the stop is confirmed"),
+                confirmed,
+            );
         }
         match leg.state {
-            LegState::Granted | LegState::Running if silent => ("silent", "runs there as far as known; its agent isn't heard".into(), waits),
+            LegState::Granted | LegState::Running if silent => {
+                ("silent", "runs there as far as known; its agent isn't heard".into(), waits)
+            }
             LegState::Running => {
                 let failed = match workload.pod_failures {
                     0 => String::new(),
                     1 => "; one of its pods has failed so far".to_owned(),
                     many => format!("; pods of it have failed {many} times so far"),
                 };
-                ("running", format!("{} run there{failed}{}", self.pods_in_words(workload, "all its pods"), choice_in_words(leg.choice)), String::new())
+                (
+                    "running",
+                    format!(
+                        "{} run there{failed}{}",
+                        self.pods_in_words(workload, "all its pods"),
+                        choice_in_words(leg.choice)
+                    ),
+                    String::new(),
+                )
             }
-            LegState::Granted => {
-                ("starting", format!("{} are starting there{}", self.pods_in_words(workload, "its pods"), choice_in_words(leg.choice)), String::new())
-            }
+            LegState::Granted => (
+                "starting",
+                format!(
+                    "{} are starting there{}",
+                    self.pods_in_words(workload, "its pods"),
+                    choice_in_words(leg.choice)
+                ),
+                String::new(),
+            ),
             LegState::Held => ("held", "holds room for the whole gang".into(), String::new()),
             LegState::Waiting => ("waiting", leg.note.clone().unwrap_or_default(), "the provider".into()),
             LegState::Offered => ("offered", "was asked just now".into(), String::new()),
-            LegState::Ended | LegState::Refused | LegState::Withdrawn | LegState::Expired => ("over", "is over there".into(), String::new()),
+            LegState::Ended | LegState::Refused | LegState::Withdrawn | LegState::Expired => {
+                ("over", "is over there".into(), String::new())
+            }
         }
     }
 
@@ -470,7 +567,9 @@ impl World {
         let spare = workload.spare_pods();
         if let Some(resized) = &workload.resized {
             let (given, wished): (u32, u32) = match &resized.growing {
-                Some(growing) => (growing.before.iter().sum(), growing.before.iter().sum::<u32>().saturating_sub(spare)),
+                Some(growing) => {
+                    (growing.before.iter().sum(), growing.before.iter().sum::<u32>().saturating_sub(spare))
+                }
                 None => (workload.counts.iter().flatten().sum(), workload.runs_with(class).iter().sum()),
             };
             let left = given.saturating_sub(spare);
@@ -482,10 +581,17 @@ impl World {
         }
         match &workload.counts {
             Some(counts) if spare > 0 => {
-                format!("{} of its {wished} pods, with which it makes do, less {spare} that have succeeded,", counts.iter().sum::<u32>())
+                format!(
+                    "{} of its {wished} pods, with which it makes do, less {spare} that have succeeded,",
+                    counts.iter().sum::<u32>()
+                )
             }
-            Some(counts) => format!("{} of its {wished} pods, with which it makes do,", counts.iter().sum::<u32>()),
-            None if spare > 0 => format!("{} of its {wished} pods (the others have succeeded)", wished.saturating_sub(spare)),
+            Some(counts) => {
+                format!("{} of its {wished} pods, with which it makes do,", counts.iter().sum::<u32>())
+            }
+            None if spare > 0 => {
+                format!("{} of its {wished} pods (the others have succeeded)", wished.saturating_sub(spare))
+            }
             None => all.to_owned(),
         }
     }
@@ -494,33 +600,69 @@ impl World {
         let at = World::right(workload).map(|(_, l)| l.cluster.as_str().to_owned()).unwrap_or_default();
         match workload.phase {
             Phase::Running | Phase::Granted | Phase::Stopping => {
-                let (verdict, reason, helps) = World::right(workload).map_or(("", String::new(), String::new()), |(_, l)| self.leg_in_words(workload, l, now));
-                let flag = self.flagged(workload).map(|why| format!("; {why}, and it runs on, because that policy only flags")).unwrap_or_default();
-                match self.growth_in_words(uid, workload, Some(now.mono)).filter(|_| workload.phase != Phase::Stopping) {
-                    Some((grows, help)) => (format!("{verdict} in cluster `{at}`: {reason}; {grows}{flag}"), if helps.is_empty() { help } else { helps }),
+                let (verdict, reason, helps) = World::right(workload)
+                    .map_or(("", String::new(), String::new()), |(_, l)| self.leg_in_words(workload, l, now));
+                let flag = self
+                    .flagged(workload)
+                    .map(|why| format!("; {why}, and it runs on, because that policy only flags"))
+                    .unwrap_or_default();
+                match self
+                    .growth_in_words(uid, workload, Some(now.mono))
+                    .filter(|_| workload.phase != Phase::Stopping)
+                {
+                    Some((grows, help)) => (
+                        format!("{verdict} in cluster `{at}`: {reason}; {grows}{flag}"),
+                        if helps.is_empty() { help } else { helps },
+                    ),
                     None => (format!("{verdict} in cluster `{at}`: {reason}{flag}"), helps),
                 }
             }
             Phase::Finished => {
                 let finish = workload.finished.as_ref();
-                let ran = workload.history.last().map(|stay| format!("; it ran in cluster `{}`", stay.cluster)).unwrap_or_default();
-                (finish.map_or_else(String::new, |f| format!("over: {}: {}{ran}", f.reason, f.message)), String::new())
+                let ran = workload
+                    .history
+                    .last()
+                    .map(|stay| format!("; it ran in cluster `{}`", stay.cluster))
+                    .unwrap_or_default();
+                (
+                    finish.map_or_else(String::new, |f| format!("over: {}: {}{ran}", f.reason, f.message)),
+                    String::new(),
+                )
             }
-            Phase::Dispatching | Phase::Reserved => ("has quota; clusters are being asked".into(), String::new()),
+            Phase::Dispatching | Phase::Reserved => {
+                ("has quota; clusters are being asked".into(), String::new())
+            }
             Phase::Pending => {
                 let (words, helps) = steps.in_words();
-                let waits = if workload.inactive.is_some() || words.starts_with("waits") { "" } else { "waits: " };
-                let gave_way = self.gave_way_in_words(workload).map(|for_whom| format!("; it gave way to {for_whom}")).unwrap_or_default();
-                (format!("{waits}{words}{}{}{gave_way}", self.victims_in_words(uid), self.kept_in_words(uid)), helps)
+                let waits =
+                    if workload.inactive.is_some() || words.starts_with("waits") { "" } else { "waits: " };
+                let gave_way = self
+                    .gave_way_in_words(workload)
+                    .map(|for_whom| format!("; it gave way to {for_whom}"))
+                    .unwrap_or_default();
+                (
+                    format!(
+                        "{waits}{words}{}{}{gave_way}",
+                        self.victims_in_words(uid),
+                        self.kept_in_words(uid)
+                    ),
+                    helps,
+                )
             }
         }
     }
 
     /// Who stops for it now.
     fn victims_in_words(&self, uid: Uid) -> String {
-        let stops = |victim: &Uid| self.state.workloads.get(victim).filter(|w| w.phase == Phase::Stopping && w.preempted.as_ref().is_some_and(|p| p.by == uid));
+        let stops = |victim: &Uid| {
+            self.state
+                .workloads
+                .get(victim)
+                .filter(|w| w.phase == Phase::Stopping && w.preempted.as_ref().is_some_and(|p| p.by == uid))
+        };
         let all: Vec<&Workload> = self.state.displaced.keys().filter_map(stops).collect();
-        let mut named: Vec<String> = all.iter().take(VICTIMS_NAMED_MAX).map(|w| format!("`{}/{}`", w.namespace, w.name)).collect();
+        let mut named: Vec<String> =
+            all.iter().take(VICTIMS_NAMED_MAX).map(|w| format!("`{}/{}`", w.namespace, w.name)).collect();
         named.sort_unstable();
         let last = match all.len().saturating_sub(named.len()) {
             0 => named.pop(),
@@ -536,7 +678,8 @@ impl World {
     /// For whom it stops or was stopped, where it hasn't started again.
     fn gave_way_in_words(&self, workload: &Workload) -> Option<String> {
         let by = workload.preempted.as_ref()?.by;
-        let name = |other: &Workload| format!("`{}/{}` (priority {})", other.namespace, other.name, other.priority);
+        let name =
+            |other: &Workload| format!("`{}/{}` (priority {})", other.namespace, other.name, other.priority);
         Some(self.state.workloads.get(&by).map_or_else(|| "a workload that is gone".to_owned(), name))
     }
 

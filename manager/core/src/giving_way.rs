@@ -126,7 +126,10 @@ impl GivingWay {
         for (victim, others) in displaced {
             for Displaced { by, times, at } in others.iter().filter(|other| other.counts_at(now.wall)) {
                 let left = SAFE_FOR.saturating_sub(now.wall.since(*at));
-                this.safe.entry(*victim).or_default().insert(*by, Way { until: now.mono + left, times: *times });
+                this.safe
+                    .entry(*victim)
+                    .or_default()
+                    .insert(*by, Way { until: now.mono + left, times: *times });
             }
         }
         this.count();
@@ -156,7 +159,12 @@ impl GivingWay {
     /// Whether a workload may displace another, as far as this goes: not if it gave way for it, at however many removes, and
     /// not again and again.
     pub(crate) fn may_displace(&self, uid: Uid, other: Uid) -> bool {
-        let in_vain = self.insistent.contains(&uid) && self.safe.get(&other).and_then(|ways| ways.get(&uid)).is_some_and(|way| way.times >= DISPLACED_MAX);
+        let in_vain = self.insistent.contains(&uid)
+            && self
+                .safe
+                .get(&other)
+                .and_then(|ways| ways.get(&uid))
+                .is_some_and(|way| way.times >= DISPLACED_MAX);
         !in_vain && !gave_way(&self.safe, uid, |for_whom| for_whom == other)
     }
 
@@ -170,10 +178,20 @@ impl GivingWay {
         if self.due.is_none_or(|due| due > now) {
             return Vec::new();
         }
-        let over: BTreeSet<Uid> = self.safe.iter().filter(|(_, safe)| safe.values().any(|way| way.until <= now)).map(|(uid, _)| *uid).collect();
-        let mut freed: BTreeSet<Uid> =
-            self.safe.keys().copied().filter(|uid| over.contains(uid) || gave_way(&self.safe, *uid, |by| over.contains(&by))).collect();
-        let insisted = |(by, way): (&Uid, &Way)| (way.until <= now && way.times >= DISPLACED_MAX).then_some(*by);
+        let over: BTreeSet<Uid> = self
+            .safe
+            .iter()
+            .filter(|(_, safe)| safe.values().any(|way| way.until <= now))
+            .map(|(uid, _)| *uid)
+            .collect();
+        let mut freed: BTreeSet<Uid> = self
+            .safe
+            .keys()
+            .copied()
+            .filter(|uid| over.contains(uid) || gave_way(&self.safe, *uid, |by| over.contains(&by)))
+            .collect();
+        let insisted =
+            |(by, way): (&Uid, &Way)| (way.until <= now && way.times >= DISPLACED_MAX).then_some(*by);
         freed.extend(self.safe.values().flatten().filter_map(insisted));
         self.safe.retain(|_, safe| {
             safe.retain(|_, way| way.until > now);
@@ -186,18 +204,31 @@ impl GivingWay {
     /// Derives from who gave way what is only kept so that it needn't be looked for.
     fn count(&mut self) {
         self.due = self.safe.values().flat_map(BTreeMap::values).map(|way| way.until).min();
-        self.insistent = self.safe.values().flatten().filter(|(_, way)| way.times >= DISPLACED_MAX).map(|(by, _)| *by).collect();
+        self.insistent = self
+            .safe
+            .values()
+            .flatten()
+            .filter(|(_, way)| way.times >= DISPLACED_MAX)
+            .map(|(by, _)| *by)
+            .collect();
     }
 
     /// When there is something to forget.
     pub(crate) fn next_deadline(&self) -> Option<Mono> {
-        let closed = self.kept.values().filter(|kept| !kept.domains.is_empty()).filter_map(|kept| kept.closed_until);
+        let closed =
+            self.kept.values().filter(|kept| !kept.domains.is_empty()).filter_map(|kept| kept.closed_until);
         closed.chain(self.due).min()
     }
 
     /// Domains of a cluster that come free for others than this workload, which nobody else enters, and for whom.
-    pub(crate) fn domains_of_others<'a>(&'a self, cluster: &'a ClusterName, uid: Uid) -> impl Iterator<Item = (Uid, &'a Domain)> {
-        let others = self.kept.iter().filter(move |(other, kept)| **other != uid && kept.cluster == *cluster && kept.closed_until.is_some());
+    pub(crate) fn domains_of_others<'a>(
+        &'a self,
+        cluster: &'a ClusterName,
+        uid: Uid,
+    ) -> impl Iterator<Item = (Uid, &'a Domain)> {
+        let others = self.kept.iter().filter(move |(other, kept)| {
+            **other != uid && kept.cluster == *cluster && kept.closed_until.is_some()
+        });
         others.flat_map(|(other, kept)| kept.domains.iter().map(|domain| (*other, domain)))
     }
 
@@ -284,9 +315,20 @@ impl World {
     }
 
     /// The same for one that waits too long, if it does, since the given moment.
-    pub(crate) fn kept_room_before(&self, cluster: &ClusterName, uid: Uid, rank: Option<(Wall, Uid)>) -> KeptRoom {
+    pub(crate) fn kept_room_before(
+        &self,
+        cluster: &ClusterName,
+        uid: Uid,
+        rank: Option<(Wall, Uid)>,
+    ) -> KeptRoom {
         let mut room = KeptRoom::default();
-        for (other, kept) in self.live.giving_way.kept.iter().filter(|(other, kept)| **other != uid && kept.cluster == *cluster) {
+        for (other, kept) in self
+            .live
+            .giving_way
+            .kept
+            .iter()
+            .filter(|(other, kept)| **other != uid && kept.cluster == *cluster)
+        {
             let there = kept.victims.iter().filter(|victim| self.runs_in(**victim, cluster));
             match kept.starving {
                 Some(since) if rank.is_some_and(|rank| rank < (since, *other)) => continue,
@@ -315,29 +357,63 @@ impl World {
     /// Where room is kept for a workload that waits too long, and who is expected to end there for it.
     pub(crate) fn expected_for(&self, uid: Uid) -> Option<(&ClusterName, Vec<Uid>)> {
         let kept = self.live.giving_way.kept.get(&uid).filter(|kept| kept.starving.is_some())?;
-        Some((&kept.cluster, kept.victims.iter().copied().filter(|victim| self.runs_in(*victim, &kept.cluster)).collect()))
+        Some((
+            &kept.cluster,
+            kept.victims.iter().copied().filter(|victim| self.runs_in(*victim, &kept.cluster)).collect(),
+        ))
     }
 
     /// Keeps room in a cluster for a workload, as long as any of the victims is there, and for a while all of the domains in which it
     /// comes free.
-    pub(crate) fn keep_room(&mut self, uid: Uid, (cluster, domains): (ClusterName, Vec<Domain>), gang: Arc<Gang>, victims: BTreeSet<Uid>, now: Mono) {
-        let before = self.live.giving_way.kept.get(&uid).filter(|before| before.cluster == cluster && before.starving.is_none());
+    pub(crate) fn keep_room(
+        &mut self,
+        uid: Uid,
+        (cluster, domains): (ClusterName, Vec<Domain>),
+        gang: Arc<Gang>,
+        victims: BTreeSet<Uid>,
+        now: Mono,
+    ) {
+        let before = self
+            .live
+            .giving_way
+            .kept
+            .get(&uid)
+            .filter(|before| before.cluster == cluster && before.starving.is_none());
         let closed_until = before.map_or(Some(now + NEAR_FOR), |before| before.closed_until);
         self.keep(uid, Kept { cluster, gang, victims, starving: None, domains, closed_until });
     }
 
     /// Keeps room in a cluster for a workload, as long as it waits too long.
-    pub(crate) fn keep_room_for_the_starving(&mut self, uid: Uid, since: Wall, cluster: ClusterName, gang: Arc<Gang>, expected: BTreeSet<Uid>) {
-        self.keep(uid, Kept { cluster, gang, victims: expected, starving: Some(since), domains: Vec::new(), closed_until: None });
+    pub(crate) fn keep_room_for_the_starving(
+        &mut self,
+        uid: Uid,
+        since: Wall,
+        cluster: ClusterName,
+        gang: Arc<Gang>,
+        expected: BTreeSet<Uid>,
+    ) {
+        self.keep(
+            uid,
+            Kept {
+                cluster,
+                gang,
+                victims: expected,
+                starving: Some(since),
+                domains: Vec::new(),
+                closed_until: None,
+            },
+        );
     }
 
     fn keep(&mut self, uid: Uid, kept: Kept) {
         // Who starves comes before others from now on. And where others end for it, what is free now may be room for who was told
         // that it is kept (simulation seeds 409, 5003356).
         let same = |before: &Kept| {
-            (&before.cluster, &before.gang, before.starving) == (&kept.cluster, &kept.gang, kept.starving) && kept.victims.is_subset(&before.victims)
+            (&before.cluster, &before.gang, before.starving) == (&kept.cluster, &kept.gang, kept.starving)
+                && kept.victims.is_subset(&before.victims)
         };
-        self.live.stirred |= self.live.giving_way.kept.get(&uid).map_or(kept.starving.is_some(), |before| !same(before));
+        self.live.stirred |=
+            self.live.giving_way.kept.get(&uid).map_or(kept.starving.is_some(), |before| !same(before));
         let Kept { cluster, gang, .. } = &kept;
         if self.live.giving_way.kept.get(&uid).is_some_and(|before| before.cluster != *cluster) {
             self.let_room_of_go(uid);
@@ -372,7 +448,10 @@ impl World {
 
     /// A workload as people know it: its namespace and name.
     pub(crate) fn name_of(&self, uid: Uid) -> String {
-        self.state.workloads.get(&uid).map_or_else(|| uid.to_string(), |w| format!("{}/{}", w.namespace, w.name))
+        self.state
+            .workloads
+            .get(&uid)
+            .map_or_else(|| uid.to_string(), |w| format!("{}/{}", w.namespace, w.name))
     }
 
     /// The gang of a workload: as it was submitted, or as much of it as it was given.
@@ -382,7 +461,14 @@ impl World {
 
     /// Nobody rests for who no longer waits.
     pub(crate) fn let_rests_end(&mut self) {
-        let over: Vec<Uid> = self.live.giving_way.rests.iter().filter(|(_, by)| !self.waits(**by)).map(|(uid, _)| *uid).collect();
+        let over: Vec<Uid> = self
+            .live
+            .giving_way
+            .rests
+            .iter()
+            .filter(|(_, by)| !self.waits(**by))
+            .map(|(uid, _)| *uid)
+            .collect();
         for uid in over {
             self.live.giving_way.rested(uid);
             if self.live.not_before.remove(&uid).is_some() {
@@ -397,7 +483,8 @@ impl World {
     }
 
     fn waits(&self, uid: Uid) -> bool {
-        let waits = self.deciding.id(uid).is_some() && self.state.workloads.get(&uid).is_some_and(Workload::waits);
+        let waits =
+            self.deciding.id(uid).is_some() && self.state.workloads.get(&uid).is_some_and(Workload::waits);
         waits || self.deciding.growth(uid).is_some()
     }
 
@@ -405,12 +492,21 @@ impl World {
     /// was let go.
     pub(crate) fn let_room_go(&mut self, now: Mono) -> bool {
         let mut opened = false;
-        for kept in self.live.giving_way.kept.values_mut().filter(|kept| kept.closed_until.is_some_and(|until| until <= now)) {
+        for kept in self
+            .live
+            .giving_way
+            .kept
+            .values_mut()
+            .filter(|kept| kept.closed_until.is_some_and(|until| until <= now))
+        {
             kept.closed_until = None;
             opened |= !kept.domains.is_empty();
         }
         let over = |(uid, kept): (&Uid, &Kept)| {
-            let freeing = kept.victims.iter().any(|victim| self.state.workloads.get(victim).is_some_and(|w| w.phase.charged()));
+            let freeing = kept
+                .victims
+                .iter()
+                .any(|victim| self.state.workloads.get(victim).is_some_and(|w| w.phase.charged()));
             let starves = self.deciding.id(*uid).is_some_and(|id| self.deciding.brain().starves(id));
             let goes_on = if kept.starving.is_some() { starves } else { freeing };
             (!self.waits(*uid) || !goes_on).then_some(*uid)
@@ -459,17 +555,29 @@ mod tests {
         note(&mut known, ONE, TWO, Wall(0));
         note(&mut known, ONE, TWO, Wall(1_000));
         note(&mut known, ONE, THREE, Wall(2_000));
-        assert_eq!(known[&ONE].iter().map(|other| (other.by, other.times)).collect::<Vec<_>>(), [(TWO, 2), (THREE, 1)]);
+        assert_eq!(
+            known[&ONE].iter().map(|other| (other.by, other.times)).collect::<Vec<_>>(),
+            [(TWO, 2), (THREE, 1)]
+        );
         let now = |wall: i64| Now { mono: Mono(7), wall: Wall(wall) };
         let mut ways = GivingWay::remembered(&known, now(61_000));
-        assert!(!ways.may_displace_all(TWO) && !ways.may_displace(TWO, ONE) && ways.may_displace(THREE, ONE) && !ways.may_displace(ONE, THREE));
+        assert!(
+            !ways.may_displace_all(TWO)
+                && !ways.may_displace(TWO, ONE)
+                && ways.may_displace(THREE, ONE)
+                && !ways.may_displace(ONE, THREE)
+        );
         assert_eq!(ways.next_deadline(), Some(Mono(7) + Millis::mins(9)));
         assert_eq!(ways.expire(Mono(7) + Millis::mins(9)), [ONE, TWO]);
         // A calendar that was put back makes it no longer than a whole time.
         assert_eq!(GivingWay::remembered(&known, now(-5_000)).next_deadline(), Some(Mono(7) + SAFE_FOR));
         assert!(GivingWay::remembered(&known, now(602_000)).safe.is_empty());
         note(&mut known, ONE, THREE, Wall(601_500));
-        assert_eq!(known[&ONE], [Displaced { by: THREE, times: 2, at: Wall(601_500) }], "older ones don't count");
+        assert_eq!(
+            known[&ONE],
+            [Displaced { by: THREE, times: 2, at: Wall(601_500) }],
+            "older ones don't count"
+        );
         forget_old(&mut known, Wall(1_300_000));
         assert!(known.is_empty());
         (0..100).for_each(|by| note(&mut known, ONE, Uid(by), Wall(0)));

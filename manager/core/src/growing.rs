@@ -49,9 +49,19 @@ fn whole(pods: &[u32]) -> Size {
 impl Workload {
     /// Pods of each pod set that are to be added to the gang that runs, as things are.
     pub(crate) fn grows_by(&self, class: &Class) -> Option<Vec<u32>> {
-        let resized = self.resized.as_deref().filter(|resized| resized.growing.is_none() && resized.wants.is_some())?;
-        let settled = self.phase == Phase::Running && self.deletion.is_none() && self.inactive.is_none() && self.pods_too_many(class) == 0;
-        let more: Vec<u32> = class.gang.pod_sets.iter().zip(&resized.runs).map(|(set, runs)| set.count.saturating_sub(*runs)).collect();
+        let resized =
+            self.resized.as_deref().filter(|resized| resized.growing.is_none() && resized.wants.is_some())?;
+        let settled = self.phase == Phase::Running
+            && self.deletion.is_none()
+            && self.inactive.is_none()
+            && self.pods_too_many(class) == 0;
+        let more: Vec<u32> = class
+            .gang
+            .pod_sets
+            .iter()
+            .zip(&resized.runs)
+            .map(|(set, runs)| set.count.saturating_sub(*runs))
+            .collect();
         (settled && more.iter().any(|more| *more > 0)).then_some(more)
     }
 
@@ -66,24 +76,38 @@ impl Workload {
     }
 
     /// Takes in how large the gang is that was taken over.
-    pub(crate) fn resize_adopted(&mut self, wanted: &[u32], places: Vec<u32>, grown: Option<&Growth>, number: RecordNumber) {
+    pub(crate) fn resize_adopted(
+        &mut self,
+        wanted: &[u32],
+        places: Vec<u32>,
+        grown: Option<&Growth>,
+        number: RecordNumber,
+    ) {
         let before = self.resized.take();
         if before.is_none() && grown.is_none() && places == *self.counts.as_deref().unwrap_or(wanted) {
             return;
         }
-        let known = before.as_ref().map_or(whole(wanted), |before| before.wants.map_or(before.size, |w| w.size));
+        let known =
+            before.as_ref().map_or(whole(wanted), |before| before.wants.map_or(before.size, |w| w.size));
         let asked = before.as_ref().and_then(|before| before.wants).map_or(number, |wants| wants.asked);
         let mut resized = before.unwrap_or_else(|| Box::new(Resized::of(places.clone())));
         resized.most.clone_from(&places);
         (resized.growing, resized.last) = (None, grown.map_or(RecordNumber(0), |grown| grown.number));
-        resized.runs = grown.map_or_else(|| places.clone(), |grown| vec![grown.size.parallelism; places.len()]);
+        resized.runs =
+            grown.map_or_else(|| places.clone(), |grown| vec![grown.size.parallelism; places.len()]);
         resized.wants = Some(Wants { size: known, asked });
         resized.settle(wanted);
         (self.counts, self.resized) = (Some(places), Some(resized));
     }
 
     /// Quota is charged for more.
-    pub(crate) fn absorb_grows(&mut self, places: Vec<u32>, (runs, size): (Vec<u32>, Size), before: Vec<u32>, number: RecordNumber) {
+    pub(crate) fn absorb_grows(
+        &mut self,
+        places: Vec<u32>,
+        (runs, size): (Vec<u32>, Size),
+        before: Vec<u32>,
+        number: RecordNumber,
+    ) {
         let Some(resized) = self.resized.as_mut() else { return };
         resized.growing = Some(Growing { number, before, runs, size });
         (resized.most, resized.last) = (places.clone(), number);
@@ -132,7 +156,8 @@ impl World {
         site.verdict.clone().map_err(Why::Forbidden)?;
         self.judge_readiness((uid, now), &way, site)?;
         if !self.live.clusters.get(cluster).is_some_and(|live| live.grows) {
-            let text = "its agent is of an older version and can't let a gang go on with more pods".to_owned();
+            let text =
+                "its agent is of an older version and can't let a gang go on with more pods".to_owned();
             return Err(Why::Refused { reason: RefuseReason::Unsupported, text });
         }
         Ok(cluster.clone())
@@ -151,13 +176,24 @@ impl World {
     }
 
     /// Why a gang that is to grow hasn't yet, in words, and what would help; with a time, what it would meet after that too.
-    pub(crate) fn growth_in_words(&self, uid: Uid, workload: &Workload, now: Option<Mono>) -> Option<(String, String)> {
+    pub(crate) fn growth_in_words(
+        &self,
+        uid: Uid,
+        workload: &Workload,
+        now: Option<Mono>,
+    ) -> Option<(String, String)> {
         let class = self.queues.class(workload.class);
         if let Some(Growing { runs, .. }) = workload.growing() {
-            return Some((format!("it grows to {} pods: its agent is told", runs.iter().sum::<u32>()), String::new()));
+            return Some((
+                format!("it grows to {} pods: its agent is told", runs.iter().sum::<u32>()),
+                String::new(),
+            ));
         }
         let wants: u32 = counts_of(&class.gang).iter().sum();
-        let resized = workload.resized.as_deref().filter(|resized| resized.wants.is_some() && wants > resized.runs.iter().sum())?;
+        let resized = workload
+            .resized
+            .as_deref()
+            .filter(|resized| resized.wants.is_some() && wants > resized.runs.iter().sum())?;
         let grows = format!("it waits to grow from {} to {wants} pods", resized.runs.iter().sum::<u32>());
         if workload.pods_too_many(class) > 0 {
             return Some((format!("{grows}: first those end that it was told to"), String::new()));
@@ -165,16 +201,25 @@ impl World {
         if workload.phase != Phase::Running {
             return Some((format!("{grows}: first all that it has must have started"), String::new()));
         }
-        let held_back = [(self.state.recovery.is_some(), Why::RecoveryOpen), (self.state.rules_doubted.is_some(), Why::RulesDoubted)];
+        let held_back = [
+            (self.state.recovery.is_some(), Why::RecoveryOpen),
+            (self.state.rules_doubted.is_some(), Why::RulesDoubted),
+        ];
         let before = held_back.into_iter().find(|(held_back, _)| *held_back).map(|(_, why)| why);
         let room = || self.judge_growth(uid, &*self.growth_gang(uid)?, now?).err();
         let help = |why: &Why| self.too_small_for(workload, why).unwrap_or_else(|| why.would_help());
-        let lacks = || self.live.growths.get(&uid).map(|why| self.beyond_quota(uid, class, why).unwrap_or_else(|| why.clone()));
+        let lacks = || {
+            self.live
+                .growths
+                .get(&uid)
+                .map(|why| self.beyond_quota(uid, class, why).unwrap_or_else(|| why.clone()))
+        };
         Some(match before.or_else(lacks) {
             // With its quota alone it would still wait.
             Some(why @ Why::Quota(_)) => match room() {
                 Some(then) => {
-                    let words = format!("{grows}: first: {}; then, where it runs: {}", why.words(), then.words());
+                    let words =
+                        format!("{grows}: first: {}; then, where it runs: {}", why.words(), then.words());
                     (words, format!("first: {}; then: {}", why.would_help(), help(&then)))
                 }
                 None => (format!("{grows}: {}", why.words()), why.would_help()),
@@ -194,7 +239,13 @@ impl World {
         let nominal = brain.most(queue, (flavor, resource));
         // Its quota is to have room for the rest beside what is used now.
         let raise_to = brain.nominal_for(queue, (flavor, resource), more);
-        let exceeds = NoQuota::ExceedsQuota { flavor: short.flavor.clone(), resource: short.resource.clone(), asks, nominal, raise_to };
+        let exceeds = NoQuota::ExceedsQuota {
+            flavor: short.flavor.clone(),
+            resource: short.resource.clone(),
+            asks,
+            nominal,
+            raise_to,
+        };
         (asks > nominal).then_some(Why::Quota(exceeds))
     }
 
@@ -204,12 +255,16 @@ impl World {
         let cluster = &World::right(workload)?.1.cluster;
         let gang = self.with_flavors(&self.queues.class(workload.class).gang, &workload.flavors);
         match self.judge_domains(&gang, cluster, Gone::All) {
-            Err(Misfit::NoDomain { level, .. }) => return Some(self.larger_domains_in(cluster, &level, &gang)),
+            Err(Misfit::NoDomain { level, .. }) => {
+                return Some(self.larger_domains_in(cluster, &level, &gang));
+            }
             Err(misfit) => return Some(Why::NoRoom(misfit).would_help()),
             Ok(()) => {}
         }
         match self.live.clusters.get(cluster)?.rooms.fits(&gang) {
-            Err(misfit @ Misfit::NotEnoughRoom { fits_empty: false, .. }) => Some(Why::NoRoom(misfit).would_help()),
+            Err(misfit @ Misfit::NotEnoughRoom { fits_empty: false, .. }) => {
+                Some(Why::NoRoom(misfit).would_help())
+            }
             _ => None,
         }
     }
@@ -228,17 +283,33 @@ impl Turn<'_> {
         };
         let Some(workload) = self.workload(uid) else { return false };
         let class = self.world.queues.class(workload.class);
-        let (Some((offer, fence)), Some(resized)) = (World::right(workload).and_then(|(offer, leg)| Some((offer, leg.fence?))), workload.resized.as_deref())
-        else {
+        let (Some((offer, fence)), Some(resized)) = (
+            World::right(workload).and_then(|(offer, leg)| Some((offer, leg.fence?))),
+            workload.resized.as_deref(),
+        ) else {
             return false;
         };
-        let places: Vec<u32> = workload.given_gang(class).pod_sets.iter().zip(&gang.pod_sets).map(|(has, more)| has.count + more.count).collect();
-        let runs: Vec<u32> = resized.runs.iter().zip(&gang.pod_sets).map(|(has, more)| has + more.count).collect();
+        let places: Vec<u32> = workload
+            .given_gang(class)
+            .pod_sets
+            .iter()
+            .zip(&gang.pod_sets)
+            .map(|(has, more)| has.count + more.count)
+            .collect();
+        let runs: Vec<u32> =
+            resized.runs.iter().zip(&gang.pod_sets).map(|(has, more)| has + more.count).collect();
         let size = resized.wants.map_or(resized.size, |wants| wants.size);
-        let detail = format!("from {} to {} pods", resized.runs.iter().sum::<u32>(), runs.iter().sum::<u32>());
+        let detail =
+            format!("from {} to {} pods", resized.runs.iter().sum::<u32>(), runs.iter().sum::<u32>());
         self.record(Record::Grows { uid, fence, places, runs, size, at: self.now.wall });
-        let entry =
-            Entry { action: "grow".into(), subject: uid.to_string(), cluster: Some(cluster.to_string()), verdict: None, rule: None, detail: Some(detail) };
+        let entry = Entry {
+            action: "grow".into(),
+            subject: uid.to_string(),
+            cluster: Some(cluster.to_string()),
+            verdict: None,
+            rule: None,
+            detail: Some(detail),
+        };
         self.audit(Actor::system(), entry);
         self.world.live.growths.remove(&uid);
         let number = self.say_grow(&cluster, uid, fence).unwrap_or(0);
@@ -256,14 +327,27 @@ impl Turn<'_> {
     }
 
     /// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
-    pub(crate) fn render_grow(&self, cluster: &ClusterName, uid: Uid, fence: Fence, number: RecordNumber) -> Command {
+    pub(crate) fn render_grow(
+        &self,
+        cluster: &ClusterName,
+        uid: Uid,
+        fence: Fence,
+        number: RecordNumber,
+    ) -> Command {
         let workload = self.workload(uid);
-        let Some((offer, leg)) = workload.and_then(|w| w.leg_of(fence)) else { return Command::Stop { uid, fence, reason: StopReason::Superseded } };
-        let workload = workload.filter(|w| matches!(w.phase, Phase::Granted | Phase::Running) && self.may_know(uid, cluster));
-        match workload.and_then(|w| Some((w.growing().filter(|growing| growing.number == number)?, w.counts.clone()?))) {
+        let Some((offer, leg)) = workload.and_then(|w| w.leg_of(fence)) else {
+            return Command::Stop { uid, fence, reason: StopReason::Superseded };
+        };
+        let workload = workload
+            .filter(|w| matches!(w.phase, Phase::Granted | Phase::Running) && self.may_know(uid, cluster));
+        match workload
+            .and_then(|w| Some((w.growing().filter(|growing| growing.number == number)?, w.counts.clone()?)))
+        {
             Some((growing, places)) => {
                 let mut growth = Growth { number, places, size: growing.size, mac: None };
-                growth.mac = Some(self.world.config.receipt_key.sign(&growth.message(cluster, leg.ledger, uid, fence)));
+                growth.mac = Some(
+                    self.world.config.receipt_key.sign(&growth.message(cluster, leg.ledger, uid, fence)),
+                );
                 Command::Grow { uid, fence, growth: Box::new(growth) }
             }
             // What was granted isn't withdrawn.
@@ -276,7 +360,11 @@ impl Turn<'_> {
         if self.own_leg(cluster, uid, fence).is_none_or(|leg| leg.fence != Some(fence)) {
             return;
         }
-        let Some((growing, places)) = self.workload(uid).and_then(|w| Some((w.growing()?, w.counts.clone()?))) else { return };
+        let Some((growing, places)) =
+            self.workload(uid).and_then(|w| Some((w.growing()?, w.counts.clone()?)))
+        else {
+            return;
+        };
         if growing.number == number {
             let growth = Growth { number, places, size: growing.size, mac: None };
             self.take_growth(cluster, uid, fence, growth);
@@ -284,14 +372,31 @@ impl Turn<'_> {
     }
 
     fn take_growth(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence, growth: Growth) {
-        self.record(Record::Grown { uid, fence, growth: Box::new(Growth { mac: None, ..growth }), at: self.now.wall });
+        self.record(Record::Grown {
+            uid,
+            fence,
+            growth: Box::new(Growth { mac: None, ..growth }),
+            at: self.now.wall,
+        });
         self.shrink(cluster, uid, fence);
         self.stir();
     }
 
     /// The agent has no room for it: what was charged goes back, and it waits.
-    pub(crate) fn on_not_grown(&mut self, cluster: &ClusterName, (uid, fence): (Uid, Fence), number: RecordNumber, (reason, text): (RefuseReason, &str)) {
-        let Some(offer) = self.own_leg(cluster, uid, fence).filter(|leg| leg.fence == Some(fence)).and_then(|_| self.offer_of(uid, fence)) else { return };
+    pub(crate) fn on_not_grown(
+        &mut self,
+        cluster: &ClusterName,
+        (uid, fence): (Uid, Fence),
+        number: RecordNumber,
+        (reason, text): (RefuseReason, &str),
+    ) {
+        let Some(offer) = self
+            .own_leg(cluster, uid, fence)
+            .filter(|leg| leg.fence == Some(fence))
+            .and_then(|_| self.offer_of(uid, fence))
+        else {
+            return;
+        };
         if self.workload(uid).and_then(Workload::growing).is_none_or(|growing| growing.number != number) {
             return;
         }
@@ -300,7 +405,11 @@ impl Turn<'_> {
         if let Some(live) = self.world.live.clusters.get_mut(cluster) {
             live.rooms.over(offer);
         }
-        let base = if matches!(reason, RefuseReason::NoRoom | RefuseReason::StillRuns) { REFUSED_FOR } else { UNABLE_FOR };
+        let base = if matches!(reason, RefuseReason::NoRoom | RefuseReason::StillRuns) {
+            REFUSED_FOR
+        } else {
+            UNABLE_FOR
+        };
         let tried = u32::try_from(number.0 % 4).unwrap_or(0);
         let until = self.now.mono + meridian_shared::backoff::wait(base, REFUSED_FOR_MAX, tried, number.0);
         self.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
@@ -318,10 +427,15 @@ impl Turn<'_> {
         let (uid, fence) = (run.uid, run.fence);
         let Some(workload) = self.workload(uid).filter(|w| w.phase.granted()) else { return };
         let last = workload.resized.as_ref().map_or(RecordNumber(0), |resized| resized.last);
-        let (growing, sets) = (workload.growing().map(|growing| growing.number), self.world.queues.class(workload.class).gang.pod_sets.len());
+        let (growing, sets) = (
+            workload.growing().map(|growing| growing.number),
+            self.world.queues.class(workload.class).gang.pod_sets.len(),
+        );
         match run.grown.as_deref() {
             Some(grown) if growing == Some(grown.number) => self.on_grown(cluster, uid, fence, grown.number),
-            Some(grown) if grown.number > last && grown.places.len() == sets => self.take_growth(cluster, uid, fence, grown.clone()),
+            Some(grown) if grown.number > last && grown.places.len() == sets => {
+                self.take_growth(cluster, uid, fence, grown.clone())
+            }
             _ => drop(self.say_grow(cluster, uid, fence)),
         }
     }
@@ -329,7 +443,12 @@ impl Turn<'_> {
     /// A run as it may be believed: a growth counts with our own code only.
     pub(crate) fn believed(&self, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> Run {
         let key = &self.world.config.receipt_key;
-        let coded = |grown: &Growth| grown.mac.as_ref().is_some_and(|mac| key.verify(&grown.message(cluster, ledger, run.uid, run.fence), mac));
+        let coded = |grown: &Growth| {
+            grown
+                .mac
+                .as_ref()
+                .is_some_and(|mac| key.verify(&grown.message(cluster, ledger, run.uid, run.fence), mac))
+        };
         Run { grown: run.grown.clone().filter(|grown| coded(grown)), ..run.clone() }
     }
 }

@@ -72,7 +72,11 @@ impl Hindrances {
 
     /// Nobody of it is left.
     pub(crate) fn forget(&mut self, class: ClassId) {
-        let known = [self.before.remove(&class).is_some(), self.at_clusters.remove(&class).is_some(), self.able.remove(&class)];
+        let known = [
+            self.before.remove(&class).is_some(),
+            self.at_clusters.remove(&class).is_some(),
+            self.able.remove(&class),
+        ];
         if known != [false; 3] {
             self.changed.insert(class);
         }
@@ -99,7 +103,8 @@ impl World {
         let all = known.at_clusters(class).filter(|_| !known.able.contains(&class));
         let nowhere = || all.filter(|all| all.is_empty()).map(|_| Why::NoCluster);
         let before = known.before(class).cloned().or_else(nowhere);
-        let nearest = all.and_then(|all| nearest(all).map(|(cluster, why)| (cluster.clone(), all.len(), why.clone())));
+        let nearest =
+            all.and_then(|all| nearest(all).map(|(cluster, why)| (cluster.clone(), all.len(), why.clone())));
         (before.is_some() || nearest.is_some()).then_some(Hindrance { before, nearest })
     }
 
@@ -112,7 +117,8 @@ impl World {
     /// Those of all classes.
     pub fn all_hindrances(&self) -> Changed {
         let known = &self.live.hindrances;
-        let classes: BTreeSet<ClassId> = known.before.keys().chain(known.at_clusters.keys()).copied().collect();
+        let classes: BTreeSet<ClassId> =
+            known.before.keys().chain(known.at_clusters.keys()).copied().collect();
         classes.into_iter().map(|class| (class, self.hindrance(class))).collect()
     }
 }

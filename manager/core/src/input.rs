@@ -4,7 +4,9 @@ use crate::milestone::Milestone;
 use crate::reading::ReadJob;
 use crate::record::Record;
 use meridian_objects::{Kind, Object, applied};
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid};
+use meridian_shared::ids::{
+    ClusterName, ContentHash, Fence, Jurisdiction, LedgerId, RecordNumber, Region, Session, Uid,
+};
 use meridian_shared::protocol::{SyncAnswer, SyncRequest};
 use meridian_shared::time::Millis;
 use serde::{Deserialize, Serialize};

@@ -18,10 +18,17 @@ use std::sync::Arc;
 type Shown = [(Receipt, Vec<ClusterName>)];
 
 impl Turn<'_> {
-    pub(crate) fn take_inventory(&mut self, cluster: &ClusterName, ledger: LedgerId, commands_through: u64, inventory: Inventory) {
+    pub(crate) fn take_inventory(
+        &mut self,
+        cluster: &ClusterName,
+        ledger: LedgerId,
+        commands_through: u64,
+        inventory: Inventory,
+    ) {
         self.heed_receipts(&inventory.receipts);
         let ours = self.world.state.leadership;
-        if inventory.for_leadership != Some(ours) && !self.world.config.planted.has(Bug::StaleInventoryCounts) {
+        if inventory.for_leadership != Some(ours) && !self.world.config.planted.has(Bug::StaleInventoryCounts)
+        {
             return;
         }
         let Some(live) = self.world.live.clusters.get(cluster) else { return };
@@ -93,7 +100,8 @@ impl Turn<'_> {
             self.shrink(cluster, run.uid, run.fence);
             self.heed_rank(cluster, run);
             if stopping {
-                let reason = self.workload(run.uid).and_then(|w| w.stopping).unwrap_or(StopReason::Superseded);
+                let reason =
+                    self.workload(run.uid).and_then(|w| w.stopping).unwrap_or(StopReason::Superseded);
                 self.say(cluster, Said::Stop(run.uid, run.fence, reason));
             }
             return;
@@ -106,7 +114,8 @@ impl Turn<'_> {
             let (older, term) = (workload.submitted < self.world.state.led_since, workload.term);
             self.world.live.counts.illegal += 1;
             if older {
-                let until = meridian_shared::lease::ManagerLease::from_composed(self.world.live.led_at, term).deadline;
+                let until = meridian_shared::lease::ManagerLease::from_composed(self.world.live.led_at, term)
+                    .deadline;
                 self.world.live.not_before.insert(run.uid, until);
                 self.world.deciding.touch(run.uid);
             }
@@ -121,31 +130,50 @@ impl Turn<'_> {
 
     /// Whether a run shows our own code over its grant to this very ledger.
     fn coded(&self, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> bool {
-        let message = grant_message(cluster, ledger, run.uid, run.fence, run.offer, run.attempt, run.term, run.on_loss);
+        let message =
+            grant_message(cluster, ledger, run.uid, run.fence, run.offer, run.attempt, run.term, run.on_loss);
         run.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&message, mac))
     }
 
     pub(crate) fn adopt(&mut self, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
         self.world.live.counts.adoptions += 1;
-        if let Some(old) = self.workload(run.uid).and_then(World::right).and_then(|(_, l)| l.fence.map(|f| (l.cluster.clone(), f))) {
+        if let Some(old) = self
+            .workload(run.uid)
+            .and_then(World::right)
+            .and_then(|(_, l)| l.fence.map(|f| (l.cluster.clone(), f)))
+        {
             self.let_go(old.1);
             self.say(&old.0, Said::Stop(run.uid, old.1, StopReason::Superseded));
         }
         self.withdraw_open(run.uid);
         let flavors = self.flavors_of_adopted(run.uid);
-        self.record(Record::Adopted { cluster: cluster.clone(), ledger, run: Box::new(run.clone()), flavors, at: self.now.wall });
+        self.record(Record::Adopted {
+            cluster: cluster.clone(),
+            ledger,
+            run: Box::new(run.clone()),
+            flavors,
+            at: self.now.wall,
+        });
         let class = self.workload(run.uid).map(|workload| self.world.queues.class(workload.class));
-        let start_by = self.now.mono + class.map_or(self.world.config.start_timeout, |class| self.world.start_timeout(class));
+        let start_by = self.now.mono
+            + class.map_or(self.world.config.start_timeout, |class| self.world.start_timeout(class));
         self.lease(run.uid, run.fence, run.term, OnLoss::Fence, start_by);
         if run.running {
             self.record(Record::Running { uid: run.uid, fence: run.fence, at: self.now.wall });
         }
         let workload = self.workload(run.uid).expect("adopted just now");
         let class = self.world.queues.class(workload.class).clone();
-        let allowed = residency::judge(&self.world.state.catalog, &class, cluster, self.world.config.residency_required);
+        let allowed = residency::judge(
+            &self.world.state.catalog,
+            &class,
+            cluster,
+            self.world.config.residency_required,
+        );
         match allowed {
             Err(_) => self.order_stop(run.uid, run.fence, StopReason::Residency, &system()),
-            Ok(()) if self.workload(run.uid).is_some_and(|w| w.inactive.is_some()) => self.order_stop(run.uid, run.fence, StopReason::Evicted, &system()),
+            Ok(()) if self.workload(run.uid).is_some_and(|w| w.inactive.is_some()) => {
+                self.order_stop(run.uid, run.fence, StopReason::Evicted, &system())
+            }
             Ok(()) if run.stopping => self.order_stop(run.uid, run.fence, StopReason::Superseded, &system()),
             Ok(()) => {
                 self.shrink(cluster, run.uid, run.fence);
@@ -157,22 +185,45 @@ impl Turn<'_> {
     /// What runs is charged whether or not quota is left: per resource to the first flavor of its queue that serves the gang.
     fn flavors_of_adopted(&self, uid: Uid) -> Flavors {
         let catalog = &self.world.state.catalog;
-        let Some(class) = self.workload(uid).map(|w| self.world.queues.class(w.class)) else { return Flavors::default() };
-        let queue = catalog.local_queue(&class.namespace, &class.queue).and_then(|l| catalog.cluster_queue(&l.cluster_queue));
+        let Some(class) = self.workload(uid).map(|w| self.world.queues.class(w.class)) else {
+            return Flavors::default();
+        };
+        let queue = catalog
+            .local_queue(&class.namespace, &class.queue)
+            .and_then(|l| catalog.cluster_queue(&l.cluster_queue));
         let Some(queue) = queue else { return Flavors::default() };
         let flavor = |resource: &String| {
             let group = queue.resource_groups.iter().find(|g| g.covered_resources.contains(resource))?;
-            let serving = group.flavors.iter().find(|f| crate::dispatch::serves(catalog, &f.name, &class.gang));
+            let serving =
+                group.flavors.iter().find(|f| crate::dispatch::serves(catalog, &f.name, &class.gang));
             serving.or(group.flavors.first()).map(|f| Arc::from(f.name.as_str()))
         };
-        self.world.config.resources.total(&class.gang).into_keys().filter_map(|resource| flavor(&resource).map(|f| (resource, f))).collect()
+        self.world
+            .config
+            .resources
+            .total(&class.gang)
+            .into_keys()
+            .filter_map(|resource| flavor(&resource).map(|f| (resource, f)))
+            .collect()
     }
 
     /// Grants that this ledger should have and doesn't show, once no grant to it is under way.
-    fn bury_missing(&mut self, cluster: &ClusterName, ledger: LedgerId, known: &BTreeSet<(Uid, Fence)>, settled: bool) {
+    fn bury_missing(
+        &mut self,
+        cluster: &ClusterName,
+        ledger: LedgerId,
+        known: &BTreeSet<(Uid, Fence)>,
+        settled: bool,
+    ) {
         for (uid, fence, offer) in self.rights(cluster) {
             let Some((_, leg)) = self.workload(uid).and_then(|w| w.leg_of(fence)) else { continue };
-            let under_way = !settled && self.world.live.clusters.get(cluster).is_some_and(|l| l.outbox.pending(&Said::Grant(uid, offer, fence)));
+            let under_way = !settled
+                && self
+                    .world
+                    .live
+                    .clusters
+                    .get(cluster)
+                    .is_some_and(|l| l.outbox.pending(&Said::Grant(uid, offer, fence)));
             if leg.ledger != ledger || known.contains(&(uid, fence)) || under_way {
                 continue;
             }
@@ -186,9 +237,15 @@ impl Turn<'_> {
     }
 
     /// Offers that only one side knows.
-    fn settle_offers(&mut self, cluster: &ClusterName, reported: &[(meridian_shared::ids::OfferId, Uid)], settled: bool) {
+    fn settle_offers(
+        &mut self,
+        cluster: &ClusterName,
+        reported: &[(meridian_shared::ids::OfferId, Uid)],
+        settled: bool,
+    ) {
         for (offer, uid) in reported {
-            let open = self.workload(*uid).and_then(|w| w.legs.get(offer)).is_some_and(|l| l.cluster == *cluster);
+            let open =
+                self.workload(*uid).and_then(|w| w.legs.get(offer)).is_some_and(|l| l.cluster == *cluster);
             if !open {
                 self.object(cluster, Said::Withdraw(*uid, *offer));
             }
@@ -204,10 +261,21 @@ impl Turn<'_> {
             .into_iter()
             .flatten()
             .flat_map(|(uid, _)| {
-                self.world.state.workloads[uid].legs.iter().filter(|(_, l)| l.cluster == *cluster && l.state.open()).map(move |(o, _)| (*uid, *o))
+                self.world.state.workloads[uid]
+                    .legs
+                    .iter()
+                    .filter(|(_, l)| l.cluster == *cluster && l.state.open())
+                    .map(move |(o, _)| (*uid, *o))
             })
             .filter(|(uid, offer)| !reported.contains(&(*offer, *uid)))
-            .filter(|(uid, offer)| !self.world.live.clusters.get(cluster).is_some_and(|l| l.outbox.pending(&Said::Offer(*uid, *offer))))
+            .filter(|(uid, offer)| {
+                !self
+                    .world
+                    .live
+                    .clusters
+                    .get(cluster)
+                    .is_some_and(|l| l.outbox.pending(&Said::Offer(*uid, *offer)))
+            })
             .collect();
         for (uid, offer) in missing {
             self.record(Record::Expired { uid, offer });
@@ -221,7 +289,9 @@ impl Turn<'_> {
         let state = &self.world.state;
         shown
             .iter()
-            .filter(|(r, members)| r.mac.as_ref().is_some_and(|m| self.world.config.receipt_key.verify(&r.message(members), m)))
+            .filter(|(r, members)| {
+                r.mac.as_ref().is_some_and(|m| self.world.config.receipt_key.verify(&r.message(members), m))
+            })
             .filter(|(r, _)| !state.ranges.iter().any(|(l, _, last)| *l == r.leadership && r.record <= *last))
             .map(|(r, _)| (r.leadership, r))
             .collect()
@@ -229,7 +299,8 @@ impl Turn<'_> {
 
     /// A signed report of records that are in no range is a fork, at any time: recovery opens again, above all of them.
     fn heed_receipts(&mut self, shown: &Shown) {
-        let foreign: Vec<(Leadership, RecordNumber)> = self.foreign(shown).into_iter().map(|(l, r)| (l, r.record)).collect();
+        let foreign: Vec<(Leadership, RecordNumber)> =
+            self.foreign(shown).into_iter().map(|(l, r)| (l, r.record)).collect();
         if !foreign.is_empty() {
             self.above(foreign, shown);
         }
@@ -241,7 +312,9 @@ impl Turn<'_> {
         let ours = self.world.state.leadership;
         let epoch = foreign.iter().map(|(l, _)| l.epoch).max().unwrap_or(0).max(ours.epoch) + 1;
         // The id must differ from every other start's: it is derived from what only this moment knows.
-        let id = meridian_shared::backoff::splitmix(ours.id ^ epoch ^ self.now.mono.0.rotate_left(32) ^ self.now.wall.0.unsigned_abs());
+        let id = meridian_shared::backoff::splitmix(
+            ours.id ^ epoch ^ self.now.mono.0.rotate_left(32) ^ self.now.wall.0.unsigned_abs(),
+        );
         // What is open stays open with all that it was opened for; and somebody else may still speak for these records.
         let members_unknown = self.world.state.recovery.as_ref().is_some_and(|r| r.members_unknown);
         let open = RecoveryStart { restored: true, members_unknown };
@@ -258,7 +331,9 @@ impl Turn<'_> {
     fn foreign_members(&self, shown: &Shown) -> BTreeSet<ClusterName> {
         shown
             .iter()
-            .filter(|(r, m)| r.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&r.message(m), mac)))
+            .filter(|(r, m)| {
+                r.mac.as_ref().is_some_and(|mac| self.world.config.receipt_key.verify(&r.message(m), mac))
+            })
             .flat_map(|(_, members)| members.iter().cloned())
             .collect()
     }

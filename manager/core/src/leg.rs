@@ -64,8 +64,17 @@ pub enum Answer {
 
 impl State {
     /// Every state.
-    pub const ALL: [Self; 9] =
-        [Self::Offered, Self::Waiting, Self::Held, Self::Granted, Self::Running, Self::Ended, Self::Refused, Self::Withdrawn, Self::Expired];
+    pub const ALL: [Self; 9] = [
+        Self::Offered,
+        Self::Waiting,
+        Self::Held,
+        Self::Granted,
+        Self::Running,
+        Self::Ended,
+        Self::Refused,
+        Self::Withdrawn,
+        Self::Expired,
+    ];
 
     /// Whether the leg could still come to hold.
     pub const fn open(self) -> bool {
@@ -102,7 +111,10 @@ pub const fn step(state: State, event: Event) -> Answer {
         (Granted | Running, Event::Waiting | Event::Held | Event::Refused | Event::Expired) => Nothing,
         (Granted | Running, Event::Withdraw | Event::Grant) => Illegal,
 
-        (Ended, Event::Waiting | Event::Held | Event::Refused | Event::Expired | Event::Running | Event::Over) => Nothing,
+        (
+            Ended,
+            Event::Waiting | Event::Held | Event::Refused | Event::Expired | Event::Running | Event::Over,
+        ) => Nothing,
         (Refused | Withdrawn | Expired, Event::Held | Event::Waiting) => TakeBack,
         (Refused | Withdrawn | Expired, Event::Refused | Event::Expired | Event::Withdraw) => Nothing,
         (Refused | Withdrawn | Expired, Event::Running | Event::Over) => Illegal,
@@ -115,7 +127,16 @@ pub const fn step(state: State, event: Event) -> Answer {
 mod tests {
     use super::*;
 
-    const EVENTS: [Event; 8] = [Event::Waiting, Event::Held, Event::Refused, Event::Expired, Event::Withdraw, Event::Grant, Event::Running, Event::Over];
+    const EVENTS: [Event; 8] = [
+        Event::Waiting,
+        Event::Held,
+        Event::Refused,
+        Event::Expired,
+        Event::Withdraw,
+        Event::Grant,
+        Event::Running,
+        Event::Over,
+    ];
 
     #[test]
     fn the_full_matrix() {
@@ -127,9 +148,16 @@ mod tests {
             Answer::Withdraw => '<',
             Answer::Illegal => '.',
         };
-        let rows: Vec<String> = State::ALL.iter().map(|s| EVENTS.iter().map(|e| letter(step(*s, *e))).collect()).collect();
+        let rows: Vec<String> =
+            State::ALL.iter().map(|s| EVENTS.iter().map(|e| letter(step(*s, *e))).collect()).collect();
         // columns: Waiting Held Refused Expired Withdraw Grant Running Over
-        assert_eq!(rows, ["WHRET...", "WHRET...", "W-RETG..", "----..UE", "----..-E", "-----.--", "<<---...", "<<---...", "<<---..."],);
+        assert_eq!(
+            rows,
+            [
+                "WHRET...", "WHRET...", "W-RETG..", "----..UE", "----..-E", "-----.--", "<<---...",
+                "<<---...", "<<---..."
+            ],
+        );
     }
 
     #[test]

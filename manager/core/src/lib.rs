@@ -105,7 +105,10 @@ use explain::Why;
 use giving_way::GivingWay;
 use input::{Actor, Bodies, Input, Key, Outcome};
 use meridian_objects::Kind;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
+use meridian_shared::ids::{
+    ClusterName, ContentHash, Fence, JournalId, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber,
+    Region, Session, Uid,
+};
 use meridian_shared::lease::ManagerLease;
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::placement::Placement;
@@ -464,7 +467,17 @@ pub struct Leg {
 
 impl Leg {
     fn new(cluster: ClusterName, ledger: LedgerId, state: leg::State) -> Self {
-        Self { cluster, ledger, state, fence: None, accepted: false, note: None, estimate: None, choice: None, placement: None }
+        Self {
+            cluster,
+            ledger,
+            state,
+            fence: None,
+            accepted: false,
+            note: None,
+            estimate: None,
+            choice: None,
+            placement: None,
+        }
     }
 }
 
@@ -661,7 +674,8 @@ impl Still {
     /// As a journal keeps it; it will take so many bytes, about.
     pub fn into_bytes(self, size: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(size);
-        serde_json::to_writer(&mut bytes, &(SNAPSHOT_VERSION, self.state, self.classes, self.next)).expect("our own types serialise");
+        serde_json::to_writer(&mut bytes, &(SNAPSHOT_VERSION, self.state, self.classes, self.next))
+            .expect("our own types serialise");
         bytes
     }
 }
@@ -683,7 +697,9 @@ impl World {
         let (version, state, classes, next): (u32, State, Vec<(ClassId, record::Class)>, ClassId) =
             serde_json::from_slice(bytes).map_err(|e| format!("the snapshot can't be read: {e}"))?;
         if version != SNAPSHOT_VERSION {
-            return Err(format!("the snapshot has version {version}, this manager reads version {SNAPSHOT_VERSION}"));
+            return Err(format!(
+                "the snapshot has version {version}, this manager reads version {SNAPSHOT_VERSION}"
+            ));
         }
         let mut world = Self::empty(state.journal, config);
         world.state = state;
@@ -707,16 +723,21 @@ impl World {
 
     /// A successful durable write that was begun at `begun`: the claim is good for a while from then.
     pub fn committed(&mut self, begun: Mono) {
-        self.live.claim_until = self.live.claim_until.max(begun + meridian_shared::lease::claim(self.config.term_min));
+        self.live.claim_until =
+            self.live.claim_until.max(begun + meridian_shared::lease::claim(self.config.term_min));
     }
 
     /// Whether a workload may be dispatched now although recovery is open.
     pub(crate) fn held_back(&self, workload: &Workload, now: Mono) -> bool {
         let Some(recovery) = &self.state.recovery else { return false };
-        if workload.submitted >= self.state.led_since || self.config.planted.has(meridian_shared::planted::Bug::RecoveryDispatches) {
+        if workload.submitted >= self.state.led_since
+            || self.config.planted.has(meridian_shared::planted::Bug::RecoveryDispatches)
+        {
             return false;
         }
-        let released = !recovery.restored && workload.on_loss == OnLoss::Fence && ManagerLease::from_composed(self.live.led_at, workload.term).lapsed(now);
+        let released = !recovery.restored
+            && workload.on_loss == OnLoss::Fence
+            && ManagerLease::from_composed(self.live.led_at, workload.term).lapsed(now);
         !released
     }
 
@@ -756,10 +777,19 @@ impl World {
             .map(|(_, c)| c.heard + meridian_shared::lease::silence(self.config.term_min))
             .min();
         let again = self.live.clusters.values().filter_map(|c| c.outbox.resend_at(now.mono)).min();
-        let starving = self.config.starvation_guard.filter(|_| self.queues.waiting_classes().next().is_some()).map(|_| self.live.starving_due);
+        let starving = self
+            .config
+            .starvation_guard
+            .filter(|_| self.queues.waiting_classes().next().is_some())
+            .map(|_| self.live.starving_due);
         let undecided = self.undecided().then_some(now.mono);
-        let released = self.state.recovery.as_ref().filter(|recovery| !recovery.restored).map(|_| self.live.released_at);
-        [Some(self.live.due), soonest, silent, again, starving, released, undecided].into_iter().flatten().filter(|d| *d < Mono(u64::MAX)).min()
+        let released =
+            self.state.recovery.as_ref().filter(|recovery| !recovery.restored).map(|_| self.live.released_at);
+        [Some(self.live.due), soonest, silent, again, starving, released, undecided]
+            .into_iter()
+            .flatten()
+            .filter(|d| *d < Mono(u64::MAX))
+            .min()
     }
 
     /// The most recent reason why the class of this workload waits at each cluster, and before any cluster is looked at.
@@ -769,11 +799,17 @@ impl World {
 
     pub(crate) fn has_open_legs(&self, cluster: &ClusterName) -> bool {
         let uids = self.loads.get(cluster).into_iter().flatten();
-        uids.filter_map(|(uid, _)| self.state.workloads.get(uid)).any(|w| w.legs.values().any(|l| l.cluster == *cluster && l.state.open()))
+        uids.filter_map(|(uid, _)| self.state.workloads.get(uid))
+            .any(|w| w.legs.values().any(|l| l.cluster == *cluster && l.state.open()))
     }
 
     pub(crate) fn key_of(workload: &Workload) -> Key {
-        Key { scope: None, kind: Kind::Job, namespace: Some(workload.namespace.clone()), name: workload.name.clone() }
+        Key {
+            scope: None,
+            kind: Kind::Job,
+            namespace: Some(workload.namespace.clone()),
+            name: workload.name.clone(),
+        }
     }
 
     /// The leg that has, or may have, the right to run.

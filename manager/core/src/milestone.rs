@@ -116,13 +116,16 @@ impl World {
         let charged = self.queues.charged_to(uid).cloned();
         charged.or_else(|| {
             let class = self.queues.class(self.state.workloads.get(&uid)?.class);
-            Some(Arc::from(self.state.catalog.local_queue(&class.namespace, &class.queue)?.cluster_queue.as_str()))
+            Some(Arc::from(
+                self.state.catalog.local_queue(&class.namespace, &class.queue)?.cluster_queue.as_str(),
+            ))
         })
     }
 
     /// How a workload stands, where the record may be a milestone.
     pub(crate) fn before(&self, uid: Uid, record: &Record) -> Option<Before> {
-        let deactivated = matches!(record, Record::Released { .. }) && self.state.workloads.get(&uid).is_some_and(|w| w.inactive.is_some());
+        let deactivated = matches!(record, Record::Released { .. })
+            && self.state.workloads.get(&uid).is_some_and(|w| w.inactive.is_some());
         let may_be = matches!(
             record,
             Record::Reserved { .. }
@@ -144,8 +147,17 @@ impl World {
             local_queue: class.queue.clone(),
             priority_class: priority_class(class),
         };
-        let (phase, since, reserved, evicted) = (workload.phase, workload.since, workload.reserved, workload.evicted.clone());
-        Some(Before { uid, whose, phase, since, cluster: Self::right(workload).map(|(_, leg)| leg.cluster.clone()), reserved, evicted })
+        let (phase, since, reserved, evicted) =
+            (workload.phase, workload.since, workload.reserved, workload.evicted.clone());
+        Some(Before {
+            uid,
+            whose,
+            phase,
+            since,
+            cluster: Self::right(workload).map(|(_, leg)| leg.cluster.clone()),
+            reserved,
+            evicted,
+        })
     }
 
     /// What the record came to.
@@ -155,12 +167,21 @@ impl World {
         let to = workload.phase;
         let mut events = Vec::new();
         match record {
-            Record::Reserved { .. } if phase != to => events.push(Event::QuotaReserved { waited: now.wall.since(queued(workload)) }),
-            Record::Granted { at, .. } if phase != to => {
-                let cluster = Self::right(workload).map_or_else(|| ClusterName::new(""), |(_, leg)| leg.cluster.clone());
-                events.push(Event::Admitted { cluster, waited: at.since(queued(workload)), checked: reserved.map(|from| at.since(from)) });
+            Record::Reserved { .. } if phase != to => {
+                events.push(Event::QuotaReserved { waited: now.wall.since(queued(workload)) })
             }
-            Record::Running { at, .. } if phase != to => events.push(Event::Ready { waited: at.since(queued(workload)), started: at.since(since) }),
+            Record::Granted { at, .. } if phase != to => {
+                let cluster = Self::right(workload)
+                    .map_or_else(|| ClusterName::new(""), |(_, leg)| leg.cluster.clone());
+                events.push(Event::Admitted {
+                    cluster,
+                    waited: at.since(queued(workload)),
+                    checked: reserved.map(|from| at.since(from)),
+                });
+            }
+            Record::Running { at, .. } if phase != to => {
+                events.push(Event::Ready { waited: at.since(queued(workload)), started: at.since(since) })
+            }
             Record::Grows { .. } => events.push(Event::Replaced),
             Record::Finished { .. } if phase != to => events.push(Event::Finished { ran: workload.ran }),
             _ => {}
@@ -176,7 +197,8 @@ impl World {
                 first: workload.first_of_its_kind(now_evicted),
                 ran: (phase == Phase::Running).then(|| now_evicted.at.since(since)),
                 cluster,
-                displaced: displaced.map(|p| (self.queue_of(p.by).unwrap_or_else(|| Arc::from("")), p.right.clone())),
+                displaced: displaced
+                    .map(|p| (self.queue_of(p.by).unwrap_or_else(|| Arc::from("")), p.right.clone())),
             });
         }
         events.into_iter().map(|event| Milestone { whose: whose.clone(), event }).collect()

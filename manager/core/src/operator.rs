@@ -18,7 +18,9 @@ impl Turn<'_> {
             Operator::Drain(cluster) => self.drain(&by, &cluster),
             Operator::Admit(cluster) => self.admit_cluster(&by, &cluster),
             Operator::DeclareLost { cluster, ledger } => self.declare_lost(&by, &cluster, ledger),
-            Operator::MintToken { hash, cluster, region, jurisdiction, ttl, replace } => self.mint(&by, hash, cluster, region, jurisdiction, ttl, replace),
+            Operator::MintToken { hash, cluster, region, jurisdiction, ttl, replace } => {
+                self.mint(&by, hash, cluster, region, jurisdiction, ttl, replace)
+            }
             Operator::UseToken { hash } => return self.use_token(&hash),
             Operator::ConfirmRecovery => self.confirm_recovery(&by),
             Operator::ConfirmRules => {
@@ -37,7 +39,14 @@ impl Turn<'_> {
     }
 
     fn operator_audit(&mut self, by: &Actor, action: &str, subject: String, cluster: Option<&ClusterName>) {
-        let entry = Entry { action: action.into(), subject, cluster: cluster.map(ToString::to_string), verdict: None, rule: None, detail: None };
+        let entry = Entry {
+            action: action.into(),
+            subject,
+            cluster: cluster.map(ToString::to_string),
+            verdict: None,
+            rule: None,
+            detail: None,
+        };
         self.audit(by.clone(), entry);
     }
 
@@ -47,7 +56,13 @@ impl Turn<'_> {
         let mut value = stored.object.stored.clone();
         value["spec"]["cordoned"] = json!(cordoned);
         let object = Object::from_stored(value).map_err(|errors| unreadable(&errors))?;
-        self.record(Record::Applied { key, object: Box::new(object), uid: stored.uid, at: self.now.wall, by: by.clone() });
+        self.record(Record::Applied {
+            key,
+            object: Box::new(object),
+            uid: stored.uid,
+            at: self.now.wall,
+            by: by.clone(),
+        });
         self.operator_audit(by, if cordoned { "cordon" } else { "uncordon" }, String::new(), Some(cluster));
         self.rejudge();
         self.stir();
@@ -65,7 +80,13 @@ impl Turn<'_> {
     }
 
     fn member(&self, cluster: &ClusterName) -> Result<&crate::Member, Rejection> {
-        let missing = || if self.world.state.catalog.cluster(cluster).is_some() { never_joined(cluster) } else { unknown(cluster) };
+        let missing = || {
+            if self.world.state.catalog.cluster(cluster).is_some() {
+                never_joined(cluster)
+            } else {
+                unknown(cluster)
+            }
+        };
         self.world.state.members.get(cluster).ok_or_else(missing)
     }
 
@@ -77,14 +98,33 @@ impl Turn<'_> {
         Ok(format!("cluster `{cluster}` may have work"))
     }
 
-    fn declare_lost(&mut self, by: &Actor, cluster: &ClusterName, ledger: Option<LedgerId>) -> Result<String, Rejection> {
+    fn declare_lost(
+        &mut self,
+        by: &Actor,
+        cluster: &ClusterName,
+        ledger: Option<LedgerId>,
+    ) -> Result<String, Rejection> {
         let member = self.member(cluster)?;
         let newest = member.ledger;
         let ledger = ledger.unwrap_or(newest);
-        let orphaned = || self.world.state.orphans.values().any(|orphan| orphan.cluster == *cluster && orphan.ledger == ledger);
-        let has_legs = || self.world.state.workloads.values().any(|w| w.legs.values().any(|leg| leg.cluster == *cluster && leg.ledger == ledger));
+        let orphaned = || {
+            self.world
+                .state
+                .orphans
+                .values()
+                .any(|orphan| orphan.cluster == *cluster && orphan.ledger == ledger)
+        };
+        let has_legs = || {
+            self.world
+                .state
+                .workloads
+                .values()
+                .any(|w| w.legs.values().any(|leg| leg.cluster == *cluster && leg.ledger == ledger))
+        };
         if ledger != newest && !member.lost.contains(&ledger) && !orphaned() && !has_legs() {
-            let words = format!("cluster `{cluster}` never had a ledger `{ledger}`; the one that it has is `{newest}`");
+            let words = format!(
+                "cluster `{cluster}` never had a ledger `{ledger}`; the one that it has is `{newest}`"
+            );
             return Err(rejection(RejectionReason::NotFound, words));
         }
         self.record(Record::DeclaredLost { cluster: cluster.clone(), ledger, by: by.clone() });
@@ -92,11 +132,19 @@ impl Turn<'_> {
         let rights: Vec<(Uid, Fence)> = self
             .rights(cluster)
             .into_iter()
-            .filter(|(uid, fence, _)| self.workload(*uid).and_then(|w| w.leg_of(*fence)).is_some_and(|(_, l)| l.ledger == ledger))
+            .filter(|(uid, fence, _)| {
+                self.workload(*uid).and_then(|w| w.leg_of(*fence)).is_some_and(|(_, l)| l.ledger == ledger)
+            })
             .map(|(uid, fence, _)| (uid, fence))
             .collect();
         for (uid, fence) in &rights {
-            self.record(Record::Lapsed { uid: *uid, fence: *fence, at: self.now.wall, declared: true, by: Some(by.clone()) });
+            self.record(Record::Lapsed {
+                uid: *uid,
+                fence: *fence,
+                at: self.now.wall,
+                declared: true,
+                by: Some(by.clone()),
+            });
             self.freed(*uid, *fence);
         }
         self.orphans_declared_lost(cluster, ledger, by);
@@ -108,10 +156,16 @@ impl Turn<'_> {
                 self.maybe_close();
             }
         }
-        Ok(format!("ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads are free to start elsewhere", rights.len()))
+        Ok(format!(
+            "ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads are free to start elsewhere",
+            rights.len()
+        ))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a token is bound to all of these, and each is a type of its own")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a token is bound to all of these, and each is a type of its own"
+    )]
     fn mint(
         &mut self,
         by: &Actor,
@@ -134,18 +188,43 @@ impl Turn<'_> {
                 "spec": {"region": region.as_str(), "jurisdiction": jurisdiction.as_str()},
             });
             let (object, _) = Object::from_value(value).map_err(|errors| unreadable(&errors))?;
-            let uid = Uid(u128::from(self.world.state.last.0) << 64 | u128::from(meridian_shared::backoff::splitmix(self.now.wall.0.unsigned_abs())));
-            self.record(Record::Applied { key, object: Box::new(object), uid, at: self.now.wall, by: by.clone() });
+            let uid = Uid(u128::from(self.world.state.last.0) << 64
+                | u128::from(meridian_shared::backoff::splitmix(self.now.wall.0.unsigned_abs())));
+            self.record(Record::Applied {
+                key,
+                object: Box::new(object),
+                uid,
+                at: self.now.wall,
+                by: by.clone(),
+            });
         }
         let expires = self.now.wall + ttl;
-        self.operator_audit(by, "mint-token", format!("region {region}, jurisdiction {jurisdiction}"), Some(&cluster));
-        self.record(Record::TokenMinted { hash, cluster: cluster.clone(), region, jurisdiction, expires, replace, by: by.clone() });
+        self.operator_audit(
+            by,
+            "mint-token",
+            format!("region {region}, jurisdiction {jurisdiction}"),
+            Some(&cluster),
+        );
+        self.record(Record::TokenMinted {
+            hash,
+            cluster: cluster.clone(),
+            region,
+            jurisdiction,
+            expires,
+            replace,
+            by: by.clone(),
+        });
         self.stir();
         Ok(format!("a token for cluster `{cluster}` was made"))
     }
 
     /// A cluster is where its object says, and nowhere else.
-    fn is_declared_so(&self, cluster: &ClusterName, region: &Region, jurisdiction: &Jurisdiction) -> Result<(), Rejection> {
+    fn is_declared_so(
+        &self,
+        cluster: &ClusterName,
+        region: &Region,
+        jurisdiction: &Jurisdiction,
+    ) -> Result<(), Rejection> {
         match self.world.state.catalog.cluster(cluster) {
             Some(spec) if spec.region != *region || spec.jurisdiction != *jurisdiction => Err(rejection(
                 RejectionReason::Conflict,
@@ -159,9 +238,12 @@ impl Turn<'_> {
     }
 
     fn use_token(&mut self, hash: &str) {
-        let bad =
-            || rejection(RejectionReason::Forbidden, "the join token is unknown, was used, or has expired: make a new one with `meridian cluster join`".into());
-        let Some(token) = self.world.state.tokens.get(hash).cloned() else { return self.reply(Reply::Rejected(vec![bad()])) };
+        let bad = || {
+            rejection(RejectionReason::Forbidden, "the join token is unknown, was used, or has expired: make a new one with `meridian cluster join`".into())
+        };
+        let Some(token) = self.world.state.tokens.get(hash).cloned() else {
+            return self.reply(Reply::Rejected(vec![bad()]));
+        };
         if token.expires < self.now.wall {
             return self.reply(Reply::Rejected(vec![bad()]));
         }
@@ -174,12 +256,19 @@ impl Turn<'_> {
         }
         self.record(Record::TokenUsed { hash: hash.to_owned() });
         self.operator_audit(&Actor::agent(&token.cluster), "join", String::new(), Some(&token.cluster));
-        self.reply(Reply::Joined { cluster: token.cluster, region: token.region, jurisdiction: token.jurisdiction });
+        self.reply(Reply::Joined {
+            cluster: token.cluster,
+            region: token.region,
+            jurisdiction: token.jurisdiction,
+        });
     }
 
     fn confirm_recovery(&mut self, by: &Actor) -> Result<String, Rejection> {
         if self.world.state.recovery.is_none() {
-            return Err(rejection(RejectionReason::Conflict, "recovery isn't open: there is nothing to confirm".into()));
+            return Err(rejection(
+                RejectionReason::Conflict,
+                "recovery isn't open: there is nothing to confirm".into(),
+            ));
         }
         self.operator_audit(by, "confirm-recovery", String::new(), None);
         self.close_recovery(by.clone());
@@ -187,12 +276,21 @@ impl Turn<'_> {
     }
 
     /// Only the job that really runs is taken, and only once everybody has shown what they run: the largest fence wins.
-    fn adopt_orphan(&mut self, by: &Actor, uid: Uid, fence: Fence, job: &Object) -> Result<String, Rejection> {
+    fn adopt_orphan(
+        &mut self,
+        by: &Actor,
+        uid: Uid,
+        fence: Fence,
+        job: &Object,
+    ) -> Result<String, Rejection> {
         let orphan = self.orphan(uid, fence)?;
         if orphan.stopping {
             return Err(rejection(
                 RejectionReason::Conflict,
-                format!("orphan `{uid}` is being stopped at `{}`: submit its job again once it is gone", orphan.cluster),
+                format!(
+                    "orphan `{uid}` is being stopped at `{}`: submit its job again once it is gone",
+                    orphan.cluster
+                ),
             ));
         }
         if self.world.state.recovery.is_some() {
@@ -201,7 +299,10 @@ impl Turn<'_> {
         }
         let mut others = self.world.state.orphans.iter().filter(|((other, _), _)| *other == uid);
         if let Some(((_, newer), o)) = others.find(|((_, other), _)| *other > fence) {
-            return Err(rejection(RejectionReason::Conflict, format!("a newer attempt `{newer}` runs at `{}`: adopt that one", o.cluster)));
+            return Err(rejection(
+                RejectionReason::Conflict,
+                format!("a newer attempt `{newer}` runs at `{}`: adopt that one", o.cluster),
+            ));
         }
         self.submit_adopted(job, &orphan.run, by)?;
         let Orphan { cluster, ledger, run, .. } = orphan;
@@ -214,11 +315,17 @@ impl Turn<'_> {
             self.out.wake.insert(cluster.clone());
         }
         self.stir();
-        Ok(format!("`{uid}` at `{cluster}` is job `{}/{}` again", job.namespace_or_default().unwrap_or_default(), job.name))
+        Ok(format!(
+            "`{uid}` at `{cluster}` is job `{}/{}` again",
+            job.namespace_or_default().unwrap_or_default(),
+            job.name
+        ))
     }
 
     fn orphan(&self, uid: Uid, fence: Fence) -> Result<Orphan, Rejection> {
-        let missing = || rejection(RejectionReason::NotFound, format!("there is no orphan `{uid}` with fence `{fence}`"));
+        let missing = || {
+            rejection(RejectionReason::NotFound, format!("there is no orphan `{uid}` with fence `{fence}`"))
+        };
         self.world.state.orphans.get(&(uid, fence)).cloned().ok_or_else(missing)
     }
 
@@ -237,13 +344,16 @@ fn unreadable(errors: &[FieldError]) -> Rejection {
 }
 
 fn taken(cluster: &ClusterName) -> Rejection {
-    let message = format!("cluster `{cluster}` has joined before: pass `--replace` to let another agent take its name");
+    let message =
+        format!("cluster `{cluster}` has joined before: pass `--replace` to let another agent take its name");
     rejection(RejectionReason::AlreadyExists, message)
 }
 
 /// A cluster that is declared, and from which no agent ever came.
 fn never_joined(cluster: &ClusterName) -> Rejection {
-    let words = format!("cluster `{cluster}` never joined: there is no agent of it that could be admitted or declared lost");
+    let words = format!(
+        "cluster `{cluster}` never joined: there is no agent of it that could be admitted or declared lost"
+    );
     rejection(RejectionReason::Conflict, words)
 }
 

@@ -20,7 +20,12 @@ impl Turn<'_> {
     /// Says again what was ordered, to the ledger that can confirm it: whoever ordered it may have found nobody to tell. An agent
     /// that knows nothing of the run buries it, and says so.
     pub(crate) fn stop_orphans(&mut self, cluster: &ClusterName, ledger: LedgerId) {
-        let ordered = self.world.state.orphans.iter().filter(|(_, o)| o.stopping && o.cluster == *cluster && o.ledger == ledger);
+        let ordered = self
+            .world
+            .state
+            .orphans
+            .iter()
+            .filter(|(_, o)| o.stopping && o.cluster == *cluster && o.ledger == ledger);
         let ordered: Vec<(Uid, Fence)> = ordered.map(|(key, _)| *key).collect();
         for (uid, fence) in ordered {
             self.say(cluster, Said::Stop(uid, fence, StopReason::Superseded));
@@ -29,7 +34,8 @@ impl Turn<'_> {
 
     /// A person says that nothing of this ledger runs.
     pub(crate) fn orphans_declared_lost(&mut self, cluster: &ClusterName, ledger: LedgerId, by: &Actor) {
-        let lost = self.world.state.orphans.iter().filter(|(_, o)| o.cluster == *cluster && o.ledger == ledger);
+        let lost =
+            self.world.state.orphans.iter().filter(|(_, o)| o.cluster == *cluster && o.ledger == ledger);
         let lost: Vec<(Uid, Fence)> = lost.map(|(key, _)| *key).collect();
         for (uid, fence) in lost {
             self.record(Record::OrphanGone { uid, fence, by: Some(by.clone()) });
@@ -45,15 +51,18 @@ impl Turn<'_> {
             self.world.live.lapsing.clear();
             return;
         }
-        let replaced = |o: &crate::Orphan| state.members.get(&o.cluster).is_some_and(|m| m.ledger != o.ledger);
+        let replaced =
+            |o: &crate::Orphan| state.members.get(&o.cluster).is_some_and(|m| m.ledger != o.ledger);
         let unheard = state.orphans.iter().filter(|(_, o)| o.run.on_loss == OnLoss::Fence && replaced(o));
-        let mut lapsing: Lapsing = unheard.map(|(key, o)| (*key, ManagerLease::from_composed(self.now.mono, o.run.term))).collect();
+        let mut lapsing: Lapsing =
+            unheard.map(|(key, o)| (*key, ManagerLease::from_composed(self.now.mono, o.run.term))).collect();
         for (key, lease) in &mut lapsing {
             if let Some(counted) = self.world.live.lapsing.get(key) {
                 *lease = *counted;
             }
         }
-        let over: Vec<(Uid, Fence)> = lapsing.extract_if(.., |_, lease| lease.lapsed(self.now.mono)).map(|(key, _)| key).collect();
+        let over: Vec<(Uid, Fence)> =
+            lapsing.extract_if(.., |_, lease| lease.lapsed(self.now.mono)).map(|(key, _)| key).collect();
         self.world.live.lapsing = lapsing;
         for (uid, fence) in over {
             self.record(Record::OrphanGone { uid, fence, by: None });

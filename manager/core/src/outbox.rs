@@ -50,7 +50,14 @@ pub struct Outbox {
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), numbers: BTreeMap::new(), first: 1, sent_through: 0, reached: 0, sent_at: Mono(0) }
+        Self {
+            queue: VecDeque::new(),
+            numbers: BTreeMap::new(),
+            first: 1,
+            sent_through: 0,
+            reached: 0,
+            sent_at: Mono(0),
+        }
     }
 }
 

@@ -45,7 +45,12 @@ fn names(local_queue: &str) -> Option<(Arc<str>, Arc<str>)> {
 
 /// The keys of the objects that a sample is about.
 pub(crate) fn keys<'a>(local_queues: impl Iterator<Item = &'a Arc<str>>) -> impl Iterator<Item = Key> {
-    local_queues.filter_map(|key| names(key)).map(|(namespace, name)| Key { scope: None, kind: Kind::LocalQueue, namespace: Some(namespace), name })
+    local_queues.filter_map(|key| names(key)).map(|(namespace, name)| Key {
+        scope: None,
+        kind: Kind::LocalQueue,
+        namespace: Some(namespace),
+        name,
+    })
 }
 
 impl Turn<'_> {
@@ -71,7 +76,10 @@ impl Turn<'_> {
         }
         let at = self.now.wall;
         while !queues.is_empty() || !forgotten.is_empty() {
-            let rest = (queues.split_off(SAMPLED_MAX.min(queues.len())), forgotten.split_off(SAMPLED_MAX.min(forgotten.len())));
+            let rest = (
+                queues.split_off(SAMPLED_MAX.min(queues.len())),
+                forgotten.split_off(SAMPLED_MAX.min(forgotten.len())),
+            );
             self.record(Record::Sampled { at, queues: queues.into_iter().collect(), forgotten });
             (queues, forgotten) = rest;
         }
@@ -86,7 +94,9 @@ impl World {
     /// When past use is taken down next; `None` while there is none.
     pub(crate) fn next_sample(&self) -> Option<Mono> {
         self.config.admission_fair_sharing.as_ref()?;
-        let used = crate::workload::Phase::ALL.into_iter().any(|phase| phase.granted() && self.tally.phase(phase) > 0);
+        let used = crate::workload::Phase::ALL
+            .into_iter()
+            .any(|phase| phase.granted() && self.tally.phase(phase) > 0);
         (used || !self.state.past_use.is_empty()).then_some(self.live.sample_at)
     }
 
@@ -97,12 +107,24 @@ impl World {
 
     /// Local queues that use something, or of which something is remembered.
     fn users(&self) -> impl Iterator<Item = Arc<str>> {
-        let local_queues = self.state.catalog.local_queues().filter(|(namespace, name, _)| !self.tally.local_queue(namespace, name).used.is_empty());
-        local_queues.map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}"))).chain(self.state.past_use.keys().cloned())
+        let local_queues = self
+            .state
+            .catalog
+            .local_queues()
+            .filter(|(namespace, name, _)| !self.tally.local_queue(namespace, name).used.is_empty());
+        local_queues
+            .map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}")))
+            .chain(self.state.past_use.keys().cloned())
     }
 
     /// What counts of a local queue's use at a moment, with what admissions cost it; `None` where nothing is left to remember.
-    fn counts_now(&self, sharing: &AdmissionFairSharing, local_queue: &Arc<str>, entered: Option<&Consumed>, now: Wall) -> Option<Consumed> {
+    fn counts_now(
+        &self,
+        sharing: &AdmissionFairSharing,
+        local_queue: &Arc<str>,
+        entered: Option<&Consumed>,
+        now: Wall,
+    ) -> Option<Consumed> {
         let (namespace, name) = names(local_queue)?;
         self.state.catalog.local_queue(&namespace, &name)?;
         // Without a half-life nothing is remembered.
@@ -159,12 +181,18 @@ impl World {
     fn enter(&mut self, uid: Uid) {
         self.take_back(uid);
         let brain = self.deciding.brain();
-        let Some((id, workload)) = self.deciding.id(uid).and_then(|id| Some((id, brain.workload(id)?))) else { return };
+        let Some((id, workload)) = self.deciding.id(uid).and_then(|id| Some((id, brain.workload(id)?)))
+        else {
+            return;
+        };
         let (local_queue, penalty) = (workload.local_queue.clone(), brain.entry_penalty(id));
         if penalty.is_empty() {
             return;
         }
-        let penalty: Vec<_> = penalty.into_iter().map(|(resource, amount)| (brain.resource_name(resource).clone(), amount)).collect();
+        let penalty: Vec<_> = penalty
+            .into_iter()
+            .map(|(resource, amount)| (brain.resource_name(resource).clone(), amount))
+            .collect();
         let entered = self.live.entered.entry(local_queue).or_default();
         for (resource, amount) in penalty {
             *entered.entry(resource).or_insert(0) += amount;
@@ -172,7 +200,13 @@ impl World {
     }
 
     /// Absorbs a sample.
-    pub(crate) fn absorb_sampled(&mut self, number: RecordNumber, at: Wall, queues: &BTreeMap<Arc<str>, Consumed>, forgotten: &[Arc<str>]) {
+    pub(crate) fn absorb_sampled(
+        &mut self,
+        number: RecordNumber,
+        at: Wall,
+        queues: &BTreeMap<Arc<str>, Consumed>,
+        forgotten: &[Arc<str>],
+    ) {
         for (local_queue, consumed) in queues {
             self.state.past_use.insert(local_queue.clone(), PastUse { consumed: consumed.clone(), at });
         }
@@ -201,18 +235,27 @@ impl World {
         if self.config.admission_fair_sharing.is_none() {
             return;
         }
-        let there: BTreeSet<Arc<str>> = self.state.catalog.local_queues().map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}"))).collect();
+        let there: BTreeSet<Arc<str>> = self
+            .state
+            .catalog
+            .local_queues()
+            .map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}")))
+            .collect();
         self.deciding.brain_mut().retain_local_queues(|name| there.contains(name));
         there.into_iter().for_each(|local_queue| self.recall(local_queue));
     }
 
     #[expect(clippy::cast_precision_loss, reason = "weights are only compared")]
     fn recall(&mut self, local_queue: Arc<str>) {
-        let spec = names(&local_queue).and_then(|(namespace, name)| self.state.catalog.local_queue(&namespace, &name));
-        let weight = declare::weight(spec.and_then(|spec| spec.fair_sharing.as_ref())) as f64 / WEIGHT_ONE as f64;
-        let consumed = self.state.past_use.get(&local_queue).map(|past| past.consumed.clone()).unwrap_or_default();
+        let spec = names(&local_queue)
+            .and_then(|(namespace, name)| self.state.catalog.local_queue(&namespace, &name));
+        let weight =
+            declare::weight(spec.and_then(|spec| spec.fair_sharing.as_ref())) as f64 / WEIGHT_ONE as f64;
+        let consumed =
+            self.state.past_use.get(&local_queue).map(|past| past.consumed.clone()).unwrap_or_default();
         let brain = self.deciding.brain_mut();
-        let consumed = consumed.into_iter().map(|(resource, amount)| (brain.resource(&resource), amount)).collect();
+        let consumed =
+            consumed.into_iter().map(|(resource, amount)| (brain.resource(&resource), amount)).collect();
         brain.recall(local_queue, consumed, weight);
     }
 
@@ -226,7 +269,11 @@ impl World {
     pub(crate) fn past_use_status(&self, local_queue: &str) -> Option<Value> {
         self.config.admission_fair_sharing.as_ref()?;
         let past = self.state.past_use.get(local_queue)?;
-        let consumed: BTreeMap<&str, String> = past.consumed.iter().map(|(resource, amount)| (&**resource, quantity::format_nano(*amount))).collect();
+        let consumed: BTreeMap<&str, String> = past
+            .consumed
+            .iter()
+            .map(|(resource, amount)| (&**resource, quantity::format_nano(*amount)))
+            .collect();
         Some(json!({"consumedResources": consumed, "lastUpdate": crate::view::timestamp(past.at)}))
     }
 
@@ -239,9 +286,14 @@ impl World {
         let brain = self.deciding.brain();
         for (local_queue, past) in &self.state.past_use {
             let known = brain.local_usage(local_queue).map(|usage| &usage.consumed);
-            let known: Option<Consumed> = known.map(|parts| parts.iter().map(|(r, amount)| (brain.resource_name(*r).clone(), *amount)).collect());
+            let known: Option<Consumed> = known.map(|parts| {
+                parts.iter().map(|(r, amount)| (brain.resource_name(*r).clone(), *amount)).collect()
+            });
             if known.as_ref() != Some(&past.consumed) {
-                return Err(format!("the brain remembers {known:?} of `{local_queue}`, which used {:?}", past.consumed));
+                return Err(format!(
+                    "the brain remembers {known:?} of `{local_queue}`, which used {:?}",
+                    past.consumed
+                ));
             }
         }
         for id in brain.penalized() {

@@ -21,7 +21,12 @@ impl Turn<'_> {
     }
 
     /// Journals where the pods of an attempt are, if that is news.
-    pub(crate) fn take_placement(&mut self, cluster: &ClusterName, (uid, fence): (Uid, Fence), placement: Option<Arc<Placement>>) {
+    pub(crate) fn take_placement(
+        &mut self,
+        cluster: &ClusterName,
+        (uid, fence): (Uid, Fence),
+        placement: Option<Arc<Placement>>,
+    ) {
         if let Some(placement) = placement.filter(|placement| self.placement_counts(uid, fence, placement)) {
             self.spend(cluster, placement.weight());
             self.record(Record::Placed { uid, fence, placement });
@@ -31,7 +36,8 @@ impl Turn<'_> {
     /// Whether it is news of this very gang. Words may overtake each other, so only a later revision is.
     pub(crate) fn placement_counts(&self, uid: Uid, fence: Fence, placement: &Placement) -> bool {
         let Some(workload) = self.workload(uid) else { return false };
-        let known = workload.leg_of(fence).and_then(|(_, leg)| leg.placement.as_ref()).map(|known| known.revision);
+        let known =
+            workload.leg_of(fence).and_then(|(_, leg)| leg.placement.as_ref()).map(|known| known.revision);
         if known.is_some_and(|known| placement.revision <= known) {
             return false;
         }
@@ -44,13 +50,19 @@ impl World {
     /// reads it counts on all pods being there, and on no others.
     pub(crate) fn topology_assignment(leg: Option<&Leg>, pod_set: &str, count: u32) -> Option<Value> {
         let placement = leg?.placement.as_ref()?;
-        let set = placement.pod_sets.iter().find(|set| set.name == pod_set).filter(|set| set.is_whole() && !set.levels.is_empty())?;
+        let set = placement
+            .pod_sets
+            .iter()
+            .find(|set| set.name == pod_set)
+            .filter(|set| set.is_whole() && !set.levels.is_empty())?;
         // Which of the places are free by now where some pods were given up isn't told.
         if set.domains.iter().map(|domain| domain.pods).fold(0, u32::saturating_add) != count {
             return None;
         }
-        let domain = |domain: &PlacedDomain| DomainCount { values: domain.values.clone(), count: domain.pods };
-        let assignment = Assignment { levels: set.levels.clone(), domains: set.domains.iter().map(domain).collect() };
+        let domain =
+            |domain: &PlacedDomain| DomainCount { values: domain.values.clone(), count: domain.pods };
+        let assignment =
+            Assignment { levels: set.levels.clone(), domains: set.domains.iter().map(domain).collect() };
         serde_json::to_value(Compressed::from(&assignment)).ok()
     }
 
@@ -58,7 +70,8 @@ impl World {
     pub(crate) fn placement_status(leg: Option<&Leg>) -> Option<Value> {
         let domain = |domain: &PlacedDomain| json!({"values": domain.values, "pods": domain.pods});
         let one = |set: &PlacedPodSet| {
-            let mut value = json!({"podSet": set.name, "domains": set.domains.iter().map(domain).collect::<Vec<_>>()});
+            let mut value =
+                json!({"podSet": set.name, "domains": set.domains.iter().map(domain).collect::<Vec<_>>()});
             if !set.levels.is_empty() {
                 value["levels"] = json!(set.levels);
             }
@@ -79,11 +92,18 @@ impl World {
     /// The same in words, a line per pod set, and one for those that wait for another place.
     pub(crate) fn placement_lines(workload: &Workload) -> Option<Vec<String>> {
         let placement = Self::right(workload)?.1.placement.as_ref()?;
-        let left = |at: usize| workload.spare.as_ref().and_then(|spare| spare.get(at)).copied().filter(|left| *left > 0);
-        let line = |(at, set): (usize, &PlacedPodSet)| {
-            left(at).map_or_else(|| set.to_string(), |left| format!("{set}; {left} of them {}", if left == 1 { "has left" } else { "have left" }))
+        let left = |at: usize| {
+            workload.spare.as_ref().and_then(|spare| spare.get(at)).copied().filter(|left| *left > 0)
         };
-        let waits = (!placement.unhealthy.is_empty()).then(|| format!("lost, and its pods wait for another place: {}", placement.unhealthy.join(", ")));
+        let line = |(at, set): (usize, &PlacedPodSet)| {
+            left(at).map_or_else(
+                || set.to_string(),
+                |left| format!("{set}; {left} of them {}", if left == 1 { "has left" } else { "have left" }),
+            )
+        };
+        let waits = (!placement.unhealthy.is_empty()).then(|| {
+            format!("lost, and its pods wait for another place: {}", placement.unhealthy.join(", "))
+        });
         Some(placement.pod_sets.iter().enumerate().map(line).chain(waits).collect())
     }
 }

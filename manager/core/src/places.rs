@@ -47,7 +47,12 @@ impl Turn<'_> {
     /// The same for one that waits.
     pub(crate) fn candidates_for(&mut self, uid: Uid, which: Candidates) -> Vec<ClusterName> {
         let brain = self.world.deciding.brain();
-        let queue = self.world.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue).setup.name.clone());
+        let queue = self
+            .world
+            .deciding
+            .id(uid)
+            .and_then(|id| brain.workload(id))
+            .map(|w| brain.queue(w.queue).setup.name.clone());
         queue.map_or_else(Vec::new, |queue| self.candidates_of(uid, &queue, which))
     }
 }
@@ -92,11 +97,15 @@ impl<'a, 'w> Clusters<'a, 'w> {
         let queue = brain.workload(id).map(|w| brain.queue(w.queue).setup.name.clone());
         let uid = self.turn.world.deciding.uid(id);
         if let Some(uid) = uid.filter(|_| self.turn.world.deciding.is_growth(id)) {
-            let found: Arc<[ClusterName]> = self.turn.world.growth_cluster(uid, self.turn.now.mono).into_iter().collect();
+            let found: Arc<[ClusterName]> =
+                self.turn.world.growth_cluster(uid, self.turn.now.mono).into_iter().collect();
             self.candidates.insert(id, found.clone());
             return found;
         }
-        let found: Arc<[ClusterName]> = uid.zip(queue).map_or_else(Vec::new, |(uid, queue)| self.turn.candidates_of(uid, &queue, Candidates::Ready)).into();
+        let found: Arc<[ClusterName]> = uid
+            .zip(queue)
+            .map_or_else(Vec::new, |(uid, queue)| self.turn.candidates_of(uid, &queue, Candidates::Ready))
+            .into();
         self.candidates.insert(id, found.clone());
         found
     }
@@ -107,24 +116,35 @@ impl<'a, 'w> Clusters<'a, 'w> {
         let uid = self.turn.world.deciding.uid(workload)?;
         let wanted = self.gang(workload)?;
         let is_growth = self.turn.world.deciding.is_growth(workload);
-        if let Some(cluster) = candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, is_growth)) {
+        if let Some(cluster) =
+            candidates.iter().find(|cluster| self.has_room_in(cluster, uid, &wanted, is_growth))
+        {
             return Some(cluster.clone());
         }
         self.vacate((workload, uid), &wanted, victims);
         let world = &*self.turn.world;
         let vacated = self.vacating.as_ref().map(|vacating| &vacating.clusters)?;
-        let frees = |cluster: &&ClusterName| vacated.get(*cluster).is_some_and(|vacated| vacated.any_gone() && vacated.fits(world, cluster, &wanted));
+        let frees = |cluster: &&ClusterName| {
+            vacated
+                .get(*cluster)
+                .is_some_and(|vacated| vacated.any_gone() && vacated.fits(world, cluster, &wanted))
+        };
         candidates.iter().find(frees).cloned()
     }
 
     /// Clusters without the victims: what was worked out for almost the same ones before is kept up.
     fn vacate(&mut self, (workload, uid): (WorkloadId, Uid), wanted: &Arc<Gang>, victims: &[Target]) {
-        let same = |before: &Vacating| before.workload == workload && before.clusters.values().all(|vacated| vacated.is_for(wanted));
+        let same = |before: &Vacating| {
+            before.workload == workload && before.clusters.values().all(|vacated| vacated.is_for(wanted))
+        };
         let before = self.vacating.take().filter(same);
-        let mut vacating = before.unwrap_or_else(|| Vacating { workload, targets: Vec::new(), clusters: BTreeMap::new() });
+        let mut vacating =
+            before.unwrap_or_else(|| Vacating { workload, targets: Vec::new(), clusters: BTreeMap::new() });
         let (mut back, mut gone) = (BTreeSet::new(), BTreeSet::new());
         // From one question to the next few change, and there may be thousands.
-        for (old, new) in vacating.targets.iter_mut().zip(victims).filter(|(old, new)| old.workload != new.workload) {
+        for (old, new) in
+            vacating.targets.iter_mut().zip(victims).filter(|(old, new)| old.workload != new.workload)
+        {
             back.insert(old.workload);
             gone.insert(new.workload);
             *old = *new;
@@ -143,12 +163,20 @@ impl<'a, 'w> Clusters<'a, 'w> {
             (back, gone) = (BTreeSet::new(), victims.iter().map(|target| target.workload).collect());
         }
         let mut anew: BTreeSet<ClusterName> = BTreeSet::new();
-        for (id, leaves) in back.into_iter().map(|id| (id, false)).chain(gone.into_iter().map(|id| (id, true))) {
-            let Some((victim, cluster)) = self.turn.world.deciding.uid(id).zip(self.cluster(id).cloned()) else { continue };
+        for (id, leaves) in
+            back.into_iter().map(|id| (id, false)).chain(gone.into_iter().map(|id| (id, true)))
+        {
+            let Some((victim, cluster)) = self.turn.world.deciding.uid(id).zip(self.cluster(id).cloned())
+            else {
+                continue;
+            };
             if anew.contains(&cluster) || !self.knows(&mut vacating, &cluster, uid, wanted) {
                 continue;
             }
-            let known = vacating.clusters.get_mut(&cluster).is_some_and(|vacated| vacated.change(self.turn.world, victim, leaves));
+            let known = vacating
+                .clusters
+                .get_mut(&cluster)
+                .is_some_and(|vacated| vacated.change(self.turn.world, victim, leaves));
             if !known && !leaves {
                 vacating.clusters.remove(&cluster);
                 anew.insert(cluster);
@@ -167,13 +195,24 @@ impl<'a, 'w> Clusters<'a, 'w> {
     }
 
     /// Whether it is known what a cluster has.
-    fn knows(&mut self, vacating: &mut Vacating, cluster: &ClusterName, uid: Uid, wanted: &Arc<Gang>) -> bool {
+    fn knows(
+        &mut self,
+        vacating: &mut Vacating,
+        cluster: &ClusterName,
+        uid: Uid,
+        wanted: &Arc<Gang>,
+    ) -> bool {
         if !vacating.clusters.contains_key(cluster) {
             let world = &*self.turn.world;
-            let standing = self.standing.entry(cluster.clone()).or_insert_with(|| world.standing_in(cluster)).clone();
+            let standing =
+                self.standing.entry(cluster.clone()).or_insert_with(|| world.standing_in(cluster)).clone();
             let capped = world.queue_asked(uid).is_some_and(|queue| world.is_capped(cluster, &queue));
-            let totals = capped.then(|| self.totals.entry(cluster.clone()).or_insert_with(|| world.totals_in(cluster)).clone());
-            let Some(vacated) = Vacated::new(world, cluster, (standing, totals), uid, wanted.clone()) else { return false };
+            let totals = capped.then(|| {
+                self.totals.entry(cluster.clone()).or_insert_with(|| world.totals_in(cluster)).clone()
+            });
+            let Some(vacated) = Vacated::new(world, cluster, (standing, totals), uid, wanted.clone()) else {
+                return false;
+            };
             vacating.clusters.insert(cluster.clone(), vacated);
         }
         true
@@ -185,21 +224,27 @@ impl<'a, 'w> Clusters<'a, 'w> {
             return false;
         }
         let Some(live) = self.turn.world.live.clusters.get(cluster) else { return false };
-        let once =
-            |known: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, ask: &dyn Fn() -> bool| *known.entry((cluster.clone(), wanted.clone())).or_insert_with(ask);
+        let once = |known: &mut BTreeMap<(ClusterName, Arc<Gang>), bool>, ask: &dyn Fn() -> bool| {
+            *known.entry((cluster.clone(), wanted.clone())).or_insert_with(ask)
+        };
         let world = &*self.turn.world;
-        let fits = once(&mut self.fitting, &|| live.rooms.fits(wanted).is_ok() && world.judge_domains(wanted, cluster, Gone::Nobody).is_ok());
+        let fits = once(&mut self.fitting, &|| {
+            live.rooms.fits(wanted).is_ok() && world.judge_domains(wanted, cluster, Gone::Nobody).is_ok()
+        });
         if !fits {
             // Nodes are made for gangs that aren't there yet.
             return !is_growth && live.rooms.could_grow(wanted);
         }
-        once(&mut self.sparing, &|| live.rooms.spares(wanted)) || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok()
+        once(&mut self.sparing, &|| live.rooms.spares(wanted))
+            || self.turn.world.judge_kept(uid, wanted, cluster, live).is_ok()
     }
 
     /// Whether a gang is within what a cluster is believed to have at most.
     fn is_within_caps(&mut self, cluster: &ClusterName, uid: Uid, wanted: &Gang) -> bool {
         let world = &*self.turn.world;
-        let Some(queue) = world.queue_asked(uid).filter(|queue| world.is_capped(cluster, queue)) else { return true };
+        let Some(queue) = world.queue_asked(uid).filter(|queue| world.is_capped(cluster, queue)) else {
+            return true;
+        };
         let totals = self.totals.entry(cluster.clone()).or_insert_with(|| world.totals_in(cluster));
         world.judge_caps_of(uid, &queue, wanted, (cluster, totals)).is_ok()
     }
@@ -237,10 +282,16 @@ impl Places for Clusters<'_, '_> {
 
     fn mean(&mut self, brain: &Brain, workload: WorkloadId, assignment: Option<&Assignment>) {
         self.meant.remove(&workload);
-        let Some(assignment) = assignment.filter(|_| !self.turn.world.deciding.is_growth(workload)) else { return };
+        let Some(assignment) = assignment.filter(|_| !self.turn.world.deciding.is_growth(workload)) else {
+            return;
+        };
         if let Some(gang) = self.gang(workload) {
             let counts = assignment.counts();
-            let gang = if gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()) { gang } else { Arc::new(gang.of_counts(&counts)) };
+            let gang = if gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()) {
+                gang
+            } else {
+                Arc::new(gang.of_counts(&counts))
+            };
             let flavors = self.turn.world.deciding.flavors_of(brain, assignment);
             self.meant.insert(workload, self.turn.world.with_flavors(&gang, &flavors));
         }
@@ -253,30 +304,50 @@ impl Places for Clusters<'_, '_> {
     /// A cluster has just come back and shows what it has in a moment, or its agent was asked too much at once.
     fn room_may_come(&mut self, brain: &Brain, workload: WorkloadId) -> bool {
         let deciding = &self.turn.world.deciding;
-        let Some(uid) = deciding.uid(workload).filter(|_| !deciding.is_growth(workload)) else { return false };
-        let Some((class, queue)) = self.turn.workload(uid).map(|w| w.class).zip(brain.workload(workload).map(|w| brain.queue(w.queue).setup.name.clone()))
+        let Some(uid) = deciding.uid(workload).filter(|_| !deciding.is_growth(workload)) else {
+            return false;
+        };
+        let Some((class, queue)) = self
+            .turn
+            .workload(uid)
+            .map(|w| w.class)
+            .zip(brain.workload(workload).map(|w| brain.queue(w.queue).setup.name.clone()))
         else {
             return false;
         };
         let way = self.turn.world.way_from(class, &queue);
         let Some(wanted) = self.gang(workload) else { return false };
         let world = &*self.turn.world;
-        let fits = |cluster: &ClusterName| world.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits(&wanted).is_ok());
+        let fits = |cluster: &ClusterName| {
+            world.live.clusters.get(cluster).is_some_and(|live| live.rooms.fits(&wanted).is_ok())
+        };
         let within = |cluster: &ClusterName| world.judge_caps(uid, &queue, &wanted, cluster).is_ok();
-        let has_room = |cluster: &ClusterName| within(cluster) && fits(cluster) && world.judge_domains(&wanted, cluster, Gone::Nobody).is_ok();
-        way.sites.iter().filter(|site| site.listed.is_some() && site.verdict.is_ok()).any(|site| {
-            match world.judge_readiness((uid, self.turn.now.mono), &way, site) {
-                Err(Why::Recovering | Why::NoReport) => true,
-                Err(Why::Refused { reason: RefuseReason::Overloaded | RefuseReason::StillRuns, .. }) => has_room(&site.cluster),
-                _ => false,
+        let has_room = |cluster: &ClusterName| {
+            within(cluster) && fits(cluster) && world.judge_domains(&wanted, cluster, Gone::Nobody).is_ok()
+        };
+        way.sites.iter().filter(|site| site.listed.is_some() && site.verdict.is_ok()).any(|site| match world
+            .judge_readiness((uid, self.turn.now.mono), &way, site)
+        {
+            Err(Why::Recovering | Why::NoReport) => true,
+            Err(Why::Refused { reason: RefuseReason::Overloaded | RefuseReason::StillRuns, .. }) => {
+                has_room(&site.cluster)
             }
+            _ => false,
         })
     }
 
     fn keep(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) {
-        let Some((cluster, gang)) = self.room(brain, workload, victims).zip(self.gang(workload)) else { return };
-        let vacated = self.vacating.as_ref().and_then(|vacating| vacating.clusters.get(&cluster)).filter(|vacated| vacated.is_for(&gang));
-        let free = vacated.map(Vacated::free).or_else(|| Some(self.turn.world.live.clusters.get(&cluster)?.rooms.estimate()));
+        let Some((cluster, gang)) = self.room(brain, workload, victims).zip(self.gang(workload)) else {
+            return;
+        };
+        let vacated = self
+            .vacating
+            .as_ref()
+            .and_then(|vacating| vacating.clusters.get(&cluster))
+            .filter(|vacated| vacated.is_for(&gang));
+        let free = vacated
+            .map(Vacated::free)
+            .or_else(|| Some(self.turn.world.live.clusters.get(&cluster)?.rooms.estimate()));
         let domains = free.map(|free| self.turn.world.domains_for(&gang, free)).unwrap_or_default();
         let now = self.turn.now.mono;
         let world = &mut *self.turn.world;
@@ -298,7 +369,11 @@ impl Places for Clusters<'_, '_> {
         if world.deciding.is_growth(workload) && world.deciding.uid(workload) == world.deciding.uid(holder) {
             return false;
         }
-        let Some(uid) = world.deciding.uid(workload).filter(|uid| !world.live.giving_way.may_displace_all(*uid)) else { return true };
+        let Some(uid) =
+            world.deciding.uid(workload).filter(|uid| !world.live.giving_way.may_displace_all(*uid))
+        else {
+            return true;
+        };
         world.deciding.uid(holder).is_none_or(|other| world.live.giving_way.may_displace(uid, other))
     }
 
@@ -316,7 +391,11 @@ impl Places for Clusters<'_, '_> {
         }
         let all: Vec<ClusterName> = self.turn.world.members();
         let candidates = self.of(brain, workload);
-        candidates.iter().filter_map(|c| all.iter().position(|a| a == c)).filter_map(|at| u32::try_from(at).ok()).collect()
+        candidates
+            .iter()
+            .filter_map(|c| all.iter().position(|a| a == c))
+            .filter_map(|at| u32::try_from(at).ok())
+            .collect()
     }
 
     fn cluster_of(&self, holder: WorkloadId) -> Option<ClusterIndex> {
@@ -326,12 +405,19 @@ impl Places for Clusters<'_, '_> {
 
     fn take(&mut self, brain: &Brain, workload: WorkloadId, assignment: &Assignment) -> bool {
         let Some(uid) = self.turn.world.deciding.uid(workload) else { return false };
-        let queue = brain.workload(workload).map(|w| brain.queue(w.queue).setup.name.clone()).unwrap_or_else(|| Arc::from(""));
+        let queue = brain
+            .workload(workload)
+            .map(|w| brain.queue(w.queue).setup.name.clone())
+            .unwrap_or_else(|| Arc::from(""));
         if self.turn.world.deciding.is_growth(workload) {
             return self.turn.grow(uid) && self.taken(uid);
         }
         let counts = assignment.counts();
-        let all = self.turn.world.gang_of(uid).is_some_and(|gang| gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()));
+        let all = self
+            .turn
+            .world
+            .gang_of(uid)
+            .is_some_and(|gang| gang.pod_sets.iter().map(|set| set.count).eq(counts.iter().copied()));
         let flavors = self.turn.world.deciding.flavors_of(brain, assignment);
         let asked = self.turn.dispatch(uid, &queue, flavors, (!all).then_some(counts));
         asked && self.taken(uid)
@@ -341,5 +427,9 @@ impl Places for Clusters<'_, '_> {
 /// The flavor that each resource is given by an assignment.
 pub(crate) fn flavors_of(brain: &Brain, assignment: &Assignment) -> Flavors {
     let chosen = assignment.pod_sets.iter().flat_map(|set| &set.flavors);
-    chosen.map(|(resource, choice)| (brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone())).collect()
+    chosen
+        .map(|(resource, choice)| {
+            (brain.resource_name(*resource).to_string(), brain.flavor_name(choice.flavor).clone())
+        })
+        .collect()
 }

@@ -191,7 +191,8 @@ impl Queues {
     }
 
     pub(crate) fn wait(&mut self, class: ClassId, place: Place) {
-        let waiting = self.waiting.entry(class).or_insert_with(|| Waiting { first: place, all: BTreeSet::new() });
+        let waiting =
+            self.waiting.entry(class).or_insert_with(|| Waiting { first: place, all: BTreeSet::new() });
         waiting.first = waiting.first.min(place);
         waiting.all.insert(place);
     }
@@ -275,7 +276,8 @@ mod tests {
     fn who_is_first_of_a_class_is_known_whoever_comes_and_goes() {
         let (mut queues, class) = (Queues::default(), ClassId(0));
         let places = [3, 1, 2].map(|age| Place::new(0, RecordNumber(age), Uid(u128::from(age))));
-        let first = |queues: &Queues| queues.waiting_by_class().next().map(|(_, first, all)| (*first, all.len()));
+        let first =
+            |queues: &Queues| queues.waiting_by_class().next().map(|(_, first, all)| (*first, all.len()));
         places.iter().for_each(|place| queues.wait(class, *place));
         assert_eq!(first(&queues), Some((places[1], 3)));
         for (gone, then) in [(0, Some((places[1], 2))), (1, Some((places[2], 1))), (2, None)] {

@@ -28,9 +28,17 @@ impl Turn<'_> {
     /// A priority class has another value: whoever names it takes its new place, waiting or running.
     pub(crate) fn revalue(&mut self, class: &str, by: &Actor) {
         let Some(priority) = self.world.state.catalog.workload_priority(class) else { return };
-        let named = |w: &Workload| self.world.queues.class(w.class).labels.get(PRIORITY_LABEL).is_some_and(|c| c == class);
-        let moved: Vec<Uid> =
-            self.world.state.workloads.iter().filter(|(_, w)| w.phase != Phase::Finished && w.priority != priority && named(w)).map(|(uid, _)| *uid).collect();
+        let named = |w: &Workload| {
+            self.world.queues.class(w.class).labels.get(PRIORITY_LABEL).is_some_and(|c| c == class)
+        };
+        let moved: Vec<Uid> = self
+            .world
+            .state
+            .workloads
+            .iter()
+            .filter(|(_, w)| w.phase != Phase::Finished && w.priority != priority && named(w))
+            .map(|(uid, _)| *uid)
+            .collect();
         for uid in moved {
             self.reprioritize(uid, priority, by);
         }
@@ -47,7 +55,8 @@ impl Turn<'_> {
 
     /// What an inventory shows of how important a run is taken for.
     pub(crate) fn heed_rank(&mut self, cluster: &ClusterName, run: &Run) {
-        let wrong = |w: &&Workload| w.priority_may_be_told() && run.priority.is_some_and(|told| told != w.priority);
+        let wrong =
+            |w: &&Workload| w.priority_may_be_told() && run.priority.is_some_and(|told| told != w.priority);
         if let Some(changed) = self.workload(run.uid).filter(wrong).map(|w| w.changed)
             && self.world.live.clusters.get(cluster).is_some_and(|live| live.ranks)
         {
@@ -78,7 +87,8 @@ impl Turn<'_> {
 
     /// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
     pub(crate) fn render_rank(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence) -> Command {
-        let Some((workload, (offer, _))) = self.workload(uid).and_then(|w| Some((w, w.leg_of(fence)?))) else {
+        let Some((workload, (offer, _))) = self.workload(uid).and_then(|w| Some((w, w.leg_of(fence)?)))
+        else {
             return Command::Stop { uid, fence, reason: StopReason::Superseded };
         };
         let priority = workload.priority;

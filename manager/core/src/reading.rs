@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Labels that name one workload and decide nothing.
-const NAMING_LABELS: [&str; 4] = ["job-name", "batch.kubernetes.io/job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
+const NAMING_LABELS: [&str; 4] =
+    ["job-name", "batch.kubernetes.io/job-name", "controller-uid", "batch.kubernetes.io/controller-uid"];
 
 /// A job as it was read.
 #[derive(Clone, Debug)]
@@ -49,7 +50,16 @@ impl ReadJob {
             labels.remove(label);
         }
         let body: Arc<str> = Arc::from(body_text(std::mem::take(&mut object.stored), uid));
-        Some(Self { job, plain, labels, elastic, uid, hash: ContentHash::of(body.as_bytes()), body, warnings })
+        Some(Self {
+            job,
+            plain,
+            labels,
+            elastic,
+            uid,
+            hash: ContentHash::of(body.as_bytes()),
+            body,
+            warnings,
+        })
     }
 
     /// The manifest, as it was written: without the uid.
@@ -71,9 +81,13 @@ impl ReadJob {
     /// runtime class add, breaks a limit.
     pub(crate) fn class(&self, catalog: &Catalog, namespace: &Arc<str>) -> Result<Class, String> {
         let ranges = catalog.limit_ranges(namespace);
-        let runtime_class = self.job.template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name));
-        let gang =
-            if ranges.is_empty() && runtime_class.is_none() { self.plain.clone()? } else { gang(&self.job, &requests(&self.job, &ranges, runtime_class)?) };
+        let runtime_class =
+            self.job.template.runtime_class.as_deref().and_then(|name| catalog.runtime_class(name));
+        let gang = if ranges.is_empty() && runtime_class.is_none() {
+            self.plain.clone()?
+        } else {
+            gang(&self.job, &requests(&self.job, &ranges, runtime_class)?)
+        };
         Ok(self.with_gang(catalog, namespace, gang))
     }
 
@@ -90,7 +104,9 @@ impl ReadJob {
     fn with_gang(&self, catalog: &Catalog, namespace: &Arc<str>, gang: Arc<Gang>) -> Class {
         let mut labels = self.labels.clone();
         if self.job.priority_class.is_none() {
-            labels.extend(catalog.priority_class(None).map(|class| (PRIORITY_LABEL.to_owned(), class.to_owned())));
+            labels.extend(
+                catalog.priority_class(None).map(|class| (PRIORITY_LABEL.to_owned(), class.to_owned())),
+            );
         }
         Class {
             namespace: namespace.clone(),
@@ -105,7 +121,11 @@ impl ReadJob {
 }
 
 /// What one pod asks for, or how its template, with what is added to it, breaks a limit.
-fn requests(job: &JobWorkload, ranges: &[LimitRangeSpec], runtime_class: Option<&RuntimeClassSpec>) -> Result<Amounts, String> {
+fn requests(
+    job: &JobWorkload,
+    ranges: &[LimitRangeSpec],
+    runtime_class: Option<&RuntimeClassSpec>,
+) -> Result<Amounts, String> {
     let filled = filled_in(&job.template, ranges, runtime_class);
     let own = limit_violations(&filled);
     let broken = if own.is_empty() { limit_range_violations(&filled, ranges) } else { own };

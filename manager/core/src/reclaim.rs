@@ -26,7 +26,9 @@ impl Turn<'_> {
 
     /// Pods' failures are the job's: the next attempt goes on with their count, wherever this one is lost.
     fn count_failures(&mut self, cluster: &ClusterName, uid: Uid, fence: Fence, failures: u32) {
-        if self.workload(uid).is_some_and(|w| w.phase.granted() && w.pod_failures < failures) && !self.is_spent(cluster) {
+        if self.workload(uid).is_some_and(|w| w.phase.granted() && w.pod_failures < failures)
+            && !self.is_spent(cluster)
+        {
             self.record(Record::PodsFailed { uid, fence, failures });
             self.spend(cluster, 0);
         }
@@ -56,7 +58,8 @@ impl Workload {
     pub(crate) fn gang(&self, class: &Class) -> Arc<Gang> {
         let given = self.given_gang(class);
         let Some(spare) = &self.spare else { return given };
-        let left: Vec<u32> = given.pod_sets.iter().zip(spare).map(|(set, spare)| set.count.saturating_sub(*spare)).collect();
+        let left: Vec<u32> =
+            given.pod_sets.iter().zip(spare).map(|(set, spare)| set.count.saturating_sub(*spare)).collect();
         Arc::new(given.of_counts(&left))
     }
 
@@ -69,7 +72,8 @@ impl Workload {
 impl World {
     /// How many pods of each pod set a run has that is taken over.
     pub(crate) fn counts_of_adopted(&self, run: &Run) -> Vec<u32> {
-        let gang = self.state.workloads.get(&run.uid).map(|w| w.adopted_gang(self.queues.class(w.class), run));
+        let gang =
+            self.state.workloads.get(&run.uid).map(|w| w.adopted_gang(self.queues.class(w.class), run));
         gang.iter().flat_map(|gang| &gang.pod_sets).map(|set| set.count).collect()
     }
 

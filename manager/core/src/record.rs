@@ -8,7 +8,10 @@ use crate::flavors::Flavors;
 use crate::input::{Actor, Key};
 use meridian_objects::Object;
 use meridian_shared::gang::Gang;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region, Session, Uid};
+use meridian_shared::ids::{
+    ClusterName, ContentHash, Fence, Jurisdiction, Leadership, LedgerId, OfferId, RecordNumber, Region,
+    Session, Uid,
+};
 use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{EndResult, Growth, OnLoss, RefuseReason, Run, Size, StopReason};
 use meridian_shared::time::{Millis, Wall};

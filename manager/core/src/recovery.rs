@@ -43,8 +43,11 @@ impl World {
     /// counts leases as that one did, which knows of every answer that was ever composed.
     pub fn go_on_from(&mut self, before: &Self) {
         self.live.claim_until = before.live.claim_until;
-        self.live.deadlines = before.live.let_go.iter().map(|(fence, (deadline, _))| (*fence, *deadline)).collect();
-        self.live.deadlines.extend(before.live.leases.iter().map(|(fence, lease)| (*fence, lease.lease.deadline)));
+        self.live.deadlines =
+            before.live.let_go.iter().map(|(fence, (deadline, _))| (*fence, *deadline)).collect();
+        self.live
+            .deadlines
+            .extend(before.live.leases.iter().map(|(fence, lease)| (*fence, lease.lease.deadline)));
     }
 }
 
@@ -65,7 +68,15 @@ impl Turn<'_> {
         let claim_until = live.claim_until;
         let known = std::mem::take(&mut live.deadlines);
         let counts = std::mem::take(&mut live.counts);
-        *live = crate::Live { led_at: self.now.mono, claim_until, finished, counts, dirty: true, giving_way, ..crate::Live::default() };
+        *live = crate::Live {
+            led_at: self.now.mono,
+            claim_until,
+            finished,
+            counts,
+            dirty: true,
+            giving_way,
+            ..crate::Live::default()
+        };
         for (uid, until) in self.resting() {
             self.world.live.not_before.insert(uid, until);
             self.world.deciding.touch(uid);
@@ -82,7 +93,8 @@ impl Turn<'_> {
     /// Who lost its nodes and rests, as the journal knows it: what is left of its time counts from now.
     fn resting(&self) -> Vec<(Uid, Mono)> {
         let rest = |(uid, workload): (&Uid, &crate::Workload)| {
-            let lost = workload.phase == Phase::Pending && workload.evicted.as_ref().is_some_and(|evicted| evicted.reason == NODE_FAILURES);
+            let lost = workload.phase == Phase::Pending
+                && workload.evicted.as_ref().is_some_and(|evicted| evicted.reason == NODE_FAILURES);
             let stay = workload.history.last().filter(|_| lost)?;
             let left = workload.rest_after_loss(stay.fence).saturating_sub(self.now.wall.since(stay.over?));
             (left > Millis(0)).then_some((*uid, self.now.mono + left))
@@ -108,8 +120,14 @@ impl Turn<'_> {
         for (uid, offer) in &open {
             self.record(Record::Withdrawn { uid: *uid, offer: *offer });
         }
-        let uids: Vec<Uid> =
-            self.world.state.workloads.iter().filter(|(_, w)| matches!(w.phase, Phase::Reserved | Phase::Dispatching)).map(|(u, _)| *u).collect();
+        let uids: Vec<Uid> = self
+            .world
+            .state
+            .workloads
+            .iter()
+            .filter(|(_, w)| matches!(w.phase, Phase::Reserved | Phase::Dispatching))
+            .map(|(u, _)| *u)
+            .collect();
         for uid in uids {
             self.after_leg(uid);
         }
@@ -135,7 +153,11 @@ impl Turn<'_> {
                     lease.deadline = now;
                 }
                 let start_by = now + self.world.start_timeout(self.world.queues.class(w.class));
-                Some((*uid, leg.fence?, Lease { uid: *uid, lease, composed: None, first: Some(Mono(0)), start_by }))
+                Some((
+                    *uid,
+                    leg.fence?,
+                    Lease { uid: *uid, lease, composed: None, first: Some(Mono(0)), start_by },
+                ))
             })
             .collect();
         for (_, fence, lease) in rights {
@@ -184,7 +206,12 @@ impl Turn<'_> {
             .workloads
             .iter()
             .filter(|(_, w)| w.phase == Phase::Granted)
-            .filter_map(|(uid, w)| World::right(w).filter(|(_, l)| !l.accepted && l.state == LegState::Granted).and_then(|(_, l)| l.fence).map(|f| (*uid, f)))
+            .filter_map(|(uid, w)| {
+                World::right(w)
+                    .filter(|(_, l)| !l.accepted && l.state == LegState::Granted)
+                    .and_then(|(_, l)| l.fence)
+                    .map(|f| (*uid, f))
+            })
             .filter(|(_, f)| f.leadership != self.world.state.leadership.id)
             .collect();
         for (uid, fence) in unseen {
@@ -202,21 +229,25 @@ impl Turn<'_> {
         let now = self.now.mono;
         // Each workload is released by its own term; a pass is due whenever one more is.
         let since = self.world.state.led_since;
-        let released = |w: &crate::Workload| w.on_loss == OnLoss::Fence && ManagerLease::from_composed(led_at, w.term).lapsed(now);
+        let released = |w: &crate::Workload| {
+            w.on_loss == OnLoss::Fence && ManagerLease::from_composed(led_at, w.term).lapsed(now)
+        };
         let old = |w: &crate::Workload| w.submitted < since && w.phase != Phase::Finished;
         let workloads = &self.world.state.workloads;
         let over = if recovery.members_unknown {
             // There may be runs that nobody here knows of.
             ManagerLease::from_composed(led_at, TERM_MAX).lapsed(now)
         } else {
-            !workloads.any(|w| old(w) && !released(w)) && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now)
+            !workloads.any(|w| old(w) && !released(w))
+                && ManagerLease::from_composed(led_at, self.world.config.term).lapsed(now)
         };
         if over {
             self.close_recovery(system());
         } else if now >= self.world.live.released_at {
             self.world.live.released_at = now + RELEASE_EVERY;
             let mut outside = self.world.deciding.outside().filter_map(|uid| workloads.get(uid));
-            self.world.live.dirty |= outside.any(|w| old(w) && w.waits() && w.inactive.is_none() && released(w));
+            self.world.live.dirty |=
+                outside.any(|w| old(w) && w.waits() && w.inactive.is_none() && released(w));
         }
     }
 }

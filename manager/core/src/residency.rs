@@ -48,8 +48,12 @@ pub enum Denied {
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listed { policy, version } => write!(f, "residency policy `{policy}` (version {version}) denies this cluster"),
-            Self::NotAllowed { policy, version } => write!(f, "residency policy `{policy}` (version {version}) allows other places only"),
+            Self::Listed { policy, version } => {
+                write!(f, "residency policy `{policy}` (version {version}) denies this cluster")
+            }
+            Self::NotAllowed { policy, version } => {
+                write!(f, "residency policy `{policy}` (version {version}) allows other places only")
+            }
             Self::NotWished => f.write_str("the job asks for other regions"),
             Self::UnknownPlace => f.write_str("the cluster's region and jurisdiction are unknown"),
             Self::NoPolicy => f.write_str("no residency policy matches, and the manager requires one"),
@@ -61,7 +65,9 @@ impl Denied {
     /// The rule and its version, for the audit log.
     pub fn rule(&self) -> String {
         match self {
-            Self::Listed { policy, version } | Self::NotAllowed { policy, version } => format!("{policy}@{version}"),
+            Self::Listed { policy, version } | Self::NotAllowed { policy, version } => {
+                format!("{policy}@{version}")
+            }
             Self::NotWished => "wish".into(),
             Self::UnknownPlace => "unknown-place".into(),
             Self::NoPolicy => "required".into(),
@@ -73,13 +79,20 @@ impl Denied {
 pub fn matches(catalog: &Catalog, policy: &ResidencyPolicySpec, class: &Class) -> bool {
     let cluster_queue = catalog.local_queue(&class.namespace, &class.queue).map(|q| q.cluster_queue.as_str());
     let queues: Vec<&str> = std::iter::once(&*class.queue).chain(cluster_queue).collect();
-    policy.applies.matches(&class.namespace, &catalog.namespace_labels(&class.namespace), &queues, &class.labels)
+    policy.applies.matches(
+        &class.namespace,
+        &catalog.namespace_labels(&class.namespace),
+        &queues,
+        &class.labels,
+    )
 }
 
 /// Whether what already runs there must go: some policy that doesn't permit it says `Evict`, or its place is no longer known.
 pub fn evicts(catalog: &Catalog, class: &Class, cluster: &ClusterName) -> bool {
     let Some(spec) = catalog.cluster(cluster) else { return true };
-    let against = |p: &ResidencyPolicySpec| matches(catalog, p, class) && p.permits(cluster, &spec.region, &spec.jurisdiction).is_err();
+    let against = |p: &ResidencyPolicySpec| {
+        matches(catalog, p, class) && p.permits(cluster, &spec.region, &spec.jurisdiction).is_err()
+    };
     catalog.residency_policies().any(|(_, _, p)| against(p) && p.on_change == OnChange::Evict)
 }
 
@@ -91,7 +104,8 @@ pub fn judge(catalog: &Catalog, class: &Class, cluster: &ClusterName, required: 
     }
     let mut any = false;
     let mut outside = None;
-    for (name, version, policy) in catalog.residency_policies().filter(|(_, _, p)| matches(catalog, p, class)) {
+    for (name, version, policy) in catalog.residency_policies().filter(|(_, _, p)| matches(catalog, p, class))
+    {
         any = true;
         match policy.permits(cluster, &spec.region, &spec.jurisdiction) {
             Ok(()) => {}
@@ -128,7 +142,9 @@ impl World {
         let catalog = &self.state.catalog;
         let listed = self.queues.charged_to(uid).and_then(|queue| catalog.clusters_of(queue));
         let cordoned = catalog.cluster(cluster).is_some_and(|spec| spec.cordoned);
-        cordoned || listed.is_some_and(|names| !names.contains(cluster)) || self.located_elsewhere(cluster).is_some()
+        cordoned
+            || listed.is_some_and(|names| !names.contains(cluster))
+            || self.located_elsewhere(cluster).is_some()
     }
 
     /// Where the agent of a cluster finds itself, if that isn't where the cluster was declared.
@@ -141,15 +157,35 @@ impl World {
     /// Why a gang shouldn't run where it does, where it goes on because the policy that came since only flags.
     pub(crate) fn flagged(&self, workload: &Workload) -> Option<Denied> {
         let (_, leg) = World::right(workload).filter(|_| workload.phase != Phase::Stopping)?;
-        judge(&self.state.catalog, self.queues.class(workload.class), &leg.cluster, self.config.residency_required).err()
+        judge(
+            &self.state.catalog,
+            self.queues.class(workload.class),
+            &leg.cluster,
+            self.config.residency_required,
+        )
+        .err()
     }
 
     fn misplaced(&self) -> Vec<Misplaced> {
         let workloads = self.state.workloads.iter();
-        let legs = workloads.flat_map(|(uid, w)| w.legs.iter().map(move |(offer, leg)| (*uid, w.class, *offer, leg)));
+        let legs = workloads
+            .flat_map(|(uid, w)| w.legs.iter().map(move |(offer, leg)| (*uid, w.class, *offer, leg)));
         let judged = legs.map(|(uid, class, offer, leg)| {
-            let verdict = judge(&self.state.catalog, self.queues.class(class), &leg.cluster, self.config.residency_required);
-            Misplaced { uid, offer, class, cluster: leg.cluster.clone(), open: leg.state.open(), fence: leg.fence, verdict }
+            let verdict = judge(
+                &self.state.catalog,
+                self.queues.class(class),
+                &leg.cluster,
+                self.config.residency_required,
+            );
+            Misplaced {
+                uid,
+                offer,
+                class,
+                cluster: leg.cluster.clone(),
+                open: leg.state.open(),
+                fence: leg.fence,
+                verdict,
+            }
         });
         judged.filter(|m| m.verdict.is_err() || m.open && self.is_closed(m.uid, &m.cluster)).collect()
     }
@@ -157,7 +193,12 @@ impl World {
 
 impl Turn<'_> {
     /// The verdict on a class, in the audit log once per class, rules and cluster.
-    pub(crate) fn note_verdict(&mut self, class: ClassId, cluster: &ClusterName, verdict: &Result<(), Denied>) {
+    pub(crate) fn note_verdict(
+        &mut self,
+        class: ClassId,
+        cluster: &ClusterName,
+        verdict: &Result<(), Denied>,
+    ) {
         let rules = self.world.state.rules;
         if self.world.live.audited.entry(class).or_default().insert(cluster.clone(), rules) == Some(rules) {
             return;
@@ -189,7 +230,8 @@ impl Turn<'_> {
             if leg.verdict.is_err() {
                 self.note_verdict(leg.class, &leg.cluster, &leg.verdict);
             }
-            let evicts = || evicts(&self.world.state.catalog, self.world.queues.class(leg.class), &leg.cluster);
+            let evicts =
+                || evicts(&self.world.state.catalog, self.world.queues.class(leg.class), &leg.cluster);
             match leg.fence {
                 _ if leg.open => {
                     self.withdraw(leg.uid, leg.offer);

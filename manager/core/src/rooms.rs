@@ -137,7 +137,8 @@ impl Rooms {
     /// Whether with the gang there all for whom room is kept will surely fit: who isn't sure asks [`Self::leaves`].
     pub(crate) fn spares(&self, gang: &Gang) -> bool {
         self.kept.is_empty()
-            || !self.kept.values().any(|kept| kept.wants_topology()) && self.spare.as_ref().is_some_and(|spare| packing::fits(spare, gang).is_ok())
+            || !self.kept.values().any(|kept| kept.wants_topology())
+                && self.spare.as_ref().is_some_and(|spare| packing::fits(spare, gang).is_ok())
     }
 
     /// Makes the estimate true again, before it is asked. Once for all that a batch brought: after a report it costs as much as there
@@ -154,7 +155,8 @@ impl Rooms {
         }
         self.spare_stale = false;
         let first = (!self.kept.is_empty()).then(|| self.estimate.clone());
-        self.spare = first.and_then(|spare| self.kept.values().try_fold(spare, |spare, gang| after(spare, gang)));
+        self.spare =
+            first.and_then(|spare| self.kept.values().try_fold(spare, |spare, gang| after(spare, gang)));
     }
 
     /// Counts all outstanding questions anew, or those from a mark on.
@@ -169,8 +171,11 @@ impl Rooms {
             Bound::Unbounded
         };
         self.since_mark = 0;
-        let outstanding: Vec<(OfferId, Arc<Gang>)> =
-            self.outstanding.range((from, Bound::Unbounded)).map(|(offer, (_, gang))| (*offer, gang.clone())).collect();
+        let outstanding: Vec<(OfferId, Arc<Gang>)> = self
+            .outstanding
+            .range((from, Bound::Unbounded))
+            .map(|(offer, (_, gang))| (*offer, gang.clone()))
+            .collect();
         for (offer, gang) in outstanding {
             self.count(offer, &gang);
         }
@@ -179,9 +184,21 @@ impl Rooms {
     /// Feeds what later behaviour depends on to a hash: see [`crate::World::hash_essence`]. Only the order of versions matters,
     /// and only the two newest can still be the base of a delta.
     pub(crate) fn hash_essence(&self, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
-        let Self { version, after_command, bases, provisionable, runner, guarded, estimate, outstanding, kept, .. } = self;
+        let Self {
+            version,
+            after_command,
+            bases,
+            provisionable,
+            runner,
+            guarded,
+            estimate,
+            outstanding,
+            kept,
+            ..
+        } = self;
         let stale = self.stale || self.stale_from.is_some();
-        (number(VERSIONS + version), after_command, provisionable, runner, guarded, estimate, stale).hash(into);
+        (number(VERSIONS + version), after_command, provisionable, runner, guarded, estimate, stale)
+            .hash(into);
         kept.keys().for_each(|uid| uid.hash(into));
         for (version, blocks) in bases.iter().rev().take(2) {
             (number(VERSIONS + version), blocks).hash(into);
@@ -224,7 +241,9 @@ impl Rooms {
     pub(crate) fn machines(&self) -> (BTreeMap<Block, u32>, Vec<Block>) {
         let mut machines = BTreeMap::new();
         for block in self.reported() {
-            let count = machines.entry(Block { nodes: 1, free: block.capacity.clone(), ..block.clone() }).or_insert(0_u32);
+            let count = machines
+                .entry(Block { nodes: 1, free: block.capacity.clone(), ..block.clone() })
+                .or_insert(0_u32);
             *count = count.saturating_add(block.nodes);
         }
         (machines, self.provisionable.clone())
@@ -294,7 +313,8 @@ impl Free {
 fn leaves(free: &[Block], gang: &Gang, gone: &[Arc<Gang>], kept: &[Arc<Gang>]) -> bool {
     let mut without = free.to_vec();
     release(&mut without, gone);
-    let able: Vec<&Arc<Gang>> = kept.iter().filter(|other| packing::place(&mut without, other).is_ok()).collect();
+    let able: Vec<&Arc<Gang>> =
+        kept.iter().filter(|other| packing::place(&mut without, other).is_ok()).collect();
     let mut with = free.to_vec();
     if packing::place(&mut with, gang).is_err() {
         return false;
@@ -337,7 +357,12 @@ mod tests {
     }
 
     fn gang(pods: u32, each: i64) -> Arc<Gang> {
-        let set = PodSet { name: "main".into(), count: pods, per_pod: Amounts::from([(GPU.to_owned(), each)]), ..PodSet::default() };
+        let set = PodSet {
+            name: "main".into(),
+            count: pods,
+            per_pod: Amounts::from([(GPU.to_owned(), each)]),
+            ..PodSet::default()
+        };
         Arc::new(Gang { pod_sets: vec![set], ..Gang::default() })
     }
 
@@ -356,8 +381,16 @@ mod tests {
                 let reports = version == 0 || roll(40) == 0;
                 if reports {
                     version += 1;
-                    let blocks = vec![nodes(i64::try_from(roll(8)).unwrap(), 2), nodes(8, u32::try_from(20 + roll(40)).unwrap())];
-                    let capacity = Capacity { version, after_command: counter.max(60) - 60, blocks, ..Capacity::default() };
+                    let blocks = vec![
+                        nodes(i64::try_from(roll(8)).unwrap(), 2),
+                        nodes(8, u32::try_from(20 + roll(40)).unwrap()),
+                    ];
+                    let capacity = Capacity {
+                        version,
+                        after_command: counter.max(60) - 60,
+                        blocks,
+                        ..Capacity::default()
+                    };
                     assert!(rooms.report(capacity));
                 }
                 for _ in 0..roll(4) {
@@ -370,7 +403,10 @@ mod tests {
                     over.into_iter().for_each(|offer| rooms.over(offer));
                 }
                 anew += usize::from(rooms.stale);
-                marked += usize::from(!rooms.stale && rooms.stale_from.is_some_and(|from| rooms.marks.range(..=from).next().is_some()));
+                marked += usize::from(
+                    !rooms.stale
+                        && rooms.stale_from.is_some_and(|from| rooms.marks.range(..=from).next().is_some()),
+                );
                 rooms.refresh();
                 let mut left = rooms.blocks().to_vec();
                 for (_, gang) in rooms.outstanding.values() {

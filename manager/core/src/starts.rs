@@ -71,12 +71,18 @@ impl World {
     /// When the next of these waits is over.
     pub(crate) fn next_wait_after_failed_starts(&self) -> Option<Mono> {
         let of_workloads = self.live.failed_starts.values().map(|(_, until)| *until);
-        of_workloads.chain(self.live.clusters.values().map(|live| live.backed_off)).filter(|until| *until > Mono(0)).min()
+        of_workloads
+            .chain(self.live.clusters.values().map(|live| live.backed_off))
+            .filter(|until| *until > Mono(0))
+            .min()
     }
 
     /// How often a workload didn't reach running in a cluster, and whether it is left out for it now.
     pub(crate) fn failed_to_start(&self, uid: Uid, cluster: &ClusterName, now: Mono) -> (u32, bool) {
-        self.live.failed_starts.get(&(uid, cluster.clone())).map_or((0, false), |(times, until)| (*times, *until > now))
+        self.live
+            .failed_starts
+            .get(&(uid, cluster.clone()))
+            .map_or((0, false), |(times, until)| (*times, *until > now))
     }
 
     /// Whether a cluster is left out for this workload alone: it was refused there, or didn't start.

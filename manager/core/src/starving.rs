@@ -55,7 +55,10 @@ impl Turn<'_> {
             return;
         }
         let starving: Vec<WorkloadId> = self.world.deciding.brain().all_starving().collect();
-        let mut starving: Vec<(Wall, Uid)> = starving.into_iter().filter_map(|id| self.world.waits_since(self.world.deciding.uid(id)?)).collect();
+        let mut starving: Vec<(Wall, Uid)> = starving
+            .into_iter()
+            .filter_map(|id| self.world.waits_since(self.world.deciding.uid(id)?))
+            .collect();
         starving.sort_unstable();
         for (since, uid) in starving {
             self.keep_for_the_starving(uid, since);
@@ -69,7 +72,8 @@ impl Turn<'_> {
             // What a gang grows by waits as long as it takes: the gang runs.
             let id = brain.first_waiting(*queue, |id| !self.world.deciding.is_growth(id))?;
             let (since, uid) = self.world.waits_since(self.world.deciding.uid(id)?)?;
-            (self.now.wall.since(since) >= guard && !self.world.is_hopeless(uid)).then_some((since, uid, *queue, id))
+            (self.now.wall.since(since) >= guard && !self.world.is_hopeless(uid))
+                .then_some((since, uid, *queue, id))
         };
         let mut found: Vec<(Wall, Uid, QueueId, WorkloadId)> = queues.iter().filter_map(too_long).collect();
         found.sort_unstable();
@@ -115,43 +119,68 @@ impl Turn<'_> {
 
     /// The cluster in which the least has to end before the gang fits, the one where room was kept before rather than another;
     /// and who has to end there.
-    fn best_home(&self, who: (Wall, Uid), home: Option<&ClusterName>, gang: &Arc<Gang>, candidates: &[ClusterName]) -> Option<(ClusterName, BTreeSet<Uid>)> {
+    fn best_home(
+        &self,
+        who: (Wall, Uid),
+        home: Option<&ClusterName>,
+        gang: &Arc<Gang>,
+        candidates: &[ClusterName],
+    ) -> Option<(ClusterName, BTreeSet<Uid>)> {
         let world = &*self.world;
         let scarce = gang.scarcest().map_or_else(String::new, str::to_owned);
-        let weight = |gone: &BTreeSet<Uid>| gone.iter().filter_map(|u| world.gang_of(*u)?.total().get(&scarce).copied()).fold(0, i64::saturating_add);
-        let in_the_way = candidates.iter().filter_map(|cluster| Some((cluster, self.in_its_way(who, gang, cluster)?)));
-        let (cluster, gone) = in_the_way.min_by_key(|(cluster, gone)| (home != Some(*cluster), weight(gone)))?;
+        let weight = |gone: &BTreeSet<Uid>| {
+            gone.iter()
+                .filter_map(|u| world.gang_of(*u)?.total().get(&scarce).copied())
+                .fold(0, i64::saturating_add)
+        };
+        let in_the_way =
+            candidates.iter().filter_map(|cluster| Some((cluster, self.in_its_way(who, gang, cluster)?)));
+        let (cluster, gone) =
+            in_the_way.min_by_key(|(cluster, gone)| (home != Some(*cluster), weight(gone)))?;
         Some((cluster.clone(), gone))
     }
 
     /// Who has to end in a cluster before the gang fits there, beside what is kept for those who come first: those that will
     /// end first, by what is known. `None` where it never fits.
-    fn in_its_way(&self, (since, uid): (Wall, Uid), gang: &Arc<Gang>, cluster: &ClusterName) -> Option<BTreeSet<Uid>> {
+    fn in_its_way(
+        &self,
+        (since, uid): (Wall, Uid),
+        gang: &Arc<Gang>,
+        cluster: &ClusterName,
+    ) -> Option<BTreeSet<Uid>> {
         let world = &*self.world;
         let rooms = &world.live.clusters.get(cluster)?.rooms;
         let kept = world.kept_room_before(cluster, uid, Some((since, uid)));
         let ends = |uid: &Uid| {
             let workload = world.state.workloads.get(uid)?;
             let begun = workload.history.last().map_or(workload.since, |stay| stay.granted);
-            let most = world.queues.class(workload.class).gang.max_run.map(|most| most.saturating_sub(workload.ran));
+            let most =
+                world.queues.class(workload.class).gang.max_run.map(|most| most.saturating_sub(workload.ran));
             Some((most.is_none(), most.map_or(begun, |most| begun + most), *uid))
         };
         let sooner = kept.all_victims();
         let here = world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid);
-        let mut there: Vec<_> = here.filter(|uid| world.runs_in(**uid, cluster) && !sooner.contains(uid)).filter_map(ends).collect();
+        let mut there: Vec<_> = here
+            .filter(|uid| world.runs_in(**uid, cluster) && !sooner.contains(uid))
+            .filter_map(ends)
+            .collect();
         there.sort_unstable();
         let gangs: Vec<Arc<Gang>> = there.iter().filter_map(|(_, _, uid)| world.gang_of(*uid)).collect();
         let kept_gangs = kept.all_gangs();
         let caps = world.caps_for_the_starving(uid, cluster, &kept);
         let fits = |n: usize| {
-            let within = caps.as_ref().is_none_or(|caps| caps.without(world, there[..n].iter().map(|(_, _, uid)| *uid)).judge(gang).is_ok());
+            let within = caps.as_ref().is_none_or(|caps| {
+                caps.without(world, there[..n].iter().map(|(_, _, uid)| *uid)).judge(gang).is_ok()
+            });
             if !within {
                 return false;
             }
-            let gone: Vec<Arc<Gang>> = sooner.iter().filter_map(|v| world.gang_of(*v)).chain(gangs[..n].iter().cloned()).collect();
+            let gone: Vec<Arc<Gang>> =
+                sooner.iter().filter_map(|v| world.gang_of(*v)).chain(gangs[..n].iter().cloned()).collect();
             let mut freed = Amounts::new();
             gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
-            rooms.fits_without(gang, &gone, &kept_gangs) && world.has_domains(gang, cluster, Gone::Having(&freed))
+            rooms.fits_without(gang, &gone, &kept_gangs)
+                && world.has_domains(gang, cluster, Gone::Having(&freed))
         };
         // Where gangs really lie is guessed, so more that end may fit worse: the whole is asked before the parts.
         if !fits(gangs.len()) {
@@ -170,15 +199,25 @@ impl World {
     /// The flavors that its queue may give a workload, one for each of its resources, in the order in which they are tried.
     fn flavors_it_may_get(&self, uid: Uid) -> Vec<Flavors> {
         let brain = self.deciding.brain();
-        let Some(queue) = self.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue)) else { return vec![Flavors::default()] };
+        let Some(queue) =
+            self.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue))
+        else {
+            return vec![Flavors::default()];
+        };
         let mut choices: Vec<BTreeMap<String, Arc<str>>> = vec![BTreeMap::new()];
         for group in &queue.setup.groups {
             let with = |choice: &BTreeMap<String, Arc<str>>, flavor: &FlavorId| {
                 let mut choice = choice.clone();
-                choice.extend(group.resources.iter().map(|resource| (brain.resource_name(*resource).to_string(), brain.flavor_name(*flavor).clone())));
+                choice.extend(group.resources.iter().map(|resource| {
+                    (brain.resource_name(*resource).to_string(), brain.flavor_name(*flavor).clone())
+                }));
                 choice
             };
-            let more = choices.iter().flat_map(|choice| group.flavors.iter().map(move |flavor| with(choice, flavor))).take(CHOICES_MAX).collect::<Vec<_>>();
+            let more = choices
+                .iter()
+                .flat_map(|choice| group.flavors.iter().map(move |flavor| with(choice, flavor)))
+                .take(CHOICES_MAX)
+                .collect::<Vec<_>>();
             if !more.is_empty() {
                 choices = more;
             }
@@ -202,14 +241,17 @@ impl World {
             // So it was when it was looked at last: its queue may have been opened since.
             Some(Why::Route(_) | Why::Inactive { .. }) => {
                 let brain = self.deciding.brain();
-                let queue = self.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue));
+                let queue =
+                    self.deciding.id(uid).and_then(|id| brain.workload(id)).map(|w| brain.queue(w.queue));
                 queue.is_none_or(|queue| queue.setup.inactive.is_some())
             }
             // Fewer pods may do.
-            Some(Why::Quota(NoQuota::ExceedsQuota { resource, nominal, .. })) => self.queues.class(id).gang.least().is_none_or(|least| {
-                let asks = self.config.resources.total(&least).get(resource).copied().unwrap_or(0);
-                asks > *nominal
-            }),
+            Some(Why::Quota(NoQuota::ExceedsQuota { resource, nominal, .. })) => {
+                self.queues.class(id).gang.least().is_none_or(|least| {
+                    let asks = self.config.resources.total(&least).get(resource).copied().unwrap_or(0);
+                    asks > *nominal
+                })
+            }
             _ => false,
         }
     }

@@ -47,10 +47,18 @@ impl World {
             None => Activity { active: true, reason: "Ready", message: "Can admit new workloads".to_owned() },
             Some(Inactive::Stopped) => no("Stopped", "is stopped"),
             Some(Inactive::CohortCycle) => no("CohortCycle", "its cohort is its own ancestor"),
-            Some(Inactive::FlavorNotFound(flavor)) => no("FlavorNotFound", &format!("references missing ResourceFlavor(s): {flavor}")),
-            Some(Inactive::TopologyNotFound(topology)) => no("TopologyNotFound", &format!("references missing Topology: {topology}")),
-            Some(Inactive::AdmissionCheck(check)) => no("AdmissionCheckNotFound", &format!("references missing AdmissionCheck(s): {check}")),
-            Some(Inactive::CheckInactive(check)) => no("AdmissionCheckInactive", &format!("references inactive AdmissionCheck(s): {check}")),
+            Some(Inactive::FlavorNotFound(flavor)) => {
+                no("FlavorNotFound", &format!("references missing ResourceFlavor(s): {flavor}"))
+            }
+            Some(Inactive::TopologyNotFound(topology)) => {
+                no("TopologyNotFound", &format!("references missing Topology: {topology}"))
+            }
+            Some(Inactive::AdmissionCheck(check)) => {
+                no("AdmissionCheckNotFound", &format!("references missing AdmissionCheck(s): {check}"))
+            }
+            Some(Inactive::CheckInactive(check)) => {
+                no("AdmissionCheckInactive", &format!("references inactive AdmissionCheck(s): {check}"))
+            }
             Some(Inactive::WorkersCheck(check, clash)) => {
                 let reason = match clash {
                     Clash::Several => "MultipleMultiKueueAdmissionChecks",
@@ -68,28 +76,48 @@ impl World {
         }
         match self.state.catalog.cluster_queue(&spec.cluster_queue) {
             None => Activity::not("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"),
-            Some(queue) if !self.cluster_queue_activity(queue).active => Activity::not("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"),
-            Some(_) => Activity { active: true, reason: "Ready", message: "Can submit new workloads to localQueue".to_owned() },
+            Some(queue) if !self.cluster_queue_activity(queue).active => {
+                Activity::not("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+            }
+            Some(_) => Activity {
+                active: true,
+                reason: "Ready",
+                message: "Can submit new workloads to localQueue".to_owned(),
+            },
         }
     }
 
     /// Whether an admission check is answered for. That none of its clusters is there now keeps its queue from nothing that it could
     /// have otherwise, so only the check says so.
     pub(crate) fn admission_check_activity(&self, spec: &AdmissionCheckSpec) -> Activity {
-        let active = || Activity { active: true, reason: "Active", message: "The admission check is active".to_owned() };
+        let active = || Activity {
+            active: true,
+            reason: "Active",
+            message: "The admission check is active".to_owned(),
+        };
         let parameters = match &*spec.controller_name {
             MULTIKUEUE_CONTROLLER => &spec.parameters,
             PROVISIONING_CONTROLLER => return active(),
-            other => return Activity::not("NoController", format!("No controller answers to `{other}` here")),
+            other => {
+                return Activity::not("NoController", format!("No controller answers to `{other}` here"));
+            }
         };
         // One that names no list has all clusters.
         let Some(parameters) = parameters else { return active() };
         let Some(config) = self.state.catalog.workers_config(&parameters.name) else {
-            return Activity::not("BadConfig", format!("Cannot load the AdmissionChecks parameters: MultiKueueConfig `{}` not found", parameters.name));
+            return Activity::not(
+                "BadConfig",
+                format!(
+                    "Cannot load the AdmissionChecks parameters: MultiKueueConfig `{}` not found",
+                    parameters.name
+                ),
+            );
         };
         let promised = self.state.catalog.promised_clusters();
-        let (known, missing): (Vec<&ClusterName>, Vec<&ClusterName>) = config.clusters.iter().partition(|cluster| promised.contains(*cluster));
-        let inactive: Vec<&ClusterName> = known.into_iter().filter(|cluster| !self.live.clusters.contains_key(*cluster)).collect();
+        let (known, missing): (Vec<&ClusterName>, Vec<&ClusterName>) =
+            config.clusters.iter().partition(|cluster| promised.contains(*cluster));
+        let inactive: Vec<&ClusterName> =
+            known.into_iter().filter(|cluster| !self.live.clusters.contains_key(*cluster)).collect();
         let unusable = missing.len() + inactive.len();
         if unusable == 0 {
             return active();
@@ -98,7 +126,11 @@ impl World {
             let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
             (!names.is_empty()).then(|| format!("{what} clusters: [{}]", names.join(" ")))
         };
-        let message = [part("Missing", &missing), part("Inactive", &inactive)].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let message = [part("Missing", &missing), part("Inactive", &inactive)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(", ");
         match unusable < config.clusters.len() {
             true => Activity { active: true, reason: "SomeActiveClusters", message },
             false => Activity::not("NoUsableClusters", message),
@@ -142,7 +174,12 @@ impl World {
         status
     }
 
-    pub(crate) fn local_queue_status(&self, key: &Key, spec: &meridian_objects::spec::LocalQueueSpec, created: Wall) -> Value {
+    pub(crate) fn local_queue_status(
+        &self,
+        key: &Key,
+        spec: &meridian_objects::spec::LocalQueueSpec,
+        created: Wall,
+    ) -> Value {
         let mut status = self.local_queue_activity(spec).condition(created);
         let Some(namespace) = &key.namespace else { return status };
         let standing = self.tally.local_queue(namespace, &key.name);
@@ -150,7 +187,13 @@ impl World {
         let queue = self.state.catalog.cluster_queue(&spec.cluster_queue);
         for (field, usage) in [("flavorsReservation", &standing.reserved), ("flavorsUsage", &standing.used)] {
             let mut flavors = by_flavor(queue, usage);
-            for resource in flavors.as_array_mut().into_iter().flatten().filter_map(|f| f["resources"].as_array_mut()).flatten() {
+            for resource in flavors
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+                .filter_map(|f| f["resources"].as_array_mut())
+                .flatten()
+            {
                 // Only cluster queues borrow.
                 resource.as_object_mut().expect("made as objects").remove("borrowed");
             }
@@ -182,7 +225,12 @@ fn by_flavor(spec: Option<&ClusterQueueSpec>, usage: &Usage) -> Value {
     let mut order: Vec<&str> = Vec::new();
     for flavor in declared {
         order.push(&flavor.name);
-        nominal.extend(flavor.resources.iter().map(|(resource, quota)| ((flavor.name.as_str(), resource.as_str()), quota.nominal)));
+        nominal.extend(
+            flavor
+                .resources
+                .iter()
+                .map(|(resource, quota)| ((flavor.name.as_str(), resource.as_str()), quota.nominal)),
+        );
     }
     let mut amounts: BTreeMap<&str, BTreeMap<&str, i64>> = BTreeMap::new();
     for (flavor, resource) in nominal.keys() {
@@ -200,6 +248,8 @@ fn by_flavor(spec: Option<&ClusterQueueSpec>, usage: &Usage) -> Value {
         let borrowed = if lends { (amount - own).max(0) } else { 0 };
         json!({"name": resource, "total": quantity::format(resource, *amount), "borrowed": quantity::format(resource, borrowed)})
     };
-    let rows = |flavor: &str| amounts.get(flavor).into_iter().flatten().map(|one| row(flavor, one)).collect::<Vec<_>>();
+    let rows = |flavor: &str| {
+        amounts.get(flavor).into_iter().flatten().map(|one| row(flavor, one)).collect::<Vec<_>>()
+    };
     order.into_iter().map(|flavor| json!({"name": flavor, "resources": rows(flavor)})).collect()
 }

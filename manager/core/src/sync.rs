@@ -20,8 +20,9 @@ use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, Se
 use meridian_shared::lease;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, Proof, RENEWALS_MAX, RUNS_MAX, Receipt,
-    RefuseReason, Size, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION, VERSIONS,
+    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Digest, End, EndResult, Event, Grant, GrantRefusal, Offer,
+    OnLoss, Proof, RENEWALS_MAX, RUNS_MAX, Receipt, RefuseReason, Size, StopReason, SyncAnswer, SyncRefusal,
+    SyncRequest, SyncResponse, VERSION, VERSIONS,
 };
 use meridian_shared::protocol::{clean, grant_message};
 use meridian_shared::time::{Millis, Mono};
@@ -77,7 +78,8 @@ impl Turn<'_> {
         }
         live.heed_answered(request.answered);
         live.outbox.acknowledge(request.commands_through, now);
-        let stale = request.commands_through < live.outbox.acknowledged() || request.events_last < live.events_through;
+        let stale = request.commands_through < live.outbox.acknowledged()
+            || request.events_last < live.events_through;
         if returned {
             self.stir();
         }
@@ -134,7 +136,10 @@ impl Turn<'_> {
         if self.world.state.catalog.cluster(cluster).is_none() {
             return Err(SyncRefusal::UnknownCluster);
         }
-        if request.events_from == 0 || request.events_from > NUMBER_MAX || request.events.len() > meridian_shared::protocol::EVENTS_MAX {
+        if request.events_from == 0
+            || request.events_from > NUMBER_MAX
+            || request.events.len() > meridian_shared::protocol::EVENTS_MAX
+        {
             return Err(SyncRefusal::Malformed("events are numbered from 1 and bounded in number".into()));
         }
         let ours = self.world.state.leadership;
@@ -153,15 +158,22 @@ impl Turn<'_> {
     /// An agent follows a newer leadership. Shown with our own code, it makes us take a higher epoch and collect again.
     fn stand_above(&mut self, request: &SyncRequest, follows: Leadership) -> Result<(), SyncRefusal> {
         let receipts = request.inventory.as_ref().map(|i| i.receipts.as_slice()).unwrap_or_default();
-        let shown: Vec<(Leadership, meridian_shared::ids::RecordNumber)> = self.foreign(receipts).into_iter().map(|(l, r)| (l, r.record)).collect();
+        let shown: Vec<(Leadership, meridian_shared::ids::RecordNumber)> =
+            self.foreign(receipts).into_iter().map(|(l, r)| (l, r.record)).collect();
         if shown.iter().any(|(l, _)| *l == follows) {
             self.above(shown, receipts);
         }
         Err(SyncRefusal::NewerLeadership { follows })
     }
 
-    fn open_session(&mut self, cluster: &ClusterName, ledger: LedgerId, session: Session) -> Result<(), SyncRefusal> {
-        let known = self.world.state.members.get(cluster).map(|m| (m.ledger, m.session, m.lost.contains(&ledger)));
+    fn open_session(
+        &mut self,
+        cluster: &ClusterName,
+        ledger: LedgerId,
+        session: Session,
+    ) -> Result<(), SyncRefusal> {
+        let known =
+            self.world.state.members.get(cluster).map(|m| (m.ledger, m.session, m.lost.contains(&ledger)));
         let newer = match known {
             None => true,
             Some((_, _, true)) => return Err(SyncRefusal::LedgerLost),
@@ -173,10 +185,14 @@ impl Turn<'_> {
         if newer {
             if !self.may_begin(cluster) {
                 self.world.live.counts.put_off += 1;
-                return Err(SyncRefusal::Malformed("its cluster begins too many sessions: try again in a moment".into()));
+                return Err(SyncRefusal::Malformed(
+                    "its cluster begins too many sessions: try again in a moment".into(),
+                ));
             }
             if self.world.state.members.get(cluster).is_some_and(|member| !member.may_replace(ledger)) {
-                let words = format!("its cluster has replaced its ledger {LEDGERS_REPLACED_MAX} times, and each is remembered: join under another name");
+                let words = format!(
+                    "its cluster has replaced its ledger {LEDGERS_REPLACED_MAX} times, and each is remembered: join under another name"
+                );
                 return Err(SyncRefusal::Malformed(words));
             }
             self.spend_session(cluster);
@@ -256,7 +272,12 @@ impl Turn<'_> {
             .into_iter()
             .flatten()
             .filter_map(|(uid, _)| self.world.state.workloads.get(uid).map(|w| (*uid, w)))
-            .flat_map(|(uid, w)| w.legs.iter().filter(|(_, l)| l.cluster == *cluster && l.state.open()).map(move |(o, _)| (uid, *o)))
+            .flat_map(|(uid, w)| {
+                w.legs
+                    .iter()
+                    .filter(|(_, l)| l.cluster == *cluster && l.state.open())
+                    .map(move |(o, _)| (uid, *o))
+            })
             .collect();
         for (uid, offer) in open {
             self.withdraw(uid, offer);
@@ -268,8 +289,14 @@ impl Turn<'_> {
     /// lost, somebody remembers whom to wait for.
     fn admit_members(&mut self, cluster: &ClusterName) {
         let Some(seen) = self.world.live.clusters.get(cluster).map(|l| l.acknowledged_record) else { return };
-        let waiting: Vec<ClusterName> =
-            self.world.state.members.iter().filter(|(name, m)| *name != cluster && !m.admitted && m.since <= seen).map(|(name, _)| name.clone()).collect();
+        let waiting: Vec<ClusterName> = self
+            .world
+            .state
+            .members
+            .iter()
+            .filter(|(name, m)| *name != cluster && !m.admitted && m.since <= seen)
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in waiting {
             self.record(Record::MemberAdmitted { cluster: name, by: crate::input::Actor::agent(cluster) });
             self.stir();
@@ -298,7 +325,8 @@ impl Turn<'_> {
             if self.is_put_off(cluster, &event) {
                 break;
             }
-            self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").events_through = number;
+            self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").events_through =
+                number;
             self.take_event(cluster, event);
         }
     }
@@ -306,8 +334,12 @@ impl Turn<'_> {
     fn take_event(&mut self, cluster: &ClusterName, event: Event) {
         match event {
             Event::Held { offer, uid } => self.on_held(cluster, offer, uid),
-            Event::Waiting { offer, uid, reason, estimate } => self.on_waiting(cluster, (offer, uid), clean(&reason), estimate),
-            Event::Refused { offer, uid, reason, text } => self.on_refused(cluster, offer, uid, reason, &text),
+            Event::Waiting { offer, uid, reason, estimate } => {
+                self.on_waiting(cluster, (offer, uid), clean(&reason), estimate)
+            }
+            Event::Refused { offer, uid, reason, text } => {
+                self.on_refused(cluster, offer, uid, reason, &text)
+            }
             Event::Gone { offer, uid, expired } => {
                 let open = matches!(self.leg_answer(cluster, uid, offer, LegEvent::Expired), Answer::To(_));
                 if open {
@@ -320,23 +352,29 @@ impl Turn<'_> {
                     self.after_leg(uid);
                 }
             }
-            Event::Accepted { uid, fence, placement } => match self.own_leg(cluster, uid, fence).map(|l| l.accepted) {
-                Some(false) => self.accepted(uid, fence, placement),
-                Some(true) => self.take_placement(cluster, (uid, fence), placement),
-                None => self.stray(cluster, uid, fence),
-            },
-            Event::GrantRefused { uid, fence, why } => self.on_grant_refused(cluster, uid, fence, &why),
-            Event::Running { uid, fence, placement } => match self.own_leg(cluster, uid, fence).map(|l| step(l.state, LegEvent::Running)) {
-                Some(Answer::To(LegState::Running)) => {
-                    self.record(Record::Running { uid, fence, at: self.now.wall });
-                    self.started(uid, cluster);
-                    self.take_placement(cluster, (uid, fence), placement);
+            Event::Accepted { uid, fence, placement } => {
+                match self.own_leg(cluster, uid, fence).map(|l| l.accepted) {
+                    Some(false) => self.accepted(uid, fence, placement),
+                    Some(true) => self.take_placement(cluster, (uid, fence), placement),
+                    None => self.stray(cluster, uid, fence),
                 }
-                Some(_) => self.take_placement(cluster, (uid, fence), placement),
-                None => self.stray(cluster, uid, fence),
-            },
+            }
+            Event::GrantRefused { uid, fence, why } => self.on_grant_refused(cluster, uid, fence, &why),
+            Event::Running { uid, fence, placement } => {
+                match self.own_leg(cluster, uid, fence).map(|l| step(l.state, LegEvent::Running)) {
+                    Some(Answer::To(LegState::Running)) => {
+                        self.record(Record::Running { uid, fence, at: self.now.wall });
+                        self.started(uid, cluster);
+                        self.take_placement(cluster, (uid, fence), placement);
+                    }
+                    Some(_) => self.take_placement(cluster, (uid, fence), placement),
+                    None => self.stray(cluster, uid, fence),
+                }
+            }
             Event::Grown { uid, fence, number } => self.on_grown(cluster, uid, fence, number),
-            Event::NotGrown { uid, fence, number, reason, text } => self.on_not_grown(cluster, (uid, fence), number, (reason, &text)),
+            Event::NotGrown { uid, fence, number, reason, text } => {
+                self.on_not_grown(cluster, (uid, fence), number, (reason, &text))
+            }
             Event::Ended(end) => self.on_ended(cluster, end),
         }
     }
@@ -366,10 +404,19 @@ impl Turn<'_> {
     }
 
     /// It waits for its provider, whose words and estimate may be others than before.
-    fn on_waiting(&mut self, cluster: &ClusterName, (offer, uid): (OfferId, Uid), reason: String, estimate: Option<Millis>) {
+    fn on_waiting(
+        &mut self,
+        cluster: &ClusterName,
+        (offer, uid): (OfferId, Uid),
+        reason: String,
+        estimate: Option<Millis>,
+    ) {
         match self.leg_answer(cluster, uid, offer, LegEvent::Waiting) {
             Answer::To(_) => {
-                let leg = self.workload(uid).and_then(|w| w.legs.get(&offer)).expect("the machine of that very leg has answered");
+                let leg = self
+                    .workload(uid)
+                    .and_then(|w| w.legs.get(&offer))
+                    .expect("the machine of that very leg has answered");
                 let (known, state) = ((leg.note.as_ref(), leg.estimate), leg.state);
                 if state == LegState::Waiting && known == (Some(&reason), estimate) {
                     return;
@@ -393,7 +440,14 @@ impl Turn<'_> {
         }
     }
 
-    fn on_refused(&mut self, cluster: &ClusterName, offer: OfferId, uid: Uid, reason: RefuseReason, text: &str) {
+    fn on_refused(
+        &mut self,
+        cluster: &ClusterName,
+        offer: OfferId,
+        uid: Uid,
+        reason: RefuseReason,
+        text: &str,
+    ) {
         if !matches!(self.leg_answer(cluster, uid, offer, LegEvent::Refused), Answer::To(_)) {
             return;
         }
@@ -407,7 +461,8 @@ impl Turn<'_> {
             RefuseReason::ProviderFailed => Millis::secs(5),
         };
         let tried = u32::try_from(offer.counter % 4).unwrap_or(0);
-        let until = self.now.mono + meridian_shared::backoff::wait(base, Millis::mins(10), tried, offer.counter);
+        let until =
+            self.now.mono + meridian_shared::backoff::wait(base, Millis::mins(10), tried, offer.counter);
         self.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
         self.after_leg(uid);
     }
@@ -423,7 +478,11 @@ impl Turn<'_> {
         let ledger = self.world.state.members.get(cluster)?.ledger;
         let any = self.world.config.planted.has(Bug::AnyFenceFrees);
         let workload = self.workload(uid)?;
-        let leg = workload.legs.values().find(|l| l.fence == Some(fence)).or_else(|| any.then(|| World::right(workload).map(|(_, l)| l)).flatten())?;
+        let leg = workload
+            .legs
+            .values()
+            .find(|l| l.fence == Some(fence))
+            .or_else(|| any.then(|| World::right(workload).map(|(_, l)| l)).flatten())?;
         (any || (leg.cluster == *cluster && leg.ledger == ledger)).then_some(leg)
     }
 
@@ -443,7 +502,10 @@ impl Turn<'_> {
             GrantRefusal::StillRuns { fence } => format!("attempt `{fence}` still runs there"),
             GrantRefusal::Lapsed => "it arrived after its lease had lapsed".into(),
         };
-        self.audit(Actor::agent(cluster), Entry::denied("grant", uid, cluster, Some(format!("{fence}: {why}"))));
+        self.audit(
+            Actor::agent(cluster),
+            Entry::denied("grant", uid, cluster, Some(format!("{fence}: {why}"))),
+        );
         self.record(Record::GrantRefused { uid, fence, why });
         let until = self.now.mono + Millis(500);
         self.world.live.not_before.insert(uid, until);
@@ -455,9 +517,15 @@ impl Turn<'_> {
         let end = End { result: end.result.cleaned(), ..end };
         self.acknowledge(cluster, end.uid, end.fence);
         if self.world.state.orphans.get(&(end.uid, end.fence)).is_some_and(|o| o.cluster == *cluster) {
-            self.record(Record::OrphanGone { uid: end.uid, fence: end.fence, by: Some(Actor::agent(cluster)) });
+            self.record(Record::OrphanGone {
+                uid: end.uid,
+                fence: end.fence,
+                by: Some(Actor::agent(cluster)),
+            });
         }
-        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else { return self.learn_end(cluster, end) };
+        let Some(fence) = self.own_leg(cluster, end.uid, end.fence).and_then(|l| l.fence) else {
+            return self.learn_end(cluster, end);
+        };
         let uid = end.uid;
         let result = end.result.clone();
         let unknown = end.proof.is_none();
@@ -466,7 +534,15 @@ impl Turn<'_> {
         if let Some(offer) = self.offer_of(uid, fence) {
             self.over(cluster, offer);
         }
-        self.record(Record::Ended { uid, fence, result: end.result, pod_failures: end.pod_failures, ran: end.ran, at: self.now.wall, unknown });
+        self.record(Record::Ended {
+            uid,
+            fence,
+            result: end.result,
+            pod_failures: end.pod_failures,
+            ran: end.ran,
+            at: self.now.wall,
+            unknown,
+        });
         let deleted = self.workload(uid).is_some_and(|w| w.deletion.is_some());
         match result {
             _ if deleted || retired => {}
@@ -489,14 +565,32 @@ impl Turn<'_> {
         // An attempt whose end was written down has no other one: only a lapse says nothing of it, and an agent that knew nothing
         // of the grant, as on a copy of its ledger from before (simulation seed 107846).
         let says_nothing = |end: Option<&str>| matches!(end, Some(LAPSED | UNKNOWN));
-        let open = |w: &crate::Workload| w.history.iter().rev().find(|s| s.fence == fence).is_none_or(|s| says_nothing(s.end.as_deref()));
-        let news = |w: &crate::Workload| w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known) && open(w);
-        if !own_doing || !self.workload(uid).is_some_and(news) || !proof.is_some_and(|proof| self.proves(cluster, uid, fence, &proof)) {
+        let open = |w: &crate::Workload| {
+            w.history.iter().rev().find(|s| s.fence == fence).is_none_or(|s| says_nothing(s.end.as_deref()))
+        };
+        let news = |w: &crate::Workload| {
+            w.finished.is_none()
+                && w.deletion.is_none()
+                && w.fence.is_none_or(|known| fence >= known)
+                && open(w)
+        };
+        if !own_doing
+            || !self.workload(uid).is_some_and(news)
+            || !proof.is_some_and(|proof| self.proves(cluster, uid, fence, &proof))
+        {
             return;
         }
         self.withdraw_open(uid);
         let at = self.now.wall;
-        self.record(Record::EndLearned { uid, fence, cluster: cluster.clone(), result: result.clone(), pod_failures, ran, at });
+        self.record(Record::EndLearned {
+            uid,
+            fence,
+            cluster: cluster.clone(),
+            result: result.clone(),
+            pod_failures,
+            ran,
+            at,
+        });
         match self.workload(uid).and_then(World::right).and_then(|(_, leg)| leg.fence) {
             Some(older) => self.order_stop(uid, older, StopReason::Superseded, &system()),
             None => self.finish_as(uid, result),
@@ -507,7 +601,8 @@ impl Turn<'_> {
     fn proves(&self, cluster: &ClusterName, uid: Uid, fence: Fence, proof: &Proof) -> bool {
         let Proof { offer, attempt, term, on_loss, mac } = proof;
         self.world.state.members.get(cluster).is_some_and(|member| {
-            let message = grant_message(cluster, member.ledger, uid, fence, *offer, *attempt, *term, *on_loss);
+            let message =
+                grant_message(cluster, member.ledger, uid, fence, *offer, *attempt, *term, *on_loss);
             self.world.config.receipt_key.verify(&message, mac)
         })
     }
@@ -535,8 +630,16 @@ impl Turn<'_> {
         let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
         let moved = live.located != capacity.located;
         live.located.clone_from(&capacity.located);
-        let never_fits = |(_, of): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| of == cluster && *reason == RefuseReason::NeverFits;
-        let before = self.world.live.refused.iter().any(|(key, said)| never_fits(key, said)).then(|| live.rooms.machines());
+        let never_fits = |(_, of): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| {
+            of == cluster && *reason == RefuseReason::NeverFits
+        };
+        let before = self
+            .world
+            .live
+            .refused
+            .iter()
+            .any(|(key, said)| never_fits(key, said))
+            .then(|| live.rooms.machines());
         if live.rooms.report(capacity) {
             // What was too much for the machines that were there is asked again where there are others.
             if before.is_some_and(|before| live.rooms.machines() != before) {
@@ -554,7 +657,10 @@ impl Turn<'_> {
         let now = self.now.mono;
         let every = lease::poll(self.world.config.term_min);
         let live = self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
-        let quiet = live.inventoried && live.outbox.quiet() && request.events_last == live.events_through && request.commands_through >= live.outbox.last();
+        let quiet = live.inventoried
+            && live.outbox.quiet()
+            && request.events_last == live.events_through
+            && request.commands_through >= live.outbox.last();
         if !quiet || now < live.digest_at {
             return;
         }
@@ -562,7 +668,11 @@ impl Turn<'_> {
         let ledger = self.world.state.members[cluster].ledger;
         let mut digest = Digest::default();
         for uid in self.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid) {
-            for (offer, leg) in self.world.state.workloads[uid].legs.iter().filter(|(_, l)| l.cluster == *cluster && l.ledger == ledger) {
+            for (offer, leg) in self.world.state.workloads[uid]
+                .legs
+                .iter()
+                .filter(|(_, l)| l.cluster == *cluster && l.ledger == ledger)
+            {
                 digest = match leg.fence {
                     Some(fence) => digest.with_grant(*uid, fence),
                     None => digest.with_offer(*offer),
@@ -571,7 +681,8 @@ impl Turn<'_> {
         }
         if digest != request.digest {
             self.world.live.counts.digest_mismatches += 1;
-            self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").want_inventory = true;
+            self.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").want_inventory =
+                true;
         }
     }
 
@@ -582,8 +693,14 @@ impl Turn<'_> {
         let (commands_from, commands) = self.commands(cluster);
         let live = self.world.live.clusters.get_mut(cluster).expect("only live sessions are answered");
         live.outbox.sent(now, commands_from, commands.len());
-        let ends: Vec<_> = live.acknowledge.iter().take(ACKNOWLEDGED_MAX).map(|((uid, fence), number)| (*uid, *fence, *number)).collect();
-        let (events_through, want_inventory, capacity) = (live.events_through, live.want_inventory, live.rooms.version());
+        let ends: Vec<_> = live
+            .acknowledge
+            .iter()
+            .take(ACKNOWLEDGED_MAX)
+            .map(|((uid, fence), number)| (*uid, *fence, *number))
+            .collect();
+        let (events_through, want_inventory, capacity) =
+            (live.events_through, live.want_inventory, live.rooms.version());
         let state = &self.world.state;
         let members: Vec<ClusterName> = state.members.keys().cloned().collect();
         let version = live.version;
@@ -620,7 +737,13 @@ impl Turn<'_> {
 
     /// As many commands as one answer may carry.
     fn commands(&mut self, cluster: &ClusterName) -> (u64, Vec<Command>) {
-        let (from, said) = self.world.live.clusters.get(cluster).map(|l| l.outbox.next(self.now.mono, COMMANDS_MAX)).unwrap_or((1, Vec::new()));
+        let (from, said) = self
+            .world
+            .live
+            .clusters
+            .get(cluster)
+            .map(|l| l.outbox.next(self.now.mono, COMMANDS_MAX))
+            .unwrap_or((1, Vec::new()));
         let (mut commands, mut bytes) = (Vec::with_capacity(said.len()), 0);
         for said in said {
             let command = self.render(cluster, said);
@@ -685,15 +808,31 @@ impl Turn<'_> {
             Said::Grow(uid, fence, number) => self.render_grow(cluster, uid, fence, number),
             Said::Rank(uid, fence, _) => self.render_rank(cluster, uid, fence),
             Said::Offer(uid, offer) => {
-                let open = self.workload(uid).and_then(|w| w.legs.get(&offer)).is_some_and(|l| l.state.open());
+                let open =
+                    self.workload(uid).and_then(|w| w.legs.get(&offer)).is_some_and(|l| l.state.open());
                 match self.world.asked_gang(uid) {
                     Some(gang) if open && self.may_know(uid, cluster) => {
                         let workload = self.workload(uid).expect("its gang was found");
                         let class = self.world.queues.class(workload.class);
-                        let policy = self.world.queues.charged_to(uid).and_then(|q| self.world.state.catalog.dispatch_policy(q));
-                        let requires_guarded = policy.is_some_and(|p| p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded);
-                        let (namespace, kind, hold) = (workload.namespace.clone(), class.kind.clone(), self.world.config.hold);
-                        Command::Offer(Box::new(Offer { offer, uid, namespace, kind, gang, hold, requires_guarded }))
+                        let policy = self
+                            .world
+                            .queues
+                            .charged_to(uid)
+                            .and_then(|q| self.world.state.catalog.dispatch_policy(q));
+                        let requires_guarded = policy.is_some_and(|p| {
+                            p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded
+                        });
+                        let (namespace, kind, hold) =
+                            (workload.namespace.clone(), class.kind.clone(), self.world.config.hold);
+                        Command::Offer(Box::new(Offer {
+                            offer,
+                            uid,
+                            namespace,
+                            kind,
+                            gang,
+                            hold,
+                            requires_guarded,
+                        }))
                     }
                     _ => Command::Withdraw { offer, uid },
                 }
@@ -717,9 +856,15 @@ impl Turn<'_> {
         let now = self.now.mono;
         let stop = Command::Stop { uid, fence, reason: StopReason::Superseded };
         let Some(workload) = self.workload(uid) else { return stop };
-        let current = workload.phase != Phase::Stopping && workload.leg_of(fence).is_some_and(|(_, l)| l.state == LegState::Granted);
+        let current = workload.phase != Phase::Stopping
+            && workload.leg_of(fence).is_some_and(|(_, l)| l.state == LegState::Granted);
         // A grant is good for sending for one term from when it was first composed.
-        let fresh = self.world.live.leases.get(&fence).is_some_and(|l| l.first.is_none_or(|f| now.since(f) < workload.term));
+        let fresh = self
+            .world
+            .live
+            .leases
+            .get(&fence)
+            .is_some_and(|l| l.first.is_none_or(|f| now.since(f) < workload.term));
         let resends = self.world.config.planted.has(Bug::RecoveryResends);
         let held_back = self.world.held_back(workload, now);
         if !current || !(fresh || resends) || (held_back && !resends) {
@@ -770,6 +915,13 @@ impl Turn<'_> {
         let class: Arc<crate::record::Class> = self.world.queues.class(workload.class).clone();
         let there = self.world.located_elsewhere(cluster).is_none();
         self.world.config.planted.has(Bug::ResidencyJudgedOnce)
-            || there && residency::judge(&self.world.state.catalog, &class, cluster, self.world.config.residency_required).is_ok()
+            || there
+                && residency::judge(
+                    &self.world.state.catalog,
+                    &class,
+                    cluster,
+                    self.world.config.residency_required,
+                )
+                .is_ok()
     }
 }

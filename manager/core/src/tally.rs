@@ -32,7 +32,13 @@ pub struct Standing {
 }
 
 /// A standing in which nobody stands.
-static NOBODY: Standing = Standing { phases: [0; Phase::ALL.len()], inactive: 0, reserved: Usage::new(), used: Usage::new(), asked: Amounts::new() };
+static NOBODY: Standing = Standing {
+    phases: [0; Phase::ALL.len()],
+    inactive: 0,
+    reserved: Usage::new(),
+    used: Usage::new(),
+    asked: Amounts::new(),
+};
 
 impl Standing {
     /// How many are in one phase.
@@ -119,7 +125,8 @@ impl Standing {
             let (times, by) = (&mut self.phases[phase as usize], from.phases[phase as usize]);
             *times = if more { *times + by } else { times.saturating_sub(by) };
         }
-        self.inactive = if more { self.inactive + from.inactive } else { self.inactive.saturating_sub(from.inactive) };
+        self.inactive =
+            if more { self.inactive + from.inactive } else { self.inactive.saturating_sub(from.inactive) };
         add_scaled(&mut self.asked, &from.asked, if more { 1 } else { -1 });
         self.asked.retain(|_, amount| *amount != 0);
     }
@@ -241,7 +248,12 @@ impl Tally {
     }
 
     /// Changes a class's local queue; returns where that leads.
-    fn in_local(&mut self, catalog: &Catalog, class: &Class, change: impl FnOnce(&mut Standing)) -> Option<Arc<str>> {
+    fn in_local(
+        &mut self,
+        catalog: &Catalog,
+        class: &Class,
+        change: impl FnOnce(&mut Standing),
+    ) -> Option<Arc<str>> {
         let key = (class.namespace.clone(), class.queue.clone());
         if let Some(local) = self.locals.get_mut(&key) {
             change(&mut local.standing);
@@ -252,7 +264,10 @@ impl Tally {
             return leads_to;
         }
         let queue = catalog.local_queue(&class.namespace, &class.queue);
-        let mut local = Local { leads_to: queue.map(|q| Arc::from(q.cluster_queue.as_str())), standing: Standing::default() };
+        let mut local = Local {
+            leads_to: queue.map(|q| Arc::from(q.cluster_queue.as_str())),
+            standing: Standing::default(),
+        };
         change(&mut local.standing);
         let leads_to = local.leads_to.clone();
         if !local.standing.is_empty() {
@@ -287,7 +302,12 @@ impl Tally {
     }
 
     /// A local queue leads elsewhere from now on. Returns where it led, if that changed and anybody was in it.
-    pub(crate) fn lead(&mut self, namespace: &Arc<str>, name: &Arc<str>, to: Option<&str>) -> Option<Arc<str>> {
+    pub(crate) fn lead(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &Arc<str>,
+        to: Option<&str>,
+    ) -> Option<Arc<str>> {
         let local = self.locals.get_mut(&(namespace.clone(), name.clone()))?;
         if local.leads_to.as_deref() == to {
             return None;
@@ -314,7 +334,13 @@ impl World {
         let class = self.queues.class(workload.class);
         let total = self.config.resources.total(&workload.gang(class));
         let inactive = workload.inactive.is_some();
-        let one = One { phase: workload.phase, inactive, flavors: &workload.flavors, total: &total, charged_to: self.queues.charged_to(uid) };
+        let one = One {
+            phase: workload.phase,
+            inactive,
+            flavors: &workload.flavors,
+            total: &total,
+            charged_to: self.queues.charged_to(uid),
+        };
         tally.count(&self.state.catalog, class, &one, more);
     }
 

@@ -35,8 +35,16 @@ impl Turn<'_> {
     pub(crate) fn on_time(&mut self) {
         let now = self.now.mono;
         self.end_what_is_over();
-        let rested: Vec<Uid> = self.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
-        let reopened = self.world.live.refused.iter().filter(|(_, (t, _, _))| *t <= now).map(|(k, _)| k.clone()).collect::<Vec<_>>();
+        let rested: Vec<Uid> =
+            self.world.live.not_before.iter().filter(|(_, t)| **t <= now).map(|(u, _)| *u).collect();
+        let reopened = self
+            .world
+            .live
+            .refused
+            .iter()
+            .filter(|(_, (t, _, _))| *t <= now)
+            .map(|(k, _)| k.clone())
+            .collect::<Vec<_>>();
         let returned = self.world.end_waits_after_failed_starts(now);
         if !rested.is_empty() || !reopened.is_empty() || returned {
             rested.iter().for_each(|u| {
@@ -65,7 +73,14 @@ impl Turn<'_> {
     fn give_up_on_the_silent(&mut self) {
         let now = self.now.mono;
         let limit = meridian_shared::lease::silence(self.world.config.term_min);
-        let silent: Vec<_> = self.world.live.clusters.iter().filter(|(_, c)| now.since(c.heard) >= limit).map(|(name, _)| name.clone()).collect();
+        let silent: Vec<_> = self
+            .world
+            .live
+            .clusters
+            .iter()
+            .filter(|(_, c)| now.since(c.heard) >= limit)
+            .map(|(name, _)| name.clone())
+            .collect();
         for cluster in silent {
             if self.world.has_open_legs(&cluster) {
                 self.withdraw_all(&cluster);
@@ -104,7 +119,9 @@ impl Turn<'_> {
             self.freed(uid, fence);
         }
         for (uid, fence) in late {
-            if let Some(cluster) = self.workload(uid).and_then(|w| w.leg_of(fence)).map(|(_, l)| l.cluster.clone()) {
+            if let Some(cluster) =
+                self.workload(uid).and_then(|w| w.leg_of(fence)).map(|(_, l)| l.cluster.clone())
+            {
                 self.failed_start(uid, &cluster);
             }
             self.order_stop(uid, fence, StopReason::StartTimeout, &system());
@@ -121,7 +138,10 @@ impl Turn<'_> {
     /// What follows when a right to run is over and the workload isn't: it is forgotten if it was deleted, else it waits again.
     pub(crate) fn freed(&mut self, uid: Uid, fence: Fence) {
         self.let_go(fence);
-        let learned = self.workload(uid).filter(|w| w.deletion.is_none() && w.phase == Phase::Pending).and_then(|w| w.learned.clone());
+        let learned = self
+            .workload(uid)
+            .filter(|w| w.deletion.is_none() && w.phase == Phase::Pending)
+            .and_then(|w| w.learned.clone());
         if let Some(result) = learned {
             self.finish_as(uid, result);
         }
@@ -153,7 +173,10 @@ impl Turn<'_> {
             self.record(Record::Forgotten { uid });
         }
         let workloads = &self.world.state.workloads;
-        self.world.live.failed_starts.retain(|(uid, _), _| workloads.get(uid).is_some_and(|workload| workload.finished.is_none()));
+        self.world
+            .live
+            .failed_starts
+            .retain(|(uid, _), _| workloads.get(uid).is_some_and(|workload| workload.finished.is_none()));
         more
     }
 }

@@ -27,7 +27,10 @@ pub struct Turn<'a> {
 
 impl fmt::Debug for Turn<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("now", &self.now).field("records", &self.out.records.len()).finish_non_exhaustive()
+        f.debug_struct("Turn")
+            .field("now", &self.now)
+            .field("records", &self.out.records.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -55,7 +58,9 @@ impl<'a> Turn<'a> {
             Record::Applied { key, .. } | Record::Removed { key, .. } => {
                 self.out.changed.insert(key.clone());
             }
-            Record::Sampled { queues, forgotten, .. } => self.out.changed.extend(past_use::keys(queues.keys().chain(forgotten))),
+            Record::Sampled { queues, forgotten, .. } => {
+                self.out.changed.extend(past_use::keys(queues.keys().chain(forgotten)))
+            }
             _ => {}
         }
         self.out.workloads.extend(uid);

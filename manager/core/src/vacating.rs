@@ -42,7 +42,10 @@ struct Node {
 
 impl Standing {
     fn add(&mut self, named: Named<'_>, set: &PodSet) {
-        let node = self.nodes.entry(named.node.to_owned()).or_insert_with(|| Node { kind: named.kind, ..Node::default() });
+        let node = self
+            .nodes
+            .entry(named.node.to_owned())
+            .or_insert_with(|| Node { kind: named.kind, ..Node::default() });
         node.kind = node.kind.filter(|kind| named.kind == Some(*kind));
         add_scaled(&mut node.used, &set.per_pod, i64::from(named.pods));
     }
@@ -51,7 +54,9 @@ impl Standing {
     fn add_running(&mut self, placed: &PlacedPodSet, set: &PodSet, ended: u32) {
         let mut all = nodes(placed);
         match (all.next(), all.next()) {
-            (Some(only), None) if placed.is_whole() => self.add(Named { pods: only.pods.saturating_sub(ended), ..only }, set),
+            (Some(only), None) if placed.is_whole() => {
+                self.add(Named { pods: only.pods.saturating_sub(ended), ..only }, set)
+            }
             _ => nodes(placed).for_each(|named| {
                 self.add(named, set);
                 self.nodes.entry(named.node.to_owned()).and_modify(|node| node.unsure |= ended > 0);
@@ -77,7 +82,12 @@ impl Standing {
 }
 
 /// Counts nodes among those of their kind and among all.
-fn count_alike(alike: &mut BTreeMap<(Option<u64>, Amounts), u32>, kind: Option<u64>, used: &Amounts, nodes: u32) {
+fn count_alike(
+    alike: &mut BTreeMap<(Option<u64>, Amounts), u32>,
+    kind: Option<u64>,
+    used: &Amounts,
+    nodes: u32,
+) {
     for kind in [None, kind].into_iter().take(if kind.is_some() { 2 } else { 1 }) {
         let count = alike.entry((kind, used.clone())).or_insert(0);
         *count = count.saturating_add(nodes);
@@ -94,7 +104,9 @@ struct Named<'a> {
 
 /// What is used of each node of a block.
 fn used(block: &Block) -> Amounts {
-    let of = |(resource, all): (&String, &i64)| (resource.clone(), all.saturating_sub(block.free.get(resource).copied().unwrap_or(0)));
+    let of = |(resource, all): (&String, &i64)| {
+        (resource.clone(), all.saturating_sub(block.free.get(resource).copied().unwrap_or(0)))
+    };
     block.capacity.iter().map(of).filter(|(_, amount)| *amount != 0).collect()
 }
 
@@ -133,15 +145,23 @@ pub(crate) struct Vacated {
 
 impl Vacated {
     /// Without those who stop for others.
-    pub(crate) fn new(world: &World, cluster: &ClusterName, (standing, totals): There, uid: Uid, wanted: Arc<Gang>) -> Option<Self> {
+    pub(crate) fn new(
+        world: &World,
+        cluster: &ClusterName,
+        (standing, totals): There,
+        uid: Uid,
+        wanted: Arc<Gang>,
+    ) -> Option<Self> {
         let kept = world.kept_room(cluster, uid);
         let mut this = Self::of(world.live.clusters.get(cluster)?.rooms.estimate(), standing, wanted);
         for victim in &kept.victims {
             this.change(world, *victim, true);
         }
         this.has_domains = world.has_domains(&this.wanted, cluster, Gone::All);
-        let decides = kept.uids.is_empty() && !world.live.clusters.get(cluster)?.rooms.could_grow(&this.wanted);
-        this.counted = Some(()).filter(|()| decides).and_then(|()| Counted::of(world, &this.wanted, &this.free));
+        let decides =
+            kept.uids.is_empty() && !world.live.clusters.get(cluster)?.rooms.could_grow(&this.wanted);
+        this.counted =
+            Some(()).filter(|()| decides).and_then(|()| Counted::of(world, &this.wanted, &this.free));
         (this.kept, this.gone, this.freed) = (kept, 0, Amounts::new());
         this.caps = totals.and_then(|totals| world.caps_without(uid, cluster, &totals));
         Some(this)
@@ -201,7 +221,12 @@ impl Vacated {
         let Some(gang) = world.asked_gang(uid) else { return true };
         let expected = self.kept.expected.contains(&uid);
         self.caps.iter_mut().for_each(|caps| caps.change(world, uid, leaves, expected));
-        let placement = world.state.workloads.get(&uid).and_then(World::right).and_then(|(_, leg)| leg.placement.as_deref());
+        let placement = world
+            .state
+            .workloads
+            .get(&uid)
+            .and_then(World::right)
+            .and_then(|(_, leg)| leg.placement.as_deref());
         add_scaled(&mut self.freed, &gang.total(), if leaves { 1 } else { -1 });
         self.gone = if leaves { self.gone + 1 } else { self.gone.saturating_sub(1) };
         let mut known = leaves || !self.guessed;
@@ -209,7 +234,8 @@ impl Vacated {
             let mut left = set.count;
             let placed = placement.and_then(|placement| placement.pod_sets.get(at));
             // On which of its nodes pods have ended isn't told: those that are left are taken to be on the fullest that could hold one.
-            let sure = |named: &Named<'_>| !self.standing.nodes.get(named.node).is_some_and(|node| node.unsure);
+            let sure =
+                |named: &Named<'_>| !self.standing.nodes.get(named.node).is_some_and(|node| node.unsure);
             let known_nodes: Vec<Named<'_>> = placed.into_iter().flat_map(nodes).filter(sure).collect();
             for named in known_nodes {
                 for _ in 0..named.pods.min(left) {
@@ -220,7 +246,11 @@ impl Vacated {
             if leaves && left > 0 {
                 (self.guessed, self.counted) = (true, None);
                 for (domain, pods) in placed.into_iter().flat_map(domains) {
-                    let may_be = |block: &Block| domain.iter().all(|(level, value)| block.labels.get(*level).map(String::as_str) == Some(value));
+                    let may_be = |block: &Block| {
+                        domain
+                            .iter()
+                            .all(|(level, value)| block.labels.get(*level).map(String::as_str) == Some(value))
+                    };
                     (0..pods.min(left)).for_each(|_| packing::release_where(&mut self.free, set, may_be));
                     left -= pods.min(left);
                 }
@@ -257,21 +287,34 @@ impl Vacated {
     /// Of several that differ the one that would be of the least use is meant, so that nobody goes in vain.
     fn find(&mut self, node: &str, set: &PodSet) -> Option<Block> {
         let Node { used: uses, kind, .. } = self.standing.nodes.get(node).filter(|node| !node.unsure)?;
-        let fewer = |kind: Option<u64>| self.alike.get(&(kind, uses.clone())) < self.standing.alike.get(&(kind, uses.clone()));
+        let fewer = |kind: Option<u64>| {
+            self.alike.get(&(kind, uses.clone())) < self.standing.alike.get(&(kind, uses.clone()))
+        };
         if fewer(None) {
             return None;
         }
         // Of its kind the report has fewer than were told: the labels or taints of some have changed since.
         let is_sure = kind.is_some_and(|kind| !fewer(Some(kind)));
-        let untouched = |block: &Block| block.nodes > self.touched.get(&Block { nodes: 1, ..block.clone() }).copied().unwrap_or(0);
-        let of_kind = |block: &Block| kind.is_some() && self.standing.kinds.get(&emptied(block)) == kind.as_ref();
-        let may_be = |block: &&Block| used(block) == *uses && (!is_sure || of_kind(block)) && packing::accepts(block, set) && untouched(block);
+        let untouched = |block: &Block| {
+            block.nodes > self.touched.get(&Block { nodes: 1, ..block.clone() }).copied().unwrap_or(0)
+        };
+        let of_kind =
+            |block: &Block| kind.is_some() && self.standing.kinds.get(&emptied(block)) == kind.as_ref();
+        let may_be = |block: &&Block| {
+            used(block) == *uses
+                && (!is_sure || of_kind(block))
+                && packing::accepts(block, set)
+                && untouched(block)
+        };
         let able: Vec<&Block> = self.free.iter().filter(may_be).collect();
         let use_for = |block: &&Block| {
             let empty = emptied(block);
             self.wanted.pod_sets.iter().map(|set| packing::takes(&empty, set)).fold(0, u32::saturating_add)
         };
-        let found = able.iter().min_by_key(|block| (!of_kind(block), use_for(block))).map(|block| Block { nodes: 1, ..(*block).clone() });
+        let found = able
+            .iter()
+            .min_by_key(|block| (!of_kind(block), use_for(block)))
+            .map(|block| Block { nodes: 1, ..(*block).clone() });
         self.anywhere |= able.iter().any(|block| block.labels != able[0].labels);
         found
     }
@@ -283,21 +326,31 @@ impl Vacated {
         }
         if let Some(counted) = self.counted.as_ref().filter(|_| !self.anywhere) {
             let any = counted.any();
-            debug_assert_eq!(any, packing::fits(&self.free, wanted).is_ok() && world.has_domains(wanted, cluster, Gone::Leaving(&self.free)));
+            debug_assert_eq!(
+                any,
+                packing::fits(&self.free, wanted).is_ok()
+                    && world.has_domains(wanted, cluster, Gone::Leaving(&self.free))
+            );
             return any;
         }
         // What a guess frees may be in another domain.
         let gone = |free| if self.anywhere { Gone::Having(&self.freed) } else { Gone::Leaving(free) };
         if self.kept.uids.is_empty() {
-            return packing::fits(&self.free, wanted).is_ok() && world.has_domains(wanted, cluster, gone(&self.free));
+            return packing::fits(&self.free, wanted).is_ok()
+                && world.has_domains(wanted, cluster, gone(&self.free));
         }
         let mut free = self.free.clone();
         // What doesn't fit anyway can't be kept.
-        self.kept.gangs.iter().zip(&self.kept.domains).for_each(|(other, domains)| crate::domains::place(&mut free, other, domains));
+        self.kept
+            .gangs
+            .iter()
+            .zip(&self.kept.domains)
+            .for_each(|(other, domains)| crate::domains::place(&mut free, other, domains));
         if packing::fits(&free, wanted).is_err() || !world.has_domains(wanted, cluster, gone(&free)) {
             return false;
         }
-        let expected: Vec<Arc<Gang>> = self.kept.expected.iter().filter_map(|uid| world.asked_gang(*uid)).collect();
+        let expected: Vec<Arc<Gang>> =
+            self.kept.expected.iter().filter_map(|uid| world.asked_gang(*uid)).collect();
         // What is expected to end isn't gone for this one, only for who waits too long.
         self.kept.starving.is_empty() || Free(free).leaves(wanted, &expected, &self.kept.starving)
     }
@@ -311,13 +364,22 @@ fn emptied(block: &Block) -> Block {
 /// On which nodes how many pods of a set stand, where that is told.
 fn nodes(placed: &PlacedPodSet) -> impl Iterator<Item = Named<'_>> {
     let named = if names_nodes(placed) { &*placed.domains } else { &[] };
-    named.iter().filter_map(|domain| Some(Named { node: domain.values.last()?, kind: placed.kind(domain), pods: domain.pods }))
+    named.iter().filter_map(|domain| {
+        Some(Named { node: domain.values.last()?, kind: placed.kind(domain), pods: domain.pods })
+    })
 }
 
 /// In which domains, by level and value, how many pods of a set stand, where those aren't nodes.
 fn domains<'a>(placed: &'a PlacedPodSet) -> impl Iterator<Item = (Vec<(&'a str, &'a str)>, u32)> {
     let told = if names_nodes(placed) { &[] } else { &*placed.domains };
-    let named = |domain: &'a PlacedDomain| placed.levels.iter().zip(&domain.values).map(|(level, value)| (level.as_str(), value.as_str())).collect();
+    let named = |domain: &'a PlacedDomain| {
+        placed
+            .levels
+            .iter()
+            .zip(&domain.values)
+            .map(|(level, value)| (level.as_str(), value.as_str()))
+            .collect()
+    };
     told.iter().map(move |domain| (named(domain), domain.pods))
 }
 
@@ -327,7 +389,13 @@ fn names_nodes(set: &PlacedPodSet) -> bool {
 
 impl World {
     /// Whether a gang would fit in a cluster without some of those who are there.
-    pub(crate) fn would_fit_without(&self, cluster: &ClusterName, there: There, (uid, gang): (Uid, &Arc<Gang>), gone: &[Uid]) -> bool {
+    pub(crate) fn would_fit_without(
+        &self,
+        cluster: &ClusterName,
+        there: There,
+        (uid, gang): (Uid, &Arc<Gang>),
+        gone: &[Uid],
+    ) -> bool {
         let Some(mut vacated) = Vacated::new(self, cluster, there, uid, gang.clone()) else { return false };
         for other in gone {
             vacated.change(self, *other, true);
@@ -340,12 +408,24 @@ impl World {
         let mut standing = Standing::default();
         self.live.clusters.get(cluster).into_iter().for_each(|live| standing.show(live.rooms.estimate()));
         let here = self.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
-        for (uid, leg) in here.filter_map(|uid| Some((uid, World::right(self.state.workloads.get(&uid)?)?.1))) {
-            let Some((gang, placement)) = self.gang_of(uid).zip(leg.placement.as_deref()).filter(|_| leg.cluster == *cluster) else { continue };
-            let ended = self.state.workloads.get(&uid).and_then(|workload| workload.spare.clone()).unwrap_or_default();
+        for (uid, leg) in here.filter_map(|uid| Some((uid, World::right(self.state.workloads.get(&uid)?)?.1)))
+        {
+            let Some((gang, placement)) =
+                self.gang_of(uid).zip(leg.placement.as_deref()).filter(|_| leg.cluster == *cluster)
+            else {
+                continue;
+            };
+            let ended = self
+                .state
+                .workloads
+                .get(&uid)
+                .and_then(|workload| workload.spare.clone())
+                .unwrap_or_default();
             let ended = ended.into_iter().chain(std::iter::repeat(0));
             // Who has nothing left stands nowhere.
-            for ((set, placed), ended) in gang.pod_sets.iter().zip(&placement.pod_sets).zip(ended).filter(|((set, _), _)| set.count > 0) {
+            for ((set, placed), ended) in
+                gang.pod_sets.iter().zip(&placement.pod_sets).zip(ended).filter(|((set, _), _)| set.count > 0)
+            {
                 standing.add_running(placed, set, ended);
             }
         }
@@ -363,13 +443,23 @@ mod tests {
     const GPU: &str = "nvidia.com/gpu";
 
     fn set(gpus: i64) -> PodSet {
-        PodSet { name: "main".into(), count: 1, per_pod: Amounts::from([(GPU.into(), gpus)]), ..PodSet::default() }
+        PodSet {
+            name: "main".into(),
+            count: 1,
+            per_pod: Amounts::from([(GPU.into(), gpus)]),
+            ..PodSet::default()
+        }
     }
 
     fn nodes_free(free: &[i64]) -> Vec<Block> {
         let mut blocks: Vec<Block> = Vec::new();
         for free in free {
-            blocks.push(Block { nodes: 1, free: Amounts::from([(GPU.into(), *free)]), capacity: Amounts::from([(GPU.into(), 8)]), ..Block::default() });
+            blocks.push(Block {
+                nodes: 1,
+                free: Amounts::from([(GPU.into(), *free)]),
+                capacity: Amounts::from([(GPU.into(), 8)]),
+                ..Block::default()
+            });
         }
         Rooms::of(blocks).estimate().to_vec()
     }
@@ -377,7 +467,9 @@ mod tests {
     /// Pods of so many accelerators on numbered nodes.
     fn standing(pods: &[(usize, i64)]) -> Arc<Standing> {
         let mut standing = Standing::default();
-        pods.iter().for_each(|(node, gpus)| standing.add(Named { node: &node.to_string(), kind: None, pods: 1 }, &set(*gpus)));
+        pods.iter().for_each(|(node, gpus)| {
+            standing.add(Named { node: &node.to_string(), kind: None, pods: 1 }, &set(*gpus))
+        });
         standing.count();
         Arc::new(standing)
     }
@@ -406,7 +498,8 @@ mod tests {
                     pods.push((node, gpus));
                 }
             }
-            let mut vacated = Vacated::of(&nodes_free(&used.map(|used| 8 - used)), standing(&pods), Arc::default());
+            let mut vacated =
+                Vacated::of(&nodes_free(&used.map(|used| 8 - used)), standing(&pods), Arc::default());
             let mut there = vec![true; pods.len()];
             for _ in 0..60 {
                 let at = usize::try_from(roll(pods.len() as u64)).unwrap();
@@ -414,7 +507,11 @@ mod tests {
                 assert!(vacated.change_pod(&node.to_string(), &set(gpus), there[at]), "seed {seed}");
                 used[node] += if there[at] { -gpus } else { gpus };
                 there[at] = !there[at];
-                assert_eq!(counted(&vacated.free), counted(&nodes_free(&used.map(|used| 8 - used))), "seed {seed}");
+                assert_eq!(
+                    counted(&vacated.free),
+                    counted(&nodes_free(&used.map(|used| 8 - used))),
+                    "seed {seed}"
+                );
             }
         }
     }
@@ -422,7 +519,8 @@ mod tests {
     #[test]
     fn what_does_not_go_together_frees_nothing() {
         // Three nodes are said to have four used, of which the report shows two: one is closed, and which isn't known.
-        let mut vacated = Vacated::of(&nodes_free(&[4, 4, 8]), standing(&[(0, 4), (1, 4), (2, 4)]), Arc::default());
+        let mut vacated =
+            Vacated::of(&nodes_free(&[4, 4, 8]), standing(&[(0, 4), (1, 4), (2, 4)]), Arc::default());
         assert!(vacated.change_pod("0", &set(4), true) && vacated.change_pod("9", &set(1), true));
         assert_eq!(counted(&vacated.free), [(4, 2), (8, 1)].into());
         assert!(vacated.change_pod("0", &set(4), false), "nor does its coming back change anything");
@@ -443,13 +541,21 @@ mod tests {
             Arc::new(Gang { pod_sets: vec![set], max_run: None })
         };
         // Both are full; which of them is in the zone that is asked for isn't told.
-        let mut vacated = Vacated::of(&[node(0, 8, "x"), node(0, 8, "y")], standing(&[(0, 8), (1, 8)]), wanted(8, "x"));
+        let mut vacated =
+            Vacated::of(&[node(0, 8, "x"), node(0, 8, "y")], standing(&[(0, 8), (1, 8)]), wanted(8, "x"));
         assert!(vacated.change_pod("0", &set(8), true));
-        assert!(packing::fits(&vacated.free, &wanted(8, "x")).is_err() && packing::fits(&vacated.free, &wanted(8, "y")).is_ok());
+        assert!(
+            packing::fits(&vacated.free, &wanted(8, "x")).is_err()
+                && packing::fits(&vacated.free, &wanted(8, "y")).is_ok()
+        );
         assert!(vacated.change_pod("1", &set(8), true));
         assert!(packing::fits(&vacated.free, &wanted(8, "x")).is_ok(), "with both gone it is free");
         // A larger node of which as much is used isn't taken for one that somebody went from before.
-        let mut vacated = Vacated::of(&[node(2, 8, "x"), node(14, 16, "x")], standing(&[(0, 4), (0, 2), (1, 2)]), wanted(7, "x"));
+        let mut vacated = Vacated::of(
+            &[node(2, 8, "x"), node(14, 16, "x")],
+            standing(&[(0, 4), (0, 2), (1, 2)]),
+            wanted(7, "x"),
+        );
         assert!(vacated.change_pod("0", &set(4), true));
         assert!(vacated.change_pod("0", &set(4), false));
         assert_eq!(counted(&vacated.free), [(2, 1), (14, 1)].into());
@@ -470,7 +576,9 @@ mod tests {
             let mut standing = Standing::default();
             standing.show(&report);
             let pods = [8, 8, 8, 4].iter().enumerate().zip(kinds);
-            pods.for_each(|((node, gpus), kind)| standing.add(Named { node: &node.to_string(), kind: *kind, pods: 1 }, &set(*gpus)));
+            pods.for_each(|((node, gpus), kind)| {
+                standing.add(Named { node: &node.to_string(), kind: *kind, pods: 1 }, &set(*gpus))
+            });
             standing.count();
             Arc::new(standing)
         };
@@ -490,7 +598,11 @@ mod tests {
         // Where it has fewer of a kind some have changed; what it has never shown is as if it weren't told.
         assert_eq!(gone(&[a, b, b, b], "2"), (0, 12));
         let strange = Some(7);
-        assert_eq!(gone(&[strange, strange, strange, strange], "2").0 + gone(&[strange, strange, strange, strange], "2").1, 12);
+        assert_eq!(
+            gone(&[strange, strange, strange, strange], "2").0
+                + gone(&[strange, strange, strange, strange], "2").1,
+            12
+        );
         // Two who stand there say different things of it.
         let mut both = Standing::default();
         [a, b].into_iter().for_each(|kind| both.add(Named { node: "0", kind, pods: 1 }, &set(4)));
@@ -505,7 +617,8 @@ mod tests {
             ..PlacedPodSet::default()
         };
         let sets = [placed(&[]), placed(&[HOSTNAME_LABEL]), placed(&["rack"])];
-        let told: Vec<(usize, usize)> = sets.iter().map(|set| (nodes(set).count(), domains(set).count())).collect();
+        let told: Vec<(usize, usize)> =
+            sets.iter().map(|set| (nodes(set).count(), domains(set).count())).collect();
         assert_eq!(told, [(1, 0), (1, 0), (0, 1)]);
     }
 }

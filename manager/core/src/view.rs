@@ -49,18 +49,31 @@ impl World {
     /// The keys of what a workload is seen in: its job, itself, and its queues.
     pub fn keys_of(&self, uid: Uid) -> Vec<Key> {
         let Some(workload) = self.state.workloads.get(&uid) else { return Vec::new() };
-        [World::key_of(workload), Self::workload_key(workload)].into_iter().chain(self.queue_keys(self.queues.class(workload.class))).collect()
+        [World::key_of(workload), Self::workload_key(workload)]
+            .into_iter()
+            .chain(self.queue_keys(self.queues.class(workload.class)))
+            .collect()
     }
 
     /// The keys of the queues that a class waits in.
     pub fn queue_keys(&self, class: &Class) -> impl Iterator<Item = Key> {
-        let local = Key { scope: None, kind: Kind::LocalQueue, namespace: Some(class.namespace.clone()), name: class.queue.clone() };
+        let local = Key {
+            scope: None,
+            kind: Kind::LocalQueue,
+            namespace: Some(class.namespace.clone()),
+            name: class.queue.clone(),
+        };
         let queue = self.state.catalog.local_queue(&class.namespace, &class.queue);
         std::iter::once(local).chain(queue.map(|queue| Key::global(Kind::ClusterQueue, &queue.cluster_queue)))
     }
 
     fn workload_key(w: &Workload) -> Key {
-        Key { scope: None, kind: Kind::Workload, namespace: Some(w.namespace.clone()), name: workload_name(&w.name, w.submitted) }
+        Key {
+            scope: None,
+            kind: Kind::Workload,
+            namespace: Some(w.namespace.clone()),
+            name: workload_name(&w.name, w.submitted),
+        }
     }
 
     /// One object with its status, in the storage version; `None` when it is gone.
@@ -94,16 +107,20 @@ impl World {
         let mut value = stored.object.stored.clone();
         let metadata = metadata(&mut value);
         metadata.insert("uid".into(), json!(stored.uid.to_string()));
-        let counts = matches!(key.kind, Kind::ClusterQueue | Kind::LocalQueue | Kind::Cohort) && key.scope.is_none();
+        let counts =
+            matches!(key.kind, Kind::ClusterQueue | Kind::LocalQueue | Kind::Cohort) && key.scope.is_none();
         let version = self.status_version(key).filter(|_| counts).unwrap_or(stored.changed);
         metadata.insert("resourceVersion".into(), json!(version.to_string()));
         metadata.insert("generation".into(), json!(stored.generation));
         metadata.insert("creationTimestamp".into(), json!(timestamp(stored.created)));
         if let Some(scope) = &key.scope {
-            metadata.entry("labels").or_insert_with(|| json!({}))[meridian_objects::job::CLUSTER_LABEL] = json!(scope.as_str());
+            metadata.entry("labels").or_insert_with(|| json!({}))[meridian_objects::job::CLUSTER_LABEL] =
+                json!(scope.as_str());
         }
         let status = match &stored.object.spec {
-            Spec::ClusterQueue(spec) if key.scope.is_none() => Some(self.cluster_queue_status(&key.name, spec, stored.created)),
+            Spec::ClusterQueue(spec) if key.scope.is_none() => {
+                Some(self.cluster_queue_status(&key.name, spec, stored.created))
+            }
             Spec::LocalQueue(spec) => Some(self.local_queue_status(key, spec, stored.created)),
             Spec::Cohort(_) => self.cohort_status(&key.name),
             Spec::Cluster(_) => Some(self.cluster_status(&ClusterName::new(&key.name), now)),
@@ -129,7 +146,8 @@ impl World {
     fn cluster_status(&self, name: &ClusterName, now: Now) -> Value {
         let live = self.live.clusters.get(name);
         let member = self.state.members.get(name);
-        let silent = live.is_some_and(|l| now.mono.since(l.heard) > meridian_shared::lease::silence(self.config.term_min));
+        let silent = live
+            .is_some_and(|l| now.mono.since(l.heard) > meridian_shared::lease::silence(self.config.term_min));
         let state = match live {
             None if member.is_none() => "NeverJoined",
             None => "NotConnected",
@@ -142,7 +160,9 @@ impl World {
         let mut resources = Map::new();
         for resource in live.into_iter().flat_map(|l| l.rooms.blocks()).flat_map(|b| b.capacity.keys()) {
             let rooms = &live.expect("it has blocks").rooms;
-            resources.entry(resource.clone()).or_insert_with(|| json!({"capacity": rooms.capacity(resource), "free": rooms.free(resource)}));
+            resources.entry(resource.clone()).or_insert_with(
+                || json!({"capacity": rooms.capacity(resource), "free": rooms.free(resource)}),
+            );
         }
         json!({
             "state": if cordoned { format!("{state},Cordoned") } else { state.to_owned() },

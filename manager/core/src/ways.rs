@@ -41,16 +41,25 @@ impl Way {
         let site = |cluster: ClusterName| {
             let spec = catalog.cluster(&cluster);
             Site {
-                listed: listed.as_ref().map_or(Some(0), |names| names.iter().position(|name| *name == cluster)),
+                listed: listed
+                    .as_ref()
+                    .map_or(Some(0), |names| names.iter().position(|name| *name == cluster)),
                 verdict: residency::judge(catalog, class, &cluster, policy_required),
                 cordoned: spec.map(|spec| spec.cordoned),
-                capped: spec.is_some_and(|spec| !spec.limits.is_empty()) || catalog.cap(&cluster, queue).is_some(),
+                capped: spec.is_some_and(|spec| !spec.limits.is_empty())
+                    || catalog.cap(&cluster, queue).is_some(),
                 cluster,
             }
         };
         let policy = catalog.dispatch_policy(queue).cloned().unwrap_or_default();
-        let missing = catalog.missing_config(queue).map(|(check, config)| (check.to_owned(), config.to_owned()));
-        Self { queue: queue.clone(), policy, missing, sites: catalog.promised_clusters().into_iter().map(site).collect() }
+        let missing =
+            catalog.missing_config(queue).map(|(check, config)| (check.to_owned(), config.to_owned()));
+        Self {
+            queue: queue.clone(),
+            policy,
+            missing,
+            sites: catalog.promised_clusters().into_iter().map(site).collect(),
+        }
     }
 
     /// Why a cluster isn't one of the queue's.

@@ -58,7 +58,15 @@ pub enum Happening {
 
 impl Phase {
     /// Every phase.
-    pub const ALL: [Self; 7] = [Self::Pending, Self::Reserved, Self::Dispatching, Self::Granted, Self::Running, Self::Stopping, Self::Finished];
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::Reserved,
+        Self::Dispatching,
+        Self::Granted,
+        Self::Running,
+        Self::Stopping,
+        Self::Finished,
+    ];
 
     /// Whether quota is charged.
     pub const fn charged(self) -> bool {
@@ -133,7 +141,10 @@ mod tests {
             })
             .collect();
         // columns: Reserve Offer Release Grant Start Stop Free Finish Adopt; Reserved and Running both show as R
-        assert_eq!(rows, ["R......FG", ".DP....FG", ".DPG...FG", "....RTPFG", "....RTPFG", "....TTPFG", "........."]);
+        assert_eq!(
+            rows,
+            ["R......FG", ".DP....FG", ".DPG...FG", "....RTPFG", "....RTPFG", "....TTPFG", "........."]
+        );
         assert_eq!(next(Phase::Pending, Happening::Reserve), Some(Phase::Reserved));
         assert_eq!(next(Phase::Granted, Happening::Start), Some(Phase::Running));
     }
@@ -145,7 +156,10 @@ mod tests {
                 if let Some(to) = next(phase, happening)
                     && !to.granted()
                 {
-                    assert!(matches!(happening, Happening::Free | Happening::Finish), "{phase:?} {happening:?}");
+                    assert!(
+                        matches!(happening, Happening::Free | Happening::Finish),
+                        "{phase:?} {happening:?}"
+                    );
                 }
             }
         }

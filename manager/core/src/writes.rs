@@ -2,7 +2,9 @@
 
 use crate::audit::Entry;
 use crate::catalog::Catalog;
-use crate::input::{Actor, Change, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
+use crate::input::{
+    Actor, Change, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written,
+};
 use crate::reading::ReadJob;
 use crate::record::{Class, Record, Submission};
 use crate::residency::Denied;
@@ -28,8 +30,16 @@ pub(crate) const CHANGES_MAX: usize = 10_000;
 impl Turn<'_> {
     pub(crate) fn write(&mut self, mut write: Write) {
         if write.changes.len() > CHANGES_MAX {
-            let message = format!("{} changes in one request, at most {CHANGES_MAX} are taken: split it", write.changes.len());
-            return self.reply(Reply::Rejected(vec![Rejection { index: 0, reason: RejectionReason::Invalid, field: None, message }]));
+            let message = format!(
+                "{} changes in one request, at most {CHANGES_MAX} are taken: split it",
+                write.changes.len()
+            );
+            return self.reply(Reply::Rejected(vec![Rejection {
+                index: 0,
+                reason: RejectionReason::Invalid,
+                field: None,
+                message,
+            }]));
         }
         // Judge everything against a copy of the catalog first: later changes may refer to earlier ones.
         // Jobs change nothing in it, so that a write of jobs only borrows it.
@@ -61,15 +71,20 @@ impl Turn<'_> {
         }
         let rules_before = self.world.state.rules;
         let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
-        let accepted =
-            write.with_jobs().zip(judged).map(|((change, job), class)| self.perform(change, job.map(|job| (job, class)), &write.actor, write.dry_run));
+        let accepted = write.with_jobs().zip(judged).map(|((change, job), class)| {
+            self.perform(change, job.map(|job| (job, class)), &write.actor, write.dry_run)
+        });
         let mut written: Vec<Written> = accepted.collect();
         for (index, remarks) in remarks {
             written[index].warnings.extend(remarks);
         }
         // Who waits too long at the head of a queue that is opened again comes before those behind it at once.
-        let opens = |written: &Written| written.result == WriteResult::Configured && matches!(written.key.kind, Kind::ClusterQueue | Kind::LocalQueue);
-        self.world.live.look_for_starving |= self.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(opens);
+        let opens = |written: &Written| {
+            written.result == WriteResult::Configured
+                && matches!(written.key.kind, Kind::ClusterQueue | Kind::LocalQueue)
+        };
+        self.world.live.look_for_starving |=
+            self.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(opens);
         if self.world.state.rules != rules_before {
             self.rejudge();
             self.drain_stopped();
@@ -88,10 +103,24 @@ impl Turn<'_> {
         let drained = |uid: &Uid, w: &crate::Workload| {
             let class = self.world.queues.class(w.class);
             let local = catalog.local_queue(&class.namespace, &class.queue).map(|q| q.stop_policy);
-            let cluster = self.world.queues.charged_to(*uid).and_then(|name| catalog.cluster_queue(name)).map(|q| q.stop_policy);
-            w.phase.charged() && w.phase != Phase::Stopping && [local, cluster].contains(&Some(StopPolicy::HoldAndDrain))
+            let cluster = self
+                .world
+                .queues
+                .charged_to(*uid)
+                .and_then(|name| catalog.cluster_queue(name))
+                .map(|q| q.stop_policy);
+            w.phase.charged()
+                && w.phase != Phase::Stopping
+                && [local, cluster].contains(&Some(StopPolicy::HoldAndDrain))
         };
-        let drained: Vec<Uid> = self.world.state.workloads.iter().filter(|(uid, w)| drained(uid, w)).map(|(uid, _)| *uid).collect();
+        let drained: Vec<Uid> = self
+            .world
+            .state
+            .workloads
+            .iter()
+            .filter(|(uid, w)| drained(uid, w))
+            .map(|(uid, _)| *uid)
+            .collect();
         for uid in drained {
             match self.workload(uid).and_then(World::right).and_then(|(_, leg)| leg.fence) {
                 Some(fence) => self.order_stop(uid, fence, StopReason::Evicted, &Actor::system()),
@@ -99,7 +128,9 @@ impl Turn<'_> {
             }
         }
         // Whether its queue is stopped still is told of who was drained.
-        self.out.workloads.extend(self.world.state.workloads.iter().filter(|(_, w)| w.was_drained()).map(|(uid, _)| *uid));
+        self.out
+            .workloads
+            .extend(self.world.state.workloads.iter().filter(|(_, w)| w.was_drained()).map(|(uid, _)| *uid));
     }
 
     /// Whether a change may be made; with the class that a job would have.
@@ -120,12 +151,21 @@ impl Turn<'_> {
         }
         match change {
             Change::Put { object, uid, mode, .. } => {
-                if let Some(cluster) = key.scope.as_ref().filter(|_| !meridian_objects::is_for_clusters(object.kind)) {
-                    let message = format!("a {} means nothing to cluster `{cluster}` alone: apply it without `--cluster`, for all of them", object.kind);
+                if let Some(cluster) =
+                    key.scope.as_ref().filter(|_| !meridian_objects::is_for_clusters(object.kind))
+                {
+                    let message = format!(
+                        "a {} means nothing to cluster `{cluster}` alone: apply it without `--cluster`, for all of them",
+                        object.kind
+                    );
                     return reject(RejectionReason::Invalid, Some("kind"), message);
                 }
                 if object.kind == Kind::Workload {
-                    return reject(RejectionReason::Forbidden, None, "workloads are made from jobs: submit the job".into());
+                    return reject(
+                        RejectionReason::Forbidden,
+                        None,
+                        "workloads are made from jobs: submit the job".into(),
+                    );
                 }
                 let (exists, changed) = match object.kind {
                     Kind::Job => {
@@ -135,24 +175,46 @@ impl Turn<'_> {
                     _ => (catalog.get(&key).is_some(), catalog.get(&key).map(|s| s.changed)),
                 };
                 match (mode, exists) {
-                    (PutMode::Create, true) => return reject(RejectionReason::AlreadyExists, None, format!("{key} already exists")),
-                    (PutMode::Replace(_), false) => return reject(RejectionReason::NotFound, None, format!("{key} doesn't exist")),
+                    (PutMode::Create, true) => {
+                        return reject(RejectionReason::AlreadyExists, None, format!("{key} already exists"));
+                    }
+                    (PutMode::Replace(_), false) => {
+                        return reject(RejectionReason::NotFound, None, format!("{key} doesn't exist"));
+                    }
                     // A status that moved is no change of what people write.
-                    (PutMode::Replace(Some(version)), true) if *version > self.world.state.last || changed.is_none_or(|at| at > *version) => {
-                        return reject(RejectionReason::Conflict, None, format!("{key} changed since version {version}: read it again and repeat the change"));
+                    (PutMode::Replace(Some(version)), true)
+                        if *version > self.world.state.last || changed.is_none_or(|at| at > *version) =>
+                    {
+                        return reject(
+                            RejectionReason::Conflict,
+                            None,
+                            format!(
+                                "{key} changed since version {version}: read it again and repeat the change"
+                            ),
+                        );
                     }
                     _ => {}
                 }
                 if object.kind == Kind::Job {
                     self.judge_uid(&key, *uid)?;
-                    let no_job = || reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
+                    let no_job =
+                        || reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
                     return job.map_or_else(no_job, |job| self.judge_job(catalog, job, &key));
                 }
                 judge_value(catalog, &key, object)?;
-                catalog.to_mut().put(key, (**object).clone(), *uid, self.now.wall, self.world.state.last, by.clone());
+                catalog.to_mut().put(
+                    key,
+                    (**object).clone(),
+                    *uid,
+                    self.now.wall,
+                    self.world.state.last,
+                    by.clone(),
+                );
                 Ok(None)
             }
-            Change::SetActive { active, version, .. } => self.judge_activity(&key, *active, *version).map(|()| None),
+            Change::SetActive { active, version, .. } => {
+                self.judge_activity(&key, *active, *version).map(|()| None)
+            }
             Change::Delete { uid, .. } => {
                 let there = match key.kind {
                     Kind::Job => self.job_at(&key),
@@ -160,7 +222,9 @@ impl Turn<'_> {
                 };
                 match (there, uid) {
                     (None, _) => reject(RejectionReason::NotFound, None, format!("{key} doesn't exist")),
-                    (Some(has), Some(wanted)) if has != *wanted => reject(RejectionReason::Conflict, None, format!("{key} has another uid now")),
+                    (Some(has), Some(wanted)) if has != *wanted => {
+                        reject(RejectionReason::Conflict, None, format!("{key} has another uid now"))
+                    }
                     (Some(_), _) => {
                         self.judge_delete(&key)?;
                         if key.kind != Kind::Job {
@@ -177,16 +241,30 @@ impl Turn<'_> {
         if key.scope.is_some() {
             return Ok(());
         }
-        let holds = |kind: &str, count: usize| reject(RejectionReason::Conflict, None, format!("{key} still has {count} {kind}: end or delete them first"));
+        let holds = |kind: &str, count: usize| {
+            reject(
+                RejectionReason::Conflict,
+                None,
+                format!("{key} still has {count} {kind}: end or delete them first"),
+            )
+        };
         match key.kind {
-            Kind::Cluster => match self.world.loads.get(&ClusterName::new(&key.name)).map_or(0, |l| l.len()) {
-                0 => Ok(()),
-                n => holds("workloads", n),
-            },
+            Kind::Cluster => {
+                match self.world.loads.get(&ClusterName::new(&key.name)).map_or(0, |l| l.len()) {
+                    0 => Ok(()),
+                    n => holds("workloads", n),
+                }
+            }
             // Its labels bind its jobs: without it they would be bound by less.
             Kind::Namespace => {
                 let here = |w: &&crate::Workload| w.phase != Phase::Finished && *w.namespace == *key.name;
-                let queues = self.world.state.catalog.iter().filter(|(of, _)| of.scope.is_none() && of.namespace.as_deref() == Some(&*key.name)).count();
+                let queues = self
+                    .world
+                    .state
+                    .catalog
+                    .iter()
+                    .filter(|(of, _)| of.scope.is_none() && of.namespace.as_deref() == Some(&*key.name))
+                    .count();
                 match (self.world.state.workloads.values().filter(here).count(), queues) {
                     (0, 0) => Ok(()),
                     (0, queues) => holds("objects", queues),
@@ -196,7 +274,9 @@ impl Turn<'_> {
             Kind::LocalQueue => {
                 let uses = |w: &&crate::Workload| {
                     let class = self.world.queues.class(w.class);
-                    w.phase != Phase::Finished && key.namespace.as_deref() == Some(&*class.namespace) && class.queue == key.name
+                    w.phase != Phase::Finished
+                        && key.namespace.as_deref() == Some(&*class.namespace)
+                        && class.queue == key.name
                 };
                 match self.world.state.workloads.values().filter(|w| w.phase.charged()).filter(uses).count() {
                     0 => Ok(()),
@@ -208,7 +288,9 @@ impl Turn<'_> {
                 0 => Ok(()),
                 n => holds("charged workloads", n),
             },
-            Kind::Workload => reject(RejectionReason::Forbidden, None, "workloads go with their job: delete the job".into()),
+            Kind::Workload => {
+                reject(RejectionReason::Forbidden, None, "workloads go with their job: delete the job".into())
+            }
             _ => Ok(()),
         }
     }
@@ -232,7 +314,10 @@ impl Turn<'_> {
             Some((_, orphan)) => reject(
                 RejectionReason::Conflict,
                 None,
-                format!("`{uid}` still runs at cluster `{}`, unknown to this journal: adopt that run as {key}, or stop it", orphan.cluster),
+                format!(
+                    "`{uid}` still runs at cluster `{}`, unknown to this journal: adopt that run as {key}, or stop it",
+                    orphan.cluster
+                ),
             ),
             None => Ok(()),
         }
@@ -254,13 +339,24 @@ impl Turn<'_> {
         if catalog.local_queue(&namespace, queue).is_none() {
             return invalid(
                 "metadata.labels[kueue.x-k8s.io/queue-name]",
-                format!("there is no local queue `{queue}` in namespace `{namespace}`: {}", which_queue(catalog, &namespace)),
+                format!(
+                    "there is no local queue `{queue}` in namespace `{namespace}`: {}",
+                    which_queue(catalog, &namespace)
+                ),
             );
         }
         if catalog.job_priority(job).is_none() {
             let (field, kind, name) = match (&job.priority_class, &job.pod_priority_class) {
-                (Some(class), _) => ("metadata.labels[kueue.x-k8s.io/priority-class]", Kind::WorkloadPriorityClass, class.as_str()),
-                (None, class) => ("spec.template.spec.priorityClassName", Kind::PriorityClass, class.as_deref().unwrap_or_default()),
+                (Some(class), _) => (
+                    "metadata.labels[kueue.x-k8s.io/priority-class]",
+                    Kind::WorkloadPriorityClass,
+                    class.as_str(),
+                ),
+                (None, class) => (
+                    "spec.template.spec.priorityClassName",
+                    Kind::PriorityClass,
+                    class.as_deref().unwrap_or_default(),
+                ),
             };
             return invalid(field, format!("there is no {kind} `{name}`: create it first"));
         }
@@ -276,8 +372,14 @@ impl Turn<'_> {
                 ),
             );
         }
-        let before = self.job_at(key).and_then(|uid| self.workload(uid)).map(|there| self.world.queues.class(there.class));
-        let class = match before.map_or_else(|| read.class(catalog, &namespace), |before| Ok(read.class_after(catalog, &namespace, before))) {
+        let before = self
+            .job_at(key)
+            .and_then(|uid| self.workload(uid))
+            .map(|there| self.world.queues.class(there.class));
+        let class = match before.map_or_else(
+            || read.class(catalog, &namespace),
+            |before| Ok(read.class_after(catalog, &namespace, before)),
+        ) {
             Ok(class) => class,
             Err(broken) => return invalid("spec.template.spec", broken),
         };
@@ -288,8 +390,13 @@ impl Turn<'_> {
     /// Refuses a job that no declared cluster may ever run by policy, and what may not be stored where this manager is.
     fn judge_place(&self, catalog: &Catalog, class: &Class) -> Result<(), Rejection> {
         if let Some(here) = &self.world.config.jurisdiction {
-            for (name, version, policy) in catalog.residency_policies().filter(|(_, _, p)| residency::matches(catalog, p, class)) {
-                let stays = policy.allow.as_ref().is_none_or(|a| a.jurisdictions.is_empty() || a.jurisdictions.contains(here));
+            for (name, version, policy) in
+                catalog.residency_policies().filter(|(_, _, p)| residency::matches(catalog, p, class))
+            {
+                let stays = policy
+                    .allow
+                    .as_ref()
+                    .is_none_or(|a| a.jurisdictions.is_empty() || a.jurisdictions.contains(here));
                 if !stays || policy.deny.jurisdictions.contains(here) {
                     return reject(
                         RejectionReason::Forbidden,
@@ -302,7 +409,9 @@ impl Turn<'_> {
             }
         }
         let queue = catalog.local_queue(&class.namespace, &class.queue).map(|queue| &queue.cluster_queue);
-        let listed = queue.and_then(|queue| catalog.clusters_of(queue)).unwrap_or_else(|| catalog.clusters().map(|(name, _)| name).collect());
+        let listed = queue
+            .and_then(|queue| catalog.clusters_of(queue))
+            .unwrap_or_else(|| catalog.clusters().map(|(name, _)| name).collect());
         let denied: Result<Vec<Denied>, ()> = listed
             .iter()
             .map(|name| residency::judge(catalog, class, name, self.world.config.residency_required).err())
@@ -310,25 +419,50 @@ impl Turn<'_> {
             .map(|denied| denied.filter(|denied| *denied != Denied::UnknownPlace).ok_or(()))
             .collect();
         let Some(denied) = denied.ok().filter(|denied| !denied.is_empty()) else { return Ok(()) };
-        let wished = |name: &&ClusterName| class.regions.is_empty() || catalog.cluster(name).is_some_and(|spec| class.regions.contains(&spec.region));
+        let wished = |name: &&ClusterName| {
+            class.regions.is_empty()
+                || catalog.cluster(name).is_some_and(|spec| class.regions.contains(&spec.region))
+        };
         // Of where it asks to be the reason is told, else which regions there are.
-        let told: BTreeSet<String> =
-            listed.iter().zip(&denied).filter(|(name, _)| wished(name)).map(|(name, why)| format!("at `{name}` {why}")).take(TOLD_MAX).collect();
+        let told: BTreeSet<String> = listed
+            .iter()
+            .zip(&denied)
+            .filter(|(name, _)| wished(name))
+            .map(|(name, why)| format!("at `{name}` {why}"))
+            .take(TOLD_MAX)
+            .collect();
         let why = if told.is_empty() {
-            let regions: BTreeSet<_> = listed.iter().filter_map(|name| Some(format!("`{}`", catalog.cluster(name)?.region))).collect();
-            format!("it asks for other regions than there are: {}", regions.into_iter().collect::<Vec<_>>().join(", "))
+            let regions: BTreeSet<_> = listed
+                .iter()
+                .filter_map(|name| Some(format!("`{}`", catalog.cluster(name)?.region)))
+                .collect();
+            format!(
+                "it asks for other regions than there are: {}",
+                regions.into_iter().collect::<Vec<_>>().join(", ")
+            )
         } else {
             told.into_iter().collect::<Vec<_>>().join("; ")
         };
         let field = (!class.regions.is_empty()).then_some("metadata.annotations[meridian.dev/region]");
-        reject(RejectionReason::Forbidden, field, format!("no cluster of its queue may run this workload: {why}"))
+        reject(
+            RejectionReason::Forbidden,
+            field,
+            format!("no cluster of its queue may run this workload: {why}"),
+        )
     }
 
     /// Jobs that a rule of residency refuses are remembered, with who sent them: one line for each rule of a request.
     fn audit_refusals(&mut self, write: &Write, rejections: &[Rejection]) {
         let mut told = BTreeSet::new();
-        for rejection in rejections.iter().filter(|rejection| rejection.reason == RejectionReason::Forbidden && !write.dry_run) {
-            let Some(Change::Put { object, scope, .. }) = write.changes.get(rejection.index).filter(|_| told.insert(&rejection.message)) else { continue };
+        for rejection in rejections
+            .iter()
+            .filter(|rejection| rejection.reason == RejectionReason::Forbidden && !write.dry_run)
+        {
+            let Some(Change::Put { object, scope, .. }) =
+                write.changes.get(rejection.index).filter(|_| told.insert(&rejection.message))
+            else {
+                continue;
+            };
             if object.kind == Kind::Job {
                 let entry = Entry {
                     action: "submit".into(),
@@ -343,7 +477,13 @@ impl Turn<'_> {
         }
     }
 
-    fn perform(&mut self, change: &Change, job: Option<(&ReadJob, Option<Class>)>, by: &Actor, dry_run: bool) -> Written {
+    fn perform(
+        &mut self,
+        change: &Change,
+        job: Option<(&ReadJob, Option<Class>)>,
+        by: &Actor,
+        dry_run: bool,
+    ) -> Written {
         match change {
             Change::Put { object, scope, uid, .. } => {
                 let key = key_of(object, scope.as_ref());
@@ -361,15 +501,33 @@ impl Turn<'_> {
                     None => meridian_objects::not_honoured(object),
                     Some(_) => meridian_objects::not_honoured_by_cluster(object),
                 };
-                let unknown = scope.as_ref().filter(|cluster| self.world.state.catalog.cluster(cluster).is_none());
-                let unknown = unknown.map(|cluster| format!("no cluster `{cluster}` is declared: this counts once one of that name has joined"));
+                let unknown =
+                    scope.as_ref().filter(|cluster| self.world.state.catalog.cluster(cluster).is_none());
+                let unknown = unknown.map(|cluster| {
+                    format!(
+                        "no cluster `{cluster}` is declared: this counts once one of that name has joined"
+                    )
+                });
                 let warnings = warnings.iter().map(ToString::to_string).chain(unknown).collect();
                 if !dry_run && result != WriteResult::Unchanged {
-                    self.audit_change(&key, by, if result == WriteResult::Created { "created" } else { "changed" });
-                    self.record(Record::Applied { key: key.clone(), object: object.clone(), uid, at: self.now.wall, by: by.clone() });
+                    self.audit_change(
+                        &key,
+                        by,
+                        if result == WriteResult::Created { "created" } else { "changed" },
+                    );
+                    self.record(Record::Applied {
+                        key: key.clone(),
+                        object: object.clone(),
+                        uid,
+                        at: self.now.wall,
+                        by: by.clone(),
+                    });
                     if matches!(key.kind, Kind::ResourceFlavor | Kind::Topology) {
                         // What was too much for the machines as they were described may fit now.
-                        self.world.live.refused.retain(|_, (_, reason, _)| *reason != RefuseReason::NeverFits);
+                        self.world
+                            .live
+                            .refused
+                            .retain(|_, (_, reason, _)| *reason != RefuseReason::NeverFits);
                     }
                     self.stir();
                 }
@@ -394,7 +552,14 @@ impl Turn<'_> {
         }
     }
 
-    fn submit(&mut self, key: Key, (read, class): (&ReadJob, Option<Class>), uid: Uid, by: &Actor, dry_run: bool) -> Written {
+    fn submit(
+        &mut self,
+        key: Key,
+        (read, class): (&ReadJob, Option<Class>),
+        uid: Uid,
+        by: &Actor,
+        dry_run: bool,
+    ) -> Written {
         let (uid, result, warnings) = match (self.job_at(&key), class) {
             (Some(there), class) => (there, self.resize((read, class), there, by, dry_run), Vec::new()),
             (None, Some(class)) => {
@@ -412,7 +577,11 @@ impl Turn<'_> {
     /// Submits the job of a run that this journal doesn't know, if it is the very job that runs, under the run's uid and lease.
     pub(crate) fn submit_adopted(&mut self, object: &Object, run: &Run, by: &Actor) -> Result<(), Rejection> {
         let key = key_of(object, None);
-        let there = reject(RejectionReason::AlreadyExists, None, format!("{key} already exists: delete it first, or stop the orphan"));
+        let there = reject(
+            RejectionReason::AlreadyExists,
+            None,
+            format!("{key} already exists: delete it first, or stop the orphan"),
+        );
         let Some(read) = ReadJob::of(&mut object.clone(), run.uid) else {
             return reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
         };
@@ -420,7 +589,9 @@ impl Turn<'_> {
             return there;
         }
         if read.hash != run.spec {
-            let message = format!("{key} isn't the job that runs there: its manifest must be, to the letter, the one that was submitted");
+            let message = format!(
+                "{key} isn't the job that runs there: its manifest must be, to the letter, the one that was submitted"
+            );
             return reject(RejectionReason::Invalid, None, message);
         }
         let judged = self.judge_job(&self.world.state.catalog, &read, &key)?;
@@ -429,10 +600,18 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn accept(&mut self, (read, class): (&ReadJob, Class), key: &Key, uid: Uid, lease: Option<(Millis, OnLoss)>, by: &Actor) {
+    fn accept(
+        &mut self,
+        (read, class): (&ReadJob, Class),
+        key: &Key,
+        uid: Uid,
+        lease: Option<(Millis, OnLoss)>,
+        by: &Actor,
+    ) {
         let job = &read.job;
         let namespace = class.namespace.clone();
-        let (term, on_loss) = lease.unwrap_or_else(|| self.lease_of(&self.world.state.catalog, &namespace, &class.queue));
+        let (term, on_loss) =
+            lease.unwrap_or_else(|| self.lease_of(&self.world.state.catalog, &namespace, &class.queue));
         let priority = self.world.state.catalog.job_priority(job).unwrap_or(0);
         self.new_bodies.insert(read.hash, read.body.clone());
         let submission = Submission {
@@ -489,7 +668,8 @@ impl Turn<'_> {
 
     /// Lease term and loss mode for a job of this queue, as the dispatch policy says now.
     fn lease_of(&self, catalog: &Catalog, namespace: &str, queue: &str) -> (Millis, OnLoss) {
-        let cluster_queue = catalog.local_queue(namespace, queue).map(|q| q.cluster_queue.clone()).unwrap_or_default();
+        let cluster_queue =
+            catalog.local_queue(namespace, queue).map(|q| q.cluster_queue.clone()).unwrap_or_default();
         match catalog.dispatch_policy(&cluster_queue) {
             Some(policy) => {
                 let mode = match policy.on_cluster_loss.mode {
@@ -528,7 +708,9 @@ fn merge_applied(catalog: &Catalog, changes: &mut [Change]) -> (Vec<(usize, Vec<
 /// The workload priority class that a change sets.
 fn changed_priority(change: &Change) -> Option<Arc<str>> {
     match change {
-        Change::Put { object, .. } if object.kind == Kind::WorkloadPriorityClass => Some(Arc::from(object.name.as_str())),
+        Change::Put { object, .. } if object.kind == Kind::WorkloadPriorityClass => {
+            Some(Arc::from(object.name.as_str()))
+        }
         _ => None,
     }
 }
@@ -538,7 +720,10 @@ fn judge_value(catalog: &Catalog, key: &Key, object: &Object) -> Result<(), Reje
     use meridian_objects::Spec;
     match (&object.spec, catalog.get(key).map(|stored| &stored.object.spec)) {
         (Spec::PriorityClass(new), Some(Spec::PriorityClass(old))) if new.value != old.value => {
-            let message = format!("{key} has the value {}, which can't be changed: create another class, or delete this one first", old.value);
+            let message = format!(
+                "{key} has the value {}, which can't be changed: create another class, or delete this one first",
+                old.value
+            );
             reject(RejectionReason::Invalid, Some("value"), message)
         }
         _ => Ok(()),
@@ -552,7 +737,10 @@ fn judge_references(catalog: &Catalog, config: &Config, object: &Object) -> Resu
         Spec::LocalQueue(spec) if catalog.cluster_queue(&spec.cluster_queue).is_none() => reject(
             RejectionReason::Invalid,
             Some("spec.clusterQueue"),
-            format!("there is no cluster queue `{}`: apply it before or together with the local queue", spec.cluster_queue),
+            format!(
+                "there is no cluster queue `{}`: apply it before or together with the local queue",
+                spec.cluster_queue
+            ),
         ),
         Spec::Cohort(spec) if catalog.cohort_is_its_ancestor(&object.name) => reject(
             RejectionReason::Invalid,
@@ -567,7 +755,10 @@ fn judge_references(catalog: &Catalog, config: &Config, object: &Object) -> Resu
             let _: &QuotaWhileWaiting = &spec.quota_while_waiting;
             let term = spec.on_cluster_loss.term;
             let fits = match term > lease::TERM_MAX {
-                true => Err(format!("lease term {term} is longer than the longest, {}: choose a shorter one", lease::TERM_MAX)),
+                true => Err(format!(
+                    "lease term {term} is longer than the longest, {}: choose a shorter one",
+                    lease::TERM_MAX
+                )),
                 false => lease::fits(term, config.term_min),
             };
             fits.or_else(|why| reject(RejectionReason::Invalid, Some("spec.onClusterLoss.term"), why))
@@ -579,7 +770,9 @@ fn judge_references(catalog: &Catalog, config: &Config, object: &Object) -> Resu
 fn which_queue(catalog: &Catalog, namespace: &str) -> String {
     let names: Vec<String> = catalog
         .iter()
-        .filter(|(k, _)| k.scope.is_none() && k.kind == Kind::LocalQueue && k.namespace.as_deref() == Some(namespace))
+        .filter(|(k, _)| {
+            k.scope.is_none() && k.kind == Kind::LocalQueue && k.namespace.as_deref() == Some(namespace)
+        })
         .map(|(k, _)| format!("`{}`", k.name))
         .collect();
     match names.as_slice() {
@@ -588,11 +781,20 @@ fn which_queue(catalog: &Catalog, namespace: &str) -> String {
     }
 }
 
-pub(crate) fn reject<T>(reason: RejectionReason, field: Option<&str>, message: String) -> Result<T, Rejection> {
+pub(crate) fn reject<T>(
+    reason: RejectionReason,
+    field: Option<&str>,
+    message: String,
+) -> Result<T, Rejection> {
     Err(Rejection { index: 0, reason, field: field.map(str::to_owned), message })
 }
 
 /// The key of an object as it will be stored.
 pub(crate) fn key_of(object: &Object, scope: Option<&ClusterName>) -> Key {
-    Key { scope: scope.cloned(), kind: object.kind, namespace: object.namespace_or_default().map(Arc::from), name: Arc::from(object.name.as_str()) }
+    Key {
+        scope: scope.cloned(),
+        kind: object.kind,
+        namespace: object.namespace_or_default().map(Arc::from),
+        name: Arc::from(object.name.as_str()),
+    }
 }

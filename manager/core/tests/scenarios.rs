@@ -59,10 +59,14 @@ use meridian_manager_core::workload::Phase;
 use meridian_manager_core::{Config, Start, World};
 use meridian_objects::{Kind, Object};
 use meridian_shared::gang::Amounts;
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, LedgerId, OfferId, RecordNumber, Uid};
+use meridian_shared::ids::{
+    ClusterName, ContentHash, Fence, JournalId, LedgerId, OfferId, RecordNumber, Uid,
+};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{BODY_BYTES_MAX, End, EndResult, Event, Inventory, Lane, RunnerKind, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{
+    BODY_BYTES_MAX, End, EndResult, Event, Inventory, Lane, RunnerKind, SyncAnswer, SyncRequest,
+};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -166,7 +170,11 @@ impl Fleet {
     }
 
     fn regions() -> Self {
-        Self::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG")])
+        Self::new(&[
+            ("eu", "europe-west4", "EU"),
+            ("us", "us-east4", "US"),
+            ("asia", "asia-southeast1", "SG"),
+        ])
     }
 
     fn add_agent(&mut self, name: &str, ledger: u128) {
@@ -184,8 +192,13 @@ impl Fleet {
             replacement_wait: Millis(0),
             planted: Planted::NONE,
         };
-        let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, now(self.now));
-        let node = NodeSpec { name: format!("{name}-1"), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
+        let (mut agent, _) =
+            Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, now(self.now));
+        let node = NodeSpec {
+            name: format!("{name}-1"),
+            capacity: Amounts::from([(GPU.into(), 4)]),
+            ..NodeSpec::default()
+        };
         agent.apply(now(self.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
         self.agents.insert(name.into(), agent);
     }
@@ -224,7 +237,14 @@ impl Fleet {
         self.submit_with(namespace, name, pods, labels, "")
     }
 
-    fn submit_with(&mut self, namespace: &str, name: &str, pods: u32, mut labels: Value, argument: &str) -> Uid {
+    fn submit_with(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        pods: u32,
+        mut labels: Value,
+        argument: &str,
+    ) -> Uid {
         labels["kueue.x-k8s.io/queue-name"] = json!("lq");
         match self.apply(vec![job(namespace, name, pods, &labels, argument)]) {
             Reply::Written(written) => written[0].uid,
@@ -243,12 +263,19 @@ impl Fleet {
                 continue;
             }
             let request = self.agents.get_mut(&name).unwrap().compose(now(self.now), Lane::News);
-            let reply = self.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
+            let reply = self.input(Input::Sync {
+                cluster: name.clone(),
+                request: Box::new(request),
+                may_park: false,
+            });
             self.input(Input::Turn);
             self.world.committed(Mono(self.now));
             let Reply::Sync(answer) = reply else { panic!("not answered: {reply:?}") };
             let bytes = serde_json::to_vec(&*answer).unwrap().len();
-            assert!(bytes < BODY_BYTES_MAX, "an agent reads no more than {BODY_BYTES_MAX} bytes, this is {bytes}");
+            assert!(
+                bytes < BODY_BYTES_MAX,
+                "an agent reads no more than {BODY_BYTES_MAX} bytes, this is {bytes}"
+            );
             if let SyncAnswer::Refused(why) = &*answer {
                 eprintln!("{name} at {}: {why:?}", self.now);
             }
@@ -270,14 +297,24 @@ impl Fleet {
                     }
                     RunnerEvent::Running { uid: s.uid, fence: s.fence }
                 }
-                Effect::Move { uid, fence, number, .. } | Effect::Grow { uid, fence, number, .. } => RunnerEvent::Moved { uid, fence, number },
-                Effect::Shrink { uid, fence, size } if !self.hold_ends => {
-                    RunnerEvent::Spare { uid, fence, places: (size.parallelism..9).map(|index| ("main".to_owned(), index)).collect() }
+                Effect::Move { uid, fence, number, .. } | Effect::Grow { uid, fence, number, .. } => {
+                    RunnerEvent::Moved { uid, fence, number }
                 }
+                Effect::Shrink { uid, fence, size } if !self.hold_ends => RunnerEvent::Spare {
+                    uid,
+                    fence,
+                    places: (size.parallelism..9).map(|index| ("main".to_owned(), index)).collect(),
+                },
                 Effect::Stop { .. } if self.hold_ends => continue,
                 Effect::Stop { uid, fence } => {
                     self.running.retain(|r| *r != (name.clone(), uid));
-                    RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(1) }
+                    RunnerEvent::Ended {
+                        uid,
+                        fence,
+                        result: EndResult::Stopped,
+                        pod_failures: 0,
+                        ran: Millis(1),
+                    }
                 }
                 _ => continue,
             };
@@ -347,7 +384,10 @@ impl Fleet {
     fn lead_with_copy(&mut self, copy: &[u8]) {
         let mut world = World::restore(copy, config()).unwrap();
         self.now += 1_000;
-        world.lead(start(77, self.now, Some(RecoveryStart { restored: true, members_unknown: false }), false), &self.bodies);
+        world.lead(
+            start(77, self.now, Some(RecoveryStart { restored: true, members_unknown: false }), false),
+            &self.bodies,
+        );
         world.committed(Mono(self.now));
         self.world = world;
     }
@@ -402,7 +442,8 @@ fn a_residency_policy_keeps_a_gang_and_its_offers_at_home() {
     assert_eq!(f.at(first).as_deref(), Some("eu"));
     assert_eq!(f.phase(second), Some(Phase::Pending));
     let why = f.why(second);
-    let verdicts: Vec<&str> = why["clusters"].as_array().unwrap().iter().map(|c| c["verdict"].as_str().unwrap()).collect();
+    let verdicts: Vec<&str> =
+        why["clusters"].as_array().unwrap().iter().map(|c| c["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["forbidden", "no-room", "forbidden"]);
     // A policy that is tightened under a running gang evicts it.
     f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "nowhere"}, "spec": {
@@ -423,7 +464,11 @@ fn a_policy_that_only_flags_lets_runs_go_on_but_starts_nothing_new() {
     f.settle();
     assert_eq!(f.at(runs), Some(home.clone()));
     let why = f.why(runs)["summary"].as_str().unwrap().to_owned();
-    assert!(why.contains("residency policy `flag` (version ") && why.ends_with("and it runs on, because that policy only flags"), "{why}");
+    assert!(
+        why.contains("residency policy `flag` (version ")
+            && why.ends_with("and it runs on, because that policy only flags"),
+        "{why}"
+    );
     let denied = |(_, record): &&(RecordNumber, Record)| matches!(record, Record::Audited(l) if &*l.entry.action == "verdict" && l.entry.verdict.as_deref() == Some("denied") && l.entry.cluster == Some(home.clone()));
     assert_eq!(f.records.iter().filter(denied).count(), 1, "what runs where it no longer may is in the log");
     let after: Vec<Uid> = (0..3).map(|i| f.submit(&format!("after-{i}"), 1)).collect();
@@ -471,7 +516,10 @@ fn deletion_in_every_state_leaves_nothing() {
     assert_eq!(f.phase(early), None);
     f.settle();
     for i in 0..4 {
-        f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &format!("job-{i}")), uid: None }]);
+        f.write(vec![Change::Delete {
+            key: Key::namespaced(Kind::Job, "default", &format!("job-{i}")),
+            uid: None,
+        }]);
     }
     f.settle();
     assert!(f.running.is_empty());
@@ -525,7 +573,10 @@ fn declare_lost_frees_at_once_and_is_refused_later() {
     let home: ClusterName = f.at(uid).unwrap().as_str().into();
     f.cut.push(home.clone());
     f.running.clear();
-    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::DeclareLost { cluster: home.clone(), ledger: None } });
+    f.input(Input::Operator {
+        actor: Actor::user("op"),
+        action: Operator::DeclareLost { cluster: home.clone(), ledger: None },
+    });
     f.input(Input::Turn);
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running));
@@ -594,7 +645,8 @@ fn draining_moves_gangs_and_a_rejected_write_changes_nothing() {
 fn an_offer_to_a_cluster_that_falls_silent_is_taken_back() {
     let mut f = Fleet::regions();
     let uid = f.submit("job", 3);
-    let asked: Vec<ClusterName> = f.world.state.workloads[&uid].legs.values().map(|l| l.cluster.clone()).collect();
+    let asked: Vec<ClusterName> =
+        f.world.state.workloads[&uid].legs.values().map(|l| l.cluster.clone()).collect();
     assert_eq!(asked.len(), 1, "asked directly");
     f.cut.push(asked[0].clone());
     f.pass(Millis(6_000));
@@ -612,7 +664,10 @@ fn a_ledger_that_was_declared_lost_stops_everything_when_it_returns() {
     f.settle();
     let home: ClusterName = f.at(uid).unwrap().as_str().into();
     f.cut.push(home.clone());
-    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::DeclareLost { cluster: home.clone(), ledger: None } });
+    f.input(Input::Operator {
+        actor: Actor::user("op"),
+        action: Operator::DeclareLost { cluster: home.clone(), ledger: None },
+    });
     // The operator was right: nothing runs there as far as P2 is concerned; the process itself is only cut off.
     f.running.retain(|(c, _)| *c != home);
     f.settle();
@@ -662,7 +717,11 @@ fn a_run_without_the_managers_code_is_not_adopted() {
     let mut request: SyncRequest = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
     assert_eq!(request.session, Session { counter: 1, id: 1 });
     request.ledger = ledger;
-    request.inventory = Some(Inventory { for_leadership: Some(leadership), runs: vec![run(uid), run(waiting)], ..Inventory::default() });
+    request.inventory = Some(Inventory {
+        for_leadership: Some(leadership),
+        runs: vec![run(uid), run(waiting)],
+        ..Inventory::default()
+    });
     assert_eq!(request.session, session);
     f.input(Input::Sync { cluster: liar, request: Box::new(request), may_park: false });
     f.settle();
@@ -685,7 +744,14 @@ fn a_joining_cluster_gets_no_offer_before_another_knows_its_name() {
     f.settle();
     assert_eq!(f.at(first), None);
     let why = f.why(first);
-    assert!(why["clusters"].as_array().unwrap().iter().any(|c| c["reason"].as_str().unwrap().contains("joined just now")), "{why:#}");
+    assert!(
+        why["clusters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|c| c["reason"].as_str().unwrap().contains("joined just now")),
+        "{why:#}"
+    );
     f.cut.clear();
     f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
     f.settle();
@@ -700,7 +766,8 @@ fn a_backlog_of_large_jobs_goes_in_parts() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     // The worst that JSON can do: every quote takes four bytes in the answer.
     let argument = "\"".repeat(1_400_000);
-    let uids: Vec<Uid> = ["a", "b", "c", "d"].map(|name| f.submit_with("default", name, 1, json!({}), &argument)).into();
+    let uids: Vec<Uid> =
+        ["a", "b", "c", "d"].map(|name| f.submit_with("default", name, 1, json!({}), &argument)).into();
     f.settle();
     assert!(uids.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
 }
@@ -742,7 +809,11 @@ fn an_attempt_whose_end_is_written_down_has_no_other_end() {
     assert!(said.proof.is_some() && said.result == EndResult::Stopped);
     let lie = End { result: EndResult::Succeeded, ..said };
     let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
-    let request = Box::new(SyncRequest { events_from: composed.events_last + 1, events: vec![Event::Ended(lie)], ..composed });
+    let request = Box::new(SyncRequest {
+        events_from: composed.events_last + 1,
+        events: vec![Event::Ended(lie)],
+        ..composed
+    });
     f.input(Input::Sync { cluster: eu, request, may_park: false });
     assert_eq!(f.phase(uid), Some(Phase::Pending), "it was taken from there, and waits for another place");
 }
@@ -760,7 +831,11 @@ fn an_agent_that_knew_nothing_of_an_attempt_doesnt_say_how_it_ended() {
     let mut say = |f: &mut Fleet, end: End| {
         said += 1;
         let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
-        let request = Box::new(SyncRequest { events_from: composed.events_last + said, events: vec![Event::Ended(end)], ..composed });
+        let request = Box::new(SyncRequest {
+            events_from: composed.events_last + said,
+            events: vec![Event::Ended(end)],
+            ..composed
+        });
         f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
     };
     // On a copy of its ledger from before the grant it finds nothing that runs.
@@ -781,16 +856,34 @@ fn what_a_lying_agent_floods_is_bounded() {
     let eu = ClusterName::new("eu");
     for round in 1..=8 {
         let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
-        let offers = (0..20_000).map(|i| (OfferId { epoch: 1, leadership: 1, counter: 1_000_000 * round + i }, Uid(u128::from(i)))).collect();
-        let inventory = Some(Inventory { for_leadership: Some(f.world.state.leadership), offers, ..Inventory::default() });
-        f.input(Input::Sync { cluster: eu.clone(), request: Box::new(SyncRequest { inventory, ..composed }), may_park: false });
+        let offers = (0..20_000)
+            .map(|i| {
+                (OfferId { epoch: 1, leadership: 1, counter: 1_000_000 * round + i }, Uid(u128::from(i)))
+            })
+            .collect();
+        let inventory = Some(Inventory {
+            for_leadership: Some(f.world.state.leadership),
+            offers,
+            ..Inventory::default()
+        });
+        f.input(Input::Sync {
+            cluster: eu.clone(),
+            request: Box::new(SyncRequest { inventory, ..composed }),
+            may_park: false,
+        });
     }
     let end = |n: u64| End { result: EndResult::Stopped, ..invented_end(Uid(n.into()), n) };
     for round in 0..40 {
         let composed = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
         let events_from = f.world.live.clusters[&eu].events_through + 1;
         let events = (0..1_024).map(|i| Event::Ended(end(1_024 * round + i))).collect();
-        let request = Box::new(SyncRequest { events_from, events_last: events_from + 1_023, events, answered: 0, ..composed });
+        let request = Box::new(SyncRequest {
+            events_from,
+            events_last: events_from + 1_023,
+            events,
+            answered: 0,
+            ..composed
+        });
         f.input(Input::Sync { cluster: eu.clone(), request, may_park: false });
     }
     let live = &f.world.live.clusters[&eu];

@@ -116,8 +116,17 @@ impl Outcome {
 
     fn record(&mut self, brain: &Brain, report: Report) {
         let cycle = self.cycles;
-        let preempted = report.preempted.iter().filter_map(|(victim, by, right)| Some((*victim, *by, *right, brain.workload(*victim)?.queue)));
-        self.preempted.extend(preempted.map(|(victim, by, right, of)| Preemption { cycle, victim, of, by, right }));
+        let preempted = report
+            .preempted
+            .iter()
+            .filter_map(|(victim, by, right)| Some((*victim, *by, *right, brain.workload(*victim)?.queue)));
+        self.preempted.extend(preempted.map(|(victim, by, right, of)| Preemption {
+            cycle,
+            victim,
+            of,
+            by,
+            right,
+        }));
         self.evicted.extend(report.evicted.iter().map(|(workload, why)| (cycle, *workload, *why)));
         for (old, new) in &report.replaced {
             self.replaced.push((cycle, *old, *new));
@@ -146,7 +155,8 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
     outcome.growths = growths.values().filter_map(|id| Some(brain.workload(*id)?.key.clone())).collect();
     let mut aside = Aside { held_back, elsewhere, growths };
     let workloads = u32::try_from(outcome.workloads.len()).unwrap_or(u32::MAX);
-    let bound = limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
+    let bound =
+        limits.cycles.unwrap_or_else(|| workloads.saturating_add(1).saturating_mul(CYCLES_PER_WORKLOAD_MAX));
     let patience = longest_scan(brain);
     let mut idle = 0;
     let mut places = InTurn::new(places, aside.growths);
@@ -155,8 +165,11 @@ pub fn decide(loaded: &mut Loaded, places: &mut dyn Places, limits: &Limits) -> 
         let report = brain.cycle_with_heads(&mut places, limits.heads_per_queue, true);
         places.displaced(&report.preempted);
         let nobody = report.entries.is_empty();
-        let unfinished = report.entries.iter().any(|e| e.requeued == Some(Requeued::Awake) && e.assignment.scan.pending());
-        let changed = report.progress() || !report.replaced.is_empty() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
+        let unfinished =
+            report.entries.iter().any(|e| e.requeued == Some(Requeued::Awake) && e.assignment.scan.pending());
+        let changed = report.progress()
+            || !report.replaced.is_empty()
+            || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
         outcome.record(brain, report);
         let_grow(brain, aside.growths, &mut outcome);
         idle = if changed { 0 } else { idle + 1 };
@@ -183,12 +196,19 @@ fn longest_scan(brain: &Brain) -> usize {
 
 /// Gangs whose growth was admitted hold that too, as long as they hold anything.
 fn let_grow(brain: &mut Brain, growths: &mut BTreeMap<WorkloadId, WorkloadId>, outcome: &mut Outcome) {
-    let admitted = growths.iter().filter(|(_, growth)| outcome.admitted.contains_key(growth)).map(|(id, growth)| (*id, *growth));
+    let admitted = growths
+        .iter()
+        .filter(|(_, growth)| outcome.admitted.contains_key(growth))
+        .map(|(id, growth)| (*id, *growth));
     for (id, growth) in admitted.collect::<Vec<_>>() {
         growths.remove(&id);
         outcome.admitted.remove(&growth);
         outcome.looks.remove(&growth);
-        let more = brain.remove(growth).and_then(|growth| growth.holding).map(|holding| holding.given).unwrap_or_default();
+        let more = brain
+            .remove(growth)
+            .and_then(|growth| growth.holding)
+            .map(|holding| holding.given)
+            .unwrap_or_default();
         let Some(runs) = brain.workload(id).filter(|of| !of.evicted()).cloned() else { continue };
         let Some(holding) = runs.holding else { continue };
         let shape = (**brain.shape_of(runs.shape)).clone();
@@ -224,11 +244,16 @@ fn with_more(has: Given, more: Given) -> Given {
 /// who waits nowhere.
 fn let_stop(brain: &mut Brain, loaded: &mut Aside<'_>, outcome: &mut Outcome) -> Vec<String> {
     let mut notes = Vec::new();
-    let stopping: Vec<(WorkloadId, Moment)> = brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, w)| (id, w.since)).collect();
+    let stopping: Vec<(WorkloadId, Moment)> =
+        brain.workloads().filter(|(_, w)| w.evicted()).map(|(id, w)| (id, w.since)).collect();
     for (id, since) in stopping {
         outcome.admitted.remove(&id);
         outcome.looks.remove(&id);
-        if let Some(growth) = loaded.growths.remove(&id).filter(|growth| brain.workload(*growth).is_some_and(|w| w.holding.is_none())) {
+        if let Some(growth) = loaded
+            .growths
+            .remove(&id)
+            .filter(|growth| brain.workload(*growth).is_some_and(|w| w.holding.is_none()))
+        {
             brain.remove(growth);
             outcome.looks.remove(&growth);
         }
@@ -237,7 +262,9 @@ fn let_stop(brain: &mut Brain, loaded: &mut Aside<'_>, outcome: &mut Outcome) ->
             (None, false) => brain.requeue(id, since),
             (Some(Elsewhere::Nowhere(why)), _) => {
                 let stopped = brain.remove(id);
-                notes.extend(stopped.map(|w| format!("workload `{}` waits nowhere once it has stopped: {why}", w.key)));
+                notes.extend(
+                    stopped.map(|w| format!("workload `{}` waits nowhere once it has stopped: {why}", w.key)),
+                );
             }
             (Some(Elsewhere::In(next)), aside) => {
                 brain.remove(id);

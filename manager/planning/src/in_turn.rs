@@ -21,7 +21,12 @@ pub(crate) struct InTurn<'p> {
 
 impl<'p> InTurn<'p> {
     pub(crate) fn new(places: &'p mut dyn Places, growths: &BTreeMap<WorkloadId, WorkloadId>) -> Self {
-        Self { places, gave_way: BTreeMap::new(), insistent: BTreeSet::new(), grows: growths.iter().map(|(id, growth)| (*growth, *id)).collect() }
+        Self {
+            places,
+            gave_way: BTreeMap::new(),
+            insistent: BTreeSet::new(),
+            grows: growths.iter().map(|(id, growth)| (*growth, *id)).collect(),
+        }
     }
 
     /// They were told to stop, each for another.
@@ -46,7 +51,10 @@ impl Places for InTurn<'_> {
     }
 
     fn is_apart(&self, workload: WorkloadId) -> bool {
-        self.places.is_apart(workload) || self.gave_way.contains_key(&workload) || self.insistent.contains(&workload) || self.grows.contains_key(&workload)
+        self.places.is_apart(workload)
+            || self.gave_way.contains_key(&workload)
+            || self.insistent.contains(&workload)
+            || self.grows.contains_key(&workload)
     }
 
     fn fits(&mut self, brain: &Brain, workload: WorkloadId, victims: &[Target]) -> bool {

@@ -142,9 +142,12 @@ pub const fn reads(kind: Kind) -> bool {
         | Kind::Topology
         | Kind::LimitRange
         | Kind::RuntimeClass => true,
-        Kind::MultiKueueConfig | Kind::MultiKueueCluster | Kind::ProvisioningRequestConfig | Kind::Cluster | Kind::ResidencyPolicy | Kind::DispatchPolicy => {
-            false
-        }
+        Kind::MultiKueueConfig
+        | Kind::MultiKueueCluster
+        | Kind::ProvisioningRequestConfig
+        | Kind::Cluster
+        | Kind::ResidencyPolicy
+        | Kind::DispatchPolicy => false,
     }
 }
 

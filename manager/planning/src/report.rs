@@ -171,7 +171,11 @@ impl Report {
         Self {
             api_version: API_VERSION.to_owned(),
             kind: KIND.to_owned(),
-            run: Run { cycles: outcome.cycles, heads_per_queue: outcome.heads_per_queue, end: ending(outcome.end) },
+            run: Run {
+                cycles: outcome.cycles,
+                heads_per_queue: outcome.heads_per_queue,
+                end: ending(outcome.end),
+            },
             summary: summary(&admitted, &waiting, outcome),
             admitted,
             preempted: outcome.preempted.iter().map(|p| names.preempted(p)).collect(),
@@ -179,10 +183,23 @@ impl Report {
                 .drained
                 .iter()
                 .map(|(workload, by)| names.drained(*workload, by))
-                .chain(outcome.evicted.iter().map(|(cycle, workload, why)| names.evicted(*cycle, *workload, *why)))
+                .chain(
+                    outcome
+                        .evicted
+                        .iter()
+                        .map(|(cycle, workload, why)| names.evicted(*cycle, *workload, *why)),
+                )
                 .collect(),
             growths: outcome.growths.iter().map(ToString::to_string).collect(),
-            replaced: outcome.replaced.iter().map(|(cycle, old, new)| Replaced { workload: names.of(*old).0, by: names.of(*new).0, cycle: *cycle }).collect(),
+            replaced: outcome
+                .replaced
+                .iter()
+                .map(|(cycle, old, new)| Replaced {
+                    workload: names.of(*old).0,
+                    by: names.of(*new).0,
+                    cycle: *cycle,
+                })
+                .collect(),
             waiting,
             queues,
             cohorts,
@@ -229,7 +246,8 @@ impl Naming<'_> {
     fn preempted(&self, preemption: &Preemption) -> Preempted {
         let Preemption { cycle, victim, of, by, right } = *preemption;
         let (workload, ..) = self.of(victim);
-        let (cluster_queue, path) = (self.brain.queue(of).setup.name.to_string(), path_of_queue(self.brain, of));
+        let (cluster_queue, path) =
+            (self.brain.queue(of).setup.name.to_string(), path_of_queue(self.brain, of));
         let (by, by_cluster_queue, by_path) = self.of(by);
         let why = match right {
             Right::InClusterQueue => "which has a higher claim within the same cluster queue",
@@ -238,7 +256,17 @@ impl Naming<'_> {
             Right::InCohortFairSharing => "whose queue has the smaller share",
         };
         let message = format!("`{workload}` gives way to `{by}`, {why}");
-        Preempted { workload, cluster_queue, path, by, by_cluster_queue, by_path, reason: right.word().to_owned(), message, cycle }
+        Preempted {
+            workload,
+            cluster_queue,
+            path,
+            by,
+            by_cluster_queue,
+            by_path,
+            reason: right.word().to_owned(),
+            message,
+            cycle,
+        }
     }
 
     /// Who is drained is told before the first cycle looks at anybody.
@@ -255,10 +283,20 @@ impl Naming<'_> {
     fn evicted(&self, cycle: u32, workload: WorkloadId, why: Eviction) -> Evicted {
         let (workload, cluster_queue, _) = self.of(workload);
         let (reason, words) = match why {
-            Eviction::NodeFailures => ("NodeFailures", "stops: a node of it is lost, and nothing replaces it"),
-            Eviction::FlavorMigration => ("FlavorMigration", "stops: a variant of it with a better flavor takes over"),
+            Eviction::NodeFailures => {
+                ("NodeFailures", "stops: a node of it is lost, and nothing replaces it")
+            }
+            Eviction::FlavorMigration => {
+                ("FlavorMigration", "stops: a variant of it with a better flavor takes over")
+            }
         };
-        Evicted { message: format!("`{workload}` {words}"), workload, cluster_queue, reason: reason.to_owned(), cycle }
+        Evicted {
+            message: format!("`{workload}` {words}"),
+            workload,
+            cluster_queue,
+            reason: reason.to_owned(),
+            cycle,
+        }
     }
 }
 
@@ -273,7 +311,10 @@ fn path_of_queue(brain: &Brain, queue: QueueId) -> String {
 
 /// Names from the root to a node, each after a slash.
 fn path_of(brain: &Brain, node: NodeId) -> String {
-    let mut names: Vec<&str> = std::iter::once(node).chain(brain.forest.ancestors(node)).map(|n| &*brain.forest.node(n).name).collect();
+    let mut names: Vec<&str> = std::iter::once(node)
+        .chain(brain.forest.ancestors(node))
+        .map(|n| &*brain.forest.node(n).name)
+        .collect();
     names.reverse();
     names.iter().fold(String::new(), |path, name| path + "/" + name)
 }

@@ -1,6 +1,8 @@
 //! What a change of the objects would change: two plans by the same brain, before and after, compared.
 
-use crate::report::{API_VERSION, Ending, Evicted, Holder, PodSet, Preempted, Report, State, Summary, Waiting};
+use crate::report::{
+    API_VERSION, Ending, Evicted, Holder, PodSet, Preempted, Report, State, Summary, Waiting,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,13 +112,26 @@ impl WhatIf {
     pub fn new(changes: Vec<Change>, before: &Report, after: &Report) -> Self {
         let held = holders(before);
         let holds = holders(after);
-        let waited: BTreeMap<&str, &Waiting> = before.waiting.iter().map(|w| (w.workload.as_str(), w)).collect();
+        let waited: BTreeMap<&str, &Waiting> =
+            before.waiting.iter().map(|w| (w.workload.as_str(), w)).collect();
         let waits: BTreeSet<&str> = after.waiting.iter().map(|w| w.workload.as_str()).collect();
-        let known: BTreeSet<(&str, &str)> = before.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
+        let known: BTreeSet<(&str, &str)> =
+            before.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
         let stopped: BTreeSet<&str> = after.preempted.iter().map(|p| p.workload.as_str()).collect();
-        let evicted_before: BTreeSet<(&str, &str)> = before.evicted.iter().map(|e| (e.workload.as_str(), e.reason.as_str())).collect();
-        let evicted: Vec<Evicted> = after.evicted.iter().filter(|e| !evicted_before.contains(&(e.workload.as_str(), e.reason.as_str()))).cloned().collect();
-        let stopping: BTreeSet<&str> = after.admitted.iter().filter(|h| h.state == State::Stopping).map(|h| h.workload.as_str()).collect();
+        let evicted_before: BTreeSet<(&str, &str)> =
+            before.evicted.iter().map(|e| (e.workload.as_str(), e.reason.as_str())).collect();
+        let evicted: Vec<Evicted> = after
+            .evicted
+            .iter()
+            .filter(|e| !evicted_before.contains(&(e.workload.as_str(), e.reason.as_str())))
+            .cloned()
+            .collect();
+        let stopping: BTreeSet<&str> = after
+            .admitted
+            .iter()
+            .filter(|h| h.state == State::Stopping)
+            .map(|h| h.workload.as_str())
+            .collect();
         let loss = |w: &Waiting| {
             let waited = waited.get(w.workload.as_str());
             let grown = before.growths.contains(&w.workload) && waited.is_none();
@@ -134,13 +149,19 @@ impl WhatIf {
         };
         // What a workload grows by takes part in it, and is no longer asked for when it doesn't.
         let replaced = after.replaced.iter().flat_map(|replaced| [&replaced.workload, &replaced.by]);
-        let taken_in: BTreeSet<&str> = replaced.chain(&before.growths).chain(&after.growths).map(String::as_str).collect();
+        let taken_in: BTreeSet<&str> =
+            replaced.chain(&before.growths).chain(&after.growths).map(String::as_str).collect();
         let all_before = held.keys().chain(waited.keys()).filter(|name| !taken_in.contains(**name));
         // What the change mends is said to have been so without it.
-        let told = |note: &String| if after.notes.contains(note) { note.clone() } else { format!("without the change: {note}") };
+        let told = |note: &String| {
+            if after.notes.contains(note) { note.clone() } else { format!("without the change: {note}") }
+        };
         let mut notes: Vec<String> = before.notes.iter().map(told).collect();
         notes.extend(after.notes.iter().filter(|note| !before.notes.contains(note)).cloned());
-        for (report, when) in [(before, "without"), (after, "with")].into_iter().filter(|(report, _)| report.run.end == Ending::Unsettled) {
+        for (report, when) in [(before, "without"), (after, "with")]
+            .into_iter()
+            .filter(|(report, _)| report.run.end == Ending::Unsettled)
+        {
             notes.push(format!("{when} the change things don't come to rest in {} cycles: what is compared is how they stand then", report.run.cycles));
         }
         Self {
@@ -149,13 +170,28 @@ impl WhatIf {
             changes,
             before: before.summary.clone(),
             after: after.summary.clone(),
-            admitted: holds.iter().filter(|(name, _)| !held.contains_key(**name)).map(|(_, holder)| (*holder).clone()).collect(),
-            preempted: after.preempted.iter().filter(|p| !known.contains(&(p.workload.as_str(), p.by.as_str()))).cloned().collect(),
-            starved: after.waiting.iter().filter_map(|w| Some(Starved { loss: loss(w)?, waiting: w.clone() })).collect(),
+            admitted: holds
+                .iter()
+                .filter(|(name, _)| !held.contains_key(**name))
+                .map(|(_, holder)| (*holder).clone())
+                .collect(),
+            preempted: after
+                .preempted
+                .iter()
+                .filter(|p| !known.contains(&(p.workload.as_str(), p.by.as_str())))
+                .cloned()
+                .collect(),
+            starved: after
+                .waiting
+                .iter()
+                .filter_map(|w| Some(Starved { loss: loss(w)?, waiting: w.clone() }))
+                .collect(),
             evicted: evicted.clone(),
             moved: holds.iter().filter_map(|(name, holder)| moved(name, held.get(name)?, holder)).collect(),
             lost: all_before
-                .filter(|name| !holds.contains_key(**name) && !waits.contains(**name) && !stopping.contains(**name))
+                .filter(|name| {
+                    !holds.contains_key(**name) && !waits.contains(**name) && !stopping.contains(**name)
+                })
                 .map(|name| (*name).to_owned())
                 .collect(),
             notes,
@@ -175,15 +211,23 @@ impl WhatIf {
 
 /// Who holds quota and wasn't told to stop. A slice stands for the one that it replaced.
 fn holders(report: &Report) -> BTreeMap<&str, &Holder> {
-    let stand_for: BTreeMap<&str, &str> = report.replaced.iter().map(|replaced| (replaced.by.as_str(), replaced.workload.as_str())).collect();
-    let first = |name: &'_ str| std::iter::successors(stand_for.get_key_value(name).map(|(_, old)| *old), |at| stand_for.get(at).copied()).last();
+    let stand_for: BTreeMap<&str, &str> =
+        report.replaced.iter().map(|replaced| (replaced.by.as_str(), replaced.workload.as_str())).collect();
+    let first = |name: &'_ str| {
+        std::iter::successors(stand_for.get_key_value(name).map(|(_, old)| *old), |at| {
+            stand_for.get(at).copied()
+        })
+        .last()
+    };
     let stay = report.admitted.iter().filter(|holder| holder.state != State::Stopping);
     stay.map(|holder| (first(&holder.workload).unwrap_or(&holder.workload), holder)).collect()
 }
 
 fn moved(name: &str, before: &Holder, after: &Holder) -> Option<Moved> {
     // How many it wants besides is no matter of what it holds.
-    let held = |holder: &Holder| holder.pod_sets.iter().map(|set| PodSet { of: 0, ..set.clone() }).collect::<Vec<_>>();
+    let held = |holder: &Holder| {
+        holder.pod_sets.iter().map(|set| PodSet { of: 0, ..set.clone() }).collect::<Vec<_>>()
+    };
     let stays = before.cluster_queue == after.cluster_queue && held(before) == held(after);
     (!stays).then(|| Moved {
         workload: name.to_owned(),

@@ -12,7 +12,8 @@ use stage::{GPU, Stage, reclaims, stopped, strict};
 
 /// Two teams of a cohort, spot before on-demand, and one of everything that can happen.
 fn two_teams() -> Stage {
-    let quotas = [("spot", "cpu", 32_000), ("spot", GPU, 8), ("on-demand", "cpu", 16_000), ("on-demand", GPU, 4)];
+    let quotas =
+        [("spot", "cpu", 32_000), ("spot", GPU, 8), ("on-demand", "cpu", 16_000), ("on-demand", GPU, 4)];
     let mut stage = Stage::new(Settings::default())
         .flavor("spot", true)
         .flavor("on-demand", false)
@@ -37,8 +38,19 @@ fn two_teams() -> Stage {
     let first = stage.job("first", "batch", 0, 1, &[("cpu", 6_000)]);
     let second = stage.job("second", "batch", 0, 1, &[("cpu", 1_000)]);
     let late = stage.job("late", "old", 0, 1, &[("cpu", 1_000)]);
-    let stranger = stage.job("stranger", "batch", 0, 1, &[("cpu", 1_000)]).marked(|m| m.wrong_namespace = true);
-    stage.runs(borrower, "spot").waits(owner).waits(shrinks).waits(picky).waits(huge).waits(twin).waits(first).waits(second).waits(late).aside(stranger)
+    let stranger =
+        stage.job("stranger", "batch", 0, 1, &[("cpu", 1_000)]).marked(|m| m.wrong_namespace = true);
+    stage
+        .runs(borrower, "spot")
+        .waits(owner)
+        .waits(shrinks)
+        .waits(picky)
+        .waits(huge)
+        .waits(twin)
+        .waits(first)
+        .waits(second)
+        .waits(late)
+        .aside(stranger)
 }
 
 #[test]
@@ -48,7 +60,11 @@ fn everything_that_can_happen() {
     insta::assert_json_snapshot!("two_teams", report);
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report, "it reads back as what it was");
-    assert_eq!(serde_json::to_string(&two_teams().plan(&Limits::default())).unwrap(), text, "same input, same bytes");
+    assert_eq!(
+        serde_json::to_string(&two_teams().plan(&Limits::default())).unwrap(),
+        text,
+        "same input, same bytes"
+    );
 }
 
 #[test]
@@ -68,7 +84,11 @@ fn victims_still_stop_after_the_last_cycle_asked_for() {
 fn policies_that_contradict_each_other_come_to_rest() {
     let rights = |reclaim, borrow| {
         move |queue: &mut QueueSetup| {
-            queue.preemption = Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort: reclaim, borrow_within_cohort: borrow };
+            queue.preemption = Preemption {
+                within_queue: Displaces::LowerPriority,
+                reclaim_within_cohort: reclaim,
+                borrow_within_cohort: borrow,
+            };
         }
     };
     let mut stage = Stage::new(Settings::default())
@@ -79,22 +99,37 @@ fn policies_that_contradict_each_other_come_to_rest() {
         .queue("b", Some("all"), &[("f", "cpu", 2_000)])
         .with(rights(Displaces::Any, Some(None)))
         .open();
-    let all = [("w5", "b", 1, 3_000), ("w7", "a", 0, 2_000), ("w0", "a", 2, 3_000), ("w3", "a", 2, 2_000), ("w6", "b", 0, 2_000), ("w2", "a", 1, 2_000)];
+    let all = [
+        ("w5", "b", 1, 3_000),
+        ("w7", "a", 0, 2_000),
+        ("w0", "a", 2, 3_000),
+        ("w3", "a", 2, 2_000),
+        ("w6", "b", 0, 2_000),
+        ("w2", "a", 1, 2_000),
+    ];
     for (name, queue, priority, cpu) in all {
         let job = stage.job(name, queue, priority, 1, &[("cpu", cpu)]);
         stage = if name == "w0" { stage.runs(job, "f") } else { stage.waits(job) };
     }
     let report = stage.plan(&Limits::default());
     assert_eq!(report.run.end, Ending::Settled);
-    let mut pairs: Vec<(&str, &str)> = report.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
+    let mut pairs: Vec<(&str, &str)> =
+        report.preempted.iter().map(|p| (p.workload.as_str(), p.by.as_str())).collect();
     pairs.sort_unstable();
-    assert!(!pairs.is_empty() && pairs.windows(3).all(|three| three[0] != three[2]), "nobody stops three times for the same: {:?}", report.preempted);
+    assert!(
+        !pairs.is_empty() && pairs.windows(3).all(|three| three[0] != three[2]),
+        "nobody stops three times for the same: {:?}",
+        report.preempted
+    );
 }
 
 #[test]
 fn more_heads_need_fewer_cycles() {
     let stage = || {
-        let mut stage = Stage::new(Settings::default()).flavor("any", false).queue("q", None, &[("any", "cpu", 3_000)]).open();
+        let mut stage = Stage::new(Settings::default())
+            .flavor("any", false)
+            .queue("q", None, &[("any", "cpu", 3_000)])
+            .open();
         for name in ["a", "b", "c", "d"] {
             let job = stage.job(name, "q", 0, 1, &[("cpu", 1_000)]);
             stage = stage.waits(job);
@@ -149,14 +184,19 @@ fn a_change_tells_who_gains_and_who_loses() {
         }
         stage.plan(&Limits::default())
     };
-    let changes = vec![Change { object: "clusterqueue/a".to_owned(), change: Kind::Replaced, not_judged: false }];
+    let changes =
+        vec![Change { object: "clusterqueue/a".to_owned(), change: Kind::Replaced, not_judged: false }];
     let (before, after) = (queues(3_000, 3_000), queues(1_000, 2_000));
     let what_if = WhatIf::new(changes.clone(), &before, &after);
-    let lost: Vec<(&str, Loss)> = what_if.starved.iter().map(|s| (s.waiting.workload.as_str(), s.loss)).collect();
+    let lost: Vec<(&str, Loss)> =
+        what_if.starved.iter().map(|s| (s.waiting.workload.as_str(), s.loss)).collect();
     assert_eq!(lost, [("ml/loses", Loss::NotAdmitted), ("ml/blocked", Loss::NotAdmitted)]);
     assert_eq!(what_if.moved.iter().map(|m| m.workload.as_str()).collect::<Vec<_>>(), ["ml/gains"]);
     insta::assert_json_snapshot!("what_if", what_if);
     assert!(WhatIf::new(changes.clone(), &before, &before).is_empty());
     let back = WhatIf::new(changes, &after, &before);
-    assert_eq!(back.admitted.iter().map(|h| h.workload.as_str()).collect::<Vec<_>>(), ["ml/blocked", "ml/loses"]);
+    assert_eq!(
+        back.admitted.iter().map(|h| h.workload.as_str()).collect::<Vec<_>>(),
+        ["ml/blocked", "ml/loses"]
+    );
 }

@@ -3,7 +3,9 @@
 //! `cargo bench -p meridian-queueing`. What is measured is the decision alone: no journal, no API.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use meridian_queueing::model::{Displaces, Flavor, Given, Group, PodSet, Preemption, QueueId, QueueSetup, Shape, ShapeId, WorkloadId};
+use meridian_queueing::model::{
+    Displaces, Flavor, Given, Group, PodSet, Preemption, QueueId, QueueSetup, Shape, ShapeId, WorkloadId,
+};
 use meridian_queueing::names::FlavorId;
 use meridian_queueing::places::Anywhere;
 use meridian_queueing::settings::{FairSharing, Settings};
@@ -24,7 +26,11 @@ struct Load {
 impl Load {
     /// Queues in cohorts, three flavors each; everybody may reclaim, and preempt within the queue.
     fn new(cohorts: usize, queues: usize, nominal: i64) -> Self {
-        let mut brain = Brain::new(Settings { fair_sharing: Some(FairSharing::default()), brief: true, ..Settings::default() });
+        let mut brain = Brain::new(Settings {
+            fair_sharing: Some(FairSharing::default()),
+            brief: true,
+            ..Settings::default()
+        });
         let (gpu, cpu) = (brain.resource("nvidia.com/gpu"), brain.resource("cpu"));
         let flavors: Vec<FlavorId> = (0..FLAVORS).map(|f| brain.flavor_id(&format!("flavor-{f}"))).collect();
         for flavor in &flavors {
@@ -41,7 +47,11 @@ impl Load {
                 cohort: Some(Arc::from(format!("cohort-{}", at % cohorts))),
                 groups: vec![Group { resources: vec![cpu, gpu], flavors: flavors.clone() }],
                 quotas,
-                preemption: Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort: Displaces::Any, ..Preemption::default() },
+                preemption: Preemption {
+                    within_queue: Displaces::LowerPriority,
+                    reclaim_within_cohort: Displaces::Any,
+                    ..Preemption::default()
+                },
                 ..QueueSetup::default()
             }
         };
@@ -53,7 +63,8 @@ impl Load {
     fn shape(&mut self, gpus: i64, pods: u32, priority: i64, tag: u64) -> ShapeId {
         let amounts = BTreeMap::from([("nvidia.com/gpu".to_owned(), gpus), ("cpu".to_owned(), 1000)]);
         let per_pod = self.brain.requests(&amounts);
-        let set = PodSet { name: Arc::from("main"), count: pods, per_pod, on_node: amounts, ..PodSet::default() };
+        let set =
+            PodSet { name: Arc::from("main"), count: pods, per_pod, on_node: amounts, ..PodSet::default() };
         self.brain.intern(Shape { pod_sets: vec![set], priority, tag, ..Shape::default() })
     }
 
@@ -91,7 +102,11 @@ impl Load {
     fn run(&mut self) -> usize {
         let mut admitted = 0;
         self.brain.run(&mut Anywhere, |_, report| {
-            admitted += report.entries.iter().filter(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted).count();
+            admitted += report
+                .entries
+                .iter()
+                .filter(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted)
+                .count();
             true
         });
         admitted
@@ -101,7 +116,9 @@ impl Load {
 fn admissions(c: &mut Criterion) {
     let mut group = c.benchmark_group("admissions");
     group.sample_size(10);
-    for (name, cohorts, queues, pending) in [("1000-queues", 100, 1_000, 100_000), ("one-queue", 1, 1, 100_000)] {
+    for (name, cohorts, queues, pending) in
+        [("1000-queues", 100, 1_000, 100_000), ("one-queue", 1, 1, 100_000)]
+    {
         group.throughput(Throughput::Elements(pending as u64));
         group.bench_function(BenchmarkId::new(name, pending), |b| {
             b.iter_batched(
@@ -153,7 +170,11 @@ fn one_change(c: &mut Criterion) {
                 load.brain.remove(ended);
                 let mut next = None;
                 load.brain.run(&mut Anywhere, |_, report| {
-                    next = next.or(report.entries.iter().find(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted).map(|e| e.workload));
+                    next = next.or(report
+                        .entries
+                        .iter()
+                        .find(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted)
+                        .map(|e| e.workload));
                     true
                 });
                 let slot = at % holders.len();
@@ -237,7 +258,8 @@ fn reclaim(c: &mut Criterion) {
 
 /// One kind of workload of Kueue's large-scale benchmark: how many in each queue, how often one comes, how long it runs, its
 /// priority, and what it asks for.
-const LARGE_SCALE: [(u64, u64, u64, i64, i64); 3] = [(35, 60, 150, 50, 1), (11, 300, 350, 100, 5), (4, 700, 700, 200, 20)];
+const LARGE_SCALE: [(u64, u64, u64, i64, i64); 3] =
+    [(35, 60, 150, 50, 1), (11, 300, 350, 100, 5), (4, 700, 700, 200, 20)];
 /// Between two passes, from a reservation to the beginning of its run and from its end to the report, from the decision to
 /// displace somebody to the report that it has stopped.
 const PASS_MS: u64 = 50;
@@ -275,8 +297,15 @@ fn play() -> (u64, usize) {
         name: Arc::from(format!("queue-{at}")),
         cohort: Some(Arc::from(format!("cohort-{}", at / 100))),
         groups: vec![Group { resources: vec![cpu], flavors: vec![flavor] }],
-        quotas: Quotas::from([((flavor, cpu), Quota { nominal: Amount(20_000), borrowing_limit: Some(Amount(100_000)), ..Quota::default() })]),
-        preemption: Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort: Displaces::Any, ..Preemption::default() },
+        quotas: Quotas::from([(
+            (flavor, cpu),
+            Quota { nominal: Amount(20_000), borrowing_limit: Some(Amount(100_000)), ..Quota::default() },
+        )]),
+        preemption: Preemption {
+            within_queue: Displaces::LowerPriority,
+            reclaim_within_cohort: Displaces::Any,
+            ..Preemption::default()
+        },
         ..QueueSetup::default()
     };
     brain.configure(&BTreeMap::new(), (0..1_000).map(setup).collect());
@@ -284,7 +313,13 @@ fn play() -> (u64, usize) {
         .iter()
         .map(|(_, _, _, priority, cpus)| {
             let amounts = BTreeMap::from([("cpu".to_owned(), cpus * 1_000)]);
-            let set = PodSet { name: Arc::from("main"), count: 1, per_pod: brain.requests(&amounts), on_node: amounts, ..PodSet::default() };
+            let set = PodSet {
+                name: Arc::from("main"),
+                count: 1,
+                per_pod: brain.requests(&amounts),
+                on_node: amounts,
+                ..PodSet::default()
+            };
             brain.intern(Shape { pod_sets: vec![set], priority: *priority, ..Shape::default() })
         })
         .collect();
@@ -309,7 +344,9 @@ fn play() -> (u64, usize) {
                 }
                 Event::Ends(id, since) => {
                     // Who was displaced meanwhile has no end of this run.
-                    let runs = |w: &meridian_queueing::model::Workload| w.holding.as_ref().is_some_and(|h| !h.evicted && h.since == since);
+                    let runs = |w: &meridian_queueing::model::Workload| {
+                        w.holding.as_ref().is_some_and(|h| !h.evicted && h.since == since)
+                    };
                     if load.brain.workload(id).is_some_and(runs) {
                         load.brain.remove(id);
                     }
@@ -320,9 +357,14 @@ fn play() -> (u64, usize) {
         load.brain.now = i64::try_from(now).unwrap();
         load.brain.run(&mut Anywhere, |_, report| {
             looked_at += report.entries.len();
-            for entry in report.entries.iter().filter(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted) {
+            for entry in
+                report.entries.iter().filter(|e| e.outcome == meridian_queueing::cycle::Outcome::Admitted)
+            {
                 let run = LARGE_SCALE[kinds[usize::try_from(entry.workload.0).unwrap()]].2;
-                events.entry(now + AROUND_RUN_MS + run).or_default().push(Event::Ends(entry.workload, i64::try_from(now).unwrap()));
+                events
+                    .entry(now + AROUND_RUN_MS + run)
+                    .or_default()
+                    .push(Event::Ends(entry.workload, i64::try_from(now).unwrap()));
             }
             for (victim, ..) in &report.preempted {
                 events.entry(now + TO_STOP_MS).or_default().push(Event::Stopped(*victim));

@@ -30,7 +30,11 @@ impl Add for Amount {
 
     fn add(self, other: Self) -> Self {
         // Saturation keeps what is without limit, except where something negative is added to it.
-        if self.is_unlimited() || other.is_unlimited() { Self::UNLIMITED } else { Self(self.0.saturating_add(other.0)) }
+        if self.is_unlimited() || other.is_unlimited() {
+            Self::UNLIMITED
+        } else {
+            Self(self.0.saturating_add(other.0))
+        }
     }
 }
 

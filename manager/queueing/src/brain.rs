@@ -4,7 +4,8 @@ use crate::amount::Amount;
 use crate::flavors::{Assignment, totals};
 use crate::local::Parts;
 use crate::model::{
-    Charge, Displaceable, Flavor, Given, Holding, Marks, Moment, Queue, QueueId, QueueSetup, Requests, Shape, ShapeId, Usage, Workload, WorkloadId,
+    Charge, Displaceable, Flavor, Given, Holding, Marks, Moment, Queue, QueueId, QueueSetup, Requests, Shape,
+    ShapeId, Usage, Workload, WorkloadId,
 };
 use crate::names::{FlavorId, Id, Names, ResourceId};
 use crate::pending::{ClassKey, Pending, Place};
@@ -135,7 +136,10 @@ impl Workloads {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (WorkloadId, &Workload)> {
-        self.list.iter().enumerate().filter_map(|(at, w)| Some((WorkloadId(u32::try_from(at).ok()?), w.as_ref()?)))
+        self.list
+            .iter()
+            .enumerate()
+            .filter_map(|(at, w)| Some((WorkloadId(u32::try_from(at).ok()?), w.as_ref()?)))
     }
 }
 
@@ -147,7 +151,8 @@ impl Brain {
 
     /// Takes over what another one knows of quota in some trees: names, flavors, queues' places and what is used.
     pub(crate) fn take_books(&mut self, of: &Self, trees: &BTreeSet<TreeId>) {
-        (self.now, self.forest, self.queue_of_node) = (of.now, of.forest.only(trees), of.queue_of_node.clone());
+        (self.now, self.forest, self.queue_of_node) =
+            (of.now, of.forest.only(trees), of.queue_of_node.clone());
         (self.resources, self.walk) = (of.resources.clone(), of.walk.clone());
         (self.flavors, self.flavor_specs) = (of.flavors.clone(), of.flavor_specs.clone());
     }
@@ -210,7 +215,11 @@ impl Brain {
 
     /// An amount of a resource as people write it.
     pub fn amount_text(&self, resource: ResourceId, amount: Amount) -> String {
-        if amount.is_unlimited() { "unlimited".to_owned() } else { meridian_objects::quantity::format(self.resource_name(resource), amount.0) }
+        if amount.is_unlimited() {
+            "unlimited".to_owned()
+        } else {
+            meridian_objects::quantity::format(self.resource_name(resource), amount.0)
+        }
     }
 
     /// Sets one amount, keeping the order of names.
@@ -243,7 +252,12 @@ impl Brain {
             (queue.node, queue.tree) = (None, None);
         }
         for setup in setups {
-            leaves.push(Leaf { name: setup.name.clone(), cohort: setup.cohort.clone(), quotas: setup.quotas.clone(), weight: setup.weight });
+            leaves.push(Leaf {
+                name: setup.name.clone(),
+                cohort: setup.cohort.clone(),
+                quotas: setup.quotas.clone(),
+                weight: setup.weight,
+            });
             let every = |queue: &QueueSetup| {
                 let mut flavors = queue.groups.iter().flat_map(|g| &g.flavors);
                 flavors.all(|f| self.flavor(*f).is_some_and(|spec| spec.topology.is_some()))
@@ -291,7 +305,8 @@ impl Brain {
             self.charge_anew(id);
         }
         // Trees have other numbers now: what changed in the old ones is looked at with all.
-        self.changed = (0..self.forest.trees()).map(|t| TreeId::new(u32::try_from(t).unwrap_or(u32::MAX))).collect();
+        self.changed =
+            (0..self.forest.trees()).map(|t| TreeId::new(u32::try_from(t).unwrap_or(u32::MAX))).collect();
     }
 
     /// Whether the queue is among those whose heads are looked at.
@@ -395,7 +410,14 @@ impl Brain {
         let of = &self.workloads[&id];
         let since = Reverse(of.holding.as_ref().map_or(0, |h| h.since));
         let age = Reverse(self.tie_of(of));
-        Displaceable { goes_on: !of.evicted(), priority: self.priority_of(of), since, age, uid: of.uid.clone(), workload: id }
+        Displaceable {
+            goes_on: !of.evicted(),
+            priority: self.priority_of(of),
+            since,
+            age,
+            uid: of.uid.clone(),
+            workload: id,
+        }
     }
 
     /// Lists a holder among those of its queue, or no longer.
@@ -481,7 +503,14 @@ impl Brain {
     }
 
     /// A workload that holds quota already.
-    pub fn hold(&mut self, new: NewWorkload, given: Vec<Given>, since: Moment, evicted: bool, admitted: bool) -> WorkloadId {
+    pub fn hold(
+        &mut self,
+        new: NewWorkload,
+        given: Vec<Given>,
+        since: Moment,
+        evicted: bool,
+        admitted: bool,
+    ) -> WorkloadId {
         let id = self.insert(new);
         self.reserve(id, given, since);
         if let Some(holding) = self.workloads.get_mut(id).and_then(|w| w.holding.as_mut()) {
@@ -516,8 +545,11 @@ impl Brain {
     fn charge_anew(&mut self, id: WorkloadId) {
         let workload = &self.workloads[&id];
         let usage = usage_of(self, workload);
-        let Some((node, tree)) = self.queue(workload.queue).node.zip(self.queue(workload.queue).tree) else { return };
-        let charge: Charge = usage.iter().map(|(key, amount)| (self.forest.cell_id(tree, *key), *amount)).collect();
+        let Some((node, tree)) = self.queue(workload.queue).node.zip(self.queue(workload.queue).tree) else {
+            return;
+        };
+        let charge: Charge =
+            usage.iter().map(|(key, amount)| (self.forest.cell_id(tree, *key), *amount)).collect();
         for (cell, amount) in &charge {
             self.forest.add(node, *cell, *amount);
         }
@@ -586,7 +618,9 @@ impl Brain {
     }
 
     fn give_back(&mut self, id: WorkloadId, since: Moment, aside: bool) {
-        let Some(queue) = self.workloads.get(&id).filter(|w| w.holding.is_some()).map(|w| w.queue) else { return };
+        let Some(queue) = self.workloads.get(&id).filter(|w| w.holding.is_some()).map(|w| w.queue) else {
+            return;
+        };
         self.apply_charge(id, false);
         self.list(id, false);
         self.queues[queue.index()].generation += 1;
@@ -643,7 +677,8 @@ impl Brain {
     /// Looks at everybody of a tree again.
     pub fn wake_tree(&mut self, tree: TreeId) {
         self.changed.insert(tree);
-        let queues: Vec<QueueId> = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node)).collect();
+        let queues: Vec<QueueId> =
+            self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node)).collect();
         for queue in queues {
             if self.pending[queue.index()].wake() {
                 self.note_active(queue);
@@ -662,7 +697,9 @@ impl Brain {
 
     /// A workload that waits gets quota that somebody else decided on: it is a fact.
     pub fn give(&mut self, id: WorkloadId, given: Vec<Given>, since: Moment) {
-        let Some(queue) = self.workloads.get(&id).filter(|w| w.holding.is_none()).map(|w| w.queue) else { return };
+        let Some(queue) = self.workloads.get(&id).filter(|w| w.holding.is_none()).map(|w| w.queue) else {
+            return;
+        };
         let (class, place) = self.place_of(id);
         self.pending[queue.index()].remove(&class, &place);
         self.note_active(queue);
@@ -682,16 +719,22 @@ impl Brain {
         let workload = &self.workloads[&id];
         let Some(tree) = self.queue(workload.queue).tree else { return Charge::new() };
         let shape = self.shape_of(workload.shape);
-        let old = assignment.replaces.and_then(|old| self.workloads.get(&old)).map(|old| totals(self.shape_of(old.shape), old));
+        let old = assignment
+            .replaces
+            .and_then(|old| self.workloads.get(&old))
+            .map(|old| totals(self.shape_of(old.shape), old));
         let mut charge = Charge::new();
         for (at, set) in assignment.pod_sets.iter().enumerate() {
-            let pods = old
-                .as_ref()
-                .and_then(|old| old.get(at))
-                .map_or(i64::from(set.count), |old| i64::from(totals(shape, workload)[at].count) - i64::from(old.count));
+            let pods = old.as_ref().and_then(|old| old.get(at)).map_or(i64::from(set.count), |old| {
+                i64::from(totals(shape, workload)[at].count) - i64::from(old.count)
+            });
             for (resource, amount) in &set.requests {
                 let (Some(choice), true) = (set.flavor(*resource), *amount != 0) else { continue };
-                let amount = if old.is_some() && set.count > 0 { (*amount / i64::from(set.count)).saturating_mul(pods) } else { *amount };
+                let amount = if old.is_some() && set.count > 0 {
+                    (*amount / i64::from(set.count)).saturating_mul(pods)
+                } else {
+                    *amount
+                };
                 let Some(cell) = self.forest.find_cell(tree, (choice.flavor, *resource)) else { continue };
                 match charge.iter_mut().find(|(c, _)| *c == cell) {
                     Some((_, sum)) => *sum = *sum + Amount(amount),
@@ -739,7 +782,8 @@ pub(crate) fn usage_of(brain: &Brain, workload: &Workload) -> Usage {
     let mut usage = Usage::new();
     for total in totals(brain.shape_of(workload.shape), workload) {
         for (resource, flavor) in &total.flavors {
-            let (key, amount) = ((*flavor, *resource), Amount(crate::model::amount_of(&total.requests, *resource)));
+            let (key, amount) =
+                ((*flavor, *resource), Amount(crate::model::amount_of(&total.requests, *resource)));
             match usage.iter_mut().find(|(k, _)| *k == key) {
                 Some((_, sum)) => *sum = *sum + amount,
                 None => usage.push((key, amount)),
@@ -752,7 +796,10 @@ pub(crate) fn usage_of(brain: &Brain, workload: &Workload) -> Usage {
 impl Brain {
     /// Every flavor that is there.
     pub fn flavor_list(&self) -> impl Iterator<Item = (FlavorId, &Flavor)> {
-        self.flavor_specs.iter().enumerate().filter_map(|(at, spec)| Some((FlavorId(u32::try_from(at).ok()?), spec.as_ref()?)))
+        self.flavor_specs
+            .iter()
+            .enumerate()
+            .filter_map(|(at, spec)| Some((FlavorId(u32::try_from(at).ok()?), spec.as_ref()?)))
     }
 
     /// Everybody who holds quota.

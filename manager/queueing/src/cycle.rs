@@ -55,7 +55,9 @@ pub struct Report {
 impl Report {
     /// Whether anything was admitted or told to stop.
     pub fn progress(&self) -> bool {
-        !self.preempted.is_empty() || !self.evicted.is_empty() || self.entries.iter().any(|e| e.outcome == Outcome::Admitted)
+        !self.preempted.is_empty()
+            || !self.evicted.is_empty()
+            || self.entries.iter().any(|e| e.outcome == Outcome::Admitted)
     }
 }
 
@@ -128,8 +130,14 @@ impl Brain {
             let (mut looks, mut enough) = (0, false);
             self.looked_again.clear();
             loop {
-                let mut queues: Vec<QueueId> =
-                    self.forest.tree(tree).queues.iter().filter_map(|n| self.queue_at(*n)).filter(|q| self.active.contains(q)).collect();
+                let mut queues: Vec<QueueId> = self
+                    .forest
+                    .tree(tree)
+                    .queues
+                    .iter()
+                    .filter_map(|n| self.queue_at(*n))
+                    .filter(|q| self.active.contains(q))
+                    .collect();
                 let mut passed = Vec::new();
                 queues.iter().for_each(|queue| self.pass_by(*queue, &mut passed));
                 queues.retain(|queue| self.active.contains(queue));
@@ -137,19 +145,26 @@ impl Brain {
                     break;
                 }
                 let looked_again = self.looked_again.len();
-                let mut report = if queues.is_empty() { Report::default() } else { self.cycle_over(places, &queues, 1, false) };
+                let mut report = if queues.is_empty() {
+                    Report::default()
+                } else {
+                    self.cycle_over(places, &queues, 1, false)
+                };
                 let looks_again = self.looked_again.len() > looked_again;
                 report.passed = passed;
                 // Who found no place for one flavor goes on with the next.
                 let next_flavor = |e: &Entry| e.outcome == Outcome::NoPlace && e.assignment.scan.pending();
-                let settled = report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
+                let settled =
+                    report.progress() || report.entries.iter().any(|e| e.requeued == Some(Requeued::Parked));
                 looks = if settled { 0 } else { looks + 1 };
                 // A list of flavors is looked through once, and then it waits for a change (simulation seed 1235).
                 // Who was passed over isn't looked at again for ever, while others come first and take nothing.
                 if settled && !looks_again {
                     self.looked_again.clear();
                 }
-                let go_on = settled || looks_again || (looks <= FLAVORS_MAX && report.entries.iter().any(next_flavor));
+                let go_on = settled
+                    || looks_again
+                    || (looks <= FLAVORS_MAX && report.entries.iter().any(next_flavor));
                 enough = !each(self, report);
                 if enough && settled {
                     self.changed.insert(tree);
@@ -171,7 +186,8 @@ impl Brain {
 
     /// The next tree to be decided on: one behind the last, so that none waits for all the others.
     fn next_changed(&mut self, last: Option<TreeId>) -> Option<TreeId> {
-        let after = last.and_then(|last| self.changed.range((Bound::Excluded(last), Bound::Unbounded)).next().copied());
+        let after = last
+            .and_then(|last| self.changed.range((Bound::Excluded(last), Bound::Unbounded)).next().copied());
         let tree = after.or_else(|| self.changed.first().copied())?;
         self.changed.remove(&tree);
         Some(tree)
@@ -182,10 +198,18 @@ impl Brain {
         self.changed.iter().copied()
     }
 
-    fn cycle_over(&mut self, places: &mut dyn Places, queues: &[QueueId], heads: usize, second_pass: bool) -> Report {
+    fn cycle_over(
+        &mut self,
+        places: &mut dyn Places,
+        queues: &[QueueId],
+        heads: usize,
+        second_pass: bool,
+    ) -> Report {
         let mut chosen: Vec<(WorkloadId, bool)> = Vec::new();
         if second_pass {
-            chosen.extend(self.workloads().filter(|(_, w)| self.needs_second_pass(w)).map(|(id, _)| (id, true)));
+            chosen.extend(
+                self.workloads().filter(|(_, w)| self.needs_second_pass(w)).map(|(id, _)| (id, true)),
+            );
         }
         for queue in queues {
             let before = chosen.len();
@@ -240,7 +264,9 @@ impl Brain {
     fn needs_second_pass(&self, workload: &crate::model::Workload) -> bool {
         let Some(holding) = workload.holding.as_ref().filter(|h| !h.evicted) else { return false };
         let marks = workload.marks();
-        let to_come = marks.checks_ready && !holding.admitted && holding.given.iter().any(|g| g.placement.is_none() && g.delayed == Some(Delayed::Pending));
+        let to_come = marks.checks_ready
+            && !holding.admitted
+            && holding.given.iter().any(|g| g.placement.is_none() && g.delayed == Some(Delayed::Pending));
         to_come || self.lost_a_node(workload)
     }
 
@@ -272,7 +298,10 @@ impl Cycle<'_> {
             if marks.checks_failed {
                 entry.reject(Obstacle::PendingEvaluation, Arc::from("its admission checks have failed"));
             } else if setup.inactive.is_some() || self.brain.queue(queue).node.is_none() {
-                entry.reject(Obstacle::Suspended, Arc::from(format!("cluster queue {} is inactive", setup.name)));
+                entry.reject(
+                    Obstacle::Suspended,
+                    Arc::from(format!("cluster queue {} is inactive", setup.name)),
+                );
             } else if let Some(why) = &marks.unfit {
                 entry.reject(Obstacle::Misconfigured, why.clone());
             } else {
@@ -293,19 +322,32 @@ impl Cycle<'_> {
         let workload = entry.workload;
         let of = &self.brain.workloads[&workload];
         let generation = self.brain.queue(entry.queue).generation;
-        let outdated =
-            of.scan.as_ref().is_some_and(|scan| scan.outdated(generation, self.brain.queue(entry.queue).cycles, of.shape, &self.brain.settings.gates));
+        let outdated = of.scan.as_ref().is_some_and(|scan| {
+            scan.outdated(
+                generation,
+                self.brain.queue(entry.queue).cycles,
+                of.shape,
+                &self.brain.settings.gates,
+            )
+        });
         if outdated && let Some(of) = self.brain.workloads.get_mut(workload) {
             of.scan = None;
         }
         self.brain.roomless = false;
         // While others stop so that it gets one flavor, it doesn't go for another: those would have stopped in vain.
-        let stays = nominated.is_none() && self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(workload);
-        let begun = self.brain.workloads[&workload].displaces_for.as_ref().filter(|_| stays).map(|begun| begun.flavors.clone());
+        let stays = nominated.is_none()
+            && self.brain.settings.gates.prioritize_preemptors
+            && self.brain.displaces(workload);
+        let begun = self.brain.workloads[&workload]
+            .displaces_for
+            .as_ref()
+            .filter(|_| stays)
+            .map(|begun| begun.flavors.clone());
         if begun.is_some() {
             self.forget_scan(workload);
         }
-        let (mut assignment, targets) = self.first_assignment(workload, entry.queue, begun.as_deref().or(nominated));
+        let (mut assignment, targets) =
+            self.first_assignment(workload, entry.queue, begun.as_deref().or(nominated));
         self.brain.place_with_victims(workload, &mut assignment, &targets);
         if begun.is_some() || !self.brain.workloads[&workload].marks().pinned.is_empty() {
             // Nor does it go on with the next one when it has no place in this one yet (simulation seed 3266).
@@ -320,7 +362,12 @@ impl Cycle<'_> {
         (entry.assignment, entry.targets) = (assignment, targets);
     }
 
-    fn first_assignment(&mut self, workload: WorkloadId, queue: QueueId, nominated: Option<&[Vec<(ResourceId, FlavorId)>]>) -> (Assignment, Vec<Target>) {
+    fn first_assignment(
+        &mut self,
+        workload: WorkloadId,
+        queue: QueueId,
+        nominated: Option<&[Vec<(ResourceId, FlavorId)>]>,
+    ) -> (Assignment, Vec<Target>) {
         let replaces = self.brain.replaced_slice(workload);
         let slice: Vec<Target> = replaces.iter().map(|w| Target { workload: *w, right: None }).collect();
         let mut full = self.assign_counts(workload, queue, replaces, nominated, None);
@@ -335,7 +382,8 @@ impl Cycle<'_> {
                 }
                 // Others could give way by quota, and no room would come of it: where it fits without them that is what is left, even if
                 // it borrows there (simulation seed 7009389).
-                let alone = (self.brain.roomless && nominated.is_none()).then(|| self.assign_alone(workload, queue, replaces));
+                let alone = (self.brain.roomless && nominated.is_none())
+                    .then(|| self.assign_alone(workload, queue, replaces));
                 if let Some(alone) = alone.filter(|alone| alone.mode() == Mode::Fit) {
                     self.places.mean(self.brain, workload, None);
                     return (alone, slice);
@@ -363,7 +411,8 @@ impl Cycle<'_> {
                 return (assignment, slice.into_iter().chain(found).collect());
             }
             self.places.mean(self.brain, workload, None);
-            let (starves, for_good) = (self.brain.starves(workload), full.obstacle == Some(Obstacle::ExceedsMaxQuota));
+            let (starves, for_good) =
+                (self.brain.starves(workload), full.obstacle == Some(Obstacle::ExceedsMaxQuota));
             if full.mode() == Mode::NoFit && (starves || (for_good && !self.brain.settings.brief)) {
                 let least = self.assign_counts(workload, queue, replaces, nominated, Some(&shape.least()));
                 if starves {
@@ -386,26 +435,46 @@ impl Cycle<'_> {
         counts: Option<&[u32]>,
     ) -> Assignment {
         let mut oracle = Books { places: self.places };
-        Assigner { brain: self.brain, workload, queue, oracle: &mut oracle, replaces, nominated, lazy: false }.assign(counts)
+        Assigner { brain: self.brain, workload, queue, oracle: &mut oracle, replaces, nominated, lazy: false }
+            .assign(counts)
     }
 
     /// The flavors that a workload gets if nobody gives way.
-    fn assign_alone(&mut self, workload: WorkloadId, queue: QueueId, replaces: Option<WorkloadId>) -> Assignment {
-        Assigner { brain: self.brain, workload, queue, oracle: &mut Nobody, replaces, nominated: None, lazy: false }.assign(None)
+    fn assign_alone(
+        &mut self,
+        workload: WorkloadId,
+        queue: QueueId,
+        replaces: Option<WorkloadId>,
+    ) -> Assignment {
+        Assigner {
+            brain: self.brain,
+            workload,
+            queue,
+            oracle: &mut Nobody,
+            replaces,
+            nominated: None,
+            lazy: false,
+        }
+        .assign(None)
     }
 
     fn process(&mut self, entry: &mut Entry) {
         if entry.outcome == Outcome::Rejected {
             return;
         }
-        if self.brain.settings.gates.concurrent_admission && self.brain.sibling(entry.workload, true).is_some() {
+        if self.brain.settings.gates.concurrent_admission
+            && self.brain.sibling(entry.workload, true).is_some()
+        {
             entry.skip(Obstacle::PendingEvaluation, "a variant with a better flavor is admitted");
             return;
         }
         let fits = self.refresh(entry);
         let mode = entry.assignment.mode();
         let workload = &self.brain.workloads[&entry.workload];
-        if self.brain.settings.gates.failed_node_fail_fast && self.brain.lost_a_node(workload) && mode != Mode::Fit {
+        if self.brain.settings.gates.failed_node_fail_fast
+            && self.brain.lost_a_node(workload)
+            && mode != Mode::Fit
+        {
             entry.outcome = Outcome::Evicted;
             self.report.evicted.push((entry.workload, Eviction::NodeFailures));
             return;
@@ -433,7 +502,8 @@ impl Cycle<'_> {
                 }
             }
             Mode::DeferredFit => {
-                (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
+                (entry.outcome, entry.obstacle) =
+                    (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
                 self.forget_scan(entry.workload);
                 self.keep_all(entry);
                 return;
@@ -454,7 +524,8 @@ impl Cycle<'_> {
                 return;
             }
             self.skip(entry, "it no longer fits after another workload of this cycle");
-            let displaces = self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(entry.workload);
+            let displaces =
+                self.brain.settings.gates.prioritize_preemptors && self.brain.displaces(entry.workload);
             if displaces || self.brain.starves(entry.workload) {
                 // Who comes after it would displace others together with those who stop for it, and in vain (simulation seed 85086).
                 self.keep_all(entry);
@@ -476,7 +547,8 @@ impl Cycle<'_> {
             return;
         }
         if mode == Mode::Fit && !self.is_free_now(entry) {
-            (entry.outcome, entry.obstacle) = (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
+            (entry.outcome, entry.obstacle) =
+                (Outcome::Deferred, Some(Obstacle::WaitingForPreemptedWorkloads));
             self.forget_scan(entry.workload);
             self.keep_all(entry);
             return;
@@ -496,7 +568,8 @@ impl Cycle<'_> {
                 entry.obstacle = Some(Obstacle::PendingEvaluation);
                 return;
             }
-            (entry.outcome, entry.obstacle) = (Outcome::Migrating, Some(Obstacle::WaitingForPreemptedWorkloads));
+            (entry.outcome, entry.obstacle) =
+                (Outcome::Migrating, Some(Obstacle::WaitingForPreemptedWorkloads));
             self.report.evicted.push((worse, Eviction::FlavorMigration));
             self.forget_scan(entry.workload);
             return;
@@ -537,7 +610,8 @@ impl Cycle<'_> {
 
     fn admit(&mut self, entry: &mut Entry, slice: Option<WorkloadId>) {
         let now = self.brain.now;
-        let given: Vec<Given> = entry.assignment.pod_sets.iter().map(crate::flavors::PodSetAssignment::given).collect();
+        let given: Vec<Given> =
+            entry.assignment.pod_sets.iter().map(crate::flavors::PodSetAssignment::given).collect();
         let id = entry.workload;
         entry.outcome = Outcome::Admitted;
         let again = self.brain.workloads[&id].holding.is_some();
@@ -577,7 +651,8 @@ impl Cycle<'_> {
         self.places.keep(self.brain, entry.workload, &entry.targets);
         self.forget_scan(entry.workload);
         let displaced = entry.targets.iter().filter(|target| target.right.is_some());
-        let victims = displaced.map(|target| (*target, self.brain.workloads[&target.workload].uid.clone())).collect();
+        let victims =
+            displaced.map(|target| (*target, self.brain.workloads[&target.workload].uid.clone())).collect();
         let flavors = nomination(&entry.assignment);
         if let Some(of) = self.brain.workloads.get_mut(entry.workload) {
             of.displaces_for = Some(Box::new(Displaced { flavors, victims }));
@@ -598,7 +673,8 @@ impl Cycle<'_> {
 
     fn charge(&mut self, entry: &Entry) -> Vec<(NodeId, CellId, Amount)> {
         let Some(node) = self.brain.node_of(entry.workload) else { return Vec::new() };
-        let charges: Vec<_> = self.net_charge(entry).into_iter().map(|(cell, amount)| (node, cell, amount)).collect();
+        let charges: Vec<_> =
+            self.net_charge(entry).into_iter().map(|(cell, amount)| (node, cell, amount)).collect();
         for (node, cell, amount) in &charges {
             self.brain.forest.add(*node, *cell, *amount);
         }
@@ -630,8 +706,13 @@ impl Cycle<'_> {
         let (quota, placed) = self.fits(entry);
         let gates = &self.brain.settings.gates;
         let displaced = quota && !placed && gates.topology_recompute;
-        let overlaps = gates.recompute_on_target_overlap && entry.targets.iter().any(|t| self.victims.contains(&t.workload));
-        let outdated = gates.prioritize_preemptors && mode == Mode::Preempt && quota && placed && self.may_have_lost_its_right(entry);
+        let overlaps = gates.recompute_on_target_overlap
+            && entry.targets.iter().any(|t| self.victims.contains(&t.workload));
+        let outdated = gates.prioritize_preemptors
+            && mode == Mode::Preempt
+            && quota
+            && placed
+            && self.may_have_lost_its_right(entry);
         if !displaced && !overlaps && !outdated {
             return quota && placed;
         }
@@ -656,7 +737,11 @@ impl Cycle<'_> {
         if overlaps {
             let anew = if entry.assignment.mode() == Mode::DeferredFit {
                 Recomputed::DeferredFit
-            } else if !entry.targets.is_empty() && quota && placed && !entry.targets.iter().any(|t| self.victims.contains(&t.workload)) {
+            } else if !entry.targets.is_empty()
+                && quota
+                && placed
+                && !entry.targets.iter().any(|t| self.victims.contains(&t.workload))
+            {
                 Recomputed::NewTargets
             } else {
                 Recomputed::Skipped
@@ -678,11 +763,17 @@ impl Cycle<'_> {
     /// seed 3908).
     pub(super) fn spare_lenders(&mut self, entry: &mut Entry) {
         let Some(tree) = self.brain.queue(entry.queue).tree else { return };
-        let contested: Vec<CellId> = entry.assignment.contested().into_iter().filter_map(|key| self.brain.forest.find_cell(tree, key)).collect();
+        let contested: Vec<CellId> = entry
+            .assignment
+            .contested()
+            .into_iter()
+            .filter_map(|key| self.brain.forest.find_cell(tree, key))
+            .collect();
         self.count_borrowed(false);
         let lends = |target: &Target| {
             let of = &self.brain.workloads[&target.workload];
-            let node = self.brain.queue(of.queue).node.filter(|_| of.queue != entry.queue && target.right.is_some());
+            let node =
+                self.brain.queue(of.queue).node.filter(|_| of.queue != entry.queue && target.right.is_some());
             node.is_some_and(|node| !contested.iter().any(|cell| self.brain.forest.borrows(node, *cell)))
         };
         let unjust = entry.targets.iter().any(lends);
@@ -731,7 +822,12 @@ impl Brain {
     }
 
     /// How much is kept for an entry that waits for others to end: what it asks for, within what its queue may use.
-    pub fn room_to_keep(&self, workload: WorkloadId, queue: QueueId, assignment: &Assignment) -> Vec<(CellId, Amount)> {
+    pub fn room_to_keep(
+        &self,
+        workload: WorkloadId,
+        queue: QueueId,
+        assignment: &Assignment,
+    ) -> Vec<(CellId, Amount)> {
         if self.workloads[&workload].holding.is_some() {
             return Vec::new();
         }

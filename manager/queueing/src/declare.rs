@@ -7,7 +7,8 @@ use crate::names::FlavorId;
 use crate::tree::{CohortSetup, Quota, Quotas, WEIGHT_ONE};
 use meridian_objects::spec::multikueue::{MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER};
 use meridian_objects::spec::{
-    self, ClusterQueueSpec, CohortSpec, FairSharing, PreemptionPolicy, QueueingStrategy, ResourceFlavorSpec, ResourceGroup, StopPolicy,
+    self, ClusterQueueSpec, CohortSpec, FairSharing, PreemptionPolicy, QueueingStrategy, ResourceFlavorSpec,
+    ResourceGroup, StopPolicy,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +31,13 @@ pub fn weight(sharing: Option<&FairSharing>) -> i64 {
 /// A flavor; without its topology where topologies are off.
 pub fn flavor(spec: &ResourceFlavorSpec, topologies: bool) -> Flavor {
     let topology = spec.topology_name.as_deref().filter(|_| topologies).map(Arc::from);
-    Flavor { labels: spec.node_labels.clone(), taints: spec.taints.clone(), tolerations: spec.tolerations.clone(), topology, levels: None }
+    Flavor {
+        labels: spec.node_labels.clone(),
+        taints: spec.taints.clone(),
+        tolerations: spec.tolerations.clone(),
+        topology,
+        levels: None,
+    }
 }
 
 /// A quota of a resource. Of so many CPUs that thousandths of them, in which they are counted, would be too many for a number
@@ -46,7 +53,8 @@ fn quotas(brain: &mut Brain, groups: &[ResourceGroup]) -> Quotas {
         let id = brain.flavor_id(&flavor.name);
         for (resource, quota) in &flavor.resources {
             let limit = |amount| limit(resource, amount);
-            let (borrowing_limit, lending_limit) = (quota.borrowing_limit.map(limit), quota.lending_limit.map(limit));
+            let (borrowing_limit, lending_limit) =
+                (quota.borrowing_limit.map(limit), quota.lending_limit.map(limit));
             let of = Quota { nominal: limit(quota.nominal), borrowing_limit, lending_limit };
             quotas.insert((id, brain.resource(resource)), of);
         }
@@ -56,11 +64,20 @@ fn quotas(brain: &mut Brain, groups: &[ResourceGroup]) -> Quotas {
 
 /// A cohort.
 pub fn cohort(brain: &mut Brain, spec: &CohortSpec) -> CohortSetup {
-    CohortSetup { parent: spec.parent.as_deref().map(Arc::from), quotas: quotas(brain, &spec.resource_groups), weight: weight(spec.fair_sharing.as_ref()) }
+    CohortSetup {
+        parent: spec.parent.as_deref().map(Arc::from),
+        quotas: quotas(brain, &spec.resource_groups),
+        weight: weight(spec.fair_sharing.as_ref()),
+    }
 }
 
 /// A cluster queue.
-pub fn cluster_queue(brain: &mut Brain, name: &str, spec: &ClusterQueueSpec, beside: &dyn Beside) -> QueueSetup {
+pub fn cluster_queue(
+    brain: &mut Brain,
+    name: &str,
+    spec: &ClusterQueueSpec,
+    beside: &dyn Beside,
+) -> QueueSetup {
     let groups: Vec<Group> = spec
         .resource_groups
         .iter()
@@ -102,7 +119,11 @@ pub fn cluster_queue(brain: &mut Brain, name: &str, spec: &ClusterQueueSpec, bes
         placed_elsewhere: elsewhere,
         provisioned: provisioned.into_iter().collect(),
         checks,
-        last_acceptable_flavor: spec.concurrent_admission.as_ref().and_then(|c| c.last_acceptable_flavor.as_deref()).map(|flavor| brain.flavor_id(flavor)),
+        last_acceptable_flavor: spec
+            .concurrent_admission
+            .as_ref()
+            .and_then(|c| c.last_acceptable_flavor.as_deref())
+            .map(|flavor| brain.flavor_id(flavor)),
     }
 }
 
@@ -120,13 +141,23 @@ fn preemption(spec: &ClusterQueueSpec) -> Preemption {
     let borrow = &written.borrow_within_cohort;
     Preemption {
         within_queue: displaces(written.within_cluster_queue),
-        reclaim_within_cohort: if written.reclaim_is_unset { Displaces::Unset } else { displaces(written.reclaim_within_cohort) },
-        borrow_within_cohort: (borrow.policy == PreemptionPolicy::LowerPriority).then_some(borrow.max_priority_threshold),
+        reclaim_within_cohort: if written.reclaim_is_unset {
+            Displaces::Unset
+        } else {
+            displaces(written.reclaim_within_cohort)
+        },
+        borrow_within_cohort: (borrow.policy == PreemptionPolicy::LowerPriority)
+            .then_some(borrow.max_priority_threshold),
     }
 }
 
 /// Why a queue admits nothing, by itself; a cycle of cohorts shows in the forest.
-pub fn inactive(spec: &ClusterQueueSpec, elsewhere: bool, beside: &dyn Beside, topology: bool) -> Option<Inactive> {
+pub fn inactive(
+    spec: &ClusterQueueSpec,
+    elsewhere: bool,
+    beside: &dyn Beside,
+    topology: bool,
+) -> Option<Inactive> {
     if spec.stop_policy != StopPolicy::None {
         return Some(Inactive::Stopped);
     }
@@ -134,18 +165,26 @@ pub fn inactive(spec: &ClusterQueueSpec, elsewhere: bool, beside: &dyn Beside, t
     if let Some(missing) = flavors().find(|flavor| beside.flavor(&flavor.name).is_none()) {
         return Some(Inactive::FlavorNotFound(missing.name.clone()));
     }
-    let controller = |check: &str| beside.check(check).filter(|(_, active)| *active).map(|(controller, _)| controller);
-    if let Some(check) = spec.admission_checks.iter().map(|rule| &rule.name).find(|check| controller(check).is_none()) {
-        let what = if beside.check(check).is_none() { Inactive::AdmissionCheck } else { Inactive::CheckInactive };
+    let controller =
+        |check: &str| beside.check(check).filter(|(_, active)| *active).map(|(controller, _)| controller);
+    if let Some(check) =
+        spec.admission_checks.iter().map(|rule| &rule.name).find(|check| controller(check).is_none())
+    {
+        let what =
+            if beside.check(check).is_none() { Inactive::AdmissionCheck } else { Inactive::CheckInactive };
         return Some(what(check.clone()));
     }
     // Worker clusters take the whole queue: one such check, for all flavors, without a provider of the manager's own.
-    let mut of_workers = spec.admission_checks.iter().filter(|rule| controller(&rule.name) == Some(MULTIKUEUE_CONTROLLER));
+    let mut of_workers =
+        spec.admission_checks.iter().filter(|rule| controller(&rule.name) == Some(MULTIKUEUE_CONTROLLER));
     if let Some(first) = of_workers.next() {
-        let partial = !first.on_flavors.is_empty() && flavors().any(|flavor| !first.on_flavors.contains(&flavor.name));
-        let provider = spec.admission_checks.iter().any(|rule| controller(&rule.name) == Some(PROVISIONING_CONTROLLER));
+        let partial =
+            !first.on_flavors.is_empty() && flavors().any(|flavor| !first.on_flavors.contains(&flavor.name));
+        let provider =
+            spec.admission_checks.iter().any(|rule| controller(&rule.name) == Some(PROVISIONING_CONTROLLER));
         let several = of_workers.next().is_some();
-        let clashes = [(several, Clash::Several), (partial, Clash::OnFlavors), (provider, Clash::Provisioning)];
+        let clashes =
+            [(several, Clash::Several), (partial, Clash::OnFlavors), (provider, Clash::Provisioning)];
         if let Some((_, clash)) = clashes.into_iter().find(|(is_so, _)| *is_so) {
             return Some(Inactive::WorkersCheck(first.name.clone(), clash));
         }

@@ -9,7 +9,10 @@ pub use scan::Scan;
 
 use crate::amount::Amount;
 use crate::brain::Brain;
-use crate::model::{Delayed, Fungibility, Given, Group, PodSet, QueueId, QueueSetup, Requests, Shape, Usage, Workload, WorkloadId, amount_of};
+use crate::model::{
+    Delayed, Fungibility, Given, Group, PodSet, QueueId, QueueSetup, Requests, Shape, Usage, Workload,
+    WorkloadId, amount_of,
+};
 use crate::names::{FlavorId, ResourceId};
 use crate::reason::{Obstacle, Reason};
 use crate::tree::CellId;
@@ -80,8 +83,13 @@ impl Prospect {
         if (self.possibility == NoCandidates) != (other.possibility == NoCandidates) {
             return self.possibility != NoCandidates;
         }
-        let (by_preemption, by_borrowing) = (self.possibility.cmp(&other.possibility), other.borrowing.cmp(&self.borrowing));
-        let order = if fungibility.prefers_preemption { by_borrowing.then(by_preemption) } else { by_preemption.then(by_borrowing) };
+        let (by_preemption, by_borrowing) =
+            (self.possibility.cmp(&other.possibility), other.borrowing.cmp(&self.borrowing));
+        let order = if fungibility.prefers_preemption {
+            by_borrowing.then(by_preemption)
+        } else {
+            by_preemption.then(by_borrowing)
+        };
         order.is_gt()
     }
 
@@ -188,7 +196,8 @@ impl Assignment {
         if self.pod_sets.is_empty() {
             return Mode::NoFit;
         }
-        self.fixed.unwrap_or_else(|| self.pod_sets.iter().map(PodSetAssignment::mode).min().unwrap_or(Mode::NoFit))
+        self.fixed
+            .unwrap_or_else(|| self.pod_sets.iter().map(PodSetAssignment::mode).min().unwrap_or(Mode::NoFit))
     }
 
     /// Pods of each pod set.
@@ -205,10 +214,13 @@ impl Assignment {
     /// Sets the mode of a pod set. Its group was given the flavors together: what becomes of one resource becomes of it in every
     /// member.
     pub(crate) fn set_mode_in_group(&mut self, at: usize, group: &[usize], mode: Mode) {
-        let resources: Vec<ResourceId> = self.pod_sets[at].flavors.iter().map(|(resource, _)| *resource).collect();
+        let resources: Vec<ResourceId> =
+            self.pod_sets[at].flavors.iter().map(|(resource, _)| *resource).collect();
         for member in group {
             let flavors = self.pod_sets[*member].flavors.iter_mut();
-            flavors.filter(|(resource, _)| resources.contains(resource)).for_each(|(_, choice)| choice.mode = mode);
+            flavors
+                .filter(|(resource, _)| resources.contains(resource))
+                .for_each(|(_, choice)| choice.mode = mode);
         }
         self.fixed = Some(mode);
     }
@@ -224,7 +236,12 @@ impl Assignment {
         let mut found: Vec<_> = self
             .pod_sets
             .iter()
-            .flat_map(|set| set.flavors.iter().filter(|(_, c)| c.mode == Mode::Preempt).map(|(resource, c)| (c.flavor, *resource)))
+            .flat_map(|set| {
+                set.flavors
+                    .iter()
+                    .filter(|(_, c)| c.mode == Mode::Preempt)
+                    .map(|(resource, c)| (c.flavor, *resource))
+            })
             .collect();
         found.sort_unstable();
         found.dedup();
@@ -265,7 +282,8 @@ pub(crate) fn totals(shape: &Shape, workload: &Workload) -> Vec<Total> {
     let Some(holding) = &workload.holding else {
         let total = |(at, set): (usize, &PodSet)| {
             let count = shape.count(at);
-            let requests = set.per_pod.iter().map(|(r, a)| (*r, a.max(&0).saturating_mul(i64::from(count)))).collect();
+            let requests =
+                set.per_pod.iter().map(|(r, a)| (*r, a.max(&0).saturating_mul(i64::from(count)))).collect();
             Total { requests, count, ..Total::default() }
         };
         return shape.pod_sets.iter().enumerate().map(total).collect();
@@ -294,10 +312,22 @@ pub(crate) fn totals(shape: &Shape, workload: &Workload) -> Vec<Total> {
 /// Answers what displacing others would bring for one flavor and resource.
 pub trait Oracle {
     /// The possibility, and from how far away quota would come then.
-    fn simulate(&mut self, brain: &mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> (Possibility, u32);
+    fn simulate(
+        &mut self,
+        brain: &mut Brain,
+        workload: WorkloadId,
+        key: (FlavorId, ResourceId),
+        amount: Amount,
+    ) -> (Possibility, u32);
 
     /// The same of those who stop for this workload already, where they are enough.
-    fn begun(&mut self, _: &mut Brain, _: WorkloadId, _: (FlavorId, ResourceId), _: Amount) -> Option<(Possibility, u32)> {
+    fn begun(
+        &mut self,
+        _: &mut Brain,
+        _: WorkloadId,
+        _: (FlavorId, ResourceId),
+        _: Amount,
+    ) -> Option<(Possibility, u32)> {
         None
     }
 }
@@ -318,7 +348,13 @@ pub(crate) struct Assigner<'a> {
 
 impl Brain {
     /// Which flavors a workload would get in a queue as the books are now, `oracle` saying what displacing others would bring.
-    pub fn assign_flavors(&mut self, workload: WorkloadId, queue: QueueId, oracle: &mut dyn Oracle, replaces: Option<WorkloadId>) -> Assignment {
+    pub fn assign_flavors(
+        &mut self,
+        workload: WorkloadId,
+        queue: QueueId,
+        oracle: &mut dyn Oracle,
+        replaces: Option<WorkloadId>,
+    ) -> Assignment {
         Assigner { brain: self, workload, queue, oracle, replaces, nominated: None, lazy: false }.assign(None)
     }
 }
@@ -371,14 +407,22 @@ impl Assigner<'_> {
         if order.is_sorted() {
             return;
         }
-        let mut sets: Vec<(usize, PodSetAssignment)> = order.iter().copied().zip(std::mem::take(&mut assignment.pod_sets)).collect();
+        let mut sets: Vec<(usize, PodSetAssignment)> =
+            order.iter().copied().zip(std::mem::take(&mut assignment.pod_sets)).collect();
         sets.sort_by_key(|(at, _)| *at);
         assignment.pod_sets = sets.into_iter().map(|(_, set)| set).collect();
         assignment.scan.reorder(&order);
     }
 
     /// True when no flavor serves the group.
-    fn assign_group(&mut self, setup: &Arc<QueueSetup>, shape: &Shape, totals: &[Total], group: &[usize], assignment: &mut Assignment) -> bool {
+    fn assign_group(
+        &mut self,
+        setup: &Arc<QueueSetup>,
+        shape: &Shape,
+        totals: &[Total],
+        group: &[usize],
+        assignment: &mut Assignment,
+    ) -> bool {
         let mut requests = totals[group[0]].requests.clone();
         for at in &group[1..] {
             for (resource, amount) in &totals[*at].requests {
@@ -391,11 +435,15 @@ impl Assigner<'_> {
         for at in group {
             for (resource, flavor) in &totals[*at].flavors {
                 if !chosen.iter().any(|(r, _)| r == resource) {
-                    chosen.push((*resource, Choice { flavor: *flavor, mode: Mode::Fit, tried: 0, borrowing: 0 }));
+                    chosen.push((
+                        *resource,
+                        Choice { flavor: *flavor, mode: Mode::Fit, tried: 0, borrowing: 0 },
+                    ));
                 }
             }
         }
-        let reasons = self.choose(setup, shape, group, &requests, &assignment.usage, &mut attempts, &mut chosen);
+        let reasons =
+            self.choose(setup, shape, group, &requests, &assignment.usage, &mut attempts, &mut chosen);
         let nothing = reasons.is_err();
         let reasons = reasons.unwrap_or_else(|reasons| reasons);
         let attempts = attempts.finish(self.brain);
@@ -403,8 +451,9 @@ impl Assigner<'_> {
         for at in group {
             let total = &totals[*at];
             let flavors = self.of_pod_set(&shape.pod_sets[*at], total, &chosen);
-            failed |=
-                !total.requests.is_empty() && flavors.is_empty() && (nothing || total.requests.iter().any(|(r, a)| *a != 0 && setup.group_of(*r).is_some()));
+            failed |= !total.requests.is_empty()
+                && flavors.is_empty()
+                && (nothing || total.requests.iter().any(|(r, a)| *a != 0 && setup.group_of(*r).is_some()));
             let set = PodSetAssignment {
                 flavors,
                 reasons: reasons.clone(),
@@ -436,7 +485,10 @@ impl Assigner<'_> {
         let mut reasons = Vec::new();
         for (resource, amount) in self.brain.walked(requests) {
             let Some(resource_group) = setup.group_of(resource) else {
-                if amount == 0 || self.brain.settings.ignores_undeclared() || chosen.iter().any(|(r, _)| *r == resource) {
+                if amount == 0
+                    || self.brain.settings.ignores_undeclared()
+                    || chosen.iter().any(|(r, _)| *r == resource)
+                {
                     continue;
                 }
                 chosen.clear();
@@ -463,9 +515,18 @@ impl Assigner<'_> {
     }
 
     /// The flavors of one pod set, of those that its group got.
-    fn of_pod_set(&self, set: &PodSet, total: &Total, chosen: &[(ResourceId, Choice)]) -> Vec<(ResourceId, Choice)> {
+    fn of_pod_set(
+        &self,
+        set: &PodSet,
+        total: &Total,
+        chosen: &[(ResourceId, Choice)],
+    ) -> Vec<(ResourceId, Choice)> {
         if !total.requests.is_empty() {
-            return total.requests.iter().filter_map(|(r, _)| chosen.iter().find(|(of, _)| of == r).copied()).collect();
+            return total
+                .requests
+                .iter()
+                .filter_map(|(r, _)| chosen.iter().find(|(of, _)| of == r).copied())
+                .collect();
         }
         if set.group.is_none() {
             return Vec::new();
@@ -514,10 +575,13 @@ impl Assigner<'_> {
         usage: &Usage,
         attempts: &mut Attempts,
     ) -> Found {
-        let goes_on_anyway = !setup.fungibility.preempt_rather_than_next && !setup.fungibility.prefers_preemption;
+        let goes_on_anyway =
+            !setup.fungibility.preempt_rather_than_next && !setup.fungibility.prefers_preemption;
         // Whom others stop for already has its answer there, and there only (simulation seed 1795448769118061).
         let awaits = self.brain.workloads[&self.workload].displaces_for.is_some();
-        let one_of_many = self.brain.settings.gates.flavor_fungibility && goes_on_anyway && resource_group.flavors.len() > 1;
+        let one_of_many = self.brain.settings.gates.flavor_fungibility
+            && goes_on_anyway
+            && resource_group.flavors.len() > 1;
         self.lazy = self.brain.settings.brief && one_of_many && !awaits;
         let before = attempts.begin();
         let found = self.find_now(setup, shape, group, resource_group, requests, resource, usage, attempts);
@@ -544,16 +608,23 @@ impl Assigner<'_> {
     ) -> Found {
         let gates = &self.brain.settings.gates;
         let (fungible, concurrent) = (gates.flavor_fungibility, gates.concurrent_admission);
-        let wanted: Vec<(ResourceId, i64)> = requests.iter().filter(|(r, _)| resource_group.resources.contains(r)).copied().collect();
+        let wanted: Vec<(ResourceId, i64)> =
+            requests.iter().filter(|(r, _)| resource_group.resources.contains(r)).copied().collect();
         let mut best: Vec<(ResourceId, Choice)> = Vec::new();
         let mut best_option = Prospect::WORST;
         let mut reasons = Vec::new();
-        let start = if fungible { self.brain.workloads[&self.workload].scan.as_ref().map_or(0, |s| s.next(group[0], resource)) } else { 0 };
+        let start = if fungible {
+            self.brain.workloads[&self.workload].scan.as_ref().map_or(0, |s| s.next(group[0], resource))
+        } else {
+            0
+        };
         let mut looked_at = None;
         for (at, flavor) in resource_group.flavors.iter().copied().enumerate().skip(start) {
             looked_at = Some(at);
             if let Some(nominated) = self.nominated
-                && !group.iter().any(|set| nominated.get(*set).is_some_and(|n| n.contains(&(resource, flavor))))
+                && !group
+                    .iter()
+                    .any(|set| nominated.get(*set).is_some_and(|n| n.contains(&(resource, flavor))))
             {
                 reasons.push(Reason::NotNominated { flavor, resource });
                 continue;
@@ -563,7 +634,8 @@ impl Assigner<'_> {
                 reasons.push(Reason::SliceFlavor { flavor, original: pinned.first().copied() });
                 continue;
             }
-            if concurrent && shape.allowed_flavors.as_ref().is_some_and(|allowed| !allowed.contains(&flavor)) {
+            if concurrent && shape.allowed_flavors.as_ref().is_some_and(|allowed| !allowed.contains(&flavor))
+            {
                 reasons.push(Reason::NotAllowed { flavor });
                 continue;
             }
@@ -598,7 +670,15 @@ impl Assigner<'_> {
                 if option.possibility == Possibility::NoFit {
                     continue;
                 }
-                choices.push((*resource, Choice { flavor, mode: fit.option.possibility.mode(), tried: 0, borrowing: fit.option.borrowing }));
+                choices.push((
+                    *resource,
+                    Choice {
+                        flavor,
+                        mode: fit.option.possibility.mode(),
+                        tried: 0,
+                        borrowing: fit.option.borrowing,
+                    },
+                ));
             }
             attempts.tried(flavor, option.possibility, borrow_most, &why, obstacle);
             reasons.extend(why);
@@ -632,7 +712,12 @@ impl Assigner<'_> {
 
     /// What is needed besides what the replaced slice has of a flavor. The flavor that it has instead, where a member of the group
     /// has another one, or none; what that member and those after it have isn't taken off then, as in Kueue.
-    fn beyond_slice(&self, group: &[usize], (flavor, resource): (FlavorId, ResourceId), asks: &mut i64) -> Result<(), Option<FlavorId>> {
+    fn beyond_slice(
+        &self,
+        group: &[usize],
+        (flavor, resource): (FlavorId, ResourceId),
+        asks: &mut i64,
+    ) -> Result<(), Option<FlavorId>> {
         let Some(old) = self.replaces.and_then(|old| self.brain.workloads.get(&old)) else { return Ok(()) };
         let totals = totals(self.brain.shape_of(old.shape), old);
         for total in group.iter().filter_map(|at| totals.get(*at)) {
@@ -653,7 +738,10 @@ impl Assigner<'_> {
         let most = place.map_or(Amount::ZERO, |(node, cell)| self.brain.forest.cell(node, cell).potential);
         if amount > most {
             let why = Reason::ExceedsMax { flavor, resource, before: assumed, asks, most };
-            return Fit { option: Prospect { possibility: Possibility::NoFit, borrowing: 0 }, why: Some((why, Some(Obstacle::ExceedsMaxQuota))) };
+            return Fit {
+                option: Prospect { possibility: Possibility::NoFit, borrowing: 0 },
+                why: Some((why, Some(Obstacle::ExceedsMaxQuota))),
+            };
         }
         let Some((node, cell)) = place else { return Fit { option: Prospect::BEST, why: None } };
         let (borrowing, may_reclaim) = self.brain.forest.lowest_fit(node, cell, amount);
@@ -664,7 +752,8 @@ impl Assigner<'_> {
         let why = Reason::Short { flavor, resource, missing: amount - available };
         let nominal = self.brain.forest.cell(node, cell).quota.nominal;
         let while_borrowing = setup.preemption.borrow_within_cohort.is_some()
-            || (self.brain.settings.fair_sharing.is_some() && setup.preemption.reclaim_within_cohort != crate::model::Displaces::Never);
+            || (self.brain.settings.fair_sharing.is_some()
+                && setup.preemption.reclaim_within_cohort != crate::model::Displaces::Never);
         // Who made others stop by a right that is used up since goes on waiting for them (simulation seed 85110).
         if let Some((possibility, borrowing)) = self.oracle.begun(self.brain, self.workload, key, amount) {
             return Fit { option: Prospect { possibility, borrowing }, why: Some((why, None)) };
@@ -677,13 +766,23 @@ impl Assigner<'_> {
             let hurdle = (possibility == Possibility::NoFit).then_some(Obstacle::WaitingForQuota);
             return Fit { option: Prospect { possibility, borrowing }, why: Some((why, hurdle)) };
         }
-        Fit { option: Prospect { possibility: Possibility::NoFit, borrowing }, why: Some((why, Some(Obstacle::WaitingForQuota))) }
+        Fit {
+            option: Prospect { possibility: Possibility::NoFit, borrowing },
+            why: Some((why, Some(Obstacle::WaitingForQuota))),
+        }
     }
 }
 
 impl Brain {
     /// Why the flavor can't serve these pods at all.
-    pub(crate) fn unsuitable(&self, queue: QueueId, shape: &Shape, group: &[usize], resource_group: &Group, flavor: FlavorId) -> Option<Reason> {
+    pub(crate) fn unsuitable(
+        &self,
+        queue: QueueId,
+        shape: &Shape,
+        group: &[usize],
+        resource_group: &Group,
+        flavor: FlavorId,
+    ) -> Option<Reason> {
         let Some(spec) = self.flavor(flavor) else { return Some(Reason::FlavorNotFound { flavor }) };
         for at in group {
             let set = &shape.pod_sets[*at];
@@ -692,10 +791,10 @@ impl Brain {
             {
                 return Some(why);
             }
-            let untolerated = spec
-                .taints
-                .iter()
-                .find(|taint| taint.effect != TaintEffect::PreferNoSchedule && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint)));
+            let untolerated = spec.taints.iter().find(|taint| {
+                taint.effect != TaintEffect::PreferNoSchedule
+                    && !set.tolerations.iter().chain(&spec.tolerations).any(|t| t.covers(taint))
+            });
             if let Some(taint) = untolerated {
                 let effect = match taint.effect {
                     TaintEffect::NoSchedule => "NoSchedule",
@@ -705,7 +804,8 @@ impl Brain {
                 let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
                 return Some(Reason::Taint { flavor, taint: format!("{}{value}:{effect}", taint.key) });
             }
-            let selected = set.node_selector.iter().all(|(k, v)| spec.labels.get(k).is_none_or(|has| has == v));
+            let selected =
+                set.node_selector.iter().all(|(k, v)| spec.labels.get(k).is_none_or(|has| has == v));
             if !selected || !affine(set, &spec.labels) {
                 return Some(Reason::Affinity { flavor });
             }
@@ -713,12 +813,20 @@ impl Brain {
         None
     }
 
-    fn topology_mismatch(&self, queue: QueueId, set: &PodSet, flavor: FlavorId, resource_group: &Group) -> Option<Reason> {
+    fn topology_mismatch(
+        &self,
+        queue: QueueId,
+        set: &PodSet,
+        flavor: FlavorId,
+        resource_group: &Group,
+    ) -> Option<Reason> {
         let spec = self.flavor(flavor)?;
         if set.wants_topology() {
             if spec.topology.is_none() {
                 // It may still give what isn't placed on nodes.
-                let overlaps = set.on_node.keys().any(|name| self.resource_id(name).is_some_and(|r| resource_group.resources.contains(&r)));
+                let overlaps = set.on_node.keys().any(|name| {
+                    self.resource_id(name).is_some_and(|r| resource_group.resources.contains(&r))
+                });
                 return overlaps.then_some(Reason::NoTopology { flavor });
             }
             if !self.has_topology(flavor) && spec.levels.is_none() {
@@ -764,5 +872,8 @@ fn affine(set: &PodSet, labels: &BTreeMap<String, String>) -> bool {
 /// The use of quota by cells of one tree; what the tree doesn't know is left out.
 pub(crate) fn charge(brain: &Brain, queue: QueueId, usage: &Usage) -> Vec<(CellId, Amount)> {
     let Some(tree) = brain.queue(queue).tree else { return Vec::new() };
-    usage.iter().filter_map(|(key, amount)| brain.forest.find_cell(tree, *key).map(|cell| (cell, *amount))).collect()
+    usage
+        .iter()
+        .filter_map(|(key, amount)| brain.forest.find_cell(tree, *key).map(|cell| (cell, *amount)))
+        .collect()
 }

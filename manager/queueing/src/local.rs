@@ -32,7 +32,11 @@ pub fn alpha(elapsed_ms: i64, half_life_ms: i64) -> f64 {
 }
 
 /// Past use after a time in which the share `alpha` of it was forgotten and `now` was used. It never passes `now`, and comes to it.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "what is lost is less than a part in a million")]
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "what is lost is less than a part in a million"
+)]
 pub fn decayed(past: i128, now: i128, alpha: f64) -> i128 {
     now + ((past - now) as f64 * (1.0 - alpha)) as i128
 }
@@ -66,12 +70,19 @@ impl Brain {
         if of.weight <= 0.0 {
             return f64::INFINITY;
         }
-        let weights = self.settings.admission_fair_sharing.as_ref().map(|a| a.resource_weights.as_slice()).unwrap_or_default();
+        let weights = self
+            .settings
+            .admission_fair_sharing
+            .as_ref()
+            .map(|a| a.resource_weights.as_slice())
+            .unwrap_or_default();
         let mut names: BTreeMap<&str, i128> = BTreeMap::new();
         for (resource, amount) in of.consumed.iter().chain(&of.penalty) {
             *names.entry(&**self.resource_name(*resource)).or_default() += amount;
         }
-        let weight = |name: &str| weights.iter().find(|(of, _)| of == name).map_or(1.0, |(_, nano)| *nano as f64 / PARTS as f64);
+        let weight = |name: &str| {
+            weights.iter().find(|(of, _)| of == name).map_or(1.0, |(_, nano)| *nano as f64 / PARTS as f64)
+        };
         // The sum of no floats is less than zero to an order of all of them, and whoever used nothing is alike.
         let sum = names.iter().fold(0.0, |sum, (name, amount)| sum + weight(name) * *amount as f64);
         sum.round() / PARTS as f64 / of.weight
@@ -84,7 +95,9 @@ impl Brain {
 
     /// Whether a queue is ordered by what its local queues used.
     pub fn orders_by_usage(&self, queue: QueueId) -> bool {
-        self.settings.gates.admission_fair_sharing && self.settings.admission_fair_sharing.is_some() && self.queue(queue).setup.usage_based
+        self.settings.gates.admission_fair_sharing
+            && self.settings.admission_fair_sharing.is_some()
+            && self.queue(queue).setup.usage_based
     }
 
     /// Whether an admission costs its local queue something at once.
@@ -95,8 +108,14 @@ impl Brain {
 
     /// What an admission of this workload costs its local queue; nothing where its queue isn't ordered by use.
     pub fn entry_penalty(&self, workload: WorkloadId) -> Parts {
-        let Some(of) = self.workloads.get(&workload).filter(|of| self.orders_by_usage(of.queue)) else { return Parts::new() };
-        let Some(alpha) = self.settings.admission_fair_sharing.as_ref().map(|a| alpha(a.sampling_ms, a.half_life_ms)) else { return Parts::new() };
+        let Some(of) = self.workloads.get(&workload).filter(|of| self.orders_by_usage(of.queue)) else {
+            return Parts::new();
+        };
+        let Some(alpha) =
+            self.settings.admission_fair_sharing.as_ref().map(|a| alpha(a.sampling_ms, a.half_life_ms))
+        else {
+            return Parts::new();
+        };
         let (shape, setup) = (self.shape_of(of.shape), &self.queue(of.queue).setup);
         let mut sum = Parts::new();
         for (at, set) in shape.pod_sets.iter().enumerate() {
@@ -120,7 +139,10 @@ impl Brain {
         self.take_back_penalty(workload);
         let penalty = self.entry_penalty(workload);
         let local_queue = self.workloads[&workload].local_queue.clone();
-        let usage = self.local_usage.entry(local_queue).or_insert_with(|| LocalUsage { weight: 1.0, ..LocalUsage::default() });
+        let usage = self
+            .local_usage
+            .entry(local_queue)
+            .or_insert_with(|| LocalUsage { weight: 1.0, ..LocalUsage::default() });
         for (resource, amount) in &penalty {
             *usage.penalty.entry(*resource).or_default() += amount;
         }
@@ -130,7 +152,11 @@ impl Brain {
     /// The admission of a workload came about, or it didn't: what it cost is no longer pending.
     pub fn take_back_penalty(&mut self, workload: WorkloadId) {
         let Some(penalty) = self.penalties.remove(&workload) else { return };
-        let Some(usage) = self.workloads.get(&workload).and_then(|of| self.local_usage.get_mut(&of.local_queue)) else { return };
+        let Some(usage) =
+            self.workloads.get(&workload).and_then(|of| self.local_usage.get_mut(&of.local_queue))
+        else {
+            return;
+        };
         for (resource, amount) in penalty {
             if let Some(pending) = usage.penalty.get_mut(&resource) {
                 *pending -= amount;
@@ -152,7 +178,8 @@ impl Brain {
     /// Past use is another than before: who is first in a queue that is ordered by it may be somebody else now. True where
     /// anybody is looked at for it.
     pub fn reorder(&mut self) -> bool {
-        let queues: Vec<QueueId> = self.active.iter().copied().filter(|queue| self.orders_by_usage(*queue)).collect();
+        let queues: Vec<QueueId> =
+            self.active.iter().copied().filter(|queue| self.orders_by_usage(*queue)).collect();
         queues.iter().for_each(|queue| self.note_changed(*queue));
         !queues.is_empty()
     }
@@ -179,11 +206,16 @@ mod tests {
     fn use_counts_in_whole_parts_by_its_weights() {
         let mut brain = Brain::default();
         let (cpu, gpu) = (brain.resource("cpu"), brain.resource("gpu"));
-        let usage = LocalUsage { consumed: Parts::from([(cpu, parts("cpu", 1_500)), (gpu, parts("gpu", 2))]), penalty: Parts::from([(gpu, 1)]), weight: 2.0 };
+        let usage = LocalUsage {
+            consumed: Parts::from([(cpu, parts("cpu", 1_500)), (gpu, parts("gpu", 2))]),
+            penalty: Parts::from([(gpu, 1)]),
+            weight: 2.0,
+        };
         brain.set_local_usage(Arc::from("a"), usage);
         assert_eq!(brain.local_usage_value("a"), 3.500_000_001 / 2.0);
         let resource_weights = vec![("gpu".to_owned(), 3_000_000_000)];
-        brain.settings.admission_fair_sharing = Some(crate::settings::AdmissionFairSharing { half_life_ms: 1, sampling_ms: 1, resource_weights });
+        brain.settings.admission_fair_sharing =
+            Some(crate::settings::AdmissionFairSharing { half_life_ms: 1, sampling_ms: 1, resource_weights });
         assert_eq!(brain.local_usage_value("a"), 7.500_000_003 / 2.0);
         brain.recall(Arc::from("a"), Parts::new(), 1.0);
         assert_eq!(brain.local_usage_value("a"), 3e-9, "what is pending stays");

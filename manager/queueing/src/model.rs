@@ -136,9 +136,15 @@ impl Clash {
     /// In words, of the check that clashes.
     pub fn words(self, check: &str) -> String {
         match self {
-            Self::Several => format!("admission check `{check}` isn't the only one for worker clusters, which take a queue whole"),
-            Self::OnFlavors => format!("admission check `{check}` is for some flavors only, and worker clusters take a queue whole"),
-            Self::Provisioning => format!("admission check `{check}` hands the queue to worker clusters, and another one provisions nodes here"),
+            Self::Several => format!(
+                "admission check `{check}` isn't the only one for worker clusters, which take a queue whole"
+            ),
+            Self::OnFlavors => format!(
+                "admission check `{check}` is for some flavors only, and worker clusters take a queue whole"
+            ),
+            Self::Provisioning => format!(
+                "admission check `{check}` hands the queue to worker clusters, and another one provisions nodes here"
+            ),
         }
     }
 }
@@ -478,7 +484,14 @@ pub(crate) struct Displaceable {
 impl Displaceable {
     /// What comes before everybody.
     pub(crate) fn first() -> Self {
-        Self { goes_on: false, priority: i64::MIN, since: Reverse(Moment::MAX), age: Reverse(Moment::MAX), uid: Arc::from(""), workload: WorkloadId(0) }
+        Self {
+            goes_on: false,
+            priority: i64::MIN,
+            since: Reverse(Moment::MAX),
+            age: Reverse(Moment::MAX),
+            uid: Arc::from(""),
+            workload: WorkloadId(0),
+        }
     }
 }
 

@@ -49,7 +49,8 @@ impl Class {
     fn wake(&mut self, stuck: &BTreeSet<WorkloadId>) -> bool {
         let slept = self.asleep && !self.awake.is_empty();
         (self.asleep, self.placeless) = (false, false);
-        let (stay, back): (BTreeSet<Place>, BTreeSet<Place>) = std::mem::take(&mut self.parked).into_iter().partition(|p| stuck.contains(&p.workload));
+        let (stay, back): (BTreeSet<Place>, BTreeSet<Place>) =
+            std::mem::take(&mut self.parked).into_iter().partition(|p| stuck.contains(&p.workload));
         let any = slept || !back.is_empty();
         self.awake.extend(back);
         self.parked = stay;
@@ -133,7 +134,8 @@ impl Pending {
         if self.preemptor == Some(place.workload) {
             self.preemptor = None;
         }
-        let removed = self.classes.contains_key(key) && self.change(key, |class| class.awake.remove(place) || class.parked.remove(place));
+        let removed = self.classes.contains_key(key)
+            && self.change(key, |class| class.awake.remove(place) || class.parked.remove(place));
         self.count -= usize::from(removed);
         removed
     }
@@ -141,7 +143,11 @@ impl Pending {
     /// Every class of a shape.
     fn alike(&self, shape: ShapeId) -> Vec<ClassKey> {
         let from = (shape, Arc::from(""));
-        self.shapes.range(from..).take_while(|(of, _)| *of == shape).map(|(of, local_queue)| (local_queue.clone(), *of)).collect()
+        self.shapes
+            .range(from..)
+            .take_while(|(of, _)| *of == shape)
+            .map(|(of, local_queue)| (local_queue.clone(), *of))
+            .collect()
     }
 
     /// Puts every class of a shape to sleep.
@@ -165,7 +171,8 @@ impl Pending {
 
     /// Wakes the classes for which no cluster had room. True when there was anybody.
     pub fn wake_placeless(&mut self) -> bool {
-        let resting: Vec<ClassKey> = self.resting.iter().filter(|key| self.classes[*key].placeless).cloned().collect();
+        let resting: Vec<ClassKey> =
+            self.resting.iter().filter(|key| self.classes[*key].placeless).cloned().collect();
         let any = !resting.is_empty();
         for key in resting {
             let stuck = std::mem::take(&mut self.stuck);
@@ -189,13 +196,25 @@ impl Pending {
 
     pub(crate) fn find_awake(&self, workload: WorkloadId) -> Option<(Place, ClassKey)> {
         let awake = self.classes.iter().filter(|(_, class)| !class.asleep);
-        awake.flat_map(|(key, class)| class.awake.iter().map(move |p| (p, key))).find(|(p, _)| p.workload == workload).map(|(p, k)| (p.clone(), k.clone()))
+        awake
+            .flat_map(|(key, class)| class.awake.iter().map(move |p| (p, key)))
+            .find(|(p, _)| p.workload == workload)
+            .map(|(p, k)| (p.clone(), k.clone()))
     }
 
     /// Who comes first, looked at or not, of those who are asked for, but for who is stuck.
     pub fn first(&self, of: impl Fn(WorkloadId) -> bool) -> Option<WorkloadId> {
-        let free = |class: &Class| class.parked.iter().find(|place| !self.stuck.contains(&place.workload) && of(place.workload)).cloned();
-        let firsts = self.classes.values().flat_map(|class| [class.awake.iter().find(|place| of(place.workload)).cloned(), free(class)]);
+        let free = |class: &Class| {
+            class
+                .parked
+                .iter()
+                .find(|place| !self.stuck.contains(&place.workload) && of(place.workload))
+                .cloned()
+        };
+        let firsts = self
+            .classes
+            .values()
+            .flat_map(|class| [class.awake.iter().find(|place| of(place.workload)).cloned(), free(class)]);
         firsts.flatten().min().map(|place| place.workload)
     }
 
@@ -258,7 +277,11 @@ impl Pending {
 mod tests {
     use super::*;
 
-    fn first(pending: &Pending, usage: Option<&dyn Fn(&str) -> f64>, turn: PreemptorsTurn) -> Option<WorkloadId> {
+    fn first(
+        pending: &Pending,
+        usage: Option<&dyn Fn(&str) -> f64>,
+        turn: PreemptorsTurn,
+    ) -> Option<WorkloadId> {
         pending.head(&Order { usage, turn, urgent: None }).map(|(place, _)| place.workload)
     }
 
@@ -282,13 +305,15 @@ mod tests {
     #[test]
     fn who_is_alike_to_a_misfit_sleeps_and_wakes_with_it() {
         let mut pending = Pending::default();
-        let (key, other): (ClassKey, ClassKey) = ((Arc::from("ns/q"), ShapeId(1)), (Arc::from("ns/q"), ShapeId(2)));
+        let (key, other): (ClassKey, ClassKey) =
+            ((Arc::from("ns/q"), ShapeId(1)), (Arc::from("ns/q"), ShapeId(2)));
         for at in 1..=3 {
             pending.push(&key, place(at));
         }
         pending.push(&other, place(9));
         // Whichever local queue it is in; a class that is gone isn't made again by what is said of its shape.
-        let (elsewhere, gone): (ClassKey, ClassKey) = ((Arc::from("ns/other"), ShapeId(1)), (Arc::from("ns/third"), ShapeId(1)));
+        let (elsewhere, gone): (ClassKey, ClassKey) =
+            ((Arc::from("ns/other"), ShapeId(1)), (Arc::from("ns/third"), ShapeId(1)));
         pending.push(&elsewhere, place(4));
         pending.push(&gone, place(5));
         assert!(pending.remove(&gone, &place(5)));
@@ -302,7 +327,8 @@ mod tests {
     #[test]
     fn order_by_use_passes_by_who_preempts_unless_it_is_first() {
         let mut pending = Pending::default();
-        let (much, little): (ClassKey, ClassKey) = ((Arc::from("ns/much"), ShapeId(1)), (Arc::from("ns/little"), ShapeId(2)));
+        let (much, little): (ClassKey, ClassKey) =
+            ((Arc::from("ns/much"), ShapeId(1)), (Arc::from("ns/little"), ShapeId(2)));
         pending.push(&much, place(1));
         pending.push(&little, place(2));
         pending.preemptor = Some(WorkloadId(1));

@@ -89,14 +89,22 @@ pub fn may_displace(policy: Displaces, preemptor: (i64, i64), candidate: (i64, i
     match policy {
         Displaces::Never | Displaces::Unset => false,
         Displaces::LowerPriority => lower,
-        Displaces::LowerOrNewerEqualPriority => lower || (preemptor.0 == candidate.0 && preemptor.1 < candidate.1),
+        Displaces::LowerOrNewerEqualPriority => {
+            lower || (preemptor.0 == candidate.0 && preemptor.1 < candidate.1)
+        }
         Displaces::Any => true,
     }
 }
 
 /// Which of two candidates is considered first: who is stopping anyway, other queues', who used most before, the least important,
 /// the newest. Use counts within a queue only: of several queues' candidates each may come before the next in a circle.
-pub fn candidate_order(brain: &Brain, by_usage: bool, own: QueueId, a: WorkloadId, b: WorkloadId) -> Ordering {
+pub fn candidate_order(
+    brain: &Brain,
+    by_usage: bool,
+    own: QueueId,
+    a: WorkloadId,
+    b: WorkloadId,
+) -> Ordering {
     let (x, y) = (&brain.workloads[&a], &brain.workloads[&b]);
     let usage = || {
         if !by_usage || x.queue != y.queue || x.local_queue == y.local_queue {
@@ -138,7 +146,8 @@ pub fn in_order(brain: &Brain, by_usage: bool, own: QueueId, mut all: Vec<Worklo
         let of = brain.displaceable_as(line.next()?);
         Some(Reverse((of.goes_on, *mine, of, at)))
     };
-    let mut heads: BinaryHeap<_> = lines.iter_mut().enumerate().filter_map(|(at, line)| next(at, line)).collect();
+    let mut heads: BinaryHeap<_> =
+        lines.iter_mut().enumerate().filter_map(|(at, line)| next(at, line)).collect();
     while let Some(Reverse((.., first, at))) = heads.pop() {
         all.push(first.workload);
         heads.extend(next(at, &mut lines[at]));
@@ -181,18 +190,28 @@ impl Search<'_> {
     fn fits(&mut self, may_borrow: bool, targets: &[Target]) -> bool {
         for (cell, amount) in &self.charge {
             let here = self.brain.forest.cell(self.node, *cell);
-            if (!may_borrow && here.quota.nominal < here.usage + *amount) || *amount > self.brain.forest.available(self.node, *cell) {
+            if (!may_borrow && here.quota.nominal < here.usage + *amount)
+                || *amount > self.brain.forest.available(self.node, *cell)
+            {
                 return false;
             }
         }
-        let placed = self.topology.as_ref().is_none_or(|requests| self.brain.find_places(requests, self.workload, false).is_ok());
+        let placed = self
+            .topology
+            .as_ref()
+            .is_none_or(|requests| self.brain.find_places(requests, self.workload, false).is_ok());
         let room = !placed || !self.rooms || self.places.fits(self.brain, self.workload, targets);
         self.brain.roomless |= !room;
         placed && room
     }
 
     /// Puts back, last taken first, whoever isn't needed; `right` says whether the others may give way without the one.
-    fn fill_back(&mut self, mut targets: Vec<Target>, may_borrow: bool, right: impl Fn(&mut Self, Target, &[Target]) -> bool) -> Vec<Target> {
+    fn fill_back(
+        &mut self,
+        mut targets: Vec<Target>,
+        may_borrow: bool,
+        right: impl Fn(&mut Self, Target, &[Target]) -> bool,
+    ) -> Vec<Target> {
         for at in (0..targets.len().saturating_sub(1)).rev() {
             let spared = targets[at];
             self.brain.resume_usage(spared.workload);
@@ -213,7 +232,10 @@ impl Search<'_> {
     fn uses_contested(&self, workload: WorkloadId) -> bool {
         let of = &self.brain.workloads[&workload];
         let elsewhere = self.within.is_some() && self.places.cluster_of(workload) != self.within;
-        let uses = of.holding.as_ref().is_some_and(|h| h.charge.iter().any(|(cell, _)| self.contested.contains(cell)));
+        let uses = of
+            .holding
+            .as_ref()
+            .is_some_and(|h| h.charge.iter().any(|(cell, _)| self.contested.contains(cell)));
         uses && (of.evicted() || (!elsewhere && self.places.may_displace(self.workload, workload)))
     }
 
@@ -229,19 +251,26 @@ impl Search<'_> {
     }
 
     fn by_usage(&self) -> bool {
-        self.brain.settings.gates.admission_fair_sharing && self.brain.settings.admission_fair_sharing.is_some()
+        self.brain.settings.gates.admission_fair_sharing
+            && self.brain.settings.admission_fair_sharing.is_some()
     }
 }
 
 /// Victims for an assignment.
-pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
+pub(crate) fn targets(
+    brain: &mut Brain,
+    places: &mut dyn Places,
+    workload: WorkloadId,
+    assignment: &Assignment,
+) -> Vec<Target> {
     let queue = brain.workloads[&workload].queue;
     if brain.workloads[&workload].in_vain {
         brain.roomless = true;
         return Vec::new();
     }
     let Some((node, tree)) = brain.queue(queue).node.zip(brain.queue(queue).tree) else { return Vec::new() };
-    let contested: Vec<CellId> = assignment.contested().into_iter().filter_map(|key| brain.forest.find_cell(tree, key)).collect();
+    let contested: Vec<CellId> =
+        assignment.contested().into_iter().filter_map(|key| brain.forest.find_cell(tree, key)).collect();
     let charge = brain.charge_of_request(workload, assignment);
     let topology = brain.topology_requests(workload, assignment);
     // Where there is room now, only quota is short, whoever ends.
@@ -250,17 +279,30 @@ pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: Work
         let (charge, contested, topology) = (charge.clone(), contested.clone(), topology.clone());
         Search { brain, places, workload, queue, node, charge, contested, topology, rooms, within }.run()
     };
-    let begun =
-        Search { brain, places, workload, queue, node, charge: charge.clone(), contested: contested.clone(), topology: topology.clone(), rooms, within: None }
-            .begun();
+    let begun = Search {
+        brain,
+        places,
+        workload,
+        queue,
+        node,
+        charge: charge.clone(),
+        contested: contested.clone(),
+        topology: topology.clone(),
+        rooms,
+        within: None,
+    }
+    .begun();
     if let Some(begun) = begun {
         return begun;
     }
     // Victims in one cluster free room where the gang can use it: of all answers the one with the fewest victims, in the
     // fewest clusters.
-    let known = brain.searched_before(workload, &charge, &contested).filter(|found| found.is_empty() || (!rooms && topology.is_none()));
+    let known = brain
+        .searched_before(workload, &charge, &contested)
+        .filter(|found| found.is_empty() || (!rooms && topology.is_none()));
     // Where only room is short, nobody elsewhere is of any use.
-    let only_room = rooms && charge.iter().all(|(cell, amount)| *amount <= brain.forest.available(node, *cell));
+    let only_room =
+        rooms && charge.iter().all(|(cell, amount)| *amount <= brain.forest.available(node, *cell));
     let whole = if only_room { Vec::new() } else { known.unwrap_or_else(|| search(brain, places, None)) };
     if whole.len() == 1 || !rooms {
         return whole;
@@ -269,15 +311,27 @@ pub(crate) fn targets(brain: &mut Brain, places: &mut dyn Places, workload: Work
     for cluster in places.clusters(brain, workload) {
         found.push(search(brain, places, Some(cluster)));
     }
-    let spread = |victims: &[Target]| victims.iter().map(|v| places.cluster_of(v.workload)).collect::<BTreeSet<_>>().len();
-    found.into_iter().filter(|victims| !victims.is_empty()).min_by_key(|victims| (victims.len(), spread(victims))).unwrap_or_default()
+    let spread = |victims: &[Target]| {
+        victims.iter().map(|v| places.cluster_of(v.workload)).collect::<BTreeSet<_>>().len()
+    };
+    found
+        .into_iter()
+        .filter(|victims| !victims.is_empty())
+        .min_by_key(|victims| (victims.len(), spread(victims)))
+        .unwrap_or_default()
 }
 
 /// Answers that nobody gives way.
 pub(crate) struct Nobody;
 
 impl Oracle for Nobody {
-    fn simulate(&mut self, _: &mut Brain, _: WorkloadId, _: (FlavorId, ResourceId), _: Amount) -> (Possibility, u32) {
+    fn simulate(
+        &mut self,
+        _: &mut Brain,
+        _: WorkloadId,
+        _: (FlavorId, ResourceId),
+        _: Amount,
+    ) -> (Possibility, u32) {
         (Possibility::NoCandidates, 0)
     }
 }
@@ -289,16 +343,38 @@ pub(crate) struct Books<'a> {
 
 impl Books<'_> {
     /// A search for victims for one flavor and resource alone; rooms aren't asked.
-    fn search<'a>(&'a mut self, brain: &'a mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> Option<Search<'a>> {
+    fn search<'a>(
+        &'a mut self,
+        brain: &'a mut Brain,
+        workload: WorkloadId,
+        key: (FlavorId, ResourceId),
+        amount: Amount,
+    ) -> Option<Search<'a>> {
         let of = brain.queue(brain.workloads[&workload].queue);
         let (node, cell) = of.node.zip(of.tree.and_then(|tree| brain.forest.find_cell(tree, key)))?;
         let (queue, charge, contested) = (brain.workloads[&workload].queue, vec![(cell, amount)], vec![cell]);
-        Some(Search { brain, places: self.places, workload, queue, node, charge, contested, topology: None, rooms: false, within: None })
+        Some(Search {
+            brain,
+            places: self.places,
+            workload,
+            queue,
+            node,
+            charge,
+            contested,
+            topology: None,
+            rooms: false,
+            within: None,
+        })
     }
 }
 
 /// What it comes to that these victims are gone.
-fn without(brain: &mut Brain, workload: WorkloadId, (node, cell, amount): (NodeId, CellId, Amount), victims: Vec<Target>) -> (Possibility, u32) {
+fn without(
+    brain: &mut Brain,
+    workload: WorkloadId,
+    (node, cell, amount): (NodeId, CellId, Amount),
+    victims: Vec<Target>,
+) -> (Possibility, u32) {
     for victim in &victims {
         brain.suspend_usage(victim.workload);
     }
@@ -317,13 +393,27 @@ fn without(brain: &mut Brain, workload: WorkloadId, (node, cell, amount): (NodeI
 }
 
 impl Oracle for Books<'_> {
-    fn simulate(&mut self, brain: &mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> (Possibility, u32) {
-        let Some(mut search) = self.search(brain, workload, key, amount) else { return (Possibility::NoCandidates, 0) };
+    fn simulate(
+        &mut self,
+        brain: &mut Brain,
+        workload: WorkloadId,
+        key: (FlavorId, ResourceId),
+        amount: Amount,
+    ) -> (Possibility, u32) {
+        let Some(mut search) = self.search(brain, workload, key, amount) else {
+            return (Possibility::NoCandidates, 0);
+        };
         let (place, victims) = ((search.node, search.contested[0], amount), search.run());
         without(brain, workload, place, victims)
     }
 
-    fn begun(&mut self, brain: &mut Brain, workload: WorkloadId, key: (FlavorId, ResourceId), amount: Amount) -> Option<(Possibility, u32)> {
+    fn begun(
+        &mut self,
+        brain: &mut Brain,
+        workload: WorkloadId,
+        key: (FlavorId, ResourceId),
+        amount: Amount,
+    ) -> Option<(Possibility, u32)> {
         brain.workloads[&workload].displaces_for.as_ref()?;
         let mut search = self.search(brain, workload, key, amount)?;
         let (place, victims) = ((search.node, search.contested[0], amount), search.begun()?);
@@ -334,25 +424,42 @@ impl Oracle for Books<'_> {
 impl Brain {
     /// What was found when the same books were searched for this workload already: for this very charge, or nobody for no more
     /// than it in the only contested cell. Rooms weren't asked then.
-    fn searched_before(&self, workload: WorkloadId, charge: &Charge, contested: &[CellId]) -> Option<Vec<Target>> {
+    fn searched_before(
+        &self,
+        workload: WorkloadId,
+        charge: &Charge,
+        contested: &[CellId],
+    ) -> Option<Vec<Target>> {
         let &[cell] = contested else { return None };
         let asked = charge.iter().find(|(of, _)| *of == cell).map(|(_, amount)| *amount)?;
         let same = |before: &&Searched| {
             let just_this = charge.len() == 1 && asked == before.amount;
-            before.workload == workload && before.cell == cell && (just_this || (before.victims.is_empty() && asked >= before.amount))
+            before.workload == workload
+                && before.cell == cell
+                && (just_this || (before.victims.is_empty() && asked >= before.amount))
         };
         self.searched.iter().find(same).map(|before| before.victims.clone())
     }
 
     /// Who would have to give way so that a workload gets what an assignment says.
-    pub fn victims(&mut self, places: &mut dyn Places, workload: WorkloadId, assignment: &Assignment) -> Vec<Target> {
+    pub fn victims(
+        &mut self,
+        places: &mut dyn Places,
+        workload: WorkloadId,
+        assignment: &Assignment,
+    ) -> Vec<Target> {
         self.searched.clear();
         targets(self, places, workload, assignment)
     }
 
     /// Holders of a queue whom a workload of this priority and age may displace by `policy`, and who aren't taken out for the
     /// time being. What isn't among them costs nothing.
-    pub(crate) fn displaceable(&self, queue: QueueId, policy: Displaces, (priority, since): (i64, i64)) -> impl Iterator<Item = WorkloadId> + '_ {
+    pub(crate) fn displaceable(
+        &self,
+        queue: QueueId,
+        policy: Displaces,
+        (priority, since): (i64, i64),
+    ) -> impl Iterator<Item = WorkloadId> + '_ {
         const FIRST: WorkloadId = WorkloadId(0);
         let end = match policy {
             Displaces::Never | Displaces::Unset => Bound::Excluded((i64::MIN, Reverse(i64::MAX), FIRST)),

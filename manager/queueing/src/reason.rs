@@ -145,16 +145,28 @@ impl Reason {
         let resource = |r: &ResourceId| brain.resource_name(*r).to_string();
         let amount = |r: &ResourceId, a: Amount| brain.amount_text(*r, a);
         match self {
-            Self::ResourceNotCovered { resource: r } => format!("no resource group of the queue covers {}", resource(r)),
+            Self::ResourceNotCovered { resource: r } => {
+                format!("no resource group of the queue covers {}", resource(r))
+            }
             Self::FlavorNotFound { flavor: f } => format!("flavor {} not found", flavor(f)),
             Self::Taint { flavor: f, taint } => format!("untolerated taint {taint} in flavor {}", flavor(f)),
             Self::Affinity { flavor: f } => format!("flavor {} doesn't match node affinity", flavor(f)),
             Self::NoTopology { flavor: f } => format!("flavor {} has no topology", flavor(f)),
-            Self::TopologyUnknown { flavor: f } => format!("the topology of flavor {} isn't known", flavor(f)),
-            Self::NoLevel { flavor: f } => format!("flavor {} doesn't have the requested topology level", flavor(f)),
-            Self::TopologyOnly { flavor: f } => format!("flavor {} serves only workloads that ask for a place in its topology", flavor(f)),
+            Self::TopologyUnknown { flavor: f } => {
+                format!("the topology of flavor {} isn't known", flavor(f))
+            }
+            Self::NoLevel { flavor: f } => {
+                format!("flavor {} doesn't have the requested topology level", flavor(f))
+            }
+            Self::TopologyOnly { flavor: f } => {
+                format!("flavor {} serves only workloads that ask for a place in its topology", flavor(f))
+            }
             Self::ExceedsMax { flavor: f, resource: r, before, asks, most } => {
-                let before = if *before == Amount::ZERO { String::new() } else { format!(" after {} for the pod sets before", amount(r, *before)) };
+                let before = if *before == Amount::ZERO {
+                    String::new()
+                } else {
+                    format!(" after {} for the pod sets before", amount(r, *before))
+                };
                 format!(
                     "asks for {} {} in flavor {}{before}, the most there could ever be is {}",
                     amount(r, Amount(*asks)),
@@ -164,13 +176,20 @@ impl Reason {
                 )
             }
             Self::Short { flavor: f, resource: r, missing } => {
-                format!("insufficient unused quota for {} in flavor {}, {} more needed", resource(r), flavor(f), amount(r, *missing))
+                format!(
+                    "insufficient unused quota for {} in flavor {}, {} more needed",
+                    resource(r),
+                    flavor(f),
+                    amount(r, *missing)
+                )
             }
             Self::SliceFlavor { flavor: f, original } => {
                 let original = original.as_ref().map_or("none".to_owned(), flavor);
                 format!("flavor {} isn't the one that its pods already have, which is {original}", flavor(f))
             }
-            Self::NotNominated { flavor: f, resource: r } => format!("flavor {} wasn't nominated for {}", flavor(f), resource(r)),
+            Self::NotNominated { flavor: f, resource: r } => {
+                format!("flavor {} wasn't nominated for {}", flavor(f), resource(r))
+            }
             Self::NotAllowed { flavor: f } => format!("flavor {} isn't the one of this variant", flavor(f)),
             Self::Placement(text) | Self::TopologyFlavors(text) => text.to_string(),
         }

@@ -9,7 +9,12 @@ pub fn search<R>(sets: &[(u32, u32)], fits: &mut dyn FnMut(&[u32]) -> Option<R>)
         return None;
     }
     let counts = |step: u64| -> Vec<u32> {
-        sets.iter().zip(&spare).map(|((full, _), spare)| full - u32::try_from(spare * step / total).unwrap_or(u32::MAX).min(*full)).collect()
+        sets.iter()
+            .zip(&spare)
+            .map(|((full, _), spare)| {
+                full - u32::try_from(spare * step / total).unwrap_or(u32::MAX).min(*full)
+            })
+            .collect()
     };
     // The first step that fits, by halving; `best` is what was found at `high`.
     let (mut low, mut high, mut best) = (0, total + 1, None);

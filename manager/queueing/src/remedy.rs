@@ -60,7 +60,8 @@ impl Brain {
         }
         lenders.sort_unstable();
         let borrowers = above.iter().map(|id| (*id, Side::Borrows));
-        let candidates = borrowers.chain(lenders.into_iter().take(LENDERS_MAX).map(|(_, id)| (id, Side::Lends)));
+        let candidates =
+            borrowers.chain(lenders.into_iter().take(LENDERS_MAX).map(|(_, id)| (id, Side::Lends)));
         let mut forest = self.forest.only(&BTreeSet::from([tree]));
         let before = has(&forest);
         let mut found = Vec::new();
@@ -73,7 +74,13 @@ impl Brain {
             forest.limit(id, cell, side, limit);
             if more > Amount::ZERO {
                 let of = forest.node(id);
-                found.push(Limit { of: of.name.clone(), cohort: of.cohort, side, most: most.0, more: more.0 });
+                found.push(Limit {
+                    of: of.name.clone(),
+                    cohort: of.cohort,
+                    side,
+                    most: most.0,
+                    more: more.0,
+                });
             }
         }
         found
@@ -88,7 +95,8 @@ impl Brain {
         // Every queue has its holders in order: of those first in each are the first of all.
         let mut firsts: BinaryHeap<Reverse<(_, usize)>> = BinaryHeap::new();
         let mut rests: Vec<_> = queues.map(|queue| self.queue(queue).ranked.iter()).collect();
-        firsts.extend(rests.iter_mut().enumerate().filter_map(|(at, rest)| Some(Reverse((*rest.next()?, at)))));
+        firsts
+            .extend(rests.iter_mut().enumerate().filter_map(|(at, rest)| Some(Reverse((*rest.next()?, at)))));
         let next = || {
             let Reverse(((_, _, id), at)) = firsts.pop()?;
             firsts.extend(rests[at].next().map(|holder| Reverse((*holder, at))));
@@ -96,9 +104,12 @@ impl Brain {
         };
         let mut forest = self.forest.only(&BTreeSet::from([tree]));
         std::iter::from_fn(next).take(WEIGHED_MAX).find(|id| {
-            let Some(holding) = self.workloads[id].holding.as_ref().filter(|h| !h.evicted) else { return false };
+            let Some(holding) = self.workloads[id].holding.as_ref().filter(|h| !h.evicted) else {
+                return false;
+            };
             let Some(at) = self.node_of(*id) else { return false };
-            let held = holding.charge.iter().find(|(of, _)| *of == cell).map_or(Amount::ZERO, |(_, amount)| *amount);
+            let held =
+                holding.charge.iter().find(|(of, _)| *of == cell).map_or(Amount::ZERO, |(_, amount)| *amount);
             if held == Amount::ZERO {
                 return false;
             }
@@ -113,25 +124,43 @@ impl Brain {
 impl Brain {
     /// What a workload, and `others` besides, would need more of to be given quota now, with what they ask for: `key` for one,
     /// and whatever else of the same flavor, or of every flavor of another group, is short.
-    pub fn needed(&self, id: WorkloadId, key: (FlavorId, ResourceId), others: impl Fn((FlavorId, ResourceId)) -> i64) -> Vec<((FlavorId, ResourceId), i64)> {
+    pub fn needed(
+        &self,
+        id: WorkloadId,
+        key: (FlavorId, ResourceId),
+        others: impl Fn((FlavorId, ResourceId)) -> i64,
+    ) -> Vec<((FlavorId, ResourceId), i64)> {
         let Some(of) = self.workload(id) else { return Vec::new() };
         let queue = self.queue(of.queue);
         let Some((node, tree)) = queue.node.zip(queue.tree) else { return Vec::new() };
         let is_short = |key: (FlavorId, ResourceId), asks: i64| {
-            let free = self.forest.find_cell(tree, key).map_or(Amount::ZERO, |cell| self.forest.available(node, cell));
+            let free = self
+                .forest
+                .find_cell(tree, key)
+                .map_or(Amount::ZERO, |cell| self.forest.available(node, cell));
             Amount(asks.saturating_add(others(key))) > free
         };
         let mut needed = Vec::new();
         for group in &queue.setup.groups {
-            let asked: Vec<(ResourceId, i64)> =
-                group.resources.iter().map(|resource| (*resource, self.asks(of.shape, *resource))).filter(|(_, n)| *n > 0).collect();
-            let short = |flavor: FlavorId| asked.iter().filter(move |(resource, n)| (flavor, *resource) == key || is_short((flavor, *resource), *n));
+            let asked: Vec<(ResourceId, i64)> = group
+                .resources
+                .iter()
+                .map(|resource| (*resource, self.asks(of.shape, *resource)))
+                .filter(|(_, n)| *n > 0)
+                .collect();
+            let short = |flavor: FlavorId| {
+                asked.iter().filter(move |(resource, n)| {
+                    (flavor, *resource) == key || is_short((flavor, *resource), *n)
+                })
+            };
             let flavor = match group.resources.contains(&key.1) {
                 true => Some(key.0),
                 false => group.flavors.iter().copied().min_by_key(|flavor| short(*flavor).count() > 0),
             };
             if let Some(flavor) = flavor {
-                needed.extend(short(flavor).map(|(resource, n)| ((flavor, *resource), n.saturating_add(others((flavor, *resource))))));
+                needed.extend(short(flavor).map(|(resource, n)| {
+                    ((flavor, *resource), n.saturating_add(others((flavor, *resource))))
+                }));
             }
         }
         needed

@@ -150,7 +150,9 @@ pub struct FairSharing {
 
 impl Default for FairSharing {
     fn default() -> Self {
-        Self { strategies: vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare] }
+        Self {
+            strategies: vec![FairStrategy::LessThanOrEqualToFinalShare, FairStrategy::LessThanInitialShare],
+        }
     }
 }
 
@@ -175,8 +177,12 @@ impl AdmissionFairSharing {
 
     /// A time as people write it: `key` says what for.
     pub fn time(key: &str, text: &str) -> Result<i64, String> {
-        let time = duration::parse(text).filter(|time| *time <= Self::TIME_MAX).and_then(|time| i64::try_from(time.0).ok());
-        time.ok_or_else(|| format!("`{text}` of `{key}` is not a time of up to a year; write it as `5m` or `168h`"))
+        let time = duration::parse(text)
+            .filter(|time| *time <= Self::TIME_MAX)
+            .and_then(|time| i64::try_from(time.0).ok());
+        time.ok_or_else(|| {
+            format!("`{text}` of `{key}` is not a time of up to a year; write it as `5m` or `168h`")
+        })
     }
 
     /// A time that passes: `key` says what for.
@@ -190,7 +196,11 @@ impl AdmissionFairSharing {
     pub fn weight(key: &str, text: &str) -> Result<i64, String> {
         let weight = text.parse::<f64>().ok().filter(|w| (0.0..=Self::WEIGHT_MAX).contains(w));
         let nano = weight.map(|weight| (weight * 1e9).round() as i64);
-        nano.ok_or_else(|| format!("`{text}` of `{key}` is not a weight; write a number of up to a billion, such as `2` or `0.5`"))
+        nano.ok_or_else(|| {
+            format!(
+                "`{text}` of `{key}` is not a weight; write a number of up to a billion, such as `2` or `0.5`"
+            )
+        })
     }
 }
 
@@ -199,7 +209,8 @@ impl FromStr for AdmissionFairSharing {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (mut half_life, mut sampling_ms, mut resource_weights) = (None, Self::SAMPLING_USUAL_MS, Vec::new());
+        let (mut half_life, mut sampling_ms, mut resource_weights) =
+            (None, Self::SAMPLING_USUAL_MS, Vec::new());
         for pair in text.split(',').map(str::trim) {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(format!("`{pair}` is not KEY=VALUE; write `half-life=168h,sampling=5m`"));
@@ -207,7 +218,9 @@ impl FromStr for AdmissionFairSharing {
             match (key, key.strip_prefix("weight.")) {
                 ("half-life", _) => half_life = Some(Self::time(key, value)?),
                 ("sampling", _) => sampling_ms = Self::interval(key, value)?,
-                (_, Some(resource)) => resource_weights.push((resource.to_owned(), Self::weight(key, value)?)),
+                (_, Some(resource)) => {
+                    resource_weights.push((resource.to_owned(), Self::weight(key, value)?))
+                }
                 _ => {
                     let known = ["half-life", "sampling", "weight.RESOURCE"];
                     return Err(match suggest::nearest(key, known) {
@@ -217,7 +230,8 @@ impl FromStr for AdmissionFairSharing {
                 }
             }
         }
-        let half_life_ms = half_life.ok_or_else(|| "`half-life` is missing; write `half-life=168h`".to_owned())?;
+        let half_life_ms =
+            half_life.ok_or_else(|| "`half-life` is missing; write `half-life=168h`".to_owned())?;
         Ok(Self { half_life_ms, sampling_ms, resource_weights })
     }
 }

@@ -18,7 +18,10 @@ pub struct Share {
     pub borrowing: bool,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "shares are ratios; a ratio of amounts beyond 2^53 loses nothing that a person could see")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "shares are ratios; a ratio of amounts beyond 2^53 loses nothing that a person could see"
+)]
 fn float(value: i64) -> f64 {
     value as f64
 }
@@ -47,7 +50,9 @@ impl Share {
         self.borrowing = true;
         if lendable > Amount::ZERO {
             let ratio = float(borrowed.0) * 1000.0 / float(lendable.0);
-            if ratio > self.ratio || (ratio == self.ratio && self.dominant.is_some_and(|other| resource < other)) {
+            if ratio > self.ratio
+                || (ratio == self.ratio && self.dominant.is_some_and(|other| resource < other))
+            {
                 (self.ratio, self.dominant) = (ratio, Some(resource));
             }
         }
@@ -70,7 +75,10 @@ impl Share {
     }
 
     /// The share by weight as a whole number, rounded up.
-    #[expect(clippy::cast_possible_truncation, reason = "a float beyond the range becomes the largest number, which is meant")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a float beyond the range becomes the largest number, which is meant"
+    )]
     pub fn rounded(&self) -> i64 {
         if self.is_infinite() { i64::MAX } else { self.weighted().ceil() as i64 }
     }

@@ -57,10 +57,16 @@ impl Brain {
         if self.starving.is_empty() {
             return Vec::new();
         }
-        let mut found: Vec<usize> = (0..entries.len()).filter(|at| self.starves(entries[*at].workload)).collect();
+        let mut found: Vec<usize> =
+            (0..entries.len()).filter(|at| self.starves(entries[*at].workload)).collect();
         found.sort_by_cached_key(|at| {
             let workload = &self.workloads[&entries[*at].workload];
-            (!self.displaces(entries[*at].workload), Reverse(self.priority_of(workload)), workload.since, entries[*at].workload)
+            (
+                !self.displaces(entries[*at].workload),
+                Reverse(self.priority_of(workload)),
+                workload.since,
+                entries[*at].workload,
+            )
         });
         found
     }

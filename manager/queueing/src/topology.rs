@@ -10,7 +10,9 @@ use crate::names::FlavorId;
 use crate::preempt::Target;
 use crate::reason::{Obstacle, Reason};
 use meridian_shared::gang::Amounts;
-use meridian_topology::{Assignment as Placed, Assumed, Constraint, Lost, Node, Options, PodSetRequest, Profile, Topology, Usage};
+use meridian_topology::{
+    Assignment as Placed, Assumed, Constraint, Lost, Node, Options, PodSetRequest, Profile, Topology, Usage,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -61,10 +63,18 @@ type Places = Vec<(usize, Placed)>;
 impl Brain {
     /// States the nodes of a cluster: every flavor whose topology is among `levels` gets those with its labels. Pods that no
     /// topology placed take their room: the name of their node, and what they take.
-    pub fn set_nodes(&mut self, levels: &BTreeMap<Arc<str>, Vec<String>>, nodes: &[Node], others: &[(String, Amounts)]) {
+    pub fn set_nodes(
+        &mut self,
+        levels: &BTreeMap<Arc<str>, Vec<String>>,
+        nodes: &[Node],
+        others: &[(String, Amounts)],
+    ) {
         let mut of = BTreeMap::new();
         for (id, flavor) in self.flavor_list() {
-            let Some((name, levels)) = flavor.topology.as_ref().and_then(|name| levels.get_key_value(name)) else { continue };
+            let Some((name, levels)) = flavor.topology.as_ref().and_then(|name| levels.get_key_value(name))
+            else {
+                continue;
+            };
             let mut topology = Topology::new(self.topology_flavor(name, levels, flavor), nodes);
             for (node, per_pod) in others {
                 topology.occupy(node, per_pod);
@@ -108,7 +118,10 @@ impl Brain {
     pub(crate) fn has_levels(&self, flavor: FlavorId, set: &PodSet) -> bool {
         let request = PodSetRequest { topology: set.topology.clone(), ..PodSetRequest::default() };
         let told = self.flavor(flavor).and_then(|spec| spec.levels.as_deref());
-        told.map_or_else(|| self.topologies.of.get(&flavor).is_some_and(|t| t.has_levels(&request)), |levels| request.asks_within(levels))
+        told.map_or_else(
+            || self.topologies.of.get(&flavor).is_some_and(|t| t.has_levels(&request)),
+            |levels| request.asks_within(levels),
+        )
     }
 
     /// Adds or takes away what a holder's pods take where they lie.
@@ -122,7 +135,9 @@ impl Brain {
         let placed: Vec<(Vec<FlavorId>, Amounts, Placed)> = given
             .iter()
             .zip(&shape.pod_sets)
-            .filter_map(|(g, set)| Some((g.flavors.values().copied().collect(), set.on_node.clone(), g.placement.clone()?)))
+            .filter_map(|(g, set)| {
+                Some((g.flavors.values().copied().collect(), set.on_node.clone(), g.placement.clone()?))
+            })
             .collect();
         for (flavors, per_pod, placed) in placed {
             self.count_places(&flavors, &per_pod, &placed, add);
@@ -151,15 +166,21 @@ impl Brain {
         }
         let workload = &self.workloads[&id];
         let shape = self.shape_of(workload.shape);
-        let held = |at: usize| workload.holding.as_ref().and_then(|h| h.given.get(at)).and_then(|g: &Given| g.placement.as_ref());
+        let held = |at: usize| {
+            workload.holding.as_ref().and_then(|h| h.given.get(at)).and_then(|g: &Given| g.placement.as_ref())
+        };
         let mut net = Vec::new();
         for (at, set) in assignment.pod_sets.iter().enumerate() {
             let Some(placed) = &set.placement else { continue };
-            let Some(flavor) = set.flavors.iter().map(|(_, c)| c.flavor).find(|f| self.has_topology(*f)) else { continue };
+            let Some(flavor) = set.flavors.iter().map(|(_, c)| c.flavor).find(|f| self.has_topology(*f))
+            else {
+                continue;
+            };
             let mut more = placed.clone();
             if let Some(held) = held(at) {
                 for domain in &mut more.domains {
-                    let there: u32 = held.domains.iter().filter(|d| d.values == domain.values).map(|d| d.count).sum();
+                    let there: u32 =
+                        held.domains.iter().filter(|d| d.values == domain.values).map(|d| d.count).sum();
                     domain.count = domain.count.saturating_sub(there);
                 }
                 more.domains.retain(|d| d.count > 0);
@@ -185,7 +206,8 @@ impl Brain {
             by_flavor.entry(flavor).or_default().push((per_pod, placed));
         }
         by_flavor.iter().all(|(flavor, placed)| {
-            let usages: Vec<Usage<'_>> = placed.iter().map(|(per_pod, assignment)| Usage { assignment, per_pod }).collect();
+            let usages: Vec<Usage<'_>> =
+                placed.iter().map(|(per_pod, assignment)| Usage { assignment, per_pod }).collect();
             self.topologies.of[flavor].has_fit(&usages)
         })
     }
@@ -208,8 +230,12 @@ impl Brain {
             let elastic = marks.elastic && self.settings.gates.elastic_slices_with_topology;
             if elastic {
                 let why = match set.topology.as_ref().and_then(|t| t.constraint.as_ref()) {
-                    Some(Constraint::Required(_)) => Some("a workload that grows can't require one topology domain"),
-                    Some(Constraint::Preferred(_)) => Some("a workload that grows can't prefer one topology domain"),
+                    Some(Constraint::Required(_)) => {
+                        Some("a workload that grows can't require one topology domain")
+                    }
+                    Some(Constraint::Preferred(_)) => {
+                        Some("a workload that grows can't prefer one topology domain")
+                    }
                     _ => None,
                 };
                 if let Some(why) = why {
@@ -221,14 +247,25 @@ impl Brain {
                 Err(why) => assignment.break_pod_set(at, Reason::TopologyFlavors(why)),
                 Ok(flavor) => {
                     // Where a worker cluster or a provider comes first, the place is found later.
-                    if queue.setup.placed_elsewhere || (workload.holding.is_none() && queue.setup.provisioned.contains(&flavor)) {
+                    if queue.setup.placed_elsewhere
+                        || (workload.holding.is_none() && queue.setup.provisioned.contains(&flavor))
+                    {
                         assignment.pod_sets[at].delayed = Some(Delayed::Pending);
                         continue;
                     }
-                    let replaced = assignment.replaces.filter(|_| elastic).and_then(|old| self.workloads.get(&old));
-                    let previous = replaced.and_then(|old| old.holding.as_ref()).and_then(|h| h.given.get(at)).and_then(|g| g.placement.clone());
+                    let replaced =
+                        assignment.replaces.filter(|_| elastic).and_then(|old| self.workloads.get(&old));
+                    let previous = replaced
+                        .and_then(|old| old.holding.as_ref())
+                        .and_then(|h| h.given.get(at))
+                        .and_then(|g| g.placement.clone());
                     let request = request(set, given.count, implied, marks.updates.get(&set.name), previous);
-                    requests.by_flavor.entry(self.flavor_name(flavor).clone()).or_insert_with(|| (flavor, Wanted::new())).1.push((at, request));
+                    requests
+                        .by_flavor
+                        .entry(self.flavor_name(flavor).clone())
+                        .or_insert_with(|| (flavor, Wanted::new()))
+                        .1
+                        .push((at, request));
                 }
             }
         }
@@ -236,7 +273,11 @@ impl Brain {
     }
 
     /// The one flavor with a topology among those given.
-    fn only_flavor(&self, queue: QueueId, flavors: impl Iterator<Item = FlavorId>) -> Result<FlavorId, Arc<str>> {
+    fn only_flavor(
+        &self,
+        queue: QueueId,
+        flavors: impl Iterator<Item = FlavorId>,
+    ) -> Result<FlavorId, Arc<str>> {
         let setup = &self.queue(queue).setup;
         if !setup.groups.iter().flat_map(|g| &g.flavors).any(|f| self.has_topology(*f)) {
             return Err(Arc::from("it asks for a place in a topology, and none is known"));
@@ -264,7 +305,12 @@ impl Brain {
     }
 
     /// Places for everything that is asked for, or what has none. `empty` asks as if nobody else were there.
-    pub(crate) fn find_places(&self, requests: &Requests, id: WorkloadId, empty: bool) -> Result<Places, NoPlace> {
+    pub(crate) fn find_places(
+        &self,
+        requests: &Requests,
+        id: WorkloadId,
+        empty: bool,
+    ) -> Result<Places, NoPlace> {
         let (places, failed) = self.look_for_places(requests, id, empty);
         failed.map_or(Ok(places), Err)
     }
@@ -275,18 +321,35 @@ impl Brain {
         let marks = workload.marks();
         let held = workload.holding.as_ref().filter(|_| !marks.lost_nodes.is_empty());
         let admitted: BTreeMap<String, Placed> = held
-            .map(|h| h.given.iter().zip(&shape.pod_sets).filter_map(|(g, set)| Some((set.name.to_string(), g.placement.clone()?))).collect())
+            .map(|h| {
+                h.given
+                    .iter()
+                    .zip(&shape.pod_sets)
+                    .filter_map(|(g, set)| Some((set.name.to_string(), g.placement.clone()?)))
+                    .collect()
+            })
             .unwrap_or_default();
-        let lost = held.map(|_| Lost { admitted: &admitted, nodes: &marks.lost_nodes, pinned: marks.single_pod });
+        let lost =
+            held.map(|_| Lost { admitted: &admitted, nodes: &marks.lost_nodes, pinned: marks.single_pod });
         let mut assumed = Assumed::default();
         let (mut places, mut failed) = (Vec::new(), None);
         for (flavor, sets) in requests.by_flavor.values() {
             let wanted: Vec<PodSetRequest> = sets.iter().map(|(_, request)| request.clone()).collect();
-            let outcomes = self.topologies.of[flavor].assign_beside(&wanted, Options { simulate_empty: empty, lost }, &mut assumed);
+            let outcomes = self.topologies.of[flavor].assign_beside(
+                &wanted,
+                Options { simulate_empty: empty, lost },
+                &mut assumed,
+            );
             for ((at, _), outcome) in sets.iter().zip(outcomes) {
                 match outcome {
                     Some(Ok(placed)) => places.push((*at, placed)),
-                    Some(Err(misfit)) if failed.is_none() => failed = Some(NoPlace { pod_set: *at, flavor: *flavor, reason: Arc::from(misfit.to_string()) }),
+                    Some(Err(misfit)) if failed.is_none() => {
+                        failed = Some(NoPlace {
+                            pod_set: *at,
+                            flavor: *flavor,
+                            reason: Arc::from(misfit.to_string()),
+                        })
+                    }
                     _ => {}
                 }
             }
@@ -296,10 +359,19 @@ impl Brain {
 
     /// Where the pods would lie once the victims are gone; without victims, where they would lie if nobody were there, so that
     /// others don't take it first.
-    pub(crate) fn place_with_victims(&mut self, id: WorkloadId, assignment: &mut Assignment, targets: &[Target]) {
+    pub(crate) fn place_with_victims(
+        &mut self,
+        id: WorkloadId,
+        assignment: &mut Assignment,
+        targets: &[Target],
+    ) {
         let workload = &self.workloads[&id];
-        let wants = self.queue(workload.queue).topology_only || self.shape_of(workload.shape).pod_sets.iter().any(PodSet::wants_topology);
-        let asked = self.settings.gates.topology && !self.topologies.of.is_empty() && assignment.mode() == Mode::Preempt && wants;
+        let wants = self.queue(workload.queue).topology_only
+            || self.shape_of(workload.shape).pod_sets.iter().any(PodSet::wants_topology);
+        let asked = self.settings.gates.topology
+            && !self.topologies.of.is_empty()
+            && assignment.mode() == Mode::Preempt
+            && wants;
         if !asked || self.lost_a_node(workload) {
             return;
         }
@@ -325,7 +397,13 @@ fn settle(assignment: &mut Assignment, places: Places) {
     }
 }
 
-fn request(set: &PodSet, count: u32, implied: bool, update: Option<&crate::model::Update>, previous: Option<Placed>) -> PodSetRequest {
+fn request(
+    set: &PodSet,
+    count: u32,
+    implied: bool,
+    update: Option<&crate::model::Update>,
+    previous: Option<Placed>,
+) -> PodSetRequest {
     let mut request = PodSetRequest {
         name: set.name.to_string(),
         count,
@@ -354,7 +432,8 @@ impl Assigner<'_> {
         }
         let requests = self.brain.wanted(self.workload, assignment);
         let groups = groups(self.brain.shape_of(self.brain.workloads[&self.workload].shape));
-        let group_of = |at: usize| groups.iter().find(|group| group.contains(&at)).map_or(&[][..], Vec::as_slice);
+        let group_of =
+            |at: usize| groups.iter().find(|group| group.contains(&at)).map_or(&[][..], Vec::as_slice);
         if assignment.mode() == Mode::Fit {
             match self.brain.find_places(&requests, self.workload, false) {
                 Ok(places) => settle(assignment, places),
@@ -381,8 +460,11 @@ impl Assigner<'_> {
                     reasons.push(Reason::Placement(reason));
                 }
                 for member in group_of(pod_set) {
-                    for attempt in assignment.pod_sets[*member].attempts.iter_mut().filter(|a| a.flavor == flavor) {
-                        (attempt.mode, attempt.obstacle) = (Mode::NoFit, Some(Obstacle::TopologyPlacementFailed));
+                    for attempt in
+                        assignment.pod_sets[*member].attempts.iter_mut().filter(|a| a.flavor == flavor)
+                    {
+                        (attempt.mode, attempt.obstacle) =
+                            (Mode::NoFit, Some(Obstacle::TopologyPlacementFailed));
                     }
                 }
                 assignment.set_mode_in_group(pod_set, group_of(pod_set), Mode::NoFit);
@@ -391,6 +473,10 @@ impl Assigner<'_> {
     }
 
     fn wants_topology(&self) -> bool {
-        self.brain.shape_of(self.brain.workloads[&self.workload].shape).pod_sets.iter().any(PodSet::wants_topology)
+        self.brain
+            .shape_of(self.brain.workloads[&self.workload].shape)
+            .pod_sets
+            .iter()
+            .any(PodSet::wants_topology)
     }
 }

@@ -184,18 +184,25 @@ impl Forest {
     /// Builds the forest. The answer's second part is the node of each leaf, in order: `None` where its cohort is in a cycle.
     pub fn build(cohorts: &BTreeMap<Arc<str>, CohortSetup>, leaves: &[Leaf]) -> (Self, Vec<Option<NodeId>>) {
         let mut setups: BTreeMap<Arc<str>, CohortSetup> = cohorts.clone();
-        let implicit = leaves.iter().filter_map(|leaf| leaf.cohort.clone()).chain(cohorts.values().filter_map(|c| c.parent.clone()));
+        let implicit = leaves
+            .iter()
+            .filter_map(|leaf| leaf.cohort.clone())
+            .chain(cohorts.values().filter_map(|c| c.parent.clone()));
         for name in implicit {
             setups.entry(name).or_default();
         }
         let parents = setups.iter().map(|(name, c)| (name.clone(), c.parent.clone())).collect();
         let mut forest = Self { cyclic: cyclic(&parents), ..Self::default() };
-        for (name, setup) in setups.iter().filter(|(name, _)| !forest.cyclic.contains(*name)).collect::<Vec<_>>() {
+        for (name, setup) in
+            setups.iter().filter(|(name, _)| !forest.cyclic.contains(*name)).collect::<Vec<_>>()
+        {
             let id = forest.push(name.clone(), true, setup.weight);
             forest.cohorts.insert(name.clone(), id);
         }
         for (name, setup) in &setups {
-            let (Some(id), Some(parent)) = (forest.cohorts.get(name).copied(), &setup.parent) else { continue };
+            let (Some(id), Some(parent)) = (forest.cohorts.get(name).copied(), &setup.parent) else {
+                continue;
+            };
             let parent = forest.cohorts.get(parent).copied();
             forest.nodes[id.index()].parent = parent;
             if let Some(parent) = parent {
@@ -237,13 +244,24 @@ impl Forest {
     pub(crate) fn only(&self, trees: &BTreeSet<TreeId>) -> Self {
         let node = |node: &Node| match trees.contains(&node.tree) {
             true => node.clone(),
-            false => Node { name: Arc::default(), cohorts: Vec::new(), queues: Vec::new(), cells: Vec::new(), lendable: Vec::new(), ..*node },
+            false => Node {
+                name: Arc::default(),
+                cohorts: Vec::new(),
+                queues: Vec::new(),
+                cells: Vec::new(),
+                lendable: Vec::new(),
+                ..*node
+            },
         };
         let tree = |(at, tree): (usize, &Tree)| {
             let wanted = trees.contains(&TreeId::new(u32::try_from(at).unwrap_or(u32::MAX)));
             if wanted { tree.clone() } else { Tree::default() }
         };
-        Self { nodes: self.nodes.iter().map(node).collect(), trees: self.trees.iter().enumerate().map(tree).collect(), ..Self::default() }
+        Self {
+            nodes: self.nodes.iter().map(node).collect(),
+            trees: self.trees.iter().enumerate().map(tree).collect(),
+            ..Self::default()
+        }
     }
 
     fn push(&mut self, name: Arc<str>, cohort: bool, weight: i64) -> NodeId {
@@ -292,7 +310,8 @@ impl Forest {
             for id in order.iter().rev() {
                 let node = &self.nodes[id.index()];
                 let own = u32::from(!node.queues.is_empty() || !node.cohorts.is_empty());
-                let height = node.cohorts.iter().map(|c| self.nodes[c.index()].height + 1).max().unwrap_or(0).max(own);
+                let height =
+                    node.cohorts.iter().map(|c| self.nodes[c.index()].height + 1).max().unwrap_or(0).max(own);
                 self.nodes[id.index()].height = height;
             }
             self.trees.push(Tree { root: Some(root), queues, ..Tree::default() });
@@ -344,7 +363,8 @@ impl Forest {
     }
 
     fn gather(&mut self, id: NodeId) {
-        let below: Vec<NodeId> = self.nodes[id.index()].cohorts.iter().chain(&self.nodes[id.index()].queues).copied().collect();
+        let below: Vec<NodeId> =
+            self.nodes[id.index()].cohorts.iter().chain(&self.nodes[id.index()].queues).copied().collect();
         for child in &below {
             self.gather(*child);
         }
@@ -360,7 +380,8 @@ impl Forest {
             let cell = &mut node.cells[at];
             cell.subtree = cell.quota.nominal + subtree;
             cell.declared |= declared;
-            cell.local = cell.quota.lending_limit.map_or(Amount::ZERO, |limit| (cell.subtree - limit).floor());
+            cell.local =
+                cell.quota.lending_limit.map_or(Amount::ZERO, |limit| (cell.subtree - limit).floor());
             if node.cohort {
                 cell.usage = used;
             }
@@ -385,7 +406,8 @@ impl Forest {
             lendable[resource] = lendable[resource] + cell.potential;
         }
         self.nodes[id.index()].lendable = lendable;
-        let below: Vec<NodeId> = self.nodes[id.index()].cohorts.iter().chain(&self.nodes[id.index()].queues).copied().collect();
+        let below: Vec<NodeId> =
+            self.nodes[id.index()].cohorts.iter().chain(&self.nodes[id.index()].queues).copied().collect();
         for child in below {
             self.spread(child);
         }
@@ -410,7 +432,10 @@ impl Forest {
 
     /// Every node.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
-        self.nodes.iter().enumerate().map(|(at, node)| (NodeId::new(u32::try_from(at).unwrap_or(u32::MAX)), node))
+        self.nodes
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (NodeId::new(u32::try_from(at).unwrap_or(u32::MAX)), node))
     }
 
     /// One tree.

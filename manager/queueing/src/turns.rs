@@ -11,7 +11,11 @@ use std::collections::BTreeMap;
 pub const DISPLACED_MAX: u32 = 2;
 
 /// Whether a workload gave way for one that is sought, at however many removes.
-pub fn gave_way<Id: Ord + Copy, Way>(for_whom: &BTreeMap<Id, BTreeMap<Id, Way>>, workload: Id, sought: impl Fn(Id) -> bool) -> bool {
+pub fn gave_way<Id: Ord + Copy, Way>(
+    for_whom: &BTreeMap<Id, BTreeMap<Id, Way>>,
+    workload: Id,
+    sought: impl Fn(Id) -> bool,
+) -> bool {
     if !for_whom.contains_key(&workload) {
         return false;
     }
@@ -37,7 +41,11 @@ mod tests {
 
     #[test]
     fn a_way_is_followed_however_long_it_is_and_round_in_circles() {
-        let for_whom = BTreeMap::from([(1, BTreeMap::from([(2, ())])), (2, BTreeMap::from([(3, ()), (1, ())])), (4, BTreeMap::from([(1, ())]))]);
+        let for_whom = BTreeMap::from([
+            (1, BTreeMap::from([(2, ())])),
+            (2, BTreeMap::from([(3, ()), (1, ())])),
+            (4, BTreeMap::from([(1, ())])),
+        ]);
         let gave_way_for = |workload, other| gave_way(&for_whom, workload, |by| by == other);
         assert!(gave_way_for(1, 2) && gave_way_for(1, 3) && gave_way_for(4, 3) && gave_way_for(1, 1));
         assert!(!gave_way_for(3, 1) && !gave_way_for(1, 4) && !gave_way_for(5, 1));

@@ -13,7 +13,11 @@ impl Brain {
         let of = &self.workloads[&workload];
         let old = self.find(of.marks().replaces.as_ref()?)?;
         let slice = &self.workloads[&old];
-        (old != workload && slice.queue == of.queue && slice.holding.is_some() && slice.namespace() == of.namespace()).then_some(old)
+        (old != workload
+            && slice.queue == of.queue
+            && slice.holding.is_some()
+            && slice.namespace() == of.namespace())
+        .then_some(old)
     }
 
     fn flavor_place(&self, workload: WorkloadId) -> Option<usize> {
@@ -30,9 +34,14 @@ impl Brain {
         let mine = self.flavor_place(workload)?;
         self.queues[of.queue.index()].holders.iter().copied().find(|id| {
             let other = &self.workloads[id];
-            let related = other.uid != of.uid && other.marks().variant_of.as_ref().is_some_and(|(p, _)| p == parent);
+            let related =
+                other.uid != of.uid && other.marks().variant_of.as_ref().is_some_and(|(p, _)| p == parent);
             let admitted = other.holding.as_ref().is_some_and(|h| h.admitted);
-            related && admitted && self.flavor_place(*id).is_some_and(|theirs| if better { theirs < mine } else { theirs > mine })
+            related
+                && admitted
+                && self
+                    .flavor_place(*id)
+                    .is_some_and(|theirs| if better { theirs < mine } else { theirs > mine })
         })
     }
 
@@ -49,8 +58,12 @@ impl Brain {
         let of = &self.workloads[&workload];
         let Some(holding) = &of.holding else { return false };
         let marks = of.marks();
-        let to_come = holding.given.iter().any(|g| g.placement.is_none() && g.delayed == Some(crate::model::Delayed::Pending));
-        let stated = (marks.checks.is_empty() || marks.checks_ready) && self.checks_of(workload).all(|check| marks.checks.contains(check));
+        let to_come = holding
+            .given
+            .iter()
+            .any(|g| g.placement.is_none() && g.delayed == Some(crate::model::Delayed::Pending));
+        let stated = (marks.checks.is_empty() || marks.checks_ready)
+            && self.checks_of(workload).all(|check| marks.checks.contains(check));
         stated && !to_come
     }
 
@@ -59,8 +72,13 @@ impl Brain {
         let of = &self.workloads[&workload];
         let setup = &self.queue(of.queue).setup;
         let given = of.holding.as_ref().map(|h| h.given.as_slice()).unwrap_or_default();
-        let uses = |flavor: &crate::names::FlavorId| given.iter().any(|g| g.flavors.values().any(|f| f == flavor));
+        let uses =
+            |flavor: &crate::names::FlavorId| given.iter().any(|g| g.flavors.values().any(|f| f == flavor));
         let any = move || setup.groups.iter().flat_map(|group| &group.flavors).any(uses);
-        setup.checks.iter().filter(move |(_, flavors)| if flavors.is_empty() { any() } else { flavors.iter().any(uses) }).map(|(name, _)| name)
+        setup
+            .checks
+            .iter()
+            .filter(move |(_, flavors)| if flavors.is_empty() { any() } else { flavors.iter().any(uses) })
+            .map(|(name, _)| name)
     }
 }

@@ -2,7 +2,10 @@
 
 use meridian_queueing::cycle::{Outcome, Requeued};
 use meridian_queueing::flavors::{Assignment, Mode};
-use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, PodSet, Preemption, QueueId, QueueSetup, Shape, Workload, WorkloadId};
+use meridian_queueing::model::{
+    Displaces, Flavor, Given, Group, Inactive, Marks, PodSet, Preemption, QueueId, QueueSetup, Shape,
+    Workload, WorkloadId,
+};
 use meridian_queueing::places::{Anywhere, Places};
 use meridian_queueing::preempt::{Right, Target};
 use meridian_queueing::reason::Obstacle;
@@ -20,8 +23,14 @@ use std::sync::Arc;
 type Amounts<'a> = &'a [(&'a str, i64)];
 
 /// A queue with groups of flavors and quotas: per group the quotas of each flavor by resource.
-fn queue(brain: &mut Brain, name: &str, cohort: Option<&str>, groups: &[&[(&str, Amounts<'_>)]]) -> QueueSetup {
-    let mut setup = QueueSetup { name: Arc::from(name), cohort: cohort.map(Arc::from), ..QueueSetup::default() };
+fn queue(
+    brain: &mut Brain,
+    name: &str,
+    cohort: Option<&str>,
+    groups: &[&[(&str, Amounts<'_>)]],
+) -> QueueSetup {
+    let mut setup =
+        QueueSetup { name: Arc::from(name), cohort: cohort.map(Arc::from), ..QueueSetup::default() };
     for flavors in groups {
         let mut group = Group::default();
         for (flavor, quotas) in *flavors {
@@ -33,7 +42,9 @@ fn queue(brain: &mut Brain, name: &str, cohort: Option<&str>, groups: &[&[(&str,
                 if !group.resources.contains(&resource) {
                     group.resources.push(resource);
                 }
-                setup.quotas.insert((flavor, resource), Quota { nominal: Amount(*nominal), ..Quota::default() });
+                setup
+                    .quotas
+                    .insert((flavor, resource), Quota { nominal: Amount(*nominal), ..Quota::default() });
             }
         }
         setup.groups.push(group);
@@ -42,10 +53,20 @@ fn queue(brain: &mut Brain, name: &str, cohort: Option<&str>, groups: &[&[(&str,
 }
 
 fn new(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: Amounts<'_>) -> NewWorkload {
-    let asks: BTreeMap<String, i64> = asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
-    let set = PodSet { name: Arc::from("main"), count: 1, per_pod: brain.requests(&asks), ..Default::default() };
+    let asks: BTreeMap<String, i64> =
+        asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
+    let set =
+        PodSet { name: Arc::from("main"), count: 1, per_pod: brain.requests(&asks), ..Default::default() };
     let shape = brain.intern(Shape { pod_sets: vec![set], priority, ..Shape::default() });
-    NewWorkload { key: Arc::from(name), uid: Arc::from(name), queue, local_queue: Arc::from("n/q"), shape, since: 0, marks: None }
+    NewWorkload {
+        key: Arc::from(name),
+        uid: Arc::from(name),
+        queue,
+        local_queue: Arc::from("n/q"),
+        shape,
+        since: 0,
+        marks: None,
+    }
 }
 
 fn wait(brain: &mut Brain, name: &str, queue: QueueId, priority: i64, asks: Amounts<'_>) -> WorkloadId {
@@ -57,12 +78,25 @@ fn hold(brain: &mut Brain, name: &str, queue: QueueId, flavor: &str, asks: Amoun
     hold_as(brain, name, queue, flavor, 0, asks)
 }
 
-fn hold_as(brain: &mut Brain, name: &str, queue: QueueId, flavor: &str, priority: i64, asks: Amounts<'_>) -> WorkloadId {
+fn hold_as(
+    brain: &mut Brain,
+    name: &str,
+    queue: QueueId,
+    flavor: &str,
+    priority: i64,
+    asks: Amounts<'_>,
+) -> WorkloadId {
     let new = new(brain, name, queue, priority, asks);
     let flavor = brain.flavor_id(flavor);
-    let usage: BTreeMap<String, i64> = asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
+    let usage: BTreeMap<String, i64> =
+        asks.iter().map(|(resource, amount)| ((*resource).to_owned(), *amount)).collect();
     let usage = brain.requests(&usage);
-    let given = Given { flavors: usage.iter().map(|(resource, _)| (*resource, flavor)).collect(), usage, count: 1, ..Given::default() };
+    let given = Given {
+        flavors: usage.iter().map(|(resource, _)| (*resource, flavor)).collect(),
+        usage,
+        count: 1,
+        ..Given::default()
+    };
     brain.hold(new, vec![given], 0, false, true)
 }
 
@@ -79,13 +113,16 @@ fn id(brain: &Brain, name: &str) -> QueueId {
 
 #[test]
 fn where_groups_overlap_the_later_one_decides() {
-    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("small", &[("cpu", 9)])], &[("large", &[("cpu", 9), ("gpu", 9)])]])]);
+    let mut brain = world(Settings::default(), |brain| {
+        vec![queue(brain, "q", None, &[&[("small", &[("cpu", 9)])], &[("large", &[("cpu", 9), ("gpu", 9)])]])]
+    });
     let q = id(&brain, "q");
     let w = wait(&mut brain, "w", q, 0, &[("cpu", 1), ("gpu", 1)]);
     let report = brain.cycle(&mut Anywhere, false);
     assert_eq!(report.entries[0].outcome, Outcome::Admitted);
     let held = brain.workload(w).and_then(|w| w.holding.as_ref()).expect("it was admitted");
-    let flavors: Vec<&str> = held.given[0].flavors.values().map(|flavor| &**brain.flavor_name(*flavor)).collect();
+    let flavors: Vec<&str> =
+        held.given[0].flavors.values().map(|flavor| &**brain.flavor_name(*flavor)).collect();
     assert_eq!(flavors, ["large", "large"], "what must come from one flavor does");
 }
 
@@ -104,7 +141,10 @@ fn a_queue_that_admits_nothing_loses_nobody() {
         let asks = wait(&mut brain, "asks", lender, 0, &[("cpu", 4)]);
         let report = brain.cycle(&mut Anywhere, false);
         if stopped {
-            assert_eq!((report.preempted.as_slice(), report.entries[0].outcome), (&[][..], Outcome::NoCandidates));
+            assert_eq!(
+                (report.preempted.as_slice(), report.entries[0].outcome),
+                (&[][..], Outcome::NoCandidates)
+            );
         } else {
             assert_eq!(report.preempted, [(victim, asks, Right::InCohortReclamation)]);
         }
@@ -125,7 +165,11 @@ fn a_holder_runs_once_every_check_is_stated_and_ready() {
         brain.cycle(&mut Anywhere, false);
         brain.workload(w).and_then(|w| w.holding.as_ref()).is_some_and(|h| h.admitted)
     };
-    let stated = |name: &str, ready: bool| Marks { checks: vec![Arc::from(name)], checks_ready: ready, ..Marks::default() };
+    let stated = |name: &str, ready: bool| Marks {
+        checks: vec![Arc::from(name)],
+        checks_ready: ready,
+        ..Marks::default()
+    };
     assert!(check(stated("ask", true)));
     assert!(!check(stated("ask", false)), "it says that it isn't ready");
     assert!(!check(stated("other", true)), "the queue's own check says nothing");
@@ -155,17 +199,27 @@ fn of_a_strict_queue_only_who_is_told_that_its_namespace_is_wrong_is_parked() {
             vec![QueueSetup { strict: true, ..setup }]
         });
         let q = id(&brain, "q");
-        let marks = Marks { checks_failed, unfit: Some(Arc::from("its namespace isn't chosen")), wrong_namespace: true, ..Marks::default() };
+        let marks = Marks {
+            checks_failed,
+            unfit: Some(Arc::from("its namespace isn't chosen")),
+            wrong_namespace: true,
+            ..Marks::default()
+        };
         let new = NewWorkload { marks: Some(Box::new(marks)), ..new(&mut brain, "w", q, 0, &[("cpu", 1)]) };
         brain.wait(new);
         let entry = &brain.cycle(&mut Anywhere, false).entries[0];
-        assert_eq!((entry.outcome, entry.requeued), (Outcome::Rejected, Some(wanted)), "failed checks: {checks_failed}");
+        assert_eq!(
+            (entry.outcome, entry.requeued),
+            (Outcome::Rejected, Some(wanted)),
+            "failed checks: {checks_failed}"
+        );
     }
 }
 
 #[test]
 fn who_could_not_be_told_to_stop_goes_on() {
-    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]])]);
+    let mut brain =
+        world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 9)])]])]);
     let q = id(&brain, "q");
     let w = hold(&mut brain, "w", q, "f", &[("cpu", 1)]);
     brain.evict(w);
@@ -187,8 +241,13 @@ fn cycles_of_other_trees_do_not_age_a_scan() {
     let asks = wait(&mut brain, "asks", here, 0, &[("cpu", 4)]);
     let other = wait(&mut brain, "other", beside, 0, &[("cpu", 4)]);
     let report = brain.cycle(&mut Anywhere, false);
-    let outcome = |w: WorkloadId| report.entries.iter().find(|entry| entry.workload == w).map(|entry| entry.outcome);
-    assert_eq!((outcome(asks), outcome(other)), (Some(Outcome::Skipped), Some(Outcome::Admitted)), "it would have borrowed the first flavor");
+    let outcome =
+        |w: WorkloadId| report.entries.iter().find(|entry| entry.workload == w).map(|entry| entry.outcome);
+    assert_eq!(
+        (outcome(asks), outcome(other)),
+        (Some(Outcome::Skipped), Some(Outcome::Admitted)),
+        "it would have borrowed the first flavor"
+    );
     // The first flavor is free again, and a lot is decided elsewhere before it is its turn.
     brain.remove(other);
     brain.remove(small);
@@ -197,14 +256,17 @@ fn cycles_of_other_trees_do_not_age_a_scan() {
     }
     brain.run(&mut Anywhere, |_, _| true);
     let held = brain.workload(asks).and_then(|w| w.holding.as_ref()).expect("it was admitted");
-    let flavors: Vec<&str> = held.given[0].flavors.values().map(|flavor| &**brain.flavor_name(*flavor)).collect();
+    let flavors: Vec<&str> =
+        held.given[0].flavors.values().map(|flavor| &**brain.flavor_name(*flavor)).collect();
     assert_eq!(flavors, ["second"], "the scan went on where it was");
 }
 
 #[test]
 fn a_run_that_is_ended_early_leaves_no_tree_behind() {
     let names = ["a", "b", "c"];
-    let mut brain = world(Settings::default(), |brain| names.iter().map(|name| queue(brain, name, Some(name), &[&[("any", &[("gpu", 9)])]])).collect());
+    let mut brain = world(Settings::default(), |brain| {
+        names.iter().map(|name| queue(brain, name, Some(name), &[&[("any", &[("gpu", 9)])]])).collect()
+    });
     for name in names {
         let queue = id(&brain, name);
         for n in 0..2 {
@@ -215,7 +277,9 @@ fn a_run_that_is_ended_early_leaves_no_tree_behind() {
     let mut next = |brain: &mut Brain| {
         let mut admitted = Vec::new();
         brain.run(&mut Anywhere, |brain, report| {
-            admitted.extend(report.entries.iter().map(|entry| brain.workload(entry.workload).unwrap().key.to_string()));
+            admitted.extend(
+                report.entries.iter().map(|entry| brain.workload(entry.workload).unwrap().key.to_string()),
+            );
             false
         });
         order.extend(admitted);
@@ -236,9 +300,18 @@ fn of_equal_shares_the_resource_named_first_dominates() {
     let (cpu, memory, flavor) = (brain.resource("cpu"), brain.resource("memory"), brain.flavor_id("f"));
     // The cells of the tree come in the order in which quotas are met: the borrower's own, memory alone, come first here.
     let quotas = |of: &[(meridian_queueing::names::ResourceId, i64)]| -> Quotas {
-        of.iter().map(|(resource, nominal)| ((flavor, *resource), Quota { nominal: Amount(*nominal), ..Quota::default() })).collect()
+        of.iter()
+            .map(|(resource, nominal)| {
+                ((flavor, *resource), Quota { nominal: Amount(*nominal), ..Quota::default() })
+            })
+            .collect()
     };
-    let leaf = |name: &str, quotas: Quotas| Leaf { name: Arc::from(name), cohort: Some(Arc::from("c")), quotas, weight: WEIGHT_ONE };
+    let leaf = |name: &str, quotas: Quotas| Leaf {
+        name: Arc::from(name),
+        cohort: Some(Arc::from("c")),
+        quotas,
+        weight: WEIGHT_ONE,
+    };
     let leaves = [leaf("borrower", quotas(&[(memory, 0)])), leaf("lender", quotas(&[(cpu, 8), (memory, 8)]))];
     let (mut forest, places) = Forest::build(&BTreeMap::new(), &leaves);
     let borrower = places[0].expect("it is in no cycle");
@@ -266,7 +339,8 @@ fn flavors_are_chosen_for_who_only_asks() {
             (meridian_queueing::flavors::Possibility::NoCandidates, 0)
         }
     }
-    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 4)])]])]);
+    let mut brain =
+        world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 4)])]])]);
     let q = id(&brain, "q");
     hold(&mut brain, "holder", q, "f", &[("cpu", 3)]);
     let w = wait(&mut brain, "w", q, 0, &[("cpu", 2)]);
@@ -279,7 +353,8 @@ fn flavors_are_chosen_for_who_only_asks() {
 fn after_the_end_of(brain: &mut Brain, holder: WorkloadId) -> Vec<String> {
     brain.remove(holder);
     brain.run(&mut Anywhere, |_, _| true);
-    let mut held: Vec<String> = brain.workloads().filter(|(_, w)| w.holding.is_some()).map(|(_, w)| w.key.to_string()).collect();
+    let mut held: Vec<String> =
+        brain.workloads().filter(|(_, w)| w.holding.is_some()).map(|(_, w)| w.key.to_string()).collect();
     held.sort();
     held
 }
@@ -287,9 +362,11 @@ fn after_the_end_of(brain: &mut Brain, holder: WorkloadId) -> Vec<String> {
 #[test]
 fn who_starves_is_not_passed_by_in_its_queue() {
     for guarded in [false, true] {
-        let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("any", &[("gpu", 4)])]])]);
+        let mut brain =
+            world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("any", &[("gpu", 4)])]])]);
         let q = id(&brain, "q");
-        let holders: Vec<_> = ["a", "b"].iter().map(|name| hold(&mut brain, name, q, "any", &[("gpu", 2)])).collect();
+        let holders: Vec<_> =
+            ["a", "b"].iter().map(|name| hold(&mut brain, name, q, "any", &[("gpu", 2)])).collect();
         let gang = wait(&mut brain, "gang", q, 0, &[("gpu", 4)]);
         brain.run(&mut Anywhere, |_, _| true);
         wait(&mut brain, "small", q, 0, &[("gpu", 2)]);
@@ -312,20 +389,26 @@ fn what_who_starves_asks_for_is_lent_to_nobody() {
         vec![queue(brain, "mine", Some("all"), &[quota]), queue(brain, "theirs", Some("all"), &[quota])]
     });
     let (mine, theirs) = (id(&brain, "mine"), id(&brain, "theirs"));
-    let holders: Vec<_> = (0..4).map(|n| hold(&mut brain, &format!("held-{n}"), theirs, "any", &[("gpu", 2)])).collect();
+    let holders: Vec<_> =
+        (0..4).map(|n| hold(&mut brain, &format!("held-{n}"), theirs, "any", &[("gpu", 2)])).collect();
     let gang = wait(&mut brain, "gang", mine, 0, &[("gpu", 4)]);
     brain.set_starving(mine, Some(gang));
     for n in 0..4 {
         wait(&mut brain, &format!("next-{n}"), theirs, 0, &[("gpu", 2)]);
     }
-    assert_eq!(after_the_end_of(&mut brain, holders[0]), ["held-1", "held-2", "held-3"], "it would be borrowed");
+    assert_eq!(
+        after_the_end_of(&mut brain, holders[0]),
+        ["held-1", "held-2", "held-3"],
+        "it would be borrowed"
+    );
     assert_eq!(after_the_end_of(&mut brain, holders[1]), ["gang", "held-2", "held-3"]);
     assert_eq!(after_the_end_of(&mut brain, holders[2]), ["gang", "held-3", "next-0"], "their own is theirs");
 }
 
 #[test]
 fn nothing_is_kept_for_who_can_never_be_admitted() {
-    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("any", &[("gpu", 4)])]])]);
+    let mut brain =
+        world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("any", &[("gpu", 4)])]])]);
     let q = id(&brain, "q");
     let holder = hold(&mut brain, "a", q, "any", &[("gpu", 4)]);
     let huge = wait(&mut brain, "huge", q, 9, &[("gpu", 5)]);
@@ -340,11 +423,17 @@ fn nobody_stops_for_another_where_who_starves_would_take_the_room() {
     for guarded in [false, true] {
         let settings = Settings { fair_sharing: Some(FairSharing::default()), ..Settings::default() };
         let mut brain = world(settings, |brain| {
-            let policy = |reclaim_within_cohort| Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort, ..Preemption::default() };
-            let mut mine = queue(brain, "mine", Some("all"), &[&[("any", &[("gpu", 0)]), ("other", &[("gpu", 2)])]]);
+            let policy = |reclaim_within_cohort| Preemption {
+                within_queue: Displaces::LowerPriority,
+                reclaim_within_cohort,
+                ..Preemption::default()
+            };
+            let mut mine =
+                queue(brain, "mine", Some("all"), &[&[("any", &[("gpu", 0)]), ("other", &[("gpu", 2)])]]);
             let mut theirs = queue(brain, "theirs", Some("all"), &[&[("other", &[("gpu", 0)])]]);
             (mine.preemption, theirs.preemption) = (policy(Displaces::Any), policy(Displaces::LowerPriority));
-            let lender = queue(brain, "lender", Some("all"), &[&[("any", &[("gpu", 4)]), ("other", &[("gpu", 4)])]]);
+            let lender =
+                queue(brain, "lender", Some("all"), &[&[("any", &[("gpu", 4)]), ("other", &[("gpu", 4)])]]);
             vec![mine, theirs, lender]
         });
         let (mine, theirs, lender) = (id(&brain, "mine"), id(&brain, "theirs"), id(&brain, "lender"));
@@ -357,14 +446,23 @@ fn nobody_stops_for_another_where_who_starves_would_take_the_room() {
         let second = wait(&mut brain, "second", theirs, 9, &[("gpu", 2)]);
         brain.set_starving(mine, guarded.then_some(gang));
         let report = brain.cycle(&mut Anywhere, false);
-        let outcome = |report: &meridian_queueing::cycle::Report, of| report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
+        let outcome = |report: &meridian_queueing::cycle::Report, of| {
+            report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome)
+        };
         assert_eq!(outcome(&report, gang), Some(Outcome::NoCandidates));
-        assert_eq!(outcome(&report, second), Some(if guarded { Outcome::GivesWay } else { Outcome::Preempting }));
+        assert_eq!(
+            outcome(&report, second),
+            Some(if guarded { Outcome::GivesWay } else { Outcome::Preempting })
+        );
         assert_eq!(report.preempted.iter().any(|(victim, ..)| *victim == low), !guarded);
         if guarded {
             brain.remove(ends);
             let report = brain.cycle(&mut Anywhere, false);
-            assert_eq!(outcome(&report, gang), Some(Outcome::Preempting), "what came free and its own are enough");
+            assert_eq!(
+                outcome(&report, gang),
+                Some(Outcome::Preempting),
+                "what came free and its own are enough"
+            );
         }
     }
 }
@@ -375,7 +473,10 @@ fn what_a_cohort_has_of_its_own_is_taken_back_once_in_a_cycle() {
         let gates = Gates { prioritize_preemptors: true, ..Gates::default() };
         let mut brain = Brain::new(Settings { gates, ..Settings::default() });
         let reclaims = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
-        let ours = |brain: &mut Brain, name| QueueSetup { preemption: reclaims, ..queue(brain, name, Some("team"), &[&[("any", &[("gpu", 0)])]]) };
+        let ours = |brain: &mut Brain, name| QueueSetup {
+            preemption: reclaims,
+            ..queue(brain, name, Some("team"), &[&[("any", &[("gpu", 0)])]])
+        };
         let (one, two) = (ours(&mut brain, "one"), ours(&mut brain, "two"));
         let borrower = queue(&mut brain, "borrower", Some("all"), &[&[("any", &[("gpu", 1)])]]);
         let cell = (brain.flavor_id("any"), brain.resource("gpu"));
@@ -410,7 +511,10 @@ fn who_made_others_stop_waits_for_them_though_its_right_is_used_up() {
         let reclaims = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
         let none: (&str, Amounts<'_>) = ("any", &[("gpu", 0)]);
         let flavors = if brief { vec![none, ("other", &[("gpu", 0)])] } else { vec![none] };
-        let ours = |brain: &mut Brain, name| QueueSetup { preemption: reclaims, ..queue(brain, name, Some("team"), &[&flavors]) };
+        let ours = |brain: &mut Brain, name| QueueSetup {
+            preemption: reclaims,
+            ..queue(brain, name, Some("team"), &[&flavors])
+        };
         let (one, two) = (ours(&mut brain, "one"), ours(&mut brain, "two"));
         let borrower = queue(&mut brain, "borrower", Some("all"), &[&[("any", &[("gpu", 1)])]]);
         let cell = (brain.flavor_id("any"), brain.resource("gpu"));
@@ -424,7 +528,14 @@ fn who_made_others_stop_waits_for_them_though_its_right_is_used_up() {
         assert_eq!(brain.cycle(&mut Anywhere, false).preempted, [(victim, gang, Right::InCohortReclamation)]);
         let small = wait(&mut brain, "small", one, 0, &[("gpu", 1)]);
         let behind = wait(&mut brain, "behind", two, -1, &[("gpu", 2)]);
-        let outcome = |brain: &mut Brain, of| brain.cycle(&mut Anywhere, false).entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
+        let outcome = |brain: &mut Brain, of| {
+            brain
+                .cycle(&mut Anywhere, false)
+                .entries
+                .iter()
+                .find(|entry| entry.workload == of)
+                .map(|entry| entry.outcome)
+        };
         assert_eq!(outcome(&mut brain, small), Some(Outcome::Admitted));
         // The cohort no longer holds the gang by its own quota. Who is behind it doesn't get what it waits for all the same.
         for _ in 0..3 {
@@ -461,7 +572,11 @@ fn nobody_counts_on_victims_of_who_was_overtaken_by_who_starves() {
         let (mut first, mut second, starved) = (queue("first", 6), queue("second", 4), queue("starved", 4));
         first.preemption.reclaim_within_cohort = Displaces::Any;
         let lower = Displaces::LowerPriority;
-        second.preemption = Preemption { within_queue: lower, reclaim_within_cohort: lower, borrow_within_cohort: Some(None) };
+        second.preemption = Preemption {
+            within_queue: lower,
+            reclaim_within_cohort: lower,
+            borrow_within_cohort: Some(None),
+        };
         vec![first, second, starved]
     });
     let [first, second, starved] = ["first", "second", "starved"].map(|name| id(&brain, name));
@@ -496,8 +611,13 @@ fn who_starves_looks_at_all_its_flavors_in_every_cycle() {
     let first = wait(&mut brain, "first", theirs, 9, &[("gpu", 4)]);
     brain.set_starving(mine, Some(gang));
     brain.set_starving(theirs, Some(first));
-    let outcomes = |report: &meridian_queueing::cycle::Report| report.entries.iter().map(|e| (e.workload, e.outcome)).collect::<Vec<_>>();
-    assert_eq!(outcomes(&brain.cycle(&mut Anywhere, false)), [(first, Outcome::Admitted), (gang, Outcome::Skipped)]);
+    let outcomes = |report: &meridian_queueing::cycle::Report| {
+        report.entries.iter().map(|e| (e.workload, e.outcome)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        outcomes(&brain.cycle(&mut Anywhere, false)),
+        [(first, Outcome::Admitted), (gang, Outcome::Skipped)]
+    );
     let report = brain.cycle(&mut Anywhere, false);
     assert_eq!(outcomes(&report), [(gang, Outcome::Preempting)], "it doesn't go on with the other flavor");
     assert_eq!(report.preempted, [(first, gang, Right::InCohortReclamation)]);
@@ -521,7 +641,11 @@ fn of_those_who_starve_the_one_for_whom_others_stop_comes_first() {
     brain.set_starving(theirs, Some(small));
     let report = brain.cycle(&mut Anywhere, false);
     let outcomes: Vec<_> = report.entries.iter().map(|e| (e.workload, e.outcome)).collect();
-    assert_eq!(outcomes, [(gang, Outcome::Preempting), (small, Outcome::Skipped)], "what is free was counted on");
+    assert_eq!(
+        outcomes,
+        [(gang, Outcome::Preempting), (small, Outcome::Skipped)],
+        "what is free was counted on"
+    );
 }
 
 #[test]
@@ -530,7 +654,11 @@ fn what_another_who_starves_took_first_is_made_up_for_before_anybody_behind() {
         let mut brain = world(Settings::default(), |brain| {
             let mut own = queue(brain, "own", Some("all"), &[&[("any", &[("gpu", 7)])]]);
             own.preemption = Preemption { within_queue: Displaces::LowerPriority, ..Preemption::default() };
-            vec![own, queue(brain, "first", Some("all"), &[&[("any", &[("gpu", 0)])]]), queue(brain, "second", Some("all"), &[&[("any", &[("gpu", 0)])]])]
+            vec![
+                own,
+                queue(brain, "first", Some("all"), &[&[("any", &[("gpu", 0)])]]),
+                queue(brain, "second", Some("all"), &[&[("any", &[("gpu", 0)])]]),
+            ]
         });
         let [own, first, second] = ["own", "first", "second"].map(|name| id(&brain, name));
         let victim = hold(&mut brain, "victim", own, "any", &[("gpu", 4)]);
@@ -542,7 +670,8 @@ fn what_another_who_starves_took_first_is_made_up_for_before_anybody_behind() {
         // One of the three that are free goes to the first; with the two that are left and the victim's four there is enough for
         // the other one, but then the gang comes first and takes three of them.
         let report = brain.cycle(&mut Anywhere, false);
-        let outcome = |of| report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
+        let outcome =
+            |of| report.entries.iter().find(|entry| entry.workload == of).map(|entry| entry.outcome);
         assert_eq!([high, gang].map(outcome), [Some(Outcome::Admitted), Some(Outcome::Skipped)]);
         let wanted = if starves { vec![] } else { vec![(victim, other, Right::InClusterQueue)] };
         assert_eq!(report.preempted, wanted, "with the gang starving: {starves}");
@@ -566,7 +695,10 @@ fn who_displaces_stays_awake_only_where_that_puts_it_first() {
         let report = brain.cycle(&mut Anywhere, false);
         let entry = &report.entries[0];
         let wanted = if first { Requeued::Awake } else { Requeued::Parked };
-        assert_eq!((entry.workload, entry.outcome, entry.requeued), (gang, Outcome::NoCandidates, Some(wanted)));
+        assert_eq!(
+            (entry.workload, entry.outcome, entry.requeued),
+            (gang, Outcome::NoCandidates, Some(wanted))
+        );
     }
 }
 
@@ -585,25 +717,35 @@ fn by_past_use(used: &[(&str, i64)], make: impl FnOnce(&mut Brain) -> Vec<QueueS
 fn victims_are_found_where_past_use_and_priority_contradict_each_other() {
     for fair in [false, true] {
         for seed in 0..50 {
-            let mut brain = by_past_use(&[("n/heavy0", 9), ("n/light0", 1), ("n/heavy1", 5), ("n/light1", 2)], |brain| {
-                let mut mine = queue(brain, "mine", Some("all"), &[&[("any", &[("gpu", 80)])]]);
-                mine.preemption = Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
-                let theirs = (0..2).map(|at| {
-                    let theirs = queue(brain, &format!("theirs{at}"), Some("all"), &[&[("any", &[("gpu", 0)])]]);
-                    QueueSetup { usage_based: true, ..theirs }
+            let mut brain =
+                by_past_use(&[("n/heavy0", 9), ("n/light0", 1), ("n/heavy1", 5), ("n/light1", 2)], |brain| {
+                    let mut mine = queue(brain, "mine", Some("all"), &[&[("any", &[("gpu", 80)])]]);
+                    mine.preemption =
+                        Preemption { reclaim_within_cohort: Displaces::Any, ..Preemption::default() };
+                    let theirs = (0..2).map(|at| {
+                        let theirs =
+                            queue(brain, &format!("theirs{at}"), Some("all"), &[&[("any", &[("gpu", 0)])]]);
+                        QueueSetup { usage_based: true, ..theirs }
+                    });
+                    theirs.chain([mine]).collect::<Vec<_>>()
                 });
-                theirs.chain([mine]).collect::<Vec<_>>()
-            });
             brain.settings.fair_sharing = fair.then(Default::default);
             let (mine, any, gpu) = (id(&brain, "mine"), brain.flavor_id("any"), brain.resource("gpu"));
             for at in 0..80_u64 {
                 let dice = meridian_shared::backoff::splitmix(seed << 32 ^ at);
                 let theirs = id(&brain, &format!("theirs{}", dice % 2));
                 let heavy = dice >> 8 & 3 == 0;
-                let priority = i64::try_from(dice >> 16 & 15).expect("it is small") + if heavy { 4 } else { 0 };
+                let priority =
+                    i64::try_from(dice >> 16 & 15).expect("it is small") + if heavy { 4 } else { 0 };
                 let holder = new(&mut brain, &format!("w{at}"), theirs, priority, &[("gpu", 1)]);
-                let local_queue = Arc::from(format!("n/{}{}", if heavy { "heavy" } else { "light" }, dice % 2));
-                let given = Given { flavors: [(gpu, any)].into(), usage: vec![(gpu, 1)], count: 1, ..Given::default() };
+                let local_queue =
+                    Arc::from(format!("n/{}{}", if heavy { "heavy" } else { "light" }, dice % 2));
+                let given = Given {
+                    flavors: [(gpu, any)].into(),
+                    usage: vec![(gpu, 1)],
+                    count: 1,
+                    ..Given::default()
+                };
                 brain.hold(NewWorkload { local_queue, ..holder }, vec![given], 0, false, true);
             }
             let asks = wait(&mut brain, "asks", mine, 0, &[("gpu", 5)]);
@@ -612,8 +754,14 @@ fn victims_are_found_where_past_use_and_priority_contradict_each_other() {
             for (victim, by, _) in report.preempted {
                 let of = brain.workload(victim).expect("it is still there");
                 let goes_on = |w: &Workload| w.holding.as_ref().is_some_and(|h| !h.evicted);
-                let spared = brain.workloads().any(|(_, w)| w.queue == of.queue && w.local_queue.starts_with("n/heavy") && goes_on(w));
-                assert!(by == asks && (of.local_queue.starts_with("n/heavy") || !spared), "seed {seed}: {} ends", of.local_queue);
+                let spared = brain
+                    .workloads()
+                    .any(|(_, w)| w.queue == of.queue && w.local_queue.starts_with("n/heavy") && goes_on(w));
+                assert!(
+                    by == asks && (of.local_queue.starts_with("n/heavy") || !spared),
+                    "seed {seed}: {} ends",
+                    of.local_queue
+                );
             }
         }
     }
@@ -638,7 +786,8 @@ fn who_is_passed_by_is_told_of_flavors_that_it_could_have() {
     hold(&mut brain, "holds", q, "plain", &[("gpu", 3)]);
     wait(&mut brain, "waits", q, 0, &[("gpu", 2)]);
     let passed = brain.looked_at_in_vain(q).expect("one of two is free, and nobody may give way");
-    let short: Vec<(&str, i64)> = passed.short.iter().map(|(flavor, _, missing)| (&**brain.flavor_name(*flavor), missing.0)).collect();
+    let short: Vec<(&str, i64)> =
+        passed.short.iter().map(|(flavor, _, missing)| (&**brain.flavor_name(*flavor), missing.0)).collect();
     assert_eq!(short, [("plain", 1)]);
     taint(&mut brain, "plain");
     assert_eq!(brain.looked_at_in_vain(q), None, "that no flavor suits is another obstacle");
@@ -648,7 +797,11 @@ fn who_is_passed_by_is_told_of_flavors_that_it_could_have() {
 fn told(brain: &mut Brain) -> (Vec<String>, Option<Obstacle>) {
     let report = brain.cycle(&mut Anywhere, false);
     let [entry] = report.entries.as_slice() else { panic!("there is one head: {report:?}") };
-    let tried = entry.assignment.pod_sets[0].attempts.iter().map(|attempt| brain.flavor_name(attempt.flavor).to_string()).collect();
+    let tried = entry.assignment.pod_sets[0]
+        .attempts
+        .iter()
+        .map(|attempt| brain.flavor_name(attempt.flavor).to_string())
+        .collect();
     (tried, entry.obstacle)
 }
 
@@ -656,22 +809,37 @@ fn told(brain: &mut Brain) -> (Vec<String>, Option<Obstacle>) {
 fn of_several_groups_in_which_nothing_fits_the_one_that_kueue_looks_at_first_is_told() {
     let tried = |asks: Amounts<'_>| {
         let mut brain = world(Settings::default(), |brain| {
-            vec![queue(brain, "q", None, &[&[("cores", &[("cpu", 4)])], &[("dimms", &[("memory", 4)])], &[("cards", &[("gpu", 4)])]])]
+            vec![queue(
+                brain,
+                "q",
+                None,
+                &[&[("cores", &[("cpu", 4)])], &[("dimms", &[("memory", 4)])], &[("cards", &[("gpu", 4)])]],
+            )]
         });
         let q = id(&brain, "q");
         wait(&mut brain, "w", q, 0, asks);
         told(&mut brain)
     };
     let exceeds = Some(Obstacle::ExceedsMaxQuota);
-    assert_eq!(tried(&[("cpu", 5), ("memory", 5)]), (vec!["dimms".to_owned()], exceeds), "memory comes before cpu");
+    assert_eq!(
+        tried(&[("cpu", 5), ("memory", 5)]),
+        (vec!["dimms".to_owned()], exceeds),
+        "memory comes before cpu"
+    );
     assert_eq!(tried(&[("cpu", 5), ("gpu", 5)]), (vec!["cards".to_owned()], exceeds), "so does gpu");
-    assert_eq!(tried(&[("cpu", 5), ("gpu", 4)]), (vec!["cards".to_owned(), "cores".to_owned()], exceeds), "what fits is tried too");
+    assert_eq!(
+        tried(&[("cpu", 5), ("gpu", 4)]),
+        (vec!["cards".to_owned(), "cores".to_owned()], exceeds),
+        "what fits is tried too"
+    );
 }
 
 #[test]
 fn a_resource_that_nothing_gives_has_kueues_word_of_what_was_tried_and_bars_all_the_same() {
     let words = |small: i64| {
-        let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("small", &[("gpu", small)]), ("large", &[("gpu", 9)])]])]);
+        let mut brain = world(Settings::default(), |brain| {
+            vec![queue(brain, "q", None, &[&[("small", &[("gpu", small)]), ("large", &[("gpu", 9)])]])]
+        });
         let q = id(&brain, "q");
         let w = wait(&mut brain, "w", q, 0, &[("cpu", 1), ("gpu", 5)]);
         let report = brain.cycle(&mut Anywhere, false);
@@ -685,7 +853,8 @@ fn a_resource_that_nothing_gives_has_kueues_word_of_what_was_tried_and_bars_all_
 
 #[test]
 fn who_may_shrink_has_kueues_word_of_all_its_pods_and_is_barred_by_what_the_fewest_lack() {
-    let mut brain = world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 4)])]])]);
+    let mut brain =
+        world(Settings::default(), |brain| vec![queue(brain, "q", None, &[&[("f", &[("cpu", 4)])]])]);
     let q = id(&brain, "q");
     hold(&mut brain, "holder", q, "f", &[("cpu", 4)]);
     let mut barred = |name: &str, least: u32| {
@@ -699,7 +868,11 @@ fn who_may_shrink_has_kueues_word_of_all_its_pods_and_is_barred_by_what_the_fewe
         (entry.obstacle, entry.assignment.barrier)
     };
     let exceeds = Some(Obstacle::ExceedsMaxQuota);
-    assert_eq!(barred("modest", 4), (exceeds, Some(Obstacle::WaitingForQuota)), "four pods may start some day");
+    assert_eq!(
+        barred("modest", 4),
+        (exceeds, Some(Obstacle::WaitingForQuota)),
+        "four pods may start some day"
+    );
     assert_eq!(barred("stubborn", 5), (exceeds, exceeds));
 }
 
@@ -714,7 +887,14 @@ fn pod_sets_of_one_group_have_no_place_together() {
     });
     let labels = BTreeMap::from([(host.to_owned(), "h".to_owned())]);
     let allocatable = BTreeMap::from([("cpu".to_owned(), 2), ("pods".to_owned(), 9)]);
-    let node = Node { name: "h".to_owned(), labels, taints: Vec::new(), ready: true, unschedulable: false, allocatable };
+    let node = Node {
+        name: "h".to_owned(),
+        labels,
+        taints: Vec::new(),
+        ready: true,
+        unschedulable: false,
+        allocatable,
+    };
     brain.set_nodes(&[(Arc::from("dc"), vec![host.to_owned()])].into(), &[node], &[]);
     let q = id(&brain, "q");
     let new = new(&mut brain, "w", q, 0, &[("cpu", 1)]);
@@ -730,7 +910,11 @@ fn pod_sets_of_one_group_have_no_place_together() {
     assert_eq!((entry.outcome, entry.obstacle), (Outcome::NoFit, Some(Obstacle::TopologyPlacementFailed)));
     for set in &entry.assignment.pod_sets {
         let modes: Vec<Mode> = set.flavors.iter().map(|(_, choice)| choice.mode).collect();
-        let tried: Vec<(Mode, Option<Obstacle>)> = set.attempts.iter().map(|attempt| (attempt.mode, attempt.obstacle)).collect();
-        assert_eq!((modes, tried), (vec![Mode::NoFit], vec![(Mode::NoFit, Some(Obstacle::TopologyPlacementFailed))]));
+        let tried: Vec<(Mode, Option<Obstacle>)> =
+            set.attempts.iter().map(|attempt| (attempt.mode, attempt.obstacle)).collect();
+        assert_eq!(
+            (modes, tried),
+            (vec![Mode::NoFit], vec![(Mode::NoFit, Some(Obstacle::TopologyPlacementFailed))])
+        );
     }
 }

@@ -30,7 +30,12 @@ impl Budgets {
     /// Takes one request out of the budget, for as long as the permit lives.
     pub(super) fn enter(&self, cluster: &ClusterName) -> Result<OwnedSemaphorePermit, Failure> {
         let budget = self.of(cluster);
-        let too_many = |what: &str| Failure::new(StatusCode::TOO_MANY_REQUESTS, format!("cluster `{cluster}` sends too many requests {what}: wait a moment"));
+        let too_many = |what: &str| {
+            Failure::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                format!("cluster `{cluster}` sends too many requests {what}: wait a moment"),
+            )
+        };
         if !budget.spend(Instant::now()) {
             return Err(too_many("per second"));
         }
@@ -38,7 +43,12 @@ impl Budgets {
     }
 
     fn of(&self, cluster: &ClusterName) -> Arc<Budget> {
-        let fresh = || Arc::new(Budget { at_once: Arc::new(Semaphore::new(AT_ONCE_MAX)), saved: Mutex::new((BURST_MAX, Instant::now())) });
+        let fresh = || {
+            Arc::new(Budget {
+                at_once: Arc::new(Semaphore::new(AT_ONCE_MAX)),
+                saved: Mutex::new((BURST_MAX, Instant::now())),
+            })
+        };
         Arc::clone(&self.0.entry(cluster.clone()).or_insert_with(fresh))
     }
 }

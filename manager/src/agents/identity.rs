@@ -67,7 +67,12 @@ impl Joins {
 }
 
 pub(super) async fn join(State(agents): State<Arc<Agents>>, body: Body) -> Result<Response, Failure> {
-    let busy = |_| Failure::new(StatusCode::TOO_MANY_REQUESTS, "too many agents join at the same time: try again in a moment".into());
+    let busy = |_| {
+        Failure::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many agents join at the same time: try again in a moment".into(),
+        )
+    };
     let _permit = agents.joins.at_once.try_acquire().map_err(busy)?;
     let request: JoinRequest = parsed(&read(body, BYTES_MAX).await?)?;
     // A request that can't be signed must not use up its token.
@@ -92,14 +97,26 @@ async fn use_token(agents: &Agents, token: &TokenHash) -> Result<Place, Failure>
             let words: Vec<String> = why.into_iter().map(|w| w.message).collect();
             Err(Failure::new(StatusCode::FORBIDDEN, words.join("; ")))
         }
-        _ => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the engine gave another kind of answer than a join's: please report this".into())),
+        _ => Err(Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the engine gave another kind of answer than a join's: please report this".into(),
+        )),
     }
 }
 
-pub(super) async fn renew(State(agents): State<Arc<Agents>>, Extension(peer): Extension<Peer>, body: Body) -> Result<Response, Failure> {
+pub(super) async fn renew(
+    State(agents): State<Arc<Agents>>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Result<Response, Failure> {
     let cluster = match peer.standing(BootClock.now().wall) {
         Standing::Agent(agent) | Standing::RenewalOnly(agent) => agent.cluster.clone(),
-        Standing::Anonymous => return Err(Failure::new(StatusCode::UNAUTHORIZED, "no agent's certificate was shown: join first".into())),
+        Standing::Anonymous => {
+            return Err(Failure::new(
+                StatusCode::UNAUTHORIZED,
+                "no agent's certificate was shown: join first".into(),
+            ));
+        }
     };
     let _permit = agents.enter(&cluster)?;
     let request: RenewRequest = parsed(&read(body, BYTES_MAX).await?)?;
@@ -110,10 +127,20 @@ pub(super) async fn renew(State(agents): State<Arc<Agents>>, Extension(peer): Ex
 fn issue(agents: &Agents, csr_pem: &str, place: Place, kind: &'static str) -> Result<Response, Failure> {
     let Place { cluster, region, jurisdiction } = place;
     let now = BootClock.now().wall;
-    let issued = agents.parts.authorities.issue_agent(csr_pem, &cluster, now, agents.parts.certificate_lifetime).map_err(refused)?;
+    let issued = agents
+        .parts
+        .authorities
+        .issue_agent(csr_pem, &cluster, now, agents.parts.certificate_lifetime)
+        .map_err(refused)?;
     agents.parts.engine.metrics().certificates_issued.inc([kind]);
     tracing::info!(%cluster, fingerprint = %issued.fingerprint, kind, "issued an agent's certificate");
-    Ok(json_of(&JoinResponse { certificate_pem: issued.pem, cluster, region, jurisdiction, not_after: issued.not_after }))
+    Ok(json_of(&JoinResponse {
+        certificate_pem: issued.pem,
+        cluster,
+        region,
+        jurisdiction,
+        not_after: issued.not_after,
+    }))
 }
 
 fn refused(error: crate::tls::Error) -> Failure {

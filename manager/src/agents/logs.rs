@@ -226,7 +226,10 @@ impl Drop for LogStream {
     }
 }
 
-pub(super) async fn requests(State(agents): State<Arc<Agents>>, Extension(peer): Extension<Peer>) -> Result<Response, Failure> {
+pub(super) async fn requests(
+    State(agents): State<Arc<Agents>>,
+    Extension(peer): Extension<Peer>,
+) -> Result<Response, Failure> {
     let cluster = &agent(&peer)?.cluster;
     let _permit = agents.enter(cluster)?;
     agents.place(cluster)?;
@@ -244,7 +247,9 @@ pub(super) async fn answer(
     // The number of open logs bounds these; a budget of requests would let logs crowd out syncs.
     let gone = || Failure::new(StatusCode::GONE, format!("nobody waits for log `{id}`"));
     let to = agents.parts.relay.answer(cluster, id).ok_or_else(gone)?;
-    let refusal = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let refusal = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     if refusal {
         let LogRefusal { message } = parsed(&read(body, REFUSAL_BYTES_MAX).await?)?;
         to.send(Piece::Refused(clean(&message))).await.map_err(|_| gone())?;

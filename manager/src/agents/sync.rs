@@ -18,7 +18,11 @@ use std::time::{Duration, Instant};
 /// Where agents sync.
 pub const SYNC_PATH: &str = "/agent/v1/sync";
 
-pub(super) async fn sync(State(agents): State<Arc<Agents>>, Extension(peer): Extension<Peer>, body: Body) -> Result<Response, Failure> {
+pub(super) async fn sync(
+    State(agents): State<Arc<Agents>>,
+    Extension(peer): Extension<Peer>,
+    body: Body,
+) -> Result<Response, Failure> {
     let cluster = agent(&peer)?.cluster.clone();
     let _permit = agents.enter(&cluster)?;
     let started = Instant::now();
@@ -38,7 +42,11 @@ pub(super) async fn sync(State(agents): State<Arc<Agents>>, Extension(peer): Ext
 async fn exchange(agents: &Agents, cluster: ClusterName, request: SyncRequest) -> Result<Response, Failure> {
     let Parts { engine, poll, stop, .. } = &agents.parts;
     let (transmission, may_wait) = (request.transmission, request.may_wait());
-    let mut asked = std::pin::pin!(engine.ask(Input::Sync { cluster: cluster.clone(), request: Box::new(request), may_park: true }));
+    let mut asked = std::pin::pin!(engine.ask(Input::Sync {
+        cluster: cluster.clone(),
+        request: Box::new(request),
+        may_park: true
+    }));
     let answer = if may_wait {
         tokio::select! {
             answer = &mut asked => answer,
@@ -53,6 +61,9 @@ async fn exchange(agents: &Agents, cluster: ClusterName, request: SyncRequest) -
     };
     match answer? {
         Reply::Sync(answer) => Ok(json_of(&*answer)),
-        _ => Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "the engine gave another kind of answer than a sync's: please report this".into())),
+        _ => Err(Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the engine gave another kind of answer than a sync's: please report this".into(),
+        )),
     }
 }

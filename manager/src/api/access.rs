@@ -45,7 +45,8 @@ impl Verb {
     pub(crate) const fn of(kind: Kind) -> &'static [Self] {
         // Of a workload only whether it is active is written.
         const WORKLOAD: [Verb; 5] = [Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
-        const ALL: [Verb; 7] = [Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
+        const ALL: [Verb; 7] =
+            [Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
         match kind {
             Kind::Workload => &WORKLOAD,
             _ => &ALL,
@@ -158,27 +159,52 @@ mod tests {
         let admin = User { name: "a".into(), role: Role::Admin };
         let viewer = User { name: "v".into(), role: Role::Viewer };
         for kind in Kind::ALL {
-            for verb in [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete] {
+            for verb in
+                [Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Patch, Verb::Delete]
+            {
                 let expect = match (kind, verb) {
                     (Kind::Job, Verb::Update | Verb::Patch) => false,
                     (Kind::Job, _) | (Kind::Workload, Verb::Update | Verb::Patch) => true,
-                    (Kind::Workload | Kind::LocalQueue | Kind::ClusterQueue | Kind::Cohort, Verb::Get | Verb::List | Verb::Watch)
-                    | (Kind::ResourceFlavor | Kind::WorkloadPriorityClass | Kind::PriorityClass | Kind::Namespace, Verb::Get | Verb::List | Verb::Watch) => {
-                        true
-                    }
-                    (Kind::Topology | Kind::LimitRange | Kind::RuntimeClass, Verb::Get | Verb::List | Verb::Watch) => true,
+                    (
+                        Kind::Workload | Kind::LocalQueue | Kind::ClusterQueue | Kind::Cohort,
+                        Verb::Get | Verb::List | Verb::Watch,
+                    )
+                    | (
+                        Kind::ResourceFlavor
+                        | Kind::WorkloadPriorityClass
+                        | Kind::PriorityClass
+                        | Kind::Namespace,
+                        Verb::Get | Verb::List | Verb::Watch,
+                    ) => true,
+                    (
+                        Kind::Topology | Kind::LimitRange | Kind::RuntimeClass,
+                        Verb::Get | Verb::List | Verb::Watch,
+                    ) => true,
                     _ => false,
                 };
                 assert_eq!(object(&submitter, verb, kind, false).is_ok(), expect, "{verb:?} {kind}");
                 assert!(object(&submitter, verb, kind, true).is_err());
                 let looks = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
-                assert!([false, true].iter().all(|scoped| object(&viewer, verb, kind, *scoped).is_ok() == looks), "{verb:?} {kind}");
-                assert!(object(&admin, verb, kind, true).is_ok() && object(&admin, verb, kind, false).is_ok());
+                assert!(
+                    [false, true].iter().all(|scoped| object(&viewer, verb, kind, *scoped).is_ok() == looks),
+                    "{verb:?} {kind}"
+                );
+                assert!(
+                    object(&admin, verb, kind, true).is_ok() && object(&admin, verb, kind, false).is_ok()
+                );
             }
         }
         for endpoint in [Own::Why, Own::Logs, Own::Operate, Own::Recovery, Own::Audit, Own::Metrics] {
-            assert_eq!(own(&viewer, endpoint).is_ok(), matches!(endpoint, Own::Why | Own::Recovery | Own::Metrics), "{endpoint:?}");
-            assert_eq!(own(&submitter, endpoint).is_ok(), matches!(endpoint, Own::Why | Own::Logs), "{endpoint:?}");
+            assert_eq!(
+                own(&viewer, endpoint).is_ok(),
+                matches!(endpoint, Own::Why | Own::Recovery | Own::Metrics),
+                "{endpoint:?}"
+            );
+            assert_eq!(
+                own(&submitter, endpoint).is_ok(),
+                matches!(endpoint, Own::Why | Own::Logs),
+                "{endpoint:?}"
+            );
             assert!(own(&admin, endpoint).is_ok());
         }
     }

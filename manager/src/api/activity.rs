@@ -13,7 +13,8 @@ use axum::response::{IntoResponse, Response};
 use meridian_manager_core::input::Change;
 use serde_json::Value;
 
-const ONLY_ACTIVE: &str = "can't be changed: a workload follows its job, and only `spec.active` is set by people";
+const ONLY_ACTIVE: &str =
+    "can't be changed: a workload follows its job, and only `spec.active` is set by people";
 /// Fields named in one refusal at most.
 const NAMED_MAX: usize = 5;
 
@@ -35,16 +36,29 @@ impl Request<'_> {
     }
 
     fn shown(&self, name: &str) -> Result<Value, Error> {
-        let view = self.api.handle.reads().get(&self.key(name)).ok_or_else(|| Error::NotFound(self.target.subject()))?;
+        let view = self
+            .api
+            .handle
+            .reads()
+            .get(&self.key(name))
+            .ok_or_else(|| Error::NotFound(self.target.subject()))?;
         Ok(Shown::new(&view, self.target.version).into_value())
     }
 
-    async fn set_active(&self, name: &str, mut shown: Value, mut wanted: Value, versioned: bool) -> Result<Response, Error> {
+    async fn set_active(
+        &self,
+        name: &str,
+        mut shown: Value,
+        mut wanted: Value,
+        versioned: bool,
+    ) -> Result<Response, Error> {
         let active = match wanted.pointer("/spec/active") {
             // Kueue's default.
             None | Some(Value::Null) => true,
             Some(Value::Bool(active)) => *active,
-            Some(other) => return Err(self.invalid("spec.active", &format!("is `{other}`: write `true` or `false`"))),
+            Some(other) => {
+                return Err(self.invalid("spec.active", &format!("is `{other}`: write `true` or `false`")));
+            }
         };
         let mut stamp = body::take_stamp(&mut wanted)?;
         stamp.version = stamp.version.filter(|_| versioned);
@@ -61,13 +75,18 @@ impl Request<'_> {
         let mut differing = Vec::new();
         differ(&shown, &wanted, "", &mut differing);
         if !differing.is_empty() {
-            let cause = |field: &String| Cause { reason: "FieldValueForbidden", field: field.clone(), message: ONLY_ACTIVE.to_owned() };
+            let cause = |field: &String| Cause {
+                reason: "FieldValueForbidden",
+                field: field.clone(),
+                message: ONLY_ACTIVE.to_owned(),
+            };
             let causes = differing.iter().take(NAMED_MAX).map(cause).collect();
             return Err(Error::Invalid(self.target.subject(), causes));
         }
         self.change(Change::SetActive { key: self.key(name), active, version }, self.options.dry_run).await?;
         if let Some(view) = self.api.handle.reads().get(&self.key(name)).filter(|_| !self.options.dry_run) {
-            let bytes = serde_json::to_vec(&Shown::new(&view, self.target.version)).expect("objects have text keys and plain values");
+            let bytes = serde_json::to_vec(&Shown::new(&view, self.target.version))
+                .expect("objects have text keys and plain values");
             return Ok((StatusCode::OK, read::json_bytes(bytes)).into_response());
         }
         let mut would_be = self.shown(name)?;
@@ -76,7 +95,8 @@ impl Request<'_> {
     }
 
     fn invalid(&self, field: &str, message: &str) -> Error {
-        let cause = Cause { reason: "FieldValueInvalid", field: field.to_owned(), message: message.to_owned() };
+        let cause =
+            Cause { reason: "FieldValueInvalid", field: field.to_owned(), message: message.to_owned() };
         Error::Invalid(self.target.subject(), vec![cause])
     }
 }
@@ -93,7 +113,12 @@ fn differ(one: &Value, other: &Value, path: &str, into: &mut Vec<String>) {
     for (name, value) in left {
         differ(value, right.get(name).unwrap_or(&Value::Null), &below(name), into);
     }
-    into.extend(right.iter().filter(|(name, value)| !left.contains_key(*name) && !value.is_null()).map(|(name, _)| below(name)));
+    into.extend(
+        right
+            .iter()
+            .filter(|(name, value)| !left.contains_key(*name) && !value.is_null())
+            .map(|(name, _)| below(name)),
+    );
 }
 
 #[cfg(test)]
@@ -109,7 +134,11 @@ mod tests {
             assert_eq!(found, expect, "{one} {other}");
         };
         check(json!({"spec": {"a": 1}}), json!({"spec": {"a": 1}, "x": null}), &[]);
-        check(json!({"spec": {"a": 1, "b": {"c": 2}}}), json!({"spec": {"a": 2, "b": {"c": 3, "d": 4}}}), &["spec.a", "spec.b.c", "spec.b.d"]);
+        check(
+            json!({"spec": {"a": 1, "b": {"c": 2}}}),
+            json!({"spec": {"a": 2, "b": {"c": 3, "d": 4}}}),
+            &["spec.a", "spec.b.c", "spec.b.d"],
+        );
         check(json!({"spec": {"a": 1}}), json!({"spec": {}, "metadata": {}}), &["spec.a", "metadata"]);
         check(json!({"spec": {"a": [1]}}), json!({"spec": 3}), &["spec"]);
         check(json!({}), json!([]), &[""]);

@@ -28,7 +28,8 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, most: usize) -> Result
     if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
         return Err(Error::MediaType(format!("the body is encoded as {encoding:?}: send it as it is")));
     }
-    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let announced =
+        headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > most) {
         return Err(Error::TooLarge(most));
     }
@@ -62,7 +63,8 @@ pub(crate) fn must_be_json(headers: &HeaderMap) -> Result<(), Error> {
 
 /// Reads JSON of any shape.
 pub(crate) fn json<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))
+    serde_json::from_slice(bytes)
+        .map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))
 }
 
 /// What a client says about the object that it means.
@@ -76,19 +78,33 @@ pub(crate) struct Stamp {
 
 /// Takes out of an object what only the manager writes, and returns the part of it that is a condition.
 pub(crate) fn take_stamp(object: &mut Value) -> Result<Stamp, Error> {
-    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return Ok(Stamp::default()) };
-    for name in ["generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink"] {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
+        return Ok(Stamp::default());
+    };
+    for name in [
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "selfLink",
+    ] {
         metadata.remove(name);
     }
     let mut stamp = Stamp::default();
     let (version, uid) = (metadata.remove("resourceVersion"), metadata.remove("uid"));
     if let Some(version) = version.filter(|v| !is_empty(v)) {
         let number = version.as_str().and_then(|text| text.parse().ok());
-        stamp.version = Some(RecordNumber(number.ok_or_else(|| Error::BadRequest("`metadata.resourceVersion` is not a version of this manager".to_owned()))?));
+        stamp.version = Some(RecordNumber(number.ok_or_else(|| {
+            Error::BadRequest("`metadata.resourceVersion` is not a version of this manager".to_owned())
+        })?));
     }
     if let Some(uid) = uid.filter(|uid| !is_empty(uid)) {
         let known = uid.as_str().and_then(|text| text.parse().ok());
-        stamp.uid = Some(known.ok_or_else(|| Error::BadRequest("`metadata.uid` is not a uid of this manager".to_owned()))?);
+        stamp.uid =
+            Some(known.ok_or_else(|| {
+                Error::BadRequest("`metadata.uid` is not a uid of this manager".to_owned())
+            })?);
     }
     Ok(stamp)
 }
@@ -130,7 +146,12 @@ mod tests {
         assert_eq!(take_cluster(&mut shown("us"), None), Some("us".to_owned()));
         let mut job = json!({"kind": "Job", "metadata": {"labels": {CLUSTER_LABEL: "us"}}});
         assert_eq!(take_cluster(&mut job.clone(), None), None);
-        for odd in [json!(3), json!({}), json!({"metadata": {"labels": []}}), json!({"metadata": {"labels": {CLUSTER_LABEL: 3}}})] {
+        for odd in [
+            json!(3),
+            json!({}),
+            json!({"metadata": {"labels": []}}),
+            json!({"metadata": {"labels": {CLUSTER_LABEL: 3}}}),
+        ] {
             job = odd;
             assert_eq!(take_cluster(&mut job, None), None);
         }
@@ -140,13 +161,24 @@ mod tests {
     fn what_the_manager_writes_is_taken_out() {
         let uid = "00000000-0000-0000-0000-00000000000a";
         let mut object = json!({"metadata": {"name": "x", "generation": 3, "resourceVersion": "7", "uid": uid, "creationTimestamp": null}});
-        assert_eq!(take_stamp(&mut object).unwrap(), Stamp { version: Some(RecordNumber(7)), uid: Some(Uid(10)) });
+        assert_eq!(
+            take_stamp(&mut object).unwrap(),
+            Stamp { version: Some(RecordNumber(7)), uid: Some(Uid(10)) }
+        );
         assert_eq!(object, json!({"metadata": {"name": "x"}}));
-        assert_eq!(take_stamp(&mut json!({"metadata": {"resourceVersion": "", "uid": null}})).unwrap(), Stamp::default());
+        assert_eq!(
+            take_stamp(&mut json!({"metadata": {"resourceVersion": "", "uid": null}})).unwrap(),
+            Stamp::default()
+        );
         for odd in [json!(3), json!([]), json!({"metadata": 3})] {
             assert_eq!(take_stamp(&mut odd.clone()).unwrap(), Stamp::default());
         }
-        for wrong in [json!({"resourceVersion": "x"}), json!({"resourceVersion": 7}), json!({"uid": "x"}), json!({"uid": {}})] {
+        for wrong in [
+            json!({"resourceVersion": "x"}),
+            json!({"resourceVersion": 7}),
+            json!({"uid": "x"}),
+            json!({"uid": {}}),
+        ] {
             assert!(take_stamp(&mut json!({"metadata": wrong})).is_err());
         }
     }

@@ -15,7 +15,8 @@ pub(crate) fn core_versions() -> Value {
 
 /// `/apis`
 pub(crate) fn groups() -> Value {
-    let names: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.group()).filter(|group| !group.is_empty()).collect();
+    let names: BTreeSet<&str> =
+        Kind::ALL.iter().map(|kind| kind.group()).filter(|group| !group.is_empty()).collect();
     let groups: Vec<Value> = names.into_iter().filter_map(group_document).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
@@ -75,12 +76,21 @@ mod tests {
         for kind in Kind::ALL {
             for version in kind.versions() {
                 let resources = resources(kind.group(), version).unwrap();
-                let found = resources["resources"].as_array().unwrap().iter().find(|r| r["kind"] == kind.name()).unwrap();
-                assert_eq!((found["name"].as_str(), found["namespaced"].as_bool()), (Some(kind.plural()), Some(kind.namespaced())));
+                let found = resources["resources"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .find(|r| r["kind"] == kind.name())
+                    .unwrap();
+                assert_eq!(
+                    (found["name"].as_str(), found["namespaced"].as_bool()),
+                    (Some(kind.plural()), Some(kind.namespaced()))
+                );
                 assert_eq!(found["verbs"].as_array().unwrap().iter().any(|v| v == "create"), kind.writable());
             }
             if !kind.group().is_empty() {
-                let listed = groups["groups"].as_array().unwrap().iter().find(|g| g["name"] == kind.group()).unwrap();
+                let listed =
+                    groups["groups"].as_array().unwrap().iter().find(|g| g["name"] == kind.group()).unwrap();
                 assert_eq!(listed["preferredVersion"]["version"], kind.storage_version());
                 assert_eq!(group(kind.group()).unwrap()["kind"], "APIGroup");
             }

@@ -138,7 +138,13 @@ fn dotted(name: &str, kind: Kind) -> String {
 }
 
 fn in_words(causes: &[Cause]) -> String {
-    let word = |cause: &Cause| if cause.field.is_empty() { cause.message.clone() } else { format!("{}: {}", cause.field, cause.message) };
+    let word = |cause: &Cause| {
+        if cause.field.is_empty() {
+            cause.message.clone()
+        } else {
+            format!("{}: {}", cause.field, cause.message)
+        }
+    };
     match causes {
         [one] => word(one),
         many => format!("[{}]", many.iter().take(CAUSES_MAX).map(word).collect::<Vec<_>>().join(", ")),
@@ -147,8 +153,10 @@ fn in_words(causes: &[Cause]) -> String {
 
 fn many_words(causes: &[Cause], objects: usize) -> String {
     let count = if causes.len() == 1 { "1 problem".to_owned() } else { format!("{} problems", causes.len()) };
-    let shown = if causes.len() > CAUSES_MAX { format!(", the first {CAUSES_MAX} are shown") } else { String::new() };
-    let first = causes.first().map(|cause| format!(": {}: {}", cause.field, cause.message)).unwrap_or_default();
+    let shown =
+        if causes.len() > CAUSES_MAX { format!(", the first {CAUSES_MAX} are shown") } else { String::new() };
+    let first =
+        causes.first().map(|cause| format!(": {}: {}", cause.field, cause.message)).unwrap_or_default();
     format!("{count} in {objects} objects{shown}; nothing was changed{first}")
 }
 
@@ -165,7 +173,11 @@ impl Cause {
         let field = error.field.to_string();
         let dot = if prefix.is_empty() || field.is_empty() || field.starts_with('[') { "" } else { "." };
         let remedy = if error.remedy.is_empty() { String::new() } else { format!("; {}", error.remedy) };
-        Self { reason: "FieldValueInvalid", field: format!("{prefix}{dot}{field}"), message: format!("{}{remedy}", error.message) }
+        Self {
+            reason: "FieldValueInvalid",
+            field: format!("{prefix}{dot}{field}"),
+            message: format!("{}{remedy}", error.message),
+        }
     }
 
     /// One change that the core refused.
@@ -186,19 +198,26 @@ impl Cause {
 impl Error {
     /// What the core said to the only change of a request.
     pub(crate) fn rejected(subject: Subject, rejections: &[Rejection]) -> Self {
-        let Some(first) = rejections.first() else { return Self::Internal("a change was refused without a reason".to_owned()) };
+        let Some(first) = rejections.first() else {
+            return Self::Internal("a change was refused without a reason".to_owned());
+        };
         match first.reason {
             RejectionReason::AlreadyExists => Self::AlreadyExists(subject),
             RejectionReason::NotFound => Self::NotFound(subject),
             RejectionReason::Conflict => Self::Conflict(first.message.clone()),
             RejectionReason::Forbidden => Self::Refused(subject, first.message.clone()),
-            RejectionReason::Invalid => Self::Invalid(subject, rejections.iter().map(|rejection| Cause::of_rejection("", rejection)).collect()),
+            RejectionReason::Invalid => Self::Invalid(
+                subject,
+                rejections.iter().map(|rejection| Cause::of_rejection("", rejection)).collect(),
+            ),
         }
     }
 
     /// What the core said to a request without an object.
     pub(crate) fn refused(rejections: &[Rejection]) -> Self {
-        let Some(first) = rejections.first() else { return Self::Internal("an action was refused without a reason".to_owned()) };
+        let Some(first) = rejections.first() else {
+            return Self::Internal("an action was refused without a reason".to_owned());
+        };
         let message = first.message.clone();
         match first.reason {
             RejectionReason::NotFound => Self::Missing(message),
@@ -240,26 +259,43 @@ impl Error {
 
     fn retry_seconds(&self) -> Option<u32> {
         let (code, _) = self.code();
-        matches!(code, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS | StatusCode::GATEWAY_TIMEOUT).then_some(RETRY_SECONDS)
+        matches!(
+            code,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS | StatusCode::GATEWAY_TIMEOUT
+        )
+        .then_some(RETRY_SECONDS)
     }
 
     fn causes(&self) -> Vec<Value> {
-        let version_cause = [Cause { reason: "ResourceVersionTooLarge", field: String::new(), message: "Too large resource version".to_owned() }];
+        let version_cause = [Cause {
+            reason: "ResourceVersionTooLarge",
+            field: String::new(),
+            message: "Too large resource version".to_owned(),
+        }];
         let causes: &[Cause] = match self {
             Self::Invalid(_, causes) | Self::Many { causes, .. } => causes,
             Self::FutureVersion { .. } => &version_cause,
             _ => &[],
         };
-        causes.iter().take(CAUSES_MAX).map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field})).collect()
+        causes
+            .iter()
+            .take(CAUSES_MAX)
+            .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
+            .collect()
     }
 
     /// The `Status` object.
     pub(crate) fn status(&self) -> Value {
         let (code, reason) = self.code();
         let mut details = json!({});
-        if let Self::NotFound(subject) | Self::AlreadyExists(subject) | Self::Invalid(subject, _) | Self::Refused(subject, _) = self {
+        if let Self::NotFound(subject)
+        | Self::AlreadyExists(subject)
+        | Self::Invalid(subject, _)
+        | Self::Refused(subject, _) = self
+        {
             // as Kubernetes has it: the kind where fields are wrong, else the resource
-            let kind = if matches!(self, Self::Invalid(..)) { subject.kind.name() } else { subject.kind.plural() };
+            let kind =
+                if matches!(self, Self::Invalid(..)) { subject.kind.name() } else { subject.kind.plural() };
             details = json!({"name": subject.name, "group": subject.kind.group(), "kind": kind});
         }
         let causes = self.causes();
@@ -288,7 +324,8 @@ impl IntoResponse for Error {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Self::Method { allowed, .. } = &self {
-            headers.insert(ALLOW, HeaderValue::try_from(allowed.join(", ")).expect("methods are header text"));
+            headers
+                .insert(ALLOW, HeaderValue::try_from(allowed.join(", ")).expect("methods are header text"));
         }
         if self == Self::Unauthorized {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -64,7 +64,10 @@ mod tests {
             headers.insert(ACCEPT, HeaderValue::from_static(accept));
             assert_eq!(Form::wanted(&headers), expect, "{accept}");
         };
-        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Ok(Form::Table));
+        check(
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+            Ok(Form::Table),
+        );
         check("application/json;as=Table;v=v1beta1;g=meta.k8s.io, application/json", Ok(Form::Json));
         check("application/vnd.kubernetes.protobuf,application/json", Ok(Form::Json));
         check("*/*", Ok(Form::Json));

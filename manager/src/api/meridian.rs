@@ -25,8 +25,12 @@ use meridian_manager_core::input::{Actor, Input, Operator, Reply};
 use serde_json::{Value, json};
 
 pub(crate) fn router() -> Router<Api> {
-    let getting = |verb: &'static str, method: MethodRouter<Api>| labelled(verb, method).fallback(|m, u| method_not_allowed(m, u, &["GET"]));
-    let posting = |verb: &'static str, method: MethodRouter<Api>| labelled(verb, method).fallback(|m, u| method_not_allowed(m, u, &["POST"]));
+    let getting = |verb: &'static str, method: MethodRouter<Api>| {
+        labelled(verb, method).fallback(|m, u| method_not_allowed(m, u, &["GET"]))
+    };
+    let posting = |verb: &'static str, method: MethodRouter<Api>| {
+        labelled(verb, method).fallback(|m, u| method_not_allowed(m, u, &["POST"]))
+    };
     Router::new()
         .route("/meridian/v1/apply", posting("apply", post(many::apply)))
         .route("/meridian/v1/bulk", posting("bulk", post(many::bulk)))
@@ -37,7 +41,10 @@ pub(crate) fn router() -> Router<Api> {
         .route("/meridian/v1/clusters/{name}/uncordon", posting("uncordon", post(cluster::uncordon)))
         .route("/meridian/v1/clusters/{name}/admit", posting("admit", post(cluster::admit)))
         .route("/meridian/v1/clusters/{name}/drain", posting("drain", post(cluster::drain)))
-        .route("/meridian/v1/clusters/{name}/declare-lost", posting("declare-lost", post(cluster::declare_lost)))
+        .route(
+            "/meridian/v1/clusters/{name}/declare-lost",
+            posting("declare-lost", post(cluster::declare_lost)),
+        )
         .route("/meridian/v1/recovery", getting("recovery", get(recovery)))
         .route("/meridian/v1/recovery/confirm", posting("confirm-recovery", post(confirm_recovery)))
         .route("/meridian/v1/rules/confirm", posting("confirm-rules", post(confirm_rules)))
@@ -50,19 +57,28 @@ pub(crate) fn router() -> Router<Api> {
 /// Names the endpoint for the metrics.
 fn labelled(verb: &'static str, method: MethodRouter<Api>) -> MethodRouter<Api> {
     method.layer(axum::middleware::map_response(move |mut response: Response| async move {
-        response.extensions_mut().insert(Label { verb, resource: "meridian", streams: verb == "logs" || verb == "audit" });
+        response.extensions_mut().insert(Label {
+            verb,
+            resource: "meridian",
+            streams: verb == "logs" || verb == "audit",
+        });
         response
     }))
 }
 
-async fn why(State(api): State<Api>, Extension(user): Extension<User>, Path((namespace, name)): Path<(String, String)>) -> Result<Response, Error> {
+async fn why(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Response, Error> {
     access::own(&user, Own::Why)?;
     Ok(Json(explain(&api, &namespace, &name).await?).into_response())
 }
 
 async fn explain(api: &Api, namespace: &str, name: &str) -> Result<Value, Error> {
     let missing = || Error::NotFound(super::error::Subject::new(meridian_objects::Kind::Job, name));
-    let found = api.handle.explain(namespace, name).await.map_err(|why| Error::Unavailable(why.to_string()))?;
+    let found =
+        api.handle.explain(namespace, name).await.map_err(|why| Error::Unavailable(why.to_string()))?;
     found.ok_or_else(missing)
 }
 
@@ -73,29 +89,48 @@ async fn recovery(State(api): State<Api>, Extension(user): Extension<User>) -> R
 
 async fn recovery_now(api: &Api) -> Result<Response, Error> {
     match api.handle.recovery().await {
-        Value::Null => Err(Error::Unavailable("the manager can't say how its recovery stands: try again in a moment".to_owned())),
+        Value::Null => Err(Error::Unavailable(
+            "the manager can't say how its recovery stands: try again in a moment".to_owned(),
+        )),
         state => Ok(Json(state).into_response()),
     }
 }
 
 /// All metrics, or those that `name[]` asks for.
-async fn metrics(State(api): State<Api>, Extension(user): Extension<User>, Query(query): Query<Vec<(String, String)>>) -> Result<Response, Error> {
+async fn metrics(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    Query(query): Query<Vec<(String, String)>>,
+) -> Result<Response, Error> {
     access::own(&user, Own::Metrics)?;
     // A thousand queues make many megabytes: no sync waits behind them.
     let metrics = api.handle.metrics().clone();
-    let only: Vec<String> = query.into_iter().filter(|(key, _)| key == "name[]").map(|(_, name)| name).collect();
-    let text = tokio::task::spawn_blocking(move || metrics.render(&only)).await.map_err(|error| Error::Internal(error.to_string()))?;
+    let only: Vec<String> =
+        query.into_iter().filter(|(key, _)| key == "name[]").map(|(_, name)| name).collect();
+    let text = tokio::task::spawn_blocking(move || metrics.render(&only))
+        .await
+        .map_err(|error| Error::Internal(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }
 
-async fn confirm_recovery(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+async fn confirm_recovery(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     access::own(&user, Own::Operate)?;
     action_body(&headers, body).await?;
     operate(&api, &user, Operator::ConfirmRecovery).await?;
     recovery_now(&api).await
 }
 
-async fn confirm_rules(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+async fn confirm_rules(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     access::own(&user, Own::Operate)?;
     action_body(&headers, body).await?;
     done(operate(&api, &user, Operator::ConfirmRules).await?)

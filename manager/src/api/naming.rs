@@ -38,7 +38,9 @@ pub(crate) fn keyed(object: &mut Object, user: &str, key: &str, index: usize) ->
 }
 
 fn take(object: &mut Object, seed: u128, chars: usize) -> bool {
-    let Some(prefix) = object.generate_name.as_deref().filter(|_| object.name.is_empty()) else { return false };
+    let Some(prefix) = object.generate_name.as_deref().filter(|_| object.name.is_empty()) else {
+        return false;
+    };
     let name = name(prefix, seed, chars);
     object.set_name(&name);
     true
@@ -47,7 +49,9 @@ fn take(object: &mut Object, seed: u128, chars: usize) -> bool {
 fn name(prefix: &str, mut seed: u128, chars: usize) -> String {
     let mut name: String = prefix.chars().take(NAME_CHARS_MAX - chars).collect();
     for _ in 0..chars {
-        name.push(char::from(ALPHABET[usize::try_from(seed % ALPHABET.len() as u128).expect("smaller than the alphabet")]));
+        name.push(char::from(
+            ALPHABET[usize::try_from(seed % ALPHABET.len() as u128).expect("smaller than the alphabet")],
+        ));
         seed /= ALPHABET.len() as u128;
     }
     name
@@ -64,7 +68,11 @@ mod tests {
     use serde_json::json;
 
     fn object(prefix: &str) -> Object {
-        Object::from_value(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": prefix}})).unwrap().0
+        Object::from_value(
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": prefix}}),
+        )
+        .unwrap()
+        .0
     }
 
     #[test]
@@ -86,6 +94,10 @@ mod tests {
             made.name
         };
         assert_eq!(make("u", "k", 1), make("u", "k", 1));
-        assert!(make("u", "k", 1) != make("u", "k", 2) && make("u", "k1", 1) != make("uk", "1", 1) && make("u", "k", 1) != make("v", "k", 1));
+        assert!(
+            make("u", "k", 1) != make("u", "k", 2)
+                && make("u", "k1", 1) != make("uk", "1", 1)
+                && make("u", "k", 1) != make("v", "k", 1)
+        );
     }
 }

@@ -51,11 +51,23 @@ pub(crate) struct Page {
 
 impl Pages {
     /// The first page of a list.
-    pub(crate) fn first(&self, question: &str, views: Vec<Arc<View>>, version: RecordNumber, limit: Option<usize>) -> Page {
+    pub(crate) fn first(
+        &self,
+        question: &str,
+        views: Vec<Arc<View>>,
+        version: RecordNumber,
+        limit: Option<usize>,
+    ) -> Page {
         match limit {
             Some(limit) if limit < views.len() && views.len() <= VIEWS_MAX => {
                 let id = uuid::Uuid::new_v4().as_u128();
-                let list = List { id, begun: Instant::now(), question: question.to_owned(), version, views: views.into() };
+                let list = List {
+                    id,
+                    begun: Instant::now(),
+                    question: question.to_owned(),
+                    version,
+                    views: views.into(),
+                };
                 let page = list.page(0, limit);
                 self.keep(list);
                 page
@@ -66,10 +78,14 @@ impl Pages {
 
     /// The page that `token` stands for.
     pub(crate) fn next(&self, question: &str, token: &str, limit: Option<usize>) -> Result<Page, Error> {
-        let (id, start) = decode(token).ok_or_else(|| Error::BadRequest("the `continue` token is not one of this manager".to_owned()))?;
+        let (id, start) = decode(token)
+            .ok_or_else(|| Error::BadRequest("the `continue` token is not one of this manager".to_owned()))?;
         let lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let list = lists.iter().find(|list| list.id == id && list.question == question && list.begun.elapsed() < KEPT);
-        let list = list.ok_or_else(|| Error::Expired("the rest of this list is no longer kept".to_owned()))?;
+        let list = lists
+            .iter()
+            .find(|list| list.id == id && list.question == question && list.begun.elapsed() < KEPT);
+        let list =
+            list.ok_or_else(|| Error::Expired("the rest of this list is no longer kept".to_owned()))?;
         Ok(list.page(start, limit.unwrap_or(usize::MAX)))
     }
 
@@ -107,7 +123,10 @@ fn decode(token: &str) -> Option<(u128, usize)> {
     }
     let bytes: [u8; 24] = URL_SAFE_NO_PAD.decode(token).ok()?.try_into().ok()?;
     let (id, start) = bytes.split_at(16);
-    Some((u128::from_be_bytes(id.try_into().ok()?), usize::try_from(u64::from_be_bytes(start.try_into().ok()?)).ok()?))
+    Some((
+        u128::from_be_bytes(id.try_into().ok()?),
+        usize::try_from(u64::from_be_bytes(start.try_into().ok()?)).ok()?,
+    ))
 }
 
 #[cfg(test)]
@@ -118,7 +137,11 @@ mod tests {
     use serde_json::Value;
 
     fn views(count: usize) -> Vec<Arc<View>> {
-        let view = |i| View { key: Key::global(Kind::Cohort, &format!("c{i}")), version: RecordNumber(i), value: Arc::new(Value::Null) };
+        let view = |i| View {
+            key: Key::global(Kind::Cohort, &format!("c{i}")),
+            version: RecordNumber(i),
+            value: Arc::new(Value::Null),
+        };
         (0..count as u64).map(|i| Arc::new(view(i))).collect()
     }
 
@@ -129,7 +152,10 @@ mod tests {
         assert_eq!((first.views.len(), first.remaining), (2, 3));
         let token = first.token.unwrap();
         let second = pages.next("q", &token, Some(2)).unwrap();
-        assert_eq!((second.views[0].version, second.remaining, second.version), (RecordNumber(2), 1, RecordNumber(9)));
+        assert_eq!(
+            (second.views[0].version, second.remaining, second.version),
+            (RecordNumber(2), 1, RecordNumber(9))
+        );
         // the same page again, as after a lost answer
         assert_eq!(pages.next("q", &token, Some(2)).unwrap().views[0].version, RecordNumber(2));
         let last = pages.next("q", &second.token.unwrap(), None).unwrap();
@@ -143,7 +169,9 @@ mod tests {
     #[test]
     fn the_oldest_makes_room() {
         let pages = Pages::default();
-        let tokens: Vec<String> = (0..=LISTS_MAX).map(|_| pages.first("q", views(3), RecordNumber(1), Some(1)).token.unwrap()).collect();
+        let tokens: Vec<String> = (0..=LISTS_MAX)
+            .map(|_| pages.first("q", views(3), RecordNumber(1), Some(1)).token.unwrap())
+            .collect();
         assert!(matches!(pages.next("q", &tokens[0], None), Err(Error::Expired(_))));
         assert!(pages.next("q", &tokens[1], None).is_ok());
     }

@@ -51,7 +51,8 @@ pub(crate) struct Options {
 impl Options {
     /// Reads the query of `uri`.
     pub(crate) fn parse(uri: &Uri) -> Result<Self, Error> {
-        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri).map_err(|error| Error::BadRequest(format!("the query can't be read: {error}")))?;
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
+            .map_err(|error| Error::BadRequest(format!("the query can't be read: {error}")))?;
         if pairs.len() > PARAMETERS_MAX {
             return Err(Error::BadRequest(format!("the query has more than {PARAMETERS_MAX} parameters")));
         }
@@ -64,9 +65,15 @@ impl Options {
                 "watch" => options.watch = flag(&value),
                 "allowWatchBookmarks" => options.bookmarks = flag(&value),
                 "sendInitialEvents" => options.initial_events = flag(&value),
-                "resourceVersion" if !value.is_empty() => options.version = Some(RecordNumber(number(&name, &value)?)),
-                "resourceVersionMatch" if !value.is_empty() => options.version_match = Some(version_match(&value)?),
-                "limit" => options.limit = usize::try_from(number(&name, &value)?).ok().filter(|limit| *limit > 0),
+                "resourceVersion" if !value.is_empty() => {
+                    options.version = Some(RecordNumber(number(&name, &value)?))
+                }
+                "resourceVersionMatch" if !value.is_empty() => {
+                    options.version_match = Some(version_match(&value)?)
+                }
+                "limit" => {
+                    options.limit = usize::try_from(number(&name, &value)?).ok().filter(|limit| *limit > 0)
+                }
                 "continue" if !value.is_empty() => options.token = Some(value),
                 "timeoutSeconds" => options.timeout = Some(Duration::from_secs(number(&name, &value)?)),
                 "dryRun" => options.dry_run |= dry_run(&value)?,
@@ -111,14 +118,18 @@ fn flag(value: &str) -> bool {
 }
 
 fn number(name: &str, value: &str) -> Result<u64, Error> {
-    value.parse().map_err(|_| Error::BadRequest(format!("`{name}` is `{value}`, which is not a whole number")))
+    value
+        .parse()
+        .map_err(|_| Error::BadRequest(format!("`{name}` is `{value}`, which is not a whole number")))
 }
 
 fn version_match(value: &str) -> Result<Match, Error> {
     match value {
         "Exact" => Ok(Match::Exact),
         "NotOlderThan" => Ok(Match::NotOlderThan),
-        other => Err(Error::BadRequest(format!("`resourceVersionMatch` is `{other}`, which is neither `Exact` nor `NotOlderThan`"))),
+        other => Err(Error::BadRequest(format!(
+            "`resourceVersionMatch` is `{other}`, which is neither `Exact` nor `NotOlderThan`"
+        ))),
     }
 }
 
@@ -137,11 +148,23 @@ mod tests {
 
     #[test]
     fn queries_are_read() {
-        let options = Options::parse(&"/x?watch&resourceVersion=7&timeoutSeconds=3&allowWatchBookmarks=1&pretty=x".parse().unwrap()).unwrap();
-        assert_eq!((options.watch, options.version, options.timeout), (true, Some(RecordNumber(7)), Some(Duration::from_secs(3))));
+        let options = Options::parse(
+            &"/x?watch&resourceVersion=7&timeoutSeconds=3&allowWatchBookmarks=1&pretty=x".parse().unwrap(),
+        )
+        .unwrap();
+        assert_eq!(
+            (options.watch, options.version, options.timeout),
+            (true, Some(RecordNumber(7)), Some(Duration::from_secs(3)))
+        );
         assert!(options.bookmarks && !options.dry_run);
-        let options = Options::parse(&"/x?watch=false&limit=0&continue=&dryRun=All&cluster=eu&resourceVersion=".parse().unwrap()).unwrap();
-        assert_eq!((options.watch, options.limit, options.token, options.version, options.dry_run), (false, None, None, None, true));
+        let options = Options::parse(
+            &"/x?watch=false&limit=0&continue=&dryRun=All&cluster=eu&resourceVersion=".parse().unwrap(),
+        )
+        .unwrap();
+        assert_eq!(
+            (options.watch, options.limit, options.token, options.version, options.dry_run),
+            (false, None, None, None, true)
+        );
         assert_eq!(options.scope, Some(ClusterName::new("eu")));
     }
 

@@ -21,26 +21,51 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// One object.
-pub(crate) fn get(api: &Api, target: &Target, name: &str, options: &Options, form: Form) -> Result<Response, Error> {
+pub(crate) fn get(
+    api: &Api,
+    target: &Target,
+    name: &str,
+    options: &Options,
+    form: Form,
+) -> Result<Response, Error> {
     not_ahead(api, options)?;
-    let view = api.handle.reads().get(&target.key(name, options.scope.as_ref())).ok_or_else(|| Error::NotFound(target.subject()))?;
+    let view = api
+        .handle
+        .reads()
+        .get(&target.key(name, options.scope.as_ref()))
+        .ok_or_else(|| Error::NotFound(target.subject()))?;
     let shown = Shown::new(&view, target.version);
     Ok(match form {
         Form::Json => Json(shown).into_response(),
         Form::Table => {
             let metadata = json!({"resourceVersion": view.version.to_string()});
-            Json(table::table(target.kind, &[(&view.value, shown)], metadata, include(options)?, Timestamp::now())).into_response()
+            Json(table::table(
+                target.kind,
+                &[(&view.value, shown)],
+                metadata,
+                include(options)?,
+                Timestamp::now(),
+            ))
+            .into_response()
         }
     })
 }
 
 /// All selected objects, or a page of them. On a thread of its own, because views of jobs are put together here.
-pub(crate) async fn list(api: &Api, target: &Target, options: Options, form: Form) -> Result<Response, Error> {
+pub(crate) async fn list(
+    api: &Api,
+    target: &Target,
+    options: Options,
+    form: Form,
+) -> Result<Response, Error> {
     not_ahead(api, &options)?;
     let include = include(&options)?;
     let (api, target) = (api.clone(), target.clone());
-    let listing = tokio::task::spawn_blocking(move || page(&api, &target, &options).map(|page| write(&target, &page, form, include)));
-    let bytes = listing.await.map_err(|error| Error::Internal(format!("a list could not be made: {error}")))?;
+    let listing = tokio::task::spawn_blocking(move || {
+        page(&api, &target, &options).map(|page| write(&target, &page, form, include))
+    });
+    let bytes =
+        listing.await.map_err(|error| Error::Internal(format!("a list could not be made: {error}")))?;
     Ok(json_bytes(bytes?))
 }
 
@@ -53,7 +78,10 @@ fn page(api: &Api, target: &Target, options: &Options) -> Result<Page, Error> {
     }
     let (mut views, version) = listed(api.handle.reads(), target, options);
     if options.version_match == Some(Match::Exact) && options.version != Some(version) {
-        return Err(Error::Expired(format!("lists of version {} are no longer kept, the newest is {version}", options.version.unwrap_or_default())));
+        return Err(Error::Expired(format!(
+            "lists of version {} are no longer kept, the newest is {version}",
+            options.version.unwrap_or_default()
+        )));
     }
     views.retain(|view| options.selector.selects(&view.key, &view.value));
     Ok(api.pages.first(&question, views, version, options.limit))
@@ -98,11 +126,17 @@ fn write(target: &Target, page: &Page, form: Form, include: Include) -> Vec<u8> 
     let shown = page.views.iter().map(|view| Shown::new(view, target.version));
     let written = match form {
         Form::Json => {
-            let list = List { kind: format!("{}List", target.kind.name()), api_version: target.api_version(), metadata, items: shown.collect() };
+            let list = List {
+                kind: format!("{}List", target.kind.name()),
+                api_version: target.api_version(),
+                metadata,
+                items: shown.collect(),
+            };
             serde_json::to_vec(&list)
         }
         Form::Table => {
-            let rows: Vec<(&Value, Shown<'_>)> = page.views.iter().map(|view| &*view.value).zip(shown).collect();
+            let rows: Vec<(&Value, Shown<'_>)> =
+                page.views.iter().map(|view| &*view.value).zip(shown).collect();
             serde_json::to_vec(&table::table(target.kind, &rows, metadata, include, Timestamp::now()))
         }
     };
@@ -124,6 +158,8 @@ pub(crate) fn include(options: &Options) -> Result<Include, Error> {
         None | Some("" | "Metadata") => Ok(Include::Metadata),
         Some("None") => Ok(Include::None),
         Some("Object") => Ok(Include::Object),
-        Some(other) => Err(Error::BadRequest(format!("`includeObject` is `{other}`; it can be `None`, `Metadata` or `Object`"))),
+        Some(other) => Err(Error::BadRequest(format!(
+            "`includeObject` is `{other}`; it can be `None`, `Metadata` or `Object`"
+        ))),
     }
 }

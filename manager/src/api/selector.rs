@@ -25,7 +25,8 @@ impl Selector {
             return Err(Error::BadRequest(format!("a selector has more than {SELECTOR_BYTES_MAX} bytes")));
         }
         let mut selector = Self::default();
-        let wrong = |why: String| Error::BadRequest(format!("unable to parse `labelSelector` `{labels}`: {why}"));
+        let wrong =
+            |why: String| Error::BadRequest(format!("unable to parse `labelSelector` `{labels}`: {why}"));
         if !labels.trim().is_empty() {
             for part in split(labels).map_err(&wrong)? {
                 selector.labels.match_expressions.push(requirement(part.trim()).map_err(&wrong)?);
@@ -44,7 +45,10 @@ impl Selector {
 
     /// The only name that is meant, if there is one.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.fields.iter().find(|(equal, field, _)| *equal && *field == FIELDS[0]).map(|(_, _, name)| name.as_str())
+        self.fields
+            .iter()
+            .find(|(equal, field, _)| *equal && *field == FIELDS[0])
+            .map(|(_, _, name)| name.as_str())
     }
 
     /// Whether changes of an object can change whether it is meant.
@@ -54,14 +58,21 @@ impl Selector {
 
     /// Whether this object is meant.
     pub(crate) fn selects(&self, key: &Key, value: &Value) -> bool {
-        let field = |name: &str| if name == FIELDS[0] { &*key.name } else { key.namespace.as_deref().unwrap_or_default() };
-        self.fields.iter().all(|(equal, name, value)| (field(name) == value) == *equal) && (!self.by_labels() || self.labels.matches(&labels_of(value)))
+        let field = |name: &str| {
+            if name == FIELDS[0] { &*key.name } else { key.namespace.as_deref().unwrap_or_default() }
+        };
+        self.fields.iter().all(|(equal, name, value)| (field(name) == value) == *equal)
+            && (!self.by_labels() || self.labels.matches(&labels_of(value)))
     }
 }
 
 fn labels_of(value: &Value) -> BTreeMap<String, String> {
     let labels = value.pointer("/metadata/labels").and_then(Value::as_object);
-    labels.into_iter().flatten().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
 }
 
 fn field(part: &str) -> Result<(bool, &'static str, String), Error> {
@@ -69,9 +80,13 @@ fn field(part: &str) -> Result<(bool, &'static str, String), Error> {
     let (name, equal, value) = signs
         .into_iter()
         .find_map(|(sign, equal)| part.split_once(sign).map(|(name, value)| (name, equal, value)))
-        .ok_or_else(|| Error::BadRequest(format!("`{part}` in `fieldSelector` is not `FIELD=VALUE` or `FIELD!=VALUE`")))?;
+        .ok_or_else(|| {
+            Error::BadRequest(format!("`{part}` in `fieldSelector` is not `FIELD=VALUE` or `FIELD!=VALUE`"))
+        })?;
     let known = FIELDS.into_iter().find(|known| *known == name.trim());
-    let known = known.ok_or_else(|| Error::BadRequest(format!("field label not supported: `{name}`; select by {}", FIELDS.join(" or "))))?;
+    let known = known.ok_or_else(|| {
+        Error::BadRequest(format!("field label not supported: `{name}`; select by {}", FIELDS.join(" or ")))
+    })?;
     Ok((equal, known, value.trim().to_owned()))
 }
 
@@ -110,10 +125,20 @@ fn requirement(part: &str) -> Result<Requirement, String> {
             _ => return Err(format!("`{part}` is not `KEY in (A,B)` or `KEY notin (A,B)`")),
         };
         let name = head.split_whitespace().next().unwrap_or_default();
-        return Ok(Requirement { key: key(name)?, operator, values: list.split(',').map(value).collect::<Result<_, _>>()? });
+        return Ok(Requirement {
+            key: key(name)?,
+            operator,
+            values: list.split(',').map(value).collect::<Result<_, _>>()?,
+        });
     }
     // the longer signs first: `a!=b` and `a==b` hold an `=` too
-    for (sign, operator) in [("!=", Operator::NotIn), ("==", Operator::In), ("=", Operator::In), (">", Operator::Gt), ("<", Operator::Lt)] {
+    for (sign, operator) in [
+        ("!=", Operator::NotIn),
+        ("==", Operator::In),
+        ("=", Operator::In),
+        (">", Operator::Gt),
+        ("<", Operator::Lt),
+    ] {
         if let Some((left, right)) = part.split_once(sign) {
             let right = value(right)?;
             if matches!(operator, Operator::Gt | Operator::Lt) && right.parse::<i64>().is_err() {
@@ -128,7 +153,11 @@ fn requirement(part: &str) -> Result<Requirement, String> {
 fn key(text: &str) -> Result<String, String> {
     let text = text.trim();
     let (prefix, name) = text.split_once('/').unwrap_or(("a", text));
-    if !prefix.is_empty() && !name.is_empty() && is_word(prefix) && is_word(name) { Ok(text.to_owned()) } else { Err(format!("`{text}` is not a label key")) }
+    if !prefix.is_empty() && !name.is_empty() && is_word(prefix) && is_word(name) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not a label key"))
+    }
 }
 
 fn value(text: &str) -> Result<String, String> {
@@ -140,7 +169,9 @@ fn value(text: &str) -> Result<String, String> {
 fn is_word(text: &str) -> bool {
     let ends = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    ends(bytes.first())
+        && ends(bytes.last())
+        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]
@@ -152,13 +183,24 @@ mod tests {
     #[test]
     fn selectors_select() {
         let key = Key::namespaced(Kind::Job, "default", "train");
-        let job = json!({"metadata": {"labels": {"team": "vision", "n": "7", "kueue.x-k8s.io/queue-name": "q"}}});
+        let job =
+            json!({"metadata": {"labels": {"team": "vision", "n": "7", "kueue.x-k8s.io/queue-name": "q"}}});
         let check = |labels: &str, fields: &str, expect: bool| {
-            assert_eq!(Selector::parse(labels, fields).unwrap().selects(&key, &job), expect, "{labels} {fields}");
+            assert_eq!(
+                Selector::parse(labels, fields).unwrap().selects(&key, &job),
+                expect,
+                "{labels} {fields}"
+            );
         };
-        for yes in
-            ["", "team=vision", "team==vision,n>3", "team in (vision, nlp),!debug", "team!=x,absent!=x", "kueue.x-k8s.io/queue-name", "n notin (1,2),n<9"]
-        {
+        for yes in [
+            "",
+            "team=vision",
+            "team==vision,n>3",
+            "team in (vision, nlp),!debug",
+            "team!=x,absent!=x",
+            "kueue.x-k8s.io/queue-name",
+            "n notin (1,2),n<9",
+        ] {
             check(yes, "", true);
         }
         for no in ["team=x", "debug", "!team", "team notin (vision)", "team in (a,b)", "n>7"] {

@@ -24,8 +24,11 @@ impl<'v> Shown<'v> {
     /// `view` in `version`, as of a version that it is told with.
     pub(crate) fn at(view: &'v View, version: &str, at: RecordNumber) -> Self {
         let kind = view.key.kind;
-        let value =
-            if version == kind.storage_version() { Cow::Borrowed(&*view.value) } else { Cow::Owned(conversion::to_version(kind, &view.value, version)) };
+        let value = if version == kind.storage_version() {
+            Cow::Borrowed(&*view.value)
+        } else {
+            Cow::Owned(conversion::to_version(kind, &view.value, version))
+        };
         Self { value, version: at.to_string() }
     }
 
@@ -55,7 +58,9 @@ impl Serialize for Shown<'_> {
         let mut map = serializer.serialize_map(Some(fields.len()))?;
         for (name, value) in fields {
             match value {
-                Value::Object(metadata) if name == "metadata" => map.serialize_entry(name, &Metadata { metadata, version: &self.version })?,
+                Value::Object(metadata) if name == "metadata" => {
+                    map.serialize_entry(name, &Metadata { metadata, version: &self.version })?
+                }
                 _ => map.serialize_entry(name, value)?,
             }
         }
@@ -92,7 +97,11 @@ mod tests {
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue",
             "metadata": {"name": "q", "resourceVersion": "3"}, "spec": {"cohortName": "all"},
         });
-        let view = View { key: Key::global(Kind::ClusterQueue, "q"), version: RecordNumber(9), value: Arc::new(value) };
+        let view = View {
+            key: Key::global(Kind::ClusterQueue, "q"),
+            version: RecordNumber(9),
+            value: Arc::new(value),
+        };
         for (version, cohort) in [("v1beta2", "/spec/cohortName"), ("v1beta1", "/spec/cohort")] {
             let written = serde_json::to_value(Shown::new(&view, version)).unwrap();
             assert_eq!(written, Shown::new(&view, version).into_value());

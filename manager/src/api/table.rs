@@ -69,7 +69,12 @@ fn columns(kind: Kind) -> Vec<Column> {
         Kind::ClusterQueue => vec![
             NAME,
             text("Cohort", |o, _| at(o, "/spec/cohortName")),
-            text("Strategy", |o, _| o.pointer("/spec/queueingStrategy").filter(|said| said.is_string()).cloned().unwrap_or_else(|| json!("BestEffortFIFO"))),
+            text("Strategy", |o, _| {
+                o.pointer("/spec/queueingStrategy")
+                    .filter(|said| said.is_string())
+                    .cloned()
+                    .unwrap_or_else(|| json!("BestEffortFIFO"))
+            }),
             number("Pending Workloads", |o, _| at(o, "/status/pendingWorkloads")),
             number("Admitted Workloads", |o, _| at(o, "/status/admittedWorkloads")),
             AGE,
@@ -91,20 +96,35 @@ fn columns(kind: Kind) -> Vec<Column> {
             wide("Runner", |o, _| at(o, "/status/runner")),
         ],
         Kind::Cohort => vec![NAME, text("Parent", |o, _| at(o, "/spec/parentName")), AGE],
-        Kind::WorkloadPriorityClass | Kind::PriorityClass => vec![NAME, number("Value", |o, _| at(o, "/value")), AGE],
+        Kind::WorkloadPriorityClass | Kind::PriorityClass => {
+            vec![NAME, number("Value", |o, _| at(o, "/value")), AGE]
+        }
         Kind::AdmissionCheck => vec![NAME, text("Controller", |o, _| at(o, "/spec/controllerName")), AGE],
         Kind::MultiKueueConfig => vec![NAME, text("Clusters", |o, _| list(o, "/spec/clusters")), AGE],
         Kind::MultiKueueCluster => vec![NAME, text("Connected", |o, _| condition(o, "Active")), AGE],
-        Kind::ProvisioningRequestConfig => vec![NAME, text("Class", |o, _| at(o, "/spec/provisioningClassName")), AGE],
+        Kind::ProvisioningRequestConfig => {
+            vec![NAME, text("Class", |o, _| at(o, "/spec/provisioningClassName")), AGE]
+        }
         Kind::ResidencyPolicy => vec![NAME, text("On change", |o, _| at(o, "/spec/onChange")), AGE],
-        Kind::DispatchPolicy => vec![NAME, text("Mode", |o, _| at(o, "/spec/mode")), text("On loss", |o, _| at(o, "/spec/onClusterLoss/mode")), AGE],
+        Kind::DispatchPolicy => vec![
+            NAME,
+            text("Mode", |o, _| at(o, "/spec/mode")),
+            text("On loss", |o, _| at(o, "/spec/onClusterLoss/mode")),
+            AGE,
+        ],
         Kind::RuntimeClass => vec![NAME, text("Handler", |o, _| at(o, "/handler")), AGE],
         Kind::Namespace | Kind::ResourceFlavor | Kind::Topology | Kind::LimitRange => vec![NAME, AGE],
     }
 }
 
 /// A table of `shown`; `stored` are the same objects in the storage version, in the same order.
-pub(crate) fn table(kind: Kind, rows: &[(&Value, Shown<'_>)], metadata: Value, include: Include, now: Timestamp) -> Value {
+pub(crate) fn table(
+    kind: Kind,
+    rows: &[(&Value, Shown<'_>)],
+    metadata: Value,
+    include: Include,
+    now: Timestamp,
+) -> Value {
     let columns = columns(kind);
     let definitions: Vec<Value> = columns
         .iter()
@@ -158,7 +178,10 @@ fn of_condition(object: &Value, kind: &str, field: &str) -> Value {
 
 /// How long an object has been there, as Kubernetes writes durations.
 fn age(object: &Value, now: Timestamp) -> String {
-    let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str).and_then(|at| at.parse::<Timestamp>().ok());
+    let created = object
+        .pointer("/metadata/creationTimestamp")
+        .and_then(Value::as_str)
+        .and_then(|at| at.parse::<Timestamp>().ok());
     created.map_or_else(|| "<unknown>".to_owned(), |created| human(now.as_second() - created.as_second()))
 }
 
@@ -218,7 +241,10 @@ mod tests {
         let failed = json!({"status": {"meridian": {"state": "Finished"}, "conditions": [{"type": "Failed", "status": "True"}]}});
         assert_eq!(cell(Kind::Job, "State", failed), "Failed");
         assert_eq!(cell(Kind::ClusterQueue, "Strategy", json!({"spec": {}})), "BestEffortFIFO");
-        assert_eq!(cell(Kind::ClusterQueue, "Strategy", json!({"spec": {"queueingStrategy": "StrictFIFO"}})), "StrictFIFO");
+        assert_eq!(
+            cell(Kind::ClusterQueue, "Strategy", json!({"spec": {"queueingStrategy": "StrictFIFO"}})),
+            "StrictFIFO"
+        );
     }
 
     #[test]
@@ -231,7 +257,12 @@ mod tests {
         };
         assert_eq!(reason(json!([waits])), "it is stopped");
         assert_eq!(reason(json!([waits, {"type": "Finished", "status": "True"}])), "");
-        assert_eq!(reason(json!([{"type": "QuotaReserved", "status": "True", "message": "Quota reserved in ClusterQueue cq"}])), "");
+        assert_eq!(
+            reason(
+                json!([{"type": "QuotaReserved", "status": "True", "message": "Quota reserved in ClusterQueue cq"}])
+            ),
+            ""
+        );
     }
 
     #[test]

@@ -36,7 +36,9 @@ impl Target {
         };
         let (namespace, rest) = match segments.as_slice() {
             // `namespaces/NAME` is a namespace, `namespaces/NAME/PLURAL` is what lies in it
-            [first, namespace, rest @ ..] if first == "namespaces" && !rest.is_empty() => (Some(namespace.clone()), rest),
+            [first, namespace, rest @ ..] if first == "namespaces" && !rest.is_empty() => {
+                (Some(namespace.clone()), rest)
+            }
             rest => (None, rest),
         };
         let (plural, name) = match rest {
@@ -46,13 +48,19 @@ impl Target {
         };
         let (kind, version) = Kind::from_plural(&group, &version, plural)?;
         // an object of a namespaced kind needs its namespace, and others have none
-        let placed = if kind.namespaced() { namespace.is_some() || name.is_none() } else { namespace.is_none() };
+        let placed =
+            if kind.namespaced() { namespace.is_some() || name.is_none() } else { namespace.is_none() };
         placed.then_some(Self { kind, version, namespace, name })
     }
 
     /// The key of the object called `name` there.
     pub(crate) fn key(&self, name: &str, scope: Option<&ClusterName>) -> Key {
-        Key { scope: scope.cloned(), kind: self.kind, namespace: self.namespace.as_deref().map(Arc::from), name: Arc::from(name) }
+        Key {
+            scope: scope.cloned(),
+            kind: self.kind,
+            namespace: self.namespace.as_deref().map(Arc::from),
+            name: Arc::from(name),
+        }
     }
 
     /// What errors are about.
@@ -90,7 +98,8 @@ mod tests {
     fn paths_are_read_by_the_table() {
         let check = |path: &str, expect: Option<(Kind, &str, Option<&str>, Option<&str>)>| {
             let found = Target::parse(path);
-            let found = found.as_ref().map(|t| (t.kind, t.version, t.namespace.as_deref(), t.name.as_deref()));
+            let found =
+                found.as_ref().map(|t| (t.kind, t.version, t.namespace.as_deref(), t.name.as_deref()));
             assert_eq!(found, expect, "{path}");
         };
         check("/api/v1/namespaces", Some((Kind::Namespace, "v1", None, None)));
@@ -98,7 +107,10 @@ mod tests {
         check("/apis/batch/v1/jobs", Some((Kind::Job, "v1", None, None)));
         check("/apis/batch/v1/namespaces/a/jobs/", Some((Kind::Job, "v1", Some("a"), None)));
         check("/apis/batch/v1/namespaces/a/jobs/x%2dy", Some((Kind::Job, "v1", Some("a"), Some("x-y"))));
-        check("/apis/kueue.x-k8s.io/v1beta1/clusterqueues/q", Some((Kind::ClusterQueue, "v1beta1", None, Some("q"))));
+        check(
+            "/apis/kueue.x-k8s.io/v1beta1/clusterqueues/q",
+            Some((Kind::ClusterQueue, "v1beta1", None, Some("q"))),
+        );
         for wrong in [
             "/",
             "/api/v1",

@@ -88,7 +88,11 @@ impl Answer {
     /// The code, the reason and the message of a `Status`.
     #[track_caller]
     fn failure(&self) -> (u16, &str, &str) {
-        assert_eq!((self.body["kind"].as_str(), self.body["status"].as_str()), (Some("Status"), Some("Failure")), "{self:?}");
+        assert_eq!(
+            (self.body["kind"].as_str(), self.body["status"].as_str()),
+            (Some("Status"), Some("Failure")),
+            "{self:?}"
+        );
         assert_eq!(self.body["code"], self.code.as_u16());
         (self.code.as_u16(), self.body["reason"].as_str().unwrap(), self.body["message"].as_str().unwrap())
     }
@@ -141,13 +145,19 @@ impl Rig {
         let response = self.send(request).await;
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-        let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))) };
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)))
+        };
         Answer { code: parts.status, headers: parts.headers, body }
     }
 
     fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Request<Body> {
         let mut request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
-        request.headers_mut().insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {}", self.admin)).unwrap());
+        request
+            .headers_mut()
+            .insert(AUTHORIZATION, HeaderValue::try_from(format!("Bearer {}", self.admin)).unwrap());
         if let Some(body) = body {
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             *request.body_mut() = Body::from(body.to_string());
@@ -177,7 +187,12 @@ impl Rig {
 
     async fn names(&self, path: &str) -> Vec<String> {
         let list = self.get(path).await.ok();
-        list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     async fn watch(&self, path: &str) -> Events {
@@ -200,7 +215,8 @@ impl Events {
                 let line: Vec<u8> = self.buffer.drain(..=at).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let piece = tokio::time::timeout(DEADLINE, self.stream.next()).await.expect("an event in time")?;
+            let piece =
+                tokio::time::timeout(DEADLINE, self.stream.next()).await.expect("an event in time")?;
             self.buffer.extend(piece.unwrap());
         }
     }
@@ -208,7 +224,11 @@ impl Events {
     /// `TYPE NAME` of the next event.
     async fn told(&mut self) -> String {
         let event = self.next().await.expect("an event");
-        format!("{} {}", event["type"].as_str().unwrap(), event["object"]["metadata"]["name"].as_str().unwrap_or_default())
+        format!(
+            "{} {}",
+            event["type"].as_str().unwrap(),
+            event["object"]["metadata"]["name"].as_str().unwrap_or_default()
+        )
     }
 }
 

@@ -31,7 +31,8 @@ pub(crate) fn add(headers: &mut HeaderMap, remarks: &[String]) {
 }
 
 fn append(headers: &mut HeaderMap, quoted: &str) {
-    let value = HeaderValue::try_from(format!("299 - \"{quoted}\"")).expect("control characters were replaced and all else may stand in a header");
+    let value = HeaderValue::try_from(format!("299 - \"{quoted}\""))
+        .expect("control characters were replaced and all else may stand in a header");
     headers.append(WARNING, value);
 }
 
@@ -69,6 +70,11 @@ mod tests {
         add(&mut headers, &(0..100).map(|i| format!("{i}{}", "y".repeat(1_000))).collect::<Vec<_>>());
         let bytes: usize = headers.get_all(WARNING).iter().map(HeaderValue::len).sum();
         assert!(bytes < BYTES_MAX + 500, "{bytes}");
-        assert!(headers.get_all(WARNING).iter().any(|w| w.to_str().unwrap().contains("more warnings had no room")));
+        assert!(
+            headers
+                .get_all(WARNING)
+                .iter()
+                .any(|w| w.to_str().unwrap().contains("more warnings had no room"))
+        );
     }
 }

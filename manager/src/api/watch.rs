@@ -51,16 +51,24 @@ pub(crate) fn watch(api: &Api, target: &Target, mut options: Options, form: Form
     let reads = api.handle.reads();
     let all = || read::listed(reads, target, &options);
     let fresh = options.initial_events || options.version.is_none_or(|version| version.0 == 0);
-    let (mut views, newest) = if fresh || options.selector.by_labels() { all() } else { (Vec::new(), reads.version()) };
+    let (mut views, newest) =
+        if fresh || options.selector.by_labels() { all() } else { (Vec::new(), reads.version()) };
     let since = match options.version.filter(|_| !fresh) {
         None => newest,
-        Some(since) if since > newest => return Err(Error::FutureVersion { asked: since.0, current: newest }),
+        Some(since) if since > newest => {
+            return Err(Error::FutureVersion { asked: since.0, current: newest });
+        }
         Some(since) => since,
     };
     let changes = reads.watch(since).map_err(|Gone| too_old(since))?;
-    let (selected, others): (Vec<_>, Vec<_>) = views.drain(..).partition(|view| options.selector.selects(&view.key, &view.value));
+    let (selected, others): (Vec<_>, Vec<_>) =
+        views.drain(..).partition(|view| options.selector.selects(&view.key, &view.value));
     // objects that changed after `since` may have been selected then
-    let hidden = if options.selector.by_labels() { others.iter().filter(|v| v.version <= since).map(|v| v.key.clone()).collect() } else { BTreeSet::new() };
+    let hidden = if options.selector.by_labels() {
+        others.iter().filter(|v| v.version <= since).map(|v| v.key.clone()).collect()
+    } else {
+        BTreeSet::new()
+    };
     let include = read::include(&options)?;
     let timeout = options.timeout.unwrap_or(TIMEOUT_DEFAULT).min(TIMEOUT_MAX);
     let mut ticks = tokio::time::interval_at(Instant::now() + BOOKMARK_EVERY, BOOKMARK_EVERY);
@@ -83,7 +91,9 @@ pub(crate) fn watch(api: &Api, target: &Target, mut options: Options, form: Form
     if fresh {
         stream.begin(&selected, newest);
     }
-    let lines = futures::stream::unfold(stream, |mut stream| async move { stream.next().await.map(|bytes| (Ok::<_, Infallible>(bytes), stream)) });
+    let lines = futures::stream::unfold(stream, |mut stream| async move {
+        stream.next().await.map(|bytes| (Ok::<_, Infallible>(bytes), stream))
+    });
     let mut response = Response::new(Body::from_stream(lines));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -117,7 +127,8 @@ struct Stream {
 
 impl Stream {
     fn begin(&mut self, views: &[Arc<View>], version: RecordNumber) {
-        let lines: Vec<u8> = views.iter().flat_map(|view| self.lines.event("ADDED", view, view.version)).collect();
+        let lines: Vec<u8> =
+            views.iter().flat_map(|view| self.lines.event("ADDED", view, view.version)).collect();
         self.ready.push_back(lines.into());
         if self.options.initial_events && self.options.bookmarks {
             self.ready.push_back(self.lines.bookmark(version, true).into());
@@ -167,7 +178,11 @@ impl Stream {
                     if let Some(word) = self.word(&change) {
                         let at = change.at;
                         if let Some((word, before)) = last.replace((word, change)) {
-                            let version = if before.at == at { RecordNumber(at.0.saturating_sub(1)) } else { before.at };
+                            let version = if before.at == at {
+                                RecordNumber(at.0.saturating_sub(1))
+                            } else {
+                                before.at
+                            };
                             bytes.extend(self.lines.event(word, &before.view, version));
                         }
                     }
@@ -253,7 +268,13 @@ impl Lines {
             Form::Json => line(&json!({"type": word, "object": shown.into_value()})),
             Form::Table => {
                 let metadata = json!({"resourceVersion": at.to_string()});
-                let table = table::table(self.target.kind, &[(&view.value, shown)], metadata, self.include, Timestamp::now());
+                let table = table::table(
+                    self.target.kind,
+                    &[(&view.value, shown)],
+                    metadata,
+                    self.include,
+                    Timestamp::now(),
+                );
                 line(&json!({"type": word, "object": table}))
             }
         }
@@ -265,7 +286,9 @@ impl Lines {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = match self.form {
-            Form::Json => json!({"kind": self.target.kind.name(), "apiVersion": self.target.api_version(), "metadata": metadata}),
+            Form::Json => {
+                json!({"kind": self.target.kind.name(), "apiVersion": self.target.api_version(), "metadata": metadata})
+            }
             Form::Table => table::table(self.target.kind, &[], metadata, self.include, Timestamp::now()),
         };
         line(&json!({"type": "BOOKMARK", "object": object}))

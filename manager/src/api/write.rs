@@ -15,7 +15,9 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use meridian_manager_core::input::{Actor, Change, Input, Key, PutMode, RejectionReason, Reply, Write, WriteResult, Written};
+use meridian_manager_core::input::{
+    Actor, Change, Input, Key, PutMode, RejectionReason, Reply, Write, WriteResult, Written,
+};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::Deserialize;
@@ -45,7 +47,9 @@ impl Request<'_> {
         let mut value: Value = body::json(&body::read(self.headers, body, OBJECT_BYTES_MAX).await?)?;
         let stamp = body::take_stamp(&mut value)?;
         if stamp.version.is_some() {
-            return Err(Error::BadRequest("`metadata.resourceVersion` should not be set on objects to be created".to_owned()));
+            return Err(Error::BadRequest(
+                "`metadata.resourceVersion` should not be set on objects to be created".to_owned(),
+            ));
         }
         let (mut object, mut remarks) = self.object(value)?;
         let generated = object.name.is_empty();
@@ -61,7 +65,10 @@ impl Request<'_> {
                 }
             }
         }
-        Err(Error::Conflict(format!("no free name was found that begins with `{}`: try again", pattern.generate_name.unwrap_or_default())))
+        Err(Error::Conflict(format!(
+            "no free name was found that begins with `{}`: try again",
+            pattern.generate_name.unwrap_or_default()
+        )))
     }
 
     /// `PUT` of one object.
@@ -80,7 +87,9 @@ impl Request<'_> {
             "application/merge-patch+json" => {}
             other => {
                 let remedy = "send `application/merge-patch+json`, with kubectl `patch --type=merge`, or replace the object";
-                return Err(Error::MediaType(format!("patches of the form `{other}` are not taken: {remedy}")));
+                return Err(Error::MediaType(format!(
+                    "patches of the form `{other}` are not taken: {remedy}"
+                )));
             }
         }
         let patch: Value = body::json(&body::read(self.headers, body, OBJECT_BYTES_MAX).await?)?;
@@ -93,7 +102,12 @@ impl Request<'_> {
         }
         let mut tries = 1;
         loop {
-            let view = self.api.handle.reads().get(&self.key(name)).ok_or_else(|| Error::NotFound(self.target.subject()))?;
+            let view = self
+                .api
+                .handle
+                .reads()
+                .get(&self.key(name))
+                .ok_or_else(|| Error::NotFound(self.target.subject()))?;
             let mut value = Shown::new(&view, self.target.version).into_value();
             merge(&mut value, &patch);
             match self.put_read_back(name, value).await {
@@ -118,7 +132,9 @@ impl Request<'_> {
         }
         let preconditions = asked.preconditions.unwrap_or_default();
         if preconditions.resource_version.is_some_and(|version| !version.is_empty()) {
-            return Err(Error::BadRequest("`preconditions.resourceVersion` is not taken: name the `uid`".to_owned()));
+            return Err(Error::BadRequest(
+                "`preconditions.resourceVersion` is not taken: name the `uid`".to_owned(),
+            ));
         }
         let key = self.key(name);
         let uid = preconditions.uid.filter(|uid| !uid.is_empty()).map(|uid| uid.parse::<Uid>()).transpose();
@@ -142,7 +158,10 @@ impl Request<'_> {
         }
         let (object, mut remarks) = self.object(value)?;
         if object.name != name {
-            return Err(Error::BadRequest(format!("the name of the object (`{}`) does not match the name in the path (`{name}`)", object.name)));
+            return Err(Error::BadRequest(format!(
+                "the name of the object (`{}`) does not match the name in the path (`{name}`)",
+                object.name
+            )));
         }
         let mode = PutMode::Replace(self.condition(name, stamp)?);
         let written = self.put(object.clone(), mode).await?;
@@ -161,12 +180,18 @@ impl Request<'_> {
         let text = |pointer| view.value.pointer(pointer).and_then(Value::as_str);
         let uid = text("/metadata/uid").and_then(|uid| uid.parse::<Uid>().ok());
         if stamp.uid.is_some() && stamp.uid != uid {
-            return Err(Error::Conflict(format!("{key} has another uid now: it was deleted and created anew")));
+            return Err(Error::Conflict(format!(
+                "{key} has another uid now: it was deleted and created anew"
+            )));
         }
         let Some(seen) = stamp.version else { return Ok(None) };
-        let changed = text("/metadata/resourceVersion").and_then(|version| version.parse().ok()).map_or(view.version, RecordNumber);
+        let changed = text("/metadata/resourceVersion")
+            .and_then(|version| version.parse().ok())
+            .map_or(view.version, RecordNumber);
         if seen < changed || seen > self.api.handle.reads().version() {
-            return Err(Error::Conflict(format!("{key} changed since version {seen}: read it again and repeat the change")));
+            return Err(Error::Conflict(format!(
+                "{key} changed since version {seen}: read it again and repeat the change"
+            )));
         }
         Ok(Some(changed))
     }
@@ -174,16 +199,21 @@ impl Request<'_> {
     /// The object in a body, which must be of the path's kind, version and namespace.
     fn object(&self, mut value: Value) -> Result<(Object, Vec<String>), Error> {
         let target = self.target;
-        for (field, expect) in [("apiVersion", target.api_version()), ("kind", target.kind.name().to_owned())] {
+        for (field, expect) in [("apiVersion", target.api_version()), ("kind", target.kind.name().to_owned())]
+        {
             let written = value.get(field).and_then(Value::as_str).unwrap_or_default();
             if written != expect {
-                return Err(Error::BadRequest(format!("`{field}` is `{written}`, but the path is for `{expect}`")));
+                return Err(Error::BadRequest(format!(
+                    "`{field}` is `{written}`, but the path is for `{expect}`"
+                )));
             }
         }
         // a label of another cluster, or on what is for all, is the writer's own here
         let _ = body::take_cluster(&mut value, self.options.scope.as_ref());
         let subject = |value: &Value| {
-            let name = ["/metadata/name", "/metadata/generateName"].into_iter().find_map(|pointer| value.pointer(pointer)?.as_str());
+            let name = ["/metadata/name", "/metadata/generateName"]
+                .into_iter()
+                .find_map(|pointer| value.pointer(pointer)?.as_str());
             Subject::new(target.kind, name.unwrap_or_default())
         };
         let about = subject(&value);
@@ -194,7 +224,9 @@ impl Request<'_> {
         if let Some(namespace) = &target.namespace {
             if object.namespace.as_ref().is_some_and(|written| written != namespace) {
                 let written = object.namespace.unwrap_or_default();
-                return Err(Error::BadRequest(format!("the namespace of the object (`{written}`) does not match the namespace in the path (`{namespace}`)")));
+                return Err(Error::BadRequest(format!(
+                    "the namespace of the object (`{written}`) does not match the namespace in the path (`{namespace}`)"
+                )));
             }
             object.set_namespace(namespace);
         }
@@ -206,7 +238,12 @@ impl Request<'_> {
     }
 
     async fn put(&self, object: Object, mode: PutMode) -> Result<Written, Error> {
-        let change = Change::Put { object: Box::new(object), scope: self.options.scope.clone(), uid: naming::uid(), mode };
+        let change = Change::Put {
+            object: Box::new(object),
+            scope: self.options.scope.clone(),
+            uid: naming::uid(),
+            mode,
+        };
         self.change(change, self.options.dry_run).await
     }
 
@@ -227,7 +264,10 @@ impl Request<'_> {
     fn answer(&self, code: StatusCode, written: &Written, object: &Object, remarks: &[String]) -> Response {
         let view = (!self.options.dry_run).then(|| self.api.handle.reads().get(&written.key)).flatten();
         let mut response = match view {
-            Some(view) => read::json_bytes(serde_json::to_vec(&Shown::new(&view, self.target.version)).expect("objects have text keys and plain values")),
+            Some(view) => read::json_bytes(
+                serde_json::to_vec(&Shown::new(&view, self.target.version))
+                    .expect("objects have text keys and plain values"),
+            ),
             None => {
                 // not done, or gone again already
                 let mut value = object.in_version(self.target.version);

@@ -50,12 +50,19 @@ mod tests {
     #[test]
     fn it_reads_back_as_what_it_says() {
         let token = UserToken("mu_secret".to_owned());
-        let config = Kubeconfig { server: "https://127.0.0.1:7443", ca_pem: "-----BEGIN…\n", user: "admin: \"x\"", token: &token, namespace: "default" };
+        let config = Kubeconfig {
+            server: "https://127.0.0.1:7443",
+            ca_pem: "-----BEGIN…\n",
+            user: "admin: \"x\"",
+            token: &token,
+            namespace: "default",
+        };
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("admin.kubeconfig");
         config.write(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let read: serde_json::Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let read: serde_json::Value =
+            serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         assert_eq!(read["clusters"][0]["cluster"]["server"], config.server);
         let ca = read["clusters"][0]["cluster"]["certificate-authority-data"].as_str().unwrap();
         assert_eq!(STANDARD.decode(ca).unwrap(), config.ca_pem.as_bytes());

@@ -73,7 +73,8 @@ impl BodyStore {
                 return None;
             }
         };
-        let body: Arc<str> = String::from_utf8(bytes).map_err(|_| tracing::error!(%hash, "a body is not text")).ok()?.into();
+        let body: Arc<str> =
+            String::from_utf8(bytes).map_err(|_| tracing::error!(%hash, "a body is not text")).ok()?.into();
         self.keep(hash, Arc::clone(&body));
         Some(body)
     }

@@ -25,7 +25,13 @@ pub(super) struct Call {
 impl Call {
     /// The call that a sync is, where it may be parked.
     pub(super) fn of(cluster: &ClusterName, request: &SyncRequest, reply: Caller) -> Self {
-        Self { cluster: cluster.clone(), session: request.session, transmission: request.transmission, waits: request.may_wait(), reply }
+        Self {
+            cluster: cluster.clone(),
+            session: request.session,
+            transmission: request.transmission,
+            waits: request.may_wait(),
+            reply,
+        }
     }
 
     /// The time of a poll is over: it is answered with whatever there is.
@@ -35,7 +41,11 @@ impl Call {
 
     /// What has it answered.
     pub(super) fn unpark(&self) -> Input {
-        Input::Unpark { cluster: self.cluster.clone(), session: self.session, transmission: self.transmission }
+        Input::Unpark {
+            cluster: self.cluster.clone(),
+            session: self.session,
+            transmission: self.transmission,
+        }
     }
 }
 
@@ -58,7 +68,11 @@ impl Parked {
 
     /// Takes out those that are to be answered now: whose time is over, and who is woken.
     pub(super) fn due(&mut self, wake: &BTreeSet<ClusterName>) -> Vec<Call> {
-        self.0.extract_if(.., |cluster, call| !call.waits || wake.contains(cluster)).map(|(_, call)| call).filter(|call| !call.reply.is_closed()).collect()
+        self.0
+            .extract_if(.., |cluster, call| !call.waits || wake.contains(cluster))
+            .map(|(_, call)| call)
+            .filter(|call| !call.reply.is_closed())
+            .collect()
     }
 
     /// Nobody leads here any more: what was parked under a leadership asks again.
@@ -78,7 +92,16 @@ mod tests {
 
     fn call(cluster: &str, transmission: u64) -> (Call, Receiver<Answer>) {
         let (reply, answer) = channel();
-        (Call { cluster: cluster.into(), session: Session { counter: 1, id: 1 }, transmission, waits: true, reply }, answer)
+        (
+            Call {
+                cluster: cluster.into(),
+                session: Session { counter: 1, id: 1 },
+                transmission,
+                waits: true,
+                reply,
+            },
+            answer,
+        )
     }
 
     fn due(parked: &mut Parked, wake: &[&str]) -> Vec<u64> {
@@ -114,6 +137,8 @@ mod tests {
         let (waits, mut told) = call("eu", 2);
         parked.park(waits);
         parked.refuse();
-        assert!(matches!(told.try_recv(), Ok(Ok(Reply::Sync(answer))) if matches!(*answer, SyncAnswer::Refused(SyncRefusal::NotLeading))));
+        assert!(
+            matches!(told.try_recv(), Ok(Ok(Reply::Sync(answer))) if matches!(*answer, SyncAnswer::Refused(SyncRefusal::NotLeading)))
+        );
     }
 }

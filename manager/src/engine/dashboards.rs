@@ -33,7 +33,9 @@ impl Reached {
         let catalog = &world.state.catalog;
         let there = catalog.local_queue(&whose.namespace, &whose.local_queue).is_some();
         let cohorts = match event {
-            Event::Admitted { .. } => catalog.cohorts_above(&whose.cluster_queue).into_iter().map(Arc::from).collect(),
+            Event::Admitted { .. } => {
+                catalog.cohorts_above(&whose.cluster_queue).into_iter().map(Arc::from).collect()
+            }
             _ => Vec::new(),
         };
         Self { milestone, there, cohorts }
@@ -72,9 +74,14 @@ impl Tallies {
     }
 
     /// Counts one milestone.
-    pub(super) fn reached(&mut self, Reached { milestone: Milestone { whose, event }, there, cohorts }: &Reached) {
+    pub(super) fn reached(
+        &mut self,
+        Reached { milestone: Milestone { whose, event }, there, cohorts }: &Reached,
+    ) {
         let local = (whose.namespace.clone(), whose.local_queue.clone());
-        let local = *there && (self.counted.contains(&local) || (self.counted.len() < LOCAL_QUEUES_MAX && self.counted.insert(local)));
+        let local = *there
+            && (self.counted.contains(&local)
+                || (self.counted.len() < LOCAL_QUEUES_MAX && self.counted.insert(local)));
         let (k, queue, class) = (&self.kueue, &*whose.cluster_queue, &*whose.priority_class);
         match event {
             Event::QuotaReserved { waited } => {
@@ -112,7 +119,9 @@ impl Tallies {
                     k.preempted.inc([by, right]);
                 }
             }
-            Event::Stopped { reason, took } => k.eviction_latency.took([queue, reason], std::time::Duration::from_millis(took.0)),
+            Event::Stopped { reason, took } => {
+                k.eviction_latency.took([queue, reason], std::time::Duration::from_millis(took.0))
+            }
             Event::Replaced => k.replaced_slices.inc([queue]),
             Event::Finished { ran } => {
                 k.finished.inc(whose, local);
@@ -170,16 +179,32 @@ impl Dashboards {
     fn show_queues(&self, rows: &[QueueRow]) {
         let k = &self.kueue;
         let each = || rows.iter().map(|row| (&*row.name, row));
-        k.pending_workloads.replace(each().flat_map(|(name, row)| by_status(row.standing.waiting(), row.awake).map(|(status, n)| ([name, status], n))));
+        k.pending_workloads.replace(each().flat_map(|(name, row)| {
+            by_status(row.standing.waiting(), row.awake).map(|(status, n)| ([name, status], n))
+        }));
         let hashes = |[awake, asleep]: [u64; 2]| [("active", whole(awake)), ("inadmissible", whole(asleep))];
-        k.pending_hashes.replace(each().flat_map(|(name, row)| hashes(row.shapes).map(|(status, n)| ([name, status], n))));
+        k.pending_hashes.replace(
+            each().flat_map(|(name, row)| hashes(row.shapes).map(|(status, n)| ([name, status], n))),
+        );
         k.reserving_active.replace(each().map(|(name, row)| ([name], whole(row.standing.reserving()))));
         k.admitted_active.replace(each().map(|(name, row)| ([name], whole(row.standing.admitted()))));
-        k.finished_workloads.replace(each().map(|(name, row)| ([name], whole(row.standing.phase(Phase::Finished)))));
-        let status = |active: bool| [("pending", i64::from(!active)), ("active", i64::from(active)), ("terminating", 0)];
-        k.cluster_queue_status.replace(each().flat_map(|(name, row)| status(row.active).map(|(status, is)| ([name, status], is))));
-        k.cluster_queue_info.replace(each().map(|(name, row)| ([name, text(&row.cohort), text(&row.root)], 1)));
-        let cells = || each().flat_map(|(name, row)| row.cells.iter().map(move |cell| ([text(&row.cohort), name, &*cell.flavor, &*cell.resource], cell)));
+        k.finished_workloads
+            .replace(each().map(|(name, row)| ([name], whole(row.standing.phase(Phase::Finished)))));
+        let status = |active: bool| {
+            [("pending", i64::from(!active)), ("active", i64::from(active)), ("terminating", 0)]
+        };
+        k.cluster_queue_status.replace(
+            each().flat_map(|(name, row)| status(row.active).map(|(status, is)| ([name, status], is))),
+        );
+        k.cluster_queue_info
+            .replace(each().map(|(name, row)| ([name, text(&row.cohort), text(&row.root)], 1)));
+        let cells = || {
+            each().flat_map(|(name, row)| {
+                row.cells
+                    .iter()
+                    .map(move |cell| ([text(&row.cohort), name, &*cell.flavor, &*cell.resource], cell))
+            })
+        };
         let amount = |cell: &Cell, of: i64| units(&cell.resource, of);
         let limit = |cell: &Cell, of: Option<i64>| of.map_or(f64::INFINITY, |of| units(&cell.resource, of));
         k.reservation.replace(cells().map(|(labels, cell)| (labels, amount(cell, cell.reserved))));
@@ -190,29 +215,53 @@ impl Dashboards {
         // What nobody gives is still asked for, but names of resources come from jobs: only those of the queue have a series.
         let asked = |name, row: &QueueRow| {
             let given: BTreeSet<Arc<str>> = row.cells.iter().map(|cell| cell.resource.clone()).collect();
-            given.into_iter().map(|r| (name, r.to_string(), units(&r, row.standing.asked.get(&*r).copied().unwrap_or(0)))).collect::<Vec<_>>()
+            given
+                .into_iter()
+                .map(|r| (name, r.to_string(), units(&r, row.standing.asked.get(&*r).copied().unwrap_or(0))))
+                .collect::<Vec<_>>()
         };
         let asked: Vec<(&str, String, f64)> = each().flat_map(|(name, row)| asked(name, row)).collect();
-        k.resource_pending.replace(asked.iter().map(|(name, resource, amount)| ([*name, resource.as_str()], *amount)));
-        k.weighted_share.replace(each().filter_map(|(name, row)| Some(([name, text(&row.cohort)], row.share?))));
+        k.resource_pending
+            .replace(asked.iter().map(|(name, resource, amount)| ([*name, resource.as_str()], *amount)));
+        k.weighted_share
+            .replace(each().filter_map(|(name, row)| Some(([name, text(&row.cohort)], row.share?))));
     }
 
     fn show_locals(&self, rows: &[LocalRow]) {
         let k = &self.kueue;
         let each = || rows.iter().map(|row| (&*row.name, &*row.namespace, row));
         let by = |row: &LocalRow| by_status(row.standing.waiting(), row.awake);
-        k.local_pending_workloads.replace(each().flat_map(|(name, space, row)| by(row).map(|(status, n)| ([name, space, status], n))));
-        k.local_reserving_active.replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.reserving()))));
-        k.local_admitted_active.replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.admitted()))));
-        k.local_finished_workloads.replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.phase(Phase::Finished)))));
-        let status = |active: bool| [("True", i64::from(active)), ("False", i64::from(!active)), ("Unknown", 0)];
-        k.local_queue_status.replace(each().flat_map(|(name, space, row)| status(row.active).map(|(status, is)| ([name, space, status], is))));
-        k.local_past_use.replace(each().filter_map(|(name, space, row)| Some(([name, space, &*row.cluster_queue], row.weighted_use?))));
+        k.local_pending_workloads.replace(
+            each().flat_map(|(name, space, row)| by(row).map(|(status, n)| ([name, space, status], n))),
+        );
+        k.local_reserving_active
+            .replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.reserving()))));
+        k.local_admitted_active
+            .replace(each().map(|(name, space, row)| ([name, space], whole(row.standing.admitted()))));
+        k.local_finished_workloads.replace(
+            each().map(|(name, space, row)| ([name, space], whole(row.standing.phase(Phase::Finished)))),
+        );
+        let status =
+            |active: bool| [("True", i64::from(active)), ("False", i64::from(!active)), ("Unknown", 0)];
+        k.local_queue_status.replace(each().flat_map(|(name, space, row)| {
+            status(row.active).map(|(status, is)| ([name, space, status], is))
+        }));
+        k.local_past_use.replace(
+            each().filter_map(|(name, space, row)| {
+                Some(([name, space, &*row.cluster_queue], row.weighted_use?))
+            }),
+        );
         for (metric, reserved) in [(&k.local_reservation, true), (&k.local_usage, false)] {
-            let usage = |row: &&LocalRow| if reserved { row.standing.reserved.clone() } else { row.standing.used.clone() };
-            let cells: Vec<_> = rows.iter().flat_map(|row| usage(&row).into_iter().map(move |(key, amount)| (row, key, amount))).collect();
-            let series =
-                cells.iter().map(|(row, (flavor, resource), amount)| ([&*row.name, &*row.namespace, &**flavor, resource.as_str()], units(resource, *amount)));
+            let usage = |row: &&LocalRow| {
+                if reserved { row.standing.reserved.clone() } else { row.standing.used.clone() }
+            };
+            let cells: Vec<_> = rows
+                .iter()
+                .flat_map(|row| usage(&row).into_iter().map(move |(key, amount)| (row, key, amount)))
+                .collect();
+            let series = cells.iter().map(|(row, (flavor, resource), amount)| {
+                ([&*row.name, &*row.namespace, &**flavor, resource.as_str()], units(resource, *amount))
+            });
             metric.replace(series);
         }
     }
@@ -222,10 +271,16 @@ impl Dashboards {
         k.cohort_info.replace(rows.iter().map(|row| ([&*row.name, text(&row.parent), &*row.root], 1)));
         k.cohort_weighted_share.replace(rows.iter().filter_map(|row| Some(([&*row.name], row.share?))));
         k.cohort_admitted_active.replace(rows.iter().map(|row| ([&*row.name], whole(row.admitted))));
-        let cells =
-            || rows.iter().flat_map(|row| row.cells.iter().map(move |(flavor, resource, quota, used)| ([&*row.name, &**flavor, &**resource], *quota, *used)));
+        let cells = || {
+            rows.iter().flat_map(|row| {
+                row.cells.iter().map(move |(flavor, resource, quota, used)| {
+                    ([&*row.name, &**flavor, &**resource], *quota, *used)
+                })
+            })
+        };
         k.cohort_subtree_quota.replace(cells().map(|(labels, quota, _)| (labels, units(labels[2], quota))));
-        k.cohort_subtree_reservations.replace(cells().map(|(labels, _, used)| (labels, units(labels[2], used))));
+        k.cohort_subtree_reservations
+            .replace(cells().map(|(labels, _, used)| (labels, units(labels[2], used))));
     }
 
     fn show_unadmitted(&self, rows: &BTreeMap<Unadmitted, u64>) {
@@ -233,9 +288,13 @@ impl Dashboards {
         for (row, n) in rows {
             *by_queue.entry((&row.cluster_queue, row.reason, row.cause)).or_default() += n;
         }
-        self.kueue.unadmitted.replace(by_queue.into_iter().map(|((queue, reason, cause), n)| ([queue, reason, cause], whole(n))));
+        self.kueue.unadmitted.replace(
+            by_queue.into_iter().map(|((queue, reason, cause), n)| ([queue, reason, cause], whole(n))),
+        );
         let locals = rows.iter().take(LOCAL_QUEUES_MAX);
-        let series = locals.map(|(row, n)| ([&*row.local_queue, &*row.namespace, &*row.cluster_queue, row.reason, row.cause], whole(*n)));
+        let series = locals.map(|(row, n)| {
+            ([&*row.local_queue, &*row.namespace, &*row.cluster_queue, row.reason, row.cause], whole(*n))
+        });
         self.kueue.local_unadmitted.replace(series);
     }
 }

@@ -39,7 +39,11 @@ pub(super) fn load(journal: &dyn Journal, config: Config) -> Result<World, Error
         None => (World::empty(journal.meta().journal, config), RecordNumber(0)),
     };
     if world.state.journal != journal.meta().journal {
-        return Err(Error::Replay(format!("its snapshot is of journal `{}`, not of `{}`", world.state.journal, journal.meta().journal)));
+        return Err(Error::Replay(format!(
+            "its snapshot is of journal `{}`, not of `{}`",
+            world.state.journal,
+            journal.meta().journal
+        )));
     }
     let mut absorb = |number: RecordNumber, bytes: &[u8]| {
         let record: Record = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
@@ -183,7 +187,14 @@ impl Engine {
 fn is_final(error: &Error) -> bool {
     use journal::Error as J;
     match error {
-        Error::Journal(J::Io { .. } | J::Store { .. } | J::Full { .. } | J::Poisoned { .. } | J::Invalid { .. }) => false,
-        Error::Journal(_) | Error::Replay(_) | Error::Foreign | Error::Random(_) | Error::Thread(_) | Error::Broken => true,
+        Error::Journal(
+            J::Io { .. } | J::Store { .. } | J::Full { .. } | J::Poisoned { .. } | J::Invalid { .. },
+        ) => false,
+        Error::Journal(_)
+        | Error::Replay(_)
+        | Error::Foreign
+        | Error::Random(_)
+        | Error::Thread(_)
+        | Error::Broken => true,
     }
 }

@@ -38,7 +38,18 @@ pub(super) struct Pending {
 impl Pending {
     /// Takes what one input came to; returns its reply.
     pub(super) fn take(&mut self, outcome: Outcome) -> Reply {
-        let Outcome { records, bodies, dropped_bodies, reply, wake, changed, workloads, urgent, milestones, spent } = outcome;
+        let Outcome {
+            records,
+            bodies,
+            dropped_bodies,
+            reply,
+            wake,
+            changed,
+            workloads,
+            urgent,
+            milestones,
+            spent,
+        } = outcome;
         self.bytes += RECORD_BYTES * records.len();
         self.records.extend(records);
         for (hash, body) in bodies {
@@ -67,7 +78,11 @@ impl Pending {
 
     /// Tells everybody who waits that it is not durable, and why where they can do something about it.
     pub(super) fn fail(self, cause: &journal::Error) {
-        let why = if matches!(cause, journal::Error::Full { .. }) { Unavailable::Full } else { Unavailable::NotCommitted };
+        let why = if matches!(cause, journal::Error::Full { .. }) {
+            Unavailable::Full
+        } else {
+            Unavailable::NotCommitted
+        };
         for (caller, _) in self.replies {
             // Who has gone away needs no answer.
             let _ = caller.send(Err(why));
@@ -77,13 +92,22 @@ impl Pending {
     /// The transactions that make it durable behind the record `after`, and what they take: one, unless a leadership skipped
     /// record numbers within the batch. Everything but the records and their audit lines is in the first, except for what is
     /// dropped, which is in the last.
-    pub(super) fn batches(&self, leadership: Leadership, after: RecordNumber, urgent: bool) -> (Vec<Batch>, usize) {
+    pub(super) fn batches(
+        &self,
+        leadership: Leadership,
+        after: RecordNumber,
+        urgent: bool,
+    ) -> (Vec<Batch>, usize) {
         let mut batches: Vec<Batch> = Vec::new();
         let mut bytes = self.bodies.values().map(|body| body.len()).sum();
         for (number, record) in &self.records {
             let last = batches.last().map_or(after, Batch::last);
             if batches.is_empty() || *number != last.next() {
-                batches.push(Batch { first: *number, urgent: urgent || self.urgent, ..Batch::new(leadership, last) });
+                batches.push(Batch {
+                    first: *number,
+                    urgent: urgent || self.urgent,
+                    ..Batch::new(leadership, last)
+                });
             }
             let batch = batches.last_mut().expect("pushed above");
             let encoded = match record {
@@ -129,18 +153,25 @@ mod tests {
     use meridian_shared::time::Wall;
 
     fn outcome(numbers: &[u64]) -> Outcome {
-        let records = numbers.iter().map(|n| (RecordNumber(*n), Record::Forgotten { uid: Uid(u128::from(*n)) })).collect();
+        let records = numbers
+            .iter()
+            .map(|n| (RecordNumber(*n), Record::Forgotten { uid: Uid(u128::from(*n)) }))
+            .collect();
         Outcome { records, ..Outcome::default() }
     }
 
     #[test]
     fn skipped_numbers_split_a_batch_and_keep_every_number() {
-        let mut journal = RedbJournal::init_on(FaultyDisk::new(1, 1, Faults::default()), JournalId(1), Wall(0)).unwrap();
+        let mut journal =
+            RedbJournal::init_on(FaultyDisk::new(1, 1, Faults::default()), JournalId(1), Wall(0)).unwrap();
         let mut pending = Pending::default();
         pending.take(outcome(&[1, 2]));
         pending.take(outcome(&[9, 10]));
         let (batches, _) = pending.batches(Leadership { epoch: 1, id: 1 }, journal.last(), false);
-        assert_eq!(batches.iter().map(|b| (b.after.0, b.first.0, b.last().0)).collect::<Vec<_>>(), [(0, 1, 2), (2, 9, 10)]);
+        assert_eq!(
+            batches.iter().map(|b| (b.after.0, b.first.0, b.last().0)).collect::<Vec<_>>(),
+            [(0, 1, 2), (2, 9, 10)]
+        );
         batches.iter().for_each(|b| journal.commit(b).unwrap());
         let mut numbers = Vec::new();
         let mut note = |number: RecordNumber, _: &[u8]| {
@@ -153,7 +184,14 @@ mod tests {
 
     #[test]
     fn an_audit_line_is_encoded_once() {
-        let entry = Entry { action: "grant".into(), subject: "\"ü\"".into(), cluster: Some("eu".into()), verdict: None, rule: None, detail: None };
+        let entry = Entry {
+            action: "grant".into(),
+            subject: "\"ü\"".into(),
+            cluster: Some("eu".into()),
+            verdict: None,
+            rule: None,
+            detail: None,
+        };
         let line = Line::after(&Head::default(), Wall(7), Actor::system(), entry);
         assert_eq!(audited(&encode(&line)), encode(&Record::Audited(Box::new(line))));
     }

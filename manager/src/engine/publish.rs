@@ -52,19 +52,27 @@ impl Publisher {
     }
 
     /// What one batch changes for readers once it is committed.
-    pub(super) fn changes(&mut self, reads: &Reads, world: &World, now: Now, (changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>)) -> Changes {
+    pub(super) fn changes(
+        &mut self,
+        reads: &Reads,
+        world: &World,
+        now: Now,
+        (changed, workloads): (BTreeSet<Key>, BTreeSet<Uid>),
+    ) -> Changes {
         let mut changes = Vec::with_capacity(changed.len() + 2 * workloads.len());
         for shown in workloads.into_iter().filter_map(|uid| world.shown(uid)) {
             let [job, workload] = shown.keys();
             let shown = Arc::new(shown);
             let (id, class) = shown.class();
             self.moved.entry(id).or_insert_with(|| class.clone());
-            changes.push((job, Some(Entry { version: shown.version(), form: Form::Job(Arc::clone(&shown)) })));
+            changes
+                .push((job, Some(Entry { version: shown.version(), form: Form::Job(Arc::clone(&shown)) })));
             changes.push((workload, Some(Entry { version: shown.version(), form: Form::Workload(shown) })));
         }
         for key in changed {
             // Whether a queue is active follows from other objects too.
-            self.all_stale |= Catalog::is_declaration(key.kind) && !(counts_workloads(&key) && unchanged(reads, world, &key));
+            self.all_stale |= Catalog::is_declaration(key.kind)
+                && !(counts_workloads(&key) && unchanged(reads, world, &key));
             if counts_workloads(&key) && unchanged(reads, world, &key) {
                 self.stale.extend(cohorts_above(world, &key));
                 self.stale.insert(key);
@@ -90,7 +98,8 @@ impl Publisher {
     /// batch before must be shown already.
     pub(super) fn refresh(&mut self, reads: &Reads, world: &World, now: Now) -> (Changes, Vec<(Key, Entry)>) {
         // A check says which of its clusters are there.
-        let by_clusters = |key: &&Key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster | Kind::AdmissionCheck);
+        let by_clusters =
+            |key: &&Key| matches!(key.kind, Kind::Cluster | Kind::MultiKueueCluster | Kind::AdmissionCheck);
         let clusters = world.state.catalog.iter().map(|(key, _)| key).filter(by_clusters);
         let mut keys: BTreeSet<Key> = clusters.cloned().chain(std::mem::take(&mut self.stale)).collect();
         for key in std::mem::take(&mut self.moved).values().flat_map(|class| world.queue_keys(class)) {
@@ -100,7 +109,9 @@ impl Publisher {
             }
         }
         if std::mem::take(&mut self.all_stale) {
-            keys.extend(world.state.catalog.iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned());
+            keys.extend(
+                world.state.catalog.iter().map(|(key, _)| key).filter(|key| counts_workloads(key)).cloned(),
+            );
         }
         let (mut changes, mut quietly) = (Vec::new(), Vec::new());
         for key in keys {
@@ -125,7 +136,10 @@ impl Publisher {
         if let Some(uid) = uid {
             let shown = Arc::new(world.shown(uid)?);
             let version = shown.version();
-            return Some(Entry { version, form: if key.kind == Kind::Job { Form::Job(shown) } else { Form::Workload(shown) } });
+            return Some(Entry {
+                version,
+                form: if key.kind == Kind::Job { Form::Job(shown) } else { Form::Workload(shown) },
+            });
         }
         let value = world.render(key, &NoBodies, now)?;
         Some(Entry { version: version_of(&value), form: Form::Whole(Arc::new(value)) })
@@ -134,7 +148,11 @@ impl Publisher {
 
 /// The cohorts whose status has in it what a cluster queue counts.
 fn cohorts_above<'a>(world: &'a World, key: &Key) -> impl Iterator<Item = Key> + 'a {
-    let above = if key.kind == Kind::ClusterQueue { world.state.catalog.cohorts_above(&key.name) } else { Vec::new() };
+    let above = if key.kind == Kind::ClusterQueue {
+        world.state.catalog.cohorts_above(&key.name)
+    } else {
+        Vec::new()
+    };
     above.into_iter().map(|cohort| Key::global(Kind::Cohort, cohort))
 }
 
@@ -148,7 +166,8 @@ fn unchanged(reads: &Reads, world: &World, key: &Key) -> bool {
         (Some(kept), Some(stored)) => {
             let Form::Whole(value) = &kept.form else { return false };
             let metadata = &value["metadata"];
-            metadata["generation"] == stored.generation && metadata["uid"].as_str() == Some(&stored.uid.to_string())
+            metadata["generation"] == stored.generation
+                && metadata["uid"].as_str() == Some(&stored.uid.to_string())
         }
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
@@ -160,7 +179,9 @@ fn differs_in_version_only(kept: &Entry, new: &Entry) -> bool {
 }
 
 fn version_of(value: &Value) -> RecordNumber {
-    RecordNumber(value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0))
+    RecordNumber(
+        value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0),
+    )
 }
 
 fn differs_in_passing_only(kept: &Entry, new: &Entry) -> bool {

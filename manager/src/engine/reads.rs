@@ -131,7 +131,9 @@ impl Store {
     fn keeps(&self, entry: &Entry) -> Option<Arc<Hindrance>> {
         match &entry.form {
             Form::Whole(_) => None,
-            Form::Workload(shown) | Form::Job(shown) | Form::Last { shown, .. } => self.keeps.get(&shown.class().0).cloned(),
+            Form::Workload(shown) | Form::Job(shown) | Form::Last { shown, .. } => {
+                self.keeps.get(&shown.class().0).cloned()
+            }
         }
     }
 
@@ -190,15 +192,37 @@ impl Reads {
 
     /// All objects of a kind: of one namespace or of all, global ones or those applied for one worker cluster; with the
     /// version to watch from.
-    pub fn list(&self, kind: Kind, namespace: Option<&str>, scope: Option<&ClusterName>) -> (Vec<Arc<View>>, RecordNumber) {
-        let from = Key { scope: scope.cloned(), kind, namespace: namespace.map(Arc::from), name: Arc::from("") };
-        let inside = |key: &Key| key.scope.as_ref() == scope && key.kind == kind && (namespace.is_none() || key.namespace.as_deref() == namespace);
+    pub fn list(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        scope: Option<&ClusterName>,
+    ) -> (Vec<Arc<View>>, RecordNumber) {
+        let from =
+            Key { scope: scope.cloned(), kind, namespace: namespace.map(Arc::from), name: Arc::from("") };
+        let inside = |key: &Key| {
+            key.scope.as_ref() == scope
+                && key.kind == kind
+                && (namespace.is_none() || key.namespace.as_deref() == namespace)
+        };
         let (found, version): (Vec<(Key, Arc<Entry>, _)>, RecordNumber) = {
             let store = self.read();
-            let range = store.entries.range((Bound::Included(from), Bound::Unbounded)).take_while(|(key, _)| inside(key));
-            (range.map(|(key, entry)| (key.clone(), Arc::clone(entry), store.keeps(entry))).collect(), store.version)
+            let range = store
+                .entries
+                .range((Bound::Included(from), Bound::Unbounded))
+                .take_while(|(key, _)| inside(key));
+            (
+                range.map(|(key, entry)| (key.clone(), Arc::clone(entry), store.keeps(entry))).collect(),
+                store.version,
+            )
         };
-        (found.iter().filter_map(|(key, entry, keeps)| self.0.view(key, entry, keeps.as_deref())).collect(), version)
+        (
+            found
+                .iter()
+                .filter_map(|(key, entry, keeps)| self.0.view(key, entry, keeps.as_deref()))
+                .collect(),
+            version,
+        )
     }
 
     /// All changes after a version, from now on and for ever.
@@ -213,7 +237,12 @@ impl Reads {
     }
 
     /// Takes what one commit changed; `None` is gone. Bodies that the commit dropped come along for the last views.
-    pub(super) fn publish(&self, changes: Changes, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) {
+    pub(super) fn publish(
+        &self,
+        changes: Changes,
+        at: RecordNumber,
+        dropped: &HashMap<ContentHash, Arc<str>>,
+    ) {
         let mut store = self.write();
         let before = store.version;
         let mut events = Vec::new();
@@ -287,7 +316,9 @@ impl Reads {
 
 fn last_of(entry: &Entry, at: RecordNumber, dropped: &HashMap<ContentHash, Arc<str>>) -> Entry {
     let form = match &entry.form {
-        Form::Job(shown) => Form::Last { body: dropped.get(&shown.body()).cloned(), shown: Arc::clone(shown) },
+        Form::Job(shown) => {
+            Form::Last { body: dropped.get(&shown.body()).cloned(), shown: Arc::clone(shown) }
+        }
         other => other.clone(),
     };
     Entry { version: at, form }
@@ -301,7 +332,9 @@ impl Inner {
             Form::Whole(value) => Arc::clone(value),
             Form::Workload(shown) => Arc::new(shown.workload(keeps)),
             Form::Job(shown) => Arc::new(shown.job(parsed(&self.bodies.get(shown.body())?)?, keeps)),
-            Form::Last { body, shown } => Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?, keeps)),
+            Form::Last { body, shown } => {
+                Arc::new(shown.job(parsed(body.as_deref().unwrap_or(NO_BODY))?, keeps))
+            }
         };
         Some(Arc::new(View { key: key.clone(), version: entry.version, value }))
     }
@@ -334,7 +367,8 @@ impl Watch {
                 if self.next < store.first {
                     return Err(Gone);
                 }
-                let happened = store.ring.get(usize::try_from(self.next - store.first).unwrap_or(usize::MAX)).cloned();
+                let happened =
+                    store.ring.get(usize::try_from(self.next - store.first).unwrap_or(usize::MAX)).cloned();
                 happened.map(|happened| (store.keeps(&happened.entry), happened))
             };
             match happened {
@@ -361,7 +395,8 @@ mod tests {
     use serde_json::json;
 
     fn reads() -> Reads {
-        let journal = RedbJournal::init_on(FaultyDisk::new(1, 1, Faults::default()), JournalId(1), Wall(0)).unwrap();
+        let journal =
+            RedbJournal::init_on(FaultyDisk::new(1, 1, Faults::default()), JournalId(1), Wall(0)).unwrap();
         Reads::new(Arc::new(BodyStore::new(journal.reader())), RecordNumber(0))
     }
 
@@ -378,7 +413,11 @@ mod tests {
         let reads = reads();
         let none = HashMap::new();
         // The order of names isn't that of versions.
-        reads.publish(vec![(key("a"), entry(3)), (key("b"), entry(2)), (key("c"), entry(0))], RecordNumber(4), &none);
+        reads.publish(
+            vec![(key("a"), entry(3)), (key("b"), entry(2)), (key("c"), entry(0))],
+            RecordNumber(4),
+            &none,
+        );
         let mut watch = reads.watch(RecordNumber(2)).unwrap();
         let mut next = async || watch.next().await.unwrap().view.key.name.to_string();
         assert_eq!([next().await, next().await], ["a", "c"]);
@@ -391,7 +430,10 @@ mod tests {
         let mut watch = reads.watch(reads.version()).unwrap();
         reads.publish(vec![(key("a"), None)], reads.version().next(), &none);
         let change = watch.next().await.unwrap();
-        assert_eq!((change.event, change.view.version, change.at), (Event::Deleted, RecordNumber(65_542), RecordNumber(65_542)));
+        assert_eq!(
+            (change.event, change.view.version, change.at),
+            (Event::Deleted, RecordNumber(65_542), RecordNumber(65_542))
+        );
         assert_eq!(change.view.value["metadata"]["resourceVersion"], "65542");
     }
 

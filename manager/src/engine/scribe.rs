@@ -93,7 +93,10 @@ pub(super) struct Scribe {
 
 impl std::fmt::Debug for Scribe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scribe").field("journal", &self.journal).field("claim_until", &self.claim_until).finish_non_exhaustive()
+        f.debug_struct("Scribe")
+            .field("journal", &self.journal)
+            .field("claim_until", &self.claim_until)
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,7 +122,11 @@ impl Scribe {
 
     /// Makes a batch durable and tells whom it concerns; who waits for one that isn't durable is told that.
     fn carry_out(&mut self, mut work: Work) -> Result<Done, journal::Error> {
-        let written = if work.pending.is_empty() { Ok(Done { begun: None, bytes: 0, usual: false }) } else { self.commit(&mut work) };
+        let written = if work.pending.is_empty() {
+            Ok(Done { begun: None, bytes: 0, usual: false })
+        } else {
+            self.commit(&mut work)
+        };
         match &written {
             Ok(_) => self.tell(work),
             // Whoever is told of it finds nobody leading until what is durable was read back.
@@ -147,7 +154,10 @@ impl Scribe {
         }
         let metrics = &self.shared.metrics;
         metrics.journal_commit_seconds.took([], started.elapsed());
-        #[expect(clippy::cast_precision_loss, reason = "a batch has far fewer records than a float is exact for")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a batch has far fewer records than a float is exact for"
+        )]
         metrics.journal_commit_records.observe([], work.pending.records.len() as f64);
         metrics.journal_records.add([], work.pending.records.len() as u64);
         self.written(begun);
@@ -183,7 +193,21 @@ impl Scribe {
 
     /// What follows a commit: readers, and callers.
     fn tell(&mut self, work: Work) {
-        let Work { pending, changes, keeps, rounds, at, dropped, beside, reached, standings, quietly, gauges, told, .. } = work;
+        let Work {
+            pending,
+            changes,
+            keeps,
+            rounds,
+            at,
+            dropped,
+            beside,
+            reached,
+            standings,
+            quietly,
+            gauges,
+            told,
+            ..
+        } = work;
         let Pending { records, bodies, replies, .. } = pending;
         for (hash, body) in bodies {
             self.shared.bodies.keep(hash, body);
@@ -221,8 +245,12 @@ impl Scribe {
     fn reply(&mut self, caller: Caller, reply: Reply) {
         let claims = self.look().mono < self.claim_until;
         let reply = match reply {
-            Reply::Sync(answer) if !claims && matches!(*answer, SyncAnswer::Ok(_)) => Ok(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading)))),
-            Reply::Written(_) | Reply::Rejected(_) | Reply::Done(_) if !claims => Err(Unavailable::NotLeading),
+            Reply::Sync(answer) if !claims && matches!(*answer, SyncAnswer::Ok(_)) => {
+                Ok(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))))
+            }
+            Reply::Written(_) | Reply::Rejected(_) | Reply::Done(_) if !claims => {
+                Err(Unavailable::NotLeading)
+            }
             reply => Ok(reply),
         };
         let _ = caller.send(reply);
@@ -284,7 +312,8 @@ impl Desk {
             Some(Err(RecvTimeoutError::Timeout)) => return None,
             Some(returned) => returned.ok(),
         };
-        let (scribe, done) = returned.expect("the scribe's thread ends before this desk only by breaking down");
+        let (scribe, done) =
+            returned.expect("the scribe's thread ends before this desk only by breaking down");
         self.here = Some(scribe);
         self.bodies.clear();
         Some(done)
@@ -305,7 +334,10 @@ impl Desk {
         let scribe = self.here.take().expect("one batch at a time");
         self.bodies.clone_from(&work.pending.bodies);
         self.at_work.store(true, Ordering::Relaxed);
-        assert!(self.to.send((scribe, Box::new(work))).is_ok(), "the scribe's thread ends before this desk only by breaking down");
+        assert!(
+            self.to.send((scribe, Box::new(work))).is_ok(),
+            "the scribe's thread ends before this desk only by breaking down"
+        );
     }
 
     /// Has the scribe, which must be back, carry out what needs no commit.

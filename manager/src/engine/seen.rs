@@ -94,7 +94,8 @@ impl Beside {
         let beside = |record: &Record| match record {
             Record::Offered { uid, .. } => Some(Self::Queue(queue_of(world, *uid))),
             Record::Granted { uid, fence, .. } => {
-                let stay = world.state.workloads.get(uid)?.history.iter().rev().find(|s| s.fence == *fence)?;
+                let stay =
+                    world.state.workloads.get(uid)?.history.iter().rev().find(|s| s.fence == *fence)?;
                 Some(Self::Stay(queue_of(world, *uid), stay.cluster.clone()))
             }
             Record::Finished { uid, .. } => Some(Self::Since(world.state.workloads.get(uid)?.created)),
@@ -114,7 +115,9 @@ impl Standings {
         let whole = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let inactive = world.tally.inactive();
         let pending = |phase| if phase == Phase::Pending { inactive } else { 0 };
-        let phases = Phase::ALL.map(|phase| (format!("{phase:?}"), whole(world.tally.phase(phase).saturating_sub(pending(phase)))));
+        let phases = Phase::ALL.map(|phase| {
+            (format!("{phase:?}"), whole(world.tally.phase(phase).saturating_sub(pending(phase))))
+        });
         Self(phases.into_iter().chain([("Deactivated".to_owned(), whole(inactive))]).collect())
     }
 
@@ -131,7 +134,8 @@ impl Seen {
     /// After the world was read anew.
     pub(super) fn reset(&mut self, world: &World) {
         let counts = &world.live.counts;
-        (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, Self::attempts(world));
+        (self.renewals, self.put_off, self.attempts) =
+            (counts.renewals, counts.put_off, Self::attempts(world));
         self.link = on_the_link(counts);
     }
 
@@ -171,16 +175,27 @@ impl Seen {
         let silence = meridian_shared::lease::silence(world.config.term_min);
         let agent = |(cluster, spec): (ClusterName, &ClusterSpec)| {
             let silent = heard(&cluster).map(|at| now.mono.since(at));
-            Agent { cluster, region: spec.region.clone(), talks: silent.is_some_and(|span| span <= silence), silent }
+            Agent {
+                cluster,
+                region: spec.region.clone(),
+                talks: silent.is_some_and(|span| span <= silence),
+                silent,
+            }
         };
         let gauges = Gauges {
             rows: Rows::of(world),
             orphans: i64::try_from(world.state.orphans.len()).unwrap_or(i64::MAX),
-            legs: world.tally.legs().map(|(cluster, state, n)| (format!("{state:?}"), cluster.clone(), whole(n))).collect(),
+            legs: world
+                .tally
+                .legs()
+                .map(|(cluster, state, n)| (format!("{state:?}"), cluster.clone(), whole(n)))
+                .collect(),
             agents: world.state.catalog.clusters().map(agent).collect(),
             renewals: since(counts.renewals, self.renewals),
             put_off: since(counts.put_off, self.put_off),
-            link: std::array::from_fn(|at| (on_the_link(counts)[at].0, since(on_the_link(counts)[at].1, self.link[at].1))),
+            link: std::array::from_fn(|at| {
+                (on_the_link(counts)[at].0, since(on_the_link(counts)[at].1, self.link[at].1))
+            }),
             attempts: (since(attempts.0, self.attempts.0), since(attempts.1, self.attempts.1)),
         };
         (self.renewals, self.put_off, self.attempts) = (counts.renewals, counts.put_off, attempts);
@@ -230,11 +245,18 @@ impl Counts {
         gauges.link.iter().for_each(|(kind, n)| m.link_events.add([kind], *n));
         self.dashboards.attempted(gauges.attempts.0, gauges.attempts.1);
         m.orphans.set(gauges.orphans);
-        m.legs.replace(gauges.legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], *n)));
+        m.legs
+            .replace(gauges.legs.iter().map(|(state, cluster, n)| ([state.as_str(), cluster.as_str()], *n)));
         self.dashboards.show(&gauges.rows);
-        m.agents_connected.replace(gauges.agents.iter().map(|agent| ([agent.cluster.as_str(), agent.region.as_str()], i64::from(agent.talks))));
+        m.agents_connected.replace(
+            gauges
+                .agents
+                .iter()
+                .map(|agent| ([agent.cluster.as_str(), agent.region.as_str()], i64::from(agent.talks))),
+        );
         let seconds = |span: Millis| i64::try_from(span.0 / 1_000).unwrap_or(i64::MAX);
-        let ages = gauges.agents.iter().filter_map(|agent| Some(([agent.cluster.as_str()], seconds(agent.silent?))));
+        let ages =
+            gauges.agents.iter().filter_map(|agent| Some(([agent.cluster.as_str()], seconds(agent.silent?))));
         m.agent_last_sync_age_seconds.replace(ages);
     }
 
@@ -246,7 +268,10 @@ impl Counts {
             for (offer, leg) in workload.legs.iter() {
                 if let Some(fence) = leg.fence {
                     let granted = granted_at(workload, fence);
-                    legs.insert(fence, OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster.clone(), granted });
+                    legs.insert(
+                        fence,
+                        OpenLeg { uid: *uid, offer: *offer, cluster: leg.cluster.clone(), granted },
+                    );
                 }
             }
         }
@@ -277,7 +302,12 @@ impl Counts {
                 m.audit_lines.inc([]);
                 if line.entry.verdict.as_deref() == Some("denied") {
                     // The rule names the policy first, then its version.
-                    let policy = line.entry.rule.as_deref().and_then(|rule| rule.split([' ', '@']).next()).unwrap_or("none");
+                    let policy = line
+                        .entry
+                        .rule
+                        .as_deref()
+                        .and_then(|rule| rule.split([' ', '@']).next())
+                        .unwrap_or("none");
                     m.residency_denials.inc([policy]);
                 }
             }
@@ -297,7 +327,11 @@ impl Counts {
                 m.refusals.inc(["Grant"]);
                 self.leg_over(*fence, None, Outcome::Bad("refused"));
             }
-            Record::Granted { uid, offer, fence, at } => self.granted(*fence, |cluster| OpenLeg { uid: *uid, offer: *offer, cluster, granted: *at }, beside),
+            Record::Granted { uid, offer, fence, at } => self.granted(
+                *fence,
+                |cluster| OpenLeg { uid: *uid, offer: *offer, cluster, granted: *at },
+                beside,
+            ),
             Record::Lapsed { fence, at, .. } => {
                 m.lapses.inc([]);
                 self.leg_over(*fence, Some(*at), Outcome::Bad("lapsed"));
@@ -342,7 +376,11 @@ impl Counts {
     fn leg_over(&mut self, fence: Fence, at: Option<Wall>, outcome: Outcome) {
         let Some(leg) = self.legs.as_mut().and_then(|legs| legs.remove(&fence)) else { return };
         let interval = Interval { from: leg.granted, to: at.unwrap_or(leg.granted) };
-        trace::record_leg(&Leg { uid: leg.uid, offer: leg.offer, cluster: &leg.cluster, fence: Some(fence) }, interval, outcome);
+        trace::record_leg(
+            &Leg { uid: leg.uid, offer: leg.offer, cluster: &leg.cluster, fence: Some(fence) },
+            interval,
+            outcome,
+        );
     }
 }
 

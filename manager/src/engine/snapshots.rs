@@ -59,7 +59,9 @@ impl Snapshots {
         let (through, still, size) = (world.state.last, world.still(), self.size);
         match std::thread::Builder::new().name("snapshot".into()).spawn(move || still.into_bytes(size)) {
             Ok(thread) => (self.records, self.bytes, self.under_way) = (0, 0, Some((through, thread))),
-            Err(error) => tracing::warn!(%error, "no thread could be started for a snapshot; the next batch tries again"),
+            Err(error) => {
+                tracing::warn!(%error, "no thread could be started for a snapshot; the next batch tries again")
+            }
         }
     }
 }
@@ -72,7 +74,8 @@ mod tests {
     use meridian_shared::mac::ReceiptKey;
 
     fn begun() -> (World, Snapshots) {
-        let (world, mut snapshots) = (World::empty(JournalId(1), Config::new(ReceiptKey([7; 32]))), Snapshots::default());
+        let (world, mut snapshots) =
+            (World::empty(JournalId(1), Config::new(ReceiptKey([7; 32]))), Snapshots::default());
         assert_eq!(snapshots.with_batch(&world), None, "nothing is due");
         snapshots.grown(RECORDS, 1);
         assert_eq!(snapshots.with_batch(&world), None, "it is only begun");

@@ -111,7 +111,10 @@ pub(super) struct Engine {
 
 impl std::fmt::Debug for dyn Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("journal", &self.meta().journal).field("last", &self.last()).finish_non_exhaustive()
+        f.debug_struct("Journal")
+            .field("journal", &self.meta().journal)
+            .field("last", &self.last())
+            .finish_non_exhaustive()
     }
 }
 
@@ -140,7 +143,14 @@ impl Engine {
         });
         let urgent_only = journal.urgent_only();
         let counts = Counts::new(metrics.clone(), traces);
-        let scribe = Scribe::new(journal, counts, mark, Arc::clone(&shared), Arc::clone(&clock), world.config.term_min);
+        let scribe = Scribe::new(
+            journal,
+            counts,
+            mark,
+            Arc::clone(&shared),
+            Arc::clone(&clock),
+            world.config.term_min,
+        );
         Ok(Self {
             desk: Desk::new(scribe).map_err(Error::Thread)?,
             world,
@@ -285,7 +295,11 @@ impl Engine {
             self.take(message, restricted, &mut pending, (&mut asides, &mut calls));
             taken += 1;
             let time_max = if self.desk.is_at_work() { BATCH_TIME_MAX } else { BATCH_TIME_ALONE };
-            if taken < BATCH_INPUTS_MAX && pending.bytes < BATCH_BYTES_MAX && began.elapsed() < time_max && !self.stopping {
+            if taken < BATCH_INPUTS_MAX
+                && pending.bytes < BATCH_BYTES_MAX
+                && began.elapsed() < time_max
+                && !self.stopping
+            {
                 next = self.next_waiting(taken);
             }
         }
@@ -311,13 +325,24 @@ impl Engine {
         Ok(())
     }
 
-    fn take(&mut self, message: Message, restricted: bool, pending: &mut Pending, (asides, calls): (&mut Vec<Aside>, &mut Vec<Call>)) {
+    fn take(
+        &mut self,
+        message: Message,
+        restricted: bool,
+        pending: &mut Pending,
+        (asides, calls): (&mut Vec<Aside>, &mut Vec<Call>),
+    ) {
         match message {
             Message::Stop => self.stopping = true,
-            Message::Explain { namespace, name, reply } => asides.push(Aside::Explain(namespace, name, reply)),
+            Message::Explain { namespace, name, reply } => {
+                asides.push(Aside::Explain(namespace, name, reply))
+            }
             Message::Recovery { reply } => asides.push(Aside::Recovery(reply)),
             Message::PollOver { cluster, transmission } => {
-                calls.iter_mut().chain(self.parked.of(&cluster)).for_each(|call| call.end(&cluster, transmission));
+                calls
+                    .iter_mut()
+                    .chain(self.parked.of(&cluster))
+                    .for_each(|call| call.end(&cluster, transmission));
             }
             Message::Ask { input, reply } => {
                 if restricted && brings_new_work(&input) {
@@ -387,7 +412,12 @@ impl Engine {
     }
 
     /// Gives a batch to the scribe, who is back. What needs no commit is told at once.
-    fn hand_over(&mut self, pending: &mut Pending, told: Vec<Told>, restricted: bool) -> Result<(), journal::Error> {
+    fn hand_over(
+        &mut self,
+        pending: &mut Pending,
+        told: Vec<Told>,
+        restricted: bool,
+    ) -> Result<(), journal::Error> {
         let writes = !pending.is_empty();
         if !writes && self.turned >= self.beat_at {
             let begun = self.desk.scribe().heartbeat()?;
@@ -407,7 +437,10 @@ impl Engine {
         let now = self.look();
         let dropped = self.last_bodies(&pending);
         let beside = Beside::of(&self.world, &pending.records);
-        let reached = std::mem::take(&mut pending.milestones).into_iter().map(|milestone| Reached::new(&self.world, milestone)).collect();
+        let reached = std::mem::take(&mut pending.milestones)
+            .into_iter()
+            .map(|milestone| Reached::new(&self.world, milestone))
+            .collect();
         let changed = (std::mem::take(&mut pending.changed), std::mem::take(&mut pending.workloads));
         let changes = self.publisher.changes(&self.shared.reads, &self.world, now, changed);
         let keeps = self.world.take_hindrances();
@@ -491,7 +524,11 @@ impl Engine {
         let answer = |aside| match aside {
             Aside::Explain(namespace, name, reply) => {
                 // A workload may be asked for by the name of its job, or by its own.
-                let own = || self.world.workload_at(&Key::namespaced(Kind::Workload, &namespace, &name)).map(|(uid, _)| uid);
+                let own = || {
+                    self.world
+                        .workload_at(&Key::namespaced(Kind::Workload, &namespace, &name))
+                        .map(|(uid, _)| uid)
+                };
                 let uid = self.world.uid_of(&namespace, &name).or_else(own);
                 Told::Explained(reply, uid.and_then(|uid| self.world.explain(uid, now)))
             }
@@ -537,7 +574,13 @@ impl Engine {
     fn farewell(&mut self) {
         let last = self.land();
         let led = self.shared.lead(false);
-        let beat = last.and_then(|()| if led && !self.desk.journal().poisoned() { self.desk.scribe().heartbeat().map(|_| ()) } else { Ok(()) });
+        let beat = last.and_then(|()| {
+            if led && !self.desk.journal().poisoned() {
+                self.desk.scribe().heartbeat().map(|_| ())
+            } else {
+                Ok(())
+            }
+        });
         if let Err(error) = beat {
             tracing::warn!(%error, "the last write failed");
         }
@@ -570,7 +613,8 @@ fn is_an_agents(message: &Message) -> bool {
 
 /// Whether an input only adds to what the journal must hold.
 fn brings_new_work(input: &Input) -> bool {
-    let adds = |change: &Change| matches!(change, Change::Put { .. } | Change::SetActive { active: true, .. });
+    let adds =
+        |change: &Change| matches!(change, Change::Put { .. } | Change::SetActive { active: true, .. });
     matches!(input, Input::Write(write) if !write.dry_run && write.changes().iter().any(adds))
 }
 

@@ -109,7 +109,8 @@ struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
     fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or("a row of the journal's own is too short")?;
+        let (head, rest) =
+            self.0.split_first_chunk::<N>().ok_or("a row of the journal's own is too short")?;
         self.0 = rest;
         Ok(*head)
     }
@@ -139,7 +140,11 @@ impl Meta {
         let mut fields = Fields(unseal(Table::Meta, META_ROW, value)?);
         let meta = Self {
             journal: JournalId(u128::from_be_bytes(fields.take()?)),
-            identity: Identity { device: fields.u64()?, inode: fields.u64()?, born_ns: Some(fields.u64()?).filter(|&ns| ns != 0) },
+            identity: Identity {
+                device: fields.u64()?,
+                inode: fields.u64()?,
+                born_ns: Some(fields.u64()?).filter(|&ns| ns != 0),
+            },
             created: Wall(i64::from_le_bytes(fields.take()?)),
         };
         fields.end().map(|()| meta)
@@ -175,7 +180,8 @@ impl State {
 
     /// Where the journal stands after `batch`.
     pub(super) fn after(&self, batch: &Batch) -> Self {
-        let mut next = Self { leadership: batch.leadership, last: batch.last(), commits: self.commits + 1, ..*self };
+        let mut next =
+            Self { leadership: batch.leadership, last: batch.last(), commits: self.commits + 1, ..*self };
         if batch.is_empty() {
             return next;
         }
@@ -196,7 +202,15 @@ impl State {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let words = [self.leadership.epoch, self.leadership.id, self.last.0, self.chain, self.commits, self.audit_next, self.truncated.0];
+        let words = [
+            self.leadership.epoch,
+            self.leadership.id,
+            self.last.0,
+            self.chain,
+            self.commits,
+            self.audit_next,
+            self.truncated.0,
+        ];
         let row: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         seal(Table::Meta, STATE_ROW, &row).0
     }
@@ -226,17 +240,30 @@ pub(super) struct SnapshotRow {
 
 impl SnapshotRow {
     pub(super) fn of(through: RecordNumber, bytes: &[u8]) -> Self {
-        Self { through, bytes: bytes.len() as u64, chunks: bytes.len().div_ceil(CHUNK_BYTES) as u64, hash: hash(through.0, bytes) }
+        Self {
+            through,
+            bytes: bytes.len() as u64,
+            chunks: bytes.len().div_ceil(CHUNK_BYTES) as u64,
+            hash: hash(through.0, bytes),
+        }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let row: Vec<u8> = [self.through.0, self.bytes, self.chunks, self.hash].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let row: Vec<u8> = [self.through.0, self.bytes, self.chunks, self.hash]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
         seal(Table::Meta, SNAPSHOT_ROW, &row).0
     }
 
     pub(super) fn decode(value: &[u8]) -> Result<Self, String> {
         let mut fields = Fields(unseal(Table::Meta, SNAPSHOT_ROW, value)?);
-        let row = Self { through: RecordNumber(fields.u64()?), bytes: fields.u64()?, chunks: fields.u64()?, hash: fields.u64()? };
+        let row = Self {
+            through: RecordNumber(fields.u64()?),
+            bytes: fields.u64()?,
+            chunks: fields.u64()?,
+            hash: fields.u64()?,
+        };
         fields.end().map(|()| row)
     }
 }

@@ -284,7 +284,9 @@ impl Medium for FaultyDisk {
 
     fn hold_reserve(&self) -> io::Result<()> {
         let mut disk = self.reach()?;
-        if !disk.reserved && disk.used_bytes(disk.blocks.len() as u64) + RESERVE_BYTES > disk.faults.capacity_bytes {
+        if !disk.reserved
+            && disk.used_bytes(disk.blocks.len() as u64) + RESERVE_BYTES > disk.faults.capacity_bytes
+        {
             return Err(ErrorKind::StorageFull.into());
         }
         disk.reserved = true;

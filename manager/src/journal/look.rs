@@ -170,7 +170,8 @@ impl StorageBackend for Overlay {
                 above.pages.insert(page, bytes);
             }
             let (part, after) = rest.split_at(take);
-            above.pages.get_mut(&page).expect("it was put there")[within..within + take].copy_from_slice(part);
+            above.pages.get_mut(&page).expect("it was put there")[within..within + take]
+                .copy_from_slice(part);
             rest = after;
         }
         above.len = above.len.max(offset + data.len() as u64);

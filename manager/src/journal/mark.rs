@@ -87,10 +87,22 @@ impl Mark {
 
     /// Whether it shows that `journal` is the one that was left: the same history to the same record by the same
     /// leadership, in this boot, and younger than `age_max`. A mark from the future shows nothing.
-    pub fn vouches_for(&self, journal: &dyn super::Journal, boot: BootId, now: Mono, age_max: Millis) -> bool {
-        let same_history = self.journal == journal.meta().journal && self.last == journal.last() && self.chain == journal.chain();
+    pub fn vouches_for(
+        &self,
+        journal: &dyn super::Journal,
+        boot: BootId,
+        now: Mono,
+        age_max: Millis,
+    ) -> bool {
+        let same_history = self.journal == journal.meta().journal
+            && self.last == journal.last()
+            && self.chain == journal.chain();
         let young = self.at <= now && now.since(self.at) < age_max;
-        same_history && self.leadership == journal.leadership() && !journal.identity_changed() && self.boot == boot && young
+        same_history
+            && self.leadership == journal.leadership()
+            && !journal.identity_changed()
+            && self.boot == boot
+            && young
     }
 }
 
@@ -112,7 +124,10 @@ impl MarkWriter {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = File::from(rustix::fs::open(path(room, journal), flags, Mode::RUSR | Mode::WUSR)?);
         if !is_ours_alone(&file)? {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the mark's file is not this user's alone"));
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the mark's file is not this user's alone",
+            ));
         }
         Ok(Self { file })
     }
@@ -156,7 +171,9 @@ pub fn sweep(room: &Path, boot: BootId, now: Mono) -> io::Result<usize> {
         if path.extension().is_none_or(|end| end != ENDING) {
             continue;
         }
-        let Some(mark) = read_file(&path).filter(|mark| path == self::path(room, mark.journal)) else { continue };
+        let Some(mark) = read_file(&path).filter(|mark| path == self::path(room, mark.journal)) else {
+            continue;
+        };
         if mark.boot == boot && now.since(mark.at) >= STALE && std::fs::remove_file(&path).is_ok() {
             removed += 1;
         }
@@ -167,5 +184,8 @@ pub fn sweep(room: &Path, boot: BootId, now: Mono) -> io::Result<usize> {
 fn is_ours_alone(file: &File) -> io::Result<bool> {
     let seen = file.metadata()?;
     let others_write = Mode::WGRP | Mode::WOTH;
-    Ok(seen.is_file() && seen.uid() == rustix::process::geteuid().as_raw() && seen.mode() & others_write.bits() == 0 && seen.nlink() == 1)
+    Ok(seen.is_file()
+        && seen.uid() == rustix::process::geteuid().as_raw()
+        && seen.mode() & others_write.bits() == 0
+        && seen.nlink() == 1)
 }

@@ -74,7 +74,8 @@ impl FileMedium {
         File::open(&self.path)?.sync_all()?;
         fs::hard_link(&self.path, &target.path)?;
         fs::remove_file(&self.path)?;
-        let parent = target.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent =
+            target.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(parent)?.sync_all()
     }
 }
@@ -89,13 +90,19 @@ impl Medium for FileMedium {
     fn identity(&self) -> io::Result<Identity> {
         let seen = fs::metadata(&self.path)?;
         let born_ns = seen.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
-        Ok(Identity { device: seen.dev(), inode: seen.ino(), born_ns: born_ns.and_then(|born| u64::try_from(born.as_nanos()).ok()) })
+        Ok(Identity {
+            device: seen.dev(),
+            inode: seen.ino(),
+            born_ns: born_ns.and_then(|born| u64::try_from(born.as_nanos()).ok()),
+        })
     }
 
     fn hold_reserve(&self) -> io::Result<()> {
         let path = self.reserve_path();
         // 512 is the unit of `blocks`, whatever the filesystem's own is
-        if fs::metadata(&path).is_ok_and(|seen| seen.len() == RESERVE_BYTES && seen.blocks() * 512 >= RESERVE_BYTES) {
+        if fs::metadata(&path)
+            .is_ok_and(|seen| seen.len() == RESERVE_BYTES && seen.blocks() * 512 >= RESERVE_BYTES)
+        {
             return Ok(());
         }
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
@@ -253,5 +260,7 @@ impl StorageBackend for Gate {
 
 /// Turns an error of the operating system into words.
 pub(super) fn io_error(operation: &'static str, place: String) -> impl FnOnce(io::Error) -> Error {
-    move |source| if is_full(&source) { Error::Full { place } } else { Error::Io { operation, place, source } }
+    move |source| {
+        if is_full(&source) { Error::Full { place } } else { Error::Io { operation, place, source } }
+    }
 }

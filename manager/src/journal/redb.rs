@@ -194,7 +194,8 @@ impl RedbJournal {
             _ => Found::Foreign,
         };
         *slot = Some(opened.database);
-        (self.watch, self.meta, self.identity, self.state) = (opened.watch, opened.meta, opened.identity, opened.state);
+        (self.watch, self.meta, self.identity, self.state) =
+            (opened.watch, opened.meta, opened.identity, opened.state);
         self.attempted = None;
         self.poisoned = false;
         Ok(found)
@@ -274,10 +275,15 @@ impl Journal for RedbJournal {
 fn unlock(medium: &dyn Medium, backend: Box<dyn StorageBackend>) -> Result<(Database, Arc<Watch>), Error> {
     let place = medium.place();
     let (gate, watch) = Gate::new(backend);
-    let opened = contained(&place, || Ok(Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(gate)?));
+    let opened = contained(&place, || {
+        Ok(Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(gate)?)
+    });
     let database = opened.map_err(|trouble| blame("open", &place, Some(&watch), trouble))?;
     if !watch.locked() {
-        return Err(io_error("lock", place)(std::io::Error::new(ErrorKind::Unsupported, "its filesystem has no locks")));
+        return Err(io_error("lock", place)(std::io::Error::new(
+            ErrorKind::Unsupported,
+            "its filesystem has no locks",
+        )));
     }
     Ok((database, watch))
 }
@@ -288,7 +294,8 @@ fn lay_out(medium: &dyn Medium, journal: JournalId, created: Wall) -> Result<(),
     if backend.len().map_err(io_error("make", place.clone()))? > 0 {
         return Err(Error::Exists { place });
     }
-    let meta = Meta { journal, identity: medium.identity().map_err(io_error("make", place.clone()))?, created };
+    let meta =
+        Meta { journal, identity: medium.identity().map_err(io_error("make", place.clone()))?, created };
     let (database, watch) = unlock(medium, backend)?;
     let write = || -> Result<(), Trouble> {
         let txn = database.begin_write()?;
@@ -355,9 +362,16 @@ fn read_own(database: &Database, place: &str) -> Result<(Meta, State), Trouble> 
     if format.value() != FORMAT.as_bytes() {
         let found = String::from_utf8_lossy(format.value()).into_owned();
         let of_family = found.starts_with(FORMAT_FAMILY);
-        return Err(if of_family { Error::Version { place: place.into(), found } } else { foreign("its header is another program's") }.into());
+        return Err(if of_family {
+            Error::Version { place: place.into(), found }
+        } else {
+            foreign("its header is another program's")
+        }
+        .into());
     }
-    let row = |key: &'static str| -> Result<_, Trouble> { Ok(own.get_owned(key)?.ok_or_else(|| damaged(format!("the row `{key}` is missing")))?) };
+    let row = |key: &'static str| -> Result<_, Trouble> {
+        Ok(own.get_owned(key)?.ok_or_else(|| damaged(format!("the row `{key}` is missing")))?)
+    };
     let meta = Meta::decode(row(META_KEY)?.value()).map_err(damaged)?;
     let state = State::decode(row(STATE_KEY)?.value()).map_err(damaged)?;
     Ok((meta, state))

@@ -31,7 +31,10 @@ fn fresh() -> (FaultyDisk, RedbJournal) {
 /// A batch of `records` at the end of `journal`, by whoever wrote last or the first leadership.
 fn batch(journal: &dyn Journal, records: &[&str]) -> Batch {
     let leadership = if journal.leadership().epoch == 0 { FIRST } else { journal.leadership() };
-    Batch { records: records.iter().map(|record| record.as_bytes().to_vec()).collect(), ..Batch::new(leadership, journal.last()) }
+    Batch {
+        records: records.iter().map(|record| record.as_bytes().to_vec()).collect(),
+        ..Batch::new(leadership, journal.last())
+    }
 }
 
 /// Everything that a journal holds.
@@ -66,7 +69,10 @@ impl Contents {
             })
             .unwrap();
         assert_eq!(reader.audit_head().unwrap().map(|(_, line)| line), audit.last().cloned());
-        let bodies = known.into_iter().filter_map(|hash| Some((hash, reader.body(ContentHash(hash)).unwrap()?))).collect();
+        let bodies = known
+            .into_iter()
+            .filter_map(|hash| Some((hash, reader.body(ContentHash(hash)).unwrap()?)))
+            .collect();
         Self { last: last.0, records, snapshot, audit, bodies }
     }
 

@@ -157,8 +157,16 @@ pub struct Kueue {
 macro_rules! counted {
     ($m:ident, $name:literal, $what:literal) => {
         Counted {
-            queue: $m.counters(concat!("kueue_", $name), concat!($what, " per cluster queue"), &["cluster_queue", "priority_class"]),
-            local: $m.counters(concat!("kueue_local_queue_", $name), concat!($what, " per local queue"), &["name", "namespace", "priority_class"]),
+            queue: $m.counters(
+                concat!("kueue_", $name),
+                concat!($what, " per cluster queue"),
+                &["cluster_queue", "priority_class"],
+            ),
+            local: $m.counters(
+                concat!("kueue_local_queue_", $name),
+                concat!($what, " per local queue"),
+                &["name", "namespace", "priority_class"],
+            ),
         }
     };
 }
@@ -166,7 +174,12 @@ macro_rules! counted {
 macro_rules! timed {
     ($m:ident, $name:literal, $what:literal, $buckets:expr) => {
         Timed {
-            queue: $m.histograms(concat!("kueue_", $name), concat!($what, " per cluster queue"), &["cluster_queue", "priority_class"], kueue_buckets($buckets)),
+            queue: $m.histograms(
+                concat!("kueue_", $name),
+                concat!($what, " per cluster queue"),
+                &["cluster_queue", "priority_class"],
+                kueue_buckets($buckets),
+            ),
             local: $m.histograms(
                 concat!("kueue_local_queue_", $name),
                 concat!($what, " per local queue"),
@@ -183,7 +196,11 @@ impl Kueue {
         const LOCAL: &[&str; 2] = &["name", "namespace"];
         const LOCAL_CELL: &[&str; 4] = &["name", "namespace", "flavor", "resource"];
         Self {
-            admission_attempts: m.counters("kueue_admission_attempts_total", "rounds of decisions by whether anybody was admitted", &["result"]),
+            admission_attempts: m.counters(
+                "kueue_admission_attempts_total",
+                "rounds of decisions by whether anybody was admitted",
+                &["result"],
+            ),
             attempt_seconds: m.histograms(
                 "kueue_admission_attempt_duration_seconds",
                 "duration of a round of decisions by whether anybody was admitted",
@@ -191,12 +208,36 @@ impl Kueue {
                 usual_buckets(),
             ),
             quota_reserved: counted!(m, "quota_reserved_workloads_total", "workloads that got quota"),
-            quota_reserved_wait: timed!(m, "quota_reserved_wait_time_seconds", "time from creation or requeueing to quota", 14),
-            admitted: counted!(m, "admitted_workloads_total", "workloads that a cluster got the right to run"),
-            admission_wait: timed!(m, "admission_wait_time_seconds", "time from creation or requeueing to admission", 16),
+            quota_reserved_wait: timed!(
+                m,
+                "quota_reserved_wait_time_seconds",
+                "time from creation or requeueing to quota",
+                14
+            ),
+            admitted: counted!(
+                m,
+                "admitted_workloads_total",
+                "workloads that a cluster got the right to run"
+            ),
+            admission_wait: timed!(
+                m,
+                "admission_wait_time_seconds",
+                "time from creation or requeueing to admission",
+                16
+            ),
             checks_wait: timed!(m, "admission_checks_wait_time_seconds", "time from quota to admission", 14),
-            ready_wait: timed!(m, "ready_wait_time_seconds", "time from creation or requeueing until all pods run", 14),
-            admitted_until_ready: timed!(m, "admitted_until_ready_wait_time_seconds", "time from admission until all pods run", 14),
+            ready_wait: timed!(
+                m,
+                "ready_wait_time_seconds",
+                "time from creation or requeueing until all pods run",
+                14
+            ),
+            admitted_until_ready: timed!(
+                m,
+                "admitted_until_ready_wait_time_seconds",
+                "time from admission until all pods run",
+                14
+            ),
             execution_time: timed!(m, "execution_time_seconds", "run time of workloads that ended", 16),
             finished: counted!(m, "finished_workloads_total", "workloads that ended"),
             evicted: m.counters(
@@ -214,8 +255,16 @@ impl Kueue {
                 "evictions per local queue",
                 &["name", "namespace", "reason", "underlying_cause", "priority_class"],
             ),
-            preempted: m.counters("kueue_preempted_workloads_total", "preemptions by the queue they were for", &["preempting_cluster_queue", "reason"]),
-            replaced_slices: m.counters("kueue_replaced_workload_slices_total", "running workloads that were given more pods", &["cluster_queue"]),
+            preempted: m.counters(
+                "kueue_preempted_workloads_total",
+                "preemptions by the queue they were for",
+                &["preempting_cluster_queue", "reason"],
+            ),
+            replaced_slices: m.counters(
+                "kueue_replaced_workload_slices_total",
+                "running workloads that were given more pods",
+                &["cluster_queue"],
+            ),
             ready_to_evicted: m.histograms(
                 "kueue_pods_ready_to_evicted_time_seconds",
                 "time from all pods running to the eviction",
@@ -228,55 +277,167 @@ impl Kueue {
                 &["cluster_queue", "reason"],
                 kueue_buckets(14),
             ),
-            cohort_admitted: m.counters("kueue_cohort_subtree_admitted_workloads_total", "admissions in the cohort's subtree", &["cohort", "priority_class"]),
-            dispatched: m.counters("kueue_multikueue_workloads_dispatched_total", "workloads that a cluster was asked to run", &["cluster_queue", "cluster"]),
-            admitted_by_cluster: m.counters("kueue_multikueue_workloads_admitted_total", "workloads admitted to a cluster", &["cluster_queue", "cluster"]),
+            cohort_admitted: m.counters(
+                "kueue_cohort_subtree_admitted_workloads_total",
+                "admissions in the cohort's subtree",
+                &["cohort", "priority_class"],
+            ),
+            dispatched: m.counters(
+                "kueue_multikueue_workloads_dispatched_total",
+                "workloads that a cluster was asked to run",
+                &["cluster_queue", "cluster"],
+            ),
+            admitted_by_cluster: m.counters(
+                "kueue_multikueue_workloads_admitted_total",
+                "workloads admitted to a cluster",
+                &["cluster_queue", "cluster"],
+            ),
             evicted_by_cluster: m.counters(
                 "kueue_multikueue_workloads_evicted_total",
                 "workloads that a cluster lost the right to run",
                 &["cluster_queue", "cluster", "reason"],
             ),
-            pending_hashes: m.gauges("kueue_pending_scheduling_hashes", "classes of look-alikes that wait for quota", &["cluster_queue", "status"]),
-            pending_workloads: m.gauges("kueue_pending_workloads", "workloads that wait for quota", &["cluster_queue", "status"]),
-            local_pending_workloads: m.gauges("kueue_local_queue_pending_workloads", "workloads that wait for quota", &["name", "namespace", "status"]),
-            unadmitted: m.gauges("kueue_unadmitted_workloads", "workloads that aren't admitted, by why", &["cluster_queue", "reason", "underlying_cause"]),
+            pending_hashes: m.gauges(
+                "kueue_pending_scheduling_hashes",
+                "classes of look-alikes that wait for quota",
+                &["cluster_queue", "status"],
+            ),
+            pending_workloads: m.gauges(
+                "kueue_pending_workloads",
+                "workloads that wait for quota",
+                &["cluster_queue", "status"],
+            ),
+            local_pending_workloads: m.gauges(
+                "kueue_local_queue_pending_workloads",
+                "workloads that wait for quota",
+                &["name", "namespace", "status"],
+            ),
+            unadmitted: m.gauges(
+                "kueue_unadmitted_workloads",
+                "workloads that aren't admitted, by why",
+                &["cluster_queue", "reason", "underlying_cause"],
+            ),
             local_unadmitted: m.gauges(
                 "kueue_local_queue_unadmitted_workloads",
                 "workloads that aren't admitted, by why",
                 &["name", "namespace", "cluster_queue", "reason", "underlying_cause"],
             ),
-            reserving_active: m.gauges("kueue_reserving_active_workloads", "workloads that hold quota", &["cluster_queue"]),
-            local_reserving_active: m.gauges("kueue_local_queue_reserving_active_workloads", "workloads that hold quota", LOCAL),
-            admitted_active: m.gauges("kueue_admitted_active_workloads", "workloads admitted and not over", &["cluster_queue"]),
-            local_admitted_active: m.gauges("kueue_local_queue_admitted_active_workloads", "workloads admitted and not over", LOCAL),
-            finished_workloads: m.gauges("kueue_finished_workloads", "finished workloads that are kept", &["cluster_queue"]),
-            local_finished_workloads: m.gauges("kueue_local_queue_finished_workloads", "finished workloads that are kept", LOCAL),
-            cluster_queue_status: m.gauges("kueue_cluster_queue_status", "1 for the status that the cluster queue has", &["cluster_queue", "status"]),
-            local_queue_status: m.gauges("kueue_local_queue_status", "1 for the status that the local queue has", &["name", "namespace", "active"]),
-            cluster_queue_info: m.gauges("kueue_cluster_queue_info", "constant 1, with the cohorts above", &["cluster_queue", "parent_cohort", "root_cohort"]),
+            reserving_active: m.gauges(
+                "kueue_reserving_active_workloads",
+                "workloads that hold quota",
+                &["cluster_queue"],
+            ),
+            local_reserving_active: m.gauges(
+                "kueue_local_queue_reserving_active_workloads",
+                "workloads that hold quota",
+                LOCAL,
+            ),
+            admitted_active: m.gauges(
+                "kueue_admitted_active_workloads",
+                "workloads admitted and not over",
+                &["cluster_queue"],
+            ),
+            local_admitted_active: m.gauges(
+                "kueue_local_queue_admitted_active_workloads",
+                "workloads admitted and not over",
+                LOCAL,
+            ),
+            finished_workloads: m.gauges(
+                "kueue_finished_workloads",
+                "finished workloads that are kept",
+                &["cluster_queue"],
+            ),
+            local_finished_workloads: m.gauges(
+                "kueue_local_queue_finished_workloads",
+                "finished workloads that are kept",
+                LOCAL,
+            ),
+            cluster_queue_status: m.gauges(
+                "kueue_cluster_queue_status",
+                "1 for the status that the cluster queue has",
+                &["cluster_queue", "status"],
+            ),
+            local_queue_status: m.gauges(
+                "kueue_local_queue_status",
+                "1 for the status that the local queue has",
+                &["name", "namespace", "active"],
+            ),
+            cluster_queue_info: m.gauges(
+                "kueue_cluster_queue_info",
+                "constant 1, with the cohorts above",
+                &["cluster_queue", "parent_cohort", "root_cohort"],
+            ),
             reservation: m.amounts("kueue_cluster_queue_resource_reservation", "quota that is charged", CELL),
-            usage: m.amounts("kueue_cluster_queue_resource_usage", "quota that admitted workloads are charged", CELL),
-            nominal_quota: m.amounts("kueue_cluster_queue_nominal_quota", "nominal quota of the cluster queue", CELL),
-            borrowing_limit: m.amounts("kueue_cluster_queue_borrowing_limit", "most that may be borrowed, infinite without a limit", CELL),
-            lending_limit: m.amounts("kueue_cluster_queue_lending_limit", "most that may be lent, infinite without a limit", CELL),
-            resource_pending: m.amounts("kueue_cluster_queue_resource_pending", "what waiting workloads ask for", &["cluster_queue", "resource"]),
-            local_reservation: m.amounts("kueue_local_queue_resource_reservation", "quota that is charged", LOCAL_CELL),
-            local_usage: m.amounts("kueue_local_queue_resource_usage", "quota that admitted workloads are charged", LOCAL_CELL),
+            usage: m.amounts(
+                "kueue_cluster_queue_resource_usage",
+                "quota that admitted workloads are charged",
+                CELL,
+            ),
+            nominal_quota: m.amounts(
+                "kueue_cluster_queue_nominal_quota",
+                "nominal quota of the cluster queue",
+                CELL,
+            ),
+            borrowing_limit: m.amounts(
+                "kueue_cluster_queue_borrowing_limit",
+                "most that may be borrowed, infinite without a limit",
+                CELL,
+            ),
+            lending_limit: m.amounts(
+                "kueue_cluster_queue_lending_limit",
+                "most that may be lent, infinite without a limit",
+                CELL,
+            ),
+            resource_pending: m.amounts(
+                "kueue_cluster_queue_resource_pending",
+                "what waiting workloads ask for",
+                &["cluster_queue", "resource"],
+            ),
+            local_reservation: m.amounts(
+                "kueue_local_queue_resource_reservation",
+                "quota that is charged",
+                LOCAL_CELL,
+            ),
+            local_usage: m.amounts(
+                "kueue_local_queue_resource_usage",
+                "quota that admitted workloads are charged",
+                LOCAL_CELL,
+            ),
             local_past_use: m.amounts(
                 "kueue_local_queue_admission_fair_sharing_usage",
                 "past use of the local queue and what its admissions cost, by weight",
                 &["name", "namespace", "cluster_queue"],
             ),
-            weighted_share: m.amounts("kueue_cluster_queue_weighted_share", "dominant share of what is borrowed, by weight", &["cluster_queue", "cohort"]),
-            cohort_weighted_share: m.amounts("kueue_cohort_weighted_share", "dominant share of what is borrowed, by weight", &["cohort"]),
-            cohort_subtree_quota: m.amounts("kueue_cohort_subtree_quota", "quota of the cohort's subtree", &["cohort", "flavor", "resource"]),
+            weighted_share: m.amounts(
+                "kueue_cluster_queue_weighted_share",
+                "dominant share of what is borrowed, by weight",
+                &["cluster_queue", "cohort"],
+            ),
+            cohort_weighted_share: m.amounts(
+                "kueue_cohort_weighted_share",
+                "dominant share of what is borrowed, by weight",
+                &["cohort"],
+            ),
+            cohort_subtree_quota: m.amounts(
+                "kueue_cohort_subtree_quota",
+                "quota of the cohort's subtree",
+                &["cohort", "flavor", "resource"],
+            ),
             cohort_subtree_reservations: m.amounts(
                 "kueue_cohort_subtree_resource_reservations",
                 "quota that is charged in the cohort's subtree",
                 &["cohort", "flavor", "resource"],
             ),
-            cohort_admitted_active: m.gauges("kueue_cohort_subtree_admitted_active_workloads", "workloads of the subtree admitted and not over", &["cohort"]),
-            cohort_info: m.gauges("kueue_cohort_info", "constant 1, with the cohorts above", &["cohort", "parent_cohort", "root_cohort"]),
+            cohort_admitted_active: m.gauges(
+                "kueue_cohort_subtree_admitted_active_workloads",
+                "workloads of the subtree admitted and not over",
+                &["cohort"],
+            ),
+            cohort_info: m.gauges(
+                "kueue_cohort_info",
+                "constant 1, with the cohorts above",
+                &["cohort", "parent_cohort", "root_cohort"],
+            ),
         }
     }
 
@@ -286,7 +447,14 @@ impl Kueue {
         for of in [&self.quota_reserved, &self.admitted, &self.finished] {
             of.queue.forget(&wanted);
         }
-        for of in [&self.quota_reserved_wait, &self.admission_wait, &self.checks_wait, &self.ready_wait, &self.admitted_until_ready, &self.execution_time] {
+        for of in [
+            &self.quota_reserved_wait,
+            &self.admission_wait,
+            &self.checks_wait,
+            &self.ready_wait,
+            &self.admitted_until_ready,
+            &self.execution_time,
+        ] {
             of.queue.forget(&wanted);
         }
         self.evicted.forget(&wanted);
@@ -306,7 +474,14 @@ impl Kueue {
         for of in [&self.quota_reserved, &self.admitted, &self.finished] {
             of.local.forget(&wanted);
         }
-        for of in [&self.quota_reserved_wait, &self.admission_wait, &self.checks_wait, &self.ready_wait, &self.admitted_until_ready, &self.execution_time] {
+        for of in [
+            &self.quota_reserved_wait,
+            &self.admission_wait,
+            &self.checks_wait,
+            &self.ready_wait,
+            &self.admitted_until_ready,
+            &self.execution_time,
+        ] {
             of.local.forget(&wanted);
         }
         self.local_evicted.forget(&wanted);

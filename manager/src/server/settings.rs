@@ -55,7 +55,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// Something must be said.
-    #[error("`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration file", variable(flag))]
+    #[error(
+        "`--{flag}` is missing: {why}; give the flag, set `{}`, or write `{flag}` into the configuration file",
+        variable(flag)
+    )]
     Missing {
         /// Which flag.
         flag: &'static str,
@@ -273,10 +276,18 @@ impl Settings {
             (None, Some(text)) => text.parse().map_err(|what: String| Error::invalid("log-format", what))?,
             (None, None) => Format::default(),
         };
-        let listen = listen.or(file.listen).unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("a constant address"));
+        let listen =
+            listen.or(file.listen).unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("a constant address"));
         let advertise = if advertise.is_empty() { file.advertise } else { advertise };
-        let pick = |flag, said: Option<String>, filed: Option<String>, default| said.or(filed).map_or(Ok(default), |text| duration(flag, &text));
-        let lifetime = pick("agent-certificate-lifetime", agent_certificate_lifetime, file.agent_certificate_lifetime, AGENT_LIFETIME)?;
+        let pick = |flag, said: Option<String>, filed: Option<String>, default| {
+            said.or(filed).map_or(Ok(default), |text| duration(flag, &text))
+        };
+        let lifetime = pick(
+            "agent-certificate-lifetime",
+            agent_certificate_lifetime,
+            file.agent_certificate_lifetime,
+            AGENT_LIFETIME,
+        )?;
         let why = "it says where the journal, the authorities and the users are kept";
         let settings = Self {
             data_dir: data_dir.or(file.data_dir).ok_or(Error::Missing { flag: "data-dir", why })?,
@@ -312,19 +323,36 @@ impl Settings {
             return invalid("term", what);
         }
         if self.term > lease::TERM_MAX {
-            return invalid("term", format!("`{}` is longer than the longest lease term, {}", self.term, lease::TERM_MAX));
+            return invalid(
+                "term",
+                format!("`{}` is longer than the longest lease term, {}", self.term, lease::TERM_MAX),
+            );
         }
         if self.agent_certificate_lifetime < LIFETIME_MIN {
-            return invalid("agent-certificate-lifetime", format!("`{}` is shorter than {LIFETIME_MIN}", self.agent_certificate_lifetime));
+            return invalid(
+                "agent-certificate-lifetime",
+                format!("`{}` is shorter than {LIFETIME_MIN}", self.agent_certificate_lifetime),
+            );
         }
-        if let Some(sharing) = self.admission_fair_sharing.as_ref().filter(|sharing| sharing.sampling_ms < SAMPLING_MIN_MS) {
-            return invalid("admission-fair-sharing", format!("past use can't be sampled every {} ms; the least is {SAMPLING_MIN_MS} ms", sharing.sampling_ms));
+        if let Some(sharing) =
+            self.admission_fair_sharing.as_ref().filter(|sharing| sharing.sampling_ms < SAMPLING_MIN_MS)
+        {
+            return invalid(
+                "admission-fair-sharing",
+                format!(
+                    "past use can't be sampled every {} ms; the least is {SAMPLING_MIN_MS} ms",
+                    sharing.sampling_ms
+                ),
+            );
         }
         if let Some(Err(what)) = self.otlp_endpoint.as_deref().map(meridian_telemetry::check_endpoint) {
             return invalid("otlp-endpoint", what);
         }
         if self.recover && !self.init {
-            return invalid("recover", "it says what a new journal takes the place of: give `--init` with it".into());
+            return invalid(
+                "recover",
+                "it says what a new journal takes the place of: give `--init` with it".into(),
+            );
         }
         Ok(())
     }
@@ -346,7 +374,9 @@ fn sharing(rules: &[String]) -> Result<Option<FairSharing>, Error> {
         "LessThanInitialShare" => Ok(FairStrategy::LessThanInitialShare),
         other => Err(Error::invalid(
             "fair-sharing",
-            format!("`{other}` is no rule: the rules are `LessThanOrEqualToFinalShare` and `LessThanInitialShare`; or `on`, or `off`"),
+            format!(
+                "`{other}` is no rule: the rules are `LessThanOrEqualToFinalShare` and `LessThanInitialShare`; or `on`, or `off`"
+            ),
         )),
     };
     match rules {
@@ -371,13 +401,16 @@ impl PastUse {
     fn read(self) -> Result<AdmissionFairSharing, String> {
         let Self { usage_half_life_time, usage_sampling_interval, resource_weights } = self;
         let weight = |(resource, weight): (String, f64)| {
-            let nano = AdmissionFairSharing::weight(&format!("resourceWeights.{resource}"), &weight.to_string())?;
+            let nano =
+                AdmissionFairSharing::weight(&format!("resourceWeights.{resource}"), &weight.to_string())?;
             Ok((resource, nano))
         };
         Ok(AdmissionFairSharing {
             half_life_ms: AdmissionFairSharing::time("usageHalfLifeTime", &usage_half_life_time)?,
             sampling_ms: usage_sampling_interval
-                .map_or(Ok(AdmissionFairSharing::SAMPLING_USUAL_MS), |text| AdmissionFairSharing::interval("usageSamplingInterval", &text))?,
+                .map_or(Ok(AdmissionFairSharing::SAMPLING_USUAL_MS), |text| {
+                    AdmissionFairSharing::interval("usageSamplingInterval", &text)
+                })?,
             resource_weights: resource_weights.into_iter().map(weight).collect::<Result<_, String>>()?,
         })
     }
@@ -385,7 +418,8 @@ impl PastUse {
 
 /// Names for the certificate: what is advertised, and what reaches it from this machine in any case.
 fn names(listen: IpAddr, advertise: Vec<String>) -> Vec<String> {
-    let mut names: Vec<String> = advertise.into_iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
+    let mut names: Vec<String> =
+        advertise.into_iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect();
     if !listen.is_unspecified() {
         names.push(listen.to_string());
     }
@@ -416,10 +450,20 @@ fn guard(text: Option<&str>) -> Result<Option<Millis>, Error> {
 }
 
 fn duration(flag: &'static str, text: &str) -> Result<Millis, Error> {
-    let parsed = text.trim().parse::<jiff::SignedDuration>().ok().and_then(|d| u64::try_from(d.as_millis()).ok()).map(Millis);
+    let parsed = text
+        .trim()
+        .parse::<jiff::SignedDuration>()
+        .ok()
+        .and_then(|d| u64::try_from(d.as_millis()).ok())
+        .map(Millis);
     match parsed {
         Some(millis) if millis > Millis(0) && millis <= DURATION_MAX => Ok(millis),
-        _ => Err(Error::invalid(flag, format!("`{text}` is not a duration of up to a year; write a number with a unit, such as `90s`, `15m` or `2h`"))),
+        _ => Err(Error::invalid(
+            flag,
+            format!(
+                "`{text}` is not a duration of up to a year; write a number with a unit, such as `90s`, `15m` or `2h`"
+            ),
+        )),
     }
 }
 
@@ -433,7 +477,8 @@ fn read(path: &Path) -> Result<(String, File), Error> {
     if text.trim().is_empty() {
         return Ok((text, File::default()));
     }
-    let file = settings::read(&text).map_err(|slip| Error::Shape { path: path.to_owned(), slip: Box::new(slip) })?;
+    let file =
+        settings::read(&text).map_err(|slip| Error::Shape { path: path.to_owned(), slip: Box::new(slip) })?;
     Ok((text, file))
 }
 
@@ -450,32 +495,62 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("manager.yaml");
         std::fs::write(&path, "data-dir: filed\nterm: 20m\nresidency: required\nadvertise: [manager.example]\nlog-format: json\n").unwrap();
-        let settings = Settings::resolve(ManagerArgs { config: Some(path.clone()), term: Some("30m".into()), ..args() }).unwrap();
-        assert_eq!((settings.data_dir, settings.term, settings.term_min), ("data".into(), Millis::mins(30), lease::TERM_MIN_DEFAULT));
+        let settings =
+            Settings::resolve(ManagerArgs { config: Some(path.clone()), term: Some("30m".into()), ..args() })
+                .unwrap();
+        assert_eq!(
+            (settings.data_dir, settings.term, settings.term_min),
+            ("data".into(), Millis::mins(30), lease::TERM_MIN_DEFAULT)
+        );
         assert!(settings.residency_required && settings.log_format == Format::Json);
         assert_eq!(settings.names, ["manager.example", "127.0.0.1", "localhost", "::1"]);
         std::fs::write(&path, "data-dir: x\nterms: 20m\n").unwrap();
-        let error = Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() }).unwrap_err().to_string();
-        assert!(error.ends_with("manager.yaml:2:1: terms: `terms` is not known here; did you mean `term`?"), "{error}");
+        let error =
+            Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() }).unwrap_err().to_string();
+        assert!(
+            error.ends_with("manager.yaml:2:1: terms: `terms` is not known here; did you mean `term`?"),
+            "{error}"
+        );
         std::fs::write(&path, "data-dir: x\nterm: fifteen\n").unwrap();
-        let error = Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() }).unwrap_err().to_string();
-        assert!(error.contains("manager.yaml:2:7: term: `fifteen` is not a duration") && !error.contains("--"), "{error}");
+        let error =
+            Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() }).unwrap_err().to_string();
+        assert!(
+            error.contains("manager.yaml:2:7: term: `fifteen` is not a duration") && !error.contains("--"),
+            "{error}"
+        );
         let flag = ManagerArgs { config: Some(path), term: Some("soon".into()), ..args() };
-        assert!(Settings::resolve(flag).unwrap_err().to_string().starts_with("`--term`: `soon` is not a duration"));
+        assert!(
+            Settings::resolve(flag)
+                .unwrap_err()
+                .to_string()
+                .starts_with("`--term`: `soon` is not a duration")
+        );
     }
 
     #[test]
     fn what_does_not_fit_is_said_in_words() {
         let error = |args: ManagerArgs| Settings::resolve(args).unwrap_err().to_string();
         assert!(error(ManagerArgs::default()).contains("MERIDIAN_MANAGER_DATA_DIR"));
-        assert!(error(ManagerArgs { term: Some("fifteen".into()), ..args() }).contains("`fifteen` is not a duration"));
+        assert!(
+            error(ManagerArgs { term: Some("fifteen".into()), ..args() })
+                .contains("`fifteen` is not a duration")
+        );
         assert!(error(ManagerArgs { term: Some("30s".into()), ..args() }).contains("--term-min"));
         assert!(error(ManagerArgs { term_min: Some("4s".into()), ..args() }).contains("too short"));
-        assert!(error(ManagerArgs { agent_certificate_lifetime: Some("1s".into()), ..args() }).contains("shorter"));
+        assert!(
+            error(ManagerArgs { agent_certificate_lifetime: Some("1s".into()), ..args() })
+                .contains("shorter")
+        );
         assert!(error(ManagerArgs { recover: true, ..args() }).contains("--init"));
-        assert!(error(ManagerArgs { otlp_endpoint: Some("ftp://x".into()), ..args() }).starts_with("`--otlp-endpoint`: `ftp://x`"));
+        assert!(
+            error(ManagerArgs { otlp_endpoint: Some("ftp://x".into()), ..args() })
+                .starts_with("`--otlp-endpoint`: `ftp://x`")
+        );
         let guard = |text: &str| ManagerArgs { starvation_guard: Some(text.into()), ..args() };
-        assert!(error(guard("0s")).contains("--starvation-guard") && error(guard("of")).ends_with("or `2h`; or `off`"));
+        assert!(
+            error(guard("0s")).contains("--starvation-guard")
+                && error(guard("of")).ends_with("or `2h`; or `off`")
+        );
         assert_eq!(Settings::resolve(guard("off")).unwrap().starvation_guard, None);
         assert_eq!(Settings::resolve(args()).unwrap().starvation_guard, Some(Millis::mins(60)));
         let demo = ManagerArgs { term: Some("8s".into()), term_min: Some("8s".into()), ..args() };
@@ -488,21 +563,39 @@ mod tests {
         let path = dir.path().join("manager.yaml");
         let read = |file: &str| {
             std::fs::write(&path, file).unwrap();
-            Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() }).map(|settings| settings.resources).map_err(|error| error.to_string())
+            Settings::resolve(ManagerArgs { config: Some(path.clone()), ..args() })
+                .map(|settings| settings.resources)
+                .map_err(|error| error.to_string())
         };
         assert!(read("").unwrap().is_empty());
         let rules = read(
             "resources:\n  excludeResourcePrefixes: [net.example/]\n  transformations:\n  - {input: gpu.example/mig, strategy: Replace, outputs: {gpu.example/memory: 5Gi}}\n",
         );
-        let asked = [("net.example/card", 1), ("gpu.example/mig", 2), ("cpu", 500)].map(|(name, amount)| (name.to_owned(), amount)).into();
-        let seen = [("gpu.example/memory", 10 << 30), ("cpu", 500)].map(|(name, amount)| (name.to_owned(), amount)).into();
+        let asked = [("net.example/card", 1), ("gpu.example/mig", 2), ("cpu", 500)]
+            .map(|(name, amount)| (name.to_owned(), amount))
+            .into();
+        let seen = [("gpu.example/memory", 10 << 30), ("cpu", 500)]
+            .map(|(name, amount)| (name.to_owned(), amount))
+            .into();
         assert_eq!(rules.unwrap().seen(&asked), seen);
         let refused = |file: &str| read(file).unwrap_err();
-        assert!(refused("resources: {transformations: [{strategy: Replace}]}").contains("transformations[0].input: is missing"));
-        assert!(refused("resources: {transformations: [{input: cpu, strategy: Drop}]}").contains("`Drop` is not a choice"));
-        assert!(refused("resources: {transformations: [{input: cpu}, {input: cpu}]}").contains("`cpu` is the input of two"));
+        assert!(
+            refused("resources: {transformations: [{strategy: Replace}]}")
+                .contains("transformations[0].input: is missing")
+        );
+        assert!(
+            refused("resources: {transformations: [{input: cpu, strategy: Drop}]}")
+                .contains("`Drop` is not a choice")
+        );
+        assert!(
+            refused("resources: {transformations: [{input: cpu}, {input: cpu}]}")
+                .contains("`cpu` is the input of two")
+        );
         assert!(refused("resources: {excludeResourcePrefixes: ['']}").contains("excludeResourcePrefixes[0]"));
-        assert!(refused("resources: {deviceClassMappings: []}").contains("`deviceClassMappings` is not known here"));
+        assert!(
+            refused("resources: {deviceClassMappings: []}")
+                .contains("`deviceClassMappings` is not known here")
+        );
         assert!(refused("resources: [cpu]").contains("must be a mapping"));
     }
 
@@ -512,32 +605,58 @@ mod tests {
         let path = dir.path().join("manager.yaml");
         let read = |flag: Option<&str>, file: &str| {
             std::fs::write(&path, file).unwrap();
-            let args = ManagerArgs { config: Some(path.clone()), admission_fair_sharing: flag.map(str::to_owned), ..args() };
-            Settings::resolve(args).map(|settings| settings.admission_fair_sharing).map_err(|error| error.to_string())
+            let args = ManagerArgs {
+                config: Some(path.clone()),
+                admission_fair_sharing: flag.map(str::to_owned),
+                ..args()
+            };
+            Settings::resolve(args)
+                .map(|settings| settings.admission_fair_sharing)
+                .map_err(|error| error.to_string())
         };
         assert_eq!(read(None, ""), Ok(None));
         let filed = "admissionFairSharing: {usageHalfLifeTime: 168h, usageSamplingInterval: 90s, resourceWeights: {nvidia.com/gpu: 2.5, cpu: 0}}";
         let weights = vec![("cpu".to_owned(), 0), ("nvidia.com/gpu".to_owned(), 2_500_000_000)];
-        let meant = AdmissionFairSharing { half_life_ms: 604_800_000, sampling_ms: 90_000, resource_weights: weights };
+        let meant = AdmissionFairSharing {
+            half_life_ms: 604_800_000,
+            sampling_ms: 90_000,
+            resource_weights: weights,
+        };
         assert_eq!(read(None, filed), Ok(Some(meant.clone())));
-        assert_eq!(read(Some("half-life=168h,sampling=90s,weight.cpu=0,weight.nvidia.com/gpu=2.5"), ""), Ok(Some(meant)));
+        assert_eq!(
+            read(Some("half-life=168h,sampling=90s,weight.cpu=0,weight.nvidia.com/gpu=2.5"), ""),
+            Ok(Some(meant))
+        );
         assert_eq!(read(Some("off"), filed), Ok(None));
         let usual = read(None, "admission-fair-sharing: {usageHalfLifeTime: 0s}").unwrap().unwrap();
         assert_eq!((usual.half_life_ms, usual.sampling_ms), (0, 300_000));
         let refused = |flag: Option<&str>, file: &str| read(flag, file).unwrap_err();
         assert!(refused(Some("sampling=5m"), "").contains("`half-life` is missing"));
         assert!(refused(Some("half-life=1h,sampling=5ms"), "").contains("the least is 1000 ms"));
-        assert!(refused(None, "admissionFairSharing: {usageHalfLifeTime: -1h}").contains("`-1h` of `usageHalfLifeTime` is not a time"));
-        assert!(refused(None, "admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 0s}").contains("never passes"));
-        assert!(refused(None, "admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: -1}}").contains("`-1` of `resourceWeights.cpu`"));
-        assert!(refused(None, "admissionFairSharing: {usageSamplingInterval: 5m}").contains("usageHalfLifeTime"));
+        assert!(
+            refused(None, "admissionFairSharing: {usageHalfLifeTime: -1h}")
+                .contains("`-1h` of `usageHalfLifeTime` is not a time")
+        );
+        assert!(
+            refused(None, "admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 0s}")
+                .contains("never passes")
+        );
+        assert!(
+            refused(None, "admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: -1}}")
+                .contains("`-1` of `resourceWeights.cpu`")
+        );
+        assert!(
+            refused(None, "admissionFairSharing: {usageSamplingInterval: 5m}").contains("usageHalfLifeTime")
+        );
     }
 
     #[test]
     fn the_url_has_the_first_name() {
         let at = |listen: &str, advertise: &[&str]| {
             let advertise = advertise.iter().map(|n| (*n).to_owned()).collect();
-            Settings::resolve(ManagerArgs { listen: Some(listen.parse().unwrap()), advertise, ..args() }).unwrap().url(7443)
+            Settings::resolve(ManagerArgs { listen: Some(listen.parse().unwrap()), advertise, ..args() })
+                .unwrap()
+                .url(7443)
         };
         assert_eq!(at("0.0.0.0:0", &["manager.example"]), "https://manager.example:7443");
         assert_eq!(at("0.0.0.0:0", &[]), "https://localhost:7443");

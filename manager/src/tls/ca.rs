@@ -14,8 +14,9 @@ use meridian_shared::ids::ClusterName;
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::time::{Millis, Wall};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData,
+    SanType, SerialNumber,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -79,7 +80,13 @@ impl Authorities {
     }
 
     /// Signs the key of `csr_pem` as the agent of `cluster`. Whatever names or uses the request asks for are ignored.
-    pub fn issue_agent(&self, csr_pem: &str, cluster: &ClusterName, now: Wall, lifetime: Millis) -> Result<Issued, Error> {
+    pub fn issue_agent(
+        &self,
+        csr_pem: &str,
+        cluster: &ClusterName,
+        now: Wall,
+        lifetime: Millis,
+    ) -> Result<Issued, Error> {
         if !is_cluster_name(cluster.as_str()) {
             return Err(Error::ClusterName(cluster.to_string()));
         }
@@ -100,8 +107,11 @@ impl Authorities {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(issue)?;
         let mut params = leaf("meridian manager", now, SERVER_LIFETIME, ExtendedKeyUsagePurpose::ServerAuth)?;
         for name in names {
-            let bad = |reason: rcgen::Error| Error::ServerName { name: name.clone(), reason: reason.to_string() };
-            params.subject_alt_names.extend(CertificateParams::new(vec![name.clone()]).map_err(bad)?.subject_alt_names);
+            let bad =
+                |reason: rcgen::Error| Error::ServerName { name: name.clone(), reason: reason.to_string() };
+            params
+                .subject_alt_names
+                .extend(CertificateParams::new(vec![name.clone()]).map_err(bad)?.subject_alt_names);
         }
         let certificate = params.signed_by(&key, &self.server.issuer).map_err(issue)?;
         // The authority goes along: an agent that joins knows only its pin.
@@ -146,7 +156,8 @@ fn parsed_request(csr_pem: &str) -> Result<CertificateSigningRequestParams, Erro
     if csr_pem.len() > REQUEST_BYTES_MAX {
         return Err(Error::Request(format!("it is longer than {REQUEST_BYTES_MAX} bytes")));
     }
-    let request = CertificateSigningRequestParams::from_pem(csr_pem).map_err(|e| Error::Request(e.to_string()))?;
+    let request =
+        CertificateSigningRequestParams::from_pem(csr_pem).map_err(|e| Error::Request(e.to_string()))?;
     if request.public_key.algorithm() != &PKCS_ECDSA_P256_SHA256 {
         return Err(Error::Request("its key is not ECDSA P-256".to_owned()));
     }
@@ -191,15 +202,21 @@ impl Authority {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, Error> {
-        let key = PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|e| unusable(path, &format!("no private key: {e}")))?;
-        let key = KeyPair::try_from(&key).map_err(|e| unusable(path, &format!("unreadable private key: {e}")))?;
-        let certificate = CertificateDer::from_pem_slice(text.as_bytes()).map_err(|e| unusable(path, &format!("no certificate: {e}")))?;
-        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).map_err(|e| unusable(path, &format!("unreadable certificate: {e}")))?;
+        let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
+            .map_err(|e| unusable(path, &format!("no private key: {e}")))?;
+        let key =
+            KeyPair::try_from(&key).map_err(|e| unusable(path, &format!("unreadable private key: {e}")))?;
+        let certificate = CertificateDer::from_pem_slice(text.as_bytes())
+            .map_err(|e| unusable(path, &format!("no certificate: {e}")))?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate)
+            .map_err(|e| unusable(path, &format!("unreadable certificate: {e}")))?;
         if parsed.public_key().raw != key.subject_public_key_info() {
             return Err(unusable(path, "its key belongs to another certificate"));
         }
-        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(|e| unusable(path, &e.to_string()))?;
-        let begin = text.find("-----BEGIN CERTIFICATE-----").ok_or_else(|| unusable(path, "no certificate"))?;
+        let issuer =
+            Issuer::from_ca_cert_der(&certificate, key).map_err(|e| unusable(path, &e.to_string()))?;
+        let begin =
+            text.find("-----BEGIN CERTIFICATE-----").ok_or_else(|| unusable(path, "no certificate"))?;
         Ok(Self { issuer, certificate_pem: text[begin..].to_owned(), certificate })
     }
 }
@@ -214,11 +231,17 @@ fn load_or_create_receipt_key(path: &Path) -> Result<ReceiptKey, Error> {
         }
     };
     // The text form of a 32-byte digest is the same as of any 32 bytes.
-    let bytes: KeyHash = stored.trim_end().parse().map_err(|_| unusable(path, "it is not 64 hexadecimal digits"))?;
+    let bytes: KeyHash =
+        stored.trim_end().parse().map_err(|_| unusable(path, "it is not 64 hexadecimal digits"))?;
     Ok(ReceiptKey(bytes.0))
 }
 
-fn leaf(name: &str, now: Wall, lifetime: Millis, usage: ExtendedKeyUsagePurpose) -> Result<CertificateParams, Error> {
+fn leaf(
+    name: &str,
+    now: Wall,
+    lifetime: Millis,
+    usage: ExtendedKeyUsagePurpose,
+) -> Result<CertificateParams, Error> {
     let mut params = dated(name, now, lifetime)?;
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -282,7 +305,11 @@ mod tests {
         assert_eq!(first.receipt_key(), again.receipt_key());
         assert_ne!(first.agents.issuer.key().public_key_raw(), first.server.issuer.key().public_key_raw());
         for file in [AGENTS_FILE, SERVER_FILE, RECEIPT_FILE] {
-            assert_eq!(std::fs::metadata(home.join(file)).unwrap().permissions().mode() & 0o777, 0o600, "{file}");
+            assert_eq!(
+                std::fs::metadata(home.join(file)).unwrap().permissions().mode() & 0o777,
+                0o600,
+                "{file}"
+            );
         }
         assert!(!first.server_ca_pem().contains("PRIVATE"));
         assert!(!format!("{first:?}").contains("PRIVATE"));
@@ -337,20 +364,24 @@ mod tests {
     fn bad_requests_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let authorities = Authorities::load_or_create(dir.path(), NOW).unwrap();
-        let issue = |csr: &str, cluster: &str| authorities.issue_agent(csr, &cluster.into(), NOW, AGENT_LIFETIME);
-        let good = request(CertificateParams::default(), &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap());
+        let issue =
+            |csr: &str, cluster: &str| authorities.issue_agent(csr, &cluster.into(), NOW, AGENT_LIFETIME);
+        let good =
+            request(CertificateParams::default(), &KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap());
         assert!(issue(&good, "eu").is_ok());
         assert!(matches!(issue(&good, "eu/x"), Err(Error::ClusterName(_))));
         assert!(matches!(issue("nonsense", "eu"), Err(Error::Request(_))));
         assert!(matches!(issue(&"x".repeat(REQUEST_BYTES_MAX + 1), "eu"), Err(Error::Request(_))));
-        let other = request(CertificateParams::default(), &KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap());
+        let other =
+            request(CertificateParams::default(), &KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap());
         assert!(matches!(issue(&other, "eu"), Err(Error::Request(_))));
         // A request that someone else's key did not sign proves nothing.
         let der = rustls::pki_types::CertificateSigningRequestDer::from_pem_slice(good.as_bytes()).unwrap();
         let mut forged = der.to_vec();
         *forged.last_mut().unwrap() ^= 1;
         let forged = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, forged);
-        let forged = format!("-----BEGIN CERTIFICATE REQUEST-----\n{forged}\n-----END CERTIFICATE REQUEST-----\n");
+        let forged =
+            format!("-----BEGIN CERTIFICATE REQUEST-----\n{forged}\n-----END CERTIFICATE REQUEST-----\n");
         assert!(matches!(issue(&forged, "eu"), Err(Error::Request(_))));
     }
 
@@ -358,7 +389,11 @@ mod tests {
     fn a_bad_server_name_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let authorities = Authorities::load_or_create(dir.path(), NOW).unwrap();
-        assert!(authorities.server_tls(&["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()], NOW).is_ok());
+        assert!(
+            authorities
+                .server_tls(&["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()], NOW)
+                .is_ok()
+        );
         let error = authorities.server_tls(&["gr\u{fc}n".to_owned()], NOW).unwrap_err().to_string();
         assert!(error.contains("`gr\u{fc}n`"), "{error}");
     }

@@ -129,7 +129,9 @@ struct Acceptor {
 impl Acceptor {
     async fn run(self, tcp: TcpListener) {
         loop {
-            let (Ok(slot), Ok(handshake)) = (self.slots.clone().acquire_owned().await, self.handshakes.clone().acquire_owned().await) else {
+            let (Ok(slot), Ok(handshake)) =
+                (self.slots.clone().acquire_owned().await, self.handshakes.clone().acquire_owned().await)
+            else {
                 return; // our semaphores are never closed
             };
             let (socket, addr) = match tcp.accept().await {
@@ -162,7 +164,10 @@ impl Acceptor {
 }
 
 fn is_peers_fault(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused)
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
 }
 
 /// A TLS connection that knows its peer. Reads and writes fail as soon as it is cut.
@@ -176,8 +181,18 @@ pub struct Stream {
 }
 
 impl Stream {
-    fn new(tls: TlsStream<TcpStream>, addr: SocketAddr, connections: &Connections, slot: OwnedSemaphorePermit) -> Self {
-        let agent = tls.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(peer::agent_identity);
+    fn new(
+        tls: TlsStream<TcpStream>,
+        addr: SocketAddr,
+        connections: &Connections,
+        slot: OwnedSemaphorePermit,
+    ) -> Self {
+        let agent = tls
+            .get_ref()
+            .1
+            .peer_certificates()
+            .and_then(|chain| chain.first())
+            .and_then(peer::agent_identity);
         let expired = agent.as_ref().is_some_and(|agent| wall_now() > agent.not_after);
         let registered = connections.register(agent.as_ref().map(|agent| agent.cluster.clone()));
         let cut = Box::pin(registered.cut.clone().cancelled_owned());
@@ -208,7 +223,11 @@ fn wall_now() -> Wall {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         self.refuse_if_cut()?;
         // Polled so that a cut wakes a connection that waits for its peer.
         if self.cut.as_mut().poll(cx).is_ready() {

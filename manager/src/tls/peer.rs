@@ -97,7 +97,8 @@ impl Connections {
     }
 
     fn cut_where(&self, matches: impl Fn(&Live) -> bool) -> usize {
-        let hit: Vec<CancellationToken> = self.live.iter().filter(|entry| matches(entry.value())).map(|entry| entry.cut.clone()).collect();
+        let hit: Vec<CancellationToken> =
+            self.live.iter().filter(|entry| matches(entry.value())).map(|entry| entry.cut.clone()).collect();
         hit.iter().for_each(CancellationToken::cancel);
         hit.len()
     }
@@ -144,7 +145,8 @@ mod tests {
 
     #[test]
     fn standing_turns_at_the_last_moment() {
-        let agent = AgentIdentity { cluster: "eu".into(), not_after: Wall(1_000), fingerprint: Fingerprint([0; 32]) };
+        let agent =
+            AgentIdentity { cluster: "eu".into(), not_after: Wall(1_000), fingerprint: Fingerprint([0; 32]) };
         let peer = Peer { addr: ([127, 0, 0, 1], 1).into(), agent: Some(agent.clone()), expired: false };
         assert_eq!(peer.standing(Wall(1_000)), Standing::Agent(&agent));
         assert_eq!(peer.standing(Wall(1_001)), Standing::RenewalOnly(&agent));

@@ -59,7 +59,11 @@ async fn connection(stream: Stream, router: Router, stop: CancellationToken) {
         tower::Service::call(&mut router.clone(), request.map(Body::new))
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX as usize);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX as usize);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -9,7 +9,8 @@ use subtle::ConstantTimeEq;
 
 /// The token made of 256 random bits, to be shown once, and the hash that is kept.
 pub fn mint(random: [u8; 32]) -> (JoinToken, TokenHash) {
-    let token = JoinToken::from_base64url(&URL_SAFE_NO_PAD.encode(random)).expect("32 bytes in base64url are a token's text");
+    let token = JoinToken::from_base64url(&URL_SAFE_NO_PAD.encode(random))
+        .expect("32 bytes in base64url are a token's text");
     let hash = token.hash();
     (token, hash)
 }

@@ -10,7 +10,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +22,10 @@ pub(super) struct AgentVerifier {
 }
 
 impl AgentVerifier {
-    pub(super) fn new(authority: CertificateDer<'static>, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
+    pub(super) fn new(
+        authority: CertificateDer<'static>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, Error> {
         let mut roots = RootCertStore::empty();
         roots.add(authority)?;
         let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -40,23 +45,43 @@ impl ClientCertVerifier for AgentVerifier {
         self.inner.root_hint_subjects()
     }
 
-    fn verify_client_cert(&self, leaf: &CertificateDer<'_>, chain: &[CertificateDer<'_>], now: UnixTime) -> Result<ClientCertVerified, Error> {
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
         // A certificate of the right authority that names no agent is none of ours.
-        let agent = peer::agent_identity(leaf).ok_or(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))?;
+        let agent = peer::agent_identity(leaf)
+            .ok_or(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))?;
         match self.inner.verify_client_cert(leaf, chain, now) {
-            Err(Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. })) => {
-                let last = UnixTime::since_unix_epoch(Duration::from_millis(agent.not_after.0.try_into().unwrap_or(0)));
+            Err(Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. },
+            )) => {
+                let last = UnixTime::since_unix_epoch(Duration::from_millis(
+                    agent.not_after.0.try_into().unwrap_or(0),
+                ));
                 self.inner.verify_client_cert(leaf, chain, last)
             }
             verdict => verdict,
         }
     }
 
-    fn verify_tls12_signature(&self, message: &[u8], cert: &CertificateDer<'_>, dss: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
         self.inner.verify_tls12_signature(message, cert, dss)
     }
 
-    fn verify_tls13_signature(&self, message: &[u8], cert: &CertificateDer<'_>, dss: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
         self.inner.verify_tls13_signature(message, cert, dss)
     }
 

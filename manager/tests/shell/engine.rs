@@ -23,10 +23,16 @@ async fn a_gang_goes_through_to_its_end() {
     let running = rig.job("one").unwrap();
     assert_eq!(running.value["status"]["meridian"]["cluster"], "eu");
     assert_eq!(running.value["metadata"]["uid"], uid.to_string());
-    assert_eq!(running.value["spec"]["template"]["spec"]["containers"][0]["image"], "i", "the whole job is there");
+    assert_eq!(
+        running.value["spec"]["template"]["spec"]["containers"][0]["image"], "i",
+        "the whole job is there"
+    );
     assert_eq!(worker.runs.len(), 1);
     let why = rig.handle.explain("default", "one").await.unwrap().unwrap();
-    assert_eq!((why["state"].as_str(), why["clusters"][0]["verdict"].as_str()), (Some("Running"), Some("running")));
+    assert_eq!(
+        (why["state"].as_str(), why["clusters"][0]["verdict"].as_str()),
+        (Some("Running"), Some("running"))
+    );
     assert!(rig.handle.explain("default", "two").await.unwrap().is_none());
 
     worker.finish();
@@ -37,7 +43,10 @@ async fn a_gang_goes_through_to_its_end() {
 
     // Statuses that count follow soon after.
     let queue = Key::namespaced(Kind::LocalQueue, "default", "lq");
-    until("the queue's status", async || rig.handle.reads().get(&queue).unwrap().value["status"]["admittedWorkloads"] == 0).await;
+    until("the queue's status", async || {
+        rig.handle.reads().get(&queue).unwrap().value["status"]["admittedWorkloads"] == 0
+    })
+    .await;
     // Gauges follow as soon.
     let finished = r#"kueue_finished_workloads{cluster_queue="cq",replica_role="leader"} 1"#;
     until("the gauges", async || rig.handle.metrics().render(&[]).contains(finished)).await;
@@ -83,13 +92,16 @@ async fn a_list_tells_what_keeps_a_job_now_though_nothing_happened_to_it() {
     let rig = Rig::new().await;
     rig.lay_out(&[]).await;
     let narrow = |nominal: i64| {
-        let flavor = json!({"name": "any", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": nominal}]});
+        let flavor =
+            json!({"name": "any", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": nominal}]});
         let groups = json!([{"coveredResources": ["nvidia.com/gpu"], "flavors": [flavor]}]);
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}})
     };
     put(&rig.handle, vec![narrow(1)]).await.unwrap();
     put(&rig.handle, vec![job("large", 9)]).await.unwrap();
-    let waits = || rig.job("large").unwrap().value["status"]["meridian"]["waits"].as_str().unwrap_or_default().to_owned();
+    let waits = || {
+        rig.job("large").unwrap().value["status"]["meridian"]["waits"].as_str().unwrap_or_default().to_owned()
+    };
     until("what it lacks", async || waits().contains("more than 1 of")).await;
     let version = rig.job("large").unwrap().version;
     put(&rig.handle, vec![narrow(7)]).await.unwrap();
@@ -122,18 +134,30 @@ async fn a_watch_resumes_where_a_list_was_made() {
         last = change.at;
         if change.view.key.kind == Kind::Job && (seen.is_empty() || change.event != Event::Modified) {
             assert_eq!(change.view.value["kind"], "Job");
-            assert!(change.view.value["spec"]["template"].is_object(), "also the last view has the whole job");
+            assert!(
+                change.view.value["spec"]["template"].is_object(),
+                "also the last view has the whole job"
+            );
             seen.push((change.event, change.view.key.name.to_string()));
         }
     }
-    let expect = [(Event::Added, "b"), (Event::Deleted, "a"), (Event::Added, "c")].map(|(event, name)| (event, name.to_owned()));
+    let expect = [(Event::Added, "b"), (Event::Deleted, "a"), (Event::Added, "c")]
+        .map(|(event, name)| (event, name.to_owned()));
     assert_eq!(seen, expect);
-    assert_eq!(rig.handle.reads().watch(RecordNumber(0)).map(drop), Ok(()), "everything is still in the ring");
+    assert_eq!(
+        rig.handle.reads().watch(RecordNumber(0)).map(drop),
+        Ok(()),
+        "everything is still in the ring"
+    );
     let version = rig.handle.reads().version();
     let (disk, clock, marks) = rig.stop().await;
     let rig = Rig::open(disk, clock, marks);
     rig.led().await;
-    assert_eq!(rig.handle.reads().watch(RecordNumber(version.0 - 1)).map(drop), Err(Gone), "another life's ring");
+    assert_eq!(
+        rig.handle.reads().watch(RecordNumber(version.0 - 1)).map(drop),
+        Err(Gone),
+        "another life's ring"
+    );
     rig.stop().await;
 }
 
@@ -145,7 +169,8 @@ async fn a_parked_poll_is_woken_by_what_there_is_to_say() {
     worker.until(&rig.handle, "quiet", |w| w.refused == 0 && rig_knows(&rig)).await;
     let cluster: ClusterName = "eu".into();
     let poll = |worker: &mut Worker| {
-        let (handle, cluster, request) = (rig.handle.clone(), cluster.clone(), Box::new(worker.compose(Lane::Poll)));
+        let (handle, cluster, request) =
+            (rig.handle.clone(), cluster.clone(), Box::new(worker.compose(Lane::Poll)));
         let transmission = request.transmission;
         let asked = tokio::spawn(async move {
             match handle.ask(Input::Sync { cluster, request, may_park: true }).await.unwrap() {
@@ -198,8 +223,14 @@ async fn operators_are_answered_and_a_stopped_engine_says_so() {
     let rig = Rig::new().await;
     let handle = rig.handle.clone();
     let recovery = handle.recovery().await;
-    assert_eq!((recovery["open"].as_bool(), recovery["awaited"].as_array().map(Vec::len)), (Some(false), Some(0)));
-    let rejected = handle.ask(Input::Operator { actor: Actor::user("a"), action: Operator::ConfirmRecovery }).await.unwrap();
+    assert_eq!(
+        (recovery["open"].as_bool(), recovery["awaited"].as_array().map(Vec::len)),
+        (Some(false), Some(0))
+    );
+    let rejected = handle
+        .ask(Input::Operator { actor: Actor::user("a"), action: Operator::ConfirmRecovery })
+        .await
+        .unwrap();
     assert!(matches!(rejected, Reply::Rejected(_)), "{rejected:?}");
     assert!(handle.leading());
     rig.stop().await;

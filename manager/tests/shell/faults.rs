@@ -21,7 +21,9 @@ async fn acknowledged_submissions_survive_a_power_loss_and_readers_never_saw_oth
         let submits: Vec<_> = (0..200)
             .map(|i| {
                 let handle = rig.handle.clone();
-                tokio::spawn(async move { submit(&handle, &format!("job-{i}")).await.map(|_| format!("job-{i}")) })
+                tokio::spawn(
+                    async move { submit(&handle, &format!("job-{i}")).await.map(|_| format!("job-{i}")) },
+                )
             })
             .collect();
         let mut acknowledged = BTreeSet::new();
@@ -43,7 +45,11 @@ async fn acknowledged_submissions_survive_a_power_loss_and_readers_never_saw_oth
         let rig = Rig::open(disk, clock, marks);
         let (jobs, _) = rig.handle.reads().list(Kind::Job, None, None);
         let durable: BTreeSet<String> = jobs.iter().map(|view| view.key.name.to_string()).collect();
-        assert!(acknowledged.is_subset(&durable), "round {round}: lost {:?}", acknowledged.difference(&durable));
+        assert!(
+            acknowledged.is_subset(&durable),
+            "round {round}: lost {:?}",
+            acknowledged.difference(&durable)
+        );
         assert!(shown.is_subset(&durable), "round {round}: shown and gone {:?}", shown.difference(&durable));
         assert!(acknowledged.len() < 200 || operations > 0, "round {round}: the power went");
         // It is asked to stop before it leads: nothing is left behind that vouches for it.
@@ -83,7 +89,9 @@ async fn a_failed_commit_is_said_and_loses_nothing() {
     assert_eq!(after["open"], false, "nobody else can have led: nothing is to be found out");
     // The gang went on all the time, and its agent goes on with the new leadership.
     assert_eq!(rig.state_of("runs").as_deref(), Some("Running"));
-    worker.until(&rig.handle, "the other runs too", |_| rig.state_of(&name).as_deref() == Some("Running")).await;
+    worker
+        .until(&rig.handle, "the other runs too", |_| rig.state_of(&name).as_deref() == Some("Running"))
+        .await;
     assert!(worker.runs.len() >= 2 && worker.starts == worker.runs.len(), "nothing was started twice");
     worker.finish();
     worker.until(&rig.handle, "finished", |_| rig.state_of("runs").as_deref() == Some("Finished")).await;
@@ -93,7 +101,8 @@ async fn a_failed_commit_is_said_and_loses_nothing() {
 /// How many jobs the engine has taken, durable or not.
 fn taken(rig: &Rig) -> usize {
     let text = rig.handle.metrics().render(&["meridian_submissions_total".to_owned()]);
-    let line = text.lines().find_map(|line| line.strip_prefix("meridian_submissions_total{result=\"accepted\"} "));
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("meridian_submissions_total{result=\"accepted\"} "));
     line.map_or(0, |n| n.parse().unwrap())
 }
 
@@ -169,7 +178,11 @@ async fn a_full_disk_takes_ends_refuses_new_work_and_does_not_go_round() {
     for name in ["runs", "goes"] {
         submit(&rig.handle, name).await.unwrap();
     }
-    worker.until(&rig.handle, "running", |w| w.runs.len() == 2 && rig.state_of("runs").as_deref() == Some("Running")).await;
+    worker
+        .until(&rig.handle, "running", |w| {
+            w.runs.len() == 2 && rig.state_of("runs").as_deref() == Some("Running")
+        })
+        .await;
     rig.disk.set_capacity(rig.disk.used_bytes());
     let mut number = 0;
     let mut acknowledged = Vec::new();
@@ -241,7 +254,10 @@ async fn on_a_full_disk_leases_lapse_and_what_was_kept_long_enough_is_forgotten(
         })
         .await;
     }
-    assert_eq!((rig.state_of("kept").as_deref(), rig.state_of("runs").as_deref()), (Some("Finished"), Some("Running")));
+    assert_eq!(
+        (rig.state_of("kept").as_deref(), rig.state_of("runs").as_deref()),
+        (Some("Finished"), Some("Running"))
+    );
     until("both are over", async || {
         // Pages that the journal itself lets go of are taken at once.
         while put(&rig.handle, another(1)).await.is_ok() {}

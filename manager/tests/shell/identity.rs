@@ -8,7 +8,9 @@ use axum::{Extension, Json, Router};
 use meridian_agent::identity::{Error, Identity, Keeper, join};
 use meridian_manager::tls::listener::Settings;
 use meridian_manager::tls::{Authorities, Connections, Peer, Standing, TlsListener, serve, token};
-use meridian_shared::identity::{CaPin, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH, RenewRequest, TokenHash};
+use meridian_shared::identity::{
+    CaPin, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH, RenewRequest, TokenHash,
+};
 use meridian_shared::ids::ClusterName;
 use meridian_shared::time::{Millis, Wall};
 use std::sync::{Arc, Mutex};
@@ -40,7 +42,10 @@ struct Manager {
 impl Manager {
     fn issue(&self, csr_pem: &str) -> Result<Json<JoinResponse>, (StatusCode, String)> {
         let then = Wall(now().0 - i64::try_from(self.age.0).unwrap());
-        let issued = self.authorities.issue_agent(csr_pem, &"eu".into(), then, self.lifetime).map_err(|e| (StatusCode::BAD_REQUEST, e.to_string()))?;
+        let issued = self
+            .authorities
+            .issue_agent(csr_pem, &"eu".into(), then, self.lifetime)
+            .map_err(|e| (StatusCode::BAD_REQUEST, e.to_string()))?;
         let answer = JoinResponse {
             certificate_pem: issued.pem,
             cluster: "eu".into(),
@@ -52,10 +57,17 @@ impl Manager {
     }
 }
 
-async fn on_join(State(manager): State<Manager>, Json(request): Json<JoinRequest>) -> Result<Json<JoinResponse>, (StatusCode, String)> {
-    let good = manager.token.lock().unwrap().take_if(|kept| token::same(kept, &request.token.hash())).is_some();
+async fn on_join(
+    State(manager): State<Manager>,
+    Json(request): Json<JoinRequest>,
+) -> Result<Json<JoinResponse>, (StatusCode, String)> {
+    let good =
+        manager.token.lock().unwrap().take_if(|kept| token::same(kept, &request.token.hash())).is_some();
     if !good {
-        return Err((StatusCode::FORBIDDEN, r#"{"kind":"Status","message":"the token is unknown, used or expired"}"#.to_owned()));
+        return Err((
+            StatusCode::FORBIDDEN,
+            r#"{"kind":"Status","message":"the token is unknown, used or expired"}"#.to_owned(),
+        ));
     }
     manager.issue(&request.csr_pem)
 }
@@ -67,12 +79,18 @@ async fn on_renew(
 ) -> Result<Json<JoinResponse>, (StatusCode, String)> {
     match peer.standing(now()) {
         Standing::Anonymous => Err((StatusCode::UNAUTHORIZED, "no certificate".to_owned())),
-        Standing::Agent(_) | Standing::RenewalOnly(_) => Manager { age: Millis(0), ..manager }.issue(&request.csr_pem),
+        Standing::Agent(_) | Standing::RenewalOnly(_) => {
+            Manager { age: Millis(0), ..manager }.issue(&request.csr_pem)
+        }
     }
 }
 
 async fn who(version: Version, ConnectInfo(peer): ConnectInfo<Peer>) -> String {
-    format!("{version:?} {} {}", peer.agent.map_or_else(|| "nobody".into(), |agent| agent.cluster), peer.expired)
+    format!(
+        "{version:?} {} {}",
+        peer.agent.map_or_else(|| "nobody".into(), |agent| agent.cluster),
+        peer.expired
+    )
 }
 
 async fn park(State(manager): State<Manager>) {
@@ -101,10 +119,17 @@ impl Port {
         let settings = Settings::new(authorities.server_tls(&names, now()).unwrap().config);
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let listener = TlsListener::start(tcp, settings.clone()).unwrap();
-        let (url, connections) = (format!("https://127.0.0.1:{}", listener.addr().port()), listener.connections());
+        let (url, connections) =
+            (format!("https://127.0.0.1:{}", listener.addr().port()), listener.connections());
         let (token, hash) = token::mint([7; 32]);
         let parked = Arc::new(Notify::new());
-        let manager = Manager { authorities: authorities.clone(), token: Arc::new(Mutex::new(Some(hash))), lifetime, age, parked: parked.clone() };
+        let manager = Manager {
+            authorities: authorities.clone(),
+            token: Arc::new(Mutex::new(Some(hash))),
+            lifetime,
+            age,
+            parked: parked.clone(),
+        };
         let router = Router::new()
             .route(JOIN_PATH, post(on_join))
             .route(RENEW_PATH, post(on_renew))
@@ -125,7 +150,14 @@ impl Port {
     }
 
     async fn ask_who(&self, client: &reqwest::Client) -> Result<String, reqwest::Error> {
-        client.get(format!("{}/who", self.url)).timeout(DEADLINE).send().await?.error_for_status()?.text().await
+        client
+            .get(format!("{}/who", self.url))
+            .timeout(DEADLINE)
+            .send()
+            .await?
+            .error_for_status()?
+            .text()
+            .await
     }
 }
 
@@ -138,7 +170,10 @@ async fn an_agent_joins_speaks_as_itself_and_renews() {
     let port = Port::usual().await;
     let dir = tempfile::tempdir().unwrap();
     let joined = port.join(dir.path()).await.unwrap();
-    assert_eq!((joined.cluster.as_str(), joined.region.as_str(), joined.jurisdiction.as_str()), ("eu", "europe-west4", "EU"));
+    assert_eq!(
+        (joined.cluster.as_str(), joined.region.as_str(), joined.jurisdiction.as_str()),
+        ("eu", "europe-west4", "EU")
+    );
     assert_eq!(Identity::load(dir.path()).unwrap().as_ref(), Some(&joined));
     assert!(!dir.path().join("joining.key").exists());
     assert!(!format!("{joined:?}").contains("PRIVATE"));
@@ -175,7 +210,12 @@ async fn another_authority_is_refused_in_words_before_the_token_is_sent() {
     let error = join(&port.url, &port.token, wrong, None, dir.path()).await.unwrap_err();
     assert!(matches!(error, Error::Pin { expected, .. } if expected == wrong), "{error}");
     let words = error.to_string();
-    assert!(words.contains(&right.to_string()) && words.contains(&wrong.to_string()) && words.contains("not sent"), "{words}");
+    assert!(
+        words.contains(&right.to_string())
+            && words.contains(&wrong.to_string())
+            && words.contains("not sent"),
+        "{words}"
+    );
     // The token is still good.
     port.join(dir.path()).await.unwrap();
 }
@@ -220,7 +260,11 @@ async fn certificates_of_another_authority_are_refused_on_both_sides() {
     std::fs::write(&path, kept.to_string()).unwrap();
     let stranger = Identity::load(dir.path()).unwrap().unwrap();
     let error = port.ask_who(&stranger.http_client().unwrap()).await.unwrap_err();
-    assert!(error.status().is_none() && !chain(&error).contains("invalid peer certificate"), "{}", chain(&error));
+    assert!(
+        error.status().is_none() && !chain(&error).contains("invalid peer certificate"),
+        "{}",
+        chain(&error)
+    );
     // The same repair with this manager's own identity gets through, so it was the client's certificate that was refused.
     let own = tempfile::tempdir().unwrap();
     assert!(port.ask_who(&port.join(own.path()).await.unwrap().http_client().unwrap()).await.is_ok());
@@ -234,7 +278,13 @@ async fn a_kept_identity_whose_parts_do_not_fit_is_refused() {
     let path = dir.path().join("identity.json");
     let good: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
-    let damages = [("cluster", serde_json::json!("us")), ("key_pem", key.into()), ("version", 9.into()), ("not_after", 1.into()), ("ca_pem", "".into())];
+    let damages = [
+        ("cluster", serde_json::json!("us")),
+        ("key_pem", key.into()),
+        ("version", 9.into()),
+        ("not_after", 1.into()),
+        ("ca_pem", "".into()),
+    ];
     for (field, value) in damages {
         let mut damaged = good.clone();
         damaged[field] = value;
@@ -253,8 +303,18 @@ async fn people_come_without_a_certificate_and_with_either_protocol() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let builder = || reqwest::Client::builder().tls_certs_only([ca.clone()]).no_proxy();
     assert_eq!(port.ask_who(&builder().build().unwrap()).await.unwrap(), "HTTP/2.0 nobody false");
-    assert_eq!(port.ask_who(&builder().http1_only().build().unwrap()).await.unwrap(), "HTTP/1.1 nobody false");
-    let renewal = builder().build().unwrap().post(format!("{}{RENEW_PATH}", port.url)).json(&RenewRequest { csr_pem: String::new() }).send().await.unwrap();
+    assert_eq!(
+        port.ask_who(&builder().http1_only().build().unwrap()).await.unwrap(),
+        "HTTP/1.1 nobody false"
+    );
+    let renewal = builder()
+        .build()
+        .unwrap()
+        .post(format!("{}{RENEW_PATH}", port.url))
+        .json(&RenewRequest { csr_pem: String::new() })
+        .send()
+        .await
+        .unwrap();
     assert_eq!(renewal.status(), StatusCode::UNAUTHORIZED);
 }
 
@@ -270,7 +330,8 @@ async fn cutting_an_agent_ends_its_request_in_flight_and_nobody_elses() {
     assert_eq!(port.connections.cut(&"us".into()), 0);
     assert_eq!(port.connections.cut(&cut), 1);
     // Sooner than the agent's next ping, which would find the connection dead anyway.
-    let ended = tokio::time::timeout(Duration::from_secs(5), parked).await.expect("the cut wakes the connection");
+    let ended =
+        tokio::time::timeout(Duration::from_secs(5), parked).await.expect("the cut wakes the connection");
     let error = ended.unwrap().unwrap_err();
     assert!(!error.is_timeout(), "{}", chain(&error));
     // The port itself goes on; a handler that knows of the revocation refuses the next request.
@@ -303,7 +364,10 @@ async fn silent_peers_do_not_stand_in_the_way_and_stopping_closes_the_port() {
     let dir = tempfile::tempdir().unwrap();
     let started = std::time::Instant::now();
     let client = port.join(dir.path()).await.unwrap().http_client().unwrap();
-    assert!(started.elapsed() < meridian_manager::tls::listener::HANDSHAKE_TIMEOUT, "the join waited for silent peers");
+    assert!(
+        started.elapsed() < meridian_manager::tls::listener::HANDSHAKE_TIMEOUT,
+        "the join waited for silent peers"
+    );
     port.ask_who(&client).await.unwrap();
     port.stop.cancel();
     tokio::time::timeout(DEADLINE, port.served).await.expect("it ends").unwrap();

@@ -59,8 +59,16 @@ impl Port {
     async fn mint(&self, cluster: &str, random: u8) -> JoinToken {
         let (token, hash) = token::mint([random; 32]);
         let (region, jurisdiction) = ("europe-west4".into(), "EU".into());
-        let action = Operator::MintToken { hash: hash.to_string(), cluster: cluster.into(), region, jurisdiction, ttl: Millis::mins(5), replace: false };
-        let reply = self.rig.handle.ask(Input::Operator { actor: Actor::user("admin"), action }).await.unwrap();
+        let action = Operator::MintToken {
+            hash: hash.to_string(),
+            cluster: cluster.into(),
+            region,
+            jurisdiction,
+            ttl: Millis::mins(5),
+            replace: false,
+        };
+        let reply =
+            self.rig.handle.ask(Input::Operator { actor: Actor::user("admin"), action }).await.unwrap();
         assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
         token
     }
@@ -128,13 +136,23 @@ async fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over_and_used_
     let link = Link::open(&port.url, move || Ok(connects.current().http_client()?)).unwrap();
     let clock = Arc::new(AtomicI64::new(joined.renew_at(0).0 - 1_000));
     let (kept, linked, read) = (Arc::clone(&keeper), link.clone(), Arc::clone(&clock));
-    let renews = tokio::spawn(async move { keep_fresh(&kept, &linked, || Wall(read.load(Ordering::Relaxed)), 0).await });
+    let renews =
+        tokio::spawn(
+            async move { keep_fresh(&kept, &linked, || Wall(read.load(Ordering::Relaxed)), 0).await },
+        );
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(keeper.current(), joined, "it isn't time yet");
     clock.fetch_add(2_000, Ordering::Relaxed);
     let mut changes = keeper.subscribe();
-    tokio::time::timeout(DEADLINE, changes.wait_for(|identity| **identity != *joined)).await.expect("it renews itself").unwrap();
-    assert_eq!(Identity::load(&port.dir.path().join("eu")).unwrap().as_ref(), Some(&*keeper.current()), "and keeps it");
+    tokio::time::timeout(DEADLINE, changes.wait_for(|identity| **identity != *joined))
+        .await
+        .expect("it renews itself")
+        .unwrap();
+    assert_eq!(
+        Identity::load(&port.dir.path().join("eu")).unwrap().as_ref(),
+        Some(&*keeper.current()),
+        "and keeps it"
+    );
     port.exchange(&mut worker, &link.client()).await;
     renews.abort();
     port.close().await;
@@ -147,7 +165,10 @@ async fn a_token_is_for_one_key_and_a_removed_cluster_is_out() {
     let first = port.join(&token, "first").await.unwrap();
     assert_eq!(first.region.as_str(), "europe-west4");
     let error = port.join(&token, "second").await.unwrap_err();
-    assert!(matches!(error, Error::Refused { status: 403, .. }) && error.to_string().contains("used"), "{error}");
+    assert!(
+        matches!(error, Error::Refused { status: 403, .. }) && error.to_string().contains("used"),
+        "{error}"
+    );
     let unknown = token::mint([9; 32]).0;
     assert!(matches!(port.join(&unknown, "third").await.unwrap_err(), Error::Refused { status: 403, .. }));
 
@@ -155,7 +176,10 @@ async fn a_token_is_for_one_key_and_a_removed_cluster_is_out() {
     port.rig.handle.ask(crate::rig::write(vec![Change::Delete { key, uid: None }])).await.unwrap();
     let keeper = Keeper::open(&port.dir.path().join("first")).unwrap();
     let error = keeper.renew(&first.http_client().unwrap()).await.unwrap_err();
-    assert!(matches!(error, Error::Refused { status: 403, .. }) && error.to_string().contains("removed"), "{error}");
+    assert!(
+        matches!(error, Error::Refused { status: 403, .. }) && error.to_string().contains("removed"),
+        "{error}"
+    );
     port.close().await;
 }
 
@@ -225,7 +249,8 @@ async fn a_stranger_and_a_flood_are_refused() {
     let stranger = reqwest::Client::builder().tls_certs_only([ca]).no_proxy().build().unwrap();
     let request = worker.compose(Lane::News);
     assert_eq!(port.sync(&stranger, &request).await.0, 401);
-    let send = |body: Vec<u8>| client.post(format!("{}{SYNC_PATH}", port.url)).body(body).timeout(DEADLINE).send();
+    let send =
+        |body: Vec<u8>| client.post(format!("{}{SYNC_PATH}", port.url)).body(body).timeout(DEADLINE).send();
     assert_eq!(send(b"{".to_vec()).await.unwrap().status(), 400);
     let large = send(vec![b' '; BODY_BYTES_MAX + 1]).await;
     assert!(large.is_err() || large.unwrap().status() == 413);
@@ -240,7 +265,15 @@ async fn logs_come_from_the_agent_that_has_them() {
     let (_, other) = port.agent("us", 2).await;
     let asked = LogRequest { id: 0, uid: Uid(1), fence: None, pod: None, follow: true, tail_lines: None };
     let list = async |client: &reqwest::Client| -> Vec<LogRequest> {
-        client.get(format!("{}{REQUESTS_PATH}", port.url)).timeout(DEADLINE).send().await.unwrap().json().await.unwrap()
+        client
+            .get(format!("{}{REQUESTS_PATH}", port.url))
+            .timeout(DEADLINE)
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap()
     };
     let stream = port.relay.open(&"eu".into(), asked.clone());
     let shown = list(&client).await;
@@ -248,8 +281,15 @@ async fn logs_come_from_the_agent_that_has_them() {
     let path = format!("{}{}", port.url, answer_path(shown[0].id));
     assert_eq!(other.post(&path).body("forged").send().await.unwrap().status(), 410);
     let chunks = futures::stream::iter(["one\n", "two\n"].map(Ok::<_, std::io::Error>));
-    let posting = client.post(&path).header("content-type", "application/octet-stream").body(reqwest::Body::wrap_stream(chunks)).send();
-    let (status, text) = tokio::join!(posting, stream.fold(String::new(), async |text, piece| text + std::str::from_utf8(&piece.unwrap()).unwrap()));
+    let posting = client
+        .post(&path)
+        .header("content-type", "application/octet-stream")
+        .body(reqwest::Body::wrap_stream(chunks))
+        .send();
+    let (status, text) = tokio::join!(
+        posting,
+        stream.fold(String::new(), async |text, piece| text + std::str::from_utf8(&piece.unwrap()).unwrap())
+    );
     assert_eq!((status.unwrap().status().as_u16(), text.as_str()), (204, "one\ntwo\n"));
 
     // A refusal is an error to who waits for the beginning.

@@ -11,8 +11,13 @@ struct Running(Child);
 impl Running {
     fn start(dir: &Path, more: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_meridian-manager"));
-        command.args(["--listen", "127.0.0.1:0", "--term", "8s", "--term-min", "8s"]).arg("--data-dir").arg(dir).args(more);
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.with_extension("log")).unwrap();
+        command
+            .args(["--listen", "127.0.0.1:0", "--term", "8s", "--term-min", "8s"])
+            .arg("--data-dir")
+            .arg(dir)
+            .args(more);
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(dir.with_extension("log")).unwrap();
         Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap())
     }
 
@@ -55,7 +60,11 @@ fn client(dir: &Path) -> reqwest::Client {
     let ca = config["clusters"][0]["cluster"]["certificate-authority-data"].as_str().unwrap();
     let ca = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, ca).unwrap();
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    reqwest::Client::builder().tls_certs_only([reqwest::Certificate::from_pem(&ca).unwrap()]).no_proxy().build().unwrap()
+    reqwest::Client::builder()
+        .tls_certs_only([reqwest::Certificate::from_pem(&ca).unwrap()])
+        .no_proxy()
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -72,18 +81,38 @@ async fn it_starts_says_so_stops_and_starts_again() {
     let url = url_of(&mut process, &dir).await;
     let client = client(&dir);
     let get = async |path: &str| client.get(format!("{url}{path}")).timeout(DEADLINE).send().await.unwrap();
-    assert_eq!((get("/healthz").await.status(), get("/readyz").await.status()), (reqwest::StatusCode::OK, reqwest::StatusCode::OK));
-    assert_eq!(get("/metrics").await.status(), reqwest::StatusCode::UNAUTHORIZED, "metrics name queues and clusters");
+    assert_eq!(
+        (get("/healthz").await.status(), get("/readyz").await.status()),
+        (reqwest::StatusCode::OK, reqwest::StatusCode::OK)
+    );
+    assert_eq!(
+        get("/metrics").await.status(),
+        reqwest::StatusCode::UNAUTHORIZED,
+        "metrics name queues and clusters"
+    );
     let token = std::fs::read_to_string(dir.join("viewer.token")).unwrap();
     let ca = std::fs::read_to_string(dir.join("ca.pem")).unwrap();
     assert!(ca.starts_with("-----BEGIN CERTIFICATE-----") && !ca.contains("PRIVATE"), "{ca}");
-    let scrape = client.get(format!("{url}/metrics")).bearer_auth(&token).timeout(DEADLINE).send().await.unwrap();
-    assert_eq!((scrape.status(), scrape.headers()["content-type"].to_str().unwrap()), (reqwest::StatusCode::OK, "text/plain; version=0.0.4"));
+    let scrape =
+        client.get(format!("{url}/metrics")).bearer_auth(&token).timeout(DEADLINE).send().await.unwrap();
+    assert_eq!(
+        (scrape.status(), scrape.headers()["content-type"].to_str().unwrap()),
+        (reqwest::StatusCode::OK, "text/plain; version=0.0.4")
+    );
     let text = scrape.text().await.unwrap();
-    assert!(text.contains("meridian_build_info") && text.contains("meridian_journal_commit_seconds_count"), "{text}");
-    for secret in ["admin.kubeconfig", "submitter.kubeconfig", "viewer.kubeconfig", "viewer.token", "users.json"] {
+    assert!(
+        text.contains("meridian_build_info") && text.contains("meridian_journal_commit_seconds_count"),
+        "{text}"
+    );
+    for secret in
+        ["admin.kubeconfig", "submitter.kubeconfig", "viewer.kubeconfig", "viewer.token", "users.json"]
+    {
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777, 0o600, "{secret}");
+        assert_eq!(
+            std::fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777,
+            0o600,
+            "{secret}"
+        );
     }
     let kubeconfig = std::fs::read_to_string(dir.join("admin.kubeconfig")).unwrap();
     assert!(kubeconfig.contains(&url), "{kubeconfig}");
@@ -98,8 +127,15 @@ async fn it_starts_says_so_stops_and_starts_again() {
     assert!(!dir.join("ready").exists());
     let mut process = Running::start(&dir, &[]);
     url_of(&mut process, &dir).await;
-    assert_eq!(std::fs::read_to_string(dir.join("admin.kubeconfig")).unwrap(), kubeconfig, "tokens stay as they are");
+    assert_eq!(
+        std::fs::read_to_string(dir.join("admin.kubeconfig")).unwrap(),
+        kubeconfig,
+        "tokens stay as they are"
+    );
     let mut init = Running::start(&dir, &["--init"]);
-    until("a second init is refused", async || init.0.try_wait().unwrap().is_some_and(|status| !status.success())).await;
+    until("a second init is refused", async || {
+        init.0.try_wait().unwrap().is_some_and(|status| !status.success())
+    })
+    .await;
     assert!(process.terminate().success());
 }

@@ -46,7 +46,11 @@ async fn a_restart_without_a_mark_waits_and_recovers() {
     assert!(rig.job("runs").is_some(), "what is committed can be read meanwhile");
     rig.led().await;
     let recovery = rig.handle.recovery().await;
-    assert_eq!((recovery["open"].as_bool(), recovery["awaited"][0].as_str()), (Some(true), Some("eu")), "{recovery}");
+    assert_eq!(
+        (recovery["open"].as_bool(), recovery["awaited"][0].as_str()),
+        (Some(true), Some("eu")),
+        "{recovery}"
+    );
     worker.exchange(&rig.handle).await.unwrap();
     let mut open = true;
     until("recovery ends", async || {
@@ -70,7 +74,11 @@ async fn a_start_that_was_stopped_while_it_waited_vouches_for_nothing() {
     let rig = Rig::open(disk, clock, marks);
     let (disk, clock, marks) = rig.stop().await;
     let rig = Rig::open(disk, clock, marks);
-    assert_eq!(submit(&rig.handle, "early").await.unwrap_err(), Unavailable::NotLeading, "it waits as the one before would have");
+    assert_eq!(
+        submit(&rig.handle, "early").await.unwrap_err(),
+        Unavailable::NotLeading,
+        "it waits as the one before would have"
+    );
     rig.led().await;
     rig.stop().await;
 }
@@ -92,7 +100,11 @@ async fn a_snapshot_and_the_records_after_it_give_the_same_world() {
     worker.until(&rig.handle, "both run", |_| rig.state_of("after").as_deref() == Some("Running")).await;
     let all = |rig: &Rig| -> Vec<_> {
         let kinds = [Kind::Job, Kind::Workload, Kind::WorkloadPriorityClass];
-        kinds.into_iter().flat_map(|kind| rig.handle.reads().list(kind, None, None).0).map(|v| (v.key.clone(), v.version, v.value.clone())).collect()
+        kinds
+            .into_iter()
+            .flat_map(|kind| rig.handle.reads().list(kind, None, None).0)
+            .map(|v| (v.key.clone(), v.version, v.value.clone()))
+            .collect()
     };
     let before = all(&rig);
     let (disk, clock, marks) = rig.stop().await;
@@ -109,7 +121,11 @@ async fn a_snapshot_and_the_records_after_it_give_the_same_world() {
 }
 
 async fn confirm_rules(rig: &Rig) {
-    let reply = rig.handle.ask(Input::Operator { actor: Actor::user("op"), action: Operator::ConfirmRules }).await.unwrap();
+    let reply = rig
+        .handle
+        .ask(Input::Operator { actor: Actor::user("op"), action: Operator::ConfirmRules })
+        .await
+        .unwrap();
     assert!(matches!(reply, Reply::Done(_)), "{reply:?}");
 }
 
@@ -144,7 +160,9 @@ async fn a_copy_that_a_person_has_confirmed_is_the_journal_from_then_on() {
     .await;
     assert_eq!(rig.state_of("waits").as_deref(), Some("Pending"));
     confirm_rules(&rig).await;
-    worker.until(&rig.handle, "what waited runs", |_| rig.state_of("waits").as_deref() == Some("Running")).await;
+    worker
+        .until(&rig.handle, "what waited runs", |_| rig.state_of("waits").as_deref() == Some("Running"))
+        .await;
     // From then on it is started as any other, with the short cut and without a question.
     let (disk, clock, marks) = rig.stop().await;
     let rig = Rig::open(disk, clock, marks);
@@ -165,14 +183,22 @@ async fn an_empty_journal_may_stand_in_place_of_a_lost_one() {
     let rig = Rig::open(disk.kill(), clock, marks);
     rig.led().await;
     let recovery = rig.handle.recovery().await;
-    assert_eq!((recovery["open"].as_bool(), recovery["membersUnknown"].as_bool()), (Some(true), Some(true)), "{recovery}");
+    assert_eq!(
+        (recovery["open"].as_bool(), recovery["membersUnknown"].as_bool()),
+        (Some(true), Some(true)),
+        "{recovery}"
+    );
     rig.lay_out(&["eu"]).await;
     let mut worker = Worker::new("eu", 1, 4, rig.clock.clone());
     submit(&rig.handle, "waits").await.unwrap();
     for _ in 0..20 {
         let _ = worker.exchange(&rig.handle).await;
     }
-    assert_eq!((worker.starts, rig.state_of("waits").as_deref()), (0, Some("Pending")), "nobody has looked at the rules");
+    assert_eq!(
+        (worker.starts, rig.state_of("waits").as_deref()),
+        (0, Some("Pending")),
+        "nobody has looked at the rules"
+    );
     confirm_rules(&rig).await;
     worker.until(&rig.handle, "it runs", |_| rig.state_of("waits").as_deref() == Some("Running")).await;
     rig.stop().await;

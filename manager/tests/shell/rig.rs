@@ -83,11 +83,25 @@ impl Rig {
         Self::on(disk, Box::new(journal), StartMode::Open, clock, marks)
     }
 
-    fn on(disk: FaultyDisk, journal: Box<dyn Journal>, start: StartMode, clock: Arc<dyn Clock>, marks: Arc<tempfile::TempDir>) -> Self {
+    fn on(
+        disk: FaultyDisk,
+        journal: Box<dyn Journal>,
+        start: StartMode,
+        clock: Arc<dyn Clock>,
+        marks: Arc<tempfile::TempDir>,
+    ) -> Self {
         // Past use is on, so that what is shown of it is; without a half-life nothing is remembered.
-        let past_use = AdmissionFairSharing { half_life_ms: 0, sampling_ms: AdmissionFairSharing::SAMPLING_USUAL_MS, resource_weights: Vec::new() };
+        let past_use = AdmissionFairSharing {
+            half_life_ms: 0,
+            sampling_ms: AdmissionFairSharing::SAMPLING_USUAL_MS,
+            resource_weights: Vec::new(),
+        };
         let options = Options {
-            config: Config { start_timeout: Millis::mins(5), admission_fair_sharing: Some(past_use), ..Config::new(ReceiptKey([7; 32])) },
+            config: Config {
+                start_timeout: Millis::mins(5),
+                admission_fair_sharing: Some(past_use),
+                ..Config::new(ReceiptKey([7; 32]))
+            },
             start,
             clock: Arc::clone(&clock),
             marks: Some((PathBuf::from(marks.path()), BootId(7))),
@@ -174,7 +188,9 @@ pub(crate) async fn submit(handle: &Handle, name: &str) -> Result<Uid, Unavailab
 }
 
 pub(crate) async fn delete(handle: &Handle, name: &str) -> Result<Reply, Unavailable> {
-    handle.ask(write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", name), uid: None }])).await
+    handle
+        .ask(write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", name), uid: None }]))
+        .await
 }
 
 /// Tries until it is true. Each try does something, or waits for the engine, so this never spins idly.
@@ -209,7 +225,11 @@ impl Worker {
             planted: Planted::NONE,
         };
         let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(ledger)), Vec::new(), 1, clock.now());
-        let node = NodeSpec { name: format!("{name}-1"), capacity: Amounts::from([(GPU.into(), gpus)]), ..NodeSpec::default() };
+        let node = NodeSpec {
+            name: format!("{name}-1"),
+            capacity: Amounts::from([(GPU.into(), gpus)]),
+            ..NodeSpec::default()
+        };
         agent.apply(clock.now(), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
         Self { name: name.into(), agent, clock, runs: Vec::new(), starts: 0, refused: 0 }
     }
@@ -249,7 +269,13 @@ impl Worker {
                 }
                 Effect::Stop { uid, fence } => {
                     self.runs.retain(|run| *run != (uid, fence));
-                    RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(1) }
+                    RunnerEvent::Ended {
+                        uid,
+                        fence,
+                        result: EndResult::Stopped,
+                        pod_failures: 0,
+                        ran: Millis(1),
+                    }
                 }
                 _ => continue,
             };
@@ -261,7 +287,13 @@ impl Worker {
     /// Everything that runs succeeds.
     pub(crate) fn finish(&mut self) {
         for (uid, fence) in std::mem::take(&mut self.runs) {
-            let ended = RunnerEvent::Ended { uid, fence, result: EndResult::Succeeded, pod_failures: 0, ran: Millis(1) };
+            let ended = RunnerEvent::Ended {
+                uid,
+                fence,
+                result: EndResult::Succeeded,
+                pod_failures: 0,
+                ran: Millis(1),
+            };
             let out = self.agent.apply(self.clock.now(), AgentInput::Runner(ended));
             self.perform(out.effects);
         }

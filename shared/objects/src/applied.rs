@@ -26,8 +26,12 @@ pub struct Applied {
 impl Applied {
     /// What a person should know of it.
     pub fn remarks(&self) -> Vec<String> {
-        let unknown = (!self.noted).then(|| "what was applied before isn't known: what the file leaves out stays as it is".to_owned());
-        let kept = self.kept.iter().map(|field| format!("{field}: is no longer in the file, and stays, as it was changed otherwise since"));
+        let unknown = (!self.noted).then(|| {
+            "what was applied before isn't known: what the file leaves out stays as it is".to_owned()
+        });
+        let kept = self.kept.iter().map(|field| {
+            format!("{field}: is no longer in the file, and stays, as it was changed otherwise since")
+        });
         unknown.into_iter().chain(kept).collect()
     }
 }
@@ -69,7 +73,9 @@ pub fn forget(object: &mut Object) {
 fn forget_in(stored: &mut Value) {
     let Some(metadata) = stored.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
-    if annotations.is_some_and(|annotations| annotations.remove(LAST_APPLIED).is_some() && annotations.is_empty()) {
+    if annotations
+        .is_some_and(|annotations| annotations.remove(LAST_APPLIED).is_some() && annotations.is_empty())
+    {
         metadata.remove("annotations");
     }
 }
@@ -104,8 +110,15 @@ fn annotation_bytes(stored: &Value) -> usize {
 fn last(there: &Object) -> Option<Value> {
     let noted: Value = serde_json::from_str(there.annotations.get(LAST_APPLIED)?).ok()?;
     let (last, _) = Object::from_value(noted).ok()?;
-    let namespace = |object: &Object| object.kind.namespaced().then(|| object.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()));
-    let mut stored = ((last.kind, &last.name, namespace(&last)) == (there.kind, &there.name, namespace(there))).then_some(last.stored)?;
+    let namespace = |object: &Object| {
+        object
+            .kind
+            .namespaced()
+            .then(|| object.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()))
+    };
+    let mut stored = ((last.kind, &last.name, namespace(&last))
+        == (there.kind, &there.name, namespace(there)))
+        .then_some(last.stored)?;
     drop_nulls(&mut stored);
     Some(stored)
 }
@@ -123,7 +136,13 @@ fn is_whole(name: &str) -> bool {
 }
 
 /// `live`, without what only `last` has, with what `written` has. No deeper than objects are, and their reader bounds that.
-fn merged(last: Option<&Value>, live: &Value, written: &Value, at: &FieldPath, kept: &mut Vec<FieldPath>) -> Value {
+fn merged(
+    last: Option<&Value>,
+    live: &Value,
+    written: &Value,
+    at: &FieldPath,
+    kept: &mut Vec<FieldPath>,
+) -> Value {
     let (Value::Object(live), Value::Object(written)) = (live, written) else { return written.clone() };
     let last = last.and_then(Value::as_object);
     let mut merged = Map::new();
@@ -138,12 +157,23 @@ fn merged(last: Option<&Value>, live: &Value, written: &Value, at: &FieldPath, k
         };
         merged.extend(left.map(|left| (name.clone(), left)));
     }
-    merged.extend(written.iter().filter(|(name, _)| !live.contains_key(*name)).map(|(name, value)| (name.clone(), value.clone())));
+    merged.extend(
+        written
+            .iter()
+            .filter(|(name, _)| !live.contains_key(*name))
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
     Value::Object(merged)
 }
 
 /// What others have put beside what was applied and is to go, or in its place; `None` where that is nothing.
-fn without(last: &Value, live: &Value, name: &str, at: &FieldPath, kept: &mut Vec<FieldPath>) -> Option<Value> {
+fn without(
+    last: &Value,
+    live: &Value,
+    name: &str,
+    at: &FieldPath,
+    kept: &mut Vec<FieldPath>,
+) -> Option<Value> {
     if last == live {
         return None;
     }
@@ -205,7 +235,10 @@ mod tests {
         let before = namespace(&json!({"team": "vision", "tier": "1"}));
         let others = |there: &mut Value| there["metadata"]["labels"]["residency"] = json!("eu");
         let (merged, remarks) = applied(before, others, namespace(&json!({"team": "speech"})));
-        assert_eq!((&merged["metadata"]["labels"], remarks.len()), (&json!({"team": "speech", "residency": "eu"}), 0));
+        assert_eq!(
+            (&merged["metadata"]["labels"], remarks.len()),
+            (&json!({"team": "speech", "residency": "eu"}), 0)
+        );
         let cordoned = |there: &mut Value| there["spec"]["cordoned"] = json!(true);
         let (merged, _) = applied(cluster(&json!({})), cordoned, cluster(&json!({})));
         assert_eq!(merged["spec"], json!({"region": "us-east4", "jurisdiction": "us", "cordoned": true}));
@@ -218,7 +251,10 @@ mod tests {
         let cordoned = |there: &mut Value| there["spec"]["cordoned"] = json!(true);
         let (merged, remarks) = applied(cluster(&json!({"cordoned": false})), cordoned, cluster(&json!({})));
         assert_eq!(merged["spec"]["cordoned"], json!(true));
-        assert_eq!(remarks, ["spec.cordoned: is no longer in the file, and stays, as it was changed otherwise since"]);
+        assert_eq!(
+            remarks,
+            ["spec.cordoned: is no longer in the file, and stays, as it was changed otherwise since"]
+        );
         let (merged, remarks) = applied(cluster(&json!({"cordoned": true})), |_| {}, cluster(&json!({})));
         assert_eq!((merged["spec"].get("cordoned"), remarks.len()), (None, 0), "it was the file's");
     }
@@ -236,11 +272,18 @@ mod tests {
     fn a_null_says_nothing() {
         let others = |there: &mut Value| there["metadata"]["labels"] = json!({"residency": "eu"});
         let bare = || json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}});
-        for (first, second) in [(namespace(&Value::Null), bare()), (bare(), namespace(&Value::Null)), (namespace(&Value::Null), namespace(&Value::Null))] {
+        for (first, second) in [
+            (namespace(&Value::Null), bare()),
+            (bare(), namespace(&Value::Null)),
+            (namespace(&Value::Null), namespace(&Value::Null)),
+        ] {
             assert_eq!(applied(first, others, second).0["metadata"]["labels"], json!({"residency": "eu"}));
         }
         let cordoned = |there: &mut Value| there["spec"]["cordoned"] = json!(true);
-        assert_eq!(applied(cluster(&json!({})), cordoned, cluster(&json!({"cordoned": null}))).0["spec"]["cordoned"], json!(true));
+        assert_eq!(
+            applied(cluster(&json!({})), cordoned, cluster(&json!({"cordoned": null}))).0["spec"]["cordoned"],
+            json!(true)
+        );
     }
 
     #[test]
@@ -248,19 +291,33 @@ mod tests {
         let there = object(namespace(&json!({"residency": "eu", "team": "vision"})));
         let written = noted(namespace(&json!({"team": "speech"})));
         let of_another = namespace(&json!({"residency": "eu"})).to_string().replace("ml", "nlp");
-        for text in [None, Some("{"), Some("[]"), Some(r#"{"kind":"Namespace"}"#), Some(r#"{"apiVersion":"v1","kind":"Job"}"#), Some(&of_another)] {
+        for text in [
+            None,
+            Some("{"),
+            Some("[]"),
+            Some(r#"{"kind":"Namespace"}"#),
+            Some(r#"{"apiVersion":"v1","kind":"Job"}"#),
+            Some(&of_another),
+        ] {
             let mut there = there.stored.clone();
             if let Some(text) = text {
                 there["metadata"]["annotations"] = json!({ LAST_APPLIED: text });
             }
             let merged = over(&object(there), &written).unwrap();
-            assert_eq!(merged.object.labels, [("residency", "eu"), ("team", "speech")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(), "{text:?}");
+            assert_eq!(
+                merged.object.labels,
+                [("residency", "eu"), ("team", "speech")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+                "{text:?}"
+            );
             assert!(!merged.noted && is_noted(&merged.object) && merged.remarks().len() == 1, "{text:?}");
         }
     }
 
     fn queue(version: &str, cohort: &str, quota: u32, flavors: &[&str]) -> Value {
-        let flavors: Vec<Value> = flavors.iter().map(|f| json!({"name": f, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": quota}]})).collect();
+        let flavors: Vec<Value> = flavors
+            .iter()
+            .map(|f| json!({"name": f, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": quota}]}))
+            .collect();
         json!({"apiVersion": format!("kueue.x-k8s.io/{version}"), "kind": "ClusterQueue", "metadata": {"name": "q"},
             "spec": {cohort: "all", "resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": flavors}]}})
     }
@@ -268,7 +325,8 @@ mod tests {
     #[test]
     fn lists_are_taken_whole_and_what_kubectl_noted_of_another_version_counts() {
         let mut there = queue("v1beta2", "cohortName", 4, &["a", "b"]);
-        there["metadata"]["annotations"] = json!({LAST_APPLIED: queue("v1beta1", "cohort", 4, &["a", "b"]).to_string()});
+        there["metadata"]["annotations"] =
+            json!({LAST_APPLIED: queue("v1beta1", "cohort", 4, &["a", "b"]).to_string()});
         there["spec"]["stopPolicy"] = json!("Hold");
         let mut written = queue("v1beta1", "cohort", 6, &["b"]);
         written["spec"].as_object_mut().unwrap().remove("cohort");
@@ -284,7 +342,10 @@ mod tests {
         let mut written = object(queue("v1beta1", "cohort", 4, &["a"]));
         note(&mut written);
         let text: Value = serde_json::from_str(&written.annotations[LAST_APPLIED]).unwrap();
-        assert_eq!((&text["apiVersion"], &text["spec"]["cohort"]), (&json!("kueue.x-k8s.io/v1beta1"), &json!("all")));
+        assert_eq!(
+            (&text["apiVersion"], &text["spec"]["cohort"]),
+            (&json!("kueue.x-k8s.io/v1beta1"), &json!("all"))
+        );
         assert!(over(&written, &written).unwrap().noted);
     }
 
@@ -294,15 +355,23 @@ mod tests {
             json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "eu"},
             "spec": {"applies": {"namespaceSelector": selector}, "allow": {"jurisdictions": ["EU"]}}})
         };
-        let narrowed = |there: &mut Value| there["spec"]["applies"]["namespaceSelector"] = json!({"matchLabels": {"a": "b"}});
+        let narrowed = |there: &mut Value| {
+            there["spec"]["applies"]["namespaceSelector"] = json!({"matchLabels": {"a": "b"}})
+        };
         let (merged, _) = applied(policy(json!({})), narrowed, policy(json!({})));
         assert_eq!(merged["spec"]["applies"]["namespaceSelector"], json!({}));
     }
 
     #[test]
     fn what_two_files_say_together_may_be_wrong() {
-        let queue = |spec: Value| object(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": spec}));
-        let there = queue(json!({"preemption": {"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}}));
+        let queue = |spec: Value| {
+            object(
+                json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": spec}),
+            )
+        };
+        let there = queue(
+            json!({"preemption": {"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}}),
+        );
         let written = queue(json!({"preemption": {"reclaimWithinCohort": "Never"}}));
         let errors = over(&there, &written).unwrap_err();
         assert_eq!(errors[0].field.to_string(), "spec.preemption.borrowWithinCohort.policy");
@@ -348,6 +417,10 @@ mod tests {
         assert!(merged.labels.is_empty() && !is_noted(&merged), "the label was the file's");
         let mut labelled = merged.stored;
         labelled["metadata"]["labels"] = json!({"data": "personal"});
-        assert_eq!(over(&object(labelled), &large).unwrap().object.labels.len(), 1, "and now it is another's");
+        assert_eq!(
+            over(&object(labelled), &large).unwrap().object.labels.len(),
+            1,
+            "and now it is another's"
+        );
     }
 }

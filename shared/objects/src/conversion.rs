@@ -24,7 +24,11 @@ const MOVED: &[(Kind, &str, &str)] = &[
     (Kind::MultiKueueCluster, "spec.kubeConfig", "spec.clusterSource.kubeConfig"),
     (Kind::MultiKueueCluster, "spec.clusterProfileRef", "spec.clusterSource.clusterProfileRef"),
     (Kind::LocalQueue, "status.flavorUsage", "status.flavorsUsage"),
-    (Kind::Workload, "status.accumulatedPastExexcutionTimeSeconds", "status.accumulatedPastExecutionTimeSeconds"),
+    (
+        Kind::Workload,
+        "status.accumulatedPastExexcutionTimeSeconds",
+        "status.accumulatedPastExecutionTimeSeconds",
+    ),
 ];
 
 /// The classes behind a v1beta1 Workload's `priorityClassSource`: (source, group, kind).
@@ -65,14 +69,16 @@ pub(crate) fn path_in_version(kind: Kind, version: &str, plain_checks: bool, pat
     if version != V1BETA1 || kind.storage_version() != V1BETA2 {
         return;
     }
-    let moved = MOVED.iter().filter(|(of, ..)| *of == kind).any(|(_, old, new)| path.replace_prefix(new, old));
+    let moved =
+        MOVED.iter().filter(|(of, ..)| *of == kind).any(|(_, old, new)| path.replace_prefix(new, old));
     if !moved && kind == Kind::ClusterQueue && plain_checks {
         // spec.admissionChecksStrategy.admissionChecks[i].name is spec.admissionChecks[i] there
         if path.replace_prefix("spec.admissionChecksStrategy.admissionChecks", "spec.admissionChecks") {
             path.0.truncate(3);
         }
     }
-    if kind == Kind::Workload && !path.replace_prefix("spec.priorityClassRef.name", "spec.priorityClassName") {
+    if kind == Kind::Workload && !path.replace_prefix("spec.priorityClassRef.name", "spec.priorityClassName")
+    {
         path.replace_prefix("spec.priorityClassRef", "spec.priorityClassSource");
     }
     if kind == Kind::MultiKueueCluster && path.replace_prefix("spec.clusterSource", "spec.kubeConfig") {
@@ -81,7 +87,9 @@ pub(crate) fn path_in_version(kind: Kind, version: &str, plain_checks: bool, pat
 }
 
 fn refuse_foreign_names(kind: Kind, version: &str, object: &Value, findings: &Findings) {
-    let written = |path: &str| object.pointer(&format!("/{}", path.replace('.', "/"))).is_some_and(|value| !value.is_null());
+    let written = |path: &str| {
+        object.pointer(&format!("/{}", path.replace('.', "/"))).is_some_and(|value| !value.is_null())
+    };
     let refuse = |path: &str, other: &str, right: &str| {
         findings.error(
             FieldPath::of(path),
@@ -101,8 +109,16 @@ fn refuse_foreign_names(kind: Kind, version: &str, object: &Value, findings: &Fi
     if kind == Kind::ClusterQueue && version == V1BETA2 && written("spec.admissionChecks") {
         refuse("spec.admissionChecks", V1BETA1, "admissionChecksStrategy.admissionChecks[].name");
     }
-    if kind == Kind::ClusterQueue && version == V1BETA1 && written("spec.admissionChecks") && written("spec.admissionChecksStrategy") {
-        findings.error(FieldPath::of("spec.admissionChecks"), "cannot be used together with `admissionChecksStrategy`", "keep one of them");
+    if kind == Kind::ClusterQueue
+        && version == V1BETA1
+        && written("spec.admissionChecks")
+        && written("spec.admissionChecksStrategy")
+    {
+        findings.error(
+            FieldPath::of("spec.admissionChecks"),
+            "cannot be used together with `admissionChecksStrategy`",
+            "keep one of them",
+        );
     }
 }
 
@@ -116,7 +132,10 @@ fn upgrade(kind: Kind, object: &mut Value, findings: &Findings) {
                 upgrade_checks(object, names, findings);
             }
             for (field, old) in [("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")] {
-                if let Some(word) = object.pointer_mut(&format!("/spec/flavorFungibility/{field}")).filter(|word| **word == *old) {
+                if let Some(word) = object
+                    .pointer_mut(&format!("/spec/flavorFungibility/{field}"))
+                    .filter(|word| **word == *old)
+                {
                     *word = json!("MayStopSearch");
                 }
             }
@@ -125,10 +144,19 @@ fn upgrade(kind: Kind, object: &mut Value, findings: &Findings) {
             if let Some(delay) = take(object, "spec.retryDelayMinutes").filter(|delay| !delay.is_null()) {
                 let field = FieldPath::of("spec.retryDelayMinutes");
                 match delay.as_i64() {
-                    None => findings.error(field, "must be a whole number", "write the minutes, or leave the field out"),
+                    None => findings.error(
+                        field,
+                        "must be a whole number",
+                        "write the minutes, or leave the field out",
+                    ),
                     Some(minutes) => {
                         findings.warn(field, "has no effect since v1beta2", "leave it out");
-                        put(object, "metadata.annotations", RETRY_DELAY_ANNOTATION, json!(minutes.to_string()));
+                        put(
+                            object,
+                            "metadata.annotations",
+                            RETRY_DELAY_ANNOTATION,
+                            json!(minutes.to_string()),
+                        );
                     }
                 }
             }
@@ -136,20 +164,37 @@ fn upgrade(kind: Kind, object: &mut Value, findings: &Findings) {
         Kind::Workload => {
             each_topology(object, |written| {
                 let domain = |domain: &Value| {
-                    let values = domain["values"].as_array()?.iter().map(|value| value.as_str().map(ToOwned::to_owned)).collect::<Option<Vec<_>>>()?;
+                    let values = domain["values"]
+                        .as_array()?
+                        .iter()
+                        .map(|value| value.as_str().map(ToOwned::to_owned))
+                        .collect::<Option<Vec<_>>>()?;
                     Some(DomainCount { values, count: u32::try_from(domain["count"].as_u64()?).ok()? })
                 };
                 let levels: Vec<String> = serde_json::from_value(written["levels"].clone()).ok()?;
-                let domains = written["domains"].as_array()?.iter().map(domain).collect::<Option<Vec<_>>>()?;
+                let domains =
+                    written["domains"].as_array()?.iter().map(domain).collect::<Option<Vec<_>>>()?;
                 serde_json::to_value(Compressed::from(&Assignment { levels, domains })).ok()
             });
             let source = take(object, "spec.priorityClassSource");
             let name = take(object, "spec.priorityClassName");
-            let row = PRIORITY_SOURCES.iter().find(|(known, ..)| source.as_ref().is_some_and(|source| source == known));
-            if let (None, Some(source)) = (row, source.as_ref().filter(|source| !source.is_null() && *source != "")) {
-                let choices = PRIORITY_SOURCES.iter().map(|(known, ..)| format!("`{known}`")).collect::<Vec<_>>().join(", ");
+            let row = PRIORITY_SOURCES
+                .iter()
+                .find(|(known, ..)| source.as_ref().is_some_and(|source| source == known));
+            if let (None, Some(source)) =
+                (row, source.as_ref().filter(|source| !source.is_null() && *source != ""))
+            {
+                let choices = PRIORITY_SOURCES
+                    .iter()
+                    .map(|(known, ..)| format!("`{known}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ");
                 let at = FieldPath::of("spec.priorityClassSource");
-                findings.error(at, format!("`{}` is not a choice", source.as_str().unwrap_or("this")), format!("the choices are {choices}"));
+                findings.error(
+                    at,
+                    format!("`{}` is not a choice", source.as_str().unwrap_or("this")),
+                    format!("the choices are {choices}"),
+                );
             }
             if let (Some((_, group, kind)), Some(name)) = (row, name) {
                 put(object, "spec", "priorityClassRef", json!({"group": group, "kind": kind, "name": name}));
@@ -162,7 +207,11 @@ fn upgrade(kind: Kind, object: &mut Value, findings: &Findings) {
 fn upgrade_checks(object: &mut Value, names: Value, findings: &Findings) {
     let Value::Array(names) = names else {
         if !names.is_null() {
-            findings.unreadable(FieldPath::of("spec.admissionChecks"), "must be a list of names", "write a list here");
+            findings.unreadable(
+                FieldPath::of("spec.admissionChecks"),
+                "must be a list of names",
+                "write a list here",
+            );
         }
         return;
     };
@@ -178,17 +227,27 @@ fn downgrade(kind: Kind, object: &mut Value) {
     }
     match kind {
         Kind::ClusterQueue => {
-            let rules = object.pointer("/spec/admissionChecksStrategy/admissionChecks").and_then(Value::as_array);
-            let plain = rules.and_then(|rules| rules.iter().map(plain_check_name).collect::<Option<Vec<Value>>>());
-            let only_rules = object.pointer("/spec/admissionChecksStrategy").and_then(Value::as_object).is_some_and(|strategy| strategy.len() == 1);
+            let rules =
+                object.pointer("/spec/admissionChecksStrategy/admissionChecks").and_then(Value::as_array);
+            let plain =
+                rules.and_then(|rules| rules.iter().map(plain_check_name).collect::<Option<Vec<Value>>>());
+            let only_rules = object
+                .pointer("/spec/admissionChecksStrategy")
+                .and_then(Value::as_object)
+                .is_some_and(|strategy| strategy.len() == 1);
             if let Some(names) = plain.filter(|names| only_rules && !names.is_empty()) {
                 take(object, "spec.admissionChecksStrategy");
                 put(object, "spec", "admissionChecks", Value::Array(names));
             }
         }
         Kind::AdmissionCheck => {
-            let kept = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut).and_then(|all| all.remove(RETRY_DELAY_ANNOTATION));
-            if let Some(minutes) = kept.as_ref().and_then(Value::as_str).and_then(|text| text.parse::<i64>().ok()) {
+            let kept = object
+                .pointer_mut("/metadata/annotations")
+                .and_then(Value::as_object_mut)
+                .and_then(|all| all.remove(RETRY_DELAY_ANNOTATION));
+            if let Some(minutes) =
+                kept.as_ref().and_then(Value::as_str).and_then(|text| text.parse::<i64>().ok())
+            {
                 put(object, "spec", "retryDelayMinutes", json!(minutes));
                 drop_if_empty(object, "metadata.annotations");
             }
@@ -196,12 +255,19 @@ fn downgrade(kind: Kind, object: &mut Value) {
         Kind::MultiKueueCluster => drop_if_empty(object, "spec.clusterSource"),
         Kind::Workload => {
             each_topology(object, |stored| {
-                let assignment = Assignment::try_from(&serde_json::from_value::<Compressed>(stored.clone()).ok()?).ok()?;
-                let domains: Vec<Value> = assignment.domains.iter().map(|domain| json!({"values": domain.values, "count": domain.count})).collect();
+                let assignment =
+                    Assignment::try_from(&serde_json::from_value::<Compressed>(stored.clone()).ok()?).ok()?;
+                let domains: Vec<Value> = assignment
+                    .domains
+                    .iter()
+                    .map(|domain| json!({"values": domain.values, "count": domain.count}))
+                    .collect();
                 Some(json!({"levels": assignment.levels, "domains": domains}))
             });
             if let Some(class) = take(object, "spec.priorityClassRef") {
-                let row = PRIORITY_SOURCES.iter().find(|(_, group, kind)| class["group"] == *group && class["kind"] == *kind);
+                let row = PRIORITY_SOURCES
+                    .iter()
+                    .find(|(_, group, kind)| class["group"] == *group && class["kind"] == *kind);
                 if let Some((source, ..)) = row {
                     put(object, "spec", "priorityClassSource", json!(source));
                     put(object, "spec", "priorityClassName", class["name"].clone());
@@ -215,7 +281,9 @@ fn downgrade(kind: Kind, object: &mut Value) {
 /// Writes the topology assignment of every pod set in the other version's form, where it can be read.
 fn each_topology(object: &mut Value, form: impl Fn(&Value) -> Option<Value>) {
     let assignments = object.pointer_mut("/status/admission/podSetAssignments").and_then(Value::as_array_mut);
-    for topology in assignments.into_iter().flatten().filter_map(|assignment| assignment.get_mut("topologyAssignment")) {
+    for topology in
+        assignments.into_iter().flatten().filter_map(|assignment| assignment.get_mut("topologyAssignment"))
+    {
         if let Some(formed) = form(topology) {
             *topology = formed;
         }
@@ -300,7 +368,11 @@ mod tests {
 
     #[test]
     fn two_views_round_trip_both_ways() {
-        check(Kind::ClusterQueue, json!({"cohort": "a", "unknown": {"kept": 1}}), json!({"cohortName": "a", "unknown": {"kept": 1}}));
+        check(
+            Kind::ClusterQueue,
+            json!({"cohort": "a", "unknown": {"kept": 1}}),
+            json!({"cohortName": "a", "unknown": {"kept": 1}}),
+        );
         check(
             Kind::ClusterQueue,
             json!({"admissionChecks": ["a", "b"]}),
@@ -311,8 +383,16 @@ mod tests {
         let fungible = json!({"flavorFungibility": {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "MayStopSearch"}});
         check(Kind::ClusterQueue, fungible.clone(), fungible);
         let kube = json!({"location": "s", "locationType": "Secret"});
-        check(Kind::MultiKueueCluster, json!({"kubeConfig": kube.clone()}), json!({"clusterSource": {"kubeConfig": kube}}));
-        check(Kind::MultiKueueCluster, json!({"clusterProfileRef": {"name": "p"}}), json!({"clusterSource": {"clusterProfileRef": {"name": "p"}}}));
+        check(
+            Kind::MultiKueueCluster,
+            json!({"kubeConfig": kube.clone()}),
+            json!({"clusterSource": {"kubeConfig": kube}}),
+        );
+        check(
+            Kind::MultiKueueCluster,
+            json!({"clusterProfileRef": {"name": "p"}}),
+            json!({"clusterSource": {"clusterProfileRef": {"name": "p"}}}),
+        );
         check(Kind::Cohort, json!({"parentName": "root"}), json!({"parentName": "root"}));
         check(
             Kind::Workload,
@@ -325,22 +405,26 @@ mod tests {
     fn topology_assignments_are_lists_in_one_version_and_slices_in_the_other() {
         let workload = |version: &str, topology: Value| {
             let mut workload = object(version, Kind::Workload, json!({}));
-            workload["status"] =
-                json!({"admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "topologyAssignment": topology}, {"name": "other"}]}});
+            workload["status"] = json!({"admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "topologyAssignment": topology}, {"name": "other"}]}});
             workload
         };
-        let old = workload(V1BETA1, json!({"levels": ["rack"], "domains": [{"values": ["r-1"], "count": 2}, {"values": ["r-2"], "count": 3}]}));
+        let old = workload(
+            V1BETA1,
+            json!({"levels": ["rack"], "domains": [{"values": ["r-1"], "count": 2}, {"values": ["r-2"], "count": 3}]}),
+        );
         let slice = json!({"domainCount": 2, "valuesPerLevel": [{"individual": {"prefix": "r-", "roots": ["1", "2"]}}], "podCounts": {"individual": [2, 3]}});
         let new = workload(V1BETA2, json!({"levels": ["rack"], "slices": [slice]}));
         assert_eq!(upgraded(Kind::Workload, &old), Ok(new.clone()));
         assert_eq!(to_version(Kind::Workload, &new, V1BETA1), old);
-        let broken = workload(V1BETA2, json!({"levels": ["rack"], "slices": [{"domainCount": 4_000_000_000_u32}]}));
+        let broken =
+            workload(V1BETA2, json!({"levels": ["rack"], "slices": [{"domainCount": 4_000_000_000_u32}]}));
         assert_eq!(to_version(Kind::Workload, &broken, V1BETA1)["status"], broken["status"]);
     }
 
     #[test]
     fn what_v1beta2_lacks_is_kept() {
-        let old = object(V1BETA1, Kind::AdmissionCheck, json!({"controllerName": "c", "retryDelayMinutes": 5}));
+        let old =
+            object(V1BETA1, Kind::AdmissionCheck, json!({"controllerName": "c", "retryDelayMinutes": 5}));
         let new = upgraded(Kind::AdmissionCheck, &old).unwrap();
         assert_eq!(new["metadata"]["annotations"][RETRY_DELAY_ANNOTATION], "5");
         assert_eq!(new["spec"], json!({"controllerName": "c"}));
@@ -349,9 +433,16 @@ mod tests {
 
     #[test]
     fn old_words_become_the_words_of_both_versions() {
-        let old = object(V1BETA1, Kind::ClusterQueue, json!({"flavorFungibility": {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}}));
+        let old = object(
+            V1BETA1,
+            Kind::ClusterQueue,
+            json!({"flavorFungibility": {"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}}),
+        );
         let new = upgraded(Kind::ClusterQueue, &old).unwrap();
-        assert_eq!(new["spec"]["flavorFungibility"], json!({"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"}));
+        assert_eq!(
+            new["spec"]["flavorFungibility"],
+            json!({"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"})
+        );
         let shown = to_version(Kind::ClusterQueue, &new, V1BETA1);
         assert_eq!(upgraded(Kind::ClusterQueue, &shown), Ok(new));
     }
@@ -362,11 +453,36 @@ mod tests {
             let errors = upgraded(kind, &object(version, kind, spec)).unwrap_err();
             assert!(errors.iter().any(|error| error.contains(expect)), "{errors:?}");
         };
-        check(V1BETA2, Kind::ClusterQueue, json!({"cohort": "a"}), "spec.cohort: is the v1beta1 name of this field; write `spec.cohortName`");
-        check(V1BETA1, Kind::ClusterQueue, json!({"cohortName": "a"}), "spec.cohortName: is the v1beta2 name of this field; write `spec.cohort`");
-        check(V1BETA2, Kind::ClusterQueue, json!({"admissionChecks": ["a"]}), "spec.admissionChecks: is the v1beta1 name");
-        check(V1BETA2, Kind::MultiKueueCluster, json!({"kubeConfig": {"location": "x"}}), "spec.kubeConfig: is the v1beta1 name");
-        check(V1BETA1, Kind::MultiKueueCluster, json!({"clusterSource": {"kubeConfig": {"location": "x"}}}), "spec.clusterSource: is the v1beta2 name");
+        check(
+            V1BETA2,
+            Kind::ClusterQueue,
+            json!({"cohort": "a"}),
+            "spec.cohort: is the v1beta1 name of this field; write `spec.cohortName`",
+        );
+        check(
+            V1BETA1,
+            Kind::ClusterQueue,
+            json!({"cohortName": "a"}),
+            "spec.cohortName: is the v1beta2 name of this field; write `spec.cohort`",
+        );
+        check(
+            V1BETA2,
+            Kind::ClusterQueue,
+            json!({"admissionChecks": ["a"]}),
+            "spec.admissionChecks: is the v1beta1 name",
+        );
+        check(
+            V1BETA2,
+            Kind::MultiKueueCluster,
+            json!({"kubeConfig": {"location": "x"}}),
+            "spec.kubeConfig: is the v1beta1 name",
+        );
+        check(
+            V1BETA1,
+            Kind::MultiKueueCluster,
+            json!({"clusterSource": {"kubeConfig": {"location": "x"}}}),
+            "spec.clusterSource: is the v1beta2 name",
+        );
         check(
             V1BETA1,
             Kind::ClusterQueue,

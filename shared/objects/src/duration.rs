@@ -19,7 +19,10 @@ impl Fields<'_> {
                 None
             }
             _ => {
-                item.error(format!("`{text}` is not a duration"), "write a positive number with a unit, such as `90s`, `15m` or `2h`");
+                item.error(
+                    format!("`{text}` is not a duration"),
+                    "write a positive number with a unit, such as `90s`, `15m` or `2h`",
+                );
                 None
             }
         }

@@ -37,7 +37,9 @@ impl FieldPath {
 
     /// From dotted text of plain keys, such as `spec.cohortName`.
     pub fn of(dotted: &str) -> Self {
-        Self(dotted.split('.').filter(|key| !key.is_empty()).map(|key| Segment::Key(key.to_owned())).collect())
+        Self(
+            dotted.split('.').filter(|key| !key.is_empty()).map(|key| Segment::Key(key.to_owned())).collect(),
+        )
     }
 
     /// From what a path shows as, such as `metadata.labels[kueue.x-k8s.io/queue-name]`.
@@ -267,13 +269,23 @@ impl<'p> Item<'p> {
 
     fn wrong(&self, wanted: &str) {
         let remedy = match self.value {
-            Value::Number(number) if wanted == "a string" && !number.is_f64() => format!("quote it: \"{number}\""),
+            Value::Number(number) if wanted == "a string" && !number.is_f64() => {
+                format!("quote it: \"{number}\"")
+            }
             Value::Number(_) if wanted == "a string" => "put it into quotes".to_owned(),
             Value::Bool(flag) if wanted == "a string" => format!("quote it: \"{flag}\""),
-            Value::String(text) if wanted == "a boolean" && ["yes", "on", "y"].contains(&text.as_str()) => "write `true`".to_owned(),
-            Value::String(text) if wanted == "a boolean" && ["no", "off", "n"].contains(&text.as_str()) => "write `false`".to_owned(),
-            Value::String(text) if wanted == "a boolean" && ["true", "false"].contains(&text.as_str()) => format!("remove the quotes: {text}"),
-            Value::String(text) if wanted == "a whole number" && text.parse::<i64>().is_ok() => format!("remove the quotes: {text}"),
+            Value::String(text) if wanted == "a boolean" && ["yes", "on", "y"].contains(&text.as_str()) => {
+                "write `true`".to_owned()
+            }
+            Value::String(text) if wanted == "a boolean" && ["no", "off", "n"].contains(&text.as_str()) => {
+                "write `false`".to_owned()
+            }
+            Value::String(text) if wanted == "a boolean" && ["true", "false"].contains(&text.as_str()) => {
+                format!("remove the quotes: {text}")
+            }
+            Value::String(text) if wanted == "a whole number" && text.parse::<i64>().is_ok() => {
+                format!("remove the quotes: {text}")
+            }
             _ => format!("write {wanted} here"),
         };
         let shown = match self.value {
@@ -310,7 +322,9 @@ impl<'p> Item<'p> {
     pub(crate) fn int(&self, min: i64, max: i64) -> Option<i64> {
         // YAML's `1e3` arrives as a float; a float that is a whole number is as good as an integer
         let number = match self.value {
-            Value::Number(number) => number.as_i64().or_else(|| quantity::parse("", &number.to_string()).ok().filter(|_| is_whole(number))),
+            Value::Number(number) => number
+                .as_i64()
+                .or_else(|| quantity::parse("", &number.to_string()).ok().filter(|_| is_whole(number))),
             _ => None,
         };
         let Some(number) = number else {
@@ -347,7 +361,9 @@ impl<'p> Item<'p> {
     /// A mapping's fields.
     pub(crate) fn fields(&self) -> Option<Fields<'p>> {
         match self.value {
-            Value::Object(map) => Some(Fields { findings: self.findings, step: self.step, map, seen: RefCell::default() }),
+            Value::Object(map) => {
+                Some(Fields { findings: self.findings, step: self.step, map, seen: RefCell::default() })
+            }
             _ => {
                 self.wrong("a mapping");
                 None
@@ -363,7 +379,9 @@ impl<'p> Item<'p> {
                 self.findings.lenient.then_some(amount)
             }
             Ok(amount) => Some(amount),
-            Err(quantity::Error::TooLarge(text)) if self.findings.lenient => Some(if text.starts_with('-') { i64::MIN } else { i64::MAX }),
+            Err(quantity::Error::TooLarge(text)) if self.findings.lenient => {
+                Some(if text.starts_with('-') { i64::MIN } else { i64::MAX })
+            }
             Err(error) => {
                 self.unreadable(error.to_string(), error.remedy());
                 None
@@ -520,7 +538,12 @@ impl<'p> Fields<'p> {
     }
 
     /// The results of `read` for every element of a list of at most `max` elements; unreadable ones are left out.
-    pub(crate) fn list<T>(&self, name: &'static str, max: usize, mut read: impl FnMut(Item<'_>) -> Option<T>) -> Vec<T> {
+    pub(crate) fn list<T>(
+        &self,
+        name: &'static str,
+        max: usize,
+        mut read: impl FnMut(Item<'_>) -> Option<T>,
+    ) -> Vec<T> {
         let mut all = Vec::new();
         let mut count = 0;
         self.each(name, |item| {
@@ -620,8 +643,13 @@ mod tests {
     fn paths_show_as_people_write_them() {
         let path = FieldPath::of("spec.groups").index(2).key("name");
         assert_eq!(path.to_string(), "spec.groups[2].name");
-        assert_eq!(FieldPath::of("metadata.annotations").key("a.b/c").to_string(), "metadata.annotations[a.b/c]");
-        for path in [FieldPath::default(), path, FieldPath::of("metadata.annotations").key("a.b/c").index(0).key("x")] {
+        assert_eq!(
+            FieldPath::of("metadata.annotations").key("a.b/c").to_string(),
+            "metadata.annotations[a.b/c]"
+        );
+        for path in
+            [FieldPath::default(), path, FieldPath::of("metadata.annotations").key("a.b/c").index(0).key("x")]
+        {
             assert_eq!(FieldPath::read(&path.to_string()), path);
         }
         for broken in ["[", "a[", ".", "a..b", "[]", "]"] {
@@ -629,7 +657,9 @@ mod tests {
             FieldPath::read(broken);
         }
         let mut path = FieldPath::of("spec.cohortName");
-        assert!(path.replace_prefix("spec.cohortName", "spec.cohort") && !path.replace_prefix("spec.other", "x"));
+        assert!(
+            path.replace_prefix("spec.cohortName", "spec.cohort") && !path.replace_prefix("spec.other", "x")
+        );
         assert_eq!(path.to_string(), "spec.cohort");
     }
 
@@ -659,11 +689,15 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_warned_with_a_guess() {
-        let (errors, warnings) = read(&json!({"stopPolcy": 1, "zzz": 2}), |fields| fields.known(&["stopPolicy"]));
+        let (errors, warnings) =
+            read(&json!({"stopPolcy": 1, "zzz": 2}), |fields| fields.known(&["stopPolicy"]));
         assert!(errors.is_empty());
         assert_eq!(
             warnings,
-            ["stopPolcy: is not a field we know; it is kept as it is; did you mean `stopPolicy`?", "zzz: is not a field we know; it is kept as it is"]
+            [
+                "stopPolcy: is not a field we know; it is kept as it is; did you mean `stopPolicy`?",
+                "zzz: is not a field we know; it is kept as it is"
+            ]
         );
     }
 }

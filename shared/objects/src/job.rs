@@ -8,7 +8,9 @@ mod state;
 pub mod topology;
 
 use self::simulated::Wrong;
-pub use self::simulated::{SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER, Simulated};
+pub use self::simulated::{
+    SIMULATED_DURATION, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST, SIMULATED_STAGGER, Simulated,
+};
 pub use self::state::state;
 
 use crate::field::{FieldError, FieldPath, Fields, Findings};
@@ -31,7 +33,8 @@ pub const PRIORITY_LABEL: &str = "kueue.x-k8s.io/priority-class";
 /// The workload priority class of jobs that name none.
 pub const USUAL_PRIORITY_CLASS: &str = "default";
 /// Priority classes that every Kubernetes cluster has.
-pub const SYSTEM_PRIORITIES: [(&str, i64); 2] = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+pub const SYSTEM_PRIORITIES: [(&str, i64); 2] =
+    [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 /// The label that bounds a job's run time in seconds.
 pub const MAX_EXEC_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";
 /// The annotation that bounds, in seconds, how long a provider gives the machines.
@@ -52,7 +55,14 @@ const OUR_DOMAINS: [&str; 2] = ["meridian.dev", "simulated.meridian.dev"];
 /// Domains of the labels and annotations by which something is decided, and of those below them.
 const DECIDING_DOMAINS: [&str; 2] = ["kueue.x-k8s.io", "meridian.dev"];
 /// Our own annotations of a job.
-const OUR_ANNOTATIONS: [&str; 6] = [REGION_KEY, SUBMISSION_ANNOTATION, SIMULATED_DURATION, SIMULATED_STAGGER, SIMULATED_EXIT_CODE, SIMULATED_FAIL_FIRST];
+const OUR_ANNOTATIONS: [&str; 6] = [
+    REGION_KEY,
+    SUBMISSION_ANNOTATION,
+    SIMULATED_DURATION,
+    SIMULATED_STAGGER,
+    SIMULATED_EXIT_CODE,
+    SIMULATED_FAIL_FIRST,
+];
 /// Our own labels of a job.
 const OUR_LABELS: [&str; 2] = [REGION_KEY, CLUSTER_LABEL];
 /// Most pods of a gang: more than the largest cluster has nodes, and every sum stays far from overflow.
@@ -116,19 +126,29 @@ pub struct JobWorkload {
 /// Whether something is decided by a label or annotation of this key: such a one is part of what a job asks for.
 pub fn decides(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    DECIDING_DOMAINS.iter().any(|of| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+    DECIDING_DOMAINS
+        .iter()
+        .any(|of| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
 /// The workload of a Job object.
 pub fn job_to_workload(object: &Object) -> Result<JobWorkload, Vec<FieldError>> {
     match &object.spec {
         Spec::Job(job) => Ok((**job).clone()),
-        _ => Err(vec![FieldError::new(FieldPath::of("kind"), format!("a {} is not a Job", object.kind), "submit a Job")]),
+        _ => Err(vec![FieldError::new(
+            FieldPath::of("kind"),
+            format!("a {} is not a Job", object.kind),
+            "submit a Job",
+        )]),
     }
 }
 
 /// Reads a Job's spec.
-pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> JobWorkload {
+pub(crate) fn read(
+    root: &Fields<'_>,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> JobWorkload {
     let findings = root.findings();
     let mut job = JobWorkload { backoff_limit: USUAL_BACKOFF_LIMIT, ..JobWorkload::default() };
     job.queue = queue(labels, annotations, findings);
@@ -140,11 +160,19 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
         (labels, "metadata.labels", [MAX_RUN_ANNOTATION, MIN_PARALLELISM_ANNOTATION], "metadata.annotations"),
     ] {
         for key in keys.into_iter().filter(|key| all.contains_key(*key)) {
-            findings.warn(FieldPath::of(room).key(key), "is not read here", format!("write it into the job's `{right}`"));
+            findings.warn(
+                FieldPath::of(room).key(key),
+                "is not read here",
+                format!("write it into the job's `{right}`"),
+            );
         }
     }
     for Wrong { key, written, wanted, remedy } in Simulated::read(annotations).1 {
-        findings.error(FieldPath::of("metadata.annotations").key(key), format!("`{written}` is no {wanted}"), remedy);
+        findings.error(
+            FieldPath::of("metadata.annotations").key(key),
+            format!("`{written}` is no {wanted}"),
+            remedy,
+        );
     }
     let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return job };
 
@@ -153,14 +181,29 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
     job.ttl_after_finished = seconds(&spec, "ttlSecondsAfterFinished", 0);
     job.suspend = spec.flag("suspend");
     if let Some(manager) = spec.text("managedBy").filter(|manager| !MANAGERS.contains(manager)) {
-        spec.error("managedBy", format!("`{manager}` would run this job, not Meridian"), format!("remove it, or write `{}`", MANAGERS[1]));
+        spec.error(
+            "managedBy",
+            format!("`{manager}` would run this job, not Meridian"),
+            format!("remove it, or write `{}`", MANAGERS[1]),
+        );
     }
-    let fails = [seconds(&spec, "activeDeadlineSeconds", 1), seconds_in("metadata.annotations", MAX_RUN_ANNOTATION, annotations, findings)];
+    let fails = [
+        seconds(&spec, "activeDeadlineSeconds", 1),
+        seconds_in("metadata.annotations", MAX_RUN_ANNOTATION, annotations, findings),
+    ];
     let fails = fails.into_iter().flatten().min();
     let deactivates = seconds_in("metadata.labels", MAX_EXEC_LABEL, labels, findings);
     job.gang.max_run = fails.into_iter().chain(deactivates).min();
     job.deactivates_when_up = deactivates.is_some_and(|up| fails.is_none_or(|end| up < end));
-    spec.known(&["podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "podReplacementPolicy", "selector", "manualSelector"]);
+    spec.known(&[
+        "podFailurePolicy",
+        "successPolicy",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+        "podReplacementPolicy",
+        "selector",
+        "manualSelector",
+    ]);
     if let Some(template) = spec.require("template").and_then(|item| item.fields()) {
         template.known(&["metadata"]);
         if let Some(pod) = template.require("spec").and_then(|item| item.fields()) {
@@ -169,10 +212,16 @@ pub(crate) fn read(root: &Fields<'_>, labels: &BTreeMap<String, String>, annotat
         for set in &mut job.gang.pod_sets {
             (set.topology, set.group) = topology::read(&template, set.count);
             set.min_count = least.filter(|least| *least < set.count);
-            if set.min_count.is_some() && set.topology.as_ref().is_some_and(|request| !request.slices.is_empty()) {
+            if set.min_count.is_some()
+                && set.topology.as_ref().is_some_and(|request| !request.slices.is_empty())
+            {
                 set.min_count = None;
                 let at = FieldPath::of("metadata.annotations").key(MIN_PARALLELISM_ANNOTATION);
-                findings.warn(at, "pods that lie in slices are not started in part", "remove it, or the slices");
+                findings.warn(
+                    at,
+                    "pods that lie in slices are not started in part",
+                    "remove it, or the slices",
+                );
             }
         }
         template.finish();
@@ -196,12 +245,18 @@ fn least_pods(annotations: &BTreeMap<String, String>, parallelism: u32, findings
     least
 }
 
-fn queue(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>, findings: &Findings) -> String {
+fn queue(
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+    findings: &Findings,
+) -> String {
     match labels.get(QUEUE_LABEL).filter(|queue| !queue.is_empty()) {
         Some(queue) => queue.clone(),
         None => {
             let remedy = match annotations.get(QUEUE_LABEL) {
-                Some(queue) => format!("move it from the annotations to the labels: `{QUEUE_LABEL}: {queue}`"),
+                Some(queue) => {
+                    format!("move it from the annotations to the labels: `{QUEUE_LABEL}: {queue}`")
+                }
                 None => format!("name the job's local queue: `{QUEUE_LABEL}: QUEUE`"),
             };
             let at = FieldPath::of("metadata.labels").key(QUEUE_LABEL);
@@ -215,7 +270,11 @@ fn queue(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, Strin
     }
 }
 
-fn regions(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>, findings: &Findings) -> BTreeSet<Region> {
+fn regions(
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+    findings: &Findings,
+) -> BTreeSet<Region> {
     let (Some(wish), at) = (match (annotations.get(REGION_KEY), labels.get(REGION_KEY)) {
         (Some(annotation), Some(label)) if annotation != label => {
             let at = FieldPath::of("metadata.labels").key(REGION_KEY);
@@ -227,7 +286,8 @@ fn regions(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, Str
     }) else {
         return BTreeSet::new();
     };
-    let all: BTreeSet<Region> = wish.split(',').map(str::trim).filter(|region| !region.is_empty()).map(Region::new).collect();
+    let all: BTreeSet<Region> =
+        wish.split(',').map(str::trim).filter(|region| !region.is_empty()).map(Region::new).collect();
     // an empty wish must not read as "anywhere": somebody meant to narrow
     if all.is_empty() {
         findings.error(at, "names no region", "name regions, separated by commas, or remove it");
@@ -241,10 +301,15 @@ fn regions(labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, Str
 /// own kinds.
 fn our_keys(root: &Fields<'_>, findings: &Findings) {
     let keys = |top: &'static str, path: &[&str]| -> Vec<String> {
-        let found = path.iter().try_fold(root.get(top).map(|item| item.value()), |value, step| Some(value?.get(step)));
+        let found = path
+            .iter()
+            .try_fold(root.get(top).map(|item| item.value()), |value, step| Some(value?.get(step)));
         found.flatten().and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.clone()).collect()
     };
-    let ours = |key: &&String| key.split_once('/').is_some_and(|(domain, _)| OUR_DOMAINS.iter().any(|ours| domain.eq_ignore_ascii_case(ours)));
+    let ours = |key: &&String| {
+        key.split_once('/')
+            .is_some_and(|(domain, _)| OUR_DOMAINS.iter().any(|ours| domain.eq_ignore_ascii_case(ours)))
+    };
     let places: [(&str, &[&str], &[&str]); 4] = [
         ("metadata", &["annotations"], &OUR_ANNOTATIONS),
         ("metadata", &["labels"], &OUR_LABELS),
@@ -254,20 +319,30 @@ fn our_keys(root: &Fields<'_>, findings: &Findings) {
     for (top, path, known) in places {
         for key in keys(top, path).iter().filter(ours).filter(|key| !known.contains(&key.as_str())) {
             let at = path.iter().fold(FieldPath::of(top), |at, step| at.key(*step)).key(key);
-            let (elsewhere, near) = (OUR_ANNOTATIONS.contains(&key.as_str()), suggest::nearest(key, OUR_ANNOTATIONS));
+            let (elsewhere, near) =
+                (OUR_ANNOTATIONS.contains(&key.as_str()), suggest::nearest(key, OUR_ANNOTATIONS));
             let remedy = match near {
                 _ if elsewhere => "write it into the job's own `metadata.annotations`".to_owned(),
                 Some(near) => format!("did you mean the annotation `{near}`?"),
-                None => format!("remove it; the annotations of a job that we know are {}", OUR_ANNOTATIONS.join(", ")),
+                None => format!(
+                    "remove it; the annotations of a job that we know are {}",
+                    OUR_ANNOTATIONS.join(", ")
+                ),
             };
-            let message = if elsewhere { "is not read here" } else { "is not a key that we know, and would do nothing" };
+            let message = if elsewhere {
+                "is not read here"
+            } else {
+                "is not a key that we know, and would do nothing"
+            };
             findings.error(at, message, remedy);
         }
     }
 }
 
 fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
-    let count = |name: &'static str, min: i64| spec.int(name, min, i64::from(MAX_PODS)).and_then(|count| u32::try_from(count).ok());
+    let count = |name: &'static str, min: i64| {
+        spec.int(name, min, i64::from(MAX_PODS)).and_then(|count| u32::try_from(count).ok())
+    };
     // A job that is to have no pods is one that somebody has stopped, and it asks for nothing.
     let least = if spec.findings().is_lenient() { 0 } else { 1 };
     job.parallelism = count("parallelism", least).unwrap_or(1);
@@ -278,10 +353,15 @@ fn read_counts(spec: &Fields<'_>, job: &mut JobWorkload) {
     }
     let modes = [("NonIndexed", CompletionMode::NonIndexed), ("Indexed", CompletionMode::Indexed)];
     job.completion_mode = spec.get("completionMode").and_then(|item| item.word(&modes)).unwrap_or_default();
-    if job.completion_mode == CompletionMode::Indexed && spec.get("completions").is_none() && job.completions.is_none() {
+    if job.completion_mode == CompletionMode::Indexed
+        && spec.get("completions").is_none()
+        && job.completions.is_none()
+    {
         spec.error("completions", "is missing", "an `Indexed` job needs `completions`");
     }
-    if let Some(limit) = spec.int("backoffLimit", 0, i64::from(i32::MAX)).and_then(|limit| u32::try_from(limit).ok()) {
+    if let Some(limit) =
+        spec.int("backoffLimit", 0, i64::from(i32::MAX)).and_then(|limit| u32::try_from(limit).ok())
+    {
         job.backoff_limit = limit;
     }
 }
@@ -298,7 +378,11 @@ fn seconds_in(room: &str, key: &str, all: &BTreeMap<String, String>, findings: &
         Ok(seconds) if seconds > 0 => Some(Millis::secs(u64::from(seconds.unsigned_abs()))),
         _ => {
             let at = FieldPath::of(room).key(key);
-            findings.error(at, format!("`{text}` is not a number of seconds"), "write a positive whole number in quotes, such as \"600\"");
+            findings.error(
+                at,
+                format!("`{text}` is not a number of seconds"),
+                "write a positive whole number in quotes, such as \"600\"",
+            );
             None
         }
     }
@@ -306,14 +390,22 @@ fn seconds_in(room: &str, key: &str, all: &BTreeMap<String, String>, findings: &
 
 fn read_pod(pod: Fields<'_>, job: &mut JobWorkload) {
     let template = pod::read_spec(&pod);
-    job.restarts_in_place = pod.get("restartPolicy").and_then(|item| item.word(&[("Never", false), ("OnFailure", true)])).unwrap_or(false);
+    job.restarts_in_place = pod
+        .get("restartPolicy")
+        .and_then(|item| item.word(&[("Never", false), ("OnFailure", true)]))
+        .unwrap_or(false);
     if pod.get("restartPolicy").is_none() {
-        pod.warn("restartPolicy", "is missing and read as `Never`", "write `restartPolicy: Never`; Kubernetes refuses a Job without");
+        pod.warn(
+            "restartPolicy",
+            "is missing and read as `Never`",
+            "write `restartPolicy: Never`; Kubernetes refuses a Job without",
+        );
     }
     job.grace_period = seconds(&pod, "terminationGracePeriodSeconds", 0);
     job.pod_priority_class = template.priority_class.clone();
     job.containers = u32::try_from(template.containers.len()).unwrap_or(u32::MAX);
-    job.has_command = !template.containers.is_empty() && template.containers.iter().all(|container| container.has_command);
+    job.has_command =
+        !template.containers.is_empty() && template.containers.iter().all(|container| container.has_command);
 
     let count = job.completions.map_or(job.parallelism, |completions| completions.min(job.parallelism));
     let mut per_pod = template.requests();
@@ -322,7 +414,11 @@ fn read_pod(pod: Fields<'_>, job: &mut JobWorkload) {
     for (resource, amount) in &per_pod {
         if amount.checked_mul(i64::from(count)).is_none() {
             let each = quantity::format(resource, *amount);
-            pod.error("containers", format!("{count} pods of `{each}` `{resource}` are too much to count"), "ask for less");
+            pod.error(
+                "containers",
+                format!("{count} pods of `{each}` `{resource}` are too much to count"),
+                "ask for less",
+            );
         }
     }
     job.gang.pod_sets = vec![PodSet {

@@ -100,35 +100,143 @@ impl Kind {
     const fn row(self) -> Row {
         macro_rules! row {
             ($name:literal, $group:expr, $versions:expr, $plural:literal, $singular:literal, $short:expr, $namespaced:literal) => {
-                Row { name: $name, group: $group, versions: $versions, plural: $plural, singular: $singular, short: $short, namespaced: $namespaced }
+                Row {
+                    name: $name,
+                    group: $group,
+                    versions: $versions,
+                    plural: $plural,
+                    singular: $singular,
+                    short: $short,
+                    namespaced: $namespaced,
+                }
             };
         }
         match self {
             Self::ResourceFlavor => {
-                row!("ResourceFlavor", KUEUE_GROUP, KUEUE_VERSIONS, "resourceflavors", "resourceflavor", &["rf", "flavor", "flavors"], false)
+                row!(
+                    "ResourceFlavor",
+                    KUEUE_GROUP,
+                    KUEUE_VERSIONS,
+                    "resourceflavors",
+                    "resourceflavor",
+                    &["rf", "flavor", "flavors"],
+                    false
+                )
             }
-            Self::ClusterQueue => row!("ClusterQueue", KUEUE_GROUP, KUEUE_VERSIONS, "clusterqueues", "clusterqueue", &["cq"], false),
+            Self::ClusterQueue => row!(
+                "ClusterQueue",
+                KUEUE_GROUP,
+                KUEUE_VERSIONS,
+                "clusterqueues",
+                "clusterqueue",
+                &["cq"],
+                false
+            ),
             Self::Cohort => row!("Cohort", KUEUE_GROUP, KUEUE_VERSIONS, "cohorts", "cohort", &["co"], false),
-            Self::LocalQueue => row!("LocalQueue", KUEUE_GROUP, KUEUE_VERSIONS, "localqueues", "localqueue", &["lq", "queue", "queues"], true),
+            Self::LocalQueue => row!(
+                "LocalQueue",
+                KUEUE_GROUP,
+                KUEUE_VERSIONS,
+                "localqueues",
+                "localqueue",
+                &["lq", "queue", "queues"],
+                true
+            ),
             Self::WorkloadPriorityClass => {
-                row!("WorkloadPriorityClass", KUEUE_GROUP, KUEUE_VERSIONS, "workloadpriorityclasses", "workloadpriorityclass", &["wpc"], false)
+                row!(
+                    "WorkloadPriorityClass",
+                    KUEUE_GROUP,
+                    KUEUE_VERSIONS,
+                    "workloadpriorityclasses",
+                    "workloadpriorityclass",
+                    &["wpc"],
+                    false
+                )
             }
-            Self::AdmissionCheck => row!("AdmissionCheck", KUEUE_GROUP, KUEUE_VERSIONS, "admissionchecks", "admissioncheck", &["ac"], false),
-            Self::MultiKueueConfig => row!("MultiKueueConfig", KUEUE_GROUP, KUEUE_VERSIONS, "multikueueconfigs", "multikueueconfig", &["mkconf"], false),
-            Self::MultiKueueCluster => row!("MultiKueueCluster", KUEUE_GROUP, KUEUE_VERSIONS, "multikueueclusters", "multikueuecluster", &["mkc"], false),
+            Self::AdmissionCheck => row!(
+                "AdmissionCheck",
+                KUEUE_GROUP,
+                KUEUE_VERSIONS,
+                "admissionchecks",
+                "admissioncheck",
+                &["ac"],
+                false
+            ),
+            Self::MultiKueueConfig => row!(
+                "MultiKueueConfig",
+                KUEUE_GROUP,
+                KUEUE_VERSIONS,
+                "multikueueconfigs",
+                "multikueueconfig",
+                &["mkconf"],
+                false
+            ),
+            Self::MultiKueueCluster => row!(
+                "MultiKueueCluster",
+                KUEUE_GROUP,
+                KUEUE_VERSIONS,
+                "multikueueclusters",
+                "multikueuecluster",
+                &["mkc"],
+                false
+            ),
             Self::ProvisioningRequestConfig => {
-                row!("ProvisioningRequestConfig", KUEUE_GROUP, KUEUE_VERSIONS, "provisioningrequestconfigs", "provisioningrequestconfig", &["prc"], false)
+                row!(
+                    "ProvisioningRequestConfig",
+                    KUEUE_GROUP,
+                    KUEUE_VERSIONS,
+                    "provisioningrequestconfigs",
+                    "provisioningrequestconfig",
+                    &["prc"],
+                    false
+                )
             }
-            Self::Workload => row!("Workload", KUEUE_GROUP, KUEUE_VERSIONS, "workloads", "workload", &["wl", "kwl", "kueueworkload", "kueueworkloads"], true),
+            Self::Workload => row!(
+                "Workload",
+                KUEUE_GROUP,
+                KUEUE_VERSIONS,
+                "workloads",
+                "workload",
+                &["wl", "kwl", "kueueworkload", "kueueworkloads"],
+                true
+            ),
             Self::Job => row!("Job", "batch", V1, "jobs", "job", &[], true),
             Self::Namespace => row!("Namespace", "", V1, "namespaces", "namespace", &["ns"], false),
-            Self::PriorityClass => row!("PriorityClass", "scheduling.k8s.io", V1, "priorityclasses", "priorityclass", &["pc"], false),
+            Self::PriorityClass => row!(
+                "PriorityClass",
+                "scheduling.k8s.io",
+                V1,
+                "priorityclasses",
+                "priorityclass",
+                &["pc"],
+                false
+            ),
             Self::Cluster => row!("Cluster", MERIDIAN_GROUP, V1ALPHA1, "clusters", "cluster", &["cl"], false),
-            Self::ResidencyPolicy => row!("ResidencyPolicy", MERIDIAN_GROUP, V1ALPHA1, "residencypolicies", "residencypolicy", &["rp"], false),
-            Self::Topology => row!("Topology", KUEUE_GROUP, KUEUE_VERSIONS, "topologies", "topology", &["topo"], false),
+            Self::ResidencyPolicy => row!(
+                "ResidencyPolicy",
+                MERIDIAN_GROUP,
+                V1ALPHA1,
+                "residencypolicies",
+                "residencypolicy",
+                &["rp"],
+                false
+            ),
+            Self::Topology => {
+                row!("Topology", KUEUE_GROUP, KUEUE_VERSIONS, "topologies", "topology", &["topo"], false)
+            }
             Self::LimitRange => row!("LimitRange", "", V1, "limitranges", "limitrange", &["limits"], true),
-            Self::RuntimeClass => row!("RuntimeClass", "node.k8s.io", V1, "runtimeclasses", "runtimeclass", &[], false),
-            Self::DispatchPolicy => row!("DispatchPolicy", MERIDIAN_GROUP, V1ALPHA1, "dispatchpolicies", "dispatchpolicy", &["dp"], false),
+            Self::RuntimeClass => {
+                row!("RuntimeClass", "node.k8s.io", V1, "runtimeclasses", "runtimeclass", &[], false)
+            }
+            Self::DispatchPolicy => row!(
+                "DispatchPolicy",
+                MERIDIAN_GROUP,
+                V1ALPHA1,
+                "dispatchpolicies",
+                "dispatchpolicy",
+                &["dp"],
+                false
+            ),
         }
     }
 
@@ -198,11 +306,15 @@ impl Kind {
     /// The kind that a person means by `cq`, `clusterqueues`, `ClusterQueue` or `clusterqueues.kueue.x-k8s.io`.
     pub fn from_word(word: &str) -> Option<Self> {
         let word = word.to_lowercase();
-        let (name, group) = word.split_once('.').map_or((word.as_str(), None), |(name, group)| (name, Some(group)));
+        let (name, group) =
+            word.split_once('.').map_or((word.as_str(), None), |(name, group)| (name, Some(group)));
         Self::ALL.into_iter().find(|kind| {
             let row = kind.row();
             let named = name == row.plural || name == row.singular || row.short.contains(&name);
-            let in_group = |group: &str| group == row.group || group.split_once('.').is_some_and(|(v, g)| g == row.group && row.versions.contains(&v));
+            let in_group = |group: &str| {
+                group == row.group
+                    || group.split_once('.').is_some_and(|(v, g)| g == row.group && row.versions.contains(&v))
+            };
             named && group.is_none_or(in_group)
         })
     }
@@ -221,17 +333,38 @@ impl Kind {
     pub(crate) fn unknown(api_version: &str, kind: &str) -> (bool, String, String) {
         let (group, version) = split_api_version(api_version);
         if let ("v1", "Node" | "Pod") = (api_version, kind) {
-            return (false, format!("a `{kind}` is not applied"), "leave it out; `meridian plan -f FILE` reads it".to_owned());
+            return (
+                false,
+                format!("a `{kind}` is not applied"),
+                "leave it out; `meridian plan -f FILE` reads it".to_owned(),
+            );
         }
         let by_name = Self::ALL.into_iter().find(|known| known.name() == kind);
         if let Some(known) = by_name {
-            let versions = known.versions().iter().map(|version| format!("`{}`", known.api_version(version))).collect::<Vec<_>>().join(" or ");
-            let message = if known.group() == group { format!("`{kind}` has no version `{version}`") } else { format!("`{api_version}` has no kind `{kind}`") };
+            let versions = known
+                .versions()
+                .iter()
+                .map(|version| format!("`{}`", known.api_version(version)))
+                .collect::<Vec<_>>()
+                .join(" or ");
+            let message = if known.group() == group {
+                format!("`{kind}` has no version `{version}`")
+            } else {
+                format!("`{api_version}` has no kind `{kind}`")
+            };
             return (true, message, format!("write apiVersion {versions}"));
         }
         let remedy = match suggest::nearest(kind, Self::ALL.iter().map(|known| known.name())) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the kinds are {}", Self::ALL.iter().filter(|known| known.writable()).map(|known| known.name()).collect::<Vec<_>>().join(", ")),
+            None => format!(
+                "the kinds are {}",
+                Self::ALL
+                    .iter()
+                    .filter(|known| known.writable())
+                    .map(|known| known.name())
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
         };
         (false, format!("unknown kind `{kind}` of `{api_version}`"), remedy)
     }
@@ -282,7 +415,11 @@ mod tests {
             let (_, message, remedy) = Kind::unknown(api_version, kind);
             assert!(format!("{message}; {remedy}").contains(expect), "{message}; {remedy}");
         };
-        check("kueue.x-k8s.io/v1", "ClusterQueue", "`ClusterQueue` has no version `v1`; write apiVersion `kueue.x-k8s.io/v1beta2` or `kueue.x-k8s.io/v1beta1`");
+        check(
+            "kueue.x-k8s.io/v1",
+            "ClusterQueue",
+            "`ClusterQueue` has no version `v1`; write apiVersion `kueue.x-k8s.io/v1beta2` or `kueue.x-k8s.io/v1beta1`",
+        );
         check("v1", "Job", "`v1` has no kind `Job`; write apiVersion `batch/v1`");
         check("batch/v1", "Jobb", "did you mean `Job`?");
         check("v1", "Node", "a `Node` is not applied; leave it out; `meridian plan -f FILE` reads it");

@@ -41,6 +41,9 @@ pub use object::Object;
 pub use parse::{Located, Parsed, Place, Problem, Source, parse, parse_set};
 pub use plan::{ParsedForPlan, PlanObject, PlannedObject, plan_set};
 pub use pod::PodTemplate;
-pub use requests::{ResourceRules, Transformation, effective_requests, limit_range_violations, limit_violations, transform, without_prefixes};
+pub use requests::{
+    ResourceRules, Transformation, effective_requests, limit_range_violations, limit_violations, transform,
+    without_prefixes,
+};
 pub use spec::Spec;
 pub use validate::{is_for_clusters, not_honoured, not_honoured_by_cluster};

@@ -20,7 +20,9 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     let part = |part: &str| {
         let ends = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         let bytes = part.as_bytes();
-        ends(bytes.first()) && ends(bytes.last()) && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+        ends(bytes.first())
+            && ends(bytes.last())
+            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
     };
     text.len() <= MAX_SUBDOMAIN_CHARS && text.split('.').all(part)
 }
@@ -49,8 +51,13 @@ pub(crate) fn is_label_value(text: &str) -> bool {
 
 /// A name made of `text` that Kubernetes would accept, for a remedy.
 pub(crate) fn closest_name(text: &str) -> Option<String> {
-    let mapped: String = text.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
-    let trimmed: String = mapped.trim_matches(|c| c == '-' || c == '.').chars().take(MAX_LABEL_CHARS).collect();
+    let mapped: String = text
+        .to_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
+        .collect();
+    let trimmed: String =
+        mapped.trim_matches(|c| c == '-' || c == '.').chars().take(MAX_LABEL_CHARS).collect();
     is_dns_subdomain(&trimmed).then_some(trimmed)
 }
 
@@ -60,10 +67,32 @@ mod tests {
 
     #[test]
     fn names_follow_kubernetes() {
-        assert!(is_dns_label("a-1") && !is_dns_label("-a") && !is_dns_label("a.b") && !is_dns_label("") && !is_dns_label("A"));
-        assert!(is_dns_subdomain("a.b-c.d") && !is_dns_subdomain("a..b") && !is_dns_subdomain("a_b") && !is_dns_subdomain(&"a".repeat(254)));
-        assert!(is_label_key("nvidia.com/gpu") && is_label_key("cpu") && !is_label_key("/x") && !is_label_key("a/b/c") && !is_label_key(""));
-        assert!(is_label_value("") && is_label_value("A_b.c-1") && !is_label_value("a b") && !is_label_value("eu,us"));
+        assert!(
+            is_dns_label("a-1")
+                && !is_dns_label("-a")
+                && !is_dns_label("a.b")
+                && !is_dns_label("")
+                && !is_dns_label("A")
+        );
+        assert!(
+            is_dns_subdomain("a.b-c.d")
+                && !is_dns_subdomain("a..b")
+                && !is_dns_subdomain("a_b")
+                && !is_dns_subdomain(&"a".repeat(254))
+        );
+        assert!(
+            is_label_key("nvidia.com/gpu")
+                && is_label_key("cpu")
+                && !is_label_key("/x")
+                && !is_label_key("a/b/c")
+                && !is_label_key("")
+        );
+        assert!(
+            is_label_value("")
+                && is_label_value("A_b.c-1")
+                && !is_label_value("a b")
+                && !is_label_value("eu,us")
+        );
         assert_eq!(closest_name("My Queue!").as_deref(), Some("my-queue"));
         assert_eq!(closest_name("???"), None);
     }

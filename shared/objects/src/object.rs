@@ -56,9 +56,16 @@ impl Object {
     }
 
     /// Reads an object of any served version, as strictly as `findings` say.
-    pub(crate) fn read_with(written: Value, findings: Findings) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
+    pub(crate) fn read_with(
+        written: Value,
+        findings: Findings,
+    ) -> Result<(Self, Vec<Warning>), Vec<FieldError>> {
         if is_deeper(&written, MAX_DEPTH) {
-            findings.error(FieldPath::default(), format!("lists and mappings stand more than {MAX_DEPTH} deep in each other"), "write it flatter");
+            findings.error(
+                FieldPath::default(),
+                format!("lists and mappings stand more than {MAX_DEPTH} deep in each other"),
+                "write it flatter",
+            );
         }
         let (kind, version) = identify(&written).map_err(|error| vec![error])?;
         let plain_checks = conversion::has_plain_checks(&written);
@@ -67,7 +74,12 @@ impl Object {
         let read = stored.and_then(|stored| read((kind, version), stored, &findings));
         let (mut errors, mut warnings) = findings.into_parts();
         // What was found before is in the writer's words.
-        for path in errors.iter_mut().map(|error| &mut error.field).chain(warnings.iter_mut().map(|warning| &mut warning.field)).filter(|_| converted) {
+        for path in errors
+            .iter_mut()
+            .map(|error| &mut error.field)
+            .chain(warnings.iter_mut().map(|warning| &mut warning.field))
+            .filter(|_| converted)
+        {
             conversion::path_in_version(kind, version, plain_checks, path);
         }
         match read {
@@ -109,7 +121,11 @@ impl Object {
 
     /// `kind/namespace/name` or `kind/name`, for people; a name still to be made shows as its prefix and `*`.
     pub fn title(&self) -> String {
-        let name = self.generate_name.as_ref().filter(|_| self.name.is_empty()).map_or_else(|| self.name.clone(), |prefix| format!("{prefix}*"));
+        let name = self
+            .generate_name
+            .as_ref()
+            .filter(|_| self.name.is_empty())
+            .map_or_else(|| self.name.clone(), |prefix| format!("{prefix}*"));
         match self.namespace_or_default() {
             Some(namespace) => format!("{}/{namespace}/{name}", self.kind.singular()),
             None => format!("{}/{name}", self.kind.singular()),
@@ -160,27 +176,45 @@ fn is_deeper(value: &Value, most: usize) -> bool {
 fn identify(written: &Value) -> Result<(Kind, &'static str), FieldError> {
     let text = |name: &str| match written.get(name) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.as_str()),
-        Some(Value::String(_) | Value::Null) | None => Err(FieldError::new(FieldPath::of(name), "is missing", format!("add `{name}`"))),
+        Some(Value::String(_) | Value::Null) | None => {
+            Err(FieldError::new(FieldPath::of(name), "is missing", format!("add `{name}`")))
+        }
         Some(_) => Err(FieldError::new(FieldPath::of(name), "must be a string", "write a string here")),
     };
     if !written.is_object() {
         let message = format!("an object must be a mapping, not {}", crate::field::type_name(written));
-        return Err(FieldError::new(FieldPath::default(), message, "write `apiVersion`, `kind`, `metadata` and the rest"));
+        return Err(FieldError::new(
+            FieldPath::default(),
+            message,
+            "write `apiVersion`, `kind`, `metadata` and the rest",
+        ));
     }
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);
     let Some((kind, version)) = Kind::from_gvk(api_version, kind) else {
         let (version_is_wrong, message, remedy) = Kind::unknown(api_version, kind);
-        return Err(FieldError::new(FieldPath::of(if version_is_wrong { "apiVersion" } else { "kind" }), message, remedy));
+        return Err(FieldError::new(
+            FieldPath::of(if version_is_wrong { "apiVersion" } else { "kind" }),
+            message,
+            remedy,
+        ));
     };
     if !kind.writable() {
-        return Err(FieldError::new(FieldPath::of("kind"), format!("a `{kind}` is not written by hand"), "submit a Job; its workload is made for it"));
+        return Err(FieldError::new(
+            FieldPath::of("kind"),
+            format!("a `{kind}` is not written by hand"),
+            "submit a Job; its workload is made for it",
+        ));
     }
     Ok((kind, version))
 }
 
 /// The object in the storage version, without what isn't the writer's.
 fn as_stored(kind: Kind, version: &'static str, mut stored: Value, findings: &Findings) -> Option<Value> {
-    if stored.as_object_mut()?.remove("status").is_some_and(|status| status.as_object().is_none_or(|status| !status.is_empty())) {
+    if stored
+        .as_object_mut()?
+        .remove("status")
+        .is_some_and(|status| status.as_object().is_none_or(|status| !status.is_empty()))
+    {
         findings.warn(FieldPath::of("status"), "is left out: only the manager writes it", "");
     }
     tidy_metadata(kind, &mut stored, findings);
@@ -212,17 +246,28 @@ fn tidy_metadata(kind: Kind, stored: &mut Value, findings: &Findings) {
         metadata.remove("creationTimestamp");
     }
     if !kind.namespaced() && metadata.remove("namespace").is_some_and(|namespace| !namespace.is_null()) {
-        findings.warn(FieldPath::of("metadata.namespace"), format!("is left out: a {kind} has no namespace"), "remove it");
+        findings.warn(
+            FieldPath::of("metadata.namespace"),
+            format!("is left out: a {kind} has no namespace"),
+            "remove it",
+        );
     }
 }
 
 /// Takes a whole number where an annotation wants a string: which one was meant is plain.
 fn quote_annotations(stored: &mut Value, findings: &Findings) {
     for place in ["metadata.annotations", "spec.template.metadata.annotations"] {
-        let annotations = stored.pointer_mut(&format!("/{}", place.replace('.', "/"))).and_then(Value::as_object_mut);
-        for (name, value) in annotations.into_iter().flatten().filter(|(_, value)| value.is_i64() || value.is_u64()) {
+        let annotations =
+            stored.pointer_mut(&format!("/{}", place.replace('.', "/"))).and_then(Value::as_object_mut);
+        for (name, value) in
+            annotations.into_iter().flatten().filter(|(_, value)| value.is_i64() || value.is_u64())
+        {
             let quoted = Value::String(value.to_string());
-            findings.warn(FieldPath::of(place).key(name), format!("must be a string, and is taken as {quoted}"), "quote it");
+            findings.warn(
+                FieldPath::of(place).key(name),
+                format!("must be a string, and is taken as {quoted}"),
+                "quote it",
+            );
             *value = quoted;
         }
     }
@@ -237,23 +282,38 @@ struct Identity {
 }
 
 fn read_metadata(kind: Kind, root: &Fields<'_>) -> Identity {
-    let mut identity = Identity { name: String::new(), namespace: None, generate_name: None, labels: BTreeMap::new(), annotations: BTreeMap::new() };
+    let mut identity = Identity {
+        name: String::new(),
+        namespace: None,
+        generate_name: None,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+    };
     let Some(metadata) = root.require("metadata").and_then(|item| item.fields()) else { return identity };
     metadata.known(&["uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"]);
     metadata.known(&["deletionGracePeriodSeconds", "ownerReferences", "finalizers"]);
     identity.name = metadata.text("name").unwrap_or_default().to_owned();
-    identity.generate_name = metadata.text("generateName").filter(|prefix| !prefix.is_empty()).map(str::to_owned);
+    identity.generate_name =
+        metadata.text("generateName").filter(|prefix| !prefix.is_empty()).map(str::to_owned);
     identity.labels = spec::scheduling::labels(&metadata, "labels");
     identity.annotations = read_annotations(&metadata);
     if let Some(namespace) = metadata.text("namespace").filter(|namespace| !namespace.is_empty()) {
         if !names::is_dns_label(namespace) {
-            metadata.error("namespace", format!("`{namespace}` is not a namespace's name"), "use at most 63 lower-case letters, digits and `-`");
+            metadata.error(
+                "namespace",
+                format!("`{namespace}` is not a namespace's name"),
+                "use at most 63 lower-case letters, digits and `-`",
+            );
         }
         identity.namespace = Some(namespace.to_owned());
     }
     if identity.name.is_empty() && identity.generate_name.is_none() {
         if !metadata.findings().has_errors() {
-            metadata.error("name", "is missing", "add `name`, or `generateName` for an object that is created anew every time");
+            metadata.error(
+                "name",
+                "is missing",
+                "add `name`, or `generateName` for an object that is created anew every time",
+            );
         }
     } else {
         check_name(kind, &metadata, &identity);
@@ -274,16 +334,28 @@ fn check_name(kind: Kind, metadata: &Fields<'_>, identity: &Identity) {
     } else if !name.is_empty() && !rule(name) {
         let dot = if most == names::MAX_LABEL_CHARS && kind != Kind::Job { "" } else { ", `.`" };
         let remedy = match names::closest_name(name) {
-            Some(near) if near != *name => format!("use lower-case letters, digits{dot} and `-`, for example `{near}`"),
-            _ => format!("use lower-case letters, digits{dot} and `-`, beginning and ending with a letter or digit"),
+            Some(near) if near != *name => {
+                format!("use lower-case letters, digits{dot} and `-`, for example `{near}`")
+            }
+            _ => format!(
+                "use lower-case letters, digits{dot} and `-`, beginning and ending with a letter or digit"
+            ),
         };
         metadata.error("name", format!("`{name}` is not a name"), remedy);
     }
     let Some(prefix) = identity.generate_name.as_ref().filter(|_| name.is_empty()) else { return };
     if prefix.chars().count() > MAX_GENERATE_NAME_CHARS {
-        metadata.error("generateName", "is too long", format!("the most is {MAX_GENERATE_NAME_CHARS} characters"));
+        metadata.error(
+            "generateName",
+            "is too long",
+            format!("the most is {MAX_GENERATE_NAME_CHARS} characters"),
+        );
     } else if !rule(&format!("{prefix}0")) {
-        metadata.error("generateName", format!("`{prefix}` cannot begin a name"), "use lower-case letters, digits and `-`");
+        metadata.error(
+            "generateName",
+            format!("`{prefix}` cannot begin a name"),
+            "use lower-case letters, digits and `-`",
+        );
     }
 }
 
@@ -291,11 +363,19 @@ fn read_annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
     let all = metadata.strings("annotations");
     for key in all.keys().filter(|key| !names::is_label_key(&key.to_lowercase())) {
         let at = metadata.path().key("annotations").key(key);
-        metadata.findings().error(at, format!("`{key}` is not an annotation key"), "use letters, digits, `-`, `_` and `.`, with at most one `/`");
+        metadata.findings().error(
+            at,
+            format!("`{key}` is not an annotation key"),
+            "use letters, digits, `-`, `_` and `.`, with at most one `/`",
+        );
     }
     let bytes: usize = all.iter().map(|(key, value)| key.len() + value.len()).sum();
     if bytes > MAX_ANNOTATIONS_BYTES {
-        metadata.error("annotations", format!("are {bytes} bytes together"), format!("the most is {MAX_ANNOTATIONS_BYTES}"));
+        metadata.error(
+            "annotations",
+            format!("are {bytes} bytes together"),
+            format!("the most is {MAX_ANNOTATIONS_BYTES}"),
+        );
     }
     all
 }

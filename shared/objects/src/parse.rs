@@ -160,7 +160,12 @@ pub(crate) fn read_set<T: Document>(files: &[(&str, &str)]) -> Parsed<T> {
     if total > MAX_SET_BYTES {
         let name = files.first().map_or("", |(name, _)| *name);
         let message = format!("the files are {total} bytes together");
-        reader.error(whole(name), FieldPath::default(), message, format!("apply at most {MAX_SET_BYTES} bytes at once"));
+        reader.error(
+            whole(name),
+            FieldPath::default(),
+            message,
+            format!("apply at most {MAX_SET_BYTES} bytes at once"),
+        );
     } else {
         for (name, text) in files {
             reader.file(name, text);
@@ -183,7 +188,11 @@ impl Source {
     /// Where a field stands of the object that begins at a place, or the nearest thing above it that is there.
     pub fn place_of(&self, object: &Place, field: &FieldPath) -> Place {
         let begins = At { line: object.line, column: object.column };
-        let at = self.0.iter().find_map(|document| beginning_at(document, begins, 0)).map_or(begins, |node| node.find(field));
+        let at = self
+            .0
+            .iter()
+            .find_map(|document| beginning_at(document, begins, 0))
+            .map_or(begins, |node| node.find(field));
         Place { file: object.file.clone(), line: at.line, column: at.column }
     }
 }
@@ -198,7 +207,10 @@ fn beginning_at(node: &Node, begins: At, depth: usize) -> Option<&Node> {
         },
         _ => return None,
     };
-    children.iter().filter(|_| depth < MAX_LIST_DEPTH).find_map(|child| beginning_at(child, begins, depth + 1))
+    children
+        .iter()
+        .filter(|_| depth < MAX_LIST_DEPTH)
+        .find_map(|child| beginning_at(child, begins, depth + 1))
 }
 
 fn whole(name: &str) -> Place {
@@ -216,22 +228,44 @@ impl<T> Default for Reader<T> {
 }
 
 impl<T: Document> Reader<T> {
-    fn error(&mut self, place: Place, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
+    fn error(
+        &mut self,
+        place: Place,
+        field: FieldPath,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         if self.parsed.errors.len() < MAX_PROBLEMS {
             self.parsed.errors.push(Problem { place, field, message: message.into(), remedy: remedy.into() });
         }
     }
 
-    fn warn(&mut self, place: Place, field: FieldPath, message: impl Into<String>, remedy: impl Into<String>) {
+    fn warn(
+        &mut self,
+        place: Place,
+        field: FieldPath,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         if self.parsed.warnings.len() < MAX_PROBLEMS {
-            self.parsed.warnings.push(Problem { place, field, message: message.into(), remedy: remedy.into() });
+            self.parsed.warnings.push(Problem {
+                place,
+                field,
+                message: message.into(),
+                remedy: remedy.into(),
+            });
         }
     }
 
     fn file(&mut self, name: &str, text: &str) {
         if text.len() > MAX_FILE_BYTES {
             let message = format!("the file is {} bytes", text.len());
-            return self.error(whole(name), FieldPath::default(), message, format!("split it; the most is {MAX_FILE_BYTES} bytes"));
+            return self.error(
+                whole(name),
+                FieldPath::default(),
+                message,
+                format!("split it; the most is {MAX_FILE_BYTES} bytes"),
+            );
         }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if let Some(before) = text.find('\0').map(|at| &text[..at]) {
@@ -260,26 +294,42 @@ impl<T: Document> Reader<T> {
     /// One document: an object, a list of objects, or a `List`.
     fn document(&mut self, file: &Arc<str>, node: Node, depth: usize) {
         let place = Place { file: file.clone(), line: node.at.line, column: node.at.column };
-        let is_list = node.text("kind").is_some_and(|kind| kind.ends_with("List")) && node.get("items").is_some();
+        let is_list =
+            node.text("kind").is_some_and(|kind| kind.ends_with("List")) && node.get("items").is_some();
         let children = match node.content {
             Content::Null => return,
             Content::List(items) => items,
             Content::Map(entries) if is_list => {
-                let items = entries.into_iter().find(|(key, _)| key.text == "items").map(|(_, value)| value.content);
+                let items =
+                    entries.into_iter().find(|(key, _)| key.text == "items").map(|(_, value)| value.content);
                 match items {
                     Some(Content::List(items)) => items,
                     Some(Content::Null) | None => return,
-                    Some(_) => return self.error(place, FieldPath::of("items"), "must be a list", "write the objects as a list"),
+                    Some(_) => {
+                        return self.error(
+                            place,
+                            FieldPath::of("items"),
+                            "must be a list",
+                            "write the objects as a list",
+                        );
+                    }
                 }
             }
-            Content::Map(entries) => return self.object(place, Node { at: node.at, content: Content::Map(entries) }),
+            Content::Map(entries) => {
+                return self.object(place, Node { at: node.at, content: Content::Map(entries) });
+            }
             Content::Bool(_) | Content::Number(_) | Content::Text(_) => {
                 let remedy = "write `apiVersion`, `kind`, `metadata` and the rest";
                 return self.error(place, FieldPath::default(), "this document is not an object", remedy);
             }
         };
         if depth >= MAX_LIST_DEPTH || children.len() > MAX_DOCUMENTS {
-            return self.error(place, FieldPath::default(), "this list is too long or too deep", format!("list at most {MAX_DOCUMENTS} objects"));
+            return self.error(
+                place,
+                FieldPath::default(),
+                "this list is too long or too deep",
+                format!("list at most {MAX_DOCUMENTS} objects"),
+            );
         }
         for child in children {
             self.document(file, child, depth + 1);
@@ -328,8 +378,18 @@ impl<T: Document> Reader<T> {
                 let message = format!("`{title}` is the same as at {there}, and read once");
                 self.warn(located.place, FieldPath::default(), message, "remove one of them");
             } else {
-                let remedy = twin_remedy(object.object().map(|object| object.kind), &located.place, &there, worker_file.as_ref());
-                self.error(located.place, FieldPath::default(), format!("`{title}` is also at {there}, with other content"), remedy);
+                let remedy = twin_remedy(
+                    object.object().map(|object| object.kind),
+                    &located.place,
+                    &there,
+                    worker_file.as_ref(),
+                );
+                self.error(
+                    located.place,
+                    FieldPath::default(),
+                    format!("`{title}` is also at {there}, with other content"),
+                    remedy,
+                );
             }
         }
         self.parsed.objects = kept;
@@ -343,7 +403,10 @@ fn worker_file<T: Document>(objects: &[Located<T>]) -> Option<Arc<str>> {
         Spec::AdmissionCheck(check) => check.controller_name == PROVISIONING_CONTROLLER,
         _ => false,
     };
-    objects.iter().find(|located| located.value.object().is_some_and(is_workers)).map(|located| located.place.file.clone())
+    objects
+        .iter()
+        .find(|located| located.value.object().is_some_and(is_workers))
+        .map(|located| located.place.file.clone())
 }
 
 fn twin_remedy(kind: Option<Kind>, here: &Place, there: &Place, worker_file: Option<&Arc<str>>) -> String {

@@ -120,7 +120,11 @@ impl PlanObject {
         let read = seen.read(written, &findings);
         let (mut errors, mut warnings) = findings.into_parts();
         if let Seen::Workload(version) = seen {
-            for path in errors.iter_mut().map(|error| &mut error.field).chain(warnings.iter_mut().map(|warning| &mut warning.field)) {
+            for path in errors
+                .iter_mut()
+                .map(|error| &mut error.field)
+                .chain(warnings.iter_mut().map(|warning| &mut warning.field))
+            {
                 conversion::path_in_version(Kind::Workload, version, false, path);
             }
         }
@@ -140,14 +144,25 @@ impl PlanObject {
     }
 }
 
-fn read_object(mut written: Value, findings: Findings) -> Result<(PlanObject, Vec<Warning>), Vec<FieldError>> {
+fn read_object(
+    mut written: Value,
+    findings: Findings,
+) -> Result<(PlanObject, Vec<Warning>), Vec<FieldError>> {
     // whether a manager would keep the status does not matter here
     let status = written.as_object_mut().and_then(|map| map.remove("status")).unwrap_or_default();
     let seen = if findings.is_lenient() { Findings::lenient() } else { Findings::default() };
-    let conditions = status.as_object().map(|status| workload::conditions(&Fields::root(&seen, status))).unwrap_or_default();
+    let conditions = status
+        .as_object()
+        .map(|status| workload::conditions(&Fields::root(&seen, status)))
+        .unwrap_or_default();
     let metadata = written.get("metadata").and_then(Value::as_object);
-    let created = metadata.and_then(|metadata| crate::spec::meta::time(&Fields::root(&seen, metadata), "creationTimestamp"));
-    let uid = metadata.and_then(|metadata| metadata.get("uid")).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let created = metadata
+        .and_then(|metadata| crate::spec::meta::time(&Fields::root(&seen, metadata), "creationTimestamp"));
+    let uid = metadata
+        .and_then(|metadata| metadata.get("uid"))
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let (errors, _) = seen.into_parts();
     if let Some(error) = errors.into_iter().next() {
         let path = if error.field.to_string() == "creationTimestamp" { "metadata" } else { "status" };

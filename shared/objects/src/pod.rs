@@ -135,8 +135,14 @@ pub(crate) fn read_spec(pod: &Fields<'_>) -> PodTemplate {
     }
     let init_containers = pod.list("initContainers", MAX_CONTAINERS, |item| read_container(&item));
     let mut names = BTreeSet::new();
-    for container in init_containers.iter().chain(&containers).filter(|container| !names.insert(container.name.as_str())) {
-        pod.error("containers", format!("the name `{}` is there twice", container.name), "give every container a name of its own");
+    for container in
+        init_containers.iter().chain(&containers).filter(|container| !names.insert(container.name.as_str()))
+    {
+        pod.error(
+            "containers",
+            format!("the name `{}` is there twice", container.name),
+            "give every container a name of its own",
+        );
     }
     let named = |name: &'static str| pod.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
     PodTemplate {
@@ -150,7 +156,8 @@ pub(crate) fn read_spec(pod: &Fields<'_>) -> PodTemplate {
         affinity: read_affinity(pod),
         tolerations: pod.list("tolerations", MAX_RULES, |item| toleration(&item)),
         node_name: named("nodeName"),
-        scheduling_gates: pod.list("schedulingGates", MAX_RULES, |item| item.fields()?.text("name").map(str::to_owned)),
+        scheduling_gates: pod
+            .list("schedulingGates", MAX_RULES, |item| item.fields()?.text("name").map(str::to_owned)),
         containers,
         init_containers,
     }
@@ -231,7 +238,11 @@ fn read_variable(item: &Item<'_>) -> Option<()> {
     fields.known(&["valueFrom"]);
     let name = fields.require_text("name").unwrap_or_default();
     if name.contains(['=', '\0']) {
-        fields.error("name", format!("`{}` can't be the name of a variable", name.escape_default()), "leave out `=` and control characters");
+        fields.error(
+            "name",
+            format!("`{}` can't be the name of a variable", name.escape_default()),
+            "leave out `=` and control characters",
+        );
     }
     fields.text("value");
     fields.finish();
@@ -256,10 +267,18 @@ fn read_resources(resources: Fields<'_>) -> Resources {
         let alike = resource.starts_with("hugepages-") || resource.contains('/');
         let at = || resources.path().key("requests").key(resource);
         if alike && request != limit {
-            resources.findings().error(at(), format!("must equal the limit of `{resource}`"), "write the same amount in both places");
+            resources.findings().error(
+                at(),
+                format!("must equal the limit of `{resource}`"),
+                "write the same amount in both places",
+            );
         } else if request > limit {
             let most = quantity::format(resource, *limit);
-            resources.findings().error(at(), format!("is more than the limit of `{resource}`"), format!("write at most `{most}`"));
+            resources.findings().error(
+                at(),
+                format!("is more than the limit of `{resource}`"),
+                format!("write at most `{most}`"),
+            );
         }
     }
     resources.finish();
@@ -275,11 +294,15 @@ fn read_affinity(pod: &Fields<'_>) -> Vec<Vec<Requirement>> {
         let terms = node.fields("requiredDuringSchedulingIgnoredDuringExecution").map(|required| {
             let terms = required.list("nodeSelectorTerms", MAX_RULES, |item| {
                 let term = item.fields()?;
-                let mut requirements = term.list("matchExpressions", MAX_RULES, |item| requirement(&item, true));
+                let mut requirements =
+                    term.list("matchExpressions", MAX_RULES, |item| requirement(&item, true));
                 // names of nodes are a label to whoever packs: every Kubernetes node carries its own
                 for mut field in term.list("matchFields", MAX_RULES, |item| requirement(&item, true)) {
                     if field.key != "metadata.name" {
-                        item.error(format!("`{}` cannot be matched", field.key), "`metadata.name` is the only field");
+                        item.error(
+                            format!("`{}` cannot be matched", field.key),
+                            "`metadata.name` is the only field",
+                        );
                     }
                     "kubernetes.io/hostname".clone_into(&mut field.key);
                     requirements.push(field);
@@ -295,7 +318,11 @@ fn read_affinity(pod: &Fields<'_>) -> Vec<Vec<Requirement>> {
             let written = terms.len();
             let terms: Vec<_> = terms.into_iter().filter(|term| !term.is_empty()).collect();
             if terms.is_empty() && written > 0 {
-                node.error("requiredDuringSchedulingIgnoredDuringExecution", "matches no node", "give a term at least one requirement");
+                node.error(
+                    "requiredDuringSchedulingIgnoredDuringExecution",
+                    "matches no node",
+                    "give a term at least one requirement",
+                );
             }
             terms
         });

@@ -43,7 +43,9 @@ impl Error {
     /// What to do about it.
     pub fn remedy(&self) -> &'static str {
         match self {
-            Self::Malformed(_) | Self::WrongType(_) => "write a number with an optional suffix, such as `4`, `100m`, `0.5` or `16Gi`",
+            Self::Malformed(_) | Self::WrongType(_) => {
+                "write a number with an optional suffix, such as `4`, `100m`, `0.5` or `16Gi`"
+            }
             Self::Suffix(..) => "the suffixes are n, u, m, k, M, G, T, P, E and Ki, Mi, Gi, Ti, Pi, Ei",
             Self::TooLarge(_) => "write less than 2^63 base units (thousandths for cpu)",
             Self::TooManyDigits(_) => "write at most 30 digits",
@@ -97,7 +99,8 @@ impl Parts {
         match factor {
             Factor::Ten(power) => Ok(Self { negative, mantissa, power: power - decimals }),
             Factor::Two(power) => {
-                let mantissa = mantissa.checked_mul(1_i128 << power).ok_or_else(|| Error::TooLarge(text.to_owned()))?;
+                let mantissa =
+                    mantissa.checked_mul(1_i128 << power).ok_or_else(|| Error::TooLarge(text.to_owned()))?;
                 Ok(Self { negative, mantissa, power: -decimals })
             }
         }
@@ -114,7 +117,10 @@ pub fn parse(resource: &str, text: &str) -> Result<i64, Error> {
     let parts = Parts::of(text)?;
     let amount = parts.scaled(if is_milli(resource) { MILLI } else { 0 });
     // the least number has no positive twin, and no amount needs it
-    amount.and_then(|amount| i64::try_from(amount).ok()).filter(|amount| *amount != i64::MIN).ok_or_else(|| Error::TooLarge(text.to_owned()))
+    amount
+        .and_then(|amount| i64::try_from(amount).ok())
+        .filter(|amount| *amount != i64::MIN)
+        .ok_or_else(|| Error::TooLarge(text.to_owned()))
 }
 
 /// A JSON string or number in billionths.
@@ -218,7 +224,13 @@ mod tests {
 
     #[test]
     fn billionths_are_written_as_they_are_read() {
-        for (nano, text) in [(0, "0"), (2_000_000_000, "2"), (1_500_000_000, "1500m"), (7_000, "7u"), (1_000_000_001, "1000000001n")] {
+        for (nano, text) in [
+            (0, "0"),
+            (2_000_000_000, "2"),
+            (1_500_000_000, "1500m"),
+            (7_000, "7u"),
+            (1_000_000_001, "1000000001n"),
+        ] {
             assert_eq!(format_nano(nano), text);
             assert_eq!(nano_from_json(&json!(text)), Ok(nano));
         }
@@ -226,7 +238,9 @@ mod tests {
 
     #[test]
     fn reads_what_kubernetes_reads() {
-        let check = |resource: &str, text: &str, expect: i64| assert_eq!(parse(resource, text), Ok(expect), "{resource} {text}");
+        let check = |resource: &str, text: &str, expect: i64| {
+            assert_eq!(parse(resource, text), Ok(expect), "{resource} {text}")
+        };
         check("cpu", "100m", 100);
         check("cpu", "0.5", 500);
         check("cpu", "1", 1_000);

@@ -18,9 +18,15 @@ use std::fmt;
 
 /// The template with everything filled in that its namespace and its runtime class fill in. `runtime_class` is the one
 /// that the template names, `ranges` are those of its namespace in the order of their names.
-pub fn filled_in(template: &PodTemplate, ranges: &[LimitRangeSpec], runtime_class: Option<&RuntimeClassSpec>) -> PodTemplate {
+pub fn filled_in(
+    template: &PodTemplate,
+    ranges: &[LimitRangeSpec],
+    runtime_class: Option<&RuntimeClassSpec>,
+) -> PodTemplate {
     let mut filled = template.clone();
-    if let (Some(_), true, Some(class)) = (&template.runtime_class, template.overhead.is_empty(), runtime_class) {
+    if let (Some(_), true, Some(class)) =
+        (&template.runtime_class, template.overhead.is_empty(), runtime_class)
+    {
         filled.overhead = class.overhead.clone();
     }
     if let Some(range) = Summary::of(ranges, LimitType::Container) {
@@ -31,7 +37,11 @@ pub fn filled_in(template: &PodTemplate, ranges: &[LimitRangeSpec], runtime_clas
     if let (Some(range), Some(whole_pod)) = (Summary::of(ranges, LimitType::Pod), &mut filled.whole_pod) {
         range.fill(whole_pod);
     }
-    let all = filled.init_containers.iter_mut().chain(&mut filled.containers).map(|container| &mut container.resources);
+    let all = filled
+        .init_containers
+        .iter_mut()
+        .chain(&mut filled.containers)
+        .map(|container| &mut container.resources);
     for resources in all.chain(&mut filled.whole_pod) {
         resources.requests = resources.asked();
     }
@@ -39,7 +49,11 @@ pub fn filled_in(template: &PodTemplate, ranges: &[LimitRangeSpec], runtime_clas
 }
 
 /// What one pod asks for, with everything that its namespace and its runtime class add.
-pub fn effective_requests(template: &PodTemplate, ranges: &[LimitRangeSpec], runtime_class: Option<&RuntimeClassSpec>) -> Amounts {
+pub fn effective_requests(
+    template: &PodTemplate,
+    ranges: &[LimitRangeSpec],
+    runtime_class: Option<&RuntimeClassSpec>,
+) -> Amounts {
     filled_in(template, ranges, runtime_class).requests()
 }
 
@@ -93,7 +107,12 @@ impl fmt::Display for Violation {
         };
         write!(f, " asks for {asks}")?;
         for (resource, (amount, wanted)) in &self.resources {
-            write!(f, "; `{resource}` is `{}`, the {bound} is `{}`", quantity::format(resource, *amount), quantity::format(resource, *wanted))?;
+            write!(
+                f,
+                "; `{resource}` is `{}`, the {bound} is `{}`",
+                quantity::format(resource, *amount),
+                quantity::format(resource, *wanted)
+            )?;
         }
         Ok(())
     }
@@ -101,9 +120,21 @@ impl fmt::Display for Violation {
 
 /// Where a template asks for more than the limits that stand beside. Wants the template as [`filled_in`] gives it.
 pub fn limit_violations(filled: &PodTemplate) -> Vec<Violation> {
-    let check = |part: Part, resources: &Resources| violation(part, Bound::OwnLimit, &resources.requests, &resources.limits, |amount, limit| amount > limit);
-    let init = filled.init_containers.iter().enumerate().map(|(index, container)| (Part::InitContainer(index), &container.resources));
-    let main = filled.containers.iter().enumerate().map(|(index, container)| (Part::Container(index), &container.resources));
+    let check = |part: Part, resources: &Resources| {
+        violation(part, Bound::OwnLimit, &resources.requests, &resources.limits, |amount, limit| {
+            amount > limit
+        })
+    };
+    let init = filled
+        .init_containers
+        .iter()
+        .enumerate()
+        .map(|(index, container)| (Part::InitContainer(index), &container.resources));
+    let main = filled
+        .containers
+        .iter()
+        .enumerate()
+        .map(|(index, container)| (Part::Container(index), &container.resources));
     let whole = filled.whole_pod.iter().map(|resources| (Part::WholePod, resources));
     init.chain(main).chain(whole).filter_map(|(part, resources)| check(part, resources)).collect()
 }
@@ -115,11 +146,31 @@ pub fn limit_range_violations(filled: &PodTemplate, ranges: &[LimitRangeSpec]) -
     if let Some(range) = Summary::of(ranges, LimitType::Container) {
         let mut each = |part: Part, container: &Container| {
             let Resources { requests, limits } = &container.resources;
-            all.extend(violation(part.clone(), Bound::RangeMax, &merged(requests, limits, i64::max), &range.max, |amount, most| amount > most));
-            all.extend(violation(part, Bound::RangeMin, &merged(requests, limits, i64::min), &range.min, |amount, least| amount < least));
+            all.extend(violation(
+                part.clone(),
+                Bound::RangeMax,
+                &merged(requests, limits, i64::max),
+                &range.max,
+                |amount, most| amount > most,
+            ));
+            all.extend(violation(
+                part,
+                Bound::RangeMin,
+                &merged(requests, limits, i64::min),
+                &range.min,
+                |amount, least| amount < least,
+            ));
         };
-        filled.init_containers.iter().enumerate().for_each(|(index, container)| each(Part::InitContainer(index), container));
-        filled.containers.iter().enumerate().for_each(|(index, container)| each(Part::Container(index), container));
+        filled
+            .init_containers
+            .iter()
+            .enumerate()
+            .for_each(|(index, container)| each(Part::InitContainer(index), container));
+        filled
+            .containers
+            .iter()
+            .enumerate()
+            .for_each(|(index, container)| each(Part::Container(index), container));
     }
     if let Some(range) = Summary::of(ranges, LimitType::Pod) {
         let total = filled.requests();
@@ -129,10 +180,19 @@ pub fn limit_range_violations(filled: &PodTemplate, ranges: &[LimitRangeSpec]) -
     all
 }
 
-fn violation(part: Part, bound: Bound, amounts: &Amounts, bounds: &Amounts, breaks: fn(i64, i64) -> bool) -> Option<Violation> {
-    let both = amounts.iter().filter_map(|(resource, amount)| Some((resource, *amount, *bounds.get(resource)?)));
-    let resources: BTreeMap<_, _> =
-        both.filter(|(_, amount, bound)| breaks(*amount, *bound)).map(|(name, amount, bound)| (name.clone(), (amount, bound))).collect();
+fn violation(
+    part: Part,
+    bound: Bound,
+    amounts: &Amounts,
+    bounds: &Amounts,
+    breaks: fn(i64, i64) -> bool,
+) -> Option<Violation> {
+    let both =
+        amounts.iter().filter_map(|(resource, amount)| Some((resource, *amount, *bounds.get(resource)?)));
+    let resources: BTreeMap<_, _> = both
+        .filter(|(_, amount, bound)| breaks(*amount, *bound))
+        .map(|(name, amount, bound)| (name.clone(), (amount, bound)))
+        .collect();
     (!resources.is_empty()).then_some(Violation { part, bound, resources })
 }
 
@@ -156,14 +216,16 @@ struct Summary {
 impl Summary {
     /// `None` when no range says anything about `of`.
     fn of(ranges: &[LimitRangeSpec], of: LimitType) -> Option<Self> {
-        let mut limits = ranges.iter().flat_map(|range| &range.limits).filter(|limit| limit.of == of).peekable();
+        let mut limits =
+            ranges.iter().flat_map(|range| &range.limits).filter(|limit| limit.of == of).peekable();
         limits.peek()?;
         let mut summary = Self::default();
         for limit in limits {
             summary.min = merged(&summary.min, &limit.min, i64::max);
             summary.max = merged(&summary.max, &limit.max, i64::min);
             summary.default = merged(&summary.default, &limit.default, |first, _| first);
-            summary.default_request = merged(&summary.default_request, &limit.default_request, |first, _| first);
+            summary.default_request =
+                merged(&summary.default_request, &limit.default_request, |first, _| first);
         }
         Some(summary)
     }
@@ -209,14 +271,21 @@ impl Transformation {
         let strategy = match text("strategy")?.as_deref() {
             None | Some("Retain") => Strategy::Retain,
             Some("Replace") => Strategy::Replace,
-            Some(other) => return Err(format!("strategy: `{other}` is not a choice; the choices are `Retain`, `Replace`")),
+            Some(other) => {
+                return Err(format!(
+                    "strategy: `{other}` is not a choice; the choices are `Retain`, `Replace`"
+                ));
+            }
         };
         let mut outputs = BTreeMap::new();
         match written.get("outputs") {
             None | Some(Value::Null) => {}
             Some(Value::Object(all)) => {
                 for (resource, factor) in all {
-                    outputs.insert(resource.clone(), Decimal::from_json(factor).map_err(|error| format!("outputs.{resource}: {error}"))?);
+                    outputs.insert(
+                        resource.clone(),
+                        Decimal::from_json(factor).map_err(|error| format!("outputs.{resource}: {error}"))?,
+                    );
                 }
             }
             Some(_) => return Err("outputs: must be a mapping".to_owned()),
@@ -238,9 +307,15 @@ pub struct ResourceRules {
 impl ResourceRules {
     /// Reads them as the `resources` of Kueue's configuration (`excludeResourcePrefixes`, `transformations`).
     pub fn from_json(written: &Value) -> Result<Self, String> {
-        let all = written.as_object().ok_or("must be a mapping with `excludeResourcePrefixes` and `transformations`")?;
-        if let Some(other) = all.keys().find(|key| !["excludeResourcePrefixes", "transformations"].contains(&key.as_str())) {
-            return Err(format!("`{other}` is not known here; the known ones are `excludeResourcePrefixes` and `transformations`"));
+        let all = written
+            .as_object()
+            .ok_or("must be a mapping with `excludeResourcePrefixes` and `transformations`")?;
+        if let Some(other) =
+            all.keys().find(|key| !["excludeResourcePrefixes", "transformations"].contains(&key.as_str()))
+        {
+            return Err(format!(
+                "`{other}` is not known here; the known ones are `excludeResourcePrefixes` and `transformations`"
+            ));
         }
         let list = |name: &'static str| match written.get(name) {
             None | Some(Value::Null) => Ok(&[][..]),
@@ -252,13 +327,26 @@ impl ResourceRules {
             text.map(str::to_owned)
                 .ok_or_else(|| format!("excludeResourcePrefixes[{at}]: must be the beginning of a resource's name, such as `networking.example/`"))
         };
-        let rule = |(at, item): (usize, &Value)| Transformation::from_json(item).map_err(|error| format!("transformations[{at}].{error}"));
-        let transformations: Vec<Transformation> = list("transformations")?.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+        let rule = |(at, item): (usize, &Value)| {
+            Transformation::from_json(item).map_err(|error| format!("transformations[{at}].{error}"))
+        };
+        let transformations: Vec<Transformation> =
+            list("transformations")?.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
         let mut inputs = BTreeSet::new();
         if let Some(twice) = transformations.iter().find(|rule| !inputs.insert(&rule.input)) {
-            return Err(format!("transformations: `{}` is the input of two; write one with all its outputs", twice.input));
+            return Err(format!(
+                "transformations: `{}` is the input of two; write one with all its outputs",
+                twice.input
+            ));
         }
-        Ok(Self { excluded_prefixes: list("excludeResourcePrefixes")?.iter().enumerate().map(prefix).collect::<Result<_, _>>()?, transformations })
+        Ok(Self {
+            excluded_prefixes: list("excludeResourcePrefixes")?
+                .iter()
+                .enumerate()
+                .map(prefix)
+                .collect::<Result<_, _>>()?,
+            transformations,
+        })
     }
 
     /// Whether they change nothing.

@@ -40,7 +40,8 @@ impl std::error::Error for Slip {}
 
 /// Reads the text of such a file.
 pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Slip> {
-    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false }).map_err(|error| slip(text, &error))
+    serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })
+        .map_err(|error| slip(text, &error))
 }
 
 /// Where the values of settings came from, for errors about them.
@@ -59,10 +60,14 @@ impl Origins<'_> {
     pub fn of(&self, flag: &str) -> String {
         if self.said.contains(&flag) {
             // which of the two it was is not told any more
-            return (self.variable)(flag).map_or_else(|| format!("`--{flag}`"), |variable| format!("`--{flag}` or `{variable}`"));
+            return (self.variable)(flag)
+                .map_or_else(|| format!("`--{flag}`"), |variable| format!("`--{flag}` or `{variable}`"));
         }
         let stands = self.file.and_then(|(name, text)| Some((name, key_at(text, flag)?)));
-        stands.map_or_else(|| format!("`--{flag}`"), |(name, at)| format!("{name}:{}:{}: {flag}", at.line, at.column))
+        stands.map_or_else(
+            || format!("`--{flag}`"),
+            |(name, at)| format!("{name}:{}:{}: {flag}", at.line, at.column),
+        )
     }
 }
 
@@ -106,7 +111,9 @@ fn key_at(text: &str, key: &str) -> Option<At> {
 fn camel(kebab: &str) -> String {
     let mut words = kebab.split('-');
     let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |all, word| all + &word[..word.len().min(1)].to_uppercase() + word.get(1..).unwrap_or_default())
+    words.fold(first, |all, word| {
+        all + &word[..word.len().min(1)].to_uppercase() + word.get(1..).unwrap_or_default()
+    })
 }
 
 fn slip(text: &str, error: &Error) -> Slip {
@@ -126,21 +133,38 @@ fn field_at(text: &str, at: At) -> FieldPath {
 
 /// What doesn't fit the type that is read, with a remedy; `None` for what isn't YAML.
 fn in_words(error: &Error) -> Option<(String, String)> {
-    let known = |word: &str, expected: &[&'static str]| match suggest::nearest(word, expected.iter().copied()) {
+    let known = |word: &str, expected: &[&'static str]| match suggest::nearest(word, expected.iter().copied())
+    {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the known ones are {}", expected.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "the known ones are {}",
+            expected.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+        ),
     };
     Some(match error {
-        Error::SerdeUnknownField { field, expected, .. } => (format!("`{field}` is not known here"), known(field, expected)),
-        Error::SerdeUnknownVariant { variant, expected, .. } => (format!("`{variant}` is not a choice"), known(variant, expected)),
+        Error::SerdeUnknownField { field, expected, .. } => {
+            (format!("`{field}` is not known here"), known(field, expected))
+        }
+        Error::SerdeUnknownVariant { variant, expected, .. } => {
+            (format!("`{variant}` is not a choice"), known(variant, expected))
+        }
         Error::SerdeMissingField { field, .. } => (format!("`{field}` is missing"), "add it".to_owned()),
         Error::InvalidScalar { ty, .. } => (format!("this is not {}", kind(ty)), String::new()),
-        Error::SerdeInvalidType { expected, .. } | Error::SerdeInvalidValue { expected, .. } => (format!("this is not {}", kind(expected)), String::new()),
+        Error::SerdeInvalidType { expected, .. } | Error::SerdeInvalidValue { expected, .. } => {
+            (format!("this is not {}", kind(expected)), String::new())
+        }
         Error::Unexpected { expected, .. } => (format!("this is not {}", kind(expected)), String::new()),
         Error::InvalidBooleanStrict { .. } => ("this is not `true` or `false`".to_owned(), String::new()),
-        Error::NullIntoString { .. } => ("there is no value".to_owned(), "write one, or leave the field out".to_owned()),
-        Error::Eof { .. } => ("there is nothing in it".to_owned(), "write what it should say, or leave the file out".to_owned()),
-        Error::MultipleDocuments { .. } => ("there is more than one document in it".to_owned(), "keep one".to_owned()),
+        Error::NullIntoString { .. } => {
+            ("there is no value".to_owned(), "write one, or leave the field out".to_owned())
+        }
+        Error::Eof { .. } => (
+            "there is nothing in it".to_owned(),
+            "write what it should say, or leave the file out".to_owned(),
+        ),
+        Error::MultipleDocuments { .. } => {
+            ("there is more than one document in it".to_owned(), "keep one".to_owned())
+        }
         Error::Message { msg, .. } => (msg.clone(), String::new()),
         _ => return None,
     })
@@ -193,7 +217,10 @@ mod tests {
     fn slips_have_a_place_a_field_and_a_remedy_and_no_words_of_the_reader() {
         for (text, says) in [
             ("nodes: [{count: 2x}]", "1:17: nodes[0].count: this is not a whole number from 0 to 4294967295"),
-            ("nodes:\n- count: -1\n", "2:10: nodes[0].count: this is not a whole number from 0 to 4294967295"),
+            (
+                "nodes:\n- count: -1\n",
+                "2:10: nodes[0].count: this is not a whole number from 0 to 4294967295",
+            ),
             ("nodes:\n- cuont: 1\n", "2:3: nodes[0].cuont: `cuont` is not known here; did you mean `count`?"),
             ("term: a\nterm: b\n", "2:1: the key `term` is there twice; write the key once"),
             ("nodes: 7", "1:8: nodes: this is not a list"),

@@ -20,24 +20,28 @@ use std::collections::BTreeMap;
 
 pub use self::core::{NamespaceSpec, PriorityClassSpec};
 pub use self::kueue::{
-    BorrowWithinCohort, CheckRule, ClusterQueueSpec, CohortSpec, ConcurrentAdmission, FairSharing, FlavorFungibility, FlavorQuotas, Fungibility,
-    LocalQueueSpec, Migration, Preemption, PreemptionPolicy, QueueingStrategy, Quota, ResourceFlavorSpec, ResourceGroup, StopPolicy, TopologySpec,
+    BorrowWithinCohort, CheckRule, ClusterQueueSpec, CohortSpec, ConcurrentAdmission, FairSharing,
+    FlavorFungibility, FlavorQuotas, Fungibility, LocalQueueSpec, Migration, Preemption, PreemptionPolicy,
+    QueueingStrategy, Quota, ResourceFlavorSpec, ResourceGroup, StopPolicy, TopologySpec,
     WorkloadPriorityClassSpec,
 };
 pub use self::limits::{Limit, LimitRangeSpec, LimitType, RuntimeClassSpec};
 pub use self::multikueue::{
-    AdmissionCheckSpec, ClusterSource, LocationType, MultiKueueClusterSpec, MultiKueueConfigSpec, Parameters, ProvisioningRequestConfigSpec, RetryStrategy,
+    AdmissionCheckSpec, ClusterSource, LocationType, MultiKueueClusterSpec, MultiKueueConfigSpec, Parameters,
+    ProvisioningRequestConfigSpec, RetryStrategy,
 };
 pub use self::node::{NodeObject, PodObject, PodPhase};
 pub use self::policy::{
-    Applies, CapacityClass, ClusterLossMode, ClusterSpec, DispatchMode, DispatchPolicySpec, OnChange, OnClusterLoss, Places, Preference, Provider,
-    ProviderKind, Provisionable, QuotaWhileWaiting, Refusal, ResidencyPolicySpec, Staged, Supervision,
+    Applies, CapacityClass, ClusterLossMode, ClusterSpec, DispatchMode, DispatchPolicySpec, OnChange,
+    OnClusterLoss, Places, Preference, Provider, ProviderKind, Provisionable, QuotaWhileWaiting, Refusal,
+    ResidencyPolicySpec, Staged, Supervision,
 };
 
 pub use self::meta::{Meta, Owner};
 pub use self::workload::{
-    Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction, GateState, PodSetAssignment, PodSetRequest,
-    PodSetUpdate, PriorityClassRef, ReclaimablePods, RequeueState, SliceLayer, TopologyRequest, WorkloadObject, WorkloadPodSet, WorkloadSpec, WorkloadStatus,
+    Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction,
+    GateState, PodSetAssignment, PodSetRequest, PodSetUpdate, PriorityClassRef, ReclaimablePods,
+    RequeueState, SliceLayer, TopologyRequest, WorkloadObject, WorkloadPodSet, WorkloadSpec, WorkloadStatus,
 };
 
 /// The typed content of an object, one variant per kind that a file may hold.
@@ -108,7 +112,12 @@ impl Spec {
 }
 
 /// Reads the content of an object in storage version. `None` for a kind that no file may hold.
-pub(crate) fn read(kind: Kind, root: &Fields<'_>, labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Option<Spec> {
+pub(crate) fn read(
+    kind: Kind,
+    root: &Fields<'_>,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) -> Option<Spec> {
     Some(match kind {
         Kind::ResourceFlavor => Spec::ResourceFlavor(kueue::read_flavor(root)),
         Kind::ClusterQueue => Spec::ClusterQueue(Box::new(kueue::read_cluster_queue(root))),
@@ -118,7 +127,9 @@ pub(crate) fn read(kind: Kind, root: &Fields<'_>, labels: &BTreeMap<String, Stri
         Kind::AdmissionCheck => Spec::AdmissionCheck(multikueue::read_check(root)),
         Kind::MultiKueueConfig => Spec::MultiKueueConfig(multikueue::read_config(root)),
         Kind::MultiKueueCluster => Spec::MultiKueueCluster(multikueue::read_cluster(root)),
-        Kind::ProvisioningRequestConfig => Spec::ProvisioningRequestConfig(Box::new(multikueue::read_provisioning(root))),
+        Kind::ProvisioningRequestConfig => {
+            Spec::ProvisioningRequestConfig(Box::new(multikueue::read_provisioning(root)))
+        }
         Kind::Job => Spec::Job(Box::new(job::read(root, labels, annotations))),
         Kind::Namespace => Spec::Namespace(core::read_namespace(root, labels)),
         Kind::PriorityClass => Spec::PriorityClass(core::read_priority_class(root)),

@@ -1,6 +1,8 @@
 //! Every kind's rules, each with a spec that breaks exactly that rule and the message that a person gets.
 
-use meridian_objects::spec::{CapacityClass, ClusterLossMode, DispatchMode, Migration, ProviderKind, QuotaWhileWaiting, Supervision};
+use meridian_objects::spec::{
+    CapacityClass, ClusterLossMode, DispatchMode, Migration, ProviderKind, QuotaWhileWaiting, Supervision,
+};
 use meridian_objects::{Kind, Object, Spec, is_for_clusters, not_honoured, not_honoured_by_cluster};
 use meridian_shared::time::Millis;
 use serde_json::{Value, json};
@@ -34,22 +36,40 @@ fn cluster_queues() {
     let kind = Kind::ClusterQueue;
     let many: Vec<Value> = (0..17).map(|i| group(&format!("f{i}"), &format!("r{i}"))).collect();
     check(kind, groups(json!(many)), "spec.resourceGroups: has 17 entries; the most is 16");
-    check(kind, groups(json!([group("f", "cpu"), group("g", "cpu")])), "spec.resourceGroups[1].coveredResources[0]: `cpu` is covered twice");
-    check(kind, groups(json!([group("f", "cpu"), group("f", "memory")])), "spec.resourceGroups[1].flavors[0].name: the flavor `f` is there twice");
+    check(
+        kind,
+        groups(json!([group("f", "cpu"), group("g", "cpu")])),
+        "spec.resourceGroups[1].coveredResources[0]: `cpu` is covered twice",
+    );
+    check(
+        kind,
+        groups(json!([group("f", "cpu"), group("f", "memory")])),
+        "spec.resourceGroups[1].flavors[0].name: the flavor `f` is there twice",
+    );
     check(kind, groups(json!([{"coveredResources": [], "flavors": []}])), "coveredResources: is empty");
     check(kind, groups(json!([{"coveredResources": ["cpu"], "flavors": []}])), "flavors: is empty");
     check(kind, groups(json!([{}])), "spec.resourceGroups[0].flavors: is missing");
     let mut wrong = group("f", "cpu");
     wrong["coveredResources"] = json!(["cpu", "memory"]);
-    check(kind, groups(json!([wrong])), "flavors[0].resources: has no quota for the covered resource `memory`");
+    check(
+        kind,
+        groups(json!([wrong])),
+        "flavors[0].resources: has no quota for the covered resource `memory`",
+    );
     wrong["coveredResources"] = json!(["memory"]);
     check(kind, groups(json!([wrong])), "`cpu` is not one of the group's `coveredResources`");
     for (quota, expect) in [
         (json!({"name": "cpu"}), "resources[0].nominalQuota: is missing"),
         (json!({"name": "cpu", "nominalQuota": -1}), "`-1` is negative"),
         (json!({"name": "cpu", "nominalQuota": "lots"}), "`lots` is not a quantity"),
-        (json!({"name": "cpu", "nominalQuota": 1, "lendingLimit": 2}), "lendingLimit: is more than `nominalQuota`; write at most `1`"),
-        (json!({"name": "cpu", "nominalQuota": 1, "borrowingLimit": 2}), "`borrowingLimit` of `cpu` needs a cohort"),
+        (
+            json!({"name": "cpu", "nominalQuota": 1, "lendingLimit": 2}),
+            "lendingLimit: is more than `nominalQuota`; write at most `1`",
+        ),
+        (
+            json!({"name": "cpu", "nominalQuota": 1, "borrowingLimit": 2}),
+            "`borrowingLimit` of `cpu` needs a cohort",
+        ),
     ] {
         let mut one = group("f", "cpu");
         one["flavors"][0]["resources"][0] = quota;
@@ -58,13 +78,25 @@ fn cluster_queues() {
     check(kind, json!({"queueingStrategy": "FIFO"}), "`FIFO` is not a choice");
     check(kind, json!({"stopPolicy": "hold"}), "did you mean `Hold`?");
     check(kind, json!({"flavorFungibility": {"whenCanBorrow": "Borrow"}}), "`Borrow` is not a choice");
-    check(kind, json!({"flavorFungibility": {"preference": "BorrowingOverPreemption"}}), "needs `whenCanBorrow` and `whenCanPreempt`");
-    check(kind, json!({"preemption": {"borrowWithinCohort": {"policy": "LowerPriority"}}}), "needs `reclaimWithinCohort` other than `Never`");
+    check(
+        kind,
+        json!({"flavorFungibility": {"preference": "BorrowingOverPreemption"}}),
+        "needs `whenCanBorrow` and `whenCanPreempt`",
+    );
+    check(
+        kind,
+        json!({"preemption": {"borrowWithinCohort": {"policy": "LowerPriority"}}}),
+        "needs `reclaimWithinCohort` other than `Never`",
+    );
     check(kind, json!({"preemption": {"withinClusterQueue": "Any"}}), "`Any` is not a choice");
     let checks = |rules: Value| json!({"admissionChecksStrategy": {"admissionChecks": rules}});
     check(kind, checks(json!([{"name": "a"}, {"name": "a"}])), "`a` is there twice");
     check(kind, checks(json!([{"name": "a", "onFlavors": ["f"]}])), "`f` is no flavor of this queue");
-    check(kind, json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}), "needs at least one value");
+    check(
+        kind,
+        json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+        "needs at least one value",
+    );
     check(kind, json!({"namespaceSelector": {"matchLabels": {"a": 1}}}), "quote it");
     let Spec::ClusterQueue(queue) = good(kind, json!({})).spec else { panic!("not a queue") };
     assert_eq!(queue.namespace_selector, None, "absent selects nothing");
@@ -74,12 +106,22 @@ fn cluster_queues() {
 fn topologies() {
     let kind = Kind::Topology;
     let levels = |labels: &[&str]| json!({"levels": labels.iter().map(|label| json!({"nodeLabel": label})).collect::<Vec<_>>()});
-    let Spec::Topology(topology) = good(kind, levels(&["cloud/block", "kubernetes.io/hostname"])).spec else { panic!("not a topology") };
+    let Spec::Topology(topology) = good(kind, levels(&["cloud/block", "kubernetes.io/hostname"])).spec else {
+        panic!("not a topology")
+    };
     assert_eq!(topology.levels, ["cloud/block", "kubernetes.io/hostname"]);
     let many: Vec<String> = (0..17).map(|level| format!("l{level}")).collect();
-    check(kind, levels(&many.iter().map(String::as_str).collect::<Vec<_>>()), "spec.levels: has 17 entries; the most is 16");
+    check(
+        kind,
+        levels(&many.iter().map(String::as_str).collect::<Vec<_>>()),
+        "spec.levels: has 17 entries; the most is 16",
+    );
     check(kind, levels(&["a", "b", "a"]), "spec.levels[2].nodeLabel: `a` is there twice");
-    check(kind, levels(&["kubernetes.io/hostname", "b"]), "spec.levels[0].nodeLabel: `kubernetes.io/hostname` can only be the last level");
+    check(
+        kind,
+        levels(&["kubernetes.io/hostname", "b"]),
+        "spec.levels[0].nodeLabel: `kubernetes.io/hostname` can only be the last level",
+    );
     check(kind, levels(&["a b"]), "`a b` is not a label key");
     check(kind, levels(&[""]), "spec.levels[0].nodeLabel: is empty");
     check(kind, levels(&[]), "spec.levels: is missing");
@@ -91,20 +133,43 @@ fn topologies() {
 fn limit_ranges_and_runtime_classes() {
     let kind = Kind::LimitRange;
     let limits = |limit: Value| json!({"limits": [limit]});
-    let range = good(kind, limits(json!({"type": "Container", "min": {"memory": "1Ki"}, "max": {"cpu": 2}, "maxLimitRequestRatio": {"memory": "1.5"}})));
+    let range = good(
+        kind,
+        limits(
+            json!({"type": "Container", "min": {"memory": "1Ki"}, "max": {"cpu": 2}, "maxLimitRequestRatio": {"memory": "1.5"}}),
+        ),
+    );
     let Spec::LimitRange(spec) = &range.spec else { panic!("not a limit range") };
     // as a server does: the most is the default limit, which is the default request, and so is the least
-    assert_eq!((spec.limits[0].default["cpu"], spec.limits[0].default_request["cpu"], spec.limits[0].default_request["memory"]), (2_000, 2_000, 1_024));
+    assert_eq!(
+        (
+            spec.limits[0].default["cpu"],
+            spec.limits[0].default_request["cpu"],
+            spec.limits[0].default_request["memory"]
+        ),
+        (2_000, 2_000, 1_024)
+    );
     assert_eq!(spec.limits[0].max_limit_request_ratio_milli["memory"], 1_500);
     check_ignored(&range, &["spec.limits"]);
     check(kind, limits(json!({"type": "Node"})), "spec.limits[0].type: `Node` is not a choice");
     check(kind, limits(json!({})), "spec.limits[0].type: is missing");
-    check(kind, limits(json!({"type": "Pod", "default": {"cpu": 1}})), "spec.limits[0].default: cannot be written for a `Pod`");
-    check(kind, limits(json!({"type": "Pod", "min": {"cpu": 2}, "max": {"cpu": 1}})), "spec.limits[0].min.cpu: is more than `max`; write at most `1`");
-    check(kind, limits(json!({"type": "Pod", "max": {"cpu": "-1"}})), "spec.limits[0].max.cpu: `-1` is negative");
+    check(
+        kind,
+        limits(json!({"type": "Pod", "default": {"cpu": 1}})),
+        "spec.limits[0].default: cannot be written for a `Pod`",
+    );
+    check(
+        kind,
+        limits(json!({"type": "Pod", "min": {"cpu": 2}, "max": {"cpu": 1}})),
+        "spec.limits[0].min.cpu: is more than `max`; write at most `1`",
+    );
+    check(
+        kind,
+        limits(json!({"type": "Pod", "max": {"cpu": "-1"}})),
+        "spec.limits[0].max.cpu: `-1` is negative",
+    );
     check(kind, json!({}), "spec.limits: is missing");
-    let class =
-        |overhead: Value| json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "x"}, "handler": "h", "overhead": overhead});
+    let class = |overhead: Value| json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "x"}, "handler": "h", "overhead": overhead});
     let (class_object, warnings) = Object::from_value(class(json!({"podFixed": {"cpu": "250m"}}))).unwrap();
     assert_eq!(warnings, []);
     let Spec::RuntimeClass(spec) = &class_object.spec else { panic!("not a class") };
@@ -117,7 +182,9 @@ fn limit_ranges_and_runtime_classes() {
 #[test]
 fn weights_and_concurrent_admission() {
     let sharing = |weight: Value| {
-        let Spec::Cohort(cohort) = good(Kind::Cohort, json!({"fairSharing": {"weight": weight}})).spec else { panic!("not a cohort") };
+        let Spec::Cohort(cohort) = good(Kind::Cohort, json!({"fairSharing": {"weight": weight}})).spec else {
+            panic!("not a cohort")
+        };
         let sharing = cohort.fair_sharing.unwrap();
         (sharing.weight_milli, sharing.weight_nano)
     };
@@ -125,15 +192,27 @@ fn weights_and_concurrent_admission() {
     assert_eq!(sharing(json!("0.5")), (500, 500_000_000));
     assert_eq!(sharing(Value::Null), (1_000, 1_000_000_000));
     assert_eq!(sharing(json!(0)), (0, 0));
-    check(Kind::Cohort, json!({"fairSharing": {"weight": "1n"}}), "spec.fairSharing.weight: is too small to count");
+    check(
+        Kind::Cohort,
+        json!({"fairSharing": {"weight": "1n"}}),
+        "spec.fairSharing.weight: is too small to count",
+    );
     let policy = |migration: Value| json!({"concurrentAdmissionPolicy": {"migration": migration}});
-    let written = policy(json!({"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": "f"}}));
+    let written =
+        policy(json!({"mode": "TryPreferredFlavors", "constraints": {"lastAcceptableFlavorName": "f"}}));
     let Spec::ClusterQueue(queue) = good(Kind::ClusterQueue, written).spec else { panic!("not a queue") };
     let concurrent = queue.concurrent_admission.unwrap();
-    assert_eq!((concurrent.migration, concurrent.last_acceptable_flavor.as_deref()), (Migration::TryPreferredFlavors, Some("f")));
+    assert_eq!(
+        (concurrent.migration, concurrent.last_acceptable_flavor.as_deref()),
+        (Migration::TryPreferredFlavors, Some("f"))
+    );
     let stays = json!({"mode": "RetainFirstAdmission", "constraints": {"lastAcceptableFlavorName": "f"}});
     check(Kind::ClusterQueue, policy(stays), "lastAcceptableFlavorName: needs `mode: TryPreferredFlavors`");
-    check(Kind::ClusterQueue, json!({"concurrentAdmissionPolicy": {}}), "spec.concurrentAdmissionPolicy.migration: is missing");
+    check(
+        Kind::ClusterQueue,
+        json!({"concurrentAdmissionPolicy": {}}),
+        "spec.concurrentAdmissionPolicy.migration: is missing",
+    );
     check(Kind::ClusterQueue, policy(json!({"mode": "Sometimes"})), "`Sometimes` is not a choice");
 }
 
@@ -146,7 +225,8 @@ fn all_errors_come_at_once() {
 #[test]
 fn what_a_queue_is_not_given_yet_is_named() {
     let mut one = group("f", "cpu");
-    one["flavors"][0]["resources"][0] = json!({"name": "cpu", "nominalQuota": 2, "borrowingLimit": 1, "lendingLimit": 1});
+    one["flavors"][0]["resources"][0] =
+        json!({"name": "cpu", "nominalQuota": 2, "borrowingLimit": 1, "lendingLimit": 1});
     let queue = good(
         Kind::ClusterQueue,
         json!({
@@ -160,7 +240,10 @@ fn what_a_queue_is_not_given_yet_is_named() {
     );
     let Spec::ClusterQueue(spec) = &queue.spec else { panic!("not a queue") };
     assert_eq!(spec.fair_sharing.as_ref().unwrap().weight_milli, 500);
-    check_ignored(&queue, &["spec.admissionChecksStrategy.admissionChecks[0].onFlavors", "spec.concurrentAdmissionPolicy"]);
+    check_ignored(
+        &queue,
+        &["spec.admissionChecksStrategy.admissionChecks[0].onFlavors", "spec.concurrentAdmissionPolicy"],
+    );
     let usual = json!({"preemption": {"withinClusterQueue": "Never"}, "flavorFungibility": {"whenCanPreempt": "TryNextFlavor"}, "stopPolicy": "None"});
     check_ignored(&good(Kind::ClusterQueue, usual), &[]);
 }
@@ -173,7 +256,11 @@ fn other_kueue_kinds() {
     check(flavor, json!({"nodeLabels": {"a b": "c"}}), "`a b` is not a label key");
     check(flavor, json!({"nodeTaints": [{"key": "a"}]}), "spec.nodeTaints[0].effect: is missing");
     check(flavor, json!({"topologyName": "t"}), "needs at least one label with `topologyName`");
-    check(flavor, json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}), "must be empty with `operator: Exists`");
+    check(
+        flavor,
+        json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}),
+        "must be empty with `operator: Exists`",
+    );
     check_ignored(&good(flavor, json!({"topologyName": "t", "nodeLabels": {"a": "b"}})), &[]);
 
     check(Kind::LocalQueue, json!({}), "spec.clusterQueue: is missing");
@@ -184,16 +271,31 @@ fn other_kueue_kinds() {
     let clusters = |clusters: Value| json!({"clusters": clusters});
     check(Kind::MultiKueueConfig, clusters(json!([])), "spec.clusters: is empty");
     check(Kind::MultiKueueConfig, clusters(json!(["a", "a"])), "spec.clusters[1]: `a` is there twice");
-    check(Kind::MultiKueueConfig, clusters(json!((0..21).map(|i| format!("c{i}")).collect::<Vec<_>>())), "has 21 entries; the most is 20");
-    check_ignored(&good(Kind::MultiKueueConfig, json!({"clusters": ["a"], "quotaManagement": "Automated"})), &["spec.quotaManagement"]);
+    check(
+        Kind::MultiKueueConfig,
+        clusters(json!((0..21).map(|i| format!("c{i}")).collect::<Vec<_>>())),
+        "has 21 entries; the most is 20",
+    );
+    check_ignored(
+        &good(Kind::MultiKueueConfig, json!({"clusters": ["a"], "quotaManagement": "Automated"})),
+        &["spec.quotaManagement"],
+    );
 
     check(Kind::MultiKueueCluster, json!({"clusterSource": {}}), "spec.clusterSource.kubeConfig: is missing");
-    let both = json!({"clusterSource": {"kubeConfig": {"location": "a"}, "clusterProfileRef": {"name": "b"}}});
+    let both =
+        json!({"clusterSource": {"kubeConfig": {"location": "a"}, "clusterProfileRef": {"name": "b"}}});
     check(Kind::MultiKueueCluster, both, "cannot be used together");
 
     check(Kind::AdmissionCheck, json!({}), "spec.controllerName: is missing");
-    check(Kind::AdmissionCheck, json!({"controllerName": "kueue.x-k8s.io/multikueue"}), "spec.parameters: is missing");
-    check_ignored(&good(Kind::AdmissionCheck, json!({"controllerName": "example.com/mine"})), &["spec.controllerName"]);
+    check(
+        Kind::AdmissionCheck,
+        json!({"controllerName": "kueue.x-k8s.io/multikueue"}),
+        "spec.parameters: is missing",
+    );
+    check_ignored(
+        &good(Kind::AdmissionCheck, json!({"controllerName": "example.com/mine"})),
+        &["spec.controllerName"],
+    );
 
     check(Kind::ProvisioningRequestConfig, json!({}), "spec.provisioningClassName: is missing");
     let retry = json!({"provisioningClassName": "a", "retryStrategy": {"backoffLimitCount": -1}});
@@ -231,9 +333,17 @@ fn clusters() {
     check(kind, with("limit", json!({})), "spec.limit: is not a field of this kind; did you mean `limits`?");
     check(kind, with("limits", json!({"cpu": "x"})), "spec.limits.cpu: `x` is not a quantity");
     check(kind, with("cordoned", json!("false")), "remove the quotes: false");
-    check(kind, with("provider", json!({"kind": "ProvisioningRequest"})), "spec.provider.className: is missing");
+    check(
+        kind,
+        with("provider", json!({"kind": "ProvisioningRequest"})),
+        "spec.provider.className: is missing",
+    );
     let pool = json!({"name": "t4", "capacityClass": "flex-start", "perNode": {"cpu": "4", "nvidia.com/gpu": "1"}, "maxNodes": 4});
-    check(kind, with("provisionable", json!([pool, pool])), "spec.provisionable[1].name: `t4` is there twice");
+    check(
+        kind,
+        with("provisionable", json!([pool, pool])),
+        "spec.provisionable[1].name: `t4` is there twice",
+    );
     let mut none = pool.clone();
     none["maxNodes"] = json!(0);
     check(kind, with("provisionable", json!([none])), "spec.provisionable[0].maxNodes: `0` is too small");
@@ -241,8 +351,14 @@ fn clusters() {
     spec["provider"] = json!({"kind": "ProvisioningRequest", "className": "queued-provisioning.gke.io"});
     spec["limits"] = json!({"nvidia.com/gpu": "64"});
     let Spec::Cluster(cluster) = good(kind, spec).spec else { panic!("not a cluster") };
-    assert_eq!((cluster.provider.kind, cluster.limits["nvidia.com/gpu"]), (ProviderKind::ProvisioningRequest, 64));
-    assert_eq!((cluster.provisionable[0].capacity_class, cluster.provisionable[0].per_node["cpu"]), (CapacityClass::FlexStart, 4_000));
+    assert_eq!(
+        (cluster.provider.kind, cluster.limits["nvidia.com/gpu"]),
+        (ProviderKind::ProvisioningRequest, 64)
+    );
+    assert_eq!(
+        (cluster.provisionable[0].capacity_class, cluster.provisionable[0].per_node["cpu"]),
+        (CapacityClass::FlexStart, 4_000)
+    );
     let mut named = object(kind, with("cordoned", json!(true)));
     named["metadata"]["name"] = json!("a.b");
     assert!(Object::from_value(named).is_err(), "a cluster's name is a DNS label");
@@ -253,7 +369,11 @@ fn residency_policies() {
     let kind = Kind::ResidencyPolicy;
     check(kind, json!({}), "spec: neither allows nor denies a place");
     check(kind, json!({"allow": null, "deny": {"regions": ["a"]}}), "spec.allow: is empty");
-    check(kind, json!({"allow": {"region": ["a"]}}), "spec.allow.region: is not a field of this kind; did you mean `regions`?");
+    check(
+        kind,
+        json!({"allow": {"region": ["a"]}}),
+        "spec.allow.region: is not a field of this kind; did you mean `regions`?",
+    );
     check(kind, json!({"allow": {"regions": "a"}}), "spec.allow.regions: must be a list");
     check(kind, json!({"allow": {"regions": ["a"]}, "onChange": "evict"}), "did you mean `Evict`?");
     check(kind, json!({"allow": {"regions": [""]}}), "is not a region or jurisdiction");
@@ -272,7 +392,11 @@ fn dispatch_policies() {
     check(kind, json!({"onClusterLoss": {"term": "1s"}}), "`1s` is too short; the least is 4s");
     check(kind, json!({"capacityClasses": ["spot", "spot"]}), "names a class twice");
     check(kind, json!({"quotaWhileWaiting": "Release"}), "`Release` is not a choice");
-    check(kind, json!({"quotaWhileWaiting": {"releaseAfter": "5m"}}), "spec.quotaWhileWaiting.ReleaseAfter: is missing");
+    check(
+        kind,
+        json!({"quotaWhileWaiting": {"releaseAfter": "5m"}}),
+        "spec.quotaWhileWaiting.ReleaseAfter: is missing",
+    );
     let full = json!({
         "applies": {"queues": ["*"]}, "mode": "Staged", "staged": {"clustersAtOnce": 2, "interval": "5m"},
         "capacityClasses": ["reservation", "flex-start", "on-demand", "spot"], "prefer": ["startsNow", "lowestCost", "emptiest"],
@@ -281,17 +405,30 @@ fn dispatch_policies() {
     let object = good(kind, full);
     check_ignored(&object, &["spec.mode", "spec.capacityClasses", "spec.quotaWhileWaiting"]);
     let Spec::DispatchPolicy(policy) = object.spec else { panic!("not a policy") };
-    assert_eq!((policy.mode, policy.staged.clusters_at_once, policy.staged.interval), (DispatchMode::Staged, 2, Millis::mins(5)));
-    assert_eq!((policy.on_cluster_loss.mode, policy.on_cluster_loss.requires), (ClusterLossMode::Wait, Supervision::Guarded));
+    assert_eq!(
+        (policy.mode, policy.staged.clusters_at_once, policy.staged.interval),
+        (DispatchMode::Staged, 2, Millis::mins(5))
+    );
+    assert_eq!(
+        (policy.on_cluster_loss.mode, policy.on_cluster_loss.requires),
+        (ClusterLossMode::Wait, Supervision::Guarded)
+    );
     assert_eq!(policy.quota_while_waiting, QuotaWhileWaiting::ReleaseAfter(Millis::mins(15)));
     let Spec::DispatchPolicy(policy) = good(kind, json!({})).spec else { panic!("not a policy") };
-    assert_eq!((policy.mode, policy.on_cluster_loss.term, policy.start_timeout), (DispatchMode::Direct, Millis::mins(15), Millis::mins(10)));
+    assert_eq!(
+        (policy.mode, policy.on_cluster_loss.term, policy.start_timeout),
+        (DispatchMode::Direct, Millis::mins(15), Millis::mins(10))
+    );
     assert!(policy.applies_to(&["any"]));
 }
 
 #[test]
 fn some_kinds_mean_nothing_to_a_worker() {
-    assert!(!is_for_clusters(Kind::MultiKueueConfig) && !is_for_clusters(Kind::ResidencyPolicy) && is_for_clusters(Kind::LocalQueue));
+    assert!(
+        !is_for_clusters(Kind::MultiKueueConfig)
+            && !is_for_clusters(Kind::ResidencyPolicy)
+            && is_for_clusters(Kind::LocalQueue)
+    );
     assert_eq!(not_honoured_by_cluster(&good(Kind::LocalQueue, json!({"clusterQueue": "a"}))).len(), 0);
 }
 
@@ -312,7 +449,10 @@ fn what_servers_add_is_taken_out() {
 #[test]
 fn names_and_namespaces_can_be_put_in() {
     let mut object = good(Kind::LocalQueue, json!({"clusterQueue": "a"}));
-    assert_eq!((object.namespace_or_default(), object.title().as_str()), (Some("default"), "localqueue/default/x"));
+    assert_eq!(
+        (object.namespace_or_default(), object.title().as_str()),
+        (Some("default"), "localqueue/default/x")
+    );
     object.set_namespace("b");
     object.set_name("c");
     assert_eq!(Object::from_value(object.stored.clone()).unwrap().0, object);
@@ -324,7 +464,10 @@ fn names_and_namespaces_can_be_put_in() {
     namespace.set_name("team-1");
     assert_eq!(Object::from_value(namespace.stored.clone()).unwrap().0, namespace);
     let Spec::Namespace(spec) = namespace.spec else { panic!("not a namespace") };
-    assert_eq!((spec.labels["a"].as_str(), spec.labels["kubernetes.io/metadata.name"].as_str()), ("b", "team-1"));
+    assert_eq!(
+        (spec.labels["a"].as_str(), spec.labels["kubernetes.io/metadata.name"].as_str()),
+        ("b", "team-1")
+    );
 }
 
 #[test]

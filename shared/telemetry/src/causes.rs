@@ -35,6 +35,9 @@ mod tests {
     fn every_cause_is_said_once() {
         let said = Sample::Said { source: io::Error::other("no such file") };
         assert_eq!(with_causes(&said), "cannot read `a`: no such file; look there");
-        assert_eq!(with_causes(&Sample::Unsaid(Box::new(said))), "cannot start: cannot read `a`: no such file; look there");
+        assert_eq!(
+            with_causes(&Sample::Unsaid(Box::new(said))),
+            "cannot start: cannot read `a`: no such file; look there"
+        );
     }
 }

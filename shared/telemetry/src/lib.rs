@@ -97,7 +97,8 @@ pub fn init(format: Format, service_name: &str, otlp_endpoint: Option<&str>) -> 
 
 /// Hands live spans to `tracer`: those of our target, without events and without anything about the code.
 fn exported<S: Subscriber + for<'a> LookupSpan<'a>>(tracer: SdkTracer) -> impl Layer<S> {
-    let only_ours: FilterFn = FilterFn::new(|metadata| metadata.is_span() && metadata.target() == trace::TARGET);
+    let only_ours: FilterFn =
+        FilterFn::new(|metadata| metadata.is_span() && metadata.target() == trace::TARGET);
     let layer = tracing_opentelemetry::layer().with_location(false).with_threads(false).with_target(false);
     layer.with_tracer(tracer).with_filter(only_ours)
 }
@@ -113,13 +114,17 @@ mod tests {
     #[test]
     fn live_spans_join_the_leg_and_nothing_else_leaves() {
         let kept = Kept::default();
-        let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
+        let provider =
+            opentelemetry_sdk::trace::SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
         let offer = OfferId { epoch: 1, leadership: 2, counter: 3 };
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(exported(provider.tracer("test"))), || {
-            let _other = tracing::info_span!("a span with a name in it", job = "secret-name").entered();
-            let _span = leg_span(Uid(5), offer, &"eu".into()).entered();
-            tracing::info!(job = "secret-name", "an event");
-        });
+        tracing::subscriber::with_default(
+            tracing_subscriber::registry().with(exported(provider.tracer("test"))),
+            || {
+                let _other = tracing::info_span!("a span with a name in it", job = "secret-name").entered();
+                let _span = leg_span(Uid(5), offer, &"eu".into()).entered();
+                tracing::info!(job = "secret-name", "an event");
+            },
+        );
         let spans = kept.0.lock().unwrap().clone();
         let [span] = spans.as_slice() else { panic!("{} spans", spans.len()) };
         let parent = format!("00-{}-{}-01", span.span_context.trace_id(), span.parent_span_id);

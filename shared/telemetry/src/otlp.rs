@@ -35,8 +35,12 @@ impl Exporter {
     pub(crate) fn start(endpoint: &str, service_name: &str) -> Result<Self, Error> {
         let failed = |reason: String| Error::Exporter { endpoint: endpoint.to_owned(), reason };
         check_endpoint(endpoint).map_err(failed)?;
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("otlp").enable_all().build().map_err(|e| failed(e.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("otlp")
+            .enable_all()
+            .build()
+            .map_err(|e| failed(e.to_string()))?;
         let client = client(endpoint).map_err(|e| failed(e.to_string()))?;
         let exporter = SpanExporter::builder()
             .with_http()
@@ -74,7 +78,8 @@ impl Drop for Exporter {
 /// Whether spans can be sent to `endpoint` at all; if not, why, in words: it would only show when the first batch is dropped.
 pub fn check_endpoint(endpoint: &str) -> Result<(), String> {
     let remedy = "write the collector's address, such as `http://127.0.0.1:4318`";
-    let url = reqwest::Url::parse(endpoint).map_err(|error| format!("`{endpoint}` is not an address: {error}; {remedy}"))?;
+    let url = reqwest::Url::parse(endpoint)
+        .map_err(|error| format!("`{endpoint}` is not an address: {error}; {remedy}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("`{endpoint}` is neither `http` nor `https`: {remedy}"));
     }
@@ -89,8 +94,12 @@ fn client(endpoint: &str) -> Result<reqwest::Client, String> {
     let builder = reqwest::Client::builder().timeout(EXPORT_TIMEOUT).no_proxy();
     let builder = if endpoint.starts_with("http://") {
         let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
-        builder.tls_backend_preconfigured(config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| e.to_string())?;
+        builder.tls_backend_preconfigured(
+            config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth(),
+        )
     } else {
         // The system's certificates; needs the process-wide provider. An error only means that it was installed already.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -107,7 +116,10 @@ struct OnRuntime {
 }
 
 impl HttpClient for OnRuntime {
-    fn send_bytes<'a, 'f>(&'a self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'f>>
+    fn send_bytes<'a, 'f>(
+        &'a self,
+        request: Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'f>>
     where
         'a: 'f,
         Self: 'f,
@@ -138,7 +150,9 @@ mod tests {
             let mut line = String::new();
             reader.read_line(&mut line).unwrap();
             match line.trim_end().split_once(": ") {
-                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.parse().unwrap(),
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                    length = value.parse().unwrap()
+                }
                 Some(_) => {}
                 None => break,
             }

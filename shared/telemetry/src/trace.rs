@@ -7,7 +7,10 @@
 
 use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
 use meridian_shared::time::Wall;
-use opentelemetry::trace::{Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState, Tracer, TracerProvider};
+use opentelemetry::trace::{
+    Span as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState,
+    Tracer, TracerProvider,
+};
 use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use sha2::{Digest, Sha256};
@@ -37,11 +40,20 @@ impl TraceParent {
     pub fn of_leg(uid: Uid, offer: OfferId) -> Self {
         let numbers = [offer.epoch, offer.leadership, offer.counter].map(u64::to_be_bytes);
         let [epoch, leadership, counter] = &numbers;
-        Self { trace: trace_id(uid), span: span_id(&[b"leg", &uid.0.to_be_bytes(), epoch, leadership, counter]) }
+        Self {
+            trace: trace_id(uid),
+            span: span_id(&[b"leg", &uid.0.to_be_bytes(), epoch, leadership, counter]),
+        }
     }
 
     fn context(self) -> Context {
-        let context = SpanContext::new(TraceId::from(self.trace), SpanId::from(self.span), TraceFlags::SAMPLED, true, TraceState::default());
+        let context = SpanContext::new(
+            TraceId::from(self.trace),
+            SpanId::from(self.span),
+            TraceFlags::SAMPLED,
+            true,
+            TraceState::default(),
+        );
         Context::new().with_remote_span_context(context)
     }
 }
@@ -55,7 +67,10 @@ impl fmt::Display for TraceParent {
 impl FromStr for TraceParent {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        parsed(text).ok_or_else(|| "not a W3C `traceparent`, such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`".to_owned())
+        parsed(text).ok_or_else(|| {
+            "not a W3C `traceparent`, such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`"
+                .to_owned()
+        })
     }
 }
 
@@ -63,12 +78,17 @@ impl FromStr for TraceParent {
 fn parsed(text: &str) -> Option<TraceParent> {
     let mut parts = text.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let hex = |part: &str, length: usize| part.len() == length && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let hex = |part: &str, length: usize| {
+        part.len() == length && part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
     let sound = hex(version, 2) && version != "ff" && hex(trace, 32) && hex(span, 16) && hex(flags, 2);
     if !sound || version == "00" && parts.next().is_some() {
         return None;
     }
-    let parent = TraceParent { trace: u128::from_str_radix(trace, 16).ok()?, span: u64::from_str_radix(span, 16).ok()? };
+    let parent = TraceParent {
+        trace: u128::from_str_radix(trace, 16).ok()?,
+        span: u64::from_str_radix(span, 16).ok()?,
+    };
     (parent.trace != 0 && parent.span != 0).then_some(parent)
 }
 
@@ -106,7 +126,14 @@ pub struct Leg<'a> {
 /// Emits the span of the whole submission of `uid`. Costs nothing where no endpoint is set.
 pub fn record_submission(uid: Uid, interval: Interval, outcome: Outcome) {
     let ids = TraceParent::of_submission(uid);
-    emit("submission", ids, &Context::new(), interval, outcome, vec![KeyValue::new("meridian.uid", uid.to_string())]);
+    emit(
+        "submission",
+        ids,
+        &Context::new(),
+        interval,
+        outcome,
+        vec![KeyValue::new("meridian.uid", uid.to_string())],
+    );
 }
 
 /// Emits the span of a leg, under its submission's. Costs nothing where no endpoint is set.
@@ -130,12 +157,31 @@ pub fn leg_span(uid: Uid, offer: OfferId, cluster: &ClusterName) -> tracing::Spa
     span
 }
 
-fn emit(name: &'static str, ids: TraceParent, parent: &Context, interval: Interval, outcome: Outcome, attributes: Vec<KeyValue>) {
+fn emit(
+    name: &'static str,
+    ids: TraceParent,
+    parent: &Context,
+    interval: Interval,
+    outcome: Outcome,
+    attributes: Vec<KeyValue>,
+) {
     emit_by(&global::tracer_provider().tracer("meridian"), name, ids, parent, interval, outcome, attributes);
 }
 
-fn emit_by<T: Tracer>(tracer: &T, name: &'static str, ids: TraceParent, parent: &Context, interval: Interval, outcome: Outcome, attributes: Vec<KeyValue>) {
-    let builder = tracer.span_builder(name).with_kind(SpanKind::Internal).with_start_time(system_time(interval.from)).with_attributes(attributes);
+fn emit_by<T: Tracer>(
+    tracer: &T,
+    name: &'static str,
+    ids: TraceParent,
+    parent: &Context,
+    interval: Interval,
+    outcome: Outcome,
+    attributes: Vec<KeyValue>,
+) {
+    let builder = tracer
+        .span_builder(name)
+        .with_kind(SpanKind::Internal)
+        .with_start_time(system_time(interval.from))
+        .with_attributes(attributes);
     let mut span = ChosenIds::with(ids, || builder.start_with_context(tracer, parent));
     if let Outcome::Bad(word) = outcome {
         span.set_status(Status::error(word));
@@ -233,10 +279,32 @@ pub(crate) mod tests {
     fn two_processes_make_one_trace() {
         let kept = Kept::default();
         // The leg is emitted by one process, the submission by the one that was started after it.
-        let process = || SdkTracerProvider::builder().with_id_generator(ChosenIds::default()).with_simple_exporter(kept.clone()).build().tracer("test");
+        let process = || {
+            SdkTracerProvider::builder()
+                .with_id_generator(ChosenIds::default())
+                .with_simple_exporter(kept.clone())
+                .build()
+                .tracer("test")
+        };
         let interval = Interval { from: Wall(1_000), to: Wall(3_500) };
-        emit_by(&process(), "leg", TraceParent::of_leg(UID, OFFER), &TraceParent::of_submission(UID).context(), interval, Outcome::Bad("lapsed"), vec![]);
-        emit_by(&process(), "submission", TraceParent::of_submission(UID), &Context::new(), interval, Outcome::Good, vec![]);
+        emit_by(
+            &process(),
+            "leg",
+            TraceParent::of_leg(UID, OFFER),
+            &TraceParent::of_submission(UID).context(),
+            interval,
+            Outcome::Bad("lapsed"),
+            vec![],
+        );
+        emit_by(
+            &process(),
+            "submission",
+            TraceParent::of_submission(UID),
+            &Context::new(),
+            interval,
+            Outcome::Good,
+            vec![],
+        );
         let spans = kept.0.lock().unwrap().clone();
         let [leg, submission] = spans.as_slice() else { panic!("{} spans", spans.len()) };
         assert_eq!(leg.span_context.trace_id(), TraceId::from(UID.0));

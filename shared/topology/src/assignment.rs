@@ -45,7 +45,9 @@ impl Assignment {
 
     /// Whether some pod is in a domain whose lowest value is `node`.
     pub fn has_node(&self, node: &str) -> bool {
-        self.domains.iter().any(|domain| domain.count > 0 && domain.values.last().is_some_and(|value| value == node))
+        self.domains
+            .iter()
+            .any(|domain| domain.count > 0 && domain.values.last().is_some_and(|value| value == node))
     }
 }
 
@@ -54,7 +56,10 @@ mod tests {
     use super::*;
 
     fn hosts(counts: &[(&str, u32)]) -> Assignment {
-        let domains = counts.iter().map(|(host, count)| DomainCount { values: vec![(*host).to_owned()], count: *count }).collect();
+        let domains = counts
+            .iter()
+            .map(|(host, count)| DomainCount { values: vec![(*host).to_owned()], count: *count })
+            .collect();
         Assignment { levels: vec!["kubernetes.io/hostname".into()], domains }
     }
 

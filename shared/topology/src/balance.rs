@@ -57,7 +57,9 @@ impl Search<'_> {
         let tree = self.topology.tree();
         let sets: Vec<Vec<DomainId>> = match self.shape.depth.checked_sub(1) {
             None => vec![tree.level(0).iter().collect()],
-            Some(above) => tree.level(above).iter().map(|parent| tree.children(parent).iter().collect()).collect(),
+            Some(above) => {
+                tree.level(above).iter().map(|parent| tree.children(parent).iter().collect()).collect()
+            }
         };
         let mut best: Option<Candidate> = None;
         for siblings in sets {
@@ -84,7 +86,11 @@ impl Search<'_> {
         let mut beside_leader = threshold;
         if let Some(domain) = greedy.last {
             threshold = threshold.min(self.sheet[domain.at()].slices);
-            beside_leader = if self.shape.leaders > 0 { threshold.min(self.sheet[domain.at()].slices_led) } else { threshold };
+            beside_leader = if self.shape.leaders > 0 {
+                threshold.min(self.sheet[domain.at()].slices_led)
+            } else {
+                threshold
+            };
         }
         if threshold < least {
             return None;
@@ -220,12 +226,15 @@ impl Search<'_> {
             let room = &self.sheet[domain.at()];
             for larger in (1..=size).rev() {
                 let (smaller_sets, larger_sets) = sets.split_at_mut(larger);
-                let Some((smaller, into)) = smaller_sets.last().zip(larger_sets.first_mut()) else { continue };
+                let Some((smaller, into)) = smaller_sets.last().zip(larger_sets.first_mut()) else {
+                    continue;
+                };
                 for ((leaders, pods), before) in smaller {
                     if *leaders <= 0 && *pods <= 0 {
                         continue;
                     }
-                    let led = (*leaders > 0 && room.leaders > 0).then_some((leaders - room.leaders, pods - room.pods_led));
+                    let led = (*leaders > 0 && room.leaders > 0)
+                        .then_some((leaders - room.leaders, pods - room.pods_led));
                     let plain = (room.slices > 0).then_some((*leaders, pods - room.pods));
                     for left in led.into_iter().chain(plain) {
                         into.entry(left).or_insert_with(|| {
@@ -239,16 +248,21 @@ impl Search<'_> {
         // the most that is left without a pod being left over
         let last = sets.last()?.range((0, i64::MIN)..=(0, 0)).next_back().and_then(|(_, last)| *last)?;
         let mut chosen: Vec<DomainId> =
-            std::iter::successors(links.get(last), |link| link.before.and_then(|at| links.get(at))).map(|link| link.domain).collect();
+            std::iter::successors(links.get(last), |link| link.before.and_then(|at| links.get(at)))
+                .map(|link| link.domain)
+                .collect();
         chosen.reverse();
         Some(chosen)
     }
 
     /// Sorts domains with more room first, then those whose room is spread more evenly below.
     fn sort_by_entropy(&self, domains: &mut Vec<DomainId>) {
-        let mut keyed: Vec<(f64, DomainId)> = domains.iter().map(|domain| (self.entropy(*domain), *domain)).collect();
+        let mut keyed: Vec<(f64, DomainId)> =
+            domains.iter().map(|domain| (self.entropy(*domain), *domain)).collect();
         keyed.sort_by(|(entropy, domain), (other_entropy, other)| {
-            let room = |domain: &DomainId| (Reverse(self.sheet[domain.at()].leaders), Reverse(self.sheet[domain.at()].slices_led));
+            let room = |domain: &DomainId| {
+                (Reverse(self.sheet[domain.at()].leaders), Reverse(self.sheet[domain.at()].slices_led))
+            };
             room(domain).cmp(&room(other)).then(descending(*entropy, *other_entropy)).then(domain.cmp(other))
         });
         *domains = keyed.into_iter().map(|(_, domain)| domain).collect();
@@ -257,7 +271,14 @@ impl Search<'_> {
     /// Shannon entropy of how the pods of a domain are spread over its children, in bits.
     #[expect(clippy::cast_precision_loss, reason = "counts of pods are far below 2^52")]
     fn entropy(&self, domain: DomainId) -> f64 {
-        let pods: Vec<i64> = self.topology.tree().children(domain).iter().map(|child| self.sheet[child.at()].pods).filter(|pods| *pods > 0).collect();
+        let pods: Vec<i64> = self
+            .topology
+            .tree()
+            .children(domain)
+            .iter()
+            .map(|child| self.sheet[child.at()].pods)
+            .filter(|pods| *pods > 0)
+            .collect();
         let total = pods.iter().sum::<i64>() as f64;
         let part = |pods: &i64| *pods as f64 / total;
         pods.iter().map(|pods| -part(pods) * part(pods).log2()).sum()

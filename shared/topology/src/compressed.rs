@@ -89,7 +89,11 @@ impl std::error::Error for Incomplete {}
 
 impl From<&Assignment> for Compressed {
     fn from(assignment: &Assignment) -> Self {
-        let slices = assignment.domains.chunks(DOMAINS_MAX).map(|domains| slice(assignment.levels.len(), domains)).collect();
+        let slices = assignment
+            .domains
+            .chunks(DOMAINS_MAX)
+            .map(|domains| slice(assignment.levels.len(), domains))
+            .collect();
         Self { levels: assignment.levels.clone(), slices }
     }
 }
@@ -111,8 +115,11 @@ impl TryFrom<&Compressed> for Assignment {
                 return Err(broken());
             }
             for at in 0..count {
-                let values: Option<Vec<String>> = slice.values_per_level.iter().map(|values| values.at(at)).collect();
-                let (Some(values), Some(count)) = (values, slice.pod_counts.at(at)) else { return Err(broken()) };
+                let values: Option<Vec<String>> =
+                    slice.values_per_level.iter().map(|values| values.at(at)).collect();
+                let (Some(values), Some(count)) = (values, slice.pod_counts.at(at)) else {
+                    return Err(broken());
+                };
                 domains.push(DomainCount { values, count });
             }
         }
@@ -147,7 +154,9 @@ impl Values {
     fn at(&self, at: usize) -> Option<String> {
         match self {
             Self::Universal(value) => Some(value.clone()),
-            Self::Individual(values) => values.roots.get(at).map(|root| format!("{}{root}{}", values.prefix, values.suffix)),
+            Self::Individual(values) => {
+                values.roots.get(at).map(|root| format!("{}{root}{}", values.prefix, values.suffix))
+            }
         }
     }
 }
@@ -158,8 +167,14 @@ fn slice(levels: usize, domains: &[DomainCount]) -> Slice {
     let value = |domain: &'_ DomainCount, level: usize| domain.values.get(level).cloned().unwrap_or_default();
     Slice {
         domain_count: u32::try_from(domains.len()).unwrap_or(u32::MAX),
-        values_per_level: (0..levels).map(|level| values(domains.iter().map(|domain| value(domain, level)).collect())).collect(),
-        pod_counts: if counts().all(|count| count == first) { Counts::Universal(first) } else { Counts::Individual(counts().collect()) },
+        values_per_level: (0..levels)
+            .map(|level| values(domains.iter().map(|domain| value(domain, level)).collect()))
+            .collect(),
+        pod_counts: if counts().all(|count| count == first) {
+            Counts::Universal(first)
+        } else {
+            Counts::Individual(counts().collect())
+        },
     }
 }
 
@@ -168,7 +183,10 @@ fn values(all: Vec<String>) -> Values {
     if rest.iter().all(|value| value == first) {
         return Values::Universal(first.clone());
     }
-    let prefix = rest.iter().fold(first.as_str(), |common, value| &common[..shared(common.chars(), value.chars())]).to_owned();
+    let prefix = rest
+        .iter()
+        .fold(first.as_str(), |common, value| &common[..shared(common.chars(), value.chars())])
+        .to_owned();
     // prefix and suffix mustn't overlap in the shortest value, so the suffix is sought behind the prefix
     let behind = |value: &str| value[prefix.len()..].to_owned();
     let ending = behind(first);
@@ -177,7 +195,11 @@ fn values(all: Vec<String>) -> Values {
         &common[common.len() - shared(common.chars().rev(), own.chars().rev())..]
     });
     let root = |value: &String| value[prefix.len()..value.len() - suffix.len()].to_owned();
-    Values::Individual(Affixed { roots: all.iter().map(root).collect(), suffix: suffix.to_owned(), prefix: prefix.clone() })
+    Values::Individual(Affixed {
+        roots: all.iter().map(root).collect(),
+        suffix: suffix.to_owned(),
+        prefix: prefix.clone(),
+    })
 }
 
 /// Bytes of the characters that two texts have in common from where they are read.
@@ -190,14 +212,21 @@ mod tests {
     use super::*;
 
     fn assignment(hosts: &[(&str, u32)]) -> Assignment {
-        let domains = hosts.iter().map(|(host, count)| DomainCount { values: vec!["b".into(), (*host).into()], count: *count }).collect();
+        let domains = hosts
+            .iter()
+            .map(|(host, count)| DomainCount { values: vec!["b".into(), (*host).into()], count: *count })
+            .collect();
         Assignment { levels: vec!["block".into(), "host".into()], domains }
     }
 
     #[test]
     fn compressing_takes_off_what_is_common() {
         let compressed = Compressed::from(&assignment(&[("n-1.x", 2), ("n-2.x", 2), ("n-17.x", 2)]));
-        let affixed = Affixed { prefix: "n-".into(), suffix: ".x".into(), roots: vec!["1".into(), "2".into(), "17".into()] };
+        let affixed = Affixed {
+            prefix: "n-".into(),
+            suffix: ".x".into(),
+            roots: vec!["1".into(), "2".into(), "17".into()],
+        };
         let values_per_level = vec![Values::Universal("b".into()), Values::Individual(affixed)];
         let expect = Slice { domain_count: 3, values_per_level, pod_counts: Counts::Universal(2) };
         assert_eq!(compressed.slices, [expect]);
@@ -205,7 +234,13 @@ mod tests {
 
     #[test]
     fn what_is_compressed_expands_again() {
-        for hosts in [vec![], vec![("a", 1)], vec![("ababa", 1), ("aba", 2)], vec![("ä1", 1), ("ö1", 1)], vec![("x", 3), ("x1", 3), ("1x", 4)]] {
+        for hosts in [
+            vec![],
+            vec![("a", 1)],
+            vec![("ababa", 1), ("aba", 2)],
+            vec![("ä1", 1), ("ö1", 1)],
+            vec![("x", 3), ("x1", 3), ("1x", 4)],
+        ] {
             let whole = assignment(&hosts);
             assert_eq!(Assignment::try_from(&Compressed::from(&whole)), Ok(whole));
         }

@@ -19,7 +19,8 @@ impl Search<'_> {
         let mut chosen = self.fill(domains, self.shape.count, self.shape.leaders, self.shape.unit());
         let together = tree.lowest().min(self.shape.slice_depth);
         for _ in depth..together {
-            let mut below: Vec<DomainId> = chosen.iter().flat_map(|domain| tree.children(*domain).iter()).collect();
+            let mut below: Vec<DomainId> =
+                chosen.iter().flat_map(|domain| tree.children(*domain).iter()).collect();
             self.sort(&mut below, self.least_free);
             chosen = self.fill(below, self.shape.count, self.shape.leaders, self.shape.unit());
         }
@@ -35,7 +36,11 @@ impl Search<'_> {
     fn descend_apart(&mut self, depth: usize, mut chosen: Vec<DomainId>) -> Vec<DomainId> {
         let tree = self.topology.tree();
         for depth in depth..tree.lowest() {
-            let size = if depth < self.shape.slice_depth { self.shape.slice_size } else { self.shape.inner_size(depth + 1).unwrap_or(1) };
+            let size = if depth < self.shape.slice_depth {
+                self.shape.slice_size
+            } else {
+                self.shape.inner_size(depth + 1).unwrap_or(1)
+            };
             let unit = if size > 1 { Unit::Slices(size) } else { Unit::Pods };
             let mut next = Vec::new();
             for domain in chosen {
@@ -68,7 +73,11 @@ impl Search<'_> {
         let mut rest = Rest { units, leaders };
         let mut filled = Vec::new();
         for at in 0..domains.len() {
-            let (domain, done) = if rest.leaders > 0 { self.fill_led(&domains[at..], &mut rest, unit) } else { self.fill_one(&domains[at..], &mut rest, unit) };
+            let (domain, done) = if rest.leaders > 0 {
+                self.fill_led(&domains[at..], &mut rest, unit)
+            } else {
+                self.fill_one(&domains[at..], &mut rest, unit)
+            };
             filled.push(domain);
             if done {
                 return filled;
@@ -92,7 +101,9 @@ impl Search<'_> {
 
     /// Fills one of `domains` with the leader and workers; whether that was all.
     fn fill_led(&mut self, domains: &[DomainId], rest: &mut Rest, unit: Unit) -> (DomainId, bool) {
-        let all = |search: &Self, domain: DomainId| search.units_led(domain, unit) >= rest.units && search.sheet[domain.at()].leaders >= rest.leaders;
+        let all = |search: &Self, domain: DomainId| {
+            search.units_led(domain, unit) >= rest.units && search.sheet[domain.at()].leaders >= rest.leaders
+        };
         let mut domain = domains[0];
         if !self.least_free && all(self, domain) {
             domain = self.best_fit(domains, rest.units, rest.leaders, unit).unwrap_or(domain);

@@ -41,7 +41,12 @@ pub(crate) fn group(
     }
     let growth = PodSetRequest { count: asked.count - previous.pods(), previous: None, ..asked.clone() };
     let new_leader = leader.filter(|_| led_before.is_none());
-    let question = Question { workers: &growth, leader: new_leader.map(|leader| &requests[leader]), simulate_empty: options.simulate_empty, within: None };
+    let question = Question {
+        workers: &growth,
+        leader: new_leader.map(|leader| &requests[leader]),
+        simulate_empty: options.simulate_empty,
+        within: None,
+    };
     match place::find(topology, &question, taken) {
         Err(misfit) => {
             outcomes[workers] = Some(Err(misfit));
@@ -61,7 +66,13 @@ pub(crate) fn group(
 }
 
 /// Answers and counts one pod set.
-fn keep(requests: &[PodSetRequest], member: usize, assignment: Assignment, taken: &mut Taken<'_>, outcomes: &mut [Outcome]) {
+fn keep(
+    requests: &[PodSetRequest],
+    member: usize,
+    assignment: Assignment,
+    taken: &mut Taken<'_>,
+    outcomes: &mut [Outcome],
+) {
     taken.add(&assignment, &requests[member].per_pod);
     outcomes[member] = Some(Ok(assignment));
 }

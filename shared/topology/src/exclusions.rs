@@ -25,7 +25,11 @@ pub struct Exclusions {
 impl Exclusions {
     /// Whether some node was left out.
     pub fn any(&self) -> bool {
-        self.node_selector > 0 || self.affinity > 0 || self.topology_domain > 0 || !self.taints.is_empty() || !self.resources.is_empty()
+        self.node_selector > 0
+            || self.affinity > 0
+            || self.topology_domain > 0
+            || !self.taints.is_empty()
+            || !self.resources.is_empty()
     }
 }
 
@@ -34,10 +38,19 @@ impl fmt::Display for Exclusions {
         if !self.any() {
             return Ok(());
         }
-        let plain = [("nodeSelector", self.node_selector), ("affinity", self.affinity), ("topologyDomain", self.topology_domain)];
-        let mut reasons: Vec<String> = plain.iter().filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name}: {count}")).collect();
+        let plain = [
+            ("nodeSelector", self.node_selector),
+            ("affinity", self.affinity),
+            ("topologyDomain", self.topology_domain),
+        ];
+        let mut reasons: Vec<String> = plain
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| format!("{name}: {count}"))
+            .collect();
         reasons.extend(self.taints.iter().map(|(taint, count)| format!("taint {taint:?}: {count}")));
-        reasons.extend(self.resources.iter().map(|(resource, count)| format!("resource {resource:?}: {count}")));
+        reasons
+            .extend(self.resources.iter().map(|(resource, count)| format!("resource {resource:?}: {count}")));
         reasons.sort();
         write!(f, ". Total nodes: {}; excluded: {}", self.total, reasons.join(", "))
     }

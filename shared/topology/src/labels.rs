@@ -25,9 +25,13 @@ pub(crate) fn is_requirement(requirement: &Requirement) -> bool {
     let values = &requirement.values;
     is_key(&requirement.key)
         && match requirement.operator {
-            Operator::In | Operator::NotIn => !values.is_empty() && values.iter().all(|value| is_value(value)),
+            Operator::In | Operator::NotIn => {
+                !values.is_empty() && values.iter().all(|value| is_value(value))
+            }
             Operator::Exists | Operator::DoesNotExist => values.is_empty(),
-            Operator::Gt | Operator::Lt => matches!(values.as_slice(), [value] if value.parse::<i64>().is_ok()),
+            Operator::Gt | Operator::Lt => {
+                matches!(values.as_slice(), [value] if value.parse::<i64>().is_ok())
+            }
         }
 }
 
@@ -64,9 +68,16 @@ mod tests {
 
     #[test]
     fn operators_want_their_values() {
-        let check =
-            |operator, values: &[&str]| is_requirement(&Requirement { key: "a".into(), operator, values: values.iter().map(|v| (*v).into()).collect() });
+        let check = |operator, values: &[&str]| {
+            is_requirement(&Requirement {
+                key: "a".into(),
+                operator,
+                values: values.iter().map(|v| (*v).into()).collect(),
+            })
+        };
         assert!(check(Operator::In, &["a"]) && !check(Operator::In, &[]) && !check(Operator::Exists, &["a"]));
-        assert!(check(Operator::Gt, &["5"]) && !check(Operator::Gt, &["x"]) && !check(Operator::Lt, &["1", "2"]));
+        assert!(
+            check(Operator::Gt, &["5"]) && !check(Operator::Gt, &["x"]) && !check(Operator::Lt, &["1", "2"])
+        );
     }
 }

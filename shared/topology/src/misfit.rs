@@ -115,18 +115,32 @@ impl fmt::Display for Misfit {
             Self::LevelUnknown { level } => write!(f, "no requested topology level: {level}"),
             Self::SliceSizeMissing => f.write_str("slice topology requested, but slice size not provided"),
             Self::SliceLevelUnknown { level } => write!(f, "no requested topology level for slices: {level}"),
-            Self::SliceAbovePodSet { slice_level, level } => write!(f, "podset slice topology {slice_level} is above the podset topology {level}"),
-            Self::LayerLevelUnknown { level } => write!(f, "no requested topology level for additional slice layer: {level}"),
-            Self::LayerNotNarrower { level, outer } => write!(f, "additional slice layer topology {level} must be at a lower level than {outer}"),
-            Self::LayerUneven { size, outer } => write!(f, "additional slice layer size {size} must evenly divide parent layer size {outer}"),
+            Self::SliceAbovePodSet { slice_level, level } => {
+                write!(f, "podset slice topology {slice_level} is above the podset topology {level}")
+            }
+            Self::LayerLevelUnknown { level } => {
+                write!(f, "no requested topology level for additional slice layer: {level}")
+            }
+            Self::LayerNotNarrower { level, outer } => {
+                write!(f, "additional slice layer topology {level} must be at a lower level than {outer}")
+            }
+            Self::LayerUneven { size, outer } => {
+                write!(f, "additional slice layer size {size} must evenly divide parent layer size {outer}")
+            }
             Self::SelectorInvalid { pair } => write!(f, "invalid node selectors: {pair}"),
             Self::AffinityInvalid { key } => write!(f, "invalid affinity node selectors: {key}"),
             Self::NoDomains { level } => write!(f, "no topology domains at level: {level}"),
             Self::TooLittleRoom { topology, fit, asked, sliced, exclusions } => {
                 let unit = if *sliced { "slice" } else { "pod" };
                 match fit {
-                    0 => write!(f, "topology {topology:?} doesn't allow to fit any of {asked} {unit}(s){exclusions}"),
-                    _ => write!(f, "topology {topology:?} allows to fit only {fit} out of {asked} {unit}(s){exclusions}"),
+                    0 => write!(
+                        f,
+                        "topology {topology:?} doesn't allow to fit any of {asked} {unit}(s){exclusions}"
+                    ),
+                    _ => write!(
+                        f,
+                        "topology {topology:?} allows to fit only {fit} out of {asked} {unit}(s){exclusions}"
+                    ),
                 }
             }
             Self::TooLittleRoomInLayers { topology, layers, exclusions } => {
@@ -137,9 +151,14 @@ impl fmt::Display for Misfit {
                 write!(f, "{exclusions}")
             }
             Self::Stale { domain } => {
-                write!(f, "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain {domain}")
+                write!(
+                    f,
+                    "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain {domain}"
+                )
             }
-            Self::NoReplacement { node } => write!(f, "cannot find replacement assignment for unhealthy node: {node}"),
+            Self::NoReplacement { node } => {
+                write!(f, "cannot find replacement assignment for unhealthy node: {node}")
+            }
         }
     }
 }

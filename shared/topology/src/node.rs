@@ -70,16 +70,24 @@ impl<'a> Wishes<'a> {
             return Err(Misfit::SelectorInvalid { pair: format!("{key}={value}") });
         }
         let preferred = if flavor.profile.preferred_affinity { request.preferred.as_slice() } else { &[] };
-        let requirements = request.affinity.iter().flatten().chain(preferred.iter().flat_map(|term| &term.requirements));
+        let requirements =
+            request.affinity.iter().flatten().chain(preferred.iter().flat_map(|term| &term.requirements));
         if let Some(bad) = requirements.into_iter().find(|requirement| !labels::is_requirement(requirement)) {
             return Err(Misfit::AffinityInvalid { key: bad.key.clone() });
         }
-        Ok(Self { own: &request.tolerations, flavor: &flavor.tolerations, selector: &request.node_selector, affinity: &request.affinity, preferred })
+        Ok(Self {
+            own: &request.tolerations,
+            flavor: &flavor.tolerations,
+            selector: &request.node_selector,
+            affinity: &request.affinity,
+            preferred,
+        })
     }
 
     /// How much a node with these labels and taints is preferred, unless something is against it.
     pub(crate) fn judge(&self, labels: &BTreeMap<String, String>, taints: &[Taint]) -> Result<i64, Against> {
-        let forbids = |taint: &&Taint| matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute);
+        let forbids =
+            |taint: &&Taint| matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute);
         let tolerated = |taint: &Taint| Tolerance::of(self.own.iter().chain(self.flavor), taint).is_some();
         if let Some(taint) = taints.iter().filter(forbids).find(|taint| !tolerated(taint)) {
             return Err(Against::Taint(written(taint)));
@@ -90,7 +98,12 @@ impl<'a> Wishes<'a> {
         if !self.affinity.is_empty() && !self.affinity.iter().any(|term| satisfied(term, labels)) {
             return Err(Against::Affinity);
         }
-        let score = self.preferred.iter().filter(|term| satisfied(&term.requirements, labels)).map(|term| i64::from(term.weight)).sum();
+        let score = self
+            .preferred
+            .iter()
+            .filter(|term| satisfied(&term.requirements, labels))
+            .map(|term| i64::from(term.weight))
+            .sum();
         Ok(score)
     }
 }

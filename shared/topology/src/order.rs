@@ -27,7 +27,13 @@ impl Search<'_> {
     pub(crate) fn sort_led(&self, domains: &mut [DomainId], least_free: bool) {
         domains.sort_by_key(|domain| {
             let room = &self.sheet[domain.at()];
-            (Reverse(room.leaders), Reverse(room.affinity), upwards(room.slices_led, least_free), room.pods_led, *domain)
+            (
+                Reverse(room.leaders),
+                Reverse(room.affinity),
+                upwards(room.slices_led, least_free),
+                room.pods_led,
+                *domain,
+            )
         });
     }
 
@@ -51,11 +57,19 @@ impl Search<'_> {
 
     /// The domain that holds `needed` units (and the leaders) and the least beyond; the first of equals. The first one if
     /// none does. Less preferred domains aren't considered.
-    pub(crate) fn best_fit(&self, domains: &[DomainId], needed: i64, leaders: i64, unit: Unit) -> Option<DomainId> {
+    pub(crate) fn best_fit(
+        &self,
+        domains: &[DomainId],
+        needed: i64,
+        leaders: i64,
+        unit: Unit,
+    ) -> Option<DomainId> {
         let first = *domains.first()?;
         let preferred = self.sheet[first.at()].affinity;
         let tier = domains.iter().copied().take_while(|domain| self.sheet[domain.at()].affinity == preferred);
-        let units = |domain: &DomainId| if leaders > 0 { self.units_led(*domain, unit) } else { self.units(*domain, unit) };
+        let units = |domain: &DomainId| {
+            if leaders > 0 { self.units_led(*domain, unit) } else { self.units(*domain, unit) }
+        };
         let holds = |domain: &DomainId| self.sheet[domain.at()].leaders >= leaders && units(domain) >= needed;
         Some(tier.filter(holds).min_by_key(units).unwrap_or(first))
     }

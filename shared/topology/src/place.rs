@@ -67,10 +67,15 @@ impl<'a> Shape<'a> {
         let depth = tree.depth(level).ok_or_else(|| Misfit::LevelUnknown { level: level.to_owned() })?;
         let slice_depth = match layers.first() {
             None => tree.lowest(),
-            Some(layer) => tree.depth(&layer.level).ok_or_else(|| Misfit::SliceLevelUnknown { level: layer.level.clone() })?,
+            Some(layer) => tree
+                .depth(&layer.level)
+                .ok_or_else(|| Misfit::SliceLevelUnknown { level: layer.level.clone() })?,
         };
         if depth > slice_depth {
-            return Err(Misfit::SliceAbovePodSet { slice_level: tree.levels()[slice_depth].clone(), level: level.to_owned() });
+            return Err(Misfit::SliceAbovePodSet {
+                slice_level: tree.levels()[slice_depth].clone(),
+                level: level.to_owned(),
+            });
         }
         Ok(Self {
             count: i64::from(request.count),
@@ -107,9 +112,14 @@ fn inner_sizes(layers: &[SliceLayer], tree: &Tree, slice_depth: usize) -> Result
     let mut above = slice_depth;
     for pair in layers.windows(2) {
         let [outer, layer] = pair else { continue };
-        let depth = tree.depth(&layer.level).ok_or_else(|| Misfit::LayerLevelUnknown { level: layer.level.clone() })?;
+        let depth = tree
+            .depth(&layer.level)
+            .ok_or_else(|| Misfit::LayerLevelUnknown { level: layer.level.clone() })?;
         if depth <= above {
-            return Err(Misfit::LayerNotNarrower { level: layer.level.clone(), outer: tree.levels()[above].clone() });
+            return Err(Misfit::LayerNotNarrower {
+                level: layer.level.clone(),
+                outer: tree.levels()[above].clone(),
+            });
         }
         if layer.size == 0 || outer.size % layer.size != 0 {
             return Err(Misfit::LayerUneven { size: layer.size, outer: outer.size });
@@ -138,9 +148,19 @@ pub(crate) fn find(topology: &Topology, question: &Question<'_>, taken: &Taken<'
     let shape = Shape::of(question, tree)?;
     let wishes = Wishes::of(question.workers, flavor, tree.is_by_host())?;
     let least_free = shape.unconstrained && flavor.profile.mixed;
-    let mut search = Search { topology, shape, sheet: vec![Default::default(); tree.len()], exclusions: Exclusions::default(), least_free };
+    let mut search = Search {
+        topology,
+        shape,
+        sheet: vec![Default::default(); tree.len()],
+        exclusions: Exclusions::default(),
+        least_free,
+    };
     search.count_room(question, &wishes, taken);
-    let balanced = if flavor.profile.balanced && !search.shape.required && !search.shape.unconstrained { search.balance() } else { None };
+    let balanced = if flavor.profile.balanced && !search.shape.required && !search.shape.unconstrained {
+        search.balance()
+    } else {
+        None
+    };
     if let Some(leaves) = balanced {
         return Ok(search.found(&leaves));
     }
@@ -177,9 +197,16 @@ impl Search<'_> {
         let leads = |domain: DomainId| self.sheet[domain.at()].leaders >= self.shape.leaders;
         let holds = |domain: &DomainId| self.sheet[domain.at()].slices_led >= slices && leads(*domain);
         if self.least_free {
-            let units =
-                |domain: DomainId| if self.shape.leaders > 0 { self.units_led(domain, self.shape.unit()) } else { self.units(domain, self.shape.unit()) };
-            if let Some(domain) = domains.iter().copied().find(|domain| leads(*domain) && units(*domain) >= slices) {
+            let units = |domain: DomainId| {
+                if self.shape.leaders > 0 {
+                    self.units_led(domain, self.shape.unit())
+                } else {
+                    self.units(domain, self.shape.unit())
+                }
+            };
+            if let Some(domain) =
+                domains.iter().copied().find(|domain| leads(*domain) && units(*domain) >= slices)
+            {
                 return Ok(Some(domain));
             }
             if self.shape.required {
@@ -189,7 +216,11 @@ impl Search<'_> {
         }
         let Some(first) = domains.first() else { return Ok(None) };
         if holds(first) {
-            return Ok(if self.least_free { Some(*first) } else { self.best_fit(domains, slices, self.shape.leaders, self.shape.unit()) });
+            return Ok(if self.least_free {
+                Some(*first)
+            } else {
+                self.best_fit(domains, slices, self.shape.leaders, self.shape.unit())
+            });
         }
         if !self.shape.required {
             return Ok(None);
@@ -242,16 +273,32 @@ impl Search<'_> {
         let topology = self.topology.flavor().topology.clone();
         let exclusions = self.exclusions.clone();
         if self.shape.layers.len() < 2 {
-            return Misfit::TooLittleRoom { topology, fit: shown(fit), asked: shown(self.shape.slices()), sliced: self.shape.slice_size > 1, exclusions };
+            return Misfit::TooLittleRoom {
+                topology,
+                fit: shown(fit),
+                asked: shown(self.shape.slices()),
+                sliced: self.shape.slice_size > 1,
+                exclusions,
+            };
         }
-        let most = |best: DomainId, other: DomainId| if self.sheet[other.at()].slices > self.sheet[best.at()].slices { other } else { best };
+        let most = |best: DomainId, other: DomainId| {
+            if self.sheet[other.at()].slices > self.sheet[best.at()].slices { other } else { best }
+        };
         let best = self.topology.tree().level(depth).iter().reduce(most);
         let layer = |layer: &SliceLayer| {
             let target = self.topology.tree().depth(&layer.level)?;
             let size = i64::from(layer.size);
-            Some(LayerFit { level: layer.level.clone(), fit: shown(self.slices_below(best?, depth, target, size)), asked: shown(self.shape.count / size) })
+            Some(LayerFit {
+                level: layer.level.clone(),
+                fit: shown(self.slices_below(best?, depth, target, size)),
+                asked: shown(self.shape.count / size),
+            })
         };
-        Misfit::TooLittleRoomInLayers { topology, layers: self.shape.layers.iter().filter_map(layer).collect(), exclusions }
+        Misfit::TooLittleRoomInLayers {
+            topology,
+            layers: self.shape.layers.iter().filter_map(layer).collect(),
+            exclusions,
+        }
     }
 
     /// Slices of `size` that fit into the domains of depth `target` below `domain`.
@@ -259,19 +306,28 @@ impl Search<'_> {
         if depth >= target {
             return self.sheet[domain.at()].pods / size;
         }
-        self.topology.tree().children(domain).iter().map(|child| self.slices_below(child, depth + 1, target, size)).sum()
+        self.topology
+            .tree()
+            .children(domain)
+            .iter()
+            .map(|child| self.slices_below(child, depth + 1, target, size))
+            .sum()
     }
 
     /// Whether the leaves hold all whole slices and the leader.
     pub(crate) fn is_whole(&self, leaves: &[DomainId]) -> bool {
-        let sum = |pick: fn(&Room) -> i64| leaves.iter().map(|leaf| pick(&self.sheet[leaf.at()])).sum::<i64>();
-        sum(|room| room.pods) == self.shape.slices() * self.shape.slice_size && sum(|room| room.leaders) == self.shape.leaders
+        let sum =
+            |pick: fn(&Room) -> i64| leaves.iter().map(|leaf| pick(&self.sheet[leaf.at()])).sum::<i64>();
+        sum(|room| room.pods) == self.shape.slices() * self.shape.slice_size
+            && sum(|room| room.leaders) == self.shape.leaders
     }
 
     /// The assignments that the sheet says for the leaves.
     fn found(&self, leaves: &[DomainId]) -> Found {
         let tree = self.topology.tree();
-        let count = |pick: fn(&Room) -> i64| leaves.iter().map(|leaf| (*leaf, shown(pick(&self.sheet[leaf.at()])))).collect();
+        let count = |pick: fn(&Room) -> i64| {
+            leaves.iter().map(|leaf| (*leaf, shown(pick(&self.sheet[leaf.at()])))).collect()
+        };
         let leader = (self.shape.leaders > 0).then(|| tree.assignment(count(|room| room.leaders)));
         Found { workers: tree.assignment(count(|room| room.pods)), leader }
     }

@@ -42,7 +42,13 @@ pub(crate) fn group(
 }
 
 /// The repaired assignment, and what of it is new.
-fn replace(topology: &Topology, request: &PodSetRequest, existing: &Assignment, node: &str, taken: &Taken<'_>) -> Result<(Assignment, Assignment), Misfit> {
+fn replace(
+    topology: &Topology,
+    request: &PodSetRequest,
+    existing: &Assignment,
+    node: &str,
+    taken: &Taken<'_>,
+) -> Result<(Assignment, Assignment), Misfit> {
     let tree = topology.tree();
     let (kept, missing) = without(existing, node);
     if let Some(stale) = stale(tree, &kept) {
@@ -86,7 +92,10 @@ pub(crate) fn merged(tree: &Tree, fresh: &Assignment, kept: &Assignment) -> Assi
         let count = counts.entry((tree.leaf(&domain.values), domain.values.as_slice())).or_insert(0);
         *count = count.saturating_add(domain.count);
     }
-    let domains = counts.into_iter().map(|((_, values), count)| DomainCount { values: values.to_vec(), count }).collect();
+    let domains = counts
+        .into_iter()
+        .map(|((_, values), count)| DomainCount { values: values.to_vec(), count })
+        .collect();
     Assignment { levels: fresh.levels.clone(), domains }
 }
 
@@ -104,7 +113,11 @@ fn region(tree: &Tree, part: &PodSetRequest, kept: &Assignment) -> Option<Domain
     if let Some(widest) = part.slices().first() {
         let broken = |size: u32| part.count.checked_rem(size);
         if broken(widest.size)? != 0 {
-            let narrowest = part.slices().iter().rfind(|layer| broken(layer.size).is_some_and(|rest| rest != 0)).unwrap_or(widest);
+            let narrowest = part
+                .slices()
+                .iter()
+                .rfind(|layer| broken(layer.size).is_some_and(|rest| rest != 0))
+                .unwrap_or(widest);
             return incomplete(tree, kept, part.count, narrowest.size, tree.depth(&narrowest.level)?);
         }
     }

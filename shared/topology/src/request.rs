@@ -93,7 +93,9 @@ impl PodSetRequest {
     }
 
     pub(crate) fn is_unconstrained(&self) -> bool {
-        let free = |topology: &TopologyRequest| topology.constraint == Some(Constraint::Unconstrained) || topology.is_slices_only();
+        let free = |topology: &TopologyRequest| {
+            topology.constraint == Some(Constraint::Unconstrained) || topology.is_slices_only()
+        };
         self.topology.as_ref().is_none_or(free)
     }
 }
@@ -116,7 +118,13 @@ pub struct Profile {
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { mixed: true, balanced: false, preferred_affinity: false, overlapping_flavors: true, elastic: false }
+        Self {
+            mixed: true,
+            balanced: false,
+            preferred_affinity: false,
+            overlapping_flavors: true,
+            elastic: false,
+        }
     }
 }
 

@@ -42,13 +42,14 @@ impl Search<'_> {
         let mut left = Vec::new();
         for leaf in tree.leaves().iter() {
             self.exclusions.total += 1;
-            let affinity = match tree.face(leaf).map_or(Ok(0), |face| wishes.judge(&face.labels, &face.taints)) {
-                Ok(affinity) => affinity,
-                Err(against) => {
-                    self.exclusions.count(against);
-                    continue;
-                }
-            };
+            let affinity =
+                match tree.face(leaf).map_or(Ok(0), |face| wishes.judge(&face.labels, &face.taints)) {
+                    Ok(affinity) => affinity,
+                    Err(against) => {
+                        self.exclusions.count(against);
+                        continue;
+                    }
+                };
             let room = &mut self.sheet[leaf.at()];
             room.affinity = affinity;
             if region.as_ref().is_some_and(|region| !region.contains(&leaf.at())) {
@@ -123,7 +124,14 @@ impl Counter<'_> {
 /// Sums the room of everything below `domain`, which is at `depth`. A leader is assumed where it costs the fewest pods.
 ///
 /// `layered` rounds each child down to whole slices of its layer, so that no pods are counted that can't be grouped.
-pub(crate) fn sum_up(tree: &Tree, shape: &Shape<'_>, sheet: &mut [Room], domain: DomainId, depth: usize, layered: bool) {
+pub(crate) fn sum_up(
+    tree: &Tree,
+    shape: &Shape<'_>,
+    sheet: &mut [Room],
+    domain: DomainId,
+    depth: usize,
+    layered: bool,
+) {
     let children = tree.children(domain);
     if children.is_empty() {
         if depth == shape.slice_depth {

@@ -45,7 +45,8 @@ pub struct Topology {
 impl Topology {
     /// The topology of `flavor` over those of `nodes` that are ready, schedulable, of the flavor, and have every level.
     pub fn new(flavor: Flavor, nodes: &[Node]) -> Self {
-        let taking_part = |node: &&Node| !flavor.levels.is_empty() && node.takes_part(&flavor.levels, &flavor.node_labels);
+        let taking_part =
+            |node: &&Node| !flavor.levels.is_empty() && node.takes_part(&flavor.levels, &flavor.node_labels);
         let nodes: Vec<&Node> = nodes.iter().filter(taking_part).collect();
         let (tree, capacities) = Tree::new(&flavor.levels, &nodes);
         let resources = Resources::of(&capacities);
@@ -141,13 +142,20 @@ impl Topology {
     }
 
     /// The same beside what earlier calls for other flavors of the same workload took; what is taken now is added to it.
-    pub fn assign_beside(&self, requests: &[PodSetRequest], options: Options<'_>, assumed: &mut Assumed) -> Vec<Outcome> {
+    pub fn assign_beside(
+        &self,
+        requests: &[PodSetRequest],
+        options: Options<'_>,
+        assumed: &mut Assumed,
+    ) -> Vec<Outcome> {
         let shared = (self.is_by_host() && self.flavor.profile.overlapping_flavors).then_some(assumed);
         let mut taken = Taken::new(&self.tree, &self.resources, shared);
         let mut outcomes: Vec<Outcome> = vec![None; requests.len()];
         for group in groups(requests) {
             let whole = match options.lost {
-                Some(lost) if !lost.nodes.is_empty() => replace::group(self, requests, &group, &lost, &mut taken, &mut outcomes),
+                Some(lost) if !lost.nodes.is_empty() => {
+                    replace::group(self, requests, &group, &lost, &mut taken, &mut outcomes)
+                }
                 _ => self.assign_group(requests, &group, options, &mut taken, &mut outcomes),
             };
             if !whole {
@@ -158,7 +166,14 @@ impl Topology {
     }
 
     /// Answers one group; whether it has a place.
-    fn assign_group(&self, requests: &[PodSetRequest], group: &[usize], options: Options<'_>, taken: &mut Taken<'_>, outcomes: &mut [Outcome]) -> bool {
+    fn assign_group(
+        &self,
+        requests: &[PodSetRequest],
+        group: &[usize],
+        options: Options<'_>,
+        taken: &mut Taken<'_>,
+        outcomes: &mut [Outcome],
+    ) -> bool {
         let Some((workers, leader)) = roles(requests, group) else { return true };
         if self.flavor.profile.elastic
             && let Some(whole) = elastic::group(self, requests, (workers, leader), options, taken, outcomes)
@@ -221,7 +236,11 @@ impl Topology {
         for domain in &usage.assignment.domains {
             if let Some(leaf) = self.tree.leaf(&domain.values) {
                 let row = self.row(leaf);
-                self.resources.add_pods(&mut self.used[row], usage.per_pod, sign.saturating_mul(i64::from(domain.count)));
+                self.resources.add_pods(
+                    &mut self.used[row],
+                    usage.per_pod,
+                    sign.saturating_mul(i64::from(domain.count)),
+                );
             }
         }
     }
@@ -240,7 +259,11 @@ fn groups(requests: &[PodSetRequest]) -> Vec<Vec<usize>> {
         match &request.group {
             None => groups.push(vec![index]),
             Some(name) if seen.insert(name) => {
-                groups.push((index..requests.len()).filter(|other| requests[*other].group.as_ref() == Some(name)).collect());
+                groups.push(
+                    (index..requests.len())
+                        .filter(|other| requests[*other].group.as_ref() == Some(name))
+                        .collect(),
+                );
             }
             Some(_) => {}
         }
@@ -253,7 +276,9 @@ fn roles(requests: &[PodSetRequest], group: &[usize]) -> Option<(usize, Option<u
     match group {
         [] => None,
         [only] => Some((*only, None)),
-        [first, second, ..] if requests[*second].count > requests[*first].count => Some((*second, Some(*first))),
+        [first, second, ..] if requests[*second].count > requests[*first].count => {
+            Some((*second, Some(*first)))
+        }
         [first, second, ..] => Some((*first, Some(*second))),
     }
 }

@@ -85,21 +85,29 @@ impl Tree {
         sorted.sort_by(|a, b| a.name.cmp(&b.name));
         let mut leaves: BTreeMap<Vec<&str>, Leaf<'_>> = BTreeMap::new();
         for node in sorted {
-            let values: Vec<&str> = levels.iter().map(|level| node.labels.get(level).map_or("", String::as_str)).collect();
+            let values: Vec<&str> =
+                levels.iter().map(|level| node.labels.get(level).map_or("", String::as_str)).collect();
             // a host is one domain, whatever its other labels say
             let key = if by_host { values.last().copied().into_iter().collect() } else { values.clone() };
-            let leaf = leaves.entry(key).or_insert_with(|| Leaf { values, first: node, nodes: Vec::new(), capacity: Amounts::new() });
+            let leaf = leaves.entry(key).or_insert_with(|| Leaf {
+                values,
+                first: node,
+                nodes: Vec::new(),
+                capacity: Amounts::new(),
+            });
             add_scaled(&mut leaf.capacity, &node.allocatable, 1);
             leaf.nodes.push(&node.name);
         }
         let mut leaves: Vec<Leaf<'_>> = leaves.into_values().collect();
         leaves.sort_by(|a, b| a.values.cmp(&b.values));
-        let mut tree = Self::of_values(levels, &leaves.iter().map(|leaf| leaf.values.as_slice()).collect::<Vec<_>>());
+        let mut tree =
+            Self::of_values(levels, &leaves.iter().map(|leaf| leaf.values.as_slice()).collect::<Vec<_>>());
         for (id, leaf) in tree.leaves().iter().zip(&leaves) {
             tree.nodes.extend(leaf.nodes.iter().map(|node| ((*node).to_owned(), id)));
             if by_host {
                 tree.hosts.insert(leaf.values.last().copied().unwrap_or_default().to_owned(), id);
-                tree.faces.push(Face { labels: leaf.first.labels.clone(), taints: leaf.first.taints.clone() });
+                tree.faces
+                    .push(Face { labels: leaf.first.labels.clone(), taints: leaf.first.taints.clone() });
             }
         }
         (tree, leaves.into_iter().map(|leaf| leaf.capacity).collect())
@@ -121,13 +129,24 @@ impl Tree {
                         children.start = if children.is_empty() { id } else { children.start };
                         children.end = id + 1;
                     }
-                    domains.push(Domain { value: values[depth].to_owned(), parent: parents[index], children: Run { start: 0, end: 0 } });
+                    domains.push(Domain {
+                        value: values[depth].to_owned(),
+                        parent: parents[index],
+                        children: Run { start: 0, end: 0 },
+                    });
                 }
                 parents[index] = Some(DomainId(number(domains.len()) - 1));
             }
             runs.push(Run { start, end: number(domains.len()) });
         }
-        Self { levels: levels.to_vec(), runs, domains, faces: Vec::new(), hosts: BTreeMap::new(), nodes: BTreeMap::new() }
+        Self {
+            levels: levels.to_vec(),
+            runs,
+            domains,
+            faces: Vec::new(),
+            hosts: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+        }
     }
 
     /// Node labels of the levels.
@@ -212,7 +231,8 @@ impl Tree {
         let mut found = None;
         for value in values {
             let range = run.range();
-            let at = range.start + self.domains[range].binary_search_by(|domain| domain.value.as_str().cmp(value)).ok()?;
+            let at = range.start
+                + self.domains[range].binary_search_by(|domain| domain.value.as_str().cmp(value)).ok()?;
             run = self.domains[at].children;
             found = Some(DomainId(number(at)));
         }
@@ -238,14 +258,18 @@ impl Tree {
         counts.retain(|(_, count)| *count > 0);
         counts.sort();
         let levels = self.named_levels();
-        let domains = counts.into_iter().map(|(leaf, count)| DomainCount { values: self.values(leaf, levels.len()), count }).collect();
+        let domains = counts
+            .into_iter()
+            .map(|(leaf, count)| DomainCount { values: self.values(leaf, levels.len()), count })
+            .collect();
         Assignment { levels: levels.to_vec(), domains }
     }
 
     /// The values of a leaf at the lowest `levels` levels.
     fn values(&self, leaf: DomainId, levels: usize) -> Vec<String> {
         let path = std::iter::successors(Some(leaf), |domain| self.domains[domain.at()].parent);
-        let mut values: Vec<String> = path.take(levels).map(|domain| self.domains[domain.at()].value.clone()).collect();
+        let mut values: Vec<String> =
+            path.take(levels).map(|domain| self.domains[domain.at()].value.clone()).collect();
         values.reverse();
         values
     }

@@ -55,7 +55,8 @@ pub(crate) struct Resources(BTreeMap<String, usize>);
 impl Resources {
     /// Numbers for every resource of `capacities`.
     pub(crate) fn of(capacities: &[Amounts]) -> Self {
-        let mut names: BTreeMap<String, usize> = capacities.iter().flat_map(BTreeMap::keys).map(|name| (name.clone(), 0)).collect();
+        let mut names: BTreeMap<String, usize> =
+            capacities.iter().flat_map(BTreeMap::keys).map(|name| (name.clone(), 0)).collect();
         for (index, number) in names.values_mut().enumerate() {
             *number = index;
         }

@@ -2,7 +2,8 @@
 
 use meridian_shared::gang::{Amounts, Operator, Requirement, Taint, TaintEffect, Toleration};
 use meridian_topology::{
-    Assignment, Constraint, DomainCount, Flavor, Lost, Node, Options, Outcome, PODS, PodSetRequest, PreferredTerm, Profile, Topology, TopologyRequest, Usage,
+    Assignment, Constraint, DomainCount, Flavor, Lost, Node, Options, Outcome, PODS, PodSetRequest,
+    PreferredTerm, Profile, Topology, TopologyRequest, Usage,
 };
 use std::collections::BTreeMap;
 
@@ -18,9 +19,21 @@ fn nodes(lines: &[&str]) -> Vec<Node> {
 
 fn node(line: &str) -> Node {
     let words: Vec<&str> = line.split(' ').collect();
-    let labels = ["block", "rack", HOST].iter().zip(&words).map(|(label, value)| ((*label).to_owned(), (*value).to_owned()));
-    let allocatable = Amounts::from([("cpu".to_owned(), 1_000 * words[3].parse::<i64>().expect("a number of cpus")), (PODS.to_owned(), 10)]);
-    Node { name: format!("node-{}", words[2]), labels: labels.collect(), ready: true, allocatable, ..Node::default() }
+    let labels = ["block", "rack", HOST]
+        .iter()
+        .zip(&words)
+        .map(|(label, value)| ((*label).to_owned(), (*value).to_owned()));
+    let allocatable = Amounts::from([
+        ("cpu".to_owned(), 1_000 * words[3].parse::<i64>().expect("a number of cpus")),
+        (PODS.to_owned(), 10),
+    ]);
+    Node {
+        name: format!("node-{}", words[2]),
+        labels: labels.collect(),
+        ready: true,
+        allocatable,
+        ..Node::default()
+    }
 }
 
 fn topology(levels: &[&str], profile: Profile, nodes: &[Node]) -> Topology {
@@ -34,7 +47,13 @@ fn by_host(profile: Profile, lines: &[&str]) -> Topology {
 
 /// Pods of one cpu.
 fn pods(count: u32, topology: TopologyRequest) -> PodSetRequest {
-    PodSetRequest { name: "main".into(), count, per_pod: cpu(1), topology: Some(topology), ..PodSetRequest::default() }
+    PodSetRequest {
+        name: "main".into(),
+        count,
+        per_pod: cpu(1),
+        topology: Some(topology),
+        ..PodSetRequest::default()
+    }
 }
 
 fn cpu(cpus: i64) -> Amounts {
@@ -46,7 +65,8 @@ fn unconstrained() -> TopologyRequest {
 }
 
 fn hosts(domains: &[(&str, u32)]) -> Assignment {
-    let domains = domains.iter().map(|(host, count)| DomainCount { values: vec![(*host).to_owned()], count: *count });
+    let domains =
+        domains.iter().map(|(host, count)| DomainCount { values: vec![(*host).to_owned()], count: *count });
     Assignment { levels: vec![HOST.to_owned()], domains: domains.collect() }
 }
 
@@ -62,7 +82,11 @@ fn answers(topology: &Topology, requests: &[PodSetRequest], options: Options<'_>
 }
 
 fn check(topology: &Topology, request: PodSetRequest, expect: &str) {
-    assert_eq!(answers(topology, std::slice::from_ref(&request), Options::default()), [expect], "{request:?}");
+    assert_eq!(
+        answers(topology, std::slice::from_ref(&request), Options::default()),
+        [expect],
+        "{request:?}"
+    );
 }
 
 #[test]
@@ -72,7 +96,11 @@ fn required_fits_tightly_or_not_at_all() {
     check(&topology, pods(6, TopologyRequest::required("block")), "x5=4 x6=2");
     check(&topology, pods(2, TopologyRequest::required(HOST)), "x2=2");
     check(&topology, pods(5, TopologyRequest::required("rack")), "x5=4 x6=1");
-    check(&topology, pods(5, TopologyRequest::required(HOST)), "topology \"default\" allows to fit only 4 out of 5 pod(s)");
+    check(
+        &topology,
+        pods(5, TopologyRequest::required(HOST)),
+        "topology \"default\" allows to fit only 4 out of 5 pod(s)",
+    );
     check(&topology, pods(1, TopologyRequest::required("zone")), "no requested topology level: zone");
 }
 
@@ -83,7 +111,11 @@ fn preferred_widens_level_by_level_and_spreads_at_last() {
     check(&topology, pods(5, TopologyRequest::preferred(HOST)), "x5=4 x6=1");
     check(&topology, pods(7, TopologyRequest::preferred(HOST)), "x1=1 x2=2 x3=3 x4=1");
     check(&topology, pods(8, TopologyRequest::preferred("rack")), "x2=2 x5=4 x6=2");
-    check(&topology, pods(14, TopologyRequest::preferred("rack")), "topology \"default\" allows to fit only 13 out of 14 pod(s)");
+    check(
+        &topology,
+        pods(14, TopologyRequest::preferred("rack")),
+        "topology \"default\" allows to fit only 13 out of 14 pod(s)",
+    );
 }
 
 #[test]
@@ -111,7 +143,11 @@ fn slices_stay_whole() {
         pods(2, TopologyRequest::required(HOST).sliced("rack", 2)),
         "podset slice topology rack is above the podset topology kubernetes.io/hostname",
     );
-    check(&topology, pods(2, TopologyRequest::required("block").sliced("rack", 0)), "slice topology requested, but slice size not provided");
+    check(
+        &topology,
+        pods(2, TopologyRequest::required("block").sliced("rack", 0)),
+        "slice topology requested, but slice size not provided",
+    );
     check(
         &topology,
         pods(6, TopologyRequest::required("block").sliced("rack", 3).sliced(HOST, 2)),
@@ -142,10 +178,16 @@ fn a_leader_and_its_workers_go_together() {
         ..pods(count, shape)
     };
     let topology = by_host(Profile::default(), &PLAIN);
-    let requests = [group("leader", 1, 2, TopologyRequest::required("rack")), group("workers", 4, 1, TopologyRequest::required("rack"))];
+    let requests = [
+        group("leader", 1, 2, TopologyRequest::required("rack")),
+        group("workers", 4, 1, TopologyRequest::required("rack")),
+    ];
     assert_eq!(answers(&topology, &requests, Options::default()), ["x5=1", "x5=2 x6=2"]);
-    let requests =
-        [group("leader", 1, 5, TopologyRequest::preferred("rack")), group("workers", 2, 1, TopologyRequest::preferred("rack")), pods(1, unconstrained())];
+    let requests = [
+        group("leader", 1, 5, TopologyRequest::preferred("rack")),
+        group("workers", 2, 1, TopologyRequest::preferred("rack")),
+        pods(1, unconstrained()),
+    ];
     let reason = "topology \"default\" doesn't allow to fit any of 2 pod(s)";
     assert_eq!(answers(&topology, &requests, Options::default()), [reason, reason, "not reached"]);
 }
@@ -162,8 +204,15 @@ fn balanced_placement_evens_out() {
 #[test]
 fn balanced_placement_gives_way_where_narrow_slices_do_not_add_up() {
     // eight pods fit beside each other, but only six in pairs: Kueue answers with no domain at all
-    let balanced = by_host(Profile { balanced: true, ..Profile::default() }, &["b1 r1 x1 3", "b1 r1 x2 3", "b1 r1 x3 2", "b1 r2 x4 2"]);
-    check(&balanced, pods(8, TopologyRequest::preferred("block").sliced("rack", 2).sliced(HOST, 2)), "x1=2 x2=2 x3=2 x4=2");
+    let balanced = by_host(
+        Profile { balanced: true, ..Profile::default() },
+        &["b1 r1 x1 3", "b1 r1 x2 3", "b1 r1 x3 2", "b1 r2 x4 2"],
+    );
+    check(
+        &balanced,
+        pods(8, TopologyRequest::preferred("block").sliced("rack", 2).sliced(HOST, 2)),
+        "x1=2 x2=2 x3=2 x4=2",
+    );
 }
 
 #[test]
@@ -172,21 +221,30 @@ fn what_nodes_hold_against_pods_is_counted() {
     nodes[0].ready = false;
     nodes[1].unschedulable = true;
     nodes[2].taints = vec![Taint { key: "t".into(), value: "v".into(), effect: TaintEffect::NoExecute }];
-    nodes[3].taints = vec![Taint { key: "t".into(), value: "v".into(), effect: TaintEffect::PreferNoSchedule }];
+    nodes[3].taints =
+        vec![Taint { key: "t".into(), value: "v".into(), effect: TaintEffect::PreferNoSchedule }];
     for number in [3, 5] {
         nodes[number].labels.insert("gpu".into(), "a".into());
     }
     let topology = topology(&["block", "rack", HOST], Profile::default(), &nodes);
-    let wanting = PodSetRequest { node_selector: BTreeMap::from([("gpu".to_owned(), "a".to_owned())]), ..pods(2, TopologyRequest::required(HOST)) };
+    let wanting = PodSetRequest {
+        node_selector: BTreeMap::from([("gpu".to_owned(), "a".to_owned())]),
+        ..pods(2, TopologyRequest::required(HOST))
+    };
     check(&topology, wanting.clone(), "x6=2");
     let requirement = Requirement { key: "block".into(), operator: Operator::In, values: vec!["b1".into()] };
     let elsewhere = PodSetRequest { affinity: vec![vec![requirement.clone()]], ..wanting };
-    let reason =
-        "topology \"default\" allows to fit only 1 out of 2 pod(s). Total nodes: 4; excluded: affinity: 1, nodeSelector: 1, taint \"t=v:NoExecute\": 1";
+    let reason = "topology \"default\" allows to fit only 1 out of 2 pod(s). Total nodes: 4; excluded: affinity: 1, nodeSelector: 1, taint \"t=v:NoExecute\": 1";
     check(&topology, elsewhere.clone(), reason);
-    let toleration = Toleration { key: Some("t".into()), exists: true, value: String::new(), effect: None, seconds: None };
-    check(&topology, PodSetRequest { tolerations: vec![toleration], node_selector: BTreeMap::new(), ..elsewhere.clone() }, "x3=2");
-    let garbled = PodSetRequest { node_selector: BTreeMap::from([("a b".to_owned(), String::new())]), ..elsewhere };
+    let toleration =
+        Toleration { key: Some("t".into()), exists: true, value: String::new(), effect: None, seconds: None };
+    check(
+        &topology,
+        PodSetRequest { tolerations: vec![toleration], node_selector: BTreeMap::new(), ..elsewhere.clone() },
+        "x3=2",
+    );
+    let garbled =
+        PodSetRequest { node_selector: BTreeMap::from([("a b".to_owned(), String::new())]), ..elsewhere };
     check(&topology, garbled, "invalid node selectors: a b=");
     let too_large = PodSetRequest { per_pod: cpu(9), ..pods(1, TopologyRequest::required("block")) };
     check(
@@ -198,8 +256,14 @@ fn what_nodes_hold_against_pods_is_counted() {
 
 #[test]
 fn preferred_nodes_go_first_where_the_profile_heeds_them() {
-    let preferred =
-        vec![PreferredTerm { weight: 10, requirements: vec![Requirement { key: "block".into(), operator: Operator::In, values: vec!["b1".into()] }] }];
+    let preferred = vec![PreferredTerm {
+        weight: 10,
+        requirements: vec![Requirement {
+            key: "block".into(),
+            operator: Operator::In,
+            values: vec!["b1".into()],
+        }],
+    }];
     let request = PodSetRequest { preferred, ..pods(4, TopologyRequest::preferred("rack")) };
     check(&by_host(Profile::default(), &PLAIN), PodSetRequest { count: 5, ..request.clone() }, "x5=4 x6=1");
     check(&by_host(Profile { preferred_affinity: true, ..Profile::default() }, &PLAIN), request, "x3=3 x4=1");
@@ -215,10 +279,18 @@ fn usage_takes_room_until_it_is_gone_or_thought_away() {
     assert!(!topology.has_fit(&[usage, usage]), "only one of x5 would be left");
     topology.add_usage(usage);
     check(&topology, pods(3, TopologyRequest::required(HOST)), "x3=3");
-    check(&topology, pods(4, TopologyRequest::required(HOST)), "topology \"default\" allows to fit only 3 out of 4 pod(s)");
+    check(
+        &topology,
+        pods(4, TopologyRequest::required(HOST)),
+        "topology \"default\" allows to fit only 3 out of 4 pod(s)",
+    );
     let empty = Options { simulate_empty: true, ..Options::default() };
     let four = [pods(4, TopologyRequest::required(HOST))];
-    assert_eq!(answers(&topology, &four, empty), ["topology \"default\" allows to fit only 3 out of 4 pod(s)"], "what runs beside stays");
+    assert_eq!(
+        answers(&topology, &four, empty),
+        ["topology \"default\" allows to fit only 3 out of 4 pod(s)"],
+        "what runs beside stays"
+    );
     let five = [pods(5, TopologyRequest::required("rack"))];
     assert_eq!(answers(&topology, &five, empty), ["x5=3 x6=2"]);
     topology.remove_usage(usage);
@@ -231,7 +303,8 @@ fn siblings_count_only_on_shared_hosts() {
     let placed = hosts(&[("x5", 4)]);
     let usage = Usage { assignment: &placed, per_pod: &cpu(1) };
     for (overlapping_flavors, expect) in [(true, "x3=3"), (false, "x5=3")] {
-        let mut topology = by_host(Profile { overlapping_flavors, ..Profile::default() }, &["b1 r1 x3 4", "b2 r1 x5 3"]);
+        let mut topology =
+            by_host(Profile { overlapping_flavors, ..Profile::default() }, &["b1 r1 x3 4", "b2 r1 x5 3"]);
         topology.add_sibling_usage(usage);
         check(&topology, pods(3, TopologyRequest::required(HOST)), expect);
     }
@@ -261,16 +334,25 @@ fn a_lost_node_is_replaced_where_its_slice_is() {
     let shape = TopologyRequest::required("block").sliced(HOST, 2);
     let lone = hosts(&[("x4", 2)]);
     let mut full = by_host(Profile::default(), &lines[..4]);
-    full.add_usage(Usage { assignment: &hosts(&[("x1", 1), ("x2", 2), ("x3", 2), ("x4", 2)]), per_pod: &cpu(1) });
+    full.add_usage(Usage {
+        assignment: &hosts(&[("x1", 1), ("x2", 2), ("x3", 2), ("x4", 2)]),
+        per_pod: &cpu(1),
+    });
     let admitted = BTreeMap::from([("main".to_owned(), lone)]);
     let lost = Lost { admitted: &admitted, nodes: &["x4".to_owned()], pinned: false };
-    assert_eq!(answers(&full, &[pods(2, shape)], Options { lost: Some(lost), ..Options::default() }), [reason]);
+    assert_eq!(
+        answers(&full, &[pods(2, shape)], Options { lost: Some(lost), ..Options::default() }),
+        [reason]
+    );
 }
 
 #[test]
 fn elastic_growth_places_only_what_is_new() {
     let elastic = by_host(Profile { elastic: true, ..Profile::default() }, &PLAIN);
-    let grown = |count, previous: &[(&str, u32)]| PodSetRequest { previous: Some(hosts(previous)), ..pods(count, unconstrained()) };
+    let grown = |count, previous: &[(&str, u32)]| PodSetRequest {
+        previous: Some(hosts(previous)),
+        ..pods(count, unconstrained())
+    };
     check(&elastic, grown(5, &[("x3", 1), ("x5", 2)]), "x2=2 x3=1 x5=2");
     check(&elastic, grown(2, &[("x3", 1), ("x5", 2)]), "x3=1 x5=1");
     check(&elastic, grown(3, &[("x3", 1), ("x5", 2)]), "x3=1 x5=2");
@@ -280,14 +362,31 @@ fn elastic_growth_places_only_what_is_new() {
 
 #[test]
 fn bad_input_is_answered() {
-    check(&by_host(Profile::default(), &[]), pods(1, TopologyRequest::required("rack")), "no topology domains at level: rack");
-    check(&topology(&[], Profile::default(), &nodes(&PLAIN)), pods(1, unconstrained()), "topology level not specified");
+    check(
+        &by_host(Profile::default(), &[]),
+        pods(1, TopologyRequest::required("rack")),
+        "no topology domains at level: rack",
+    );
+    check(
+        &topology(&[], Profile::default(), &nodes(&PLAIN)),
+        pods(1, unconstrained()),
+        "topology level not specified",
+    );
     check(&by_host(Profile::default(), &PLAIN), pods(0, unconstrained()), "");
-    check(&by_host(Profile { balanced: true, ..Profile::default() }, &PLAIN), pods(0, TopologyRequest::preferred("rack")), "");
-    check(&by_host(Profile::default(), &PLAIN), pods(u32::MAX, unconstrained()), "topology \"default\" allows to fit only 13 out of 4294967295 pod(s)");
+    check(
+        &by_host(Profile { balanced: true, ..Profile::default() }, &PLAIN),
+        pods(0, TopologyRequest::preferred("rack")),
+        "",
+    );
+    check(
+        &by_host(Profile::default(), &PLAIN),
+        pods(u32::MAX, unconstrained()),
+        "topology \"default\" allows to fit only 13 out of 4294967295 pod(s)",
+    );
     let nothing = PodSetRequest { per_pod: Amounts::new(), ..pods(60, unconstrained()) };
     check(&by_host(Profile::default(), &PLAIN), nothing, "x1=10 x2=10 x3=10 x4=10 x5=10 x6=10");
-    let extreme = PodSetRequest { per_pod: Amounts::from([("cpu".to_owned(), i64::MIN)]), ..pods(1, unconstrained()) };
+    let extreme =
+        PodSetRequest { per_pod: Amounts::from([("cpu".to_owned(), i64::MIN)]), ..pods(1, unconstrained()) };
     let reason = "topology \"default\" doesn't allow to fit any of 1 pod(s). Total nodes: 6; excluded: resource \"cpu\": 6";
     check(&by_host(Profile::default(), &PLAIN), extreme, reason);
 }

@@ -2,7 +2,8 @@
 
 use meridian_shared::gang::Amounts;
 use meridian_topology::{
-    Assignment, Assumed, Constraint, Flavor, Lost, Node, Options, Outcome, PODS, PodSetRequest, Profile, Topology, TopologyRequest, Usage,
+    Assignment, Assumed, Constraint, Flavor, Lost, Node, Options, Outcome, PODS, PodSetRequest, Profile,
+    Topology, TopologyRequest, Usage,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -18,7 +19,12 @@ fn cluster() -> impl Strategy<Value = Cluster> {
 }
 
 fn profile() -> impl Strategy<Value = Profile> {
-    any::<[bool; 2]>().prop_map(|[mixed, balanced]| Profile { mixed, balanced, elastic: true, ..Profile::default() })
+    any::<[bool; 2]>().prop_map(|[mixed, balanced]| Profile {
+        mixed,
+        balanced,
+        elastic: true,
+        ..Profile::default()
+    })
 }
 
 fn shape() -> impl Strategy<Value = Option<TopologyRequest>> {
@@ -45,7 +51,13 @@ fn shape() -> impl Strategy<Value = Option<TopologyRequest>> {
 fn pod_set(name: &'static str) -> impl Strategy<Value = PodSetRequest> {
     (shape(), 1_u32..7, 1_i64..3).prop_map(move |(topology, times, gpus)| {
         let size = topology.as_ref().and_then(|shape| shape.slices.first()).map_or(1, |layer| layer.size);
-        PodSetRequest { name: name.into(), count: times * size, per_pod: gpu(gpus), topology, ..PodSetRequest::default() }
+        PodSetRequest {
+            name: name.into(),
+            count: times * size,
+            per_pod: gpu(gpus),
+            topology,
+            ..PodSetRequest::default()
+        }
     })
 }
 
@@ -87,7 +99,10 @@ fn pods_at(assignment: &Assignment, level: &str) -> BTreeMap<String, u32> {
 
 /// Whether nothing is over what the cluster has.
 fn within_capacity(nodes: &[Node], placed: &[(&Assignment, &Amounts)]) -> bool {
-    let mut left: BTreeMap<&str, (i64, i64)> = nodes.iter().map(|node| (node.name.as_str(), (node.allocatable["gpu"], node.allocatable[PODS]))).collect();
+    let mut left: BTreeMap<&str, (i64, i64)> = nodes
+        .iter()
+        .map(|node| (node.name.as_str(), (node.allocatable["gpu"], node.allocatable[PODS])))
+        .collect();
     for (assignment, per_pod) in placed {
         for domain in &assignment.domains {
             let (gpus, pods) = left.get_mut(domain.values[0].as_str()).expect("a host of the cluster");
@@ -100,7 +115,11 @@ fn within_capacity(nodes: &[Node], placed: &[(&Assignment, &Amounts)]) -> bool {
 
 fn placed<'a>(requests: &'a [PodSetRequest], outcomes: &'a [Outcome]) -> Vec<(&'a Assignment, &'a Amounts)> {
     let pairs = requests.iter().zip(outcomes);
-    pairs.filter_map(|(request, outcome)| outcome.as_ref().and_then(|o| o.as_ref().ok()).map(|assignment| (assignment, &request.per_pod))).collect()
+    pairs
+        .filter_map(|(request, outcome)| {
+            outcome.as_ref().and_then(|o| o.as_ref().ok()).map(|assignment| (assignment, &request.per_pod))
+        })
+        .collect()
 }
 
 /// The one answer to the one request.

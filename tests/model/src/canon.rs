@@ -52,7 +52,8 @@ impl Canon {
 
     fn mix(&mut self, word: u64) {
         // Folded multiplication, as in wyhash.
-        let product = u128::from(self.hash ^ 0x9e37_79b9_7f4a_7c15) * u128::from(word ^ 0xd6e8_feb8_6659_fd93);
+        let product =
+            u128::from(self.hash ^ 0x9e37_79b9_7f4a_7c15) * u128::from(word ^ 0xd6e8_feb8_6659_fd93);
         self.hash = (product as u64) ^ ((product >> 64) as u64) ^ self.hash.rotate_left(23);
     }
 }

@@ -36,7 +36,16 @@ pub fn named(name: &str, depth: Depth, bug: Option<Bug>) -> Option<Meridian> {
         Depth::Short => short(name),
         Depth::Long => (LONG_LEAST, free, budget),
     };
-    Some(Meridian { name, budget, least, race: matches!(name, "partition" | "network"), free, before, planted: planted(bug), seen: Arc::default() })
+    Some(Meridian {
+        name,
+        budget,
+        least,
+        race: matches!(name, "partition" | "network"),
+        free,
+        before,
+        planted: planted(bug),
+        seen: Arc::default(),
+    })
 }
 
 /// A long search has seen so many states within seconds.
@@ -46,11 +55,27 @@ const LONG_LEAST: usize = 20_000;
 fn short(name: &str) -> (usize, [bool; CLUSTERS], Budget) {
     let none = Budget::default();
     match name {
-        "crash" => (100_000, FIRST, Budget { steps: 2, silences: 4, agent_crashes: 1, manager_crashes: 1, short_cuts: 1, successes: 1, ..none }),
+        "crash" => (
+            100_000,
+            FIRST,
+            Budget {
+                steps: 2,
+                silences: 4,
+                agent_crashes: 1,
+                manager_crashes: 1,
+                short_cuts: 1,
+                successes: 1,
+                ..none
+            },
+        ),
         // Long enough for a lapse and a grant elsewhere.
         "partition" => (125_000, BOTH, Budget { steps: 5, silences: 5, ..none }),
         "network" => (135_000, FIRST, Budget { steps: 1, silences: 1, lingering: 2, repeats: 1, ..none }),
-        "restore" => (60_000, BOTH, Budget { steps: 2, silences: 2, manager_crashes: 1, restores: 1, successes: 1, ..none }),
+        "restore" => (
+            60_000,
+            BOTH,
+            Budget { steps: 2, silences: 2, manager_crashes: 1, restores: 1, successes: 1, ..none },
+        ),
         "ledger" => (95_000, FIRST, Budget { steps: 6, silences: 5, lost_ledgers: 1, ..none }),
         "takeover" => (160_000, FIRST, Budget { steps: 5, silences: 5, takeovers: 1, short_cuts: 1, ..none }),
         _ => (75_000, FIRST, Budget { steps: 2, silences: 2, ..none }),
@@ -63,17 +88,34 @@ fn long(name: &str) -> Scene {
     let none = Budget { steps: 7, silences: 8, ..Budget::default() };
     match name {
         "crash" => {
-            let budget = Budget { lingering: 1, agent_crashes: 1, manager_crashes: 1, short_cuts: 1, successes: 1, deletions: 1, ..none };
+            let budget = Budget {
+                lingering: 1,
+                agent_crashes: 1,
+                manager_crashes: 1,
+                short_cuts: 1,
+                successes: 1,
+                deletions: 1,
+                ..none
+            };
             (vec![Action::Submit], BOTH, budget)
         }
         "partition" => (vec![Action::Submit], BOTH, Budget { lingering: 1, successes: 1, ..none }),
         "network" => (vec![Action::Submit], BOTH, Budget { lingering: 3, repeats: 1, ..none }),
         "restore" => {
             // The copy is from before the grant.
-            let budget = Budget { lingering: 1, manager_crashes: 1, restores: 1, successes: 1, agent_crashes: 1, ..none };
+            let budget = Budget {
+                lingering: 1,
+                manager_crashes: 1,
+                restores: 1,
+                successes: 1,
+                agent_crashes: 1,
+                ..none
+            };
             (vec![Action::Submit, Action::Backup, A, A, A], BOTH, budget)
         }
-        "ledger" => (vec![Action::Submit], BOTH, Budget { lingering: 1, lost_ledgers: 1, manager_crashes: 1, ..none }),
+        "ledger" => {
+            (vec![Action::Submit], BOTH, Budget { lingering: 1, lost_ledgers: 1, manager_crashes: 1, ..none })
+        }
         "takeover" => (running(), BOTH, Budget { lingering: 1, takeovers: 1, short_cuts: 1, ..none }),
         _ => {
             // A manager leads a copy of the journal, and its original leads on.

@@ -44,7 +44,8 @@ impl Host {
     /// A cluster that has just joined.
     pub fn new(index: usize, planted: Planted, now: Now) -> Self {
         let durable = Durable::new(LedgerId(0));
-        let (agent, _) = Agent::start(setup::agent_config(index, planted), durable.clone(), Vec::new(), 0, now);
+        let (agent, _) =
+            Agent::start(setup::agent_config(index, planted), durable.clone(), Vec::new(), 0, now);
         let mut host = Self {
             index,
             planted,
@@ -139,7 +140,11 @@ impl Host {
     }
 
     fn tell_end(&mut self, now: Now, uid: Uid, fence: Fence, result: EndResult) {
-        self.apply(now, Input::Runner(RunnerEvent::Ended { uid, fence, result, pod_failures: 0, ran: Millis(0) }), Reach::All);
+        self.apply(
+            now,
+            Input::Runner(RunnerEvent::Ended { uid, fence, result, pod_failures: 0, ran: Millis(0) }),
+            Reach::All,
+        );
     }
 
     fn apply(&mut self, now: Now, input: Input, reach: Reach) {
@@ -177,6 +182,7 @@ impl Host {
             };
         }
         let read = Durable::load(store.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-        self.durable = Arc::new(read.expect("what the core stores it reads").expect("it begins with its birth"));
+        self.durable =
+            Arc::new(read.expect("what the core stores it reads").expect("it begins with its birth"));
     }
 }

@@ -55,7 +55,16 @@ pub fn hunt(bug: Bug, plant: bool) -> Option<Meridian> {
     let (before, budget, free) = scene(bug)?;
     // One that finds its bug has looked far enough.
     let least = if plant { 0 } else { LEAST };
-    Some(Meridian { name: "hunt", budget, least, race: false, free, before, planted: planted(plant.then_some(bug)), seen: Arc::default() })
+    Some(Meridian {
+        name: "hunt",
+        budget,
+        least,
+        race: false,
+        free,
+        before,
+        planted: planted(plant.then_some(bug)),
+        seen: Arc::default(),
+    })
 }
 
 /// The first cluster holds, and the grant is on its way there.
@@ -69,18 +78,29 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
     let silence = Budget { steps: 6, silences: 6, ..none };
     let (only_a, only_b, both) = ([true, false], [false, true], [true, true]);
     Some(match bug {
-        Bug::NoDriftBound | Bug::ManagerCountsFromAcknowledgement | Bug::FenceReused => (running(), Budget { steps: 7, ..silence }, both),
+        Bug::NoDriftBound | Bug::ManagerCountsFromAcknowledgement | Bug::FenceReused => {
+            (running(), Budget { steps: 7, ..silence }, both)
+        }
         Bug::AgentCountsFromArrival => (granting(), silence, only_a),
         Bug::TransmissionReused => {
             let mut before = running();
             // The second of two requests is answered with a renewal; the answer is late.
-            before.extend([CALM, SEND_A, SEND_A, Action::Deliver { host: 0, request: 1, manager: 0, again: false }, WITHOUT_A, SEND_A]);
+            before.extend([
+                CALM,
+                SEND_A,
+                SEND_A,
+                Action::Deliver { host: 0, request: 1, manager: 0, again: false },
+                WITHOUT_A,
+                SEND_A,
+            ]);
             (before, Budget { steps: 5, silences: 5, ..none }, only_a)
         }
         Bug::NewLedgerFrees => (running(), Budget { lost_ledgers: 1, ..none }, both),
         Bug::StartBeforeDurable => (vec![Action::Submit, A], Budget { agent_crashes: 1, ..none }, both),
         Bug::EndForgotten => (running(), Budget { agent_crashes: 1, successes: 1, steps: 1, ..none }, both),
-        Bug::RestartForgetsLeases => (running(), Budget { manager_crashes: 1, short_cuts: 1, steps: 2, silences: 2, ..none }, both),
+        Bug::RestartForgetsLeases => {
+            (running(), Budget { manager_crashes: 1, short_cuts: 1, steps: 2, silences: 2, ..none }, both)
+        }
         Bug::AnyFenceFrees => {
             // A's lease has lapsed, and B runs.
             let mut before = running();
@@ -112,7 +132,18 @@ fn scene(bug: Bug) -> Option<(Vec<Action>, Budget, [bool; 2])> {
         Bug::AgentTakesOlderEpoch => {
             // Two managers lead, one on a copy; the other has lost A, and its answer is late at B.
             let mut before = running();
-            before.extend([SEND_B, DELIVER_B, Action::Backup, Action::Twin, CALM, TWIN_LEADS, A_TWIN, B_TWIN, A_TWIN, B_TWIN]);
+            before.extend([
+                SEND_B,
+                DELIVER_B,
+                Action::Backup,
+                Action::Twin,
+                CALM,
+                TWIN_LEADS,
+                A_TWIN,
+                B_TWIN,
+                A_TWIN,
+                B_TWIN,
+            ]);
             before.extend([WITHOUT_B; 3]);
             (before, Budget { steps: 2, silences: 2, ..none }, only_b)
         }

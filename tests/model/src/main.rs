@@ -45,7 +45,10 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     let bug = match bug {
         Some(name) => {
             let found = Bug::ALL.iter().copied().find(|b| format!("{b:?}") == name);
-            Some(found.ok_or_else(|| anyhow::anyhow!("there is no bug `{name}`: name one of {:?}", Bug::ALL))?)
+            Some(
+                found
+                    .ok_or_else(|| anyhow::anyhow!("there is no bug `{name}`: name one of {:?}", Bug::ALL))?,
+            )
         }
         None => None,
     };
@@ -58,10 +61,12 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     let mut out = std::io::stdout().lock();
     let mut sound = true;
     for name in names {
-        let mut model =
-            configs::named(name, depth, bug).ok_or_else(|| anyhow::anyhow!("there is no configuration `{name}`: name one of {:?}", configs::NAMES))?;
+        let mut model = configs::named(name, depth, bug).ok_or_else(|| {
+            anyhow::anyhow!("there is no configuration `{name}`: name one of {:?}", configs::NAMES)
+        })?;
         for bound in &bounds {
-            let set = bound.split_once('=').and_then(|(bound, to)| Some(model.budget.set(bound, to.parse().ok()?)));
+            let set =
+                bound.split_once('=').and_then(|(bound, to)| Some(model.budget.set(bound, to.parse().ok()?)));
             anyhow::ensure!(set == Some(true), "`{bound}` is not a bound: write it as NAME=NUMBER");
         }
         let findings = search(model, Search { threads, timeout, breadth_first });
@@ -79,7 +84,8 @@ fn hunts(threads: usize, only: Option<Bug>) -> anyhow::Result<std::process::Exit
     let how = Search { threads, timeout: Some(HUNT_MAX), breadth_first: true };
     let mut missed = false;
     for bug in HUNTED.iter().copied().filter(|b| only.is_none_or(|o| o == *b)) {
-        let (with, without) = (hunt(bug, true).map(|m| search(m, how)), hunt(bug, false).map(|m| search(m, how)));
+        let (with, without) =
+            (hunt(bug, true).map(|m| search(m, how)), hunt(bug, false).map(|m| search(m, how)));
         let found = with.as_ref().is_some_and(|f| f.broken.is_some());
         missed |= !found || !without.as_ref().is_some_and(Findings::sound);
         for (word, findings) in [("planted", with), ("without", without)] {

@@ -186,20 +186,32 @@ impl Model for Meridian {
         };
         offer(!state.submitted && state.managers[0].role == Role::Leads, Action::Submit);
         let known = state.managers[0].world.state.workloads.get(&UID);
-        offer(left.deletions > 0 && state.managers[0].role == Role::Leads && known.is_some_and(|w| w.deletion.is_none()), Action::Delete);
+        offer(
+            left.deletions > 0
+                && state.managers[0].role == Role::Leads
+                && known.is_some_and(|w| w.deletion.is_none()),
+            Action::Delete,
+        );
         for (manager, m) in state.managers.iter().enumerate() {
             if let Role::Down(since) = m.role {
                 let waited = setup::waited(state.now - since);
                 offer(waited, Action::Leads { manager });
-                let followed = if manager == 0 { since == state.now && !m.restored } else { waited && !m.restored };
+                let followed =
+                    if manager == 0 { since == state.now && !m.restored } else { waited && !m.restored };
                 offer(followed && left.short_cuts > 0, Action::TakesShortCut { manager });
             }
             offer(left.manager_crashes > 0 && m.role == Role::Leads, Action::ManagerDies { manager });
         }
         offer(left.backups > 0 && state.backup.is_none() && state.submitted, Action::Backup);
-        offer(left.restores > 0 && state.backup.is_some() && matches!(state.managers[0].role, Role::Down(_)), Action::Restore);
+        offer(
+            left.restores > 0 && state.backup.is_some() && matches!(state.managers[0].role, Role::Down(_)),
+            Action::Restore,
+        );
         offer(left.twins > 0 && state.backup.is_some() && state.managers.len() == 1, Action::Twin);
-        offer(left.takeovers > 0 && state.managers.len() == 1 && state.managers[0].role == Role::Leads, Action::TakeOver);
+        offer(
+            left.takeovers > 0 && state.managers.len() == 1 && state.managers[0].role == Role::Leads,
+            Action::TakeOver,
+        );
         let answered = leader(state).is_some();
         for silent in [[false, false], [true, false], [false, true], [true, true]] {
             let cost = silent.iter().filter(|s| **s).count();
@@ -225,18 +237,29 @@ impl Model for Meridian {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("at most one cluster runs the workload", |_, s: &State| {
-                s.hosts.iter().filter(|h| h.runner.live().next().is_some()).count() <= 1 && s.hosts.iter().all(|h| h.runner.live().count() <= 1)
+                s.hosts.iter().filter(|h| h.runner.live().next().is_some()).count() <= 1
+                    && s.hosts.iter().all(|h| h.runner.live().count() <= 1)
             }),
             Property::always("nothing runs that was freed", |m: &Self, s: &State| {
                 // A copy that runs beside its original can't know what the other renews: only grants are excluded then.
                 let copies = s.managers.len() > 1 && s.managers[1].restored;
-                copies || m.budget.twins > 0 || s.hosts.iter().flat_map(|h| h.runner.live()).all(|(_, fence, _)| !s.ghost.freed.contains(&fence))
+                copies
+                    || m.budget.twins > 0
+                    || s.hosts
+                        .iter()
+                        .flat_map(|h| h.runner.live())
+                        .all(|(_, fence, _)| !s.ghost.freed.contains(&fence))
             }),
             Property::always("no transition breaks a promise", |_, s: &State| s.ghost.broken.is_none()),
             Property::always("the manager's core is sound", |_, s: &State| {
-                s.managers.iter().filter(|m| m.role == Role::Leads).all(|m| m.world.check().is_ok() && m.world.over_quota().is_empty())
+                s.managers
+                    .iter()
+                    .filter(|m| m.role == Role::Leads)
+                    .all(|m| m.world.check().is_ok() && m.world.over_quota().is_empty())
             }),
-            Property::always("the agents' cores are sound", |_, s: &State| s.hosts.iter().all(|h| h.agent().check().is_ok())),
+            Property::always("the agents' cores are sound", |_, s: &State| {
+                s.hosts.iter().all(|h| h.agent().check().is_ok())
+            }),
         ]
     }
 }
@@ -248,7 +271,14 @@ fn leader(state: &State) -> Option<usize> {
 
 fn host_actions(state: &State, host: usize, out: &mut Vec<Action>) {
     let left = state.budget;
-    let answering = || state.managers.iter().enumerate().filter(|(_, m)| matches!(m.role, Role::Leads | Role::CutOff)).map(|(i, _)| i);
+    let answering = || {
+        state
+            .managers
+            .iter()
+            .enumerate()
+            .filter(|(_, m)| matches!(m.role, Role::Leads | Role::CutOff))
+            .map(|(i, _)| i)
+    };
     for manager in answering() {
         out.push(Action::Exchange { host, manager });
         if left.agent_crashes > 0 {
@@ -338,8 +368,15 @@ impl Turn<'_> {
             }
             Action::LedgerLost { host } => {
                 spend(&mut left.lost_ledgers);
-                let kept = |done: &Fence| self.state.hosts[host].durable().tombstones.contains_key(&(UID, *done));
-                if self.state.ghost.done.as_ref().is_some_and(|done| kept(done) && !self.state.ghost.freed.contains(done)) {
+                let kept =
+                    |done: &Fence| self.state.hosts[host].durable().tombstones.contains_key(&(UID, *done));
+                if self
+                    .state
+                    .ghost
+                    .done
+                    .as_ref()
+                    .is_some_and(|done| kept(done) && !self.state.ghost.freed.contains(done))
+                {
                     // The store takes the only news of the success with it.
                     self.state.ghost.done = None;
                 }
@@ -353,7 +390,9 @@ impl Turn<'_> {
                 self.with_host(host, |h, now| h.ends(now, UID, fence, EndResult::Succeeded));
                 self.state.ghost.done = Some(fence);
             }
-            Action::Stopped { host, fence } => self.with_host(host, |h, now| h.ends(now, UID, fence, EndResult::Stopped)),
+            Action::Stopped { host, fence } => {
+                self.with_host(host, |h, now| h.ends(now, UID, fence, EndResult::Stopped))
+            }
             Action::Step { silent } => self.tick(silent),
             Action::ManagerDies { .. }
             | Action::Leads { .. }
@@ -372,7 +411,12 @@ impl Turn<'_> {
             Action::ManagerDies { manager } => {
                 spend(&mut left.manager_crashes);
                 let m = &mut self.state.managers[manager];
-                *m = Manager { world: durable_part(&m.world), role: Role::Down(now), composed: BTreeMap::new(), ..m.clone() };
+                *m = Manager {
+                    world: durable_part(&m.world),
+                    role: Role::Down(now),
+                    composed: BTreeMap::new(),
+                    ..m.clone()
+                };
             }
             Action::Leads { manager } => {
                 let restored = self.state.managers[manager].restored;
@@ -395,13 +439,25 @@ impl Turn<'_> {
             Action::Twin => {
                 spend(&mut left.twins);
                 let world = self.state.backup.clone().expect("offered only with a copy");
-                self.state.managers.push(Manager { world, role: Role::Down(now), restored: true, led: now, composed: BTreeMap::new() });
+                self.state.managers.push(Manager {
+                    world,
+                    role: Role::Down(now),
+                    restored: true,
+                    led: now,
+                    composed: BTreeMap::new(),
+                });
             }
             Action::TakeOver => {
                 spend(&mut left.takeovers);
                 let world = durable_part(&self.state.managers[0].world);
                 self.state.managers[0].role = Role::CutOff;
-                self.state.managers.push(Manager { world, role: Role::Down(now), restored: false, led: now, composed: BTreeMap::new() });
+                self.state.managers.push(Manager {
+                    world,
+                    role: Role::Down(now),
+                    restored: false,
+                    led: now,
+                    composed: BTreeMap::new(),
+                });
             }
             _ => unreachable!("performed before"),
         }
@@ -472,13 +528,19 @@ impl Turn<'_> {
     }
 
     fn sync(&mut self, host: usize, manager: usize, request: SyncRequest) -> Option<Arc<SyncAnswer>> {
-        let input = Input::Sync { cluster: setup::cluster(host), request: Box::new(request), may_park: false };
+        let input =
+            Input::Sync { cluster: setup::cluster(host), request: Box::new(request), may_park: false };
         let Reply::Sync(answer) = self.input(manager, input)? else { return None };
         if let SyncAnswer::Ok(response) = &*answer {
             self.note_grants(manager, &response.commands);
-            let granted = response.commands.iter().filter_map(|c| if let Command::Grant(grant) = c { Some(grant.fence) } else { None });
+            let granted = response
+                .commands
+                .iter()
+                .filter_map(|c| if let Command::Grant(grant) = c { Some(grant.fence) } else { None });
             let (m, now) = (&mut self.state.managers[manager], self.state.now);
-            m.composed.extend(granted.chain(response.renewals.iter().map(|(_, fence)| *fence)).map(|fence| (fence, now)));
+            m.composed.extend(
+                granted.chain(response.renewals.iter().map(|(_, fence)| *fence)).map(|fence| (fence, now)),
+            );
         }
         Some(Arc::from(answer))
     }
@@ -486,8 +548,11 @@ impl Turn<'_> {
     /// While recovery is open no grant of another leadership is sent again; what this leadership grants may be for a new job.
     fn note_grants(&mut self, manager: usize, commands: &[Command]) {
         let state = &self.state.managers[manager].world.state;
-        let foreign = |fence: Fence| (fence.epoch, fence.leadership) != (state.leadership.epoch, state.leadership.id);
-        if state.recovery.is_some() && commands.iter().any(|c| matches!(c, Command::Grant(grant) if foreign(grant.fence))) {
+        let foreign =
+            |fence: Fence| (fence.epoch, fence.leadership) != (state.leadership.epoch, state.leadership.id);
+        if state.recovery.is_some()
+            && commands.iter().any(|c| matches!(c, Command::Grant(grant) if foreign(grant.fence)))
+        {
             self.state.ghost.broken = Some("a grant was sent again while recovery is open");
         }
     }
@@ -527,7 +592,13 @@ impl Turn<'_> {
         world.committed(now.mono);
         // The one policy of this world never changes: the operator of a copy looks and says so at once.
         let doubted = world.state.rules_doubted.is_some();
-        let confirmed = doubted.then(|| world.apply(now, Input::Operator { actor: Actor::user("operator"), action: Operator::ConfirmRules }, &OneBody));
+        let confirmed = doubted.then(|| {
+            world.apply(
+                now,
+                Input::Operator { actor: Actor::user("operator"), action: Operator::ConfirmRules },
+                &OneBody,
+            )
+        });
         let led = self.state.now;
         let m = &mut self.state.managers[manager];
         (m.role, m.led) = (Role::Leads, led);
@@ -573,7 +644,8 @@ impl Turn<'_> {
 
     /// A lease lapses only when it is time, and an end counts only when the agent's store has its grave.
     fn judge_freed(&mut self, manager: usize, fence: Fence, what: Seen) {
-        let buried = |host: &Arc<Host>| host.durable().tombstones.contains_key(&(UID, fence)) || host.lost_its_store();
+        let buried =
+            |host: &Arc<Host>| host.durable().tombstones.contains_key(&(UID, fence)) || host.lost_its_store();
         if what == Seen::Lapsed && !self.state.managers[manager].lapsed(fence, self.state.now) {
             self.state.ghost.broken = Some("a lease was called lapsed before its time");
         }

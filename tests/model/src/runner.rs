@@ -43,7 +43,10 @@ impl Runner {
                 if self.gangs.contains_key(&key) || start.deadline.is_some_and(|d| d <= now) {
                     return None;
                 }
-                self.gangs.insert(key, Gang { deadline: start.deadline, running: false, stopping: false, ended: None });
+                self.gangs.insert(
+                    key,
+                    Gang { deadline: start.deadline, running: false, stopping: false, ended: None },
+                );
                 Some(Came::Started(start.uid, start.fence))
             }
             Effect::Renew { uid, fence, deadline } => {
@@ -53,7 +56,8 @@ impl Runner {
                 None
             }
             Effect::Stop { uid, fence } => {
-                let occupied = Gang { deadline: None, running: false, stopping: true, ended: Some(EndResult::Stopped) };
+                let occupied =
+                    Gang { deadline: None, running: false, stopping: true, ended: Some(EndResult::Stopped) };
                 let gang = self.gangs.entry((*uid, *fence)).or_insert(occupied);
                 gang.stopping = true;
                 gang.ended.is_some().then_some(Came::NothingToStop(*uid, *fence))
@@ -94,7 +98,11 @@ impl Runner {
 
     /// The guards end what has reached its deadline.
     pub fn guard(&mut self, now: Mono) -> Vec<(Uid, Fence)> {
-        let over: Vec<(Uid, Fence)> = self.live().filter(|(_, _, g)| g.deadline.is_some_and(|d| d <= now)).map(|(u, f, _)| (u, f)).collect();
+        let over: Vec<(Uid, Fence)> = self
+            .live()
+            .filter(|(_, _, g)| g.deadline.is_some_and(|d| d <= now))
+            .map(|(u, f, _)| (u, f))
+            .collect();
         for (uid, fence) in &over {
             self.end(*uid, *fence, EndResult::Stopped);
         }
@@ -107,6 +115,14 @@ impl Runner {
             None => FoundState::Live { running: gang.running },
             Some(result) => FoundState::Ended { result: result.clone(), pod_failures: 0, ran: Millis(0) },
         };
-        self.gangs.iter().map(|((uid, fence), gang)| Found { uid: *uid, fence: *fence, nodes: Vec::new(), state: state(gang) }).collect()
+        self.gangs
+            .iter()
+            .map(|((uid, fence), gang)| Found {
+                uid: *uid,
+                fence: *fence,
+                nodes: Vec::new(),
+                state: state(gang),
+            })
+            .collect()
     }
 }

@@ -38,7 +38,8 @@ impl Findings {
 
     /// In one line.
     pub fn line(&self) -> String {
-        let seen: Vec<String> = self.seen.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{s:?} {n}")).collect();
+        let seen: Vec<String> =
+            self.seen.iter().filter(|(_, n)| *n > 0).map(|(s, n)| format!("{s:?} {n}")).collect();
         let verdict = match (&self.broken, self.exhausted) {
             (Some((name, trace)), _) => format!("BROKEN after {} actions: {name}", trace.len() - 1),
             (None, _) if !self.enough() => format!("PROVES NOTHING: {} states are wanted", self.least),
@@ -87,7 +88,11 @@ pub fn search(model: Meridian, how: Search) -> Findings {
     if let Some(timeout) = how.timeout {
         builder = builder.timeout(timeout);
     }
-    if how.breadth_first { conclude(counters, begun, how, builder.spawn_bfs()) } else { conclude(counters, begun, how, builder.spawn_dfs()) }
+    if how.breadth_first {
+        conclude(counters, begun, how, builder.spawn_bfs())
+    } else {
+        conclude(counters, begun, how, builder.spawn_dfs())
+    }
 }
 
 fn conclude(model: Meridian, begun: Instant, how: Search, checker: impl Checker<Meridian>) -> Findings {

@@ -73,7 +73,15 @@ pub fn lapsed(steps: u64) -> bool {
 
 /// How agents are started.
 pub fn agent_config(index: usize, planted: Planted) -> AgentConfig {
-    AgentConfig { cluster: cluster(index), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, replacement_wait: Millis(0), planted }
+    AgentConfig {
+        cluster: cluster(index),
+        runner: RunnerKind::Simulated,
+        guarded: true,
+        located: None,
+        boot: 1,
+        replacement_wait: Millis(0),
+        planted,
+    }
 }
 
 /// One node of four accelerators.
@@ -94,8 +102,14 @@ impl Bodies for OneBody {
 
 /// A manager that leads a fresh journal with its objects applied.
 pub fn world(race: bool, planted: Planted) -> World {
-    let config =
-        ManagerConfig { term_min: TERM, term: TERM, hold: Millis::secs(8), starvation_guard: None, planted, ..ManagerConfig::new(ReceiptKey([7; 32])) };
+    let config = ManagerConfig {
+        term_min: TERM,
+        term: TERM,
+        hold: Millis::secs(8),
+        starvation_guard: None,
+        planted,
+        ..ManagerConfig::new(ReceiptKey([7; 32]))
+    };
     let mut world = World::empty(JournalId(1), config);
     world.state.last = RecordNumber(RECORDS);
     let now = manager_now(0);
@@ -139,8 +153,10 @@ fn objects(race: bool) -> Vec<Value> {
             "onClusterLoss": {"mode": "Fence", "term": "16s", "requires": "Supervised"}}}),
     ];
     for name in NAMES {
-        objects.push(json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
-            "spec": {"region": format!("region-{name}"), "jurisdiction": "EU"}}));
+        objects.push(
+            json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+            "spec": {"region": format!("region-{name}"), "jurisdiction": "EU"}}),
+        );
     }
     objects
 }

@@ -94,7 +94,8 @@ impl Budget {
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut copy = *self;
-        let allowed = copy.numbers().into_iter().filter(|(_, n)| **n > 0).map(|(name, n)| format!("{name}={n}"));
+        let allowed =
+            copy.numbers().into_iter().filter(|(_, n)| **n > 0).map(|(name, n)| format!("{name}={n}"));
         f.write_str(&allowed.collect::<Vec<_>>().join(" "))
     }
 }
@@ -194,11 +195,13 @@ impl fmt::Debug for State {
         write!(f, "step {}", self.now)?;
         for manager in &self.managers {
             let phases: Vec<_> = manager.world.state.workloads.values().map(|w| (w.phase, w.fence)).collect();
-            let (leadership, recovery) = (manager.world.state.leadership, manager.world.state.recovery.is_some());
+            let (leadership, recovery) =
+                (manager.world.state.leadership, manager.world.state.recovery.is_some());
             write!(f, " | {:?} {leadership} recovering {recovery} {phases:?}", manager.role)?;
         }
         for host in &self.hosts {
-            let live: Vec<_> = host.runner.live().map(|(_, fence, gang)| (fence, gang.stopping, gang.deadline)).collect();
+            let live: Vec<_> =
+                host.runner.live().map(|(_, fence, gang)| (fence, gang.stopping, gang.deadline)).collect();
             write!(f, " | follows {:?} runs {live:?}", host.durable().follows)?;
         }
         write!(f, " | {:?}", self.ghost)
@@ -223,7 +226,13 @@ impl State {
         let flying = vec![Vec::new(); hosts.len()];
         let mut state = Self {
             now: 0,
-            managers: vec![Manager { world: Arc::new(world), role: Role::Leads, restored: false, led: 0, composed: BTreeMap::new() }],
+            managers: vec![Manager {
+                world: Arc::new(world),
+                role: Role::Leads,
+                restored: false,
+                led: 0,
+                composed: BTreeMap::new(),
+            }],
             requests: flying,
             answers: vec![Vec::new(); hosts.len()],
             hosts: hosts.into_iter().map(Arc::new).collect(),
@@ -260,8 +269,12 @@ impl State {
         }
         for (index, host) in self.hosts.iter().enumerate() {
             let session = host.agent().session();
-            let asked = self.requests[index].iter().filter(|r| r.body.session == session).map(|r| r.body.transmission);
-            let flying: BTreeSet<u64> = asked.chain(self.answers[index].iter().map(|a| a.transmission)).collect();
+            let asked = self.requests[index]
+                .iter()
+                .filter(|r| r.body.session == session)
+                .map(|r| r.body.transmission);
+            let flying: BTreeSet<u64> =
+                asked.chain(self.answers[index].iter().map(|a| a.transmission)).collect();
             host.hash(setup::host_now(index, self.now), &flying, into);
             into.unordered(self.requests[index].iter(), |r, into| feed_request(&r.body, index, into));
             into.unordered(self.answers[index].iter(), |a, into| feed_answer(a, index, into));
@@ -312,8 +325,24 @@ fn feed_request(request: &SyncRequest, host: usize, into: &mut Canon) {
 
 fn feed_capacity(capacity: Option<&Capacity>, host: usize, into: &mut Canon) {
     capacity.is_some().hash(into);
-    if let Some(Capacity { version, after_command, base, blocks, provisionable: _, runner: _, guarded: _, located: _ }) = capacity {
-        (transmission(host, VERSIONS + version), after_command, base.map(|b| transmission(host, VERSIONS + b)), blocks).hash(into);
+    if let Some(Capacity {
+        version,
+        after_command,
+        base,
+        blocks,
+        provisionable: _,
+        runner: _,
+        guarded: _,
+        located: _,
+    }) = capacity
+    {
+        (
+            transmission(host, VERSIONS + version),
+            after_command,
+            base.map(|b| transmission(host, VERSIONS + b)),
+            blocks,
+        )
+            .hash(into);
     }
 }
 
@@ -345,7 +374,8 @@ fn feed_answer(answer: &Answer, host: usize, into: &mut Canon) {
                 poll: _,
             } = &**response;
             (leadership, session, events_through, ends_acknowledged, commands, commands_from).hash(into);
-            (renewals, want_inventory, transmission(host, VERSIONS + capacity_acknowledged), ranges).hash(into);
+            (renewals, want_inventory, transmission(host, VERSIONS + capacity_acknowledged), ranges)
+                .hash(into);
             feed_receipt(receipt, members, into);
         }
     }

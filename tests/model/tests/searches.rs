@@ -29,12 +29,18 @@ fn hunted(bug: Bug) -> Findings {
 
 #[test]
 fn crash() {
-    holds("crash", &[Seen::Granted, Seen::Running, Seen::Recovered, Seen::Ended, Seen::Succeeded, Seen::GrantedAgain]);
+    holds(
+        "crash",
+        &[Seen::Granted, Seen::Running, Seen::Recovered, Seen::Ended, Seen::Succeeded, Seen::GrantedAgain],
+    );
 }
 
 #[test]
 fn partition() {
-    holds("partition", &[Seen::Granted, Seen::Running, Seen::Lapsed, Seen::GrantedAgain, Seen::StartedAgain, Seen::LateHold]);
+    holds(
+        "partition",
+        &[Seen::Granted, Seen::Running, Seen::Lapsed, Seen::GrantedAgain, Seen::StartedAgain, Seen::LateHold],
+    );
 }
 
 #[test]
@@ -54,7 +60,10 @@ fn ledger() {
 
 #[test]
 fn takeover() {
-    holds("takeover", &[Seen::Running, Seen::Recovered, Seen::Lapsed, Seen::GrantedAgain, Seen::StartedAgain]);
+    holds(
+        "takeover",
+        &[Seen::Running, Seen::Recovered, Seen::Lapsed, Seen::GrantedAgain, Seen::StartedAgain],
+    );
 }
 
 #[test]
@@ -74,7 +83,13 @@ fn planted_bugs_are_found() {
 fn hunts_find_nothing_in_sound_cores() {
     let long = [Bug::TransmissionReused, Bug::FenceReused, Bug::AnswersWithoutClaim];
     // These have one scene with others.
-    let same = [Bug::MissingFrees, Bug::UnknownStopForgotten, Bug::ManagerCountsFromAcknowledgement, Bug::NoDriftBound, Bug::ReportedRunIgnored];
+    let same = [
+        Bug::MissingFrees,
+        Bug::UnknownStopForgotten,
+        Bug::ManagerCountsFromAcknowledgement,
+        Bug::NoDriftBound,
+        Bug::ReportedRunIgnored,
+    ];
     let mut refused = false;
     for bug in HUNTED.into_iter().filter(|bug| !long.contains(bug) && !same.contains(bug)) {
         let model = hunts::hunt(bug, false).expect("a hunted bug");

@@ -28,8 +28,10 @@ pub(crate) type FlavorUsage = BTreeMap<String, Amounts>;
 impl<'a> Case<'a> {
     pub(crate) fn read(value: &'a Value) -> anyhow::Result<Self> {
         // A local queue that is deleted while its workloads wait was there when they came.
-        let deleted = Some(&value["act"]["deletedLocalQueueObject"]).filter(|deleted| deleted["kind"].is_string());
-        let objects = items(&value["objects"]).iter().chain(deleted).map(object).collect::<anyhow::Result<_>>()?;
+        let deleted =
+            Some(&value["act"]["deletedLocalQueueObject"]).filter(|deleted| deleted["kind"].is_string());
+        let objects =
+            items(&value["objects"]).iter().chain(deleted).map(object).collect::<anyhow::Result<_>>()?;
         Ok(Self { value, objects, options: options(value)? })
     }
 
@@ -53,8 +55,12 @@ impl<'a> Case<'a> {
 
     /// The same without one workload.
     pub(crate) fn load_without(&self, key: &str) -> Loaded {
-        let left: Vec<PlanObject> =
-            self.objects.iter().filter(|object| !matches!(object, PlanObject::Workload(workload) if workload.meta.key() == key)).cloned().collect();
+        let left: Vec<PlanObject> = self
+            .objects
+            .iter()
+            .filter(|object| !matches!(object, PlanObject::Workload(workload) if workload.meta.key() == key))
+            .cloned()
+            .collect();
         load(&left, &self.options)
     }
 
@@ -67,7 +73,9 @@ impl<'a> Case<'a> {
 
     pub(crate) fn workload(&self, key: &Value) -> anyhow::Result<&WorkloadObject> {
         let key = text(key);
-        self.workloads().find(|workload| workload.meta.key() == key).with_context(|| format!("workload `{key}` isn't there"))
+        self.workloads()
+            .find(|workload| workload.meta.key() == key)
+            .with_context(|| format!("workload `{key}` isn't there"))
     }
 }
 
@@ -78,7 +86,12 @@ pub(crate) fn object(value: &Value) -> anyhow::Result<PlanObject> {
 
 fn options(case: &Value) -> anyhow::Result<Options> {
     let config = &case["config"];
-    let mut options = Options { now: moment(&config["now"])?, namespaces_declared: true, checks_say_active: true, ..Options::default() };
+    let mut options = Options {
+        now: moment(&config["now"])?,
+        namespaces_declared: true,
+        checks_say_active: true,
+        ..Options::default()
+    };
     for gates in [&config["featureGates"], &config["featureGatesSet"]] {
         for (name, on) in gates.as_object().into_iter().flatten() {
             let on = on.as_bool().unwrap_or(false);
@@ -98,11 +111,16 @@ fn options(case: &Value) -> anyhow::Result<Options> {
             "LessThanInitialShare" => Ok(FairStrategy::LessThanInitialShare),
             other => bail!("`{other}` is no strategy"),
         };
-        let strategies = items(&config["fairSharing"]["preemptionStrategies"]).iter().map(strategy).collect::<anyhow::Result<Vec<_>>>()?;
+        let strategies = items(&config["fairSharing"]["preemptionStrategies"])
+            .iter()
+            .map(strategy)
+            .collect::<anyhow::Result<Vec<_>>>()?;
         let fair = if strategies.is_empty() { FairSharing::default() } else { FairSharing { strategies } };
         options.settings.fair_sharing = Some(fair);
     }
-    let sharing = [&config["admissionFairSharing"], &case["act"]["admissionFairSharing"]].into_iter().find(|sharing| sharing.is_object());
+    let sharing = [&config["admissionFairSharing"], &case["act"]["admissionFairSharing"]]
+        .into_iter()
+        .find(|sharing| sharing.is_object());
     if let Some(sharing) = sharing.filter(|sharing| sharing["enabled"] != false) {
         options.settings.admission_fair_sharing = Some(AdmissionFairSharing {
             half_life_ms: duration(&sharing["usageHalfLifeTime"])?,
@@ -113,7 +131,9 @@ fn options(case: &Value) -> anyhow::Result<Options> {
     options.settings.ignore_undeclared = text(&config["quotaCheckStrategy"]) == "IgnoreUndeclared";
     options.resources.transformations = items(&config["resourceTransformations"])
         .iter()
-        .map(|written| Transformation::from_json(written).map_err(|error| anyhow!("resourceTransformations: {error}")))
+        .map(|written| {
+            Transformation::from_json(written).map_err(|error| anyhow!("resourceTransformations: {error}"))
+        })
         .collect::<anyhow::Result<_>>()?;
     options.unready_keep_their_place = text(&case["act"]["podsReadyRequeuingTimestamp"]) == "Creation";
     for (local_queue, usage) in case["act"]["localQueueUsage"].as_object().into_iter().flatten() {
@@ -184,7 +204,10 @@ pub(crate) fn flavor_usage(written: &Value) -> anyhow::Result<FlavorUsage> {
 }
 
 /// The same from what a brain counts.
-pub(crate) fn named_usage(brain: &Brain, usage: impl IntoIterator<Item = ((FlavorId, ResourceId), Amount)>) -> FlavorUsage {
+pub(crate) fn named_usage(
+    brain: &Brain,
+    usage: impl IntoIterator<Item = ((FlavorId, ResourceId), Amount)>,
+) -> FlavorUsage {
     let mut named = FlavorUsage::new();
     for ((flavor, resource), amount) in usage.into_iter().filter(|(_, amount)| *amount != Amount::ZERO) {
         let of = named.entry(brain.flavor_name(flavor).to_string()).or_default();
@@ -212,8 +235,12 @@ pub(crate) fn use_quota(brain: &mut Brain, usage: &Value) -> anyhow::Result<()> 
 
 /// Takes everybody's use out of the books.
 pub(crate) fn free_all(brain: &mut Brain) {
-    let queues: Vec<(NodeId, usize)> =
-        brain.forest.nodes().filter(|(_, node)| !node.cohort).map(|(id, node)| (id, brain.forest.tree(node.tree).cells.len())).collect();
+    let queues: Vec<(NodeId, usize)> = brain
+        .forest
+        .nodes()
+        .filter(|(_, node)| !node.cohort)
+        .map(|(id, node)| (id, brain.forest.tree(node.tree).cells.len()))
+        .collect();
     for (node, cells) in queues {
         for at in 0..cells {
             let cell = meridian_queueing::names::Id::new(u32::try_from(at).unwrap_or(u32::MAX));
@@ -239,7 +266,10 @@ pub(crate) fn found(brain: &Brain, key: &str) -> anyhow::Result<WorkloadId> {
 /// Names of a node and all above it, the root first.
 pub(crate) fn path(brain: &Brain, queue: QueueId) -> Vec<String> {
     let Some(node) = brain.queue(queue).node else { return vec![brain.queue(queue).setup.name.to_string()] };
-    let mut names: Vec<String> = std::iter::once(node).chain(brain.forest.ancestors(node)).map(|at| brain.forest.node(at).name.to_string()).collect();
+    let mut names: Vec<String> = std::iter::once(node)
+        .chain(brain.forest.ancestors(node))
+        .map(|at| brain.forest.node(at).name.to_string())
+        .collect();
     names.reverse();
     names
 }

@@ -1,6 +1,8 @@
 //! Group 3: which flavors a workload gets.
 
-use crate::case::{Case, FlavorUsage, amounts, flavor_usage, free_all, items, named_usage, object, queue, text, use_quota};
+use crate::case::{
+    Case, FlavorUsage, amounts, flavor_usage, free_all, items, named_usage, object, queue, text, use_quota,
+};
 use crate::quota::mode;
 use crate::verdict::{Differences, Verdict};
 use anyhow::bail;
@@ -19,7 +21,13 @@ use std::collections::BTreeMap;
 struct Told(BTreeMap<(String, String), (Possibility, u32)>);
 
 impl Oracle for Told {
-    fn simulate(&mut self, brain: &mut Brain, _: WorkloadId, (flavor, resource): (FlavorId, ResourceId), _: Amount) -> (Possibility, u32) {
+    fn simulate(
+        &mut self,
+        brain: &mut Brain,
+        _: WorkloadId,
+        (flavor, resource): (FlavorId, ResourceId),
+        _: Amount,
+    ) -> (Possibility, u32) {
         let key = (brain.flavor_name(flavor).to_string(), brain.resource_name(resource).to_string());
         self.0.get(&key).copied().unwrap_or((Possibility::Preempt, 0))
     }
@@ -42,7 +50,12 @@ fn small(value: &Value) -> anyhow::Result<u32> {
 
 pub(crate) fn preference(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let act = case.act();
-    let prospect = |of: &Value| anyhow::Ok(Prospect { possibility: possibility(&of["mode"])?, borrowing: small(&of["borrowingLevel"])? });
+    let prospect = |of: &Value| {
+        anyhow::Ok(Prospect {
+            possibility: possibility(&of["mode"])?,
+            borrowing: small(&of["borrowingLevel"])?,
+        })
+    };
     let written = &act["flavorFungibility"];
     let fungibility = Fungibility {
         next_rather_than_borrow: text(&written["whenCanBorrow"]) == "TryNextFlavor",
@@ -86,7 +99,9 @@ pub(crate) fn assign(case: &Case<'_>) -> anyhow::Result<Verdict> {
 fn holder(loaded: &mut Loaded, workload: &WorkloadObject, queue: QueueId) -> Option<WorkloadId> {
     let known = loaded.brain.find(&workload.meta.key());
     let holds = |id: &WorkloadId| loaded.brain.workload(*id).is_some_and(|w| w.holding.is_some());
-    known.filter(holds).or_else(|| workload.status.admission.is_some().then(|| loaded.hold_in(workload, queue)))
+    known
+        .filter(holds)
+        .or_else(|| workload.status.admission.is_some().then(|| loaded.hold_in(workload, queue)))
 }
 
 /// What one resource was given: flavor, mode, and the place of the last flavor that was looked at, where they are asserted.
@@ -108,26 +123,46 @@ fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::R
         let mut wanted: BTreeMap<String, Chosen> = BTreeMap::new();
         for (resource, choice) in expected["flavors"].as_object().into_iter().flatten() {
             let asserted = if choice["mode"].is_string() { Some(mode(&choice["mode"])?) } else { None };
-            wanted.insert(resource.clone(), (text(&choice["flavor"]).to_owned(), asserted, choice["triedFlavorIdx"].as_i64()));
+            wanted.insert(
+                resource.clone(),
+                (text(&choice["flavor"]).to_owned(), asserted, choice["triedFlavorIdx"].as_i64()),
+            );
         }
         let chosen = is.flavors.iter().map(|(resource, choice)| {
             let resource = brain.resource_name(*resource).to_string();
-            let (mode, tried) = wanted.get(&resource).map_or((Some(choice.mode), None), |(_, mode, tried)| (mode.map(|_| choice.mode), *tried));
-            (resource, (brain.flavor_name(choice.flavor).to_string(), mode, tried.map(|_| i64::from(choice.tried))))
+            let (mode, tried) = wanted
+                .get(&resource)
+                .map_or((Some(choice.mode), None), |(_, mode, tried)| (mode.map(|_| choice.mode), *tried));
+            (
+                resource,
+                (brain.flavor_name(choice.flavor).to_string(), mode, tried.map(|_| i64::from(choice.tried))),
+            )
         });
         differences.decision(&format!("flavors of `{name}`"), &chosen.collect(), &wanted);
         if let Some(count) = expected["count"].as_u64() {
             differences.decision(&format!("pods of `{name}`"), &u64::from(is.count), &count);
         }
         if expected["requests"].is_object() {
-            let requests: Amounts = is.requests.iter().map(|(resource, amount)| (brain.resource_name(*resource).to_string(), *amount)).collect();
-            differences.decision(&format!("requests of `{name}`"), &requests, &amounts(&expected["requests"])?);
+            let requests: Amounts = is
+                .requests
+                .iter()
+                .map(|(resource, amount)| (brain.resource_name(*resource).to_string(), *amount))
+                .collect();
+            differences.decision(
+                &format!("requests of `{name}`"),
+                &requests,
+                &amounts(&expected["requests"])?,
+            );
         }
         if expected["attempts"].is_array() {
             compare_attempts(brain, name, &is.attempts, items(&expected["attempts"]), &mut differences)?;
         }
         if expected["requests"].is_object() {
-            differences.words(&format!("reasons of `{name}`"), &is.reasons.len(), &items(&expected["reasons"]).len());
+            differences.words(
+                &format!("reasons of `{name}`"),
+                &is.reasons.len(),
+                &items(&expected["reasons"]).len(),
+            );
         }
     }
     if expect["usage"].is_object() {
@@ -142,13 +177,24 @@ fn compare(case: &Case<'_>, brain: &Brain, assignment: &Assignment) -> anyhow::R
 
 /// Where one of them fits, every flavor that was looked at is as expected, and one that only lacks another group's resource may
 /// fit by itself; otherwise all that are expected were looked at.
-fn compare_attempts(brain: &Brain, name: &str, made: &[Attempt], expected: &[Value], differences: &mut Differences) -> anyhow::Result<()> {
+fn compare_attempts(
+    brain: &Brain,
+    name: &str,
+    made: &[Attempt],
+    expected: &[Value],
+    differences: &mut Differences,
+) -> anyhow::Result<()> {
     type Tried = (Mode, u32, Option<Possibility>, Option<String>);
     let mut wanted: BTreeMap<String, Tried> = BTreeMap::new();
     for attempt in expected {
         let asked = &attempt["preemptionPossibility"];
         let asked = if asked.is_string() { Some(possibility(asked)?) } else { None };
-        let tried = (mode(&attempt["mode"])?, small(&attempt["borrow"])?, asked, attempt["noFitReason"].as_str().map(str::to_owned));
+        let tried = (
+            mode(&attempt["mode"])?,
+            small(&attempt["borrow"])?,
+            asked,
+            attempt["noFitReason"].as_str().map(str::to_owned),
+        );
         wanted.insert(text(&attempt["flavor"]).to_owned(), tried);
     }
     let made: BTreeMap<String, Tried> = made

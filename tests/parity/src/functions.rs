@@ -41,7 +41,11 @@ pub(crate) fn policy(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let (preemptor, candidate) = (case.workload(&act["preemptor"])?, case.workload(&act["candidate"])?);
     let rank = |workload| (loaded.priority(workload), loaded.since(workload));
     let mut differences = Differences::default();
-    differences.decision("satisfied", &may_displace(policy, rank(preemptor), rank(candidate)), &(case.expect()["satisfied"] == true));
+    differences.decision(
+        "satisfied",
+        &may_displace(policy, rank(preemptor), rank(candidate)),
+        &(case.expect()["satisfied"] == true),
+    );
     Ok(differences.verdict())
 }
 
@@ -50,7 +54,11 @@ pub(crate) fn priority(case: &Case<'_>) -> anyhow::Result<Verdict> {
     let (effective, base) = (case.load().priority(workload), i64::from(workload.priority()));
     let (is, expect) = ([effective, base, effective - base], case.expect());
     let mut differences = Differences::default();
-    differences.decision("priority", &is, &["effective", "base", "boost"].map(|field| expect[field].as_i64().unwrap_or(0)));
+    differences.decision(
+        "priority",
+        &is,
+        &["effective", "base", "boost"].map(|field| expect[field].as_i64().unwrap_or(0)),
+    );
     Ok(differences.verdict())
 }
 

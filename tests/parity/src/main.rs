@@ -95,11 +95,15 @@ fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
 /// Why tables about worker clusters aren't judged: what stands in the place of what they are about.
 fn replaced(kind: &str) -> Option<&'static str> {
     match kind {
-        "dispatcher-reconcile" | "dispatcher-nominate" => {
-            Some("no workload is copied to nominated clusters round by round: clusters offer room, and one offer is taken")
+        "dispatcher-reconcile" | "dispatcher-nominate" => Some(
+            "no workload is copied to nominated clusters round by round: clusters offer room, and one offer is taken",
+        ),
+        "multikueue-reconcile" => Some(
+            "no objects are mirrored between API servers: a lease and a fence per workload say which cluster runs it",
+        ),
+        "multikueue-nominate" => {
+            Some("no copies are made on several clusters at once, so none are nominated and none withdrawn")
         }
-        "multikueue-reconcile" => Some("no objects are mirrored between API servers: a lease and a fence per workload say which cluster runs it"),
-        "multikueue-nominate" => Some("no copies are made on several clusters at once, so none are nominated and none withdrawn"),
         _ => None,
     }
 }
@@ -135,5 +139,7 @@ fn replay(value: &Value) -> Verdict {
         other => return Verdict::Skipped(format!("acts of kind `{other}` aren't known")),
     };
     // What can't be read is no agreement.
-    Case::read(value).and_then(|case| judge(&case)).unwrap_or_else(|error| Verdict::Differs(format!("{error:#}")))
+    Case::read(value)
+        .and_then(|case| judge(&case))
+        .unwrap_or_else(|error| Verdict::Differs(format!("{error:#}")))
 }

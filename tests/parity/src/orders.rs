@@ -30,7 +30,11 @@ pub(crate) fn entries(case: &Case<'_>) -> anyhow::Result<Verdict> {
     }
     entries.sort_by(|a, b| classical_order(&a.0, &b.0, &case.options.settings.gates));
     let mut differences = Differences::default();
-    differences.decision("order", &entries.into_iter().map(|(_, key)| key).collect(), &names(&case.expect()["order"]));
+    differences.decision(
+        "order",
+        &entries.into_iter().map(|(_, key)| key).collect(),
+        &names(&case.expect()["order"]),
+    );
     Ok(differences.verdict())
 }
 
@@ -46,9 +50,13 @@ pub(crate) fn candidates(case: &Case<'_>) -> anyhow::Result<Verdict> {
     // A queue is ordered by use where its candidates say what their local queues used.
     let mut queues: BTreeMap<&str, bool> = BTreeMap::from([(own, false)]);
     for candidate in items(&act["candidates"]) {
-        *queues.entry(text(&candidate["clusterQueue"])).or_default() |= by_usage && !candidate["localQueueUsage"].is_null();
+        *queues.entry(text(&candidate["clusterQueue"])).or_default() |=
+            by_usage && !candidate["localQueueUsage"].is_null();
     }
-    let queues = queues.into_iter().map(|(name, by_usage)| bare_queue(name, by_usage)).collect::<anyhow::Result<Vec<_>>>()?;
+    let queues = queues
+        .into_iter()
+        .map(|(name, by_usage)| bare_queue(name, by_usage))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let mut loaded = case.load_with(&queues);
     let mut order = Vec::new();
     for candidate in items(&act["candidates"]) {
@@ -63,7 +71,11 @@ pub(crate) fn candidates(case: &Case<'_>) -> anyhow::Result<Verdict> {
         let brain = &mut loaded.brain;
         if let (Some(usage), Some(workload)) = (candidate["localQueueUsage"].as_f64(), brain.workload(id)) {
             let (local_queue, cpu) = (workload.local_queue.clone(), brain.resource("cpu"));
-            #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "cases are small")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_precision_loss,
+                reason = "cases are small"
+            )]
             let consumed = Parts::from([(cpu, (usage * PARTS as f64).round() as i128)]);
             brain.set_local_usage(local_queue, LocalUsage { consumed, weight: 1.0, ..LocalUsage::default() });
         }
@@ -71,9 +83,17 @@ pub(crate) fn candidates(case: &Case<'_>) -> anyhow::Result<Verdict> {
     }
     let brain = loaded.brain;
     let own = queue(&brain, own)?;
-    let order: Vec<String> = in_order(&brain, by_usage, own, order).into_iter().filter_map(|id| brain.workload(id)).map(|w| w.key.to_string()).collect();
+    let order: Vec<String> = in_order(&brain, by_usage, own, order)
+        .into_iter()
+        .filter_map(|id| brain.workload(id))
+        .map(|w| w.key.to_string())
+        .collect();
     let mut differences = Differences::default();
-    differences.decision("order", &order.iter().map(String::as_str).collect(), &names(&case.expect()["order"]));
+    differences.decision(
+        "order",
+        &order.iter().map(String::as_str).collect(),
+        &names(&case.expect()["order"]),
+    );
     Ok(differences.verdict())
 }
 
@@ -98,6 +118,10 @@ pub(crate) fn target_queues(case: &Case<'_>) -> anyhow::Result<Verdict> {
         }
     }
     let mut differences = Differences::default();
-    differences.decision("order", &visited.iter().map(String::as_str).collect(), &names(&case.expect()["order"]));
+    differences.decision(
+        "order",
+        &visited.iter().map(String::as_str).collect(),
+        &names(&case.expect()["order"]),
+    );
     Ok(differences.verdict())
 }

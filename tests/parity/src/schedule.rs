@@ -97,7 +97,14 @@ impl Run<'_> {
         for (victim, by, right) in &report.preempted {
             let (by_key, queue) = (self.key(*by), self.loaded.brain.workload(*by).map(|w| w.queue));
             if let Some(queue) = queue {
-                self.preempted.push(preempted(self.case, &self.loaded.brain, *victim, &by_key, queue, *right));
+                self.preempted.push(preempted(
+                    self.case,
+                    &self.loaded.brain,
+                    *victim,
+                    &by_key,
+                    queue,
+                    *right,
+                ));
             }
             self.records.preempted(&self.key(*victim), &by_key, *right);
         }
@@ -116,7 +123,9 @@ impl Run<'_> {
                     let (brain, id) = (&self.loaded.brain, entry.workload);
                     let holding = brain.workload(id).and_then(|w| w.holding.as_ref());
                     let admitted = holding.is_some_and(|h| h.admitted);
-                    let to_come = holding.is_some_and(|h| h.given.iter().any(|g| g.placement.is_none() && g.delayed == Some(Delayed::Pending)));
+                    let to_come = holding.is_some_and(|h| {
+                        h.given.iter().any(|g| g.placement.is_none() && g.delayed == Some(Delayed::Pending))
+                    });
                     let checks: Vec<String> = brain.checks_of(id).map(ToString::to_string).collect();
                     self.records.admitted(&key, admitted, to_come, &checks);
                     self.admitted.insert(key);
@@ -143,7 +152,8 @@ impl Run<'_> {
                 Recomputed::NewTargets => "new_targets",
                 Recomputed::Skipped => "skipped",
             };
-            *self.recomputed.entry((self.queue_name(*queue), what.to_owned())).or_default() += u64::from(*times);
+            *self.recomputed.entry((self.queue_name(*queue), what.to_owned())).or_default() +=
+                u64::from(*times);
         }
     }
 
@@ -168,7 +178,9 @@ impl Run<'_> {
                     }
                 }
                 Outcome::Evicted if gone => {}
-                Outcome::Evicted => self.records.event(&self.key(entry.workload), "Warning", "SecondPassFailed"),
+                Outcome::Evicted => {
+                    self.records.event(&self.key(entry.workload), "Warning", "SecondPassFailed")
+                }
                 _ => self.records.only_event(&self.key(entry.workload), entry),
             }
         }
@@ -179,46 +191,87 @@ impl Run<'_> {
         if expect["assignments"].is_object() {
             let few = text(&expect["assignmentsScope"]) == "not-admitted-before";
             let scope = holders().filter(|(_, workload)| !few || !self.records.was_admitted(&workload.key));
-            let over = self.replaced.iter().filter(|(key, _)| !few || !self.records.was_admitted(key)).map(|(key, of)| (key.clone(), of.clone()));
-            let is = scope.map(|(id, workload)| (workload.key.to_string(), assignment_of(&self.loaded.brain, id))).chain(over).collect();
+            let over = self
+                .replaced
+                .iter()
+                .filter(|(key, _)| !few || !self.records.was_admitted(key))
+                .map(|(key, of)| (key.clone(), of.clone()));
+            let is = scope
+                .map(|(id, workload)| (workload.key.to_string(), assignment_of(&self.loaded.brain, id)))
+                .chain(over)
+                .collect();
             differences.decision::<BTreeMap<_, _>>("assignments", &is, &assignments(&expect["assignments"])?);
         }
         if expect["admitted"].is_object() {
             let scope = holders().filter(|(_, workload)| self.admitted.contains(&*workload.key));
-            let is = scope.map(|(id, workload)| (workload.key.to_string(), assignment_of(&self.loaded.brain, id))).collect();
+            let is = scope
+                .map(|(id, workload)| (workload.key.to_string(), assignment_of(&self.loaded.brain, id)))
+                .collect();
             differences.decision::<BTreeMap<_, _>>("admitted", &is, &assignments(&expect["admitted"])?);
         }
         let queues = |value: &Value| -> BTreeMap<String, BTreeSet<String>> {
-            let keys = |all: &Value| items(all).iter().map(|key| text(key).to_owned()).collect::<BTreeSet<_>>();
-            value.as_object().into_iter().flatten().map(|(queue, all)| (queue.clone(), keys(all))).filter(|(_, all)| !all.is_empty()).collect()
+            let keys =
+                |all: &Value| items(all).iter().map(|key| text(key).to_owned()).collect::<BTreeSet<_>>();
+            value
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(queue, all)| (queue.clone(), keys(all)))
+                .filter(|(_, all)| !all.is_empty())
+                .collect()
         };
         if expect["left"].is_object() {
-            differences.decision("left", &self.waiting(|pending| pending.awake().collect()), &queues(&expect["left"]));
+            differences.decision(
+                "left",
+                &self.waiting(|pending| pending.awake().collect()),
+                &queues(&expect["left"]),
+            );
         }
         if expect["inadmissible"].is_object() {
-            differences.decision("inadmissible", &self.waiting(|pending| pending.asleep().collect()), &queues(&expect["inadmissible"]));
+            differences.decision(
+                "inadmissible",
+                &self.waiting(|pending| pending.asleep().collect()),
+                &queues(&expect["inadmissible"]),
+            );
         }
         if expect["preempted"].is_array() {
             compare_told(self.preempted.iter().cloned(), items(&expect["preempted"]), differences);
         }
         if expect["evicted"].is_array() {
-            let wanted = items(&expect["evicted"]).iter().map(|e| (text(&e["workload"]).to_owned(), text(&e["reason"]).to_owned())).collect();
+            let wanted = items(&expect["evicted"])
+                .iter()
+                .map(|e| (text(&e["workload"]).to_owned(), text(&e["reason"]).to_owned()))
+                .collect();
             differences.decision("evicted", &self.evicted, &wanted);
         }
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         if let Some(skipped) = expect["skippedPreemptions"].as_object() {
-            let wanted = skipped.iter().map(|(queue, times)| (queue.clone(), number(times))).filter(|(_, times)| *times > 0).collect();
+            let wanted = skipped
+                .iter()
+                .map(|(queue, times)| (queue.clone(), number(times)))
+                .filter(|(_, times)| *times > 0)
+                .collect();
             differences.decision("skipped preemptions", &self.skipped, &wanted);
         }
         if let Some(recomputed) = expect["preemptionTargetRecomputations"].as_object() {
-            let each = recomputed
-                .iter()
-                .flat_map(|(queue, of)| of.as_object().into_iter().flatten().map(move |(what, times)| ((queue.clone(), what.clone()), number(times))));
-            differences.decision("recomputations", &self.recomputed, &each.filter(|(_, times)| *times > 0).collect());
+            let each = recomputed.iter().flat_map(|(queue, of)| {
+                of.as_object()
+                    .into_iter()
+                    .flatten()
+                    .map(move |(what, times)| ((queue.clone(), what.clone()), number(times)))
+            });
+            differences.decision(
+                "recomputations",
+                &self.recomputed,
+                &each.filter(|(_, times)| *times > 0).collect(),
+            );
         }
         if let Some(flavors) = expect["finalFlavors"].as_object() {
             let is = flavors.keys().map(|key| (key.clone(), self.flavor_of(key))).collect();
-            let wanted = flavors.iter().map(|(key, flavor)| (key.clone(), flavor.as_str().map(str::to_owned))).collect();
+            let wanted = flavors
+                .iter()
+                .map(|(key, flavor)| (key.clone(), flavor.as_str().map(str::to_owned)))
+                .collect();
             differences.decision::<BTreeMap<_, _>>("flavors", &is, &wanted);
         }
         self.records.compare(expect, differences);
@@ -228,7 +281,8 @@ impl Run<'_> {
     fn waiting(&self, who: impl Fn(&Pending) -> Vec<&Place>) -> BTreeMap<String, BTreeSet<String>> {
         let brain = &self.loaded.brain;
         let of = |(name, id): (&std::sync::Arc<str>, QueueId)| {
-            let keys: BTreeSet<String> = who(brain.pending(id)).iter().map(|place| self.key(place.workload)).collect();
+            let keys: BTreeSet<String> =
+                who(brain.pending(id)).iter().map(|place| self.key(place.workload)).collect();
             (name.to_string(), keys)
         };
         brain.queue_list().map(of).filter(|(_, keys)| !keys.is_empty()).collect()
@@ -237,7 +291,11 @@ impl Run<'_> {
     fn flavor_of(&self, key: &str) -> Option<String> {
         let brain = &self.loaded.brain;
         let holding = brain.workload(brain.find(key)?)?.holding.as_ref()?;
-        holding.given.iter().find_map(|given| given.flavors.values().next()).map(|flavor| brain.flavor_name(*flavor).to_string())
+        holding
+            .given
+            .iter()
+            .find_map(|given| given.flavors.values().next())
+            .map(|flavor| brain.flavor_name(*flavor).to_string())
     }
 }
 
@@ -247,15 +305,25 @@ fn assignment_of(brain: &Brain, id: WorkloadId) -> String {
     let shape = brain.shape_of(workload.shape);
     let given = workload.holding.as_ref().map(|holding| holding.given.as_slice()).unwrap_or_default();
     let sets = shape.pod_sets.iter().zip(given).map(|(set, given)| {
-        let flavors = given.flavors.iter().map(|(resource, flavor)| (brain.resource_name(*resource).to_string(), brain.flavor_name(*flavor).to_string()));
-        let usage = given.usage.iter().map(|(resource, amount)| (brain.resource_name(*resource).to_string(), *amount));
+        let flavors = given.flavors.iter().map(|(resource, flavor)| {
+            (brain.resource_name(*resource).to_string(), brain.flavor_name(*flavor).to_string())
+        });
+        let usage = given
+            .usage
+            .iter()
+            .map(|(resource, amount)| (brain.resource_name(*resource).to_string(), *amount));
         shown(&set.name, given, flavors.collect(), usage.collect())
     });
     format!("{}: {}", brain.queue(workload.queue).setup.name, sets.collect::<Vec<_>>().join("; "))
 }
 
 /// One pod set's part of an assignment. What is asked for with nothing needs no flavor and isn't shown.
-fn shown(name: &str, given: &Given, flavors: BTreeMap<String, String>, mut usage: BTreeMap<String, i64>) -> String {
+fn shown(
+    name: &str,
+    given: &Given,
+    flavors: BTreeMap<String, String>,
+    mut usage: BTreeMap<String, i64>,
+) -> String {
     usage.retain(|_, amount| *amount != 0);
     let place = given.placement.as_ref().map(|p| json!(p).to_string()).unwrap_or_default();
     let delayed = given.delayed.map(|delayed| format!("{delayed:?}")).unwrap_or_default();
@@ -271,7 +339,10 @@ fn assignments(expected: &Value) -> anyhow::Result<BTreeMap<String, String>> {
             let topology = &set["topologyAssignment"];
             let domains = items(&topology["domains"]).iter().map(|domain| {
                 let values = items(&domain["values"]).iter().map(|value| text(value).to_owned()).collect();
-                anyhow::Ok(DomainCount { values, count: u32::try_from(domain["count"].as_u64().unwrap_or(0))? })
+                anyhow::Ok(DomainCount {
+                    values,
+                    count: u32::try_from(domain["count"].as_u64().unwrap_or(0))?,
+                })
             });
             let placement = Assignment {
                 levels: items(&topology["levels"]).iter().map(|level| text(level).to_owned()).collect(),
@@ -287,7 +358,12 @@ fn assignments(expected: &Value) -> anyhow::Result<BTreeMap<String, String>> {
                 },
                 ..Given::default()
             };
-            let flavors = set["flavors"].as_object().into_iter().flatten().map(|(r, f)| (r.clone(), text(f).to_owned())).collect();
+            let flavors = set["flavors"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(r, f)| (r.clone(), text(f).to_owned()))
+                .collect();
             sets.push(shown(text(&set["name"]), &given, flavors, amounts(&set["resourceUsage"])?));
         }
         all.insert(key.clone(), format!("{}: {}", text(&of["clusterQueue"]), sets.join("; ")));

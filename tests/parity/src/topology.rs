@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use meridian_shared::gang::{Amounts, Operator, Requirement, Taint, TaintEffect, Toleration};
 use meridian_topology::compressed::Compressed;
 use meridian_topology::{
-    Assignment, Assumed, Constraint, Flavor, Lost, Node, Options, Outcome, PodSetRequest, PreferredTerm, Profile, SliceLayer, Topology, TopologyRequest, Usage,
+    Assignment, Assumed, Constraint, Flavor, Lost, Node, Options, Outcome, PodSetRequest, PreferredTerm,
+    Profile, SliceLayer, Topology, TopologyRequest, Usage,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -34,9 +35,11 @@ fn judged(case: &Value) -> anyhow::Result<Verdict> {
     }
     let mut assumed = assumed(&act["otherFlavorsDomainUsage"])?;
     let requests = items(&act["podSets"]).iter().map(request).collect::<anyhow::Result<Vec<_>>>()?;
-    let workload = objects(case, "Workload").find(|workload| act["workload"].as_str() == Some(key(workload).as_str()));
+    let workload =
+        objects(case, "Workload").find(|workload| act["workload"].as_str() == Some(key(workload).as_str()));
     let (admitted, nodes) = workload.map_or_else(|| Ok(Default::default()), admitted)?;
-    let pinned = gate(case, "SkipReassignmentForPodOwnedWorkloads", true) && workload.is_some_and(is_of_one_pod);
+    let pinned =
+        gate(case, "SkipReassignmentForPodOwnedWorkloads", true) && workload.is_some_and(is_of_one_pod);
     let lost = (!nodes.is_empty()).then_some(Lost { admitted: &admitted, nodes: &nodes, pinned });
     let simulate_empty = act["simulateEmpty"].as_bool().unwrap_or(false);
     let outcomes = topology.assign_beside(&requests, Options { simulate_empty, lost }, &mut assumed);
@@ -45,7 +48,8 @@ fn judged(case: &Value) -> anyhow::Result<Verdict> {
 
 fn compare(case: &Value, requests: &[PodSetRequest], outcomes: &[Outcome]) -> anyhow::Result<Verdict> {
     let (mut decisions, mut words) = (Vec::new(), Vec::new());
-    let expected: BTreeMap<&str, &Value> = items(&case["expect"]["podSets"]).iter().map(|set| (text(&set["name"]), set)).collect();
+    let expected: BTreeMap<&str, &Value> =
+        items(&case["expect"]["podSets"]).iter().map(|set| (text(&set["name"]), set)).collect();
     for (request, outcome) in requests.iter().zip(outcomes) {
         let Some(expect) = expected.get(request.name.as_str()) else {
             if outcome.is_some() {
@@ -59,7 +63,12 @@ fn compare(case: &Value, requests: &[PodSetRequest], outcomes: &[Outcome]) -> an
             Some(Ok(assignment)) => reason.is_none() && *assignment == self::assignment(wanted)?,
             Some(Err(_)) => reason.is_some(),
         };
-        let difference = format!("`{}`: {}\nexpected: {}", request.name, shown(outcome), reason.map_or_else(|| wanted.to_string(), str::to_owned));
+        let difference = format!(
+            "`{}`: {}\nexpected: {}",
+            request.name,
+            shown(outcome),
+            reason.map_or_else(|| wanted.to_string(), str::to_owned)
+        );
         match outcome {
             _ if !same => decisions.push(difference),
             Some(Err(misfit)) if reason != Some(misfit.to_string().as_str()) => words.push(difference),
@@ -87,7 +96,10 @@ fn topology(case: &Value) -> anyhow::Result<Topology> {
         topology: text(&act["topologyName"]).to_owned(),
         levels: items(&act["levels"]).iter().map(|level| text(level).to_owned()).collect(),
         node_labels: texts(&act["flavorNodeLabels"]),
-        tolerations: items(&act["flavorTolerations"]).iter().map(toleration).collect::<anyhow::Result<_>>()?,
+        tolerations: items(&act["flavorTolerations"])
+            .iter()
+            .map(toleration)
+            .collect::<anyhow::Result<_>>()?,
         profile: Profile {
             mixed: gate(case, "TASProfileMixed", true),
             balanced: gate(case, "TASBalancedPlacement", false),
@@ -113,7 +125,9 @@ fn node(node: &Value) -> anyhow::Result<Node> {
     let name = text(&node["metadata"]["name"]).to_owned();
     let mut labels = texts(&node["metadata"]["labels"]);
     labels.insert(NAME_FIELD.into(), name.clone());
-    let ready = items(&node["status"]["conditions"]).iter().any(|condition| text(&condition["type"]) == "Ready" && text(&condition["status"]) == "True");
+    let ready = items(&node["status"]["conditions"])
+        .iter()
+        .any(|condition| text(&condition["type"]) == "Ready" && text(&condition["status"]) == "True");
     Ok(Node {
         name,
         labels,
@@ -168,9 +182,17 @@ fn topology_request(request: &Value) -> anyhow::Result<Option<TopologyRequest>> 
     }
     let level = |field: &str| request[field].as_str().map(str::to_owned);
     let free = request["unconstrained"].as_bool().unwrap_or(false).then_some(Constraint::Unconstrained);
-    let constraint = level("required").map(Constraint::Required).or_else(|| level("preferred").map(Constraint::Preferred)).or(free);
-    let layer = |layer: &Value| anyhow::Ok(SliceLayer { level: text(&layer["topology"]).to_owned(), size: number(&layer["size"])? });
-    let mut slices = items(&request["podsetSliceRequiredTopologyConstraints"]).iter().map(layer).collect::<anyhow::Result<Vec<_>>>()?;
+    let constraint = level("required")
+        .map(Constraint::Required)
+        .or_else(|| level("preferred").map(Constraint::Preferred))
+        .or(free);
+    let layer = |layer: &Value| {
+        anyhow::Ok(SliceLayer { level: text(&layer["topology"]).to_owned(), size: number(&layer["size"])? })
+    };
+    let mut slices = items(&request["podsetSliceRequiredTopologyConstraints"])
+        .iter()
+        .map(layer)
+        .collect::<anyhow::Result<Vec<_>>>()?;
     if let (true, Some(level)) = (slices.is_empty(), level("podSetSliceRequiredTopology")) {
         slices.push(SliceLayer { level, size: number(&request["podSetSliceSize"])? });
     }
@@ -205,7 +227,11 @@ fn effect(effect: &Value) -> anyhow::Result<TaintEffect> {
 }
 
 fn taint(taint: &Value) -> anyhow::Result<Taint> {
-    Ok(Taint { key: text(&taint["key"]).to_owned(), value: text(&taint["value"]).to_owned(), effect: effect(&taint["effect"])? })
+    Ok(Taint {
+        key: text(&taint["key"]).to_owned(),
+        value: text(&taint["value"]).to_owned(),
+        effect: effect(&taint["effect"])?,
+    })
 }
 
 fn toleration(toleration: &Value) -> anyhow::Result<Toleration> {
@@ -213,7 +239,11 @@ fn toleration(toleration: &Value) -> anyhow::Result<Toleration> {
         key: toleration["key"].as_str().filter(|key| !key.is_empty()).map(str::to_owned),
         exists: text(&toleration["operator"]) == "Exists",
         value: text(&toleration["value"]).to_owned(),
-        effect: if text(&toleration["effect"]).is_empty() { None } else { Some(effect(&toleration["effect"])?) },
+        effect: if text(&toleration["effect"]).is_empty() {
+            None
+        } else {
+            Some(effect(&toleration["effect"])?)
+        },
         seconds: toleration["tolerationSeconds"].as_i64(),
     })
 }
@@ -224,19 +254,26 @@ fn admitted(workload: &Value) -> anyhow::Result<(BTreeMap<String, Assignment>, V
     let mut admitted = BTreeMap::new();
     for set in items(&status["admission"]["podSetAssignments"]) {
         if !set["topologyAssignment"].is_null() {
-            let compressed: Compressed = serde_json::from_value(set["topologyAssignment"].clone()).context("topologyAssignment")?;
+            let compressed: Compressed =
+                serde_json::from_value(set["topologyAssignment"].clone()).context("topologyAssignment")?;
             admitted.insert(text(&set["name"]).to_owned(), Assignment::try_from(&compressed)?);
         }
     }
-    Ok((admitted, items(&status["unhealthyNodes"]).iter().map(|node| text(&node["name"]).to_owned()).collect()))
+    Ok((
+        admitted,
+        items(&status["unhealthyNodes"]).iter().map(|node| text(&node["name"]).to_owned()).collect(),
+    ))
 }
 
 /// Whether a workload stands for one pod, which can't move, and not for a group of pods.
 fn is_of_one_pod(workload: &Value) -> bool {
     let metadata = &workload["metadata"];
     let owners = items(&metadata["ownerReferences"]);
-    let pods = owners.iter().filter(|owner| text(&owner["kind"]) == "Pod" && text(&owner["apiVersion"]) == "v1");
-    owners.len() == 1 && pods.count() == 1 && text(&metadata["annotations"]["kueue.x-k8s.io/is-group-workload"]) != "true"
+    let pods =
+        owners.iter().filter(|owner| text(&owner["kind"]) == "Pod" && text(&owner["apiVersion"]) == "v1");
+    owners.len() == 1
+        && pods.count() == 1
+        && text(&metadata["annotations"]["kueue.x-k8s.io/is-group-workload"]) != "true"
 }
 
 fn used(usage: &Value) -> anyhow::Result<(Assignment, Amounts)> {
@@ -259,7 +296,10 @@ fn assumed(usages: &Value) -> anyhow::Result<Assumed> {
             Some(domain) => domain.split(',').map(str::to_owned).collect(),
             None => items(&usage["values"]).iter().map(|value| text(value).to_owned()).collect(),
         };
-        let amounts_of = ["usage", "requests", "resources"].iter().map(|field| &usage[*field]).find(|value| value.is_object());
+        let amounts_of = ["usage", "requests", "resources"]
+            .iter()
+            .map(|field| &usage[*field])
+            .find(|value| value.is_object());
         match amounts_of {
             Some(whole) => assumed.add_amounts(&values, &amounts(whole)?),
             None => {
@@ -291,7 +331,12 @@ fn key(object: &Value) -> String {
 }
 
 fn texts(value: &Value) -> BTreeMap<String, String> {
-    value.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), text(value).to_owned())).collect()
+    value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), text(value).to_owned()))
+        .collect()
 }
 
 fn number(value: &Value) -> anyhow::Result<u32> {

@@ -80,7 +80,10 @@ impl Tally {
     pub(crate) fn count(&mut self, verdict: &Verdict) {
         self.judged += usize::from(!matches!(verdict, Verdict::Skipped(_)));
         self.same += usize::from(matches!(verdict, Verdict::Same | Verdict::SaysOtherwise(_)));
-        self.decided += usize::from(matches!(verdict, Verdict::Same | Verdict::SaysOtherwise(_) | Verdict::RecordsOtherwise(_)));
+        self.decided += usize::from(matches!(
+            verdict,
+            Verdict::Same | Verdict::SaysOtherwise(_) | Verdict::RecordsOtherwise(_)
+        ));
         self.otherwise += usize::from(matches!(verdict, Verdict::SaysOtherwise(_)));
         self.skipped += usize::from(matches!(verdict, Verdict::Skipped(_)));
     }
@@ -91,9 +94,14 @@ impl Tally {
         if judged == 0 {
             return format!("{name:<50} not judged ({skipped} cases)");
         }
-        let decided = if decided == same { String::new() } else { format!(", decisions {decided} of {judged}") };
+        let decided =
+            if decided == same { String::new() } else { format!(", decisions {decided} of {judged}") };
         let besides = [(otherwise, "in other words"), (skipped, "not judged")];
-        let besides: String = besides.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}")).collect();
+        let besides: String = besides
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!(", {count} {what}"))
+            .collect();
         format!("{name:<50} {same:>4} of {judged:>4}{decided}{besides}")
     }
 }

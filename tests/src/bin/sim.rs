@@ -16,8 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const TAIL_LINES: usize = 150;
-const USAGE: &str =
-    "sim (--seeds A..B | --seed N [--trace] [--bug NAME | --towards NAME] | --random N | --minutes M | --planted all|NAME) [--calm] [--keep-going]";
+const USAGE: &str = "sim (--seeds A..B | --seed N [--trace] [--bug NAME | --towards NAME] | --random N | --minutes M | --planted all|NAME) [--calm] [--keep-going]";
 
 #[derive(Default)]
 struct Args {
@@ -34,7 +33,11 @@ struct Args {
 }
 
 fn bug(name: &str) -> anyhow::Result<Bug> {
-    Bug::ALL.iter().copied().find(|b| format!("{b:?}") == name).with_context(|| format!("there is no planted bug `{name}`"))
+    Bug::ALL
+        .iter()
+        .copied()
+        .find(|b| format!("{b:?}") == name)
+        .with_context(|| format!("there is no planted bug `{name}`"))
 }
 
 fn parse() -> anyhow::Result<Args> {
@@ -95,11 +98,21 @@ fn work() -> anyhow::Result<ExitCode> {
             match hunt(bug, 1, SEEDS_MAX) {
                 Some((seeds, report)) => {
                     let (_, broken) = report.broken.expect("a hunt ends with something broken");
-                    writeln!(out, "{bug:?}: {} after {seeds} seeds, {:.1} s: {}", broken.invariant, begun.elapsed().as_secs_f32(), broken.words)?;
+                    writeln!(
+                        out,
+                        "{bug:?}: {} after {seeds} seeds, {:.1} s: {}",
+                        broken.invariant,
+                        begun.elapsed().as_secs_f32(),
+                        broken.words
+                    )?;
                 }
                 None => {
                     missed = true;
-                    writeln!(out, "{bug:?}: NOT FOUND in {SEEDS_MAX} seeds, {:.1} s", begun.elapsed().as_secs_f32())?;
+                    writeln!(
+                        out,
+                        "{bug:?}: NOT FOUND in {SEEDS_MAX} seeds, {:.1} s",
+                        begun.elapsed().as_secs_f32()
+                    )?;
                 }
             }
             out.flush()?;
@@ -175,7 +188,12 @@ fn many(args: &Args, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     }
     write!(out, "{counters}")?;
     let count = failed.len();
-    writeln!(out, "{ran} seeds from {from}, {count} failed, {} s of virtual time in {:.1} s", virtual_ms / 1_000, begun.elapsed().as_secs_f32())?;
+    writeln!(
+        out,
+        "{ran} seeds from {from}, {count} failed, {} s of virtual time in {:.1} s",
+        virtual_ms / 1_000,
+        begun.elapsed().as_secs_f32()
+    )?;
     // What failed is said once more as the last thing, so that a log of which only the end is kept says it too.
     for report in &failed {
         let (at, broken) = report.broken.as_ref().expect("only failures are told");

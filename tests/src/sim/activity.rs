@@ -52,10 +52,19 @@ impl Activity {
 
     /// P1: what was answered is remembered, as long as it means anything.
     pub(super) fn check_memory(&self, world: &World) -> Verdict {
-        let promised = self.0.iter().filter_map(|(uid, asked)| Some((world.state.workloads.get(uid)?, uid, asked.active?)));
+        let promised = self
+            .0
+            .iter()
+            .filter_map(|(uid, asked)| Some((world.state.workloads.get(uid)?, uid, asked.active?)));
         for (w, uid, active) in promised.filter(|(w, ..)| w.finished.is_none() && w.deletion.is_none()) {
             if w.inactive.is_none() != active {
-                return broken("P1", format!("that {uid} is {} was acknowledged and is forgotten", if active { "active" } else { "inactive" }));
+                return broken(
+                    "P1",
+                    format!(
+                        "that {uid} is {} was acknowledged and is forgotten",
+                        if active { "active" } else { "inactive" }
+                    ),
+                );
             }
         }
         Ok(())
@@ -63,7 +72,11 @@ impl Activity {
 
     /// Whether this one needn't end: it rests, nothing runs of it, and nobody was told that it doesn't.
     pub(super) fn may_rest(&self, world: &World, uid: Uid) -> bool {
-        let rests = world.state.workloads.get(&uid).is_some_and(|w| w.inactive.is_some() && w.phase == Phase::Pending && w.legs.is_empty());
+        let rests = world
+            .state
+            .workloads
+            .get(&uid)
+            .is_some_and(|w| w.inactive.is_some() && w.phase == Phase::Pending && w.legs.is_empty());
         rests && self.0.get(&uid).is_some_and(|asked| asked.active != Some(true))
     }
 }
@@ -91,7 +104,8 @@ impl Sim {
 
     /// Most of those that were stopped are resumed in the end; the others may rest for ever.
     pub(super) fn resume_most(&mut self) {
-        let stopped: Vec<Uid> = self.oracle.wanted().into_iter().filter(|uid| self.wants(*uid) == Some(false)).collect();
+        let stopped: Vec<Uid> =
+            self.oracle.wanted().into_iter().filter(|uid| self.wants(*uid) == Some(false)).collect();
         for uid in stopped {
             if Chance::new(self.plan.seed, &format!("resumed {uid}")).of_1000(700) {
                 self.ask_active(uid, true);
@@ -103,8 +117,10 @@ impl Sim {
 
     /// Two requests may cross: who wanted it resumed sees that it isn't, and asks again (simulation seed 7206943).
     pub(super) fn resume_if_crossed(&mut self, uid: Uid) {
-        let newest = self.managers.iter().filter_map(|m| m.world.as_ref()).max_by_key(|world| world.state.leadership);
-        let rests = newest.and_then(|world| world.state.workloads.get(&uid)).is_some_and(|w| w.inactive.is_some());
+        let newest =
+            self.managers.iter().filter_map(|m| m.world.as_ref()).max_by_key(|world| world.state.leadership);
+        let rests =
+            newest.and_then(|world| world.state.workloads.get(&uid)).is_some_and(|w| w.inactive.is_some());
         if rests && self.wants(uid) == Some(true) {
             self.ask_active(uid, true);
         }
@@ -128,6 +144,9 @@ impl Sim {
 
     /// Whether another request about this workload is under way.
     pub(super) fn is_asked_about(&self, uid: Uid) -> bool {
-        self.people.requests.values().any(|r| matches!(r.wish, Wish::Activity { uid: other, .. } if other == uid))
+        self.people
+            .requests
+            .values()
+            .any(|r| matches!(r.wish, Wish::Activity { uid: other, .. } if other == uid))
     }
 }

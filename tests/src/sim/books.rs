@@ -55,7 +55,12 @@ impl Forest {
             let spec = &manifest["spec"];
             let parent = spec[if cohort { "parentName" } else { "cohortName" }].as_str().map(str::to_owned);
             let mut limits = BTreeMap::new();
-            for flavor in spec["resourceGroups"].as_array().into_iter().flatten().flat_map(|g| g["flavors"].as_array().into_iter().flatten()) {
+            for flavor in spec["resourceGroups"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .flat_map(|g| g["flavors"].as_array().into_iter().flatten())
+            {
                 let of = &flavor["resources"][0];
                 let quota = Limits {
                     nominal: of["nominalQuota"].as_i64().unwrap_or(0),
@@ -83,7 +88,11 @@ impl Forest {
         if !name.0 {
             return Vec::new();
         }
-        self.nodes.iter().filter(|(_, n)| n.parent.as_ref() == Some(&name.1)).map(|(name, _)| name.clone()).collect()
+        self.nodes
+            .iter()
+            .filter(|(_, n)| n.parent.as_ref() == Some(&name.1))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     fn parent(&self, name: &Name) -> Option<Name> {
@@ -106,7 +115,8 @@ impl Forest {
     }
 
     fn subtree(&self, name: &Name, flavor: &str) -> i64 {
-        let lent: i64 = self.children(name).iter().map(|c| self.subtree(c, flavor) - self.local(c, flavor)).sum();
+        let lent: i64 =
+            self.children(name).iter().map(|c| self.subtree(c, flavor) - self.local(c, flavor)).sum();
         self.limits(name, flavor).nominal + lent
     }
 
@@ -122,10 +132,14 @@ impl Forest {
     }
 
     fn available_at(&self, name: &Name, flavor: &str) -> i64 {
-        let (subtree, local, usage) = (self.subtree(name, flavor), self.local(name, flavor), self.usage(name, flavor));
+        let (subtree, local, usage) =
+            (self.subtree(name, flavor), self.local(name, flavor), self.usage(name, flavor));
         let Some(parent) = self.parent(name) else { return subtree - usage };
         let above = self.available_at(&parent, flavor);
-        let most = self.limits(name, flavor).borrowing.map_or(i64::MAX, |limit| (subtree - local) - (usage - local).max(0) + limit);
+        let most = self
+            .limits(name, flavor)
+            .borrowing
+            .map_or(i64::MAX, |limit| (subtree - local) - (usage - local).max(0) + limit);
         (local - usage).max(0) + above.min(most)
     }
 
@@ -144,8 +158,21 @@ impl Forest {
 
     fn words(&self) -> String {
         let node = |(name, node): (&Name, &Node)| {
-            let quota = |(flavor, l): (&String, &Limits)| format!("{flavor} {}+{:?}-{:?} uses {}", l.nominal, l.borrowing, l.lending, self.usage(name, flavor));
-            format!("`{}` in {:?}: {}", name.1, node.parent, node.limits.iter().map(quota).collect::<Vec<_>>().join(", "))
+            let quota = |(flavor, l): (&String, &Limits)| {
+                format!(
+                    "{flavor} {}+{:?}-{:?} uses {}",
+                    l.nominal,
+                    l.borrowing,
+                    l.lending,
+                    self.usage(name, flavor)
+                )
+            };
+            format!(
+                "`{}` in {:?}: {}",
+                name.1,
+                node.parent,
+                node.limits.iter().map(quota).collect::<Vec<_>>().join(", ")
+            )
         };
         self.nodes.iter().map(node).collect::<Vec<_>>().join("; ")
     }
@@ -158,7 +185,11 @@ impl Forest {
     fn share(&self, queue: &str) -> f64 {
         let name = (false, queue.to_owned());
         let Some(node) = self.nodes.get(&name) else { return 0.0 };
-        let borrowed: i64 = node.limits.keys().map(|flavor| (self.usage(&name, flavor) - self.subtree(&name, flavor)).max(0)).sum();
+        let borrowed: i64 = node
+            .limits
+            .keys()
+            .map(|flavor| (self.usage(&name, flavor) - self.subtree(&name, flavor)).max(0))
+            .sum();
         match borrowed {
             0 => 0.0,
             _ if node.weight == 0.0 => f64::INFINITY,
@@ -209,10 +240,22 @@ pub(super) struct Books {
 impl Books {
     /// Of this world.
     pub(super) fn of(world: &World) -> Self {
-        let declared = world.state.catalog.iter().filter(|(k, _)| counts(k)).map(|(k, s)| (k.clone(), s.object.clone())).collect();
+        let declared = world
+            .state
+            .catalog
+            .iter()
+            .filter(|(k, _)| counts(k))
+            .map(|(k, s)| (k.clone(), s.object.clone()))
+            .collect();
         let elastic = world.state.workloads.iter().filter(|(_, w)| world.queues.class(w.class).elastic);
-        let sizes: BTreeMap<Uid, (u32, Option<u32>)> =
-            elastic.map(|(uid, w)| (*uid, (pods_of(world.queues.class(w.class)), w.resized.as_ref().map(|r| r.most.iter().sum())))).collect();
+        let sizes: BTreeMap<Uid, (u32, Option<u32>)> = elastic
+            .map(|(uid, w)| {
+                (
+                    *uid,
+                    (pods_of(world.queues.class(w.class)), w.resized.as_ref().map(|r| r.most.iter().sum())),
+                )
+            })
+            .collect();
         let charged = world.state.workloads.iter().filter(|(_, w)| w.phase.charged());
         let held = charged.map(|(uid, w)| {
             let fence = w.legs.values().find(|l| l.state.granted()).and_then(|l| l.fence);
@@ -223,7 +266,11 @@ impl Books {
                     flavors: w.flavors.clone(),
                     counts: w.counts.clone().or_else(|| sizes.get(uid).map(|(pods, _)| vec![*pods])),
                     spare: w.spare.clone(),
-                    small: w.resized.as_ref().and_then(|resized| resized.growing.as_ref()).map(|growing| growing.before.clone()),
+                    small: w
+                        .resized
+                        .as_ref()
+                        .and_then(|resized| resized.growing.as_ref())
+                        .map(|growing| growing.before.clone()),
                     fence,
                     stopping,
                     stops_for: w.preempted.as_ref().filter(|_| stopping).map(|p| p.by),
@@ -232,7 +279,11 @@ impl Books {
         });
         let held = held.collect();
         let resized = world.state.workloads.iter().filter_map(|(uid, w)| Some((*uid, w.resized.as_ref()?)));
-        let runs = resized.map(|(uid, resized)| (uid, resized.growing.as_ref().map_or(&resized.runs, |growing| &growing.runs).iter().sum())).collect();
+        let runs = resized
+            .map(|(uid, resized)| {
+                (uid, resized.growing.as_ref().map_or(&resized.runs, |growing| &growing.runs).iter().sum())
+            })
+            .collect();
         Self { declared, held, sizes, runs }
     }
 }
@@ -277,10 +328,22 @@ pub(super) struct Recount<'a> {
 impl<'a> Recount<'a> {
     /// Begins with what was before.
     pub(super) fn new(before: &Books, jobs: &'a BTreeMap<Uid, Job>, fair: bool) -> Self {
-        let declared = before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
+        let declared =
+            before.declared.iter().map(|(key, object)| (key.clone(), object.stored.clone())).collect();
         let sizes = before.sizes.clone();
         let runs = before.runs.clone();
-        let mut all = Self { declared, held: BTreeMap::new(), jobs, sizes, runs, fair, forest: None, displaced: Vec::new(), decided: None, changed: false };
+        let mut all = Self {
+            declared,
+            held: BTreeMap::new(),
+            jobs,
+            sizes,
+            runs,
+            fair,
+            forest: None,
+            displaced: Vec::new(),
+            decided: None,
+            changed: false,
+        };
         for (uid, Charged { flavors, counts, spare, small, fence, stopping, stops_for }) in &before.held {
             all.hold(*uid, flavors, (counts.as_ref(), spare.as_ref()), *fence);
             if let Some(held) = all.held.get_mut(uid) {
@@ -291,11 +354,30 @@ impl<'a> Recount<'a> {
         all
     }
 
-    fn hold(&mut self, uid: Uid, flavors: &Flavors, (counts, spare): (Option<&Vec<u32>>, Option<&Vec<u32>>), fence: Option<Fence>) {
+    fn hold(
+        &mut self,
+        uid: Uid,
+        flavors: &Flavors,
+        (counts, spare): (Option<&Vec<u32>>, Option<&Vec<u32>>),
+        fence: Option<Fence>,
+    ) {
         let Some(job) = self.jobs.get(&uid) else { return };
-        let amounts = flavors.values().map(|flavor| (flavor.to_string(), job.total_left(counts, spare))).collect();
+        let amounts =
+            flavors.values().map(|flavor| (flavor.to_string(), job.total_left(counts, spare))).collect();
         let (flavors, counts) = (flavors.clone(), counts.cloned());
-        self.held.insert(uid, Held { queue: job.queue.clone(), amounts, flavors, counts, small: None, fence, stopping: false, stops_for: None });
+        self.held.insert(
+            uid,
+            Held {
+                queue: job.queue.clone(),
+                amounts,
+                flavors,
+                counts,
+                small: None,
+                fence,
+                stopping: false,
+                stops_for: None,
+            },
+        );
         self.forest = None;
     }
 
@@ -322,15 +404,27 @@ impl<'a> Recount<'a> {
 
     /// P4: what a running gang grows by was available.
     fn judge_growth(&mut self, uid: Uid, places: &[u32]) -> Verdict {
-        let (Some(job), Some(held)) = (self.jobs.get(&uid), self.held.get(&uid).cloned()) else { return Ok(()) };
+        let (Some(job), Some(held)) = (self.jobs.get(&uid), self.held.get(&uid).cloned()) else {
+            return Ok(());
+        };
         let asks = job.total_of(Some(&places.to_vec())) - job.total_of(held.counts.as_ref());
-        if asks <= 0 || held.stopping || held.small.is_some() || self.spec(&held.queue)["stopPolicy"].as_str().is_some_and(|stop| stop != "None") {
+        if asks <= 0
+            || held.stopping
+            || held.small.is_some()
+            || self.spec(&held.queue)["stopPolicy"].as_str().is_some_and(|stop| stop != "None")
+        {
             return broken("P4", format!("{uid} grows by {asks} in queue `{}`: {held:?}", held.queue));
         }
         for flavor in held.flavors.values() {
             let free = self.forest().available(&held.queue, flavor);
             if free.is_none_or(|free| free < asks) {
-                return broken("P4", format!("{uid} grows by {asks} of `{flavor}` in queue `{}`, and {free:?} is available", held.queue));
+                return broken(
+                    "P4",
+                    format!(
+                        "{uid} grows by {asks} of `{flavor}` in queue `{}`, and {free:?} is available",
+                        held.queue
+                    ),
+                );
             }
         }
         Ok(())
@@ -354,7 +448,9 @@ impl<'a> Recount<'a> {
     }
 
     fn spec(&self, queue: &str) -> Value {
-        self.declared.get(&Key::global(Kind::ClusterQueue, queue)).map_or(Value::Null, |object| object["spec"].clone())
+        self.declared
+            .get(&Key::global(Kind::ClusterQueue, queue))
+            .map_or(Value::Null, |object| object["spec"].clone())
     }
 
     /// One record.
@@ -387,7 +483,11 @@ impl<'a> Recount<'a> {
                 if let Some(given) = given {
                     let runs = self.runs.entry(*uid).or_insert(given);
                     // What is under way is answered first.
-                    *runs = if self.held.get(uid).is_some_and(|held| held.small.is_some()) { *runs } else { (*runs).min(pods_of(class)) };
+                    *runs = if self.held.get(uid).is_some_and(|held| held.small.is_some()) {
+                        *runs
+                    } else {
+                        (*runs).min(pods_of(class))
+                    };
                 }
                 self.sizes.insert(*uid, (pods_of(class), given));
             }
@@ -423,8 +523,14 @@ impl<'a> Recount<'a> {
                         self.hold(run.uid, flavors, (counts.as_ref(), None), Some(run.fence));
                     }
                 }
-                if let (Some((_, Some(most))), Some(held)) = (self.sizes.get(&run.uid), self.held.get_mut(&run.uid)) {
-                    let told = run.placement.as_ref().map(|p| p.pod_sets.iter().map(|set| set.pods()).sum::<u64>()).and_then(|pods| u32::try_from(pods).ok());
+                if let (Some((_, Some(most))), Some(held)) =
+                    (self.sizes.get(&run.uid), self.held.get_mut(&run.uid))
+                {
+                    let told = run
+                        .placement
+                        .as_ref()
+                        .map(|p| p.pod_sets.iter().map(|set| set.pods()).sum::<u64>())
+                        .and_then(|pods| u32::try_from(pods).ok());
                     held.counts = Some(vec![told.filter(|told| (1..=*most).contains(told)).unwrap_or(*most)]);
                 }
                 if let (Some(grown), Some(held)) = (&run.grown, self.held.get_mut(&run.uid)) {
@@ -436,7 +542,11 @@ impl<'a> Recount<'a> {
                 let spare = run.spare.values().copied().collect();
                 self.leave(run.uid, Some(&spare));
             }
-            Record::Reclaimed { uid, fence, pods } if self.held.get(uid).is_some_and(|held| held.fence == Some(*fence)) => self.leave(*uid, Some(pods)),
+            Record::Reclaimed { uid, fence, pods }
+                if self.held.get(uid).is_some_and(|held| held.fence == Some(*fence)) =>
+            {
+                self.leave(*uid, Some(pods))
+            }
             Record::Granted { uid, fence, .. } => {
                 if let Some(held) = self.held.get_mut(uid) {
                     held.fence = Some(*fence);
@@ -452,8 +562,11 @@ impl<'a> Recount<'a> {
             }
             Record::Audited(line) if &*line.entry.action == "preempt" => {
                 let uid = |text: &str| self.jobs.keys().find(|uid| uid.to_string() == text).copied();
-                let by = line.entry.detail.as_deref().and_then(|text| text.strip_prefix("for ")).and_then(uid);
-                if let (Some(victim), Some(by), Some(right)) = (uid(&line.entry.subject), by, &line.entry.verdict) {
+                let by =
+                    line.entry.detail.as_deref().and_then(|text| text.strip_prefix("for ")).and_then(uid);
+                if let (Some(victim), Some(by), Some(right)) =
+                    (uid(&line.entry.subject), by, &line.entry.verdict)
+                {
                     self.displace(victim, by, right);
                 }
             }
@@ -463,7 +576,9 @@ impl<'a> Recount<'a> {
                 }
                 self.free(*uid);
             }
-            Record::Ended { uid, fence, .. } | Record::GrantRefused { uid, fence, .. } | Record::Lapsed { uid, fence, .. } => {
+            Record::Ended { uid, fence, .. }
+            | Record::GrantRefused { uid, fence, .. }
+            | Record::Lapsed { uid, fence, .. } => {
                 if self.held.get(uid).is_some_and(|h| h.fence == Some(*fence)) {
                     self.free(*uid);
                 }
@@ -476,19 +591,25 @@ impl<'a> Recount<'a> {
 
     /// Accelerators of the fewest pods that do, of an elastic job those that it is to have.
     fn least_of(&self, uid: Uid, job: &Job) -> i64 {
-        self.sizes.get(&uid).map_or_else(|| job.least_total(), |(pods, _)| i64::from(*pods).saturating_mul(job.gpus))
+        self.sizes
+            .get(&uid)
+            .map_or_else(|| job.least_total(), |(pods, _)| i64::from(*pods).saturating_mul(job.gpus))
     }
 
     /// The same of one that holds quota already: what it is to grow by.
     fn asks_of(&self, uid: Uid, job: &Job, held: &BTreeMap<Uid, Held>) -> i64 {
         match (held.contains_key(&uid), self.sizes.get(&uid), self.runs.get(&uid)) {
-            (true, Some((pods, _)), Some(runs)) => i64::from(pods.saturating_sub(*runs)).saturating_mul(job.gpus),
+            (true, Some((pods, _)), Some(runs)) => {
+                i64::from(pods.saturating_sub(*runs)).saturating_mul(job.gpus)
+            }
             _ => self.least_of(uid, job),
         }
     }
 
     fn most_of(&self, uid: Uid, job: &Job) -> i64 {
-        self.sizes.get(&uid).map_or_else(|| job.total(), |(pods, _)| i64::from(*pods).saturating_mul(job.gpus))
+        self.sizes
+            .get(&uid)
+            .map_or_else(|| job.total(), |(pods, _)| i64::from(*pods).saturating_mul(job.gpus))
     }
 
     /// What was given, said with every number where it isn't always the same.
@@ -518,12 +639,22 @@ impl<'a> Recount<'a> {
         let asks = job.total_of(counts);
         let as_it_is = !self.sizes.contains_key(&uid) || asks == self.most_of(uid, job);
         if !as_it_is || (job.sizes.is_empty() && (asks < job.least_total() || asks > job.total())) {
-            return broken("P3", format!("{uid} is admitted with {counts:?} of {} pods, and {:?} are the least", job.pods, job.least));
+            return broken(
+                "P3",
+                format!(
+                    "{uid} is admitted with {counts:?} of {} pods, and {:?} are the least",
+                    job.pods, job.least
+                ),
+            );
         }
         for flavor in flavors.values() {
             let free = self.forest().available(&job.queue, flavor);
             if free.is_none_or(|free| free < asks) {
-                let words = format!("{uid} takes {asks} of `{flavor}` in queue `{}`, and {free:?} is available: {}", job.queue, self.forest().words());
+                let words = format!(
+                    "{uid} takes {asks} of `{flavor}` in queue `{}`, and {free:?} is available: {}",
+                    job.queue,
+                    self.forest().words()
+                );
                 return broken("P4", words);
             }
         }
@@ -532,14 +663,38 @@ impl<'a> Recount<'a> {
 
     /// After all records: the same workloads hold quota as the world says, and whoever was displaced was so by right and enough.
     pub(super) fn judge_end(&mut self, world: &World) -> Verdict {
-        let charged: BTreeSet<Uid> = world.state.workloads.iter().filter(|(u, w)| w.phase.charged() && self.jobs.contains_key(u)).map(|(u, _)| *u).collect();
-        if let Some(uid) = self.held.keys().find(|u| !charged.contains(u)).or_else(|| charged.iter().find(|u| !self.held.contains_key(u))) {
-            return broken("P3", format!("{uid} holds {:?} by its records, and is {:?}", self.held.get(uid), world.state.workloads.get(uid).map(|w| w.phase)));
+        let charged: BTreeSet<Uid> = world
+            .state
+            .workloads
+            .iter()
+            .filter(|(u, w)| w.phase.charged() && self.jobs.contains_key(u))
+            .map(|(u, _)| *u)
+            .collect();
+        if let Some(uid) = self
+            .held
+            .keys()
+            .find(|u| !charged.contains(u))
+            .or_else(|| charged.iter().find(|u| !self.held.contains_key(u)))
+        {
+            return broken(
+                "P3",
+                format!(
+                    "{uid} holds {:?} by its records, and is {:?}",
+                    self.held.get(uid),
+                    world.state.workloads.get(uid).map(|w| w.phase)
+                ),
+            );
         }
         self.judge_enough()?;
         let known = |uid: &Uid| world.state.workloads.get(uid).map(|w| (w.submitted, w.priority));
         for displaced in if self.changed { Vec::new() } else { self.displaced.clone() } {
-            let waits = |uid: &Uid| world.state.workloads.get(uid).is_some_and(|w| w.phase == meridian_manager_core::workload::Phase::Pending);
+            let waits = |uid: &Uid| {
+                world
+                    .state
+                    .workloads
+                    .get(uid)
+                    .is_some_and(|w| w.phase == meridian_manager_core::workload::Phase::Pending)
+            };
             if let Some((victim, by)) = known(&displaced.victim).zip(known(&displaced.by)) {
                 self.judge_right(&displaced, victim, by, waits)?;
             }
@@ -580,7 +735,9 @@ impl<'a> Recount<'a> {
         if right == "InClusterQueue" {
             let allowed = match policy("withinClusterQueue").as_str() {
                 "LowerPriority" => lower,
-                "LowerOrNewerEqualPriority" => lower || (victim_priority == by_priority && victim_age > by_age),
+                "LowerOrNewerEqualPriority" => {
+                    lower || (victim_priority == by_priority && victim_age > by_age)
+                }
                 _ => false,
             };
             return match v.queue == p.queue && allowed {
@@ -600,12 +757,16 @@ impl<'a> Recount<'a> {
         let fair = self.fair;
         // Its own victims leave its queue, and so do those whom others displaced in this decision before it (seed 302374).
         let own = self.displaced.iter().filter(|d| d.by == *by);
-        let before = self.displaced.iter().filter(|d| Rc::ptr_eq(&d.decided, decided)).take_while(|d| d.by != *by);
+        let before =
+            self.displaced.iter().filter(|d| Rc::ptr_eq(&d.decided, decided)).take_while(|d| d.by != *by);
         let victims: BTreeSet<Uid> = own.chain(before).map(|d| d.victim).collect();
-        let leaving = held.iter().filter(|(uid, h)| h.queue == p.queue && (h.stopping || victims.contains(uid)));
+        let leaving =
+            held.iter().filter(|(uid, h)| h.queue == p.queue && (h.stopping || victims.contains(uid)));
         let stopping: Vec<(String, i64)> = leaving.flat_map(|(_, h)| h.amounts.clone()).collect();
         let asks = self.asks_of(*by, p, held);
-        let Some(flavor) = held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else { return Ok(()) };
+        let Some(flavor) = held.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone()) else {
+            return Ok(());
+        };
         if forest.root(&from).is_none() || forest.root(&from) != forest.root(&to) {
             return forbidden("they share no cohort");
         }
@@ -621,15 +782,26 @@ impl<'a> Recount<'a> {
         // So does one of its queue who waits for nothing else than those who stop anyway: nobody's stop is for it then (seed
         // 1795500496487065).
         let mut gone = forest.clone();
-        held.values().filter(|h| h.stopping).flat_map(|h| h.amounts.iter().map(move |of| (&h.queue, of))).for_each(|(q, (f, a))| gone.add(q, f, -a));
-        let then = gone.available(&v.queue, &flavor).filter(|_| held.values().any(|h| h.stopping)).unwrap_or(0);
-        let next = self.jobs.iter().filter(|(uid, job)| job.queue == v.queue && !held.contains_key(uid) && *uid != by && waits(uid));
-        let next = next.filter(|(uid, job)| self.least_of(**uid, job) <= then).map(|(uid, job)| self.most_of(*uid, job)).max();
+        held.values()
+            .filter(|h| h.stopping)
+            .flat_map(|h| h.amounts.iter().map(move |of| (&h.queue, of)))
+            .for_each(|(q, (f, a))| gone.add(q, f, -a));
+        let then =
+            gone.available(&v.queue, &flavor).filter(|_| held.values().any(|h| h.stopping)).unwrap_or(0);
+        let next = self
+            .jobs
+            .iter()
+            .filter(|(uid, job)| job.queue == v.queue && !held.contains_key(uid) && *uid != by && waits(uid));
+        let next = next
+            .filter(|(uid, job)| self.least_of(**uid, job) <= then)
+            .map(|(uid, job)| self.most_of(*uid, job))
+            .max();
         if forest.usage(&from, &flavor) <= forest.subtree(&from, &flavor) {
             return forbidden("its queue borrows nothing");
         }
         let flat = forest.parent(&from) == forest.parent(&to);
-        let own = forest.usage(&to, &flavor) - stopping.iter().filter(|(f, _)| *f == flavor).map(|(_, a)| a).sum::<i64>();
+        let own = forest.usage(&to, &flavor)
+            - stopping.iter().filter(|(f, _)| *f == flavor).map(|(_, a)| a).sum::<i64>();
         match right.as_str() {
             "InCohortReclaimWhileBorrowing" => {
                 let borrow = &spec["preemption"]["borrowWithinCohort"];
@@ -659,9 +831,11 @@ impl<'a> Recount<'a> {
     /// P7: once everybody who is being stopped is gone, whoever displaced others just now fits. In vain nobody is displaced.
     fn judge_enough(&mut self) -> Verdict {
         let Some(decided) = self.decided.take() else { return Ok(()) };
-        let flavor = |victim: &Uid| decided.1.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone());
+        let flavor =
+            |victim: &Uid| decided.1.get(victim).and_then(|h| h.amounts.first()).map(|(f, _)| f.clone());
         let together = self.displaced.iter().filter(|d| Rc::ptr_eq(&d.decided, &decided));
-        let preemptors: BTreeMap<Uid, String> = together.filter_map(|d| Some((d.by, flavor(&d.victim)?))).collect();
+        let preemptors: BTreeMap<Uid, String> =
+            together.filter_map(|d| Some((d.by, flavor(&d.victim)?))).collect();
         let mut forest = self.forest().clone();
         for held in self.held.values().filter(|h| h.stopping) {
             held.amounts.iter().for_each(|(flavor, amount)| forest.add(&held.queue, flavor, -amount));
@@ -670,7 +844,8 @@ impl<'a> Recount<'a> {
         // is behind it is then its own (seed 201895).
         let back = |uid: &Uid| self.displaced.iter().any(|d| d.victim == *uid);
         let strict = |queue: &str| self.spec(queue)["queueingStrategy"] == "StrictFIFO";
-        let (first, others): (Vec<_>, Vec<_>) = preemptors.iter().filter(|(by, _)| !self.held.contains_key(by)).partition(|(by, _)| back(by));
+        let (first, others): (Vec<_>, Vec<_>) =
+            preemptors.iter().filter(|(by, _)| !self.held.contains_key(by)).partition(|(by, _)| back(by));
         let mut served_first: BTreeSet<&str> = BTreeSet::new();
         for (by, flavor) in first.into_iter().chain(others) {
             let Some(job) = self.jobs.get(by) else { continue };
@@ -682,7 +857,10 @@ impl<'a> Recount<'a> {
                 }
                 return broken(
                     "P7",
-                    format!("others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there", least, job.queue),
+                    format!(
+                        "others stop for {by}, which needs {} of `{flavor}` in `{}`; once they are gone {free:?} is there",
+                        least, job.queue
+                    ),
                 );
             }
             forest.add(&job.queue, flavor, least);

@@ -25,13 +25,17 @@ impl HostClock {
     /// Boot time at the true time `at`.
     pub(super) fn mono(&self, at: u64) -> Mono {
         let at = self.frozen.unwrap_or(at);
-        let passed = i128::from(at.saturating_sub(self.true_at)) * i128::from(1_000_000 + self.ppm) / 1_000_000;
+        let passed =
+            i128::from(at.saturating_sub(self.true_at)) * i128::from(1_000_000 + self.ppm) / 1_000_000;
         Mono(self.mono_at + u64::try_from(passed).expect("time goes forward"))
     }
 
     /// Both clocks.
     pub(super) fn now(&self, at: u64) -> Now {
-        Now { mono: self.mono(at), wall: Wall(EPOCH + i64::try_from(at).expect("a short simulation") + self.wall_ahead) }
+        Now {
+            mono: self.mono(at),
+            wall: Wall(EPOCH + i64::try_from(at).expect("a short simulation") + self.wall_ahead),
+        }
     }
 
     /// The first true time at which boot time is at least `mono`, if the machine isn't frozen meanwhile.

@@ -39,11 +39,17 @@ impl Counters {
             Record::Granted { .. } => "grants",
             Record::Running { .. } => "runs",
             Record::StopOrdered { preempted: Some(_), .. } => "displaced",
-            Record::StopOrdered { reason: StopReason::Evicted, by, .. } if by.0.starts_with("user:") => "runs deactivated",
+            Record::StopOrdered { reason: StopReason::Evicted, by, .. } if by.0.starts_with("user:") => {
+                "runs deactivated"
+            }
             Record::StopOrdered { .. } => "stops ordered",
             Record::Placed { placement, .. } if !placement.unhealthy.is_empty() => "waits for a place told",
             Record::Placed { .. } => "new places told",
-            Record::Ended { result: EndResult::NodeLost { message }, .. } if message.contains("no other place") => "ends for want of a place",
+            Record::Ended { result: EndResult::NodeLost { message }, .. }
+                if message.contains("no other place") =>
+            {
+                "ends for want of a place"
+            }
             Record::Ended { .. } => "ends",
             Record::GrantRefused { .. } => "grants refused",
             Record::Lapsed { .. } => "lapses",

@@ -54,11 +54,17 @@ impl Sizes {
 
     /// P1: what was answered is remembered.
     pub(super) fn check_memory(&self, world: &World) -> Verdict {
-        let promised = self.0.iter().filter_map(|(uid, asked)| Some((world.state.workloads.get(uid)?, uid, asked.pods?)));
+        let promised = self
+            .0
+            .iter()
+            .filter_map(|(uid, asked)| Some((world.state.workloads.get(uid)?, uid, asked.pods?)));
         for (w, uid, pods) in promised.filter(|(w, ..)| w.finished.is_none() && w.deletion.is_none()) {
             let has: u32 = world.queues.class(w.class).gang.pod_sets.iter().map(|set| set.count).sum();
             if has as usize != pods {
-                return broken("P1", format!("that {uid} has {pods} pods was acknowledged, and it has {has}"));
+                return broken(
+                    "P1",
+                    format!("that {uid} has {pods} pods was acknowledged, and it has {has}"),
+                );
             }
         }
         Ok(())
@@ -72,9 +78,17 @@ impl Sim {
         if !chance.of_1000(400) {
             return;
         }
-        let open: Vec<Uid> = self.oracle.wanted().into_iter().filter(|uid| !self.oracle.jobs[uid].sizes.is_empty() && self.is_open(*uid)).collect();
+        let open: Vec<Uid> = self
+            .oracle
+            .wanted()
+            .into_iter()
+            .filter(|uid| !self.oracle.jobs[uid].sizes.is_empty() && self.is_open(*uid))
+            .collect();
         // As often a job that runs with fewer is to be whole again.
-        let small = |uid: &Uid| self.oracle.jobs[uid].sizes.last().is_some_and(|pods| *pods < self.oracle.jobs[uid].pods) && self.runs_somewhere(*uid);
+        let small = |uid: &Uid| {
+            self.oracle.jobs[uid].sizes.last().is_some_and(|pods| *pods < self.oracle.jobs[uid].pods)
+                && self.runs_somewhere(*uid)
+        };
         let small: Vec<Uid> = open.iter().copied().filter(small).collect();
         let larger = !small.is_empty() && chance.of_1000(500);
         let Some(uid) = chance.pick(if larger { &small } else { &open }).copied() else { return };
@@ -91,19 +105,41 @@ impl Sim {
 
     /// Whether another request about the size of this job is under way.
     pub(super) fn is_resized(&self, uid: Uid) -> bool {
-        self.people.requests.values().any(|r| matches!(r.wish, Wish::Resize { uid: other, .. } if other == uid))
+        self.people
+            .requests
+            .values()
+            .any(|r| matches!(r.wish, Wish::Resize { uid: other, .. } if other == uid))
     }
 
     /// An agent lets a gang go on with more pods.
-    pub(super) fn grow_gang(&mut self, a: usize, machine: usize, (uid, fence): (Uid, Fence), number: u32, placement: Vec<PodPlacement>, size: Size) {
-        let stored = self.agents[a].store.get(&format!("run/{uid}")).is_some_and(|run| run.contains(&format!("\"moves\":{number}")));
-        let known = self.machines[machine].runner.runs().find(|(key, run)| **key == (uid, fence) && run.alive()).map(|(_, run)| run.clone());
+    pub(super) fn grow_gang(
+        &mut self,
+        a: usize,
+        machine: usize,
+        (uid, fence): (Uid, Fence),
+        number: u32,
+        placement: Vec<PodPlacement>,
+        size: Size,
+    ) {
+        let stored = self.agents[a]
+            .store
+            .get(&format!("run/{uid}"))
+            .is_some_and(|run| run.contains(&format!("\"moves\":{number}")));
+        let known = self.machines[machine]
+            .runner
+            .runs()
+            .find(|(key, run)| **key == (uid, fence) && run.alive())
+            .map(|(_, run)| run.clone());
         // It may have ended in the very turn that decided this.
         let Some(known) = known else { return };
         if !stored {
-            self.judge(broken("durable first", format!("{fence} of {uid} is made larger, and that is not in the agent's store")));
+            self.judge(broken(
+                "durable first",
+                format!("{fence} of {uid} is made larger, and that is not in the agent's store"),
+            ));
         }
-        self.trace.say(self.now, || format!("agent {a} makes {fence} of {uid} larger: {size:?}, {placement:?}"));
+        self.trace
+            .say(self.now, || format!("agent {a} makes {fence} of {uid} larger: {size:?}, {placement:?}"));
         if number > known.moved {
             self.counters.one("gangs made larger");
             if self.machines[machine].honest {
@@ -115,8 +151,12 @@ impl Sim {
                 }
                 let kept = known.smaller.map_or(known.kept, |(_, pods)| pods);
                 if placement.len() - after != (size.parallelism as usize).saturating_sub(kept) {
-                    let words =
-                        format!("{fence} of {uid} grows to {size:?} in {} places, of {after} with {} pods: {:?}", placement.len(), known.kept, known.smaller);
+                    let words = format!(
+                        "{fence} of {uid} grows to {size:?} in {} places, of {after} with {} pods: {:?}",
+                        placement.len(),
+                        known.kept,
+                        known.smaller
+                    );
                     self.judge(broken("P3", words));
                 }
             }
@@ -133,11 +173,15 @@ impl Sim {
 
     /// An agent makes a gang smaller.
     pub(super) fn shrink_gang(&mut self, a: usize, machine: usize, (uid, fence): (Uid, Fence), size: Size) {
-        let stored = self.agents[a].store.get(&format!("run/{uid}")).is_some_and(|run| run.contains("\"size\":"));
+        let stored =
+            self.agents[a].store.get(&format!("run/{uid}")).is_some_and(|run| run.contains("\"size\":"));
         // It may have ended in the very turn that decided this.
         let lives = self.machines[machine].runner.alive().any(|run| run == (uid, fence));
         if !stored && lives {
-            self.judge(broken("durable first", format!("{fence} of {uid} is made smaller, and that is not in the agent's store")));
+            self.judge(broken(
+                "durable first",
+                format!("{fence} of {uid} is made smaller, and that is not in the agent's store"),
+            ));
         }
         self.trace.say(self.now, || format!("agent {a} makes {fence} of {uid} smaller: {size:?}"));
         self.counters.one("gangs made smaller");
@@ -149,7 +193,11 @@ impl Sim {
 impl Job {
     /// Whether an attempt may have so many pods.
     pub(super) fn may_have(&self, pods: usize) -> bool {
-        if self.sizes.is_empty() { (self.least.unwrap_or(self.pods)..=self.pods).contains(&pods) } else { self.sizes.contains(&pods) }
+        if self.sizes.is_empty() {
+            (self.least.unwrap_or(self.pods)..=self.pods).contains(&pods)
+        } else {
+            self.sizes.contains(&pods)
+        }
     }
 }
 
@@ -168,8 +216,18 @@ impl Runner {
 impl Runner {
     /// Starts the pods whose places are new, once those that are too many have ended; said at once, also where that was done
     /// before, or else by [`Self::tick`].
-    pub(super) fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>, size: Size) -> Option<RunnerEvent> {
-        let run = self.runs.get_mut(&(uid, fence)).filter(|run| run.alive() && run.stops_at.is_none() && !run.adrift)?;
+    pub(super) fn grow(
+        &mut self,
+        uid: Uid,
+        fence: Fence,
+        number: u32,
+        placement: Vec<PodPlacement>,
+        size: Size,
+    ) -> Option<RunnerEvent> {
+        let run = self
+            .runs
+            .get_mut(&(uid, fence))
+            .filter(|run| run.alive() && run.stops_at.is_none() && !run.adrift)?;
         if number > run.moved {
             run.larger = Some((number, placement, size.parallelism as usize));
             run.grow_larger()?;
@@ -191,14 +249,17 @@ impl Run {
     pub(super) fn grow_smaller(&mut self, now: Mono) -> bool {
         if let Some((_, pods)) = self.smaller.take_if(|(at, _)| *at <= now) {
             self.kept = self.kept.min(pods);
-            self.gone.extend(self.indexes.iter().enumerate().filter(|(_, index)| **index >= pods).map(|(at, _)| at));
+            self.gone.extend(
+                self.indexes.iter().enumerate().filter(|(_, index)| **index >= pods).map(|(at, _)| at),
+            );
         }
         self.there().is_empty()
     }
 
     /// Places in which nothing is any more, nor will be.
     pub(super) fn spare_places(&self) -> Vec<(String, u32)> {
-        let gone = self.placement.iter().enumerate().filter(|(at, _)| *at < self.left || self.gone.contains(at));
+        let gone =
+            self.placement.iter().enumerate().filter(|(at, _)| *at < self.left || self.gone.contains(at));
         gone.map(|(_, pod)| (pod.pod_set.clone(), pod.index)).collect()
     }
 

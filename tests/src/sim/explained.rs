@@ -42,14 +42,17 @@ impl Sim {
         let mut some: Vec<Uid> = self.told.0.keys().filter(|(by, _)| *by == m).map(|(_, uid)| *uid).collect();
         if turn.is_multiple_of(TURNS) {
             let waits = |phase: Phase| matches!(phase, Phase::Pending | Phase::Reserved | Phase::Dispatching);
-            let waiting: Vec<Uid> = world.state.workloads.iter().filter(|(_, w)| waits(w.phase)).map(|(uid, _)| *uid).collect();
+            let waiting: Vec<Uid> =
+                world.state.workloads.iter().filter(|(_, w)| waits(w.phase)).map(|(uid, _)| *uid).collect();
             let first = usize::try_from(turn / TURNS).unwrap_or(0) * LOOKED_AT % waiting.len().max(1);
             some.extend(waiting.iter().cycle().skip(first).take(LOOKED_AT.min(waiting.len())));
             some.sort_unstable();
             some.dedup();
         }
         self.counters.add("reasons told", some.len() as u64);
-        let verdict = some.into_iter().try_for_each(|uid| self.told.take_in((m, uid), self.now, said_to(world, uid, now)?));
+        let verdict = some
+            .into_iter()
+            .try_for_each(|uid| self.told.take_in((m, uid), self.now, said_to(world, uid, now)?));
         self.judge(verdict);
     }
 }
@@ -63,7 +66,13 @@ impl Told {
         let (since, turns) = self.0.entry(key).or_insert((at, 0));
         *turns += 1;
         if *turns > NEXT_TURNS_MAX && at - *since > NEXT_MS_MAX {
-            return broken("P6, P8", format!("{} has been next since {since}, in {turns} turns, and nothing says what it waits for: {words}", key.1));
+            return broken(
+                "P6, P8",
+                format!(
+                    "{} has been next since {since}, in {turns} turns, and nothing says what it waits for: {words}",
+                    key.1
+                ),
+            );
         }
         Ok(())
     }
@@ -72,7 +81,9 @@ impl Told {
 fn said_to(world: &World, uid: Uid, now: Now) -> Result<Saying, super::oracle::Broken> {
     let pending = world.state.workloads.get(&uid).is_some_and(|w| w.phase == Phase::Pending);
     let Some(told) = world.explain(uid, now) else { return Ok(Saying::Reason) };
-    let missing = |what: &str| broken("P6", format!("{uid} waits, and nothing says {what}: {told}")).map(|()| Saying::Reason);
+    let missing = |what: &str| {
+        broken("P6", format!("{uid} waits, and nothing says {what}: {told}")).map(|()| Saying::Reason)
+    };
     let summary = told["summary"].as_str().unwrap_or_default();
     if summary.trim_start_matches("waits:").trim().is_empty() {
         return missing("why");

@@ -35,7 +35,11 @@ impl Sim {
             }
             Fault::ManagerKill | Fault::ManagerPower => {
                 if let Some(m) = self.some_manager() {
-                    self.counters.one(if fault == Fault::ManagerPower { "power losses" } else { "manager kills" });
+                    self.counters.one(if fault == Fault::ManagerPower {
+                        "power losses"
+                    } else {
+                        "manager kills"
+                    });
                     self.trace.say(self.now, || format!("{fault:?} of manager {m}"));
                     let pause = self.chance.faults.between(20, 3_000);
                     self.end_process(m, fault == Fault::ManagerPower, pause);
@@ -44,7 +48,11 @@ impl Sim {
             Fault::ManagerPause | Fault::ManagerFreeze => {
                 if let Some(m) = self.some_manager() {
                     let long = self.chance.faults.of_1000(400);
-                    let takes = if long { self.chance.faults.between(8_000, 25_000) } else { self.chance.faults.between(300, 4_000) };
+                    let takes = if long {
+                        self.chance.faults.between(8_000, 25_000)
+                    } else {
+                        self.chance.faults.between(300, 4_000)
+                    };
                     self.stall_manager(m, fault == Fault::ManagerFreeze, takes);
                 }
             }
@@ -70,10 +78,19 @@ impl Sim {
 
     fn cut_net(&mut self) {
         let a = self.chance.faults.index(self.agents.len());
-        let until =
-            self.now + if self.chance.faults.of_1000(300) { self.chance.faults.between(12_000, 30_000) } else { self.chance.faults.between(300, 9_000) };
+        let until = self.now
+            + if self.chance.faults.of_1000(300) {
+                self.chance.faults.between(12_000, 30_000)
+            } else {
+                self.chance.faults.between(300, 9_000)
+            };
         let which = self.chance.faults.below(3);
-        self.trace.say(self.now, || format!("agent {a} is cut off ({}) until {until}", ["both ways", "up", "down"][usize::try_from(which).unwrap_or(0)]));
+        self.trace.say(self.now, || {
+            format!(
+                "agent {a} is cut off ({}) until {until}",
+                ["both ways", "up", "down"][usize::try_from(which).unwrap_or(0)]
+            )
+        });
         self.counters.one("partitions");
         if which != 2 {
             self.ways[a].up_cut_until = until;
@@ -84,14 +101,17 @@ impl Sim {
     }
 
     fn some_manager(&mut self) -> Option<usize> {
-        let up: Vec<usize> = (0..self.managers.len()).filter(|m| self.managers[*m].up() && !self.managers[*m].clock.is_frozen()).collect();
+        let up: Vec<usize> = (0..self.managers.len())
+            .filter(|m| self.managers[*m].up() && !self.managers[*m].clock.is_frozen())
+            .collect();
         self.chance.faults.pick(&up).copied()
     }
 
     fn stall_manager(&mut self, m: usize, machine: bool, takes: u64) {
         let until = self.now + takes;
         let machine = machine && !self.managers[m].unseen_back;
-        self.trace.say(self.now, || format!("manager {m} stands still until {until}, its clock too: {machine}"));
+        self.trace
+            .say(self.now, || format!("manager {m} stands still until {until}, its clock too: {machine}"));
         self.counters.one("manager stalls");
         self.managers[m].paused_until = until;
         if machine {
@@ -139,7 +159,9 @@ impl Sim {
         if self.healed || !self.plan.faults.contains_key(&Fault::JournalRestore) {
             return;
         }
-        if let Some(m) = (0..self.managers.len()).find(|m| self.managers[*m].leading && !self.managers[*m].cut) {
+        if let Some(m) =
+            (0..self.managers.len()).find(|m| self.managers[*m].leading && !self.managers[*m].cut)
+        {
             self.backups.push(self.managers[m].disk.image());
             if self.backups.len() > BACKUPS_MAX {
                 self.backups.remove(0);
@@ -151,13 +173,16 @@ impl Sim {
 
     /// The manager on the true journal, if its process is there.
     fn owner(&self) -> Option<usize> {
-        (0..self.managers.len()).find(|m| self.managers[*m].up() && !self.managers[*m].cut && !self.managers[*m].clock.is_frozen())
+        (0..self.managers.len()).find(|m| {
+            self.managers[*m].up() && !self.managers[*m].cut && !self.managers[*m].clock.is_frozen()
+        })
     }
 
     fn restore(&mut self) {
         let Some(m) = self.owner() else { return };
         let Some(image) = self.chance.faults.pick(&self.backups).cloned() else { return };
-        self.trace.say(self.now, || format!("manager {m} is stopped, its journal is replaced by an older copy"));
+        self.trace
+            .say(self.now, || format!("manager {m} is stopped, its journal is replaced by an older copy"));
         self.counters.one("restores");
         self.end_process(m, false, 400);
         self.replace_journal(m, image);
@@ -215,13 +240,18 @@ impl Sim {
         self.at(self.now + 10, Happening::Boot { manager: new, life, begin: Begin::Open });
         if self.chance.faults.of_1000(700) && self.managers[old].paused_until <= self.now {
             let machine = self.chance.faults.of_1000(600);
-            let takes = if self.chance.faults.of_1000(500) { self.chance.faults.between(2_500, 6_500) } else { self.chance.faults.between(300, 20_000) };
+            let takes = if self.chance.faults.of_1000(500) {
+                self.chance.faults.between(2_500, 6_500)
+            } else {
+                self.chance.faults.between(300, 20_000)
+            };
             self.stall_manager(old, machine, takes);
         }
         // Some can reach only the old one for a while.
         for way in &mut self.ways {
             if self.chance.faults.of_1000(350) {
-                (way.pinned, way.pinned_until) = (Some(old), self.now + self.chance.faults.between(3_000, 15_000));
+                (way.pinned, way.pinned_until) =
+                    (Some(old), self.now + self.chance.faults.between(3_000, 15_000));
             }
         }
         for agent in &mut self.agents {
@@ -235,7 +265,11 @@ impl Sim {
                 let host = &self.agents[*a];
                 let machine = &self.machines[host.machine];
                 // Supervised gangs are stopped by their agent alone, so that one must live.
-                (machine.guarded || fault == Fault::MachineReboot) && !machine.clock.is_frozen() && !host.gone && host.agent.is_some() && !host.lies
+                (machine.guarded || fault == Fault::MachineReboot)
+                    && !machine.clock.is_frozen()
+                    && !host.gone
+                    && host.agent.is_some()
+                    && !host.lies
             })
             .collect();
         let Some(a) = self.chance.faults.pick(&candidates).copied() else { return };
@@ -249,7 +283,12 @@ impl Sim {
             Fault::AgentPause => {
                 let long = self.chance.faults.of_1000(400);
                 self.counters.one("agents paused");
-                self.agents[a].paused_until = self.now + if long { self.chance.faults.between(5_000, 20_000) } else { self.chance.faults.between(200, 5_000) };
+                self.agents[a].paused_until = self.now
+                    + if long {
+                        self.chance.faults.between(5_000, 20_000)
+                    } else {
+                        self.chance.faults.between(200, 5_000)
+                    };
             }
             Fault::MachineFreeze => self.freeze(machine),
             Fault::MachineReboot => self.reboot(machine),
@@ -268,7 +307,12 @@ impl Sim {
 
     fn freeze(&mut self, machine: usize) {
         let long = self.chance.faults.of_1000(500);
-        let until = self.now + if long { self.chance.faults.between(6_000, 30_000) } else { self.chance.faults.between(200, 6_000) };
+        let until = self.now
+            + if long {
+                self.chance.faults.between(6_000, 30_000)
+            } else {
+                self.chance.faults.between(200, 6_000)
+            };
         if self.unseen_back(machine) {
             return;
         }
@@ -331,7 +375,8 @@ impl Sim {
             return;
         }
         self.counters.one("rivals");
-        let place = PLACES.iter().position(|p| p.0 == self.agents[a].cluster.as_str()).expect("agents are of places");
+        let place =
+            PLACES.iter().position(|p| p.0 == self.agents[a].cluster.as_str()).expect("agents are of places");
         let rival = self.new_worker(place);
         // Whoever loses its name has nobody left who would stop supervised gangs.
         let machine = self.agents[rival].machine;
@@ -358,7 +403,10 @@ impl Sim {
             Some(m) => self.managers[m].unseen_back |= back,
             None => {
                 self.machines[which].unseen_back |= back;
-                self.agents.iter_mut().filter(|host| host.machine == which).for_each(|host| host.unseen_back |= back);
+                self.agents
+                    .iter_mut()
+                    .filter(|host| host.machine == which)
+                    .for_each(|host| host.unseen_back |= back);
             }
         }
         self.counters.add("wall clocks set back", u64::from(back));
@@ -374,13 +422,18 @@ impl Sim {
 
     /// What operators do when they look.
     pub(super) fn operators(&mut self) {
-        let Some(m) = (0..self.managers.len()).find(|m| self.managers[*m].leading && !self.managers[*m].cut) else { return };
+        let Some(m) = (0..self.managers.len()).find(|m| self.managers[*m].leading && !self.managers[*m].cut)
+        else {
+            return;
+        };
         if self.needs_fleet && !self.people.requests.values().any(|r| matches!(r.wish, Wish::Objects(_))) {
             self.needs_fleet = false;
             let fleet = people::fleet(&self.people.declared, &self.places());
             return self.ask(Wish::Objects(fleet));
         }
-        let busy = |wanted: &Operator, sim: &Self| sim.people.requests.values().any(|r| matches!(&r.wish, Wish::Operate(o) if o == wanted));
+        let busy = |wanted: &Operator, sim: &Self| {
+            sim.people.requests.values().any(|r| matches!(&r.wish, Wish::Operate(o) if o == wanted))
+        };
         let mut actions = Vec::new();
         let world = self.managers[m].world.as_ref().expect("it leads");
         let now = self.managers[m].clock.now(self.now).mono;
@@ -398,28 +451,51 @@ impl Sim {
         // Half of the orphans get their jobs back, from whoever still has the file.
         let wanted = |uid: &Uid| uid.0.is_multiple_of(2) && !self.oracle.is_unwanted(*uid);
         if led_for > 2_000 && world.state.recovery.is_none() {
-            let adopted = world.state.orphans.iter().filter(|((uid, _), _)| wanted(uid)).filter_map(|((uid, fence), orphan)| {
-                let job = people::written_job(self.oracle.jobs.get(uid)?, *uid, orphan.run.spec);
-                Some(Operator::AdoptOrphan { uid: *uid, fence: *fence, job })
-            });
+            let adopted = world.state.orphans.iter().filter(|((uid, _), _)| wanted(uid)).filter_map(
+                |((uid, fence), orphan)| {
+                    let job = people::written_job(self.oracle.jobs.get(uid)?, *uid, orphan.run.spec);
+                    Some(Operator::AdoptOrphan { uid: *uid, fence: *fence, job })
+                },
+            );
             actions.extend(adopted);
         }
         if self.healed || led_for > 20_000 {
-            actions.extend(world.state.orphans.keys().map(|(uid, fence)| Operator::StopOrphan { uid: *uid, fence: *fence }));
+            actions.extend(
+                world
+                    .state
+                    .orphans
+                    .keys()
+                    .map(|(uid, fence)| Operator::StopOrphan { uid: *uid, fence: *fence }),
+            );
         }
-        actions.extend(self.lost_ledgers(m).into_iter().map(|(cluster, ledger)| Operator::DeclareLost { cluster, ledger: Some(ledger) }));
+        actions.extend(
+            self.lost_ledgers(m)
+                .into_iter()
+                .map(|(cluster, ledger)| Operator::DeclareLost { cluster, ledger: Some(ledger) }),
+        );
         // What was repeated may arrive after its contrary: in the end somebody looks and corrects it.
         let mut extra = false;
         if self.healed {
-            let cordoned = world.state.catalog.clusters().filter(|(name, c)| c.cordoned && name.as_str() != PLACES[LIAR].0);
+            let cordoned = world
+                .state
+                .catalog
+                .clusters()
+                .filter(|(name, c)| c.cordoned && name.as_str() != PLACES[LIAR].0);
             actions.extend(cordoned.map(|(name, _)| Operator::Uncordon(name)));
             let key = Key::global(Kind::ResidencyPolicy, "extra");
-            extra = world.state.catalog.get(&key).is_some() && !self.people.requests.values().any(|r| matches!(r.wish, Wish::Remove(_)));
+            extra = world.state.catalog.get(&key).is_some()
+                && !self.people.requests.values().any(|r| matches!(r.wish, Wish::Remove(_)));
         }
         let asked = |sim: &Self| sim.people.requests.values().any(|r| matches!(r.wish, Wish::Objects(_)));
-        let wrong: Vec<_> = if self.healed && !asked(self) { self.people.declared.changeable() } else { Vec::new() };
+        let wrong: Vec<_> =
+            if self.healed && !asked(self) { self.people.declared.changeable() } else { Vec::new() };
         let catalog = &world.state.catalog;
-        let wrong: Vec<_> = wrong.into_iter().filter(|m| catalog.get(&people::key_of(m)).is_none_or(|s| s.object.stored != people::object(m).stored)).collect();
+        let wrong: Vec<_> = wrong
+            .into_iter()
+            .filter(|m| {
+                catalog.get(&people::key_of(m)).is_none_or(|s| s.object.stored != people::object(m).stored)
+            })
+            .collect();
         if extra {
             self.ask(Wish::Remove(Key::global(Kind::ResidencyPolicy, "extra")));
         }
@@ -436,7 +512,8 @@ impl Sim {
     /// Whether every gang that really runs is known to this manager as what it is: only then an operator may say so.
     fn nothing_unknown_runs(&self, m: usize) -> bool {
         let world = self.managers[m].world.as_ref().expect("it leads");
-        let unknown = |(uid, fence)| world.state.workloads.get(&uid).is_some_and(|w| w.leg_of(fence).is_none());
+        let unknown =
+            |(uid, fence)| world.state.workloads.get(&uid).is_some_and(|w| w.leg_of(fence).is_none());
         !self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(unknown))
     }
 
@@ -445,11 +522,20 @@ impl Sim {
         let world = self.managers[m].world.as_ref().expect("it leads");
         let exists = |ledger: LedgerId| self.agents.iter().any(|h| !h.gone && h.ledger() == Some(ledger));
         let mut lost = Vec::new();
-        for (uid, w) in world.state.workloads.iter().filter(|(_, w)| w.on_loss == OnLoss::Wait || w.finished.is_none()) {
+        for (uid, w) in
+            world.state.workloads.iter().filter(|(_, w)| w.on_loss == OnLoss::Wait || w.finished.is_none())
+        {
             for leg in w.legs.values().filter(|l| l.state.granted() && !exists(l.ledger)) {
-                let runs = self.machines.iter().filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|(u, f)| u == *uid && Some(f) == leg.fence));
+                let runs = self
+                    .machines
+                    .iter()
+                    .filter(|mac| mac.honest)
+                    .any(|mac| mac.runner.alive().any(|(u, f)| u == *uid && Some(f) == leg.fence));
                 let liar = leg.cluster.as_str() == PLACES[LIAR].0;
-                if !runs && (w.on_loss == OnLoss::Wait || liar) && !lost.contains(&(leg.cluster.clone(), leg.ledger)) {
+                if !runs
+                    && (w.on_loss == OnLoss::Wait || liar)
+                    && !lost.contains(&(leg.cluster.clone(), leg.ledger))
+                {
                     lost.push((leg.cluster.clone(), leg.ledger));
                 }
             }
@@ -457,14 +543,26 @@ impl Sim {
         // A person looks at all that runs on the cluster's machines before declaring a ledger lost, also at what this journal
         // doesn't know.
         let still = |cluster: &ClusterName, ledger: LedgerId| {
-            let of_another = |(uid, fence): (Uid, _)| world.state.workloads.get(&uid).and_then(|w| w.leg_of(fence)).is_some_and(|(_, l)| l.ledger != ledger);
-            let machines = self.agents.iter().filter(|h| h.cluster == *cluster).map(|h| &self.machines[h.machine]);
+            let of_another = |(uid, fence): (Uid, _)| {
+                world
+                    .state
+                    .workloads
+                    .get(&uid)
+                    .and_then(|w| w.leg_of(fence))
+                    .is_some_and(|(_, l)| l.ledger != ledger)
+            };
+            let machines =
+                self.agents.iter().filter(|h| h.cluster == *cluster).map(|h| &self.machines[h.machine]);
             machines.filter(|mac| mac.honest).any(|mac| mac.runner.alive().any(|run| !of_another(run)))
         };
         lost.retain(|(cluster, ledger)| !still(cluster, *ledger));
         // Who will never come back is not waited for.
         if self.healed && world.state.recovery.is_some() {
-            let awaited = world.live.awaited.iter().filter_map(|c| world.state.members.get(c).map(|m| (c.clone(), m.ledger)));
+            let awaited = world
+                .live
+                .awaited
+                .iter()
+                .filter_map(|c| world.state.members.get(c).map(|m| (c.clone(), m.ledger)));
             lost.extend(awaited.filter(|(cluster, ledger)| !exists(*ledger) && !still(cluster, *ledger)));
         }
         lost

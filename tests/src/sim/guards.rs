@@ -21,7 +21,8 @@ impl Run {
     }
 
     fn end_without_guard(&mut self, key: (Uid, Fence), now: Now) -> RunnerEvent {
-        let lost = || EndResult::NodeLost { message: "the gang's guard was killed, and the gang with it".into() };
+        let lost =
+            || EndResult::NodeLost { message: "the gang's guard was killed, and the gang with it".into() };
         let result = if self.told_to_stop { EndResult::Stopped } else { lost() };
         self.conclude(key, now, result)
     }
@@ -56,17 +57,27 @@ impl Runner {
     }
 
     fn end_adrift(&mut self, now: Now) -> Vec<RunnerEvent> {
-        self.runs.iter_mut().filter(|(_, run)| run.alive() && run.adrift).map(|(key, run)| run.end_without_guard(*key, now)).collect()
+        self.runs
+            .iter_mut()
+            .filter(|(_, run)| run.alive() && run.adrift)
+            .map(|(key, run)| run.end_without_guard(*key, now))
+            .collect()
     }
 }
 
 impl Sim {
     /// Some gang's guard is killed.
     pub(super) fn kill_guard(&mut self) {
-        let guarded = self.machines.iter().enumerate().filter(|(_, mac)| mac.guarded && mac.honest && !mac.clock.is_frozen());
-        let gangs: Vec<(usize, (Uid, Fence))> = guarded.flat_map(|(i, mac)| mac.runner.kept().map(move |key| (i, key))).collect();
+        let guarded = self
+            .machines
+            .iter()
+            .enumerate()
+            .filter(|(_, mac)| mac.guarded && mac.honest && !mac.clock.is_frozen());
+        let gangs: Vec<(usize, (Uid, Fence))> =
+            guarded.flat_map(|(i, mac)| mac.runner.kept().map(move |key| (i, key))).collect();
         let Some((machine, key)) = self.chance.faults.pick(&gangs).copied() else { return };
-        self.trace.say(self.now, || format!("the guard of {} of {} on machine {machine} is killed", key.1, key.0));
+        self.trace
+            .say(self.now, || format!("the guard of {} of {} on machine {machine} is killed", key.1, key.0));
         self.counters.one("guards killed");
         let mac = &mut self.machines[machine];
         let now = mac.clock.now(self.now);

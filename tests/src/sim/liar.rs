@@ -10,14 +10,21 @@ use meridian_manager_core::{Workload, World};
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};
-use meridian_shared::protocol::{Digest, End, EndResult, Event, Growth, Inventory, OnLoss, RefuseReason, Run, Size, Spare, SyncRequest};
+use meridian_shared::protocol::{
+    Digest, End, EndResult, Event, Growth, Inventory, OnLoss, RefuseReason, Run, Size, Spare, SyncRequest,
+};
 use meridian_shared::time::Millis;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A growth that nobody gave it.
 fn absurd_growth() -> Growth {
-    Growth { number: RecordNumber(u64::MAX), places: vec![u32::MAX], size: Size { parallelism: u32::MAX, completions: None }, mac: None }
+    Growth {
+        number: RecordNumber(u64::MAX),
+        places: vec![u32::MAX],
+        size: Size { parallelism: u32::MAX, completions: None },
+        mac: None,
+    }
 }
 
 /// How often it says one thing in one request.
@@ -74,26 +81,49 @@ impl Sim {
         let uids: Vec<Uid> = self.oracle.jobs.keys().copied().collect();
         let chance = &mut self.chance.liar;
         let uid = chance.pick(&uids).copied().unwrap_or(Uid(7));
-        let real = self.managers.iter().filter_map(|m| m.world.as_ref()).find_map(|w| w.state.workloads.get(&uid)).and_then(|w| w.fence);
+        let real = self
+            .managers
+            .iter()
+            .filter_map(|m| m.world.as_ref())
+            .find_map(|w| w.state.workloads.get(&uid))
+            .and_then(|w| w.fence);
         let absurd = Fence { epoch: u64::MAX - 1, leadership: 1, counter: 1 };
         let near = real.map(|f| Fence { counter: f.counter + 1, ..f }).unwrap_or(absurd);
         let fence = *chance.pick(&[real.unwrap_or(absurd), near, absurd]).expect("not empty");
         let offer = OfferId { epoch: fence.epoch, leadership: fence.leadership, counter: chance.below(50) };
         match chance.below(20) {
-            0 => {
-                request.events.push(Event::Ended(End { uid, fence, result: EndResult::Succeeded, pod_failures: u32::MAX, ran: Millis(u64::MAX), proof: None }))
-            }
-            1 => request.events.push(Event::Ended(End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None })),
+            0 => request.events.push(Event::Ended(End {
+                uid,
+                fence,
+                result: EndResult::Succeeded,
+                pod_failures: u32::MAX,
+                ran: Millis(u64::MAX),
+                proof: None,
+            })),
+            1 => request.events.push(Event::Ended(End {
+                uid,
+                fence,
+                result: EndResult::Stopped,
+                pod_failures: 0,
+                ran: Millis(0),
+                proof: None,
+            })),
             2 => request.events.push(Event::Held { offer, uid }),
             3 => request.events.push(Event::Running { uid, fence, placement: absurd_placement(chance) }),
             4 => request.events.push(Event::Accepted { uid, fence, placement: absurd_placement(chance) }),
             // It knows the growth that it was told, if it was.
             5 if uid.0.is_multiple_of(2) => {
                 let world = self.managers.iter().find_map(|m| m.world.as_ref());
-                let number = world.and_then(|w| w.state.workloads.get(&uid)?.resized.as_ref()).map_or(RecordNumber(1), |resized| resized.last);
+                let number = world
+                    .and_then(|w| w.state.workloads.get(&uid)?.resized.as_ref())
+                    .map_or(RecordNumber(1), |resized| resized.last);
                 let text = "\u{7}".repeat(9);
                 let no = Event::NotGrown { uid, fence, number, reason: RefuseReason::NoRoom, text };
-                request.events.push(if number.0.is_multiple_of(2) { Event::Grown { uid, fence, number } } else { no });
+                request.events.push(if number.0.is_multiple_of(2) {
+                    Event::Grown { uid, fence, number }
+                } else {
+                    no
+                });
             }
             5 => request.follows = Some(Leadership { epoch: u64::MAX, id: chance.bits() }),
             6 => {
@@ -113,10 +143,16 @@ impl Sim {
                     grown: Some(Box::new(absurd_growth())),
                     priority: Some(i64::MIN),
                 };
-                let inventory = request.inventory.get_or_insert_with(|| Inventory { for_leadership: request.follows, ..Inventory::default() });
+                let inventory = request.inventory.get_or_insert_with(|| Inventory {
+                    for_leadership: request.follows,
+                    ..Inventory::default()
+                });
                 inventory.runs.push(run);
             }
-            7 => request.inventory = Some(Inventory { for_leadership: request.follows, ..Inventory::default() }),
+            7 => {
+                request.inventory =
+                    Some(Inventory { for_leadership: request.follows, ..Inventory::default() })
+            }
             8 => request.spare.push(Spare {
                 uid,
                 fence,
@@ -137,10 +173,19 @@ impl Sim {
                 }
             }
             12 => request.transmission = 0,
-            13 => request.events.extend((0..1_000).map(|i| Event::Gone { offer: OfferId { counter: i, ..offer }, uid, expired: true })),
+            13 => request.events.extend((0..1_000).map(|i| Event::Gone {
+                offer: OfferId { counter: i, ..offer },
+                uid,
+                expired: true,
+            })),
             14 => request.session.counter = u64::MAX,
             18 => request.ledger = LedgerId(chance.wide()),
-            16 | 17 => say_again(self.managers.iter().find_map(|m| m.world.as_ref()), &self.agents[a].cluster, u32::from(chance.of_1000(500)), request),
+            16 | 17 => say_again(
+                self.managers.iter().find_map(|m| m.world.as_ref()),
+                &self.agents[a].cluster,
+                u32::from(chance.of_1000(500)),
+                request,
+            ),
             _ => {}
         }
         let last = request.events_from.saturating_add(request.events.len() as u64).saturating_sub(1);
@@ -150,15 +195,27 @@ impl Sim {
 
 /// The same word of what it was asked or granted, or another one each time.
 fn say_again(world: Option<&World>, cluster: &ClusterName, rising: u32, request: &mut SyncRequest) {
-    let own = |(uid, w): (&Uid, &Workload)| w.legs.iter().find(|(_, leg)| leg.cluster == *cluster).map(|(offer, leg)| (*uid, *offer, leg.clone()));
-    let Some((world, live)) = world.and_then(|world| Some((world, world.live.clusters.get(cluster)?))) else { return };
+    let own = |(uid, w): (&Uid, &Workload)| {
+        w.legs.iter().find(|(_, leg)| leg.cluster == *cluster).map(|(offer, leg)| (*uid, *offer, leg.clone()))
+    };
+    let Some((world, live)) = world.and_then(|world| Some((world, world.live.clusters.get(cluster)?))) else {
+        return;
+    };
     let Some((uid, offer, leg)) = world.state.workloads.iter().find_map(own) else { return };
     let say = |n: u32| match (leg.fence, &leg.placement) {
         (Some(fence), Some(placement)) => {
-            let placement = Placement { revision: placement.revision.saturating_add(n * rising), ..(**placement).clone() };
+            let placement = Placement {
+                revision: placement.revision.saturating_add(n * rising),
+                ..(**placement).clone()
+            };
             Event::Running { uid, fence, placement: Some(Arc::new(placement)) }
         }
-        _ => Event::Waiting { offer, uid, reason: "not yet".into(), estimate: Some(Millis(u64::from(n * rising))) },
+        _ => Event::Waiting {
+            offer,
+            uid,
+            reason: "not yet".into(),
+            estimate: Some(Millis(u64::from(n * rising))),
+        },
     };
     // Behind what it flooded before: it was told how far that was taken.
     request.events_from = live.events_through + 1;
@@ -167,7 +224,16 @@ fn say_again(world: Option<&World>, cluster: &ClusterName, rising: u32, request:
 
 /// Where no pod of any gang is.
 fn absurd_placement(chance: &mut Chance) -> Option<Arc<Placement>> {
-    let domain = PlacedDomain { values: vec!["\u{1b}[2Jelsewhere".into(); 40], pods: u32::MAX, kind: u32::MAX };
-    let pod_set = PlacedPodSet { name: "main".into(), domains: vec![domain; 3], more_domains: u32::MAX, more_pods: u32::MAX, ..PlacedPodSet::default() };
-    chance.of_1000(500).then(|| Arc::new(Placement { revision: u32::MAX, pod_sets: vec![pod_set; 50], ..Placement::default() }))
+    let domain =
+        PlacedDomain { values: vec!["\u{1b}[2Jelsewhere".into(); 40], pods: u32::MAX, kind: u32::MAX };
+    let pod_set = PlacedPodSet {
+        name: "main".into(),
+        domains: vec![domain; 3],
+        more_domains: u32::MAX,
+        more_pods: u32::MAX,
+        ..PlacedPodSet::default()
+    };
+    chance.of_1000(500).then(|| {
+        Arc::new(Placement { revision: u32::MAX, pod_sets: vec![pod_set; 50], ..Placement::default() })
+    })
 }

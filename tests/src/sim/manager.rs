@@ -118,7 +118,10 @@ struct Library<'a> {
 impl Bodies for Library<'_> {
     fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
         let stored = || self.journal.reader().body(hash).ok().flatten();
-        self.cache.get(&hash).cloned().or_else(|| stored().and_then(|b| String::from_utf8(b).ok()).map(Arc::from))
+        self.cache
+            .get(&hash)
+            .cloned()
+            .or_else(|| stored().and_then(|b| String::from_utf8(b).ok()).map(Arc::from))
     }
 }
 
@@ -192,7 +195,10 @@ impl Manager {
 
     /// Once nothing is left to be confirmed about it, this file is the one; false when that couldn't be written.
     fn settle(&mut self) -> bool {
-        let settled = self.world.as_ref().is_some_and(|world| world.state.recovery.is_none() && world.state.rules_doubted.is_none());
+        let settled = self
+            .world
+            .as_ref()
+            .is_some_and(|world| world.state.recovery.is_none() && world.state.rules_doubted.is_none());
         match &mut self.journal {
             Some(journal) if settled && journal.identity_changed() => journal.accept_identity().is_ok(),
             _ => true,
@@ -222,14 +228,19 @@ impl Sim {
         let disk = self.managers[m].disk.clone();
         let opened = match begin {
             Begin::Open => RedbJournal::open_on(disk),
-            Begin::Init | Begin::Recover => RedbJournal::init_on(disk, JournalId(self.chance.manager.wide()), Wall(now.wall.0)),
+            Begin::Init | Begin::Recover => {
+                RedbJournal::init_on(disk, JournalId(self.chance.manager.wide()), Wall(now.wall.0))
+            }
         };
         let journal = match opened {
             Ok(journal) => journal,
             Err(error) => {
                 self.trace.say(self.now, || format!("manager {m} can't open its journal: {error}"));
                 if !self.disk_is_bad(m) {
-                    return self.judge(broken("journal", format!("it can't be opened after a fault that it must survive: {error}")));
+                    return self.judge(broken(
+                        "journal",
+                        format!("it can't be opened after a fault that it must survive: {error}"),
+                    ));
                 }
                 let again = self.now + 1_000;
                 return self.at(again, Happening::Boot { manager: m, life, begin });
@@ -247,9 +258,13 @@ impl Sim {
             return self.judge(Err(why));
         }
         let claim = lease::claim(self.plan.term_min);
-        let vouched = host.mark.as_ref().is_some_and(|mark| mark.vouches_for(&journal, BootId(host.boot), now.mono, claim));
+        let vouched = host
+            .mark
+            .as_ref()
+            .is_some_and(|mark| mark.vouches_for(&journal, BootId(host.boot), now.mono, claim));
         // An empty journal says nothing of what runs: who made it may have ended before anything was written.
-        host.recover = begin == Begin::Recover || (begin == Begin::Open && world.state.last == RecordNumber(0));
+        host.recover =
+            begin == Begin::Recover || (begin == Begin::Open && world.state.last == RecordNumber(0));
         (host.snapshot_at, host.snapshot) = (world.state.last, None);
         host.journal = Some(journal);
         host.world = Some(world);
@@ -257,7 +272,11 @@ impl Sim {
         if vouched {
             self.counters.one("short cuts");
         }
-        let at = if short { self.now } else { self.managers[m].clock.when(now.mono + claim + lease::drift(claim)) };
+        let at = if short {
+            self.now
+        } else {
+            self.managers[m].clock.when(now.mono + claim + lease::drift(claim))
+        };
         self.at(at, Happening::Lead { manager: m, life, short, fresh: begin == Begin::Init });
     }
 
@@ -293,10 +312,17 @@ impl Sim {
             members_unknown: host.recover || open.as_ref().is_some_and(|o| o.members_unknown),
         });
         let before = Before::of(world);
-        let outcome = world.lead(Start { id, recovery: recovery.clone(), fresh, now }, &Library { cache: &host.bodies, journal });
+        let outcome = world.lead(
+            Start { id, recovery: recovery.clone(), fresh, now },
+            &Library { cache: &host.bodies, journal },
+        );
         host.written = now.mono;
         let from = host.goes_on.take();
-        self.oracle.leads(self.managers[m].world.as_ref().expect("it was replayed").state.leadership, now.mono, from);
+        self.oracle.leads(
+            self.managers[m].world.as_ref().expect("it was replayed").state.leadership,
+            now.mono,
+            from,
+        );
         self.judge_outcome(m, now.mono, &before, &outcome);
         let mut batches = self.batches(m, vec![outcome]);
         batches.iter_mut().for_each(|b| b.urgent = true);
@@ -341,11 +367,20 @@ impl Sim {
         }
         if self.managers[m].cut {
             // Nothing that it decides can be committed any more.
-            return self.judge(self.managers[m].world.as_ref().expect("it leads").check().or_else(|words| broken("World::check", words)));
+            return self.judge(
+                self.managers[m]
+                    .world
+                    .as_ref()
+                    .expect("it leads")
+                    .check()
+                    .or_else(|words| broken("World::check", words)),
+            );
         }
         let (machines, at) = (&self.machines, self.now);
         let bound = |mac: &Machine, key| mac.runner.bound(mac.clock.now(at)).any(|k| k == key);
-        let alive = |uid, fence| machines.iter().any(|mac| mac.honest && !mac.clock.is_frozen() && bound(mac, (uid, fence)));
+        let alive = |uid, fence| {
+            machines.iter().any(|mac| mac.honest && !mac.clock.is_frozen() && bound(mac, (uid, fence)))
+        };
         let act = Act { manager: m, now, before, world, outcome };
         let mut verdict = self.oracle.judge(&act, &alive).and_then(|()| judge_priorities(world));
         if outcome.records.iter().any(|(_, record)| may_forget(record)) {
@@ -379,9 +414,15 @@ impl Sim {
             items.retain(|i| !matches!(&i.input, Input::Write(w) if w.changes().iter().any(|c| matches!(c, Change::Put { .. }))));
         }
         if !full {
-            items.push(Item { asker: Asker::Nobody, input: if restricted { Input::Lapse } else { Input::Turn } });
+            items.push(Item {
+                asker: Asker::Nobody,
+                input: if restricted { Input::Lapse } else { Input::Turn },
+            });
         }
-        let before = self.disk_is_bad(m).then(|| self.managers[m].world.as_ref().map(|w| Box::new(w.state.clone()))).flatten();
+        let before = self
+            .disk_is_bad(m)
+            .then(|| self.managers[m].world.as_ref().map(|w| Box::new(w.state.clone())))
+            .flatten();
         let mut outcomes = Vec::new();
         let mut replies = Vec::new();
         let mut taken = Vec::new();
@@ -427,7 +468,11 @@ impl Sim {
             replies = Vec::new();
         }
         let slow = self.now < self.managers[m].slow_until;
-        let takes = if slow { self.chance.disk.between(200, 3_000) } else { self.chance.disk.between(0, self.plan.commit_max) };
+        let takes = if slow {
+            self.chance.disk.between(200, 3_000)
+        } else {
+            self.chance.disk.between(0, self.plan.commit_max)
+        };
         let committing = Committing { begun: now.mono, batches, written: false, replies, before };
         self.managers[m].committing = Some(committing);
         if takes == 0 {
@@ -446,7 +491,8 @@ impl Sim {
         let most = 1 + self.chance.manager.index(16);
         let now = self.now;
         let host = &mut self.managers[m];
-        let (over, still): (Vec<Parked>, Vec<Parked>) = std::mem::take(&mut host.parked).into_iter().partition(|p| p.until <= now);
+        let (over, still): (Vec<Parked>, Vec<Parked>) =
+            std::mem::take(&mut host.parked).into_iter().partition(|p| p.until <= now);
         host.parked = still;
         let mut items: Vec<Item> = over.into_iter().filter_map(|poll| unpark(poll.asker)).collect();
         while items.len() < most
@@ -459,22 +505,37 @@ impl Sim {
 
     /// Syncs that are answered at the end of a turn, with whatever it decided: those that it took, and polls that are woken. A poll
     /// that is told nothing is parked.
-    fn to_answer(&mut self, m: usize, now: Mono, taken: Vec<(Asker, bool)>, outcomes: &[Outcome]) -> Vec<Item> {
+    fn to_answer(
+        &mut self,
+        m: usize,
+        now: Mono,
+        taken: Vec<(Asker, bool)>,
+        outcomes: &[Outcome],
+    ) -> Vec<Item> {
         let until = self.now + lease::poll(self.plan.term_min).0;
         let host = &mut self.managers[m];
         let Some(world) = &host.world else { return Vec::new() };
         let owes = |asker: &Asker| matches!(asker, Asker::Agent { cluster, .. } if world.owes(cluster, now));
-        let (park, answer): (Vec<_>, Vec<_>) = taken.into_iter().partition(|(asker, waits)| *waits && !owes(asker));
+        let (park, answer): (Vec<_>, Vec<_>) =
+            taken.into_iter().partition(|(asker, waits)| *waits && !owes(asker));
         host.parked.extend(park.into_iter().map(|(asker, _)| Parked { asker, until }));
         let wakes = |poll: &Parked| matches!(&poll.asker, Asker::Agent { cluster, .. } if outcomes.iter().any(|o| o.wake.contains(cluster)));
-        let (woken, still): (Vec<Parked>, Vec<Parked>) = std::mem::take(&mut host.parked).into_iter().partition(wakes);
+        let (woken, still): (Vec<Parked>, Vec<Parked>) =
+            std::mem::take(&mut host.parked).into_iter().partition(wakes);
         host.parked = still;
-        answer.into_iter().map(|(asker, _)| asker).chain(woken.into_iter().map(|poll| poll.asker)).filter_map(unpark).collect()
+        answer
+            .into_iter()
+            .map(|(asker, _)| asker)
+            .chain(woken.into_iter().map(|poll| poll.asker))
+            .filter_map(unpark)
+            .collect()
     }
 
     fn apply(&mut self, m: usize, now: Now, item: &Item) -> Outcome {
         let host = &mut self.managers[m];
-        let (Some(world), Some(journal)) = (&mut host.world, &host.journal) else { unreachable!("a leading manager has both") };
+        let (Some(world), Some(journal)) = (&mut host.world, &host.journal) else {
+            unreachable!("a leading manager has both")
+        };
         let before = Before::of(world);
         let newest = if let Input::Sync { cluster, request, .. } = &item.input
             && let Some(inventory) = &request.inventory
@@ -494,10 +555,14 @@ impl Sim {
         let verdict = match (&item.asker, &item.input, &outcome.reply) {
             (Asker::Agent { agent, cluster, .. }, Input::Sync { request, .. }, Reply::Park) => {
                 let whole = request.inventory.as_ref().filter(|_| newest && !self.agents[*agent].lies);
-                whole.map_or(Ok(()), |inventory| self.oracle.reported(world, cluster, &inventory.runs, &inventory.ends))
+                whole.map_or(Ok(()), |inventory| {
+                    self.oracle.reported(world, cluster, &inventory.runs, &inventory.ends)
+                })
             }
             (Asker::Agent { cluster, .. }, _, Reply::Sync(answer)) => match &**answer {
-                SyncAnswer::Ok(response) => self.oracle.composes(&self.managers[m].clock, now.mono, world, cluster, response),
+                SyncAnswer::Ok(response) => {
+                    self.oracle.composes(&self.managers[m].clock, now.mono, world, cluster, response)
+                }
                 SyncAnswer::Refused(_) => Ok(()),
             },
             _ => Ok(()),
@@ -550,7 +615,11 @@ impl Sim {
     fn write(&mut self, m: usize, batches: &[Batch]) -> bool {
         let host = &mut self.managers[m];
         let Some(journal) = &mut host.journal else { return false };
-        let written = if batches.is_empty() { journal.heartbeat() } else { batches.iter().try_for_each(|b| journal.commit(b)) };
+        let written = if batches.is_empty() {
+            journal.heartbeat()
+        } else {
+            batches.iter().try_for_each(|b| journal.commit(b))
+        };
         match written {
             Ok(()) => true,
             Err(error) => {
@@ -584,8 +653,16 @@ impl Sim {
         world.committed(committing.begun);
         world.durable(journal.last());
         host.written = committing.begun;
-        let (journal_id, leadership, last, chain) = (journal.meta().journal, journal.leadership(), journal.last(), journal.chain());
-        host.mark = Some(Mark { journal: journal_id, leadership, last, chain, boot: BootId(host.boot), at: now.mono });
+        let (journal_id, leadership, last, chain) =
+            (journal.meta().journal, journal.leadership(), journal.last(), journal.chain());
+        host.mark = Some(Mark {
+            journal: journal_id,
+            leadership,
+            last,
+            chain,
+            boot: BootId(host.boot),
+            at: now.mono,
+        });
         self.effects(m, committing.replies);
     }
 
@@ -593,7 +670,10 @@ impl Sim {
         let life = self.managers[m].life;
         for (asker, reply) in replies {
             self.deliver(m, asker, reply);
-            if self.plan.faults.contains_key(&super::plan::Fault::ManagerKill) && self.chance.faults.below(20_000) == 0 && !self.healed {
+            if self.plan.faults.contains_key(&super::plan::Fault::ManagerKill)
+                && self.chance.faults.below(20_000) == 0
+                && !self.healed
+            {
                 self.trace.say(self.now, || format!("manager {m} ends between two replies"));
                 return self.end_process(m, false, 500);
             }
@@ -608,7 +688,8 @@ impl Sim {
         let Some(world) = host.world.as_ref().filter(|_| host.leading) else { return };
         let now = host.clock.now(self.now);
         let beat = host.written + Millis(lease::claim(self.plan.term_min).0 / 3 + 1);
-        let timed = world.next_deadline(now).filter(|_| !host.restricted(now.mono)).map_or(beat, |at| at.min(beat));
+        let timed =
+            world.next_deadline(now).filter(|_| !host.restricted(now.mono)).map_or(beat, |at| at.min(beat));
         let soonest = host.parked.iter().map(|p| p.until).min().unwrap_or(u64::MAX);
         let mut at = host.clock.when(timed).max(self.now + 5).min(soonest);
         if !host.inbox.is_empty() {
@@ -621,9 +702,12 @@ impl Sim {
     fn deliver(&mut self, m: usize, asker: Asker, reply: Reply) {
         let host = &mut self.managers[m];
         let now = host.look(self.now).mono;
-        let claims = host.world.as_ref().is_some_and(|w| now < w.live.claim_until) || self.plan.planted == Some(Bug::AnswersWithoutClaim);
+        let claims = host.world.as_ref().is_some_and(|w| now < w.live.claim_until)
+            || self.plan.planted == Some(Bug::AnswersWithoutClaim);
         match (asker, reply) {
-            (Asker::Agent { agent, life, transmission, .. }, Reply::Sync(answer)) if claims || matches!(*answer, SyncAnswer::Refused(_)) => {
+            (Asker::Agent { agent, life, transmission, .. }, Reply::Sync(answer))
+                if claims || matches!(*answer, SyncAnswer::Refused(_)) =>
+            {
                 self.send_answer(m, agent, life, transmission, *answer);
             }
             (Asker::Agent { agent, life, transmission, .. }, _) => {
@@ -701,7 +785,8 @@ impl Sim {
         if kept {
             self.counters.one("claims kept over a failed commit");
         }
-        let at = if kept { self.now } else { self.managers[m].clock.when(now.mono + claim + lease::drift(claim)) };
+        let at =
+            if kept { self.now } else { self.managers[m].clock.when(now.mono + claim + lease::drift(claim)) };
         self.at(at, Happening::Lead { manager: m, life, short: kept, fresh: false });
     }
 
@@ -712,10 +797,16 @@ impl Sim {
         let (boot, mono) = (self.chance.manager.wide(), self.chance.manager.between(1_000, 60_000));
         let host = &mut self.managers[m];
         host.expected = match (&host.world, &host.committing, host.cut) {
-            (Some(world), None, false) if host.leading && host.journal.as_ref().is_some_and(|j| !j.poisoned()) => Some(Box::new(world.state.clone())),
+            (Some(world), None, false)
+                if host.leading && host.journal.as_ref().is_some_and(|j| !j.poisoned()) =>
+            {
+                Some(Box::new(world.state.clone()))
+            }
             _ => None,
         };
-        if let (Some(committing), Some(journal), false) = (host.committing.take(), &mut host.journal, host.cut) {
+        if let (Some(committing), Some(journal), false) =
+            (host.committing.take(), &mut host.journal, host.cut)
+        {
             if !committing.written && partial > 0 && !journal.poisoned() {
                 if partial == 1 {
                     host.disk.power_off_after(operations);
@@ -763,7 +854,13 @@ impl Sim {
             return;
         }
         let cluster = self.agents[agent].cluster.clone();
-        let asker = Asker::Agent { agent, life, cluster: cluster.clone(), session: request.session, transmission: request.transmission };
+        let asker = Asker::Agent {
+            agent,
+            life,
+            cluster: cluster.clone(),
+            session: request.session,
+            transmission: request.transmission,
+        };
         let input = Input::Sync { cluster, request: Box::new(request), may_park: true };
         self.managers[m].inbox.push_back(Item { asker, input });
         self.kick(m, self.now);
@@ -776,7 +873,8 @@ impl Sim {
         let mut verifier = meridian_manager_core::audit::Verifier::default();
         let head = reader.audit_head().ok().flatten().map_or(0, |(n, _)| n.0);
         let mut take = |_, bytes: &[u8]| {
-            let line: meridian_manager_core::audit::Line = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+            let line: meridian_manager_core::audit::Line =
+                serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
             verifier.take(&line).map_err(|e| e.to_string())
         };
         use meridian_manager::journal::AuditNumber;

@@ -42,7 +42,9 @@ impl Near {
         // A host is enough for some only.
         let levels = if gpus <= NODE_GPUS { 3 } else { 2 };
         let level = chance.index(levels);
-        chance.pick(&[Self::Required(level), Self::Required(level), Self::Preferred(level), Self::Anywhere]).copied()
+        chance
+            .pick(&[Self::Required(level), Self::Required(level), Self::Preferred(level), Self::Anywhere])
+            .copied()
     }
 
     /// As its pods say it.
@@ -71,7 +73,9 @@ impl Telling {
     pub(super) fn of(plan: &Plan, place: usize) -> Self {
         match plan.topology {
             false => Self::Nothing,
-            true if place == 0 || Chance::new(plan.seed, &format!("topology of {place}")).of_1000(700) => Self::All,
+            true if place == 0 || Chance::new(plan.seed, &format!("topology of {place}")).of_1000(700) => {
+                Self::All
+            }
             true => Self::Pool,
         }
     }
@@ -82,7 +86,12 @@ impl Telling {
         match self {
             Self::Nothing => BTreeMap::new(),
             Self::Pool => BTreeMap::from([label(POOL)]),
-            Self::All => LEVELS.iter().enumerate().map(|(level, key)| label((key, &domain(node, level)))).chain([label(POOL)]).collect(),
+            Self::All => LEVELS
+                .iter()
+                .enumerate()
+                .map(|(level, key)| label((key, &domain(node, level))))
+                .chain([label(POOL)])
+                .collect(),
         }
     }
 }
@@ -115,12 +124,17 @@ impl Sim {
         let mac = &self.machines[machine];
         let wrong = mac.runner.runs().filter(|(_, run)| run.alive()).find_map(|((uid, fence), run)| {
             let near = self.oracle.jobs.get(uid)?.near?;
-            let domains = |level| run.there().iter().map(|pod| domain(&pod.node, level)).collect::<BTreeSet<_>>();
+            let domains =
+                |level| run.there().iter().map(|pod| domain(&pod.node, level)).collect::<BTreeSet<_>>();
             match near {
-                _ if mac.telling != Telling::All => Some(format!("{fence} of {uid} wants {near:?} on machine {machine}, which has no topology")),
-                Near::Required(level) if domains(level).len() > 1 => {
-                    Some(format!("{fence} of {uid} requires one {}, and is in {:?}", LEVELS[level], domains(level)))
-                }
+                _ if mac.telling != Telling::All => Some(format!(
+                    "{fence} of {uid} wants {near:?} on machine {machine}, which has no topology"
+                )),
+                Near::Required(level) if domains(level).len() > 1 => Some(format!(
+                    "{fence} of {uid} requires one {}, and is in {:?}",
+                    LEVELS[level],
+                    domains(level)
+                )),
                 Near::Required(_) | Near::Preferred(_) | Near::Anywhere => None,
             }
         });

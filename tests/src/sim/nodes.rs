@@ -43,7 +43,11 @@ impl Sim {
         let chance = &mut self.chance.nodes;
         let (next, away) = (chance.between(mean / 2, mean * 3 / 2), chance.between(500, AWAY_MS_MAX));
         let (machine, gone) = (chance.index(self.machines.len()), chance.of_1000(350));
-        let loss = if gone { Loss::Gone } else { *chance.pick(&[Loss::Unready, Loss::Tainted, Loss::Tainted]).expect("not empty") };
+        let loss = if gone {
+            Loss::Gone
+        } else {
+            *chance.pick(&[Loss::Unready, Loss::Tainted, Loss::Tainted]).expect("not empty")
+        };
         let node = u32::try_from(chance.below(u64::from(self.machines[machine].nodes))).expect("few");
         self.at(self.now + next, Happening::NodeLost);
         self.at(self.now + away, Happening::NodeBack { machine, node });
@@ -84,23 +88,44 @@ impl Sim {
     }
 
     /// An agent moves pods of a gang.
-    pub(super) fn move_pods(&mut self, a: usize, machine: usize, (uid, fence): (Uid, Fence), number: u32, placement: Vec<PodPlacement>) {
+    pub(super) fn move_pods(
+        &mut self,
+        a: usize,
+        machine: usize,
+        (uid, fence): (Uid, Fence),
+        number: u32,
+        placement: Vec<PodPlacement>,
+    ) {
         // One commit may carry two moves (simulation seed 7207244).
         let moves = |run: &String| serde_json::from_str::<serde_json::Value>(run).ok()?["moves"].as_u64();
-        let stored = self.agents[a].store.get(&format!("run/{uid}")).and_then(moves).is_some_and(|moves| moves >= u64::from(number));
+        let stored = self.agents[a]
+            .store
+            .get(&format!("run/{uid}"))
+            .and_then(moves)
+            .is_some_and(|moves| moves >= u64::from(number));
         // It may have ended in the very turn that decided this.
         let lives = self.machines[machine].runner.alive().any(|run| run == (uid, fence));
         if !stored && lives {
-            self.judge(broken("durable first", format!("move {number} of {fence} of {uid} is ordered and not in the agent's store")));
+            self.judge(broken(
+                "durable first",
+                format!("move {number} of {fence} of {uid} is ordered and not in the agent's store"),
+            ));
         }
         self.trace.say(self.now, || format!("agent {a} moves pods of {fence} of {uid}, move {number}"));
         self.counters.one("moves ordered");
-        let same = |runs: &[PodPlacement]| runs.iter().map(|p| (&p.pod_set, p.index)).eq(placement.iter().map(|p| (&p.pod_set, p.index)));
+        let same = |runs: &[PodPlacement]| {
+            runs.iter().map(|p| (&p.pod_set, p.index)).eq(placement.iter().map(|p| (&p.pod_set, p.index)))
+        };
         // A twin knows a gang as it was when it was copied; what runs it doesn't heed what is over, or is of other pods (seed 919).
         let heeded = self.agents[a].copy_of.is_none();
-        let other = |(key, run): (&(Uid, Fence), &Run)| *key == (uid, fence) && number > run.moved && !same(run.places());
+        let other = |(key, run): (&(Uid, Fence), &Run)| {
+            *key == (uid, fence) && number > run.moved && !same(run.places())
+        };
         if heeded && self.machines[machine].runner.runs().any(other) {
-            self.judge(broken("P3", format!("move {number} of {fence} of {uid} is of other pods than its start")));
+            self.judge(broken(
+                "P3",
+                format!("move {number} of {fence} of {uid} is of other pods than its start"),
+            ));
         }
         let now = self.machines[machine].clock.now(self.now);
         if let Some(event) = self.machines[machine].runner.move_pods(now, uid, fence, number, placement) {
@@ -112,7 +137,8 @@ impl Sim {
     /// What a machine says of its gangs, where it is about places.
     pub(super) fn note_moved(&mut self, machine: usize, event: &RunnerEvent) {
         let RunnerEvent::Moved { uid, .. } = event else { return };
-        let required = self.oracle.jobs.get(uid).is_some_and(|job| matches!(job.near, Some(Near::Required(_))));
+        let required =
+            self.oracle.jobs.get(uid).is_some_and(|job| matches!(job.near, Some(Near::Required(_))));
         self.counters.one("gangs moved");
         self.counters.add("gangs moved within a domain", u64::from(required));
         if self.machines[machine].honest {

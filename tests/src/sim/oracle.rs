@@ -76,7 +76,10 @@ impl Job {
 
     /// Accelerators of so many pods, or of all.
     pub fn total_of(&self, counts: Option<&Vec<u32>>) -> i64 {
-        counts.map_or_else(|| self.total(), |counts| i64::from(counts.iter().sum::<u32>()).saturating_mul(self.gpus))
+        counts.map_or_else(
+            || self.total(),
+            |counts| i64::from(counts.iter().sum::<u32>()).saturating_mul(self.gpus),
+        )
     }
 
     /// Accelerators of what was given, less the pods that have left.
@@ -129,7 +132,12 @@ impl Before {
             recovery: state.recovery.clone(),
             led_since: state.led_since,
             ledgers: state.members.iter().map(|(c, m)| (c.clone(), m.ledger)).collect(),
-            inactive: state.workloads.iter().filter(|(_, w)| w.inactive.is_some()).map(|(uid, _)| *uid).collect(),
+            inactive: state
+                .workloads
+                .iter()
+                .filter(|(_, w)| w.inactive.is_some())
+                .map(|(uid, _)| *uid)
+                .collect(),
             cordoned: cordoned(world),
             books: Books::of(world),
         }
@@ -232,9 +240,14 @@ impl Oracle {
 
     /// An older copy of the journal took over: what it doesn't know was promised by a history that is gone.
     pub fn history_is_gone(&mut self, world: Option<&World>) {
-        let of = |fence: &Fence, leadership: &Leadership| (fence.epoch, fence.leadership) == (leadership.epoch, leadership.id);
-        let led = |fence: &Fence| world.is_some_and(|w| w.state.ranges.iter().any(|(leadership, ..)| of(fence, leadership)));
-        self.gone.extend(self.fences.iter().filter(|(_, fence)| !led(fence)).map(|(uid, fence)| (*uid, *fence)));
+        let of = |fence: &Fence, leadership: &Leadership| {
+            (fence.epoch, fence.leadership) == (leadership.epoch, leadership.id)
+        };
+        let led = |fence: &Fence| {
+            world.is_some_and(|w| w.state.ranges.iter().any(|(leadership, ..)| of(fence, leadership)))
+        };
+        self.gone
+            .extend(self.fences.iter().filter(|(_, fence)| !led(fence)).map(|(uid, fence)| (*uid, *fence)));
         self.acknowledged.retain(|uid, known| {
             known.delete_acknowledged = false;
             known.delete_asked &= world.is_some();
@@ -256,7 +269,9 @@ impl Oracle {
     pub fn check_memory(&self, world: &World, rules: &BTreeMap<Key, Option<Value>>) -> Verdict {
         for (uid, known) in &self.acknowledged {
             match world.state.workloads.get(uid) {
-                None if !self.unwanted.contains(uid) => return broken("P1", format!("{uid} was acknowledged and is gone")),
+                None if !self.unwanted.contains(uid) => {
+                    return broken("P1", format!("{uid} was acknowledged and is gone"));
+                }
                 Some(w) if known.delete_acknowledged && w.deletion.is_none() => {
                     return broken("P1", format!("the deletion of {uid} was acknowledged and is forgotten"));
                 }
@@ -299,16 +314,18 @@ impl Oracle {
 
     /// A receipt became durable with an agent of this cluster.
     pub fn remembers(&mut self, cluster: &ClusterName, stored: &str) {
-        let (_, members): (Receipt, Vec<ClusterName>) = serde_json::from_str(stored).expect("the agent's own types");
+        let (_, members): (Receipt, Vec<ClusterName>) =
+            serde_json::from_str(stored).expect("the agent's own types");
         self.named.extend(members.into_iter().map(|member| (cluster.clone(), member)));
     }
 
     /// Who joins gets work only once another member would remember it, should the journal be lost.
     fn judge_admitted(&self, cluster: &ClusterName, by: &Actor) -> Verdict {
         match by.0.strip_prefix("agent:") {
-            Some(other) if !self.named.contains(&(other.into(), cluster.clone())) => {
-                broken("members", format!("`{cluster}` is admitted by `{other}`, whose agent never stored its name"))
-            }
+            Some(other) if !self.named.contains(&(other.into(), cluster.clone())) => broken(
+                "members",
+                format!("`{cluster}` is admitted by `{other}`, whose agent never stored its name"),
+            ),
             _ => Ok(()),
         }
     }
@@ -324,7 +341,12 @@ impl Oracle {
                 Record::Led { leadership, recovery, foreign, .. } => {
                     let copy = recovery.as_ref().is_some_and(|r| r.restored || r.members_unknown);
                     if copy && foreign.is_empty() && act.world.state.rules_doubted.is_none() {
-                        return broken("rules", format!("{leadership} leads a copy, and takes its policies and quotas for today's"));
+                        return broken(
+                            "rules",
+                            format!(
+                                "{leadership} leads a copy, and takes its policies and quotas for today's"
+                            ),
+                        );
                     }
                     self.leads(*leadership, act.now, None);
                 }
@@ -339,7 +361,14 @@ impl Oracle {
                 Record::Grows { uid, fence, places, .. } => {
                     let most = self.places.entry((*uid, *fence)).or_default();
                     *most = places.iter().sum::<u32>().max(*most);
-                    if let Some(cluster) = act.world.state.workloads.get(uid).and_then(|w| w.leg_of(*fence)).map(|(_, leg)| leg.cluster.clone()) {
+                    if let Some(cluster) = act
+                        .world
+                        .state
+                        .workloads
+                        .get(uid)
+                        .and_then(|w| w.leg_of(*fence))
+                        .map(|(_, leg)| leg.cluster.clone())
+                    {
                         self.judge_limit(act, *uid, &cluster)?;
                     }
                     self.judge_in_recovery(act, *uid, "made larger")?;
@@ -382,7 +411,13 @@ impl Oracle {
             let often = self.displaced.entry(pair).or_insert(0);
             *often += 1;
             if *often > DISPLACED_MAX {
-                return broken("P7", format!("{} displaces {} for the {often}th time, and nothing else has happened", pair.0, pair.1));
+                return broken(
+                    "P7",
+                    format!(
+                        "{} displaces {} for the {often}th time, and nothing else has happened",
+                        pair.0, pair.1
+                    ),
+                );
             }
         }
         Ok(())
@@ -390,10 +425,16 @@ impl Oracle {
 
     /// P4: whoever is asked for room, those who were asked and those who have it stay within what is declared of the cluster.
     fn judge_limit(&self, act: &Act<'_>, uid: Uid, cluster: &ClusterName) -> Verdict {
-        let Some(limit) = super::people::PLACES.iter().position(|place| place.0 == cluster.as_str()).and_then(|place| self.limits[place]) else {
+        let Some(limit) = super::people::PLACES
+            .iter()
+            .position(|place| place.0 == cluster.as_str())
+            .and_then(|place| self.limits[place])
+        else {
             return Ok(());
         };
-        let there = |w: &Workload| w.legs.values().any(|leg| leg.cluster == *cluster && (leg.state.open() || leg.state.granted()));
+        let there = |w: &Workload| {
+            w.legs.values().any(|leg| leg.cluster == *cluster && (leg.state.open() || leg.state.granted()))
+        };
         let has = |(uid, w): (&Uid, &Workload)| {
             let Some(job) = self.jobs.get(uid).filter(|_| there(w)) else { return 0 };
             let class = act.world.queues.class(w.class);
@@ -402,17 +443,34 @@ impl Oracle {
         };
         let used: i64 = act.world.state.workloads.iter().map(has).sum();
         if used > limit {
-            return broken("P4", format!("{uid} is asked of `{cluster}`, which may have {limit}, and {used} are asked of it or granted there"));
+            return broken(
+                "P4",
+                format!(
+                    "{uid} is asked of `{cluster}`, which may have {limit}, and {used} are asked of it or granted there"
+                ),
+            );
         }
         Ok(())
     }
 
     /// Quota comes back only of pods that are really gone, as far as honest machines go.
     fn judge_reclaimed(&self, act: &Act<'_>, uid: Uid, fence: Fence, pods: &[u32]) -> Verdict {
-        let cluster = act.world.state.workloads.get(&uid).and_then(|w| w.leg_of(fence)).map(|(_, leg)| leg.cluster.as_str().to_owned());
-        let (said, left) = (pods.iter().sum::<u32>() as usize, self.left.get(&(uid, fence)).copied().unwrap_or(0));
-        if said > left && cluster.as_deref().is_some_and(|name| name != super::people::PLACES[super::people::LIAR].0) {
-            return broken("P3", format!("quota of {said} pods of {uid} under {fence} is given back, and {left} have left"));
+        let cluster = act
+            .world
+            .state
+            .workloads
+            .get(&uid)
+            .and_then(|w| w.leg_of(fence))
+            .map(|(_, leg)| leg.cluster.as_str().to_owned());
+        let (said, left) =
+            (pods.iter().sum::<u32>() as usize, self.left.get(&(uid, fence)).copied().unwrap_or(0));
+        if said > left
+            && cluster.as_deref().is_some_and(|name| name != super::people::PLACES[super::people::LIAR].0)
+        {
+            return broken(
+                "P3",
+                format!("quota of {said} pods of {uid} under {fence} is given back, and {left} have left"),
+            );
         }
         Ok(())
     }
@@ -423,7 +481,13 @@ impl Oracle {
             return broken("fence", format!("{uid} is granted under {fence} by {leadership}"));
         }
         // What only a history that is gone knew, and an agent whose store is gone with it, nobody can be told any more.
-        let knows = |known: &Fence| act.world.state.workloads.get(&uid).is_some_and(|w| w.history.iter().any(|stay| stay.fence == *known));
+        let knows = |known: &Fence| {
+            act.world
+                .state
+                .workloads
+                .get(&uid)
+                .is_some_and(|w| w.history.iter().any(|stay| stay.fence == *known))
+        };
         if let Some(known) = self.fences.insert(uid, fence)
             && known >= fence
             && (knows(&known) || !self.gone.contains(&(uid, known)))
@@ -431,7 +495,9 @@ impl Oracle {
             return broken("fence", format!("{uid} is granted under {fence} after {known}"));
         }
         let leg = act.world.state.workloads.get(&uid).and_then(|w| w.leg_of(fence));
-        if leg.is_some_and(|(_, leg)| act.before.cordoned.contains(&leg.cluster) && cordoned(act.world).contains(&leg.cluster)) {
+        if leg.is_some_and(|(_, leg)| {
+            act.before.cordoned.contains(&leg.cluster) && cordoned(act.world).contains(&leg.cluster)
+        }) {
             return broken("cordon", format!("{uid} is granted to a cluster that takes nothing new"));
         }
         self.judge_in_recovery(act, uid, "granted")
@@ -439,16 +505,24 @@ impl Oracle {
 
     /// While recovery is open nothing is offered or granted for an older uid, unless its own term has passed.
     fn judge_in_recovery(&self, act: &Act<'_>, uid: Uid, what: &str) -> Verdict {
-        let (Some(recovery), Some(w)) = (&act.world.state.recovery, act.world.state.workloads.get(&uid)) else { return Ok(()) };
+        let (Some(recovery), Some(w)) = (&act.world.state.recovery, act.world.state.workloads.get(&uid))
+        else {
+            return Ok(());
+        };
         let old = w.submitted < act.world.state.led_since;
         if act.before.recovery.is_some() && old && !self.released(act, recovery, w) {
-            return broken("recovery", format!("{uid} is older than the leadership and is {what} while recovery is open"));
+            return broken(
+                "recovery",
+                format!("{uid} is older than the leadership and is {what} while recovery is open"),
+            );
         }
         Ok(())
     }
 
     fn released(&self, act: &Act<'_>, recovery: &RecoveryStart, w: &Workload) -> bool {
-        !recovery.restored && w.on_loss == OnLoss::Fence && self.full_term_passed(act.world.state.leadership, act.now, w.term)
+        !recovery.restored
+            && w.on_loss == OnLoss::Fence
+            && self.full_term_passed(act.world.state.leadership, act.now, w.term)
     }
 
     fn full_term_passed(&self, leadership: Leadership, now: Mono, term: Millis) -> bool {
@@ -464,19 +538,39 @@ impl Oracle {
         }
         let chain: Vec<Leadership> = self.chain(act.before.leadership).collect();
         let led = chain.last().and_then(|first| self.led.get(first)).copied().unwrap_or(Mono(0));
-        let composed = self.composed.get(&fence).filter(|c| chain.contains(&c.leadership)).map_or(led, |c| c.at.max(led));
+        let composed = self
+            .composed
+            .get(&fence)
+            .filter(|c| chain.contains(&c.leadership))
+            .map_or(led, |c| c.at.max(led));
         let until = composed.0 + with_drift(job.term);
         if act.now.0 < until {
-            return broken("lapse", format!("{fence} of {uid} lapses at {} by the manager's clock, {} ms early", act.now.0, until - act.now.0));
+            return broken(
+                "lapse",
+                format!(
+                    "{fence} of {uid} lapses at {} by the manager's clock, {} ms early",
+                    act.now.0,
+                    until - act.now.0
+                ),
+            );
         }
         Ok(())
     }
 
     /// After this record the manager may go on: nothing of the attempt may be alive.
-    fn freed(&mut self, uid: Uid, fence: Fence, how: &'static str, alive: &dyn Fn(Uid, Fence) -> bool) -> Verdict {
+    fn freed(
+        &mut self,
+        uid: Uid,
+        fence: Fence,
+        how: &'static str,
+        alive: &dyn Fn(Uid, Fence) -> bool,
+    ) -> Verdict {
         self.over.insert((uid, fence), how);
         if alive(uid, fence) && !self.exempt.contains(&uid) {
-            return broken("freed while running", format!("{fence} of {uid} is {how} at the manager, and its pods are there"));
+            return broken(
+                "freed while running",
+                format!("{fence} of {uid} is {how} at the manager, and its pods are there"),
+            );
         }
         Ok(())
     }
@@ -484,24 +578,50 @@ impl Oracle {
     /// Recovery closes by itself only when everybody has shown everything, or when the terms have passed.
     fn judge_closing(&self, act: &Act<'_>) -> Verdict {
         let leadership = act.world.state.leadership;
-        let Some(recovery) = act.before.recovery.clone().or_else(|| led_with(act.outcome)) else { return Ok(()) };
-        let shown = |cluster: &ClusterName| self.inventories.contains_key(&(leadership, cluster.clone())) || self.lost.contains(&(leadership, cluster.clone()));
+        let Some(recovery) = act.before.recovery.clone().or_else(|| led_with(act.outcome)) else {
+            return Ok(());
+        };
+        let shown = |cluster: &ClusterName| {
+            self.inventories.contains_key(&(leadership, cluster.clone()))
+                || self.lost.contains(&(leadership, cluster.clone()))
+        };
         let missing: Vec<&ClusterName> = act.before.ledgers.keys().filter(|m| !shown(m)).collect();
-        let old = || act.world.state.workloads.values().filter(|w| w.submitted < act.before.led_since && w.finished.is_none());
-        let waited = !recovery.restored && old().all(|w| self.released(act, &recovery, w)) && self.full_term_passed(leadership, act.now, act.world.config.term);
+        let old = || {
+            act.world
+                .state
+                .workloads
+                .values()
+                .filter(|w| w.submitted < act.before.led_since && w.finished.is_none())
+        };
+        let waited = !recovery.restored
+            && old().all(|w| self.released(act, &recovery, w))
+            && self.full_term_passed(leadership, act.now, act.world.config.term);
         if (recovery.members_unknown || !missing.is_empty()) && !waited {
-            return broken("recovery", format!("it closes although {missing:?} have not shown what they run ({recovery:?})"));
+            return broken(
+                "recovery",
+                format!("it closes although {missing:?} have not shown what they run ({recovery:?})"),
+            );
         }
         Ok(())
     }
 
     /// An answer was composed: its leases count from now, and nothing in it may reach a forbidden cluster.
-    pub(super) fn composes(&mut self, clock: &HostClock, now: Mono, world: &World, cluster: &ClusterName, answer: &SyncResponse) -> Verdict {
+    pub(super) fn composes(
+        &mut self,
+        clock: &HostClock,
+        now: Mono,
+        world: &World,
+        cluster: &ClusterName,
+        answer: &SyncResponse,
+    ) -> Verdict {
         let leadership = answer.leadership;
         let (jobs, composed) = (&self.jobs, &mut self.composed);
         let mut note = |uid: Uid, fence: Fence| {
             let term = jobs.get(&uid).map_or(Millis(0), |j| j.term);
-            composed.insert(fence, Composed { leadership, at: now, lapses: clock.when(Mono(now.0 + with_drift(term))) });
+            composed.insert(
+                fence,
+                Composed { leadership, at: now, lapses: clock.when(Mono(now.0 + with_drift(term))) },
+            );
         };
         answer.renewals.iter().for_each(|(uid, fence)| note(*uid, *fence));
         for command in &answer.commands {
@@ -511,10 +631,15 @@ impl Oracle {
                     note(grant.uid, grant.fence);
                     judge_place(world, grant.uid, cluster, "a grant")?;
                     if (grant.fence.epoch, grant.fence.leadership) != (leadership.epoch, leadership.id) {
-                        return broken("recovery", format!("{leadership} sends the grant {} again", grant.fence));
+                        return broken(
+                            "recovery",
+                            format!("{leadership} sends the grant {} again", grant.fence),
+                        );
                     }
                 }
-                Command::Shrink { uid, .. } | Command::Grow { uid, .. } => judge_place(world, *uid, cluster, "a size")?,
+                Command::Shrink { uid, .. } | Command::Grow { uid, .. } => {
+                    judge_place(world, *uid, cluster, "a size")?
+                }
                 Command::Rank { uid, .. } => judge_place(world, *uid, cluster, "a priority")?,
                 Command::Withdraw { .. } | Command::Stop { .. } => {}
             }
@@ -534,15 +659,42 @@ impl Oracle {
             return Ok(());
         }
         for run in runs {
-            let Some(w) = world.state.workloads.get(&run.uid).filter(|w| w.finished.is_none() && w.deletion.is_none()) else { continue };
-            if w.fence.is_none_or(|known| run.fence >= known) && w.leg_of(run.fence).is_none() && !self.over.contains_key(&(run.uid, run.fence)) {
-                return broken("adoption", format!("`{cluster}` reports {} of {}, and it is no leg: {:?}", run.fence, run.uid, w.legs));
+            let Some(w) =
+                world.state.workloads.get(&run.uid).filter(|w| w.finished.is_none() && w.deletion.is_none())
+            else {
+                continue;
+            };
+            if w.fence.is_none_or(|known| run.fence >= known)
+                && w.leg_of(run.fence).is_none()
+                && !self.over.contains_key(&(run.uid, run.fence))
+            {
+                return broken(
+                    "adoption",
+                    format!(
+                        "`{cluster}` reports {} of {}, and it is no leg: {:?}",
+                        run.fence, run.uid, w.legs
+                    ),
+                );
             }
         }
-        for end in ends.iter().filter(|e| matches!(e.result, EndResult::Succeeded | EndResult::Failed { .. })) {
-            let Some(w) = world.state.workloads.get(&end.uid).filter(|w| w.deletion.is_none() && w.fence <= Some(end.fence)) else { continue };
+        for end in ends.iter().filter(|e| matches!(e.result, EndResult::Succeeded | EndResult::Failed { .. }))
+        {
+            let Some(w) = world
+                .state
+                .workloads
+                .get(&end.uid)
+                .filter(|w| w.deletion.is_none() && w.fence <= Some(end.fence))
+            else {
+                continue;
+            };
             if w.finished.is_none() && w.learned.is_none() {
-                return broken("end", format!("`{cluster}` reports how {} ended under {}, and it is {:?}", end.uid, end.fence, w.phase));
+                return broken(
+                    "end",
+                    format!(
+                        "`{cluster}` reports how {} ended under {}, and it is {:?}",
+                        end.uid, end.fence, w.phase
+                    ),
+                );
             }
         }
         Ok(())
@@ -568,7 +720,12 @@ impl Oracle {
         }
         let granted = self.places.get(&(uid, fence)).copied().unwrap_or(0);
         if places > granted as usize || !self.jobs.get(&uid).is_none_or(|job| job.may_have(pods)) {
-            return broken("P3", format!("{fence} of {uid} grows to {places} places for {pods} pods, and {granted} were granted"));
+            return broken(
+                "P3",
+                format!(
+                    "{fence} of {uid} grows to {places} places for {pods} pods, and {granted} were granted"
+                ),
+            );
         }
         Ok(())
     }
@@ -580,9 +737,15 @@ impl Oracle {
 
     /// After faults healed: what has not ended, but for those that may rest.
     pub fn unfinished(&self, world: &World, may_rest: &dyn Fn(Uid) -> bool) -> Vec<String> {
-        let why = |uid: &Uid| world.explain(*uid, meridian_shared::time::Now::default()).map(|w| w.to_string()).unwrap_or_default();
+        let why = |uid: &Uid| {
+            world
+                .explain(*uid, meridian_shared::time::Now::default())
+                .map(|w| w.to_string())
+                .unwrap_or_default()
+        };
         let open = |(uid, w): (&Uid, &Workload)| {
-            (w.finished.is_none() && !may_rest(*uid)).then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)))
+            (w.finished.is_none() && !may_rest(*uid))
+                .then(|| format!("{uid} ({}) is {:?}, {:?}, because {}", w.name, w.phase, w.legs, why(uid)))
         };
         world.state.workloads.iter().filter_map(open).collect()
     }
@@ -618,15 +781,21 @@ fn judge_activity(act: &Act<'_>) -> Verdict {
             Record::Activated { uid, .. } | Record::Forgotten { uid } => {
                 inactive.remove(uid);
             }
-            Record::Reserved { uid, .. } | Record::Offered { uid, .. } | Record::Granted { uid, .. } if inactive.contains(uid) => {
+            Record::Reserved { uid, .. } | Record::Offered { uid, .. } | Record::Granted { uid, .. }
+                if inactive.contains(uid) =>
+            {
                 return broken("activity", format!("{uid} is deactivated, and there is {record:?}"));
             }
             _ => {}
         }
     }
-    let goes_on = |uid: &&Uid| act.world.state.workloads.get(uid).is_some_and(|w| w.phase.charged() && w.stopping.is_none());
+    let goes_on = |uid: &&Uid| {
+        act.world.state.workloads.get(uid).is_some_and(|w| w.phase.charged() && w.stopping.is_none())
+    };
     match inactive.iter().find(goes_on) {
-        Some(uid) => broken("activity", format!("{uid} is deactivated, holds quota, and nothing was told to stop")),
+        Some(uid) => {
+            broken("activity", format!("{uid} is deactivated, holds quota, and nothing was told to stop"))
+        }
         None => Ok(()),
     }
 }
@@ -669,6 +838,8 @@ pub fn same_state(what: &str, one: &State, two: &State) -> Verdict {
     let (a, b) = (format!("{one:#?}"), format!("{two:#?}"));
     let (a, b): (Vec<&str>, Vec<&str>) = (a.lines().collect(), b.lines().collect());
     let at = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
-    let around = |lines: &[&str]| lines.iter().skip(at.saturating_sub(4)).take(6).map(|l| l.trim()).collect::<Vec<_>>().join(" ");
+    let around = |lines: &[&str]| {
+        lines.iter().skip(at.saturating_sub(4)).take(6).map(|l| l.trim()).collect::<Vec<_>>().join(" ")
+    };
     broken("replay", format!("{what}: `{}` against `{}`", around(&a), around(&b)))
 }

@@ -13,7 +13,9 @@ use super::queues::{Declared, PRIORITIES};
 use super::runner::Behaviour;
 use super::staying;
 use meridian_manager_core::World;
-use meridian_manager_core::input::{Actor, Change, Input, Key, Operator, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult};
+use meridian_manager_core::input::{
+    Actor, Change, Input, Key, Operator, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult,
+};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::protocol::OnLoss;
@@ -24,15 +26,23 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The accelerator that everything is about.
 pub(super) const GPU: &str = "nvidia.com/gpu";
 /// Name, region, jurisdiction.
-pub(super) const PLACES: [(&str, &str, &str); 5] =
-    [("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG"), ("north", "europe-north1", "EU"), ("liar", "us-west1", "US")];
+pub(super) const PLACES: [(&str, &str, &str); 5] = [
+    ("eu", "europe-west4", "EU"),
+    ("us", "us-east4", "US"),
+    ("asia", "asia-southeast1", "SG"),
+    ("north", "europe-north1", "EU"),
+    ("liar", "us-west1", "US"),
+];
 /// Index of the cluster that joins late, and of the one that lies.
 pub(super) const LATE: usize = 3;
 /// See [`LATE`].
 pub(super) const LIAR: usize = 4;
 /// Queue, its usual quota, its policy's mode, loss mode and term in seconds.
-const QUEUES: [(&str, i64, &str, &str, u64, &str); 3] =
-    [("race", 12, "Race", "Fence", 8, "BestEffortFIFO"), ("direct", 8, "Direct", "Fence", 12, "StrictFIFO"), ("wait", 8, "Race", "Wait", 8, "BestEffortFIFO")];
+const QUEUES: [(&str, i64, &str, &str, u64, &str); 3] = [
+    ("race", 12, "Race", "Fence", 8, "BestEffortFIFO"),
+    ("direct", 8, "Direct", "Fence", 12, "StrictFIFO"),
+    ("wait", 8, "Race", "Wait", 8, "BestEffortFIFO"),
+];
 /// Longest term of any queue.
 pub(super) const TERM_LONGEST: Millis = Millis::secs(12);
 /// How long a request waits for its answer before it is repeated.
@@ -164,7 +174,8 @@ pub(super) fn manifest_of(job: &Job, pods: usize) -> Value {
     if let Some((class, _)) = PRIORITIES.iter().find(|(_, value)| value == priority) {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
     }
-    let mut annotations = least.map_or_else(|| json!({}), |least| json!({"kueue.x-k8s.io/job-min-parallelism": least.to_string()}));
+    let mut annotations = least
+        .map_or_else(|| json!({}), |least| json!({"kueue.x-k8s.io/job-min-parallelism": least.to_string()}));
     if !sizes.is_empty() {
         annotations["kueue.x-k8s.io/elastic-job"] = json!("true");
     }
@@ -229,13 +240,15 @@ impl Sim {
         let uid = Uid(chance.wide());
         let (queue, _, _, loss, term, _) = *chance.pick(&QUEUES).expect("not empty");
         let shared = self.people.declared.shared;
-        let priority = if shared && chance.of_1000(600) { chance.pick(&PRIORITIES).expect("not empty").1 } else { 0 };
+        let priority =
+            if shared && chance.of_1000(600) { chance.pick(&PRIORITIES).expect("not empty").1 } else { 0 };
         let namespace = if chance.of_1000(350) { "personal" } else { "open" };
         let pods = chance.between(1, 4);
         let gpus = if pods <= 3 { chance.between(1, 2) } else { 1 };
         self.people.next_job += 1;
         let name = format!("job-{}", self.people.next_job);
-        let duration = if chance.of_1000(150) { chance.between(15_000, 40_000) } else { chance.between(300, 9_000) };
+        let duration =
+            if chance.of_1000(150) { chance.between(15_000, 40_000) } else { chance.between(300, 9_000) };
         let (startup, succeeds) = (Millis(chance.between(0, 1_500)), chance.of_1000(850));
         let on_loss = if loss == "Wait" { OnLoss::Wait } else { OnLoss::Fence };
         let pods = usize::try_from(pods).expect("few pods");
@@ -245,15 +258,35 @@ impl Sim {
         let least = (pods > 1 && fewer.of_1000(200)).then(|| 1 + fewer.index(pods - 1));
         self.counters.add("jobs that may shrink", u64::from(least.is_some()));
         let mut early = Chance::new(self.plan.seed, &format!("early {name}"));
-        let mut leaves: Vec<Millis> = if early.of_1000(400) { (1..pods).map(|_| Millis(early.between(0, duration))).collect() } else { Vec::new() };
+        let mut leaves: Vec<Millis> = if early.of_1000(400) {
+            (1..pods).map(|_| Millis(early.between(0, duration))).collect()
+        } else {
+            Vec::new()
+        };
         leaves.sort_unstable();
-        let elastic = pods > 1 && least.is_none() && Chance::new(self.plan.seed, &format!("elastic {name}")).of_1000(400);
+        let elastic = pods > 1
+            && least.is_none()
+            && Chance::new(self.plan.seed, &format!("elastic {name}")).of_1000(400);
         let sizes = if elastic { vec![pods] } else { Vec::new() };
         let behaviour = Behaviour { startup, duration: Millis(duration), succeeds, leaves };
         let near = Near::of(&self.plan, &name, gpus * i64::try_from(pods).expect("few pods"));
         let tolerates = staying::tolerates(&self.plan, &name);
         let (namespace, queue, term) = (namespace.into(), queue.into(), Millis::secs(term));
-        let job = Job { name, namespace, queue, pods, least, sizes, gpus, behaviour, term, on_loss, priority, near, tolerates };
+        let job = Job {
+            name,
+            namespace,
+            queue,
+            pods,
+            least,
+            sizes,
+            gpus,
+            behaviour,
+            term,
+            on_loss,
+            priority,
+            near,
+            tolerates,
+        };
         let manifest = manifest_of(&job, job.pods);
         self.oracle.jobs.insert(uid, job);
         self.ask(Wish::Submit { uid, manifest });
@@ -277,11 +310,14 @@ impl Sim {
         // Never both EU clusters: what is bound to the EU must stay feasible.
         let banned: Vec<&str> = PLACES[1..3].iter().map(|p| p.0).collect();
         let banned = *self.chance.people.pick(&banned).expect("not empty");
-        let applies = if self.chance.people.of_1000(500) { json!({}) } else { json!({"namespaces": ["open"]}) };
+        let applies =
+            if self.chance.people.of_1000(500) { json!({}) } else { json!({"namespaces": ["open"]}) };
         self.people.tightened = true;
         self.counters.one("policies tightened");
         // Drawn beside everything else, so that seeds stay what they were.
-        let flags = Chance::new(self.plan.seed, &format!("flags {}", self.counters.get("policies tightened"))).of_1000(300);
+        let flags =
+            Chance::new(self.plan.seed, &format!("flags {}", self.counters.get("policies tightened")))
+                .of_1000(300);
         self.counters.add("policies that only flag", u64::from(flags));
         let rule = json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "extra"}, "spec": {
             "applies": applies, "deny": {"clusters": [banned]}, "onChange": if flags { "Flag" } else { "Evict" }}});
@@ -373,23 +409,36 @@ impl Sim {
         match wish {
             Wish::Objects(manifests) => {
                 let chance = &mut self.chance.people;
-                let put = |m: &Value| Change::Put { object: object(m), scope: None, uid: Uid(chance.wide()), mode: PutMode::Apply };
+                let put = |m: &Value| Change::Put {
+                    object: object(m),
+                    scope: None,
+                    uid: Uid(chance.wide()),
+                    mode: PutMode::Apply,
+                };
                 write(Actor::user("operator"), manifests.iter().map(put).collect())
             }
             Wish::Remove(key) => write(Actor::user("operator"), vec![Change::Delete { key, uid: None }]),
-            Wish::Submit { uid, manifest } => {
-                write(Actor::user("submitter"), vec![Change::Put { object: object(&manifest), scope: None, uid, mode: PutMode::Create }])
-            }
-            Wish::Delete { uid, namespace, name } => {
-                write(Actor::user("submitter"), vec![Change::Delete { key: Key::namespaced(Kind::Job, &namespace, &name), uid: Some(uid) }])
-            }
+            Wish::Submit { uid, manifest } => write(
+                Actor::user("submitter"),
+                vec![Change::Put { object: object(&manifest), scope: None, uid, mode: PutMode::Create }],
+            ),
+            Wish::Delete { uid, namespace, name } => write(
+                Actor::user("submitter"),
+                vec![Change::Delete { key: Key::namespaced(Kind::Job, &namespace, &name), uid: Some(uid) }],
+            ),
             Wish::Activity { namespace, name, active, .. } => {
                 let key = Key::namespaced(Kind::Job, &namespace, &name);
                 write(Actor::user("submitter"), vec![Change::SetActive { key, active, version: None }])
             }
-            Wish::Resize { uid, manifest, .. } => {
-                write(Actor::user("submitter"), vec![Change::Put { object: object(&manifest), scope: None, uid, mode: PutMode::Replace(None) }])
-            }
+            Wish::Resize { uid, manifest, .. } => write(
+                Actor::user("submitter"),
+                vec![Change::Put {
+                    object: object(&manifest),
+                    scope: None,
+                    uid,
+                    mode: PutMode::Replace(None),
+                }],
+            ),
             Wish::Operate(action) => Input::Operator { actor: Actor::user("operator"), action },
         }
     }
@@ -400,13 +449,20 @@ impl Sim {
         self.trace.say(self.now, || format!("people hear {id}: {}", words(reply)));
         match (&request.wish, reply) {
             (Wish::Submit { .. }, Reply::Written(written)) => {
-                for w in written.iter().filter(|w| matches!(w.result, WriteResult::Created | WriteResult::Unchanged)) {
+                for w in written
+                    .iter()
+                    .filter(|w| matches!(w.result, WriteResult::Created | WriteResult::Unchanged))
+                {
                     self.counters.one("submissions");
                     self.oracle.acknowledged(w.uid);
                 }
             }
             // A repetition finds the job of an earlier try: that is success, and the job must be remembered from now on.
-            (Wish::Submit { uid, .. }, Reply::Rejected(why)) if request.tries > 1 && is(why, RejectionReason::AlreadyExists) => self.oracle.acknowledged(*uid),
+            (Wish::Submit { uid, .. }, Reply::Rejected(why))
+                if request.tries > 1 && is(why, RejectionReason::AlreadyExists) =>
+            {
+                self.oracle.acknowledged(*uid)
+            }
             (Wish::Submit { .. }, Reply::Rejected(_)) => self.counters.one("submissions rejected"),
             (Wish::Delete { uid, .. }, Reply::Written(_)) => {
                 self.counters.one("deletions");
@@ -451,7 +507,9 @@ impl Wish {
         match self {
             Self::Objects(manifests) => manifests.iter().map(key_of).collect(),
             Self::Remove(key) => vec![key.clone()],
-            Self::Operate(Operator::Cordon(c) | Operator::Uncordon(c) | Operator::Drain(c)) => vec![Key::global(Kind::Cluster, c.as_str())],
+            Self::Operate(Operator::Cordon(c) | Operator::Uncordon(c) | Operator::Drain(c)) => {
+                vec![Key::global(Kind::Cluster, c.as_str())]
+            }
             _ => Vec::new(),
         }
     }
@@ -465,9 +523,15 @@ impl std::fmt::Display for Wish {
                 manifests.iter().try_for_each(|m| write!(f, " {}", key_of(m)))
             }
             Self::Remove(key) => write!(f, "remove {key}"),
-            Self::Submit { uid, manifest } => write!(f, "submit {} {} as {uid}", manifest["metadata"]["namespace"], manifest["metadata"]["name"]),
+            Self::Submit { uid, manifest } => write!(
+                f,
+                "submit {} {} as {uid}",
+                manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+            ),
             Self::Delete { uid, .. } => write!(f, "delete {uid}"),
-            Self::Activity { uid, active, .. } => write!(f, "{} {uid}", if *active { "resume" } else { "stop" }),
+            Self::Activity { uid, active, .. } => {
+                write!(f, "{} {uid}", if *active { "resume" } else { "stop" })
+            }
             Self::Resize { uid, pods, .. } => write!(f, "give {uid} {pods} pods"),
             Self::Operate(action) => write!(f, "{action:?}"),
         }
@@ -480,8 +544,12 @@ fn is(why: &[Rejection], reason: RejectionReason) -> bool {
 
 fn words(reply: &Reply) -> String {
     match reply {
-        Reply::Written(written) => written.iter().map(|w| format!("{:?}", w.result)).collect::<Vec<_>>().join(" "),
-        Reply::Rejected(why) => format!("rejected: {}", why.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; ")),
+        Reply::Written(written) => {
+            written.iter().map(|w| format!("{:?}", w.result)).collect::<Vec<_>>().join(" ")
+        }
+        Reply::Rejected(why) => {
+            format!("rejected: {}", why.iter().map(|r| r.message.clone()).collect::<Vec<_>>().join("; "))
+        }
         Reply::Done(words) => words.clone(),
         other => format!("{other:?}"),
     }

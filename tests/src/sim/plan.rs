@@ -158,7 +158,9 @@ pub struct Plan {
 /// Half of the fleets have clusters that may have less than they report, though never too little for the largest gang.
 fn limits(chance: &mut Chance) -> [Option<i64>; PLACES.len()] {
     let some = chance.of_1000(500);
-    std::array::from_fn(|_| chance.pick(&[None, Some(8), Some(10), Some(12)]).copied().flatten().filter(|_| some))
+    std::array::from_fn(|_| {
+        chance.pick(&[None, Some(8), Some(10), Some(12)]).copied().flatten().filter(|_| some)
+    })
 }
 
 impl Plan {
@@ -194,11 +196,19 @@ impl Plan {
             late_beats: chance.of_1000(500),
             cohorts,
             fair,
-            starvation_guard: Chance::new(seed, "guard").pick(&[None, Some(Millis::secs(3)), Some(Millis::secs(12))]).copied().flatten(),
+            starvation_guard: Chance::new(seed, "guard")
+                .pick(&[None, Some(Millis::secs(3)), Some(Millis::secs(12))])
+                .copied()
+                .flatten(),
             heads_max: *Chance::new(seed, "heads").pick(&[1, 3, HEADS_MAX_DEFAULT]).expect("not empty"),
             by_usage: Chance::new(seed, "usage").of_1000(250),
-            node_losses: Chance::new(seed, "node losses").pick(&[None, Some(4_000), Some(12_000)]).copied().flatten(),
-            replacement_wait: *Chance::new(seed, "replacement").pick(&[Millis(0), Millis::secs(2), Millis::secs(8)]).expect("not empty"),
+            node_losses: Chance::new(seed, "node losses")
+                .pick(&[None, Some(4_000), Some(12_000)])
+                .copied()
+                .flatten(),
+            replacement_wait: *Chance::new(seed, "replacement")
+                .pick(&[Millis(0), Millis::secs(2), Millis::secs(8)])
+                .expect("not empty"),
             limits: limits(&mut Chance::new(seed, "limits")),
             topology: Chance::new(seed, "topology").of_1000(400),
             planted: None,
@@ -214,7 +224,11 @@ impl Plan {
             hold: Millis::secs(10),
             start_timeout: Millis::secs(15),
             planted,
-            admission_fair_sharing: self.by_usage.then(|| AdmissionFairSharing { half_life_ms: 20_000, sampling_ms: 2_000, resource_weights: Vec::new() }),
+            admission_fair_sharing: self.by_usage.then(|| AdmissionFairSharing {
+                half_life_ms: 20_000,
+                sampling_ms: 2_000,
+                resource_weights: Vec::new(),
+            }),
             starvation_guard: self.starvation_guard,
             heads_max: self.heads_max,
             fair_sharing: self.fair.then(FairSharing::default),
@@ -250,21 +264,42 @@ impl Plan {
             Bug::AgentTakesOlderEpoch => &[(Fault::ManagerKill, 5_000), (Fault::NetSlow, 5_000)],
             Bug::AgentTakesTwinLeadership => &[(Fault::JournalRestore, 8_000), (Fault::ManagerKill, 15_000)],
             Bug::NewLedgerFrees => &[(Fault::StoreLost, 10_000)],
-            Bug::TransmissionReused | Bug::AgentCountsFromArrival => &[(Fault::NetSlow, 5_000), (Fault::NetCut, 8_000)],
-            Bug::FenceReused | Bug::AnyFenceFrees => &[(Fault::NetCut, 8_000), (Fault::MachineReboot, 15_000), (Fault::AgentKill, 10_000)],
+            Bug::TransmissionReused | Bug::AgentCountsFromArrival => {
+                &[(Fault::NetSlow, 5_000), (Fault::NetCut, 8_000)]
+            }
+            Bug::FenceReused | Bug::AnyFenceFrees => {
+                &[(Fault::NetCut, 8_000), (Fault::MachineReboot, 15_000), (Fault::AgentKill, 10_000)]
+            }
             Bug::StartBeforeDurable | Bug::EndForgotten | Bug::UnknownStopForgotten => {
                 &[(Fault::AgentKill, 5_000), (Fault::NetCut, 8_000), (Fault::ManagerKill, 10_000)]
             }
             Bug::RepeatedGrantRefused => &[(Fault::NetCut, 5_000), (Fault::NetSlow, 5_000)],
-            Bug::MissingFrees => &[(Fault::NetSlow, 5_000), (Fault::AgentKill, 8_000), (Fault::ManagerKill, 6_000)],
-            Bug::ManagerCountsFromAcknowledgement | Bug::NoDriftBound | Bug::DeadlineMovesBack => &[(Fault::NetCut, 6_000)],
-            Bug::RestartForgetsLeases => &[(Fault::ManagerKill, 6_000), (Fault::ManagerPower, 12_000)],
-            Bug::AnswersWithoutClaim => &[(Fault::Takeover, 12_000), (Fault::ManagerFreeze, 8_000), (Fault::ManagerPause, 8_000)],
-            Bug::RecoveryDispatches | Bug::RecoveryResends | Bug::ReportedRunIgnored | Bug::StaleInventoryCounts => {
-                &[(Fault::JournalRestore, 12_000), (Fault::ManagerKill, 10_000), (Fault::ManagerPower, 15_000), (Fault::NetCut, 8_000), (Fault::NetSlow, 8_000)]
+            Bug::MissingFrees => {
+                &[(Fault::NetSlow, 5_000), (Fault::AgentKill, 8_000), (Fault::ManagerKill, 6_000)]
             }
-            Bug::ReplyBeforeCommit => &[(Fault::ManagerKill, 4_000), (Fault::ManagerPower, 8_000), (Fault::DiskFailSync, 8_000)],
-            Bug::SlowClusterAwaited => &[(Fault::NetCut, 5_000), (Fault::NetSlow, 5_000), (Fault::AgentPause, 8_000)],
+            Bug::ManagerCountsFromAcknowledgement | Bug::NoDriftBound | Bug::DeadlineMovesBack => {
+                &[(Fault::NetCut, 6_000)]
+            }
+            Bug::RestartForgetsLeases => &[(Fault::ManagerKill, 6_000), (Fault::ManagerPower, 12_000)],
+            Bug::AnswersWithoutClaim => {
+                &[(Fault::Takeover, 12_000), (Fault::ManagerFreeze, 8_000), (Fault::ManagerPause, 8_000)]
+            }
+            Bug::RecoveryDispatches
+            | Bug::RecoveryResends
+            | Bug::ReportedRunIgnored
+            | Bug::StaleInventoryCounts => &[
+                (Fault::JournalRestore, 12_000),
+                (Fault::ManagerKill, 10_000),
+                (Fault::ManagerPower, 15_000),
+                (Fault::NetCut, 8_000),
+                (Fault::NetSlow, 8_000),
+            ],
+            Bug::ReplyBeforeCommit => {
+                &[(Fault::ManagerKill, 4_000), (Fault::ManagerPower, 8_000), (Fault::DiskFailSync, 8_000)]
+            }
+            Bug::SlowClusterAwaited => {
+                &[(Fault::NetCut, 5_000), (Fault::NetSlow, 5_000), (Fault::AgentPause, 8_000)]
+            }
             Bug::HalfGangHeld
             | Bug::QuotaNotCharged
             | Bug::CapsIgnored
@@ -274,7 +309,8 @@ impl Plan {
             | Bug::VictimSpared
             | Bug::ReasonForgotten => &[],
         };
-        let displaces = matches!(bug, Bug::VictimQuotaGivenAway | Bug::LendingLimitIgnored | Bug::VictimSpared);
+        let displaces =
+            matches!(bug, Bug::VictimQuotaGivenAway | Bug::LendingLimitIgnored | Bug::VictimSpared);
         if displaces && plan.cohorts == Cohorts::None {
             plan.cohorts = Cohorts::Flat;
         }
@@ -286,7 +322,8 @@ impl Plan {
             plan.faults.clear();
         }
         plan.faults.extend(often.iter().copied());
-        (plan.lose, plan.duplicate, plan.stray) = (plan.lose.max(20), plan.duplicate.max(60), plan.stray.max(30));
+        (plan.lose, plan.duplicate, plan.stray) =
+            (plan.lose.max(20), plan.duplicate.max(60), plan.stray.max(30));
         plan.liar = false;
         plan.late_beats |= bug == Bug::AnswersWithoutClaim;
         plan

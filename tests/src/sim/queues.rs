@@ -70,7 +70,9 @@ impl Quota {
 
     fn random(chance: &mut Chance, shares: bool) -> Self {
         let nominal = *chance.pick(&[0, 2, 4, 6, 8]).expect("not empty");
-        let limit = |chance: &mut Chance| chance.of_1000(300).then(|| *chance.pick(&[0, 2, 4, 8]).expect("not empty")).filter(|_| shares);
+        let limit = |chance: &mut Chance| {
+            chance.of_1000(300).then(|| *chance.pick(&[0, 2, 4, 8]).expect("not empty")).filter(|_| shares)
+        };
         Self { nominal, borrowing: limit(chance), lending: limit(chance).map(|most| most.min(nominal)) }
     }
 
@@ -86,7 +88,11 @@ impl Quota {
 }
 
 fn groups(flavors: &[&str], quotas: &[Quota]) -> Value {
-    let flavors: Vec<Value> = flavors.iter().zip(quotas).map(|(name, quota)| json!({"name": name, "resources": [quota.manifest()]})).collect();
+    let flavors: Vec<Value> = flavors
+        .iter()
+        .zip(quotas)
+        .map(|(name, quota)| json!({"name": name, "resources": [quota.manifest()]}))
+        .collect();
     json!([{"coveredResources": [GPU], "flavors": flavors}])
 }
 
@@ -101,7 +107,8 @@ fn preemption(chance: &mut Chance, fair: bool) -> Value {
     if reclaim != "Never" && !fair && chance.of_1000(400) {
         of["borrowWithinCohort"] = json!({"policy": "LowerPriority"});
         if chance.of_1000(600) {
-            of["borrowWithinCohort"]["maxPriorityThreshold"] = json!(*chance.pick(&[-10, 0, 10]).expect("not empty"));
+            of["borrowWithinCohort"]["maxPriorityThreshold"] =
+                json!(*chance.pick(&[-10, 0, 10]).expect("not empty"));
         }
     }
     of
@@ -142,7 +149,9 @@ impl Declared {
         let mut cohorts = Vec::new();
         if plan.cohorts == Cohorts::Deep {
             let mut cohort = |name: &'static str, parent: Option<&'static str>| {
-                let quota = |chance: &mut Chance| if chance.of_1000(400) { Quota::random(chance, parent.is_some()) } else { Quota::of(0) };
+                let quota = |chance: &mut Chance| {
+                    if chance.of_1000(400) { Quota::random(chance, parent.is_some()) } else { Quota::of(0) }
+                };
                 let quotas = flavors.iter().map(|_| quota(&mut chance)).collect();
                 cohorts.push(Cohort { name, parent, quotas, weight: weight(&mut chance) });
             };
@@ -153,10 +162,14 @@ impl Declared {
         let mut queues = Vec::new();
         for (name, _, _) in usual {
             let cohort = match plan.cohorts {
-                Cohorts::Deep => chance.pick(&[Some(COHORTS[0]), Some(COHORTS[1]), Some(COHORTS[1]), Some(COHORTS[2])]).copied().expect("not empty"),
+                Cohorts::Deep => chance
+                    .pick(&[Some(COHORTS[0]), Some(COHORTS[1]), Some(COHORTS[1]), Some(COHORTS[2])])
+                    .copied()
+                    .expect("not empty"),
                 _ => Some(COHORTS[0]).filter(|_| !chance.of_1000(100)),
             };
-            let mut quotas: Vec<Quota> = flavors.iter().map(|_| Quota::random(&mut chance, cohort.is_some())).collect();
+            let mut quotas: Vec<Quota> =
+                flavors.iter().map(|_| Quota::random(&mut chance, cohort.is_some())).collect();
             // Whatever others declare, its own quota is enough for the largest gang, or what it may borrow surely is.
             let enough = quotas[0].nominal >= GANG_MAX;
             if !enough && (cohort.is_none() || chance.of_1000(500)) {
@@ -173,7 +186,15 @@ impl Declared {
                 stop: "None",
             });
         }
-        let mut declared = Self { queues, cohorts, flavors, shared, by_usage: plan.by_usage, topology: plan.topology, limits: plan.limits };
+        let mut declared = Self {
+            queues,
+            cohorts,
+            flavors,
+            shared,
+            by_usage: plan.by_usage,
+            topology: plan.topology,
+            limits: plan.limits,
+        };
         declared.make_feasible();
         declared
     }
@@ -182,7 +203,10 @@ impl Declared {
     fn make_feasible(&mut self) {
         for at in 0..self.queues.len() {
             let name = self.queues[at].name;
-            if super::books::Forest::of(&self.manifests()).potential(name, self.flavors[0]).is_none_or(|most| most < GANG_MAX) {
+            if super::books::Forest::of(&self.manifests())
+                .potential(name, self.flavors[0])
+                .is_none_or(|most| most < GANG_MAX)
+            {
                 self.queues[at].quotas[0].nominal = GANG_MAX;
             }
         }
@@ -197,7 +221,12 @@ impl Declared {
     pub(super) fn manifests(&self) -> Vec<Value> {
         let spec = if self.topology { nearness::flavor() } else { json!({}) };
         let flavor = |name| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec});
-        let mut all: Vec<Value> = self.topology.then(nearness::manifest).into_iter().chain(self.flavors.iter().map(flavor)).collect();
+        let mut all: Vec<Value> = self
+            .topology
+            .then(nearness::manifest)
+            .into_iter()
+            .chain(self.flavors.iter().map(flavor))
+            .collect();
         if self.shared {
             all.extend(PRIORITIES.iter().map(
                 |(name, value)| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}),
@@ -210,7 +239,10 @@ impl Declared {
 
     /// Only what people change.
     pub(super) fn changeable(&self) -> Vec<Value> {
-        self.manifests().into_iter().filter(|m| matches!(m["kind"].as_str(), Some("ClusterQueue" | "Cohort"))).collect()
+        self.manifests()
+            .into_iter()
+            .filter(|m| matches!(m["kind"].as_str(), Some("ClusterQueue" | "Cohort")))
+            .collect()
     }
 
     fn queue(&self, queue: &Queue) -> Value {
@@ -253,7 +285,8 @@ impl Declared {
         let roll = chance.below(100);
         if roll < 20 && !self.cohorts.is_empty() {
             let at = chance.index(self.cohorts.len());
-            let parents: &[Option<&str>] = if at == 0 { &[None, None, Some(COHORTS[1])] } else { &[None, Some(COHORTS[0])] };
+            let parents: &[Option<&str>] =
+                if at == 0 { &[None, None, Some(COHORTS[1])] } else { &[None, Some(COHORTS[0])] };
             let parent = *chance.pick(parents).expect("not empty");
             let quotas = self.flavors.iter().map(|_| Quota::random(chance, parent.is_some())).collect();
             let weight = weight(chance);
@@ -262,7 +295,8 @@ impl Declared {
             return vec![self.cohort(&self.cohorts[at])];
         }
         let at = chance.index(self.queues.len());
-        let names: Vec<Option<&'static str>> = self.cohorts.iter().map(|c| Some(c.name)).chain([None, Some(COHORTS[0])]).collect();
+        let names: Vec<Option<&'static str>> =
+            self.cohorts.iter().map(|c| Some(c.name)).chain([None, Some(COHORTS[0])]).collect();
         match roll {
             0..40 => {
                 let shares = self.queues[at].cohort.is_some();
@@ -278,7 +312,11 @@ impl Declared {
             70..85 => self.queues[at].preemption = preemption(chance, fair),
             _ => {
                 let stopped = self.queues[at].stop != "None";
-                self.queues[at].stop = if stopped { "None" } else { *chance.pick(&["Hold", "HoldAndDrain"]).expect("not empty") };
+                self.queues[at].stop = if stopped {
+                    "None"
+                } else {
+                    *chance.pick(&["Hold", "HoldAndDrain"]).expect("not empty")
+                };
             }
         }
         vec![self.queue(&self.queues[at])]

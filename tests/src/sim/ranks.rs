@@ -17,7 +17,12 @@ const VALUES: [i64; 5] = [-10, 0, 10, 50, 100];
 /// Every workload that isn't over has the priority that its class says.
 pub(super) fn judge_priorities(world: &World) -> Verdict {
     for (uid, w) in world.state.workloads.iter().filter(|(_, w)| w.finished.is_none()) {
-        let class = world.queues.class(w.class).labels.get(PRIORITY_LABEL).and_then(|class| world.state.catalog.workload_priority(class));
+        let class = world
+            .queues
+            .class(w.class)
+            .labels
+            .get(PRIORITY_LABEL)
+            .and_then(|class| world.state.catalog.workload_priority(class));
         if let Some(value) = class.filter(|value| *value != w.priority) {
             return broken("P7", format!("{uid} has priority {}, and its class says {value}", w.priority));
         }
@@ -45,8 +50,14 @@ impl Sim {
         let Some(agent) = host.agent.as_ref().filter(|_| self.machines[host.machine].honest) else { return };
         let follows = agent.durable().follows;
         let worlds = self.managers.iter().filter(|m| m.leading && !m.cut).filter_map(|m| m.world.as_ref());
-        let Some(world) = worlds.into_iter().find(|world| Some(world.state.leadership) == follows) else { return };
-        let settled = world.live.clusters.get(&host.cluster).filter(|live| live.session == agent.session() && live.outbox.quiet() && live.inventoried);
+        let Some(world) = worlds.into_iter().find(|world| Some(world.state.leadership) == follows) else {
+            return;
+        };
+        let settled = world
+            .live
+            .clusters
+            .get(&host.cluster)
+            .filter(|live| live.session == agent.session() && live.outbox.quiet() && live.inventoried);
         if settled.is_none_or(|live| live.events_through < agent.events_last()) {
             return;
         }
@@ -55,14 +66,19 @@ impl Sim {
             let phase = workload.phase;
             // What is forbidden there since, and only flagged, is told ids and nothing else.
             let known_there = residency::verdict(world, uid, &host.cluster).is_ok();
-            let runs = known_there && phase.granted() && phase != Phase::Stopping && workload.leg_of(fence).is_some();
+            let runs = known_there
+                && phase.granted()
+                && phase != Phase::Stopping
+                && workload.leg_of(fence).is_some();
             runs.then_some((uid, fence, known, workload.priority))
         });
         let (mut told, mut wrong) = (0, None);
         for (uid, fence, known, priority) in ranked {
             told += 1;
             if known != priority {
-                wrong = Some(format!("agent {a} takes {fence} of {uid} for {known}, and it has priority {priority}"));
+                wrong = Some(format!(
+                    "agent {a} takes {fence} of {uid} for {known}, and it has priority {priority}"
+                ));
             }
         }
         self.counters.add("priorities known", told);

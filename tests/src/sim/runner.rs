@@ -75,7 +75,12 @@ impl Run {
 
     /// Where its pods are: all but those that have left.
     pub(super) fn there(&self) -> Vec<&PodPlacement> {
-        self.placement.iter().enumerate().filter(|(at, _)| *at >= self.left && !self.gone.contains(at)).map(|(_, pod)| pod).collect()
+        self.placement
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at >= self.left && !self.gone.contains(at))
+            .map(|(_, pod)| pod)
+            .collect()
     }
 
     /// Pods leave whose time has come, if nothing stops the gang.
@@ -91,7 +96,12 @@ impl Run {
     }
 
     /// Nothing of it is left from now on.
-    pub(super) fn conclude(&mut self, (uid, fence): (Uid, Fence), now: Now, result: EndResult) -> RunnerEvent {
+    pub(super) fn conclude(
+        &mut self,
+        (uid, fence): (Uid, Fence),
+        now: Now,
+        result: EndResult,
+    ) -> RunnerEvent {
         let failures = self.pod_failures + u32::from(matches!(result, EndResult::Failed { .. }));
         let ran = now.mono.since(self.begun);
         self.over = Some((result.clone(), failures, ran));
@@ -170,7 +180,8 @@ impl Runner {
 
     /// Pushes a deadline out.
     pub(super) fn renew(&mut self, now: Now, uid: Uid, fence: Fence, deadline: Mono) {
-        if let Some(run) = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive() && r.stops_at.is_none() && !r.adrift)
+        if let Some(run) =
+            self.runs.get_mut(&(uid, fence)).filter(|r| r.alive() && r.stops_at.is_none() && !r.adrift)
             && let Some(known) = &mut run.deadline
         {
             known.renew(deadline, now, now);
@@ -178,7 +189,14 @@ impl Runner {
     }
 
     /// Moves pods; said at once where that is done already, else by [`Self::tick`].
-    pub(super) fn move_pods(&mut self, now: Now, uid: Uid, fence: Fence, number: u32, placement: Vec<PodPlacement>) -> Option<RunnerEvent> {
+    pub(super) fn move_pods(
+        &mut self,
+        now: Now,
+        uid: Uid,
+        fence: Fence,
+        number: u32,
+        placement: Vec<PodPlacement>,
+    ) -> Option<RunnerEvent> {
         let run = self.runs.get_mut(&(uid, fence)).filter(|r| r.alive() && !r.adrift)?;
         if number <= run.moved || placement.len() != run.places().len() {
             return Some(RunnerEvent::Moved { uid, fence, number });
@@ -196,7 +214,9 @@ impl Runner {
         self.names.insert((uid, fence));
         match self.runs.get_mut(&(uid, fence)) {
             None => Some(ended(uid, fence, EndResult::Stopped, 0, Millis(0))),
-            Some(Run { over: Some((result, failures, ran)), .. }) => Some(ended(uid, fence, result.clone(), *failures, *ran)),
+            Some(Run { over: Some((result, failures, ran)), .. }) => {
+                Some(ended(uid, fence, result.clone(), *failures, *ran))
+            }
             Some(run) => {
                 run.told_to_stop = true;
                 let takes = run.stop_takes;
@@ -248,7 +268,10 @@ impl Runner {
                 }
             }
             if run.running && now.mono >= run.ends_at {
-                let failed = || EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "pods failed".into() };
+                let failed = || EndResult::Failed {
+                    reason: "BackoffLimitExceeded".into(),
+                    message: "pods failed".into(),
+                };
                 result = Some(if run.succeeds { EndResult::Succeeded } else { failed() });
             }
             if let Some(deadline) = run.deadline.filter(|_| guarded) {
@@ -294,7 +317,9 @@ impl Runner {
             }
             if run.running && run.stops_at.is_none() && run.told < run.spare_places().len() {
                 next = now.mono;
-            } else if let Some(leaves) = run.leaves.get(run.left).filter(|_| run.running && run.stops_at.is_none()) {
+            } else if let Some(leaves) =
+                run.leaves.get(run.left).filter(|_| run.running && run.stops_at.is_none())
+            {
                 next = next.min(*leaves);
             }
             if let Some(at) = run.stops_at {
@@ -329,10 +354,20 @@ impl Runner {
         let state = |run: &Run| match &run.over {
             // What has lost its guard is being ended.
             None => FoundState::Live { running: run.running && !run.adrift },
-            Some((result, pod_failures, ran)) => FoundState::Ended { result: result.clone(), pod_failures: *pod_failures, ran: *ran },
+            Some((result, pod_failures, ran)) => {
+                FoundState::Ended { result: result.clone(), pod_failures: *pod_failures, ran: *ran }
+            }
         };
         let nodes = |run: &Run| run.placement.iter().map(|place| place.node.clone()).collect();
-        self.runs.iter().map(|((uid, fence), run)| Found { uid: *uid, fence: *fence, nodes: nodes(run), state: state(run) }).collect()
+        self.runs
+            .iter()
+            .map(|((uid, fence), run)| Found {
+                uid: *uid,
+                fence: *fence,
+                nodes: nodes(run),
+                state: state(run),
+            })
+            .collect()
     }
 
     /// The machine restarted: nothing that ran is there any more.

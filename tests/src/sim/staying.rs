@@ -38,14 +38,26 @@ pub(super) fn tolerates(plan: &Plan, name: &str) -> Vec<Option<i64>> {
     if plan.node_losses.is_none() || !chance.of_1000(500) {
         return Vec::new();
     }
-    chance.pick(&[vec![Some(1)], vec![Some(2)], vec![Some(4)], vec![None, Some(3)], vec![None], vec![Some(0), None]]).cloned().unwrap_or_default()
+    chance
+        .pick(&[
+            vec![Some(1)],
+            vec![Some(2)],
+            vec![Some(4)],
+            vec![None, Some(3)],
+            vec![None],
+            vec![Some(0), None],
+        ])
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// As the job says it.
 pub(super) fn tolerations(of: &[Option<i64>]) -> Value {
     let toleration = |seconds: &Option<i64>| match seconds {
         None => json!({"key": TAINT, "operator": "Exists"}),
-        Some(seconds) => json!({"key": TAINT, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}),
+        Some(seconds) => {
+            json!({"key": TAINT, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds})
+        }
     };
     of.iter().map(toleration).collect()
 }
@@ -53,12 +65,16 @@ pub(super) fn tolerations(of: &[Option<i64>]) -> Value {
 impl Sim {
     /// A node is another one than it was, as far as anybody counts.
     pub(super) fn forget_stays(&mut self, machine: usize) {
-        self.agents.iter_mut().filter(|host| host.machine == machine).for_each(|host| host.watched = Watched::default());
+        self.agents
+            .iter_mut()
+            .filter(|host| host.machine == machine)
+            .for_each(|host| host.watched = Watched::default());
     }
 
     /// What an agent's store says of stays and waits when it starts.
     pub(super) fn count_restarted(&mut self, a: usize) {
-        let with = |what: &str| self.agents[a].store.values().filter(|value| value.contains(what)).count() as u64;
+        let with =
+            |what: &str| self.agents[a].store.values().filter(|value| value.contains(what)).count() as u64;
         let (stays, waits) = (with("\"stays\":["), with("\"waits\":"));
         self.counters.add("stays over a restart", stays);
         self.counters.add("waits over a restart", waits);
@@ -84,9 +100,24 @@ impl Sim {
                     late = Some(format!("{fence} of {uid} waits for a place since {} of {}", since.0, now.0));
                 }
             }
-            let seconds = self.oracle.jobs.get(&uid).and_then(|job| job.tolerates.iter().flatten().min().copied()).and_then(|s| u64::try_from(s).ok());
-            let pods = machine.runner.runs.get(&(uid, fence)).filter(|run| run.alive()).map(|run| run.there()).unwrap_or_default();
-            for (pod, seconds) in pods.iter().filter(|pod| machine.is_tainted(&pod.node)).filter_map(|pod| Some((pod, seconds?))) {
+            let seconds = self
+                .oracle
+                .jobs
+                .get(&uid)
+                .and_then(|job| job.tolerates.iter().flatten().min().copied())
+                .and_then(|s| u64::try_from(s).ok());
+            let pods = machine
+                .runner
+                .runs
+                .get(&(uid, fence))
+                .filter(|run| run.alive())
+                .map(|run| run.there())
+                .unwrap_or_default();
+            for (pod, seconds) in pods
+                .iter()
+                .filter(|pod| machine.is_tainted(&pod.node))
+                .filter_map(|pod| Some((pod, seconds?)))
+            {
                 let key = (uid, fence, pod.node.clone());
                 let (since, counted) = host.watched.stays.get(&key).copied().unwrap_or((now, false));
                 let ended = now.since(since) >= Millis::secs(seconds);
@@ -94,7 +125,10 @@ impl Sim {
                 over += u64::from(ended && left && !counted && !watched.stays.contains_key(&key));
                 watched.stays.insert(key, (since, counted || (ended && left)));
                 if ended && !settles {
-                    late = Some(format!("{fence} of {uid} stays on `{}` for {seconds} s and longer, since {} of {}", pod.node, since.0, now.0));
+                    late = Some(format!(
+                        "{fence} of {uid} stays on `{}` for {seconds} s and longer, since {} of {}",
+                        pod.node, since.0, now.0
+                    ));
                 }
             }
         }

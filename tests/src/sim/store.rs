@@ -77,7 +77,9 @@ impl Sim {
             };
         }
         if fails {
-            self.trace.say(self.now, || format!("agent {a} ends: a commit failed, and all of it is there: {durable}"));
+            self.trace.say(self.now, || {
+                format!("agent {a} ends: a commit failed, and all of it is there: {durable}")
+            });
             self.counters.one("agents' commits failed");
             self.end_agent(a, true);
         }

@@ -141,7 +141,12 @@ impl Machine {
     }
 
     fn node(&self, name: String) -> NodeSpec {
-        NodeSpec { labels: self.telling.labels(&name), name, capacity: Amounts::from([(GPU.into(), NODE_GPUS)]), ..NodeSpec::default() }
+        NodeSpec {
+            labels: self.telling.labels(&name),
+            name,
+            capacity: Amounts::from([(GPU.into(), NODE_GPUS)]),
+            ..NodeSpec::default()
+        }
     }
 }
 
@@ -239,7 +244,9 @@ impl Sim {
         self.machines[place].runner.tell_again();
         let found = if blind { Vec::new() } else { self.machines[place].runner.found() };
         let (agent, outcome) = Agent::start(config, durable, found, self.chance.agents.bits(), now);
-        self.trace.say(self.now, || format!("agent {a} of {} starts session {}", self.agents[a].cluster, agent.session()));
+        self.trace.say(self.now, || {
+            format!("agent {a} of {} starts session {}", self.agents[a].cluster, agent.session())
+        });
         let nodes = self.machines[place].nodes_input();
         let host = &mut self.agents[a];
         host.agent = Some(agent);
@@ -259,7 +266,9 @@ impl Sim {
 
     /// Whether this agent's process may end at any moment.
     pub(super) fn kills_agents(&self, a: usize) -> bool {
-        self.plan.faults.contains_key(&Fault::AgentKill) && !self.healed && self.machines[self.agents[a].machine].guarded
+        self.plan.faults.contains_key(&Fault::AgentKill)
+            && !self.healed
+            && self.machines[self.agents[a].machine].guarded
     }
 
     /// The process is over; gangs go on under their guards.
@@ -327,8 +336,12 @@ impl Sim {
                     self.machines[machine].runner.renew(now, uid, fence, deadline);
                     self.judge_lease(machine, uid, fence);
                 }
-                Effect::Move { uid, fence, number, placement } => self.move_pods(a, machine, (uid, fence), number, placement),
-                Effect::Grow { uid, fence, number, placement, size } => self.grow_gang(a, machine, (uid, fence), number, placement, size),
+                Effect::Move { uid, fence, number, placement } => {
+                    self.move_pods(a, machine, (uid, fence), number, placement)
+                }
+                Effect::Grow { uid, fence, number, placement, size } => {
+                    self.grow_gang(a, machine, (uid, fence), number, placement, size)
+                }
                 Effect::Shrink { uid, fence, size } => self.shrink_gang(a, machine, (uid, fence), size),
                 Effect::Stop { uid, fence } => {
                     self.trace.say(self.now, || format!("agent {a} stops {fence} of {uid}"));
@@ -354,7 +367,11 @@ impl Sim {
     fn superseded(&mut self, a: usize) {
         self.trace.say(self.now, || format!("agent {a} is superseded"));
         self.counters.one("agents superseded");
-        let last = !self.agents.iter().enumerate().any(|(i, h)| i != a && !h.gone && h.cluster == self.agents[a].cluster);
+        let last = !self
+            .agents
+            .iter()
+            .enumerate()
+            .any(|(i, h)| i != a && !h.gone && h.cluster == self.agents[a].cluster);
         self.end_agent(a, false);
         if last {
             // Its supervisor starts it again with a new store: the last agent of a cluster doesn't stay away.
@@ -368,11 +385,21 @@ impl Sim {
 
     fn start_gang(&mut self, a: usize, machine: usize, start: &Start) {
         let (uid, fence) = (start.uid, start.fence);
-        let stored = self.agents[a].store.get(&format!("run/{uid}")).is_some_and(|run| run.contains(&format!("\"fence\":\"{fence}\"")));
+        let stored = self.agents[a]
+            .store
+            .get(&format!("run/{uid}"))
+            .is_some_and(|run| run.contains(&format!("\"fence\":\"{fence}\"")));
         if !stored {
-            self.judge(broken("durable first", format!("{fence} of {uid} starts and is not in the agent's store")));
+            self.judge(broken(
+                "durable first",
+                format!("{fence} of {uid} starts and is not in the agent's store"),
+            ));
         }
-        let Some((behaviour, near)) = self.oracle.jobs.get(&uid).map(|j| (j.behaviour.clone(), j.near.is_some())) else { return };
+        let Some((behaviour, near)) =
+            self.oracle.jobs.get(&uid).map(|j| (j.behaviour.clone(), j.near.is_some()))
+        else {
+            return;
+        };
         let now = self.machines[machine].clock.now(self.now);
         if !self.machines[machine].runner.start(now, start, &behaviour, &mut self.chance.runners) {
             return;
@@ -393,8 +420,15 @@ impl Sim {
     /// P2: no two attempts of one uid are alive at any instant, wherever.
     pub(super) fn judge_alone(&mut self, uid: Uid) {
         let machines = self.machines.iter().enumerate().filter(|(_, m)| m.honest && !m.clock.is_frozen());
-        let bound = |m: &Machine| m.runner.bound(m.clock.now(self.now)).filter(|(u, _)| *u == uid).map(|(_, f)| f).collect::<Vec<_>>();
-        let alive: Vec<(usize, Fence)> = machines.flat_map(|(i, m)| bound(m).into_iter().map(move |f| (i, f))).collect();
+        let bound = |m: &Machine| {
+            m.runner
+                .bound(m.clock.now(self.now))
+                .filter(|(u, _)| *u == uid)
+                .map(|(_, f)| f)
+                .collect::<Vec<_>>()
+        };
+        let alive: Vec<(usize, Fence)> =
+            machines.flat_map(|(i, m)| bound(m).into_iter().map(move |f| (i, f))).collect();
         if alive.len() > 1 && !self.oracle.is_exempt(uid) {
             self.judge(broken("P2", format!("{uid} runs twice: {alive:?} (machine, fence)")));
         }
@@ -406,8 +440,10 @@ impl Sim {
             let gpus = self.oracle.jobs.get(uid).map_or(0, |j| j.gpus);
             run.there().iter().for_each(|pod| *used.entry(&pod.node).or_insert(0) += gpus);
         }
-        let over =
-            used.iter().find(|(_, gpus)| **gpus > NODE_GPUS).map(|(node, gpus)| format!("node `{node}` of machine {machine} runs {gpus} of {NODE_GPUS}"));
+        let over = used
+            .iter()
+            .find(|(_, gpus)| **gpus > NODE_GPUS)
+            .map(|(node, gpus)| format!("node `{node}` of machine {machine} runs {gpus} of {NODE_GPUS}"));
         // Where a twin or a blind successor works, nobody knows all that runs.
         if let Some(words) = over.filter(|_| !self.forgetful.contains(&machine)) {
             self.judge(broken("P4", words));
@@ -417,11 +453,17 @@ impl Sim {
     /// The agent's lease ends, in true time, before the manager may call it lapsed.
     fn judge_lease(&mut self, machine: usize, uid: Uid, fence: Fence) {
         let mac = &self.machines[machine];
-        let Some(deadline) = mac.runner.deadline(uid, fence, mac.clock.now(self.now)).filter(|_| mac.honest) else { return };
+        let Some(deadline) = mac.runner.deadline(uid, fence, mac.clock.now(self.now)).filter(|_| mac.honest)
+        else {
+            return;
+        };
         let ends = mac.clock.when(deadline);
         let Some(lapses) = self.oracle.manager_lapse(fence) else { return };
         if ends > lapses {
-            self.judge(broken("lease", format!("{fence} of {uid} may run until {ends}, its manager may say lapsed at {lapses}")));
+            self.judge(broken(
+                "lease",
+                format!("{fence} of {uid} may run until {ends}, its manager may say lapsed at {lapses}"),
+            ));
         }
     }
 
@@ -460,7 +502,10 @@ impl Sim {
         for event in events {
             self.trace.say(self.now, || format!("machine {machine}: {event:?}"));
             self.note_moved(machine, &event);
-            if let RunnerEvent::Ended { uid, result: meridian_shared::protocol::EndResult::Succeeded, .. } = &event {
+            if let RunnerEvent::Ended {
+                uid, result: meridian_shared::protocol::EndResult::Succeeded, ..
+            } = &event
+            {
                 self.oracle.succeeded.insert(*uid);
             }
             if let RunnerEvent::Spare { uid, fence, places } = &event {
@@ -485,7 +530,8 @@ impl Sim {
             ProviderEvent::Failed { offer, reason: "out of stock".into() }
         } else {
             let machine = &self.machines[self.agents[a].machine];
-            let nodes = (0..pods.min(machine.pools)).map(|i| machine.node(format!("p-{offer}-{i}"))).collect();
+            let nodes =
+                (0..pods.min(machine.pools)).map(|i| machine.node(format!("p-{offer}-{i}"))).collect();
             ProviderEvent::Ready { offer, nodes }
         };
         self.counters.one("provisioned");
@@ -609,7 +655,10 @@ fn honest_graves(store: &BTreeMap<String, String>, request: &SyncRequest) -> Ver
             _ => continue,
         };
         if !store.contains_key(&format!("tombstone/{uid}/{fence}")) {
-            return broken("tombstone", format!("the end of {fence} of {uid} is told and not in the agent's store"));
+            return broken(
+                "tombstone",
+                format!("the end of {fence} of {uid} is told and not in the agent's store"),
+            );
         }
     }
     Ok(())
@@ -618,5 +667,9 @@ fn honest_graves(store: &BTreeMap<String, String>, request: &SyncRequest) -> Ver
 /// Chance for a machine's clock: within ±0.05 %.
 pub(super) fn drift_ppm(chance: &mut Chance) -> i64 {
     let extremes = [-500, 500];
-    if chance.of_1000(400) { *chance.pick(&extremes).expect("not empty") } else { i64::try_from(chance.between(0, 1_000)).expect("small") - 500 }
+    if chance.of_1000(400) {
+        *chance.pick(&extremes).expect("not empty")
+    } else {
+        i64::try_from(chance.between(0, 1_000)).expect("small") - 500
+    }
 }

@@ -22,14 +22,22 @@ pub fn links(tree: &Tree) -> Broken {
                 if target.contains("://") || target.starts_with("mailto:") {
                     continue;
                 }
-                let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
-                let full = if path.is_empty() { Some(file.path.clone()) } else { resolve(file.directory(), path) };
+                let (path, anchor) =
+                    target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+                let full =
+                    if path.is_empty() { Some(file.path.clone()) } else { resolve(file.directory(), path) };
                 match full.filter(|full| tree.has(full)) {
                     None => broken.push(format!("{}:{number}: `{target}` leads nowhere", file.path)),
                     Some(full) => {
-                        let lacks = anchor.is_some_and(|anchor| tree.get(&full).is_some_and(|found| !headings(found).any(|heading| heading == anchor)));
+                        let lacks = anchor.is_some_and(|anchor| {
+                            tree.get(&full)
+                                .is_some_and(|found| !headings(found).any(|heading| heading == anchor))
+                        });
                         if lacks {
-                            broken.push(format!("{}:{number}: `{full}` has no heading for `{target}`", file.path));
+                            broken.push(format!(
+                                "{}:{number}: `{full}` has no heading for `{target}`",
+                                file.path
+                            ));
                         }
                     }
                 }
@@ -45,10 +53,15 @@ pub fn paths(tree: &Tree) -> Broken {
     for file in tree.markdown() {
         for (number, line) in prose(&file.text) {
             for word in line.split('`').skip(1).step_by(2) {
-                let like_a_path =
-                    word.contains('/') && PATHS.iter().any(|end| word.ends_with(end)) && !word.contains(|c: char| c.is_whitespace() || "<>*{}$~".contains(c));
+                let like_a_path = word.contains('/')
+                    && PATHS.iter().any(|end| word.ends_with(end))
+                    && !word.contains(|c: char| c.is_whitespace() || "<>*{}$~".contains(c));
                 let absolute = word.starts_with('/') || word.contains("://");
-                if like_a_path && !absolute && !tree.has(word) && !resolve(file.directory(), word).is_some_and(|full| tree.has(&full)) {
+                if like_a_path
+                    && !absolute
+                    && !tree.has(word)
+                    && !resolve(file.directory(), word).is_some_and(|full| tree.has(&full))
+                {
                     broken.push(format!("{}:{number}: there is no `{word}`", file.path));
                 }
             }
@@ -62,11 +75,18 @@ pub fn planted_bugs(tree: &Tree) -> Broken {
     let (source, document) = PLANTED;
     let text = tree.get(source).map_or("", |file| &file.text);
     let listed = text.split("bugs! {\n").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap_or_default();
-    let bugs: Vec<&str> =
-        listed.lines().map(str::trim).filter_map(|line| line.strip_suffix(',')).filter(|line| line.chars().all(char::is_alphanumeric)).collect();
+    let bugs: Vec<&str> = listed
+        .lines()
+        .map(str::trim)
+        .filter_map(|line| line.strip_suffix(','))
+        .filter(|line| line.chars().all(char::is_alphanumeric))
+        .collect();
     let words = tree.get(document).map_or("", |file| &file.text);
-    let mut broken: Broken =
-        bugs.iter().filter(|bug| !words.contains(&format!("`{bug}`"))).map(|bug| format!("{document} doesn't say which rule `{bug}` breaks")).collect();
+    let mut broken: Broken = bugs
+        .iter()
+        .filter(|bug| !words.contains(&format!("`{bug}`")))
+        .map(|bug| format!("{document} doesn't say which rule `{bug}` breaks"))
+        .collect();
     if bugs.is_empty() {
         broken.push(format!("no planted bugs were found in {source}"));
     }
@@ -86,7 +106,10 @@ pub fn code_map(tree: &Tree) -> Broken {
 /// Every example is shown to somebody.
 pub fn examples(tree: &Tree) -> Broken {
     let shown = |path: &str| tree.markdown().any(|file| file.text.contains(path));
-    tree.files().filter(|file| file.path.starts_with(EXAMPLES) && !shown(&file.path)).map(|file| format!("no document mentions {}", file.path)).collect()
+    tree.files()
+        .filter(|file| file.path.starts_with(EXAMPLES) && !shown(&file.path))
+        .map(|file| format!("no document mentions {}", file.path))
+        .collect()
 }
 
 /// The commands that README promises are the ones that `.ci/run` runs, letter for letter.
@@ -98,7 +121,11 @@ pub fn promised_commands(tree: &Tree) -> Broken {
         broken.extend(
             promised
                 .iter()
-                .filter(|command| !text.lines().any(|line| line.trim() == **command || line.contains(&format!("\"{command}\""))))
+                .filter(|command| {
+                    !text
+                        .lines()
+                        .any(|line| line.trim() == **command || line.contains(&format!("\"{command}\"")))
+                })
                 .map(|command| format!("{path} doesn't hold the command `{command}` in a line of its own")),
         );
     }
@@ -137,7 +164,11 @@ fn resolve(directory: &str, path: &str) -> Option<String> {
 fn headings(file: &File) -> impl Iterator<Item = String> {
     prose(&file.text).filter(|(_, line)| line.starts_with('#')).map(|(_, line)| {
         let title = line.trim_start_matches('#').trim().to_lowercase();
-        title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_')).map(|c| if c == ' ' { '-' } else { c }).collect()
+        title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+            .map(|c| if c == ' ' { '-' } else { c })
+            .collect()
     })
 }
 
@@ -148,7 +179,11 @@ mod tests {
     #[test]
     fn dead_links_and_paths_are_found() {
         let text = "[a](docs/b.md) [b](docs/b.md#two-words) [c](../out.md) [d](docs/none.md) [e](docs/b.md#three) [f](https://x.y) `src/a.rs` `docs/gone.md`\n```\n[g](h.md)\n```\n";
-        let tree = Tree::of(&[("README.md", text), ("docs/b.md", "# B\n## Two words\n[r](../README.md) [s](#two-words)"), ("src/a.rs", "")]);
+        let tree = Tree::of(&[
+            ("README.md", text),
+            ("docs/b.md", "# B\n## Two words\n[r](../README.md) [s](#two-words)"),
+            ("src/a.rs", ""),
+        ]);
         assert_eq!(links(&tree).len(), 3, "{:?}", links(&tree));
         assert_eq!(paths(&tree), ["README.md:1: there is no `docs/gone.md`"]);
     }
@@ -163,8 +198,12 @@ mod tests {
 
     #[test]
     fn unmapped_crates_and_hidden_examples_are_found() {
-        let tree =
-            Tree::of(&[("Cargo.toml", "members = [\"a\", \"b\"]"), (MAP, "`a/` does"), ("manifests/examples/x.yaml", ""), ("manifests/examples/y.yaml", "")]);
+        let tree = Tree::of(&[
+            ("Cargo.toml", "members = [\"a\", \"b\"]"),
+            (MAP, "`a/` does"),
+            ("manifests/examples/x.yaml", ""),
+            ("manifests/examples/y.yaml", ""),
+        ]);
         assert_eq!(code_map(&tree), ["ARCHITECTURE.md doesn't mention `b/`"]);
         assert_eq!(examples(&tree).len(), 2);
     }
@@ -172,7 +211,17 @@ mod tests {
     #[test]
     fn broken_promises_are_found() {
         let both = "```\ncargo test --workspace\ncargo run --release --bin meridian -- demo\n```";
-        assert_eq!(promised_commands(&Tree::of(&[("README.md", both), (".ci/run", both)])), Vec::<String>::new());
-        assert_eq!(promised_commands(&Tree::of(&[("README.md", both), (".ci/run", "cargo test --workspace -- --skip slow")])).len(), 2);
+        assert_eq!(
+            promised_commands(&Tree::of(&[("README.md", both), (".ci/run", both)])),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            promised_commands(&Tree::of(&[
+                ("README.md", both),
+                (".ci/run", "cargo test --workspace -- --skip slow")
+            ]))
+            .len(),
+            2
+        );
     }
 }

@@ -23,7 +23,10 @@ pub fn keys(text: &str, table: &str) -> BTreeSet<String> {
         if inside && depth == 0 {
             found.extend(line.split('=').next().and_then(|key| key.split('.').next()).map(plain));
         }
-        depth += line.chars().map(|c| i32::from(matches!(c, '[' | '{')) - i32::from(matches!(c, ']' | '}'))).sum::<i32>();
+        depth += line
+            .chars()
+            .map(|c| i32::from(matches!(c, '[' | '{')) - i32::from(matches!(c, ']' | '}')))
+            .sum::<i32>();
     }
     found
 }

@@ -6,7 +6,8 @@ use crate::rust::Source;
 use crate::tree::Tree;
 
 /// Rooms whose name says nothing about their duty.
-const EMPTY_NAMES: [&str; 8] = ["util", "utils", "helper", "helpers", "common", "misc", "shared_utils", "stuff"];
+const EMPTY_NAMES: [&str; 8] =
+    ["util", "utils", "helper", "helpers", "common", "misc", "shared_utils", "stuff"];
 /// A longer file is asking to be two.
 const LINES_MAX: usize = 800;
 /// Longer files that must be, with the reason.
@@ -26,18 +27,26 @@ pub fn rooms(tree: &Tree) -> Broken {
             broken.push(format!("{}: a module is `foo.rs` with `foo/` beside it, not `mod.rs`", file.path));
         }
         let parts = file.path.split('/').map(|part| part.strip_suffix(".rs").unwrap_or(part));
-        broken.extend(parts.filter(|part| EMPTY_NAMES.contains(part)).map(|part| format!("{}: `{part}` doesn't say what it owns", file.path)));
+        broken.extend(
+            parts
+                .filter(|part| EMPTY_NAMES.contains(part))
+                .map(|part| format!("{}: `{part}` doesn't say what it owns", file.path)),
+        );
     }
     broken
 }
 
 /// Files stay small enough to be read.
 pub fn sizes(tree: &Tree) -> Broken {
-    let counted = tree.files().filter(|file| COUNTED.contains(&file.extension()) && !LONG.iter().any(|(path, _)| *path == file.path));
+    let counted = tree.files().filter(|file| {
+        COUNTED.contains(&file.extension()) && !LONG.iter().any(|(path, _)| *path == file.path)
+    });
     counted
         .map(|file| (file, file.text.lines().count()))
         .filter(|(_, lines)| *lines > LINES_MAX)
-        .map(|(file, lines)| format!("{}: {lines} lines, at most {LINES_MAX}: it is asking to be two", file.path))
+        .map(|(file, lines)| {
+            format!("{}: {lines} lines, at most {LINES_MAX}: it is asking to be two", file.path)
+        })
         .collect()
 }
 
@@ -50,7 +59,9 @@ pub fn promises(tree: &Tree) -> Broken {
         for (number, line) in (1..).zip(file.text.lines()) {
             let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
             for word in words {
-                let stands = line.match_indices(word).any(|(at, _)| !part(line[..at].chars().next_back()) && !part(line[at + word.len()..].chars().next()));
+                let stands = line.match_indices(word).any(|(at, _)| {
+                    !part(line[..at].chars().next_back()) && !part(line[at + word.len()..].chars().next())
+                });
                 if stands {
                     broken.push(format!("{}:{number}: `{word}`: do it, or write an issue", file.path));
                 }
@@ -58,7 +69,12 @@ pub fn promises(tree: &Tree) -> Broken {
         }
         if file.is_rust() {
             for (number, line) in Source::of(&file.text).lines() {
-                broken.extend(macros.iter().filter(|name| line.contains(*name)).map(|name| format!("{}:{number}: `{name}` is no answer", file.path)));
+                broken.extend(
+                    macros
+                        .iter()
+                        .filter(|name| line.contains(*name))
+                        .map(|name| format!("{}:{number}: `{name}` is no answer", file.path)),
+                );
             }
         }
     }
@@ -89,7 +105,10 @@ pub fn metrics(tree: &Tree) -> Broken {
         .map(|name| name.replace('-', "_"))
         .collect();
     let mut broken = Vec::new();
-    for file in tree.rust().filter(|file| file.name() != METRICS_FILE && !file.is_test() && !file.path.starts_with("tests/")) {
+    for file in tree
+        .rust()
+        .filter(|file| file.name() != METRICS_FILE && !file.is_test() && !file.path.starts_with("tests/"))
+    {
         // The bench reads a running manager's metrics as any scraper does.
         if file.path.starts_with("cli/src/commands/bench/") {
             continue;
@@ -97,9 +116,13 @@ pub fn metrics(tree: &Tree) -> Broken {
         let source = Source::of(&file.text);
         for (line, text) in &source.strings {
             for (at, _) in text.match_indices(METRIC_PREFIX) {
-                let name: String = text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+                let name: String =
+                    text[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
                 if !crates.contains(&name) {
-                    broken.push(format!("{}:{line}: the metric `{name}` is named outside `{METRICS_FILE}`", file.path));
+                    broken.push(format!(
+                        "{}:{line}: the metric `{name}` is named outside `{METRICS_FILE}`",
+                        file.path
+                    ));
                 }
             }
         }
@@ -134,7 +157,11 @@ pub fn machine_paths(tree: &Tree) -> Broken {
         for (number, line) in (1..).zip(file.text.lines()) {
             for root in roots {
                 // Part of a longer path, such as `pod/work/`, is nobody's root.
-                let own = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '}' | '>' | '~' | '{' | ')'));
+                let own = |at: usize| {
+                    !line[..at].ends_with(|c: char| {
+                        c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '}' | '>' | '~' | '{' | ')')
+                    })
+                };
                 if line.match_indices(root).any(|(at, _)| own(at)) {
                     broken.push(format!("{}:{number}: `{root}…` is a path of one machine", file.path));
                 }
@@ -150,7 +177,11 @@ mod tests {
 
     fn finds(rule: fn(&Tree) -> Broken, path: &str, text: &str, times: usize) {
         let workspace = "[workspace]\nmembers = [\n  \"a\",\n]\n";
-        let broken = rule(&Tree::of(&[("Cargo.toml", workspace), ("a/Cargo.toml", "[package]\nname = \"meridian-a\"\n"), (path, text)]));
+        let broken = rule(&Tree::of(&[
+            ("Cargo.toml", workspace),
+            ("a/Cargo.toml", "[package]\nname = \"meridian-a\"\n"),
+            (path, text),
+        ]));
         assert_eq!(broken.len(), times, "{path}: {broken:?}");
     }
 
@@ -194,7 +225,12 @@ mod tests {
     #[test]
     fn tests_ignored_without_a_reason_are_found() {
         finds(ignored_tests, "a/src/lib.rs", "#[test]\n#[ignore]\nfn f() {}", 1);
-        finds(ignored_tests, "a/src/lib.rs", "#[test]\n#[ignore = \"needs a GPU\"]\nfn f() {} // #[ignore]", 0);
+        finds(
+            ignored_tests,
+            "a/src/lib.rs",
+            "#[test]\n#[ignore = \"needs a GPU\"]\nfn f() {} // #[ignore]",
+            0,
+        );
     }
 
     #[test]

@@ -21,12 +21,33 @@ pub const CORES: [Core; 7] = [
     // uuid only parses and prints here: its random and timed constructors are banned by clippy.toml and below.
     Core { directory: "shared", dependencies: &["serde", "serde_json", "uuid", "thiserror", "sha2"] },
     // jiff only parses durations and moments here; serde-saphyr reads YAML from text.
-    Core { directory: "shared/objects", dependencies: &["meridian-shared", "meridian-topology", "serde", "serde_json", "serde-saphyr", "jiff", "thiserror"] },
+    Core {
+        directory: "shared/objects",
+        dependencies: &[
+            "meridian-shared",
+            "meridian-topology",
+            "serde",
+            "serde_json",
+            "serde-saphyr",
+            "jiff",
+            "thiserror",
+        ],
+    },
     Core { directory: "shared/topology", dependencies: &["meridian-shared", "serde"] },
-    Core { directory: "manager/queueing", dependencies: &["meridian-shared", "meridian-objects", "meridian-topology", "serde"] },
+    Core {
+        directory: "manager/queueing",
+        dependencies: &["meridian-shared", "meridian-objects", "meridian-topology", "serde"],
+    },
     Core {
         directory: "manager/planning",
-        dependencies: &["meridian-shared", "meridian-objects", "meridian-topology", "meridian-queueing", "serde", "serde_json"],
+        dependencies: &[
+            "meridian-shared",
+            "meridian-objects",
+            "meridian-topology",
+            "meridian-queueing",
+            "serde",
+            "serde_json",
+        ],
     },
     Core {
         directory: "manager/core",
@@ -42,11 +63,15 @@ pub const CORES: [Core; 7] = [
             "sha2",
         ],
     },
-    Core { directory: "worker-agent/core", dependencies: &["meridian-shared", "meridian-topology", "serde", "serde_json", "thiserror"] },
+    Core {
+        directory: "worker-agent/core",
+        dependencies: &["meridian-shared", "meridian-topology", "serde", "serde_json", "thiserror"],
+    },
 ];
 
 /// What tests of a core may use besides: generators of cases, the other core to talk to, and what measures a bench.
-const TEST_DEPENDENCIES: [&str; 5] = ["proptest", "insta", "criterion", "meridian-objects", "meridian-agent-core"];
+const TEST_DEPENDENCIES: [&str; 5] =
+    ["proptest", "insta", "criterion", "meridian-objects", "meridian-agent-core"];
 
 /// What no core's code may name, with the reason.
 const BANNED_CODE: [(&str, &str); 20] = [
@@ -94,21 +119,29 @@ pub fn manifests(tree: &Tree) -> Broken {
     for core in CORES {
         let path = format!("{}/Cargo.toml", core.directory);
         let Some(file) = tree.get(&path) else {
-            broken.push(format!("{path} is missing: is the core listed in tests/tidy/src/purity.rs still there?"));
+            broken.push(format!(
+                "{path} is missing: is the core listed in tests/tidy/src/purity.rs still there?"
+            ));
             continue;
         };
         let extra = |table: &str, allowed: &dyn Fn(&str) -> bool| {
             let keys = manifest::keys(&file.text, table);
             keys.into_iter()
                 .filter(|key| !allowed(key))
-                .map(|key| format!("{path}: `{key}` in [{table}] is not on the core's list: keep I/O in the shells"))
+                .map(|key| {
+                    format!("{path}: `{key}` in [{table}] is not on the core's list: keep I/O in the shells")
+                })
                 .collect::<Vec<_>>()
         };
         broken.extend(extra("dependencies", &|key| core.dependencies.contains(&key)));
-        broken.extend(extra("dev-dependencies", &|key| core.dependencies.contains(&key) || TEST_DEPENDENCIES.contains(&key)));
+        broken.extend(extra("dev-dependencies", &|key| {
+            core.dependencies.contains(&key) || TEST_DEPENDENCIES.contains(&key)
+        }));
         broken.extend(extra("build-dependencies", &|_| false));
         if file.text.contains("[target.") {
-            broken.push(format!("{path}: a core is the same on every machine, so it has no table for a target"));
+            broken.push(format!(
+                "{path}: a core is the same on every machine, so it has no table for a target"
+            ));
         }
     }
     broken
@@ -121,7 +154,12 @@ pub fn lints(tree: &Tree) -> Broken {
     for core in CORES {
         let path = format!("{}/clippy.toml", core.directory);
         let text = tree.get(&path).map_or("", |file| &file.text);
-        broken.extend(BANNED_PATHS.iter().filter(|banned| !text.contains(&format!("\"{banned}\""))).map(|banned| format!("{path} doesn't ban `{banned}`")));
+        broken.extend(
+            BANNED_PATHS
+                .iter()
+                .filter(|banned| !text.contains(&format!("\"{banned}\"")))
+                .map(|banned| format!("{path} doesn't ban `{banned}`")),
+        );
     }
     for member in manifest::members(tree) {
         let below = CORES.iter().any(|core| member.starts_with(&format!("{}/", core.directory)));
@@ -140,9 +178,12 @@ pub fn source(tree: &Tree) -> Broken {
         let source = Source::of(&file.text);
         for (number, line) in source.lines() {
             // `use std::{fs, …}` hides a path from a plain search.
-            let grouped = line.contains("std::{").then(|| line.replace("std::{", "std::{ ").replace(',', " , "));
+            let grouped =
+                line.contains("std::{").then(|| line.replace("std::{", "std::{ ").replace(',', " , "));
             for (banned, why) in BANNED_CODE {
-                let hidden = banned.strip_prefix("std::").is_some_and(|name| grouped.as_ref().is_some_and(|line| has_word(line, name.trim_end_matches(':'))));
+                let hidden = banned.strip_prefix("std::").is_some_and(|name| {
+                    grouped.as_ref().is_some_and(|line| has_word(line, name.trim_end_matches(':')))
+                });
                 if has_word(line, banned) || hidden {
                     broken.push(format!("{}:{number}: `{banned}` in a pure core: {why}", file.path));
                 }
@@ -153,7 +194,9 @@ pub fn source(tree: &Tree) -> Broken {
 }
 
 fn in_core(file: &File) -> bool {
-    CORES.iter().any(|core| file.path.strip_prefix(core.directory).is_some_and(|rest| rest.starts_with("/src/")))
+    CORES
+        .iter()
+        .any(|core| file.path.strip_prefix(core.directory).is_some_and(|rest| rest.starts_with("/src/")))
 }
 
 /// Whether `word` stands in `line` and is not part of a longer name.
@@ -172,7 +215,10 @@ mod tests {
     #[test]
     fn an_io_crate_is_found() {
         let tree = Tree::of(&[
-            ("shared/Cargo.toml", "[dependencies]\nserde.workspace = true\ntokio = { workspace = true }\n[dev-dependencies]\nproptest.workspace = true\n"),
+            (
+                "shared/Cargo.toml",
+                "[dependencies]\nserde.workspace = true\ntokio = { workspace = true }\n[dev-dependencies]\nproptest.workspace = true\n",
+            ),
             ("shared/objects/Cargo.toml", "[dev-dependencies]\ntempfile.workspace = true\n"),
             ("shared/topology/Cargo.toml", "[dependencies]\n"),
             ("manager/queueing/Cargo.toml", "[dependencies]\n"),
@@ -197,7 +243,10 @@ mod tests {
         assert_eq!(lints(&Tree::of(&all)).len(), BANNED_PATHS.len());
         all[2].1 = &good;
         all.push(("Cargo.toml", "[workspace]\nmembers = [\"shared\", \"shared/files\"]\n"));
-        assert_eq!(lints(&Tree::of(&all)), ["shared/files/clippy.toml is missing: without it clippy applies the bans of the core above"]);
+        assert_eq!(
+            lints(&Tree::of(&all)),
+            ["shared/files/clippy.toml is missing: without it clippy applies the bans of the core above"]
+        );
     }
 
     #[test]

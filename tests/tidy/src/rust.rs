@@ -101,7 +101,8 @@ fn block_comment(text: &str) -> usize {
 
 /// Length of `r#"` or `br#"`, and its hashes.
 fn raw_string(text: &str) -> Option<(usize, usize)> {
-    let after = text.strip_prefix("br").or_else(|| text.strip_prefix("cr")).or_else(|| text.strip_prefix('r'))?;
+    let after =
+        text.strip_prefix("br").or_else(|| text.strip_prefix("cr")).or_else(|| text.strip_prefix('r'))?;
     let hashes = after.len() - after.trim_start_matches('#').len();
     after[hashes..].starts_with('"').then_some((text.len() - after.len() + hashes + 1, hashes))
 }
@@ -138,8 +139,18 @@ mod tests {
     fn code_and_words_are_told_apart() {
         let text = "let a = \"x // \\\" y\"; // std::fs\n/* a /* b */ std::env */ let b: &'static str = r#\"raw \"std::net\" \"#; let c = '\"'; let d = '\\''; std::thread";
         let source = Source::of(text);
-        assert!(!source.code.contains("std::fs") && !source.code.contains("std::env") && !source.code.contains("std::net"), "{}", source.code);
-        assert!(source.code.ends_with("std::thread") && source.code.contains("&'static str"), "{}", source.code);
+        assert!(
+            !source.code.contains("std::fs")
+                && !source.code.contains("std::env")
+                && !source.code.contains("std::net"),
+            "{}",
+            source.code
+        );
+        assert!(
+            source.code.ends_with("std::thread") && source.code.contains("&'static str"),
+            "{}",
+            source.code
+        );
         assert_eq!(source.strings, [(1, "x // \\\" y".to_owned()), (2, "raw \"std::net\" ".to_owned())]);
         assert_eq!(source.lines().count(), 2);
     }

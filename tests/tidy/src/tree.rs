@@ -63,7 +63,9 @@ impl Tree {
 
     /// A made-up tree.
     pub fn of(files: &[(&str, &str)]) -> Self {
-        let file = |(path, text): &(&str, &str)| ((*path).to_owned(), File { path: (*path).to_owned(), text: (*text).to_owned() });
+        let file = |(path, text): &(&str, &str)| {
+            ((*path).to_owned(), File { path: (*path).to_owned(), text: (*text).to_owned() })
+        };
         Self(files.iter().map(file).collect())
     }
 
@@ -90,7 +92,9 @@ impl Tree {
     /// Whether `path` is a file or a directory with files.
     pub fn has(&self, path: &str) -> bool {
         let inside = format!("{path}/");
-        path.is_empty() || self.0.contains_key(path) || self.0.range(inside.clone()..).next().is_some_and(|(found, _)| found.starts_with(&inside))
+        path.is_empty()
+            || self.0.contains_key(path)
+            || self.0.range(inside.clone()..).next().is_some_and(|(found, _)| found.starts_with(&inside))
     }
 }
 
@@ -103,7 +107,8 @@ fn tracked(root: &Path) -> Option<Vec<String>> {
         .ok()
         .filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
-    Some(text.split_terminator('\0').map(str::to_owned).collect()).filter(|paths: &Vec<String>| !paths.is_empty())
+    Some(text.split_terminator('\0').map(str::to_owned).collect())
+        .filter(|paths: &Vec<String>| !paths.is_empty())
 }
 
 /// Everything below `root`, where there is no git.
@@ -115,7 +120,9 @@ fn walk(root: &Path) -> Vec<String> {
         for entry in entries.flatten() {
             let path = directory.join(entry.file_name());
             match entry.file_type() {
-                Ok(kind) if kind.is_dir() && !UNTRACKED.iter().any(|name| entry.file_name() == *name) => open.push(path),
+                Ok(kind) if kind.is_dir() && !UNTRACKED.iter().any(|name| entry.file_name() == *name) => {
+                    open.push(path)
+                }
                 Ok(kind) if kind.is_file() => found.extend(path.to_str().map(str::to_owned)),
                 _ => {}
             }

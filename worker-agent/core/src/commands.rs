@@ -6,11 +6,17 @@ use crate::ledger::Arrival;
 use crate::leg::{Happening, Phase, Step, step};
 use crate::placed;
 use crate::placing::Misfit;
-use crate::{Agent, Effect, LiveRun, OFFERS_MAX, OfferState, OpenOffer, Outcome, Start, StopCause, TOMBSTONES_MAX, WITHDRAWN_MAX};
+use crate::{
+    Agent, Effect, LiveRun, OFFERS_MAX, OfferState, OpenOffer, Outcome, Start, StopCause, TOMBSTONES_MAX,
+    WITHDRAWN_MAX,
+};
 use meridian_shared::ids::{ContentHash, Fence, OfferId, Uid};
 use meridian_shared::lease::{AgentLease, stop_budget};
 use meridian_shared::planted::Bug;
-use meridian_shared::protocol::{Command, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, RUNS_MAX, RefuseReason, Size, StopReason, clean};
+use meridian_shared::protocol::{
+    Command, End, EndResult, Event, Grant, GrantRefusal, Offer, OnLoss, RUNS_MAX, RefuseReason, Size,
+    StopReason, clean,
+};
 use meridian_shared::time::{Millis, Mono};
 use std::sync::Arc;
 
@@ -36,24 +42,46 @@ impl Agent {
         if let Some(open) = self.offers.get(&offer) {
             let event = match open.state {
                 OfferState::Held { .. } => Event::Held { offer, uid },
-                OfferState::Waiting => Event::Waiting { offer, uid, reason: "asked the provider".into(), estimate: None },
+                OfferState::Waiting => {
+                    Event::Waiting { offer, uid, reason: "asked the provider".into(), estimate: None }
+                }
             };
             return self.say(event);
         }
         if let Some(run) = self.runs.get(&uid) {
             if run.offer != offer {
-                self.refuse(offer, uid, RefuseReason::StillRuns, format!("attempt {} still runs here", run.fence));
+                self.refuse(
+                    offer,
+                    uid,
+                    RefuseReason::StillRuns,
+                    format!("attempt {} still runs here", run.fence),
+                );
             }
             return;
         }
         if self.offers.len() + self.runs.len() >= RUNS_MAX {
-            return self.refuse(offer, uid, RefuseReason::Overloaded, format!("it holds and runs {RUNS_MAX} gangs, the most that it reports at once"));
+            return self.refuse(
+                offer,
+                uid,
+                RefuseReason::Overloaded,
+                format!("it holds and runs {RUNS_MAX} gangs, the most that it reports at once"),
+            );
         }
         if self.offers.len() >= OFFERS_MAX || self.durable.tombstones.len() >= TOMBSTONES_MAX {
-            return self.refuse(offer, uid, RefuseReason::Overloaded, "too many open offers or unacknowledged ends".into());
+            return self.refuse(
+                offer,
+                uid,
+                RefuseReason::Overloaded,
+                "too many open offers or unacknowledged ends".into(),
+            );
         }
         if asked.requires_guarded && !self.config.guarded {
-            return self.refuse(offer, uid, RefuseReason::Unsupported, "the policy requires guarded gangs, this runner only supervises".into());
+            return self.refuse(
+                offer,
+                uid,
+                RefuseReason::Unsupported,
+                "the policy requires guarded gangs, this runner only supervises".into(),
+            );
         }
         // A newer question about the same workload replaces an older one: two rooms for one gang help nobody.
         if let Some(id) = self.offers.about(uid) {
@@ -145,13 +173,15 @@ impl Agent {
             return Err(GrantRefusal::StillRuns { fence });
         }
         match self.offers.get(&grant.offer) {
-            Some(OpenOffer { uid, state: OfferState::Held { until }, .. }) if *uid == grant.uid && at < *until => {}
+            Some(OpenOffer { uid, state: OfferState::Held { until }, .. })
+                if *uid == grant.uid && at < *until => {}
             _ => return Err(GrantRefusal::NoHold),
         }
         match grant.on_loss {
             OnLoss::Wait => Ok(None),
             OnLoss::Fence => {
-                let counts_from = if self.config.planted.has(Bug::AgentCountsFromArrival) { at } else { sent };
+                let counts_from =
+                    if self.config.planted.has(Bug::AgentCountsFromArrival) { at } else { sent };
                 let lease = AgentLease::from_sent(counts_from, grant.term);
                 if at >= lease.stop_at() { Err(GrantRefusal::Lapsed) } else { Ok(Some(lease)) }
             }
@@ -217,7 +247,14 @@ impl Agent {
         if !self.runs.values().any(|r| r.offer == grant.offer) {
             self.drop_offer(grant.offer, out);
         }
-        let end = End { uid, fence, result: EndResult::Stopped, pod_failures: grant.pod_failures, ran: Millis(0), proof: None };
+        let end = End {
+            uid,
+            fence,
+            result: EndResult::Stopped,
+            pod_failures: grant.pod_failures,
+            ran: Millis(0),
+            proof: None,
+        };
         if !matches!(why, GrantRefusal::StaleFence { .. } | GrantRefusal::StillRuns { .. }) {
             self.durable.raise_fence(uid, fence, &mut out.store);
         }
@@ -232,9 +269,19 @@ impl Agent {
                 // Not known here: whoever still carries its grant must find the grave. It is confirmed once the runner has
                 // seen that nothing of it is there: a copy of this store may have started it.
                 out.effects.push(Effect::Stop { uid, fence });
-                let end = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None };
+                let end = End {
+                    uid,
+                    fence,
+                    result: EndResult::Stopped,
+                    pod_failures: 0,
+                    ran: Millis(0),
+                    proof: None,
+                };
                 if !self.config.planted.has(Bug::UnknownStopForgotten) {
-                    self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
+                    self.durable.bury(
+                        Tombstone { end: end.clone(), refused: None, acknowledged: None },
+                        &mut out.store,
+                    );
                 }
                 self.strangers.insert((uid, fence), end);
             }
@@ -246,7 +293,8 @@ impl Agent {
     /// The attempt goes on with fewer pods. The runner says which places are empty once it has seen them so, as it does with pods
     /// that succeed; until then all of them are taken.
     fn on_shrink(&mut self, uid: Uid, fence: Fence, size: Size, out: &mut Outcome) {
-        let live = |run: &&mut LiveRun| run.fence == fence && matches!(run.phase, Phase::Starting | Phase::Running);
+        let live =
+            |run: &&mut LiveRun| run.fence == fence && matches!(run.phase, Phase::Starting | Phase::Running);
         let Some(run) = self.runs.get_mut(&uid).filter(live) else { return };
         if run.size.is_some_and(|known| known.parallelism <= size.parallelism) {
             return;
@@ -260,7 +308,9 @@ impl Agent {
     }
 
     fn on_rank(&mut self, uid: Uid, fence: Fence, priority: i64, out: &mut Outcome) {
-        if let Some(run) = self.runs.get_mut(&uid).filter(|run| run.fence == fence && run.priority != priority) {
+        if let Some(run) =
+            self.runs.get_mut(&uid).filter(|run| run.fence == fence && run.priority != priority)
+        {
             run.priority = priority;
             self.store_run(uid, out);
         }

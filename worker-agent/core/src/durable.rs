@@ -8,7 +8,9 @@ use crate::growing::Growths;
 use crate::ledger::{NodeSpec, PodPlacement, Stay};
 use crate::{StopCause, leg::Phase};
 use meridian_shared::gang::{Amounts, Gang};
-use meridian_shared::ids::{ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
+use meridian_shared::ids::{
+    ClusterName, ContentHash, Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid,
+};
 use meridian_shared::lease::AgentLease;
 use meridian_shared::placement::Placement;
 use meridian_shared::protocol::{End, GrantRefusal, OnLoss, Receipt, Size};
@@ -135,7 +137,9 @@ const RECEIPTS_MAX: usize = 16;
 
 /// A stored value that can't be read.
 #[derive(Debug, thiserror::Error)]
-#[error("stored value `{key}` can't be read: {message}; the store is damaged, move it away and join again with `--replace`")]
+#[error(
+    "stored value `{key}` can't be read: {message}; the store is damaged, move it away and join again with `--replace`"
+)]
 pub struct Error {
     /// The key.
     pub key: String,
@@ -146,7 +150,15 @@ pub struct Error {
 impl Durable {
     /// A new store: what an agent that has just joined has.
     pub fn new(ledger: LedgerId) -> Self {
-        Self { ledger, sessions: 0, follows: None, fences: BTreeMap::new(), runs: BTreeMap::new(), tombstones: BTreeMap::new(), receipts: BTreeMap::new() }
+        Self {
+            ledger,
+            sessions: 0,
+            follows: None,
+            fences: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
+            receipts: BTreeMap::new(),
+        }
     }
 
     /// The write that makes a new store one.
@@ -171,10 +183,12 @@ impl Durable {
                 None if key == "sessions" => this.sessions = read(value).map_err(bad)?,
                 None if key == "follows" => this.follows = read(value).map_err(bad)?,
                 Some(("fence", uid)) => {
-                    this.fences.insert(uid.parse().map_err(|_| bad("bad uid".into()))?, read(value).map_err(bad)?);
+                    this.fences
+                        .insert(uid.parse().map_err(|_| bad("bad uid".into()))?, read(value).map_err(bad)?);
                 }
                 Some(("run", uid)) => {
-                    this.runs.insert(uid.parse().map_err(|_| bad("bad uid".into()))?, read(value).map_err(bad)?);
+                    this.runs
+                        .insert(uid.parse().map_err(|_| bad("bad uid".into()))?, read(value).map_err(bad)?);
                 }
                 Some(("tombstone", _)) => {
                     let tombstone: Tombstone = read(value).map_err(bad)?;
@@ -182,7 +196,10 @@ impl Durable {
                 }
                 Some(("receipts", _)) => {
                     let (receipt, members): (Receipt, Vec<ClusterName>) = read(value).map_err(bad)?;
-                    this.receipts.entry(receipt.journal).or_default().insert(receipt.leadership, (receipt, members));
+                    this.receipts
+                        .entry(receipt.journal)
+                        .or_default()
+                        .insert(receipt.leadership, (receipt, members));
                 }
                 _ => return Err(bad("unknown key; the store was written by a newer version".into())),
             }
@@ -193,14 +210,22 @@ impl Durable {
     /// The newest receipt of each journal, then the next of each, and so on while they fit; always the first, of whom is followed.
     pub(crate) fn newest_receipts(&self, bytes_max: usize) -> Vec<(Receipt, Vec<ClusterName>)> {
         let ranked = self.receipts.values().flat_map(|by| by.iter().rev().enumerate());
-        let mut ranked: Vec<_> = ranked.map(|(age, (leadership, shown))| (self.follows != Some(*leadership), age, shown)).collect();
+        let mut ranked: Vec<_> = ranked
+            .map(|(age, (leadership, shown))| (self.follows != Some(*leadership), age, shown))
+            .collect();
         ranked.sort_by_key(|(other, age, _)| (*other, *age));
         let mut bytes = 0;
         let fits = |(at, shown): &(usize, &(Receipt, Vec<ClusterName>))| {
             bytes += serde_json::to_vec(shown).expect("our own types serialise").len() + 1;
             *at == 0 || bytes <= bytes_max
         };
-        ranked.into_iter().map(|(_, _, shown)| shown).enumerate().take_while(fits).map(|(_, shown)| shown.clone()).collect()
+        ranked
+            .into_iter()
+            .map(|(_, _, shown)| shown)
+            .enumerate()
+            .take_while(fits)
+            .map(|(_, shown)| shown.clone())
+            .collect()
     }
 
     /// The largest fence known of `uid`.
@@ -246,7 +271,11 @@ impl Durable {
     pub(crate) fn unbury(&mut self, uid: Uid, fence: Fence, out: &mut Vec<StoreOp>) {
         if self.tombstones.remove(&(uid, fence)).is_some() {
             out.push(StoreOp { key: format!("tombstone/{uid}/{fence}"), value: None });
-            if !self.tombstones.range((uid, Fence { epoch: 0, leadership: 0, counter: 0 })..).take_while(|((u, _), _)| *u == uid).any(|_| true)
+            if !self
+                .tombstones
+                .range((uid, Fence { epoch: 0, leadership: 0, counter: 0 })..)
+                .take_while(|((u, _), _)| *u == uid)
+                .any(|_| true)
                 && !self.runs.contains_key(&uid)
             {
                 self.fences.remove(&uid);
@@ -255,7 +284,12 @@ impl Durable {
         }
     }
 
-    pub(crate) fn note_receipt(&mut self, receipt: &Receipt, members: &[ClusterName], out: &mut Vec<StoreOp>) {
+    pub(crate) fn note_receipt(
+        &mut self,
+        receipt: &Receipt,
+        members: &[ClusterName],
+        out: &mut Vec<StoreOp>,
+    ) {
         let kept = self.receipts.entry(receipt.journal).or_default();
         // The newest record of each leadership is enough. An answer that was overtaken is from before members joined: it would have
         // us forget them after we acknowledged their names.
@@ -272,7 +306,10 @@ impl Durable {
 }
 
 pub(crate) fn put<T: Serialize>(key: &str, value: &T) -> StoreOp {
-    StoreOp { key: key.to_owned(), value: Some(serde_json::to_string(value).expect("our own types serialise")) }
+    StoreOp {
+        key: key.to_owned(),
+        value: Some(serde_json::to_string(value).expect("our own types serialise")),
+    }
 }
 
 #[cfg(test)]
@@ -284,9 +321,18 @@ mod tests {
     fn of_more_receipts_than_a_report_takes_the_newest_of_each_journal_come_first() {
         let mut durable = Durable::new(LedgerId(1));
         let members: Vec<ClusterName> = (0..500).map(|i| format!("{i:063}").as_str().into()).collect();
-        for (journal, epoch) in (1..=3_u128).flat_map(|journal| (1..=16_u64).map(move |epoch| (journal, epoch))) {
+        for (journal, epoch) in
+            (1..=3_u128).flat_map(|journal| (1..=16_u64).map(move |epoch| (journal, epoch)))
+        {
             let leadership = Leadership { epoch, id: 7 };
-            let receipt = Receipt { journal: JournalId(journal), leadership, record: RecordNumber(epoch), rules: RecordNumber(1), audit_head: None, mac: None };
+            let receipt = Receipt {
+                journal: JournalId(journal),
+                leadership,
+                record: RecordNumber(epoch),
+                rules: RecordNumber(1),
+                audit_head: None,
+                mac: None,
+            };
             durable.note_receipt(&receipt, &members, &mut Vec::new());
         }
         durable.follows = Some(Leadership { epoch: 3, id: 7 });

@@ -18,7 +18,13 @@ pub const VERSIONS: u64 = 1 << 20;
 impl Agent {
     /// Feeds the essence of this agent at `now` to `into`. `flying` are the transmissions whose answers may still arrive; only
     /// their order matters, so `number` may tell their numbers from others.
-    pub fn hash_essence(&self, now: Mono, flying: &BTreeSet<u64>, number: &dyn Fn(u64) -> u64, into: &mut impl Hasher) {
+    pub fn hash_essence(
+        &self,
+        now: Mono,
+        flying: &BTreeSet<u64>,
+        number: &dyn Fn(u64) -> u64,
+        into: &mut impl Hasher,
+    ) {
         let Self {
             config: _,
             durable,
@@ -47,7 +53,16 @@ impl Agent {
             elapsed,
         } = self;
         durable.hash_essence(into);
-        (session, withdrawn, number(*answered), *transmissions > answered + 1, commands_through, events, events_from).hash(into);
+        (
+            session,
+            withdrawn,
+            number(*answered),
+            *transmissions > answered + 1,
+            commands_through,
+            events,
+            events_from,
+        )
+            .hash(into);
         (strangers, lost, self.waits_left(), ledger.stays_left()).hash(into);
         for (uid, carried) in spare_news {
             (uid, *carried == 0, number(*carried)).hash(into);
@@ -144,7 +159,9 @@ impl Durable {
         for Tombstone { end, refused, acknowledged } in tombstones.values() {
             (end, refused, acknowledged.map(|(by, record, _)| (by, record))).hash(into);
         }
-        for (Receipt { journal, leadership, record, rules, audit_head: _, mac: _ }, members) in receipts.values().flat_map(|by| by.values()) {
+        for (Receipt { journal, leadership, record, rules, audit_head: _, mac: _ }, members) in
+            receipts.values().flat_map(|by| by.values())
+        {
             (journal, leadership, record, rules, members).hash(into);
         }
     }

@@ -54,8 +54,15 @@ impl Agent {
     pub(crate) fn on_grow(&mut self, (uid, fence): (Uid, Fence), growth: Growth, out: &mut Outcome) {
         let number = growth.number;
         // Of what is over its end is told.
-        let Some(run) = self.runs.get(&uid).filter(|run| run.fence == fence && matches!(run.phase, Phase::Starting | Phase::Running)) else { return };
-        if let Some((_, reason, text)) = run.growth.refused.clone().filter(|(refused, ..)| *refused == number) {
+        let Some(run) = self
+            .runs
+            .get(&uid)
+            .filter(|run| run.fence == fence && matches!(run.phase, Phase::Starting | Phase::Running))
+        else {
+            return;
+        };
+        if let Some((_, reason, text)) = run.growth.refused.clone().filter(|(refused, ..)| *refused == number)
+        {
             return self.say(Event::NotGrown { uid, fence, number, reason, text });
         }
         let latest = run.growth.latest.as_ref().map_or(RecordNumber(0), |latest| latest.number);
@@ -67,7 +74,9 @@ impl Agent {
             Err((reason, text)) => {
                 let text = clean(&text);
                 let run = self.runs.get_mut(&uid).expect("found above");
-                if number > latest && run.growth.refused.as_ref().is_none_or(|(refused, ..)| *refused < number) {
+                if number > latest
+                    && run.growth.refused.as_ref().is_none_or(|(refused, ..)| *refused < number)
+                {
                     run.growth.refused = Some((number, reason, text.clone()));
                 }
                 self.say(Event::NotGrown { uid, fence, number, reason, text });
@@ -79,7 +88,8 @@ impl Agent {
     fn room_to_grow(&mut self, uid: Uid, growth: &Growth) -> Result<Gang, (RefuseReason, String)> {
         let run = &self.runs[&uid];
         let stale = |known: RecordNumber| growth.number < known;
-        let later = run.growth.latest.as_ref().is_some_and(|latest| stale(latest.number)) || run.growth.refused.as_ref().is_some_and(|(n, ..)| stale(*n));
+        let later = run.growth.latest.as_ref().is_some_and(|latest| stale(latest.number))
+            || run.growth.refused.as_ref().is_some_and(|(n, ..)| stale(*n));
         if later {
             return Err((RefuseReason::StillRuns, "a later growth of it is known here".to_owned()));
         }
@@ -90,24 +100,39 @@ impl Agent {
             return Err((RefuseReason::StillRuns, "pods of it are being moved or added".to_owned()));
         }
         let Some(gang) = run.gang.as_ref().filter(|_| run.growth.able) else {
-            return Err((RefuseReason::Unsupported, "it was started by an agent of an older version, and what carries it can't let it grow".to_owned()));
+            return Err((
+                RefuseReason::Unsupported,
+                "it was started by an agent of an older version, and what carries it can't let it grow"
+                    .to_owned(),
+            ));
         };
         if run.growth.count >= GROWTHS_MAX {
             return Err((RefuseReason::Unsupported, format!("it has grown {GROWTHS_MAX} times already")));
         }
-        let fits = growth.places.len() == gang.pod_sets.len() && gang.pod_sets.iter().zip(&growth.places).all(|(set, places)| set.count <= *places);
+        let fits = growth.places.len() == gang.pod_sets.len()
+            && gang.pod_sets.iter().zip(&growth.places).all(|(set, places)| set.count <= *places);
         if !fits {
-            return Err((RefuseReason::Unsupported, "it has other places here than the manager knows".to_owned()));
+            return Err((
+                RefuseReason::Unsupported,
+                "it has other places here than the manager knows".to_owned(),
+            ));
         }
         let (offer, grown) = (run.offer, gang.of_counts(&growth.places));
-        let added: Vec<u32> = gang.pod_sets.iter().zip(&growth.places).map(|(set, places)| places - set.count).collect();
-        let has = run.size.map_or_else(|| gang.pod_sets.iter().map(|set| set.count).sum(), |size| size.parallelism);
+        let added: Vec<u32> =
+            gang.pod_sets.iter().zip(&growth.places).map(|(set, places)| places - set.count).collect();
+        let has =
+            run.size.map_or_else(|| gang.pod_sets.iter().map(|set| set.count).sum(), |size| size.parallelism);
         if has.saturating_add(added.iter().sum()) != growth.size.parallelism {
-            return Err((RefuseReason::StillRuns, format!("it has {has} pods here, and the manager counts on another number")));
+            return Err((
+                RefuseReason::StillRuns,
+                format!("it has {has} pods here, and the manager counts on another number"),
+            ));
         }
         match self.ledger.grow(offer, &grown, &added) {
             Ok(()) => Ok(grown),
-            Err(why) => Err((RefuseReason::NoRoom, format!("there is no room for the pods that are added: {why}"))),
+            Err(why) => {
+                Err((RefuseReason::NoRoom, format!("there is no room for the pods that are added: {why}")))
+            }
         }
     }
 
@@ -127,7 +152,13 @@ impl Agent {
     pub(crate) fn growth_again(&self, uid: Uid) -> Option<Effect> {
         let run = &self.runs[&uid];
         let latest = run.growth.latest.as_ref().filter(|_| run.growth.open)?;
-        Some(Effect::Grow { uid, fence: run.fence, number: run.moves, placement: self.ledger.placement(run.offer), size: latest.size })
+        Some(Effect::Grow {
+            uid,
+            fence: run.fence,
+            number: run.moves,
+            placement: self.ledger.placement(run.offer),
+            size: latest.size,
+        })
     }
 
     /// The pods that were added were handed over; a smaller size that came meanwhile follows.

@@ -61,7 +61,8 @@ pub fn in_words(placement: &[PodPlacement]) -> String {
     for pod in placement {
         *counts.entry(&pod.node).or_default() += 1;
     }
-    let mut words: Vec<String> = counts.iter().take(NODES_NAMED_MAX).map(|(node, pods)| format!("{node} {pods}")).collect();
+    let mut words: Vec<String> =
+        counts.iter().take(NODES_NAMED_MAX).map(|(node, pods)| format!("{node} {pods}")).collect();
     if counts.len() > NODES_NAMED_MAX {
         words.push(format!("and {} more", counts.len() - NODES_NAMED_MAX));
     }
@@ -153,7 +154,8 @@ impl Ledger {
         }
         let open: Vec<(&String, &Node)> = self.open(offer).filter(|(_, n)| !n.spec.unschedulable).collect();
         let nothing = Amounts::new();
-        let sites: Vec<Site<'_>> = open.iter().map(|(name, n)| n.site(name, self.is_closed(name).then_some(&nothing))).collect();
+        let sites: Vec<Site<'_>> =
+            open.iter().map(|(name, n)| n.site(name, self.is_closed(name).then_some(&nothing))).collect();
         let shares = placing::place(&sites, gang)?;
         let mut placement = Vec::new();
         let mut next = vec![0_u32; gang.pod_sets.len()];
@@ -162,10 +164,16 @@ impl Ledger {
             for _ in 0..share.pods {
                 let index = next[share.pod_set];
                 next[share.pod_set] += 1;
-                placement.push(PodPlacement { pod_set: set.name.clone(), index, node: open[share.node].0.clone(), accelerators: BTreeMap::new() });
+                placement.push(PodPlacement {
+                    pod_set: set.name.clone(),
+                    index,
+                    node: open[share.node].0.clone(),
+                    accelerators: BTreeMap::new(),
+                });
             }
         }
-        let per_pod: BTreeMap<String, Amounts> = gang.pod_sets.iter().map(|s| (s.name.clone(), s.per_pod.clone())).collect();
+        let per_pod: BTreeMap<String, Amounts> =
+            gang.pod_sets.iter().map(|s| (s.name.clone(), s.per_pod.clone())).collect();
         self.assign_accelerators(&mut placement, &per_pod);
         self.charge(offer, Room { placement, per_pod, leaving: Vec::new(), spare: BTreeSet::new() });
         self.revision += 1;
@@ -203,9 +211,12 @@ impl Ledger {
     /// Gives back the room of these pods of a gang; whether any of them had any left.
     pub fn leave(&mut self, offer: OfferId, places: &[(String, u32)]) -> bool {
         let Some(room) = self.rooms.get_mut(&offer) else { return false };
-        let leaving: BTreeSet<(&str, u32)> = places.iter().map(|(pod_set, index)| (pod_set.as_str(), *index)).collect();
+        let leaving: BTreeSet<(&str, u32)> =
+            places.iter().map(|(pod_set, index)| (pod_set.as_str(), *index)).collect();
         let leaves = |pod: &PodPlacement| leaving.contains(&(pod.pod_set.as_str(), pod.index));
-        let gone: Vec<usize> = (0..room.placement.len()).filter(|at| !room.spare.contains(at) && leaves(&room.placement[*at])).collect();
+        let gone: Vec<usize> = (0..room.placement.len())
+            .filter(|at| !room.spare.contains(at) && leaves(&room.placement[*at]))
+            .collect();
         for at in &gone {
             discharge(&mut self.nodes, &room.placement[*at], &room.per_pod);
         }
@@ -223,7 +234,12 @@ impl Ledger {
     /// How many they are of each pod set.
     pub(crate) fn spare_pods(&self, offer: OfferId) -> BTreeMap<String, u32> {
         let mut pods = BTreeMap::new();
-        for pod in self.rooms.get(&offer).into_iter().flat_map(|room| room.spare.iter().filter_map(|at| room.placement.get(*at))) {
+        for pod in self
+            .rooms
+            .get(&offer)
+            .into_iter()
+            .flat_map(|room| room.spare.iter().filter_map(|at| room.placement.get(*at)))
+        {
             *pods.entry(pod.pod_set.clone()).or_default() += 1;
         }
         pods
@@ -287,12 +303,23 @@ impl Ledger {
     /// for one gang are not offered to others.
     pub fn blocks(&self) -> Vec<Block> {
         let mut counted: BTreeMap<Block, u32> = BTreeMap::new();
-        for (name, n) in self.nodes.iter().filter(|(_, n)| n.only_for.is_none() && !n.spec.unready && !n.spec.unschedulable) {
+        for (name, n) in self
+            .nodes
+            .iter()
+            .filter(|(_, n)| n.only_for.is_none() && !n.spec.unready && !n.spec.unschedulable)
+        {
             let closed = self.is_closed(name);
-            let free = n.free.iter().map(|(r, f)| (r.clone(), if closed { 0 } else { (*f).max(0) })).collect();
+            let free =
+                n.free.iter().map(|(r, f)| (r.clone(), if closed { 0 } else { (*f).max(0) })).collect();
             let mut labels = n.spec.labels.clone();
             labels.remove(HOSTNAME_LABEL);
-            let alike = Block { nodes: 0, free, capacity: n.spec.capacity.clone(), labels, taints: n.spec.taints.clone() };
+            let alike = Block {
+                nodes: 0,
+                free,
+                capacity: n.spec.capacity.clone(),
+                labels,
+                taints: n.spec.taints.clone(),
+            };
             *counted.entry(alike).or_insert(0) += 1;
         }
         counted.into_iter().map(|(b, nodes)| Block { nodes, ..b }).collect()
@@ -312,11 +339,18 @@ impl Ledger {
         for (offer, room) in &self.rooms {
             for pod in room.there() {
                 *pods.entry(&pod.node).or_default() += 1;
-                meridian_shared::gang::add_scaled(used.entry(&pod.node).or_default(), &room.per_pod[&pod.pod_set], 1);
+                meridian_shared::gang::add_scaled(
+                    used.entry(&pod.node).or_default(),
+                    &room.per_pod[&pod.pod_set],
+                    1,
+                );
                 for (resource, indexes) in &pod.accelerators {
                     for index in indexes {
                         if !seen.entry((&pod.node, resource)).or_default().insert(*index) {
-                            return Err(format!("offer {offer}: accelerator {index} of `{resource}` on node `{}` is given twice", pod.node));
+                            return Err(format!(
+                                "offer {offer}: accelerator {index} of `{resource}` on node `{}` is given twice",
+                                pod.node
+                            ));
                         }
                     }
                 }
@@ -331,7 +365,9 @@ impl Ledger {
                 let taken = used.get(name.as_str()).and_then(|u| u.get(resource)).copied().unwrap_or(0);
                 let free = node.free.get(resource).copied().unwrap_or(0);
                 if capacity - taken != free {
-                    return Err(format!("node `{name}`: {free} `{resource}` counted free, but {capacity} less {taken} is something else"));
+                    return Err(format!(
+                        "node `{name}`: {free} `{resource}` counted free, but {capacity} less {taken} is something else"
+                    ));
                 }
             }
         }
@@ -354,10 +390,13 @@ impl Ledger {
     fn assign_accelerators(&self, placement: &mut [PodPlacement], per_pod: &BTreeMap<String, Amounts>) {
         let mut taken: BTreeMap<(String, String), BTreeSet<u32>> = BTreeMap::new();
         for pod in placement {
-            for (resource, amount) in per_pod[&pod.pod_set].iter().filter(|(r, a)| r.contains('/') && **a > 0) {
-                let used =
-                    taken.entry((pod.node.clone(), resource.clone())).or_insert_with(|| self.nodes[&pod.node].taken.get(resource).cloned().unwrap_or_default());
-                let chosen: Vec<u32> = (0..).filter(|i| !used.contains(i)).take(usize::try_from(*amount).unwrap_or(0)).collect();
+            for (resource, amount) in per_pod[&pod.pod_set].iter().filter(|(r, a)| r.contains('/') && **a > 0)
+            {
+                let used = taken.entry((pod.node.clone(), resource.clone())).or_insert_with(|| {
+                    self.nodes[&pod.node].taken.get(resource).cloned().unwrap_or_default()
+                });
+                let chosen: Vec<u32> =
+                    (0..).filter(|i| !used.contains(i)).take(usize::try_from(*amount).unwrap_or(0)).collect();
                 used.extend(&chosen);
                 pod.accelerators.insert(resource.clone(), chosen);
             }
@@ -368,8 +407,13 @@ impl Ledger {
 impl Node {
     /// As the placing looks at it; `closed` is what a node has free on which nothing may be held.
     fn site<'a>(&'a self, name: &'a str, closed: Option<&'a Amounts>) -> Site<'a> {
-        let NodeSpec { name: _, labels, taints, added: _, capacity, unready: _, unschedulable: _ } = &self.spec;
-        let pods_free = if closed.is_some() { 0 } else { self.free.get(PODS).copied().unwrap_or(PODS_UNSTATED) - self.pods };
+        let NodeSpec { name: _, labels, taints, added: _, capacity, unready: _, unschedulable: _ } =
+            &self.spec;
+        let pods_free = if closed.is_some() {
+            0
+        } else {
+            self.free.get(PODS).copied().unwrap_or(PODS_UNSTATED) - self.pods
+        };
         Site { name, labels, taints, capacity, free: closed.unwrap_or(&self.free), pods_free }
     }
 }
@@ -421,14 +465,23 @@ mod tests {
 
     fn ledger(nodes: usize, gpus: i64) -> Ledger {
         let mut l = Ledger::default();
-        let spec = |i| NodeSpec { name: format!("n{i}"), capacity: Amounts::from([("nvidia.com/gpu".into(), gpus)]), ..NodeSpec::default() };
+        let spec = |i| NodeSpec {
+            name: format!("n{i}"),
+            capacity: Amounts::from([("nvidia.com/gpu".into(), gpus)]),
+            ..NodeSpec::default()
+        };
         l.set_nodes((0..nodes).map(spec).collect(), Vec::new());
         l
     }
 
     fn gang(count: u32, gpu: i64) -> Gang {
         Gang {
-            pod_sets: vec![PodSet { name: "main".into(), count, per_pod: Amounts::from([("nvidia.com/gpu".into(), gpu)]), ..PodSet::default() }],
+            pod_sets: vec![PodSet {
+                name: "main".into(),
+                count,
+                per_pod: Amounts::from([("nvidia.com/gpu".into(), gpu)]),
+                ..PodSet::default()
+            }],
             max_run: None,
         }
     }
@@ -470,7 +523,8 @@ mod tests {
     #[test]
     fn nothing_is_held_beside_a_gang_that_nobody_remembers() {
         let mut l = ledger(2, 4);
-        let (one, other) = (Fence { epoch: 1, leadership: 1, counter: 1 }, Fence { epoch: 1, leadership: 1, counter: 2 });
+        let (one, other) =
+            (Fence { epoch: 1, leadership: 1, counter: 1 }, Fence { epoch: 1, leadership: 1, counter: 2 });
         l.close(Uid(1), one, vec!["n0".into()]);
         l.hold(offer(1), &gang(1, 4)).unwrap();
         assert_eq!(l.placement(offer(1))[0].node, "n1");
@@ -479,7 +533,11 @@ mod tests {
         l.release(offer(1));
         assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>(), 4);
         l.close(Uid(2), other, Vec::new());
-        assert_eq!(l.blocks().iter().map(|b| b.free["nvidia.com/gpu"]).max(), Some(0), "it may stand anywhere");
+        assert_eq!(
+            l.blocks().iter().map(|b| b.free["nvidia.com/gpu"]).max(),
+            Some(0),
+            "it may stand anywhere"
+        );
         l.reopen(Uid(2), other);
         l.reopen(Uid(1), one);
         l.hold(offer(3), &gang(2, 4)).unwrap();
@@ -490,15 +548,26 @@ mod tests {
     fn pods_that_leave_give_back_exactly_their_own_and_once() {
         let mut l = ledger(2, 4);
         l.hold(offer(1), &gang(3, 2)).unwrap();
-        let free = |l: &Ledger| l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>();
-        let main = |indexes: &[u32]| -> Vec<(String, u32)> { indexes.iter().map(|i| ("main".to_owned(), *i)).collect() };
+        let free = |l: &Ledger| {
+            l.blocks().iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum::<i64>()
+        };
+        let main = |indexes: &[u32]| -> Vec<(String, u32)> {
+            indexes.iter().map(|i| ("main".to_owned(), *i)).collect()
+        };
         let before = l.revision();
         assert!(l.leave(offer(1), &main(&[1])));
         assert!(l.revision() > before, "it is reported");
         l.check().unwrap();
-        assert_eq!((free(&l), l.pods(offer(1)), l.spare_pods(offer(1))), (4, 3, BTreeMap::from([("main".into(), 1)])));
+        assert_eq!(
+            (free(&l), l.pods(offer(1)), l.spare_pods(offer(1))),
+            (4, 3, BTreeMap::from([("main".into(), 1)]))
+        );
         let before = l.revision();
-        assert!(!l.leave(offer(1), &main(&[1])) && !l.leave(offer(9), &main(&[0])) && !l.leave(offer(1), &main(&[7])));
+        assert!(
+            !l.leave(offer(1), &main(&[1]))
+                && !l.leave(offer(9), &main(&[0]))
+                && !l.leave(offer(1), &main(&[7]))
+        );
         assert_eq!((free(&l), l.revision()), (4, before));
         // Another gang gets those very accelerators.
         l.hold(offer(2), &gang(1, 2)).unwrap();
@@ -517,7 +586,14 @@ mod tests {
     fn nodes_that_vanish_leave_their_rooms_charged() {
         let mut l = ledger(2, 4);
         l.hold(offer(1), &gang(2, 4)).unwrap();
-        l.set_nodes(vec![NodeSpec { name: "n0".into(), capacity: Amounts::from([("nvidia.com/gpu".into(), 2)]), ..NodeSpec::default() }], Vec::new());
+        l.set_nodes(
+            vec![NodeSpec {
+                name: "n0".into(),
+                capacity: Amounts::from([("nvidia.com/gpu".into(), 2)]),
+                ..NodeSpec::default()
+            }],
+            Vec::new(),
+        );
         l.check().unwrap();
         assert!(l.overcommitted());
         assert_eq!(l.blocks()[0].free["nvidia.com/gpu"], 0, "never reported below zero");

@@ -93,8 +93,16 @@ pub fn step(phase: Phase, happening: Happening) -> Step {
 mod tests {
     use super::*;
 
-    const PHASES: [Phase; 5] = [Phase::Absent, Phase::Starting, Phase::Running, Phase::Stopping, Phase::Buried];
-    const HAPPENINGS: [Happening; 6] = [Happening::Grant, Happening::Started, Happening::Over, Happening::Stop, Happening::Lapse, Happening::Stranded];
+    const PHASES: [Phase; 5] =
+        [Phase::Absent, Phase::Starting, Phase::Running, Phase::Stopping, Phase::Buried];
+    const HAPPENINGS: [Happening; 6] = [
+        Happening::Grant,
+        Happening::Started,
+        Happening::Over,
+        Happening::Stop,
+        Happening::Lapse,
+        Happening::Stranded,
+    ];
 
     /// The table of the module's documentation is the machine, cell by cell.
     #[test]

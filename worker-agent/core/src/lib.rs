@@ -43,7 +43,9 @@ use meridian_shared::mac::Mac;
 use meridian_shared::packing::Block;
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
-use meridian_shared::protocol::{Command, End, EndResult, Event, Lane, OnLoss, RunnerKind, Size, StopReason, SyncAnswer, SyncRequest};
+use meridian_shared::protocol::{
+    Command, End, EndResult, Event, Lane, OnLoss, RunnerKind, Size, StopReason, SyncAnswer, SyncRequest,
+};
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use offers::Offers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -407,7 +409,11 @@ pub struct Agent {
     events: VecDeque<Event>,
     events_from: u64,
     inventory_due: bool,
-    ranges: Vec<(meridian_shared::ids::Leadership, meridian_shared::ids::RecordNumber, meridian_shared::ids::RecordNumber)>,
+    ranges: Vec<(
+        meridian_shared::ids::Leadership,
+        meridian_shared::ids::RecordNumber,
+        meridian_shared::ids::RecordNumber,
+    )>,
     capacity: link::CapacityReports,
     /// Runs whose spare pods the manager may not know, with the first transmission that said so; 0 before it.
     spare_news: BTreeMap<Uid, u64>,
@@ -422,7 +428,13 @@ pub struct Agent {
 
 impl Agent {
     /// Starts a new session on what is durable and what the runner really has. `random` tells clones apart. Nodes follow as `Input::Nodes`.
-    pub fn start(config: Config, durable: Durable, found: Vec<Found>, random: u64, now: Now) -> (Self, Outcome) {
+    pub fn start(
+        config: Config,
+        durable: Durable,
+        found: Vec<Found>,
+        random: u64,
+        now: Now,
+    ) -> (Self, Outcome) {
         runs::start(config, durable, found, random, now)
     }
 
@@ -479,14 +491,20 @@ impl Agent {
             OfferState::Held { until } => Some(until),
             OfferState::Waiting => None,
         });
-        let leases = self.runs.values().filter(|r| r.phase != leg::Phase::Stopping).filter_map(|r| r.lease.map(|l| l.stop_at()));
+        let leases = self
+            .runs
+            .values()
+            .filter(|r| r.phase != leg::Phase::Stopping)
+            .filter_map(|r| r.lease.map(|l| l.stop_at()));
         let ends = self.replacing_due().map(|at| self.elapsed.moment(at));
         holds.chain(leases).chain(ends).min().map(|at| self.elapsed.boot_time(at))
     }
 
     /// Runs that are live here, for logs and tests: (uid, fence, running, stopping).
     pub fn runs(&self) -> impl Iterator<Item = (Uid, Fence, bool, bool)> + '_ {
-        self.runs.iter().map(|(uid, r)| (*uid, r.fence, r.phase == leg::Phase::Running, r.phase == leg::Phase::Stopping))
+        self.runs
+            .iter()
+            .map(|(uid, r)| (*uid, r.fence, r.phase == leg::Phase::Running, r.phase == leg::Phase::Stopping))
     }
 
     /// How important each run is, as it was told last.
@@ -496,7 +514,10 @@ impl Agent {
 
     /// Offers that hold room here.
     pub fn held(&self) -> impl Iterator<Item = (OfferId, Uid)> + '_ {
-        self.offers.iter().filter(|(_, o)| matches!(o.state, OfferState::Held { .. })).map(|(id, o)| (*id, o.uid))
+        self.offers
+            .iter()
+            .filter(|(_, o)| matches!(o.state, OfferState::Held { .. }))
+            .map(|(id, o)| (*id, o.uid))
     }
 
     /// Nodes that the newest report of room says nothing of, because so many that are unlike don't fit one.
@@ -523,7 +544,8 @@ impl Agent {
     pub fn check(&self) -> Result<(), String> {
         self.ledger.check()?;
         for (uid, run) in &self.runs {
-            let largest = self.durable.fence_of(*uid).ok_or_else(|| format!("run {uid} has no durable fence"))?;
+            let largest =
+                self.durable.fence_of(*uid).ok_or_else(|| format!("run {uid} has no durable fence"))?;
             if run.fence > largest {
                 return Err(format!("run {uid} has fence {} above the durable {largest}", run.fence));
             }

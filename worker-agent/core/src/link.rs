@@ -7,8 +7,9 @@ use meridian_shared::packing::Block;
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Bug;
 use meridian_shared::protocol::{
-    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_BYTES_MAX, EVENTS_MAX, Event, Inventory, Lane, PLACEMENTS_BYTES_MAX, RECEIPTS_BYTES_MAX, Run,
-    SPARE_MAX, Spare, StopReason, SyncAnswer, SyncRefusal, SyncRequest, SyncResponse, VERSION,
+    COMMANDS_MAX, Capacity, Command, Digest, ENDS_MAX, EVENTS_BYTES_MAX, EVENTS_MAX, Event, Inventory, Lane,
+    PLACEMENTS_BYTES_MAX, RECEIPTS_BYTES_MAX, Run, SPARE_MAX, Spare, StopReason, SyncAnswer, SyncRefusal,
+    SyncRequest, SyncResponse, VERSION,
 };
 use meridian_shared::time::{Mono, Now};
 use std::collections::BTreeMap;
@@ -63,7 +64,12 @@ impl Agent {
             digest: self.digest(),
             inventory,
             capacity: self.capacity_report(),
-            spare: self.spare_news.iter().filter(|(_, carried)| **carried > 0).filter_map(|(uid, _)| self.spare_of(*uid)).collect(),
+            spare: self
+                .spare_news
+                .iter()
+                .filter(|(_, carried)| **carried > 0)
+                .filter_map(|(uid, _)| self.spare_of(*uid))
+                .collect(),
             shrinks: true,
             grows: true,
             ranks: true,
@@ -71,7 +77,12 @@ impl Agent {
     }
 
     fn spare_of(&self, uid: meridian_shared::ids::Uid) -> Option<Spare> {
-        self.runs.get(&uid).map(|run| Spare { uid, fence: run.fence, pods: self.ledger.spare_pods(run.offer), failures: run.pod_failures })
+        self.runs.get(&uid).map(|run| Spare {
+            uid,
+            fence: run.fence,
+            pods: self.ledger.spare_pods(run.offer),
+            failures: run.pod_failures,
+        })
     }
 
     /// Digest of open offers and live attempts.
@@ -87,7 +98,13 @@ impl Agent {
             bytes += event.weight();
             *at == 0 || bytes <= EVENTS_BYTES_MAX
         };
-        self.events.iter().take(EVENTS_MAX).enumerate().take_while(fits).map(|(_, event)| event.clone()).collect()
+        self.events
+            .iter()
+            .take(EVENTS_MAX)
+            .enumerate()
+            .take_while(fits)
+            .map(|(_, event)| event.clone())
+            .collect()
     }
 
     fn inventory(&self) -> Inventory {
@@ -117,7 +134,9 @@ impl Agent {
                 priority: Some(r.priority),
             })
             .collect();
-        let known = |leadership: Leadership, record| self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record));
+        let known = |leadership: Leadership, record| {
+            self.ranges.iter().any(|(l, first, last)| *l == leadership && (*first..=*last).contains(&record))
+        };
         let mut ends: Vec<_> = self
             .durable
             .tombstones
@@ -143,7 +162,8 @@ impl Agent {
     fn capacity_report(&mut self) -> Option<Capacity> {
         if self.capacity.revision != Some(self.ledger.revision()) {
             let Told { blocks, pools, untold } = reporting::told(self.ledger.blocks(), self.ledger.pools());
-            let same = self.capacity.bases.get(&self.capacity.version) == Some(&blocks) && self.capacity.pools == pools;
+            let same = self.capacity.bases.get(&self.capacity.version) == Some(&blocks)
+                && self.capacity.pools == pools;
             self.capacity.untold = untold;
             let changed = self.capacity.revision.is_none() || !same;
             self.capacity.revision = Some(self.ledger.revision());
@@ -180,7 +200,9 @@ impl Agent {
     pub(crate) fn on_answer(&mut self, at: Mono, now: Now, answer: SyncAnswer, out: &mut Outcome) {
         match answer {
             SyncAnswer::Ok(response) => self.on_response(at, now, *response, out),
-            SyncAnswer::Refused(SyncRefusal::Superseded { by }) if by != self.session => out.effects.push(Effect::Superseded),
+            SyncAnswer::Refused(SyncRefusal::Superseded { by }) if by != self.session => {
+                out.effects.push(Effect::Superseded)
+            }
             SyncAnswer::Refused(SyncRefusal::LedgerLost) => self.give_up(out),
             // It must see our receipts before it believes that there was a newer leadership.
             SyncAnswer::Refused(SyncRefusal::NewerLeadership { .. }) => self.inventory_due = true,
@@ -191,7 +213,12 @@ impl Agent {
     /// This ledger counts for nothing any more: everything that it runs is stopped before the process exits.
     fn give_up(&mut self, out: &mut Outcome) {
         self.lost = true;
-        let live: Vec<_> = self.runs.iter().filter(|(_, r)| r.phase != crate::leg::Phase::Stopping).map(|(uid, _)| *uid).collect();
+        let live: Vec<_> = self
+            .runs
+            .iter()
+            .filter(|(_, r)| r.phase != crate::leg::Phase::Stopping)
+            .map(|(uid, _)| *uid)
+            .collect();
         for uid in live {
             self.order_stop(uid, StopCause::Asked(StopReason::Superseded), out);
         }
@@ -268,9 +295,20 @@ impl Agent {
         true
     }
 
-    fn renew(&mut self, at: Mono, sent: Mono, uid: meridian_shared::ids::Uid, fence: meridian_shared::ids::Fence, out: &mut Outcome) {
+    fn renew(
+        &mut self,
+        at: Mono,
+        sent: Mono,
+        uid: meridian_shared::ids::Uid,
+        fence: meridian_shared::ids::Fence,
+        out: &mut Outcome,
+    ) {
         let counts_from = if self.config.planted.has(Bug::AgentCountsFromArrival) { at } else { sent };
-        let Some(run) = self.runs.get_mut(&uid).filter(|r| r.fence == fence && r.phase != crate::leg::Phase::Stopping) else { return };
+        let Some(run) =
+            self.runs.get_mut(&uid).filter(|r| r.fence == fence && r.phase != crate::leg::Phase::Stopping)
+        else {
+            return;
+        };
         let Some(lease) = &mut run.lease else { return };
         let before = lease.lapses;
         if lease.renew(counts_from, at) && lease.lapses > before {

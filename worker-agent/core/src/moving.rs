@@ -68,21 +68,25 @@ impl Agent {
             return;
         }
         // A hold is no promise of certain nodes: the manager asks again.
-        let stranded = |(offer, _): &(OfferId, Uid)| !self.ledger.lost(*offer, &self.offers[offer].gang).is_empty();
+        let stranded =
+            |(offer, _): &(OfferId, Uid)| !self.ledger.lost(*offer, &self.offers[offer].gang).is_empty();
         let held: Vec<(OfferId, Uid)> = self.held().filter(stranded).collect();
         for (offer, uid) in held {
             self.drop_offer(offer, out);
             self.say(Event::Gone { offer, uid, expired: false });
         }
         let loses = |(uid, run): (&Uid, &LiveRun)| (run.rank(), *uid, self.lost_under(run));
-        let mut losers: Vec<(Rank, Uid, BTreeSet<String>)> = self.runs.iter().map(loses).filter(|(_, _, lost)| !lost.is_empty()).collect();
+        let mut losers: Vec<(Rank, Uid, BTreeSet<String>)> =
+            self.runs.iter().map(loses).filter(|(_, _, lost)| !lost.is_empty()).collect();
         losers.sort_unstable();
         for (_, uid, lost) in losers {
             self.replace(uid, &lost, out);
         }
         let told = |run: &LiveRun| run.placed.as_ref().is_some_and(|placed| !placed.unhealthy.is_empty());
-        let well = |run: &LiveRun| self.lost_under(run).is_empty() && self.ledger.leaving(run.offer).is_empty();
-        let back: Vec<Uid> = self.runs.iter().filter(|(_, run)| told(run) && well(run)).map(|(uid, _)| *uid).collect();
+        let well =
+            |run: &LiveRun| self.lost_under(run).is_empty() && self.ledger.leaving(run.offer).is_empty();
+        let back: Vec<Uid> =
+            self.runs.iter().filter(|(_, run)| told(run) && well(run)).map(|(uid, _)| *uid).collect();
         for uid in back {
             self.tell_unhealthy(uid, Vec::new(), out);
         }
@@ -93,8 +97,10 @@ impl Agent {
         if !self.ledger.may_count() {
             return;
         }
-        let stands = |run: &LiveRun| run.gang.clone().filter(|_| step(run.phase, Happening::Stranded) == Step::Stop);
-        let runs: Vec<_> = self.runs.iter().filter_map(|(uid, run)| Some((*uid, run.offer, stands(run)?))).collect();
+        let stands =
+            |run: &LiveRun| run.gang.clone().filter(|_| step(run.phase, Happening::Stranded) == Step::Stop);
+        let runs: Vec<_> =
+            self.runs.iter().filter_map(|(uid, run)| Some((*uid, run.offer, stands(run)?))).collect();
         for (uid, offer, gang) in runs {
             if self.ledger.count_stays(offer, &gang, Arrival::Taint) {
                 self.store_run(uid, out);
@@ -104,7 +110,12 @@ impl Agent {
 
     /// When the next wait or stay ends.
     pub(crate) fn replacing_due(&self) -> impl Iterator<Item = Wall> + '_ {
-        let waits = self.waiting.runs.iter().filter(|_| self.ledger.is_told()).filter_map(|uid| self.waits_until(*uid));
+        let waits = self
+            .waiting
+            .runs
+            .iter()
+            .filter(|_| self.ledger.is_told())
+            .filter_map(|uid| self.waits_until(*uid));
         waits.chain(self.ledger.next_end())
     }
 
@@ -124,7 +135,8 @@ impl Agent {
             return;
         }
         let changed = self.waiting.seen != Some(self.ledger.revision());
-        let mut waiting: Vec<(Option<Rank>, Uid)> = self.waiting.runs.iter().map(|uid| (self.runs.get(uid).map(LiveRun::rank), *uid)).collect();
+        let mut waiting: Vec<(Option<Rank>, Uid)> =
+            self.waiting.runs.iter().map(|uid| (self.runs.get(uid).map(LiveRun::rank), *uid)).collect();
         waiting.sort_unstable();
         for (_, uid) in waiting {
             let lost = self.runs.get(&uid).map(|run| self.lost_under(run)).unwrap_or_default();
@@ -139,7 +151,8 @@ impl Agent {
 
     /// Whether a run has not waited for long enough yet.
     fn may_wait(&self, uid: Uid) -> bool {
-        self.config.replacement_wait > Millis(0) && self.waits_until(uid).is_none_or(|until| self.ledger.now() < until)
+        self.config.replacement_wait > Millis(0)
+            && self.waits_until(uid).is_none_or(|until| self.ledger.now() < until)
     }
 
     /// Waits for another place, unless it has done so for long enough.
@@ -171,7 +184,8 @@ impl Agent {
     fn tell_unhealthy(&mut self, uid: Uid, unhealthy: Vec<String>, out: &mut Outcome) {
         let run = self.runs.get_mut(&uid).expect("the caller found this run");
         let Some(placed) = run.placed.as_ref() else { return };
-        let told = Placement { revision: placed.revision.saturating_add(1), unhealthy, ..(**placed).clone() }.bounded();
+        let told = Placement { revision: placed.revision.saturating_add(1), unhealthy, ..(**placed).clone() }
+            .bounded();
         if told.unhealthy == placed.unhealthy {
             return;
         }
@@ -193,7 +207,9 @@ impl Agent {
     /// Nodes that are lost under a run that stands on them.
     fn lost_under(&self, run: &LiveRun) -> BTreeSet<String> {
         match &run.gang {
-            Some(gang) if step(run.phase, Happening::Stranded) == Step::Stop => self.ledger.lost(run.offer, gang),
+            Some(gang) if step(run.phase, Happening::Stranded) == Step::Stop => {
+                self.ledger.lost(run.offer, gang)
+            }
             _ => BTreeSet::new(),
         }
     }
@@ -212,20 +228,29 @@ impl Agent {
             return;
         }
         let why_not = if near && (moving || lost.len() > 1) {
-            Some("a gang that asks for a place in a topology survives the loss of one node at a time".to_owned())
+            Some(
+                "a gang that asks for a place in a topology survives the loss of one node at a time"
+                    .to_owned(),
+            )
         } else if run.losses() >= MOVES_MAX {
             Some(format!("its pods were moved {MOVES_MAX} times already"))
         } else {
             match self.ledger.replace(offer, &gang, lost) {
                 Ok(()) => None,
-                Err(_) if self.waits(uid, out) => return self.tell_unhealthy(uid, lost.iter().cloned().collect(), out),
+                Err(_) if self.waits(uid, out) => {
+                    return self.tell_unhealthy(uid, lost.iter().cloned().collect(), out);
+                }
                 Err(why) => Some(format!("there is no other place for its pods: {why}")),
             }
         };
         self.waiting.runs.remove(&uid);
         self.runs.get_mut(&uid).expect("found above").waits = None;
         if let Some(why) = why_not {
-            let what = if lost.iter().all(|node| self.ledger.is_well(node)) { "drove pods away by a taint" } else { "failed" };
+            let what = if lost.iter().all(|node| self.ledger.is_well(node)) {
+                "drove pods away by a taint"
+            } else {
+                "failed"
+            };
             let words = clean(&format!("{} {what}, and {why}", in_words(lost)));
             self.runs.get_mut(&uid).expect("found above").stranded = Some(Arc::from(words));
             return self.order_stop(uid, StopCause::Stranded, out);
@@ -239,7 +264,12 @@ impl Agent {
     pub(crate) fn move_again(&self, uid: Uid, out: &mut Outcome) {
         let run = &self.runs[&uid];
         if !self.ledger.leaving(run.offer).is_empty() {
-            out.effects.push(Effect::Move { uid, fence: run.fence, number: run.moves, placement: self.ledger.placement(run.offer) });
+            out.effects.push(Effect::Move {
+                uid,
+                fence: run.fence,
+                number: run.moves,
+                placement: self.ledger.placement(run.offer),
+            });
         }
         out.effects.extend(self.growth_again(uid));
     }
@@ -267,12 +297,17 @@ impl Agent {
 
     /// Whether this attempt ends because a node of it is lost and its pods have no other place.
     pub fn is_stranded(&self, uid: Uid, fence: Fence) -> bool {
-        self.runs.get(&uid).is_some_and(|run| run.fence == fence && run.stopped_by == Some(StopCause::Stranded))
+        self.runs
+            .get(&uid)
+            .is_some_and(|run| run.fence == fence && run.stopped_by == Some(StopCause::Stranded))
     }
 
     /// The pods that had to move are where they belong.
     pub(crate) fn on_moved(&mut self, uid: Uid, fence: Fence, number: u32, out: &mut Outcome) {
-        let Some(run) = self.runs.get_mut(&uid).filter(|run| run.fence == fence && run.moves == number) else { return };
+        let Some(run) = self.runs.get_mut(&uid).filter(|run| run.fence == fence && run.moves == number)
+        else {
+            return;
+        };
         let offer = run.offer;
         if self.ledger.leaving(offer).is_empty() && !run.growth.open {
             return;
@@ -280,8 +315,10 @@ impl Agent {
         self.ledger.left(offer);
         if let Some(gang) = &run.gang {
             // A run that waited meanwhile has told more often than it moved.
-            let revision = run.placed.as_ref().map_or(number, |placed| placed.revision.saturating_add(1).max(number));
-            run.placed = Some(Arc::new(placed::told(revision, gang, &self.ledger.placement(offer), &self.ledger)));
+            let revision =
+                run.placed.as_ref().map_or(number, |placed| placed.revision.saturating_add(1).max(number));
+            run.placed =
+                Some(Arc::new(placed::told(revision, gang, &self.ledger.placement(offer), &self.ledger)));
         }
         self.grown(uid, out);
         self.store_run(uid, out);
@@ -291,7 +328,11 @@ impl Agent {
 
     /// Nobody stands on a lost node, unless it is about to leave it, waits to, or ends.
     pub(crate) fn check_nodes(&self, uid: Uid, run: &LiveRun) -> Result<(), String> {
-        if !self.ledger.is_told() || run.growth.open || !self.ledger.leaving(run.offer).is_empty() || self.waiting.runs.contains(&uid) {
+        if !self.ledger.is_told()
+            || run.growth.open
+            || !self.ledger.leaving(run.offer).is_empty()
+            || self.waiting.runs.contains(&uid)
+        {
             return Ok(());
         }
         let lost = self.lost_under(run);
@@ -300,7 +341,8 @@ impl Agent {
 
     /// Who waits is known by when it began to.
     pub(crate) fn check_waiting(&self) -> Result<(), String> {
-        let waits: BTreeSet<Uid> = self.runs.iter().filter(|(_, run)| run.waits.is_some()).map(|(uid, _)| *uid).collect();
+        let waits: BTreeSet<Uid> =
+            self.runs.iter().filter(|(_, run)| run.waits.is_some()).map(|(uid, _)| *uid).collect();
         // Of runs that have ended or are told to, those listed are looked at in the next turn.
         match waits.iter().find(|uid| !self.waiting.runs.contains(*uid)) {
             Some(uid) => Err(format!("run {uid} waits for a place, and nobody looks for one")),
@@ -310,8 +352,9 @@ impl Agent {
 
     /// Offers that hold room on a lost node: none.
     pub(crate) fn check_holds(&self) -> Result<(), String> {
-        let stands =
-            |(offer, open): &(&OfferId, &crate::OpenOffer)| matches!(open.state, OfferState::Held { .. }) && !self.ledger.lost(**offer, &open.gang).is_empty();
+        let stands = |(offer, open): &(&OfferId, &crate::OpenOffer)| {
+            matches!(open.state, OfferState::Held { .. }) && !self.ledger.lost(**offer, &open.gang).is_empty()
+        };
         match self.offers.iter().find(stands) {
             Some((offer, _)) if self.ledger.is_told() => Err(format!("hold {offer} stands on a lost node")),
             _ => Ok(()),
@@ -321,6 +364,10 @@ impl Agent {
 
 fn in_words(lost: &BTreeSet<String>) -> String {
     let names: Vec<String> = lost.iter().take(NODES_NAMED_MAX).map(|name| format!("`{name}`")).collect();
-    let more = if lost.len() > NODES_NAMED_MAX { format!(" and {} more", lost.len() - NODES_NAMED_MAX) } else { String::new() };
+    let more = if lost.len() > NODES_NAMED_MAX {
+        format!(" and {} more", lost.len() - NODES_NAMED_MAX)
+    } else {
+        String::new()
+    };
     format!("{} {}{more}", if lost.len() == 1 { "node" } else { "nodes" }, names.join(", "))
 }

@@ -48,8 +48,12 @@ impl Offers {
 
     pub(crate) fn check(&self) -> Result<(), String> {
         match self.open.iter().find(|(offer, open)| self.about(open.uid) != Some(**offer)) {
-            Some((offer, open)) => Err(format!("offer {offer} isn't the one that is open about {}", open.uid)),
-            None if self.about.len() != self.open.len() => Err("offers that aren't open are about somebody".into()),
+            Some((offer, open)) => {
+                Err(format!("offer {offer} isn't the one that is open about {}", open.uid))
+            }
+            None if self.about.len() != self.open.len() => {
+                Err("offers that aren't open are about somebody".into())
+            }
             None => Ok(()),
         }
     }

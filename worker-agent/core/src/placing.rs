@@ -15,7 +15,9 @@
 use meridian_shared::gang::{Amounts, Gang, PodSet, Taint, add_scaled};
 use meridian_shared::packing::{self, HOSTNAME_LABEL, Nodes, Part};
 use meridian_shared::topology::FlavorTopology;
-use meridian_topology::{Assumed, DomainCount, Flavor, Node, Options, PODS, PodSetRequest, Profile, Topology};
+use meridian_topology::{
+    Assumed, DomainCount, Flavor, Node, Options, PODS, PodSetRequest, Profile, Topology,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -46,7 +48,11 @@ pub struct Site<'a> {
 impl Site<'_> {
     /// The same with nothing on it.
     fn emptied(self) -> Self {
-        Self { free: self.capacity, pods_free: self.capacity.get(PODS).copied().unwrap_or(PODS_UNSTATED), ..self }
+        Self {
+            free: self.capacity,
+            pods_free: self.capacity.get(PODS).copied().unwrap_or(PODS_UNSTATED),
+            ..self
+        }
     }
 
     /// What is free, the pods that it still takes included.
@@ -62,7 +68,14 @@ impl Site<'_> {
         if by_host {
             labels.entry(HOSTNAME_LABEL.to_owned()).or_insert_with(|| self.name.to_owned());
         }
-        Node { name: self.name.to_owned(), labels, taints: self.taints.to_vec(), ready: true, unschedulable: false, allocatable: self.left() }
+        Node {
+            name: self.name.to_owned(),
+            labels,
+            taints: self.taints.to_vec(),
+            ready: true,
+            unschedulable: false,
+            allocatable: self.left(),
+        }
     }
 }
 
@@ -131,14 +144,24 @@ impl fmt::Display for Why {
         match self {
             Self::Packing(misfit) => misfit.fmt(f),
             Self::NoTopology { pod_set } => {
-                write!(f, "pod set `{pod_set}` asks for a place in a topology, and not exactly one of its flavors names a Topology that exists")
+                write!(
+                    f,
+                    "pod set `{pod_set}` asks for a place in a topology, and not exactly one of its flavors names a Topology that exists"
+                )
             }
-            Self::GroupTooLarge { pod_set } => write!(f, "pod set `{pod_set}` is the third of its group; a group is a leader and workers"),
+            Self::GroupTooLarge { pod_set } => {
+                write!(f, "pod set `{pod_set}` is the third of its group; a group is a leader and workers")
+            }
             Self::Incomplete { pod_set, placed, count } => {
-                write!(f, "only {placed} of {count} pods of `{pod_set}` would have a place; a leader is one pod, and slices must divide the pods")
+                write!(
+                    f,
+                    "only {placed} of {count} pods of `{pod_set}` would have a place; a leader is one pod, and slices must divide the pods"
+                )
             }
             Self::Topology { pod_set, misfit } => write!(f, "pod set `{pod_set}`: {misfit}"),
-            Self::Undivided { domain, misfit } => write!(f, "domain `{domain}` has room in sum, and not on its nodes: {misfit}"),
+            Self::Undivided { domain, misfit } => {
+                write!(f, "domain `{domain}` has room in sum, and not on its nodes: {misfit}")
+            }
         }
     }
 }
@@ -146,7 +169,8 @@ impl fmt::Display for Why {
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.why.fmt(f)?;
-        let says_nothing = !self.fits_empty && matches!(self.why, Why::Topology { .. } | Why::Undivided { .. });
+        let says_nothing =
+            !self.fits_empty && matches!(self.why, Why::Topology { .. } | Why::Undivided { .. });
         if says_nothing { f.write_str(", even with nothing else running") } else { Ok(()) }
     }
 }
@@ -166,8 +190,15 @@ pub fn place(nodes: &[Site<'_>], gang: &Gang) -> Result<Vec<Share>, Misfit> {
 }
 
 fn pack(nodes: &[Site<'_>], gang: &Gang) -> Result<Vec<Share>, packing::Misfit> {
-    let views: Vec<Nodes<'_>> = nodes.iter().map(|n| Nodes { nodes: 1, free: n.free, capacity: n.capacity, labels: n.labels, taints: n.taints }).collect();
-    let share = |(node, part): (usize, Part)| Share { pod_set: part.pod_set, node, pods: part.pods_per_node * part.nodes };
+    let views: Vec<Nodes<'_>> = nodes
+        .iter()
+        .map(|n| Nodes { nodes: 1, free: n.free, capacity: n.capacity, labels: n.labels, taints: n.taints })
+        .collect();
+    let share = |(node, part): (usize, Part)| Share {
+        pod_set: part.pod_set,
+        node,
+        pods: part.pods_per_node * part.nodes,
+    };
     Ok(packing::plan(&views, gang)?.into_iter().map(share).collect())
 }
 
@@ -222,23 +253,36 @@ impl<'a> Attempt<'a> {
     }
 
     /// Places the pod sets whose nodes are of one flavor.
-    fn place_flavor(&mut self, within: &FlavorTopology, sets: &[usize], assumed: &mut Assumed) -> Result<(), Why> {
+    fn place_flavor(
+        &mut self,
+        within: &FlavorTopology,
+        sets: &[usize],
+        assumed: &mut Assumed,
+    ) -> Result<(), Why> {
         let topology = self.topology(within);
-        let requests: Vec<PodSetRequest> = sets.iter().map(|at| request(&self.gang.pod_sets[*at], within)).collect();
+        let requests: Vec<PodSetRequest> =
+            sets.iter().map(|at| request(&self.gang.pod_sets[*at], within)).collect();
         let outcomes = topology.assign_beside(&requests, Options::default(), assumed);
         let mut domains: Vec<Domain> = Vec::new();
         let mut numbers: BTreeMap<Vec<String>, usize> = BTreeMap::new();
         // An outcome is missing behind one that has no place, and where a group has a third member.
         for outcome in outcomes.iter().zip(sets) {
             if let (Some(Err(misfit)), at) = outcome {
-                return Err(Why::Topology { pod_set: self.gang.pod_sets[*at].name.clone(), misfit: Box::new(misfit.clone()) });
+                return Err(Why::Topology {
+                    pod_set: self.gang.pod_sets[*at].name.clone(),
+                    misfit: Box::new(misfit.clone()),
+                });
             }
         }
         for ((at, request), outcome) in sets.iter().zip(&requests).zip(outcomes) {
             let pod_set = || request.name.clone();
             let Some(Ok(assignment)) = outcome else { return Err(Why::GroupTooLarge { pod_set: pod_set() }) };
             if assignment.pods() != request.count {
-                return Err(Why::Incomplete { pod_set: pod_set(), placed: assignment.pods(), count: request.count });
+                return Err(Why::Incomplete {
+                    pod_set: pod_set(),
+                    placed: assignment.pods(),
+                    count: request.count,
+                });
             }
             for DomainCount { values, count } in assignment.domains {
                 let number = *numbers.entry(values.clone()).or_insert_with(|| {
@@ -248,11 +292,18 @@ impl<'a> Attempt<'a> {
                 domains[number].parts.push((*at, part(&self.gang.pod_sets[*at], request, count)));
             }
         }
-        let numbers: BTreeMap<&str, usize> = self.nodes.iter().enumerate().map(|(number, site)| (site.name, number)).collect();
+        let numbers: BTreeMap<&str, usize> =
+            self.nodes.iter().enumerate().map(|(number, site)| (site.name, number)).collect();
         let members = topology.nodes_by_domain();
         for Domain { values, parts } in domains {
-            let inside: Vec<usize> = members.get(&values).into_iter().flatten().filter_map(|name| numbers.get(name).copied()).collect();
-            self.fill(&inside, parts).map_err(|misfit| Why::Undivided { domain: values.join("/"), misfit })?;
+            let inside: Vec<usize> = members
+                .get(&values)
+                .into_iter()
+                .flatten()
+                .filter_map(|name| numbers.get(name).copied())
+                .collect();
+            self.fill(&inside, parts)
+                .map_err(|misfit| Why::Undivided { domain: values.join("/"), misfit })?;
         }
         Ok(())
     }
@@ -265,7 +316,13 @@ impl<'a> Attempt<'a> {
         }
         let nodes: Vec<Node> = self.nodes.iter().map(|site| site.node(self.by_host)).collect();
         // The flavor's own tolerations are among those of the pods already.
-        let flavor = Flavor { topology: name.clone(), levels, node_labels: node_labels.clone(), tolerations: Vec::new(), profile: Profile::default() };
+        let flavor = Flavor {
+            topology: name.clone(),
+            levels,
+            node_labels: node_labels.clone(),
+            tolerations: Vec::new(),
+            profile: Profile::default(),
+        };
         Topology::new(flavor, &nodes)
     }
 
@@ -273,7 +330,8 @@ impl<'a> Attempt<'a> {
     fn fill(&mut self, inside: &[usize], parts: Vec<(usize, PodSet)>) -> Result<(), packing::Misfit> {
         let (numbers, pod_sets): (Vec<usize>, Vec<PodSet>) = parts.into_iter().unzip();
         let gang = Gang { pod_sets, max_run: None };
-        let sites: Vec<Site<'_>> = inside.iter().map(|at| Site { free: &self.left[*at], ..self.nodes[*at] }).collect();
+        let sites: Vec<Site<'_>> =
+            inside.iter().map(|at| Site { free: &self.left[*at], ..self.nodes[*at] }).collect();
         for share in pack(&sites, &gang)? {
             let node = inside[share.node];
             add_scaled(&mut self.left[node], &gang.pod_sets[share.pod_set].per_pod, -i64::from(share.pods));

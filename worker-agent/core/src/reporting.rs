@@ -59,7 +59,11 @@ pub(crate) fn delta(old: &[Block], new: &[Block]) -> Option<Vec<Block>> {
     for b in new {
         changed.insert(key(b), b.nodes);
     }
-    let changed: Vec<Block> = changed.into_iter().filter(|(k, n)| before.get(k) != Some(n)).map(|(k, nodes)| Block { nodes, ..k }).collect();
+    let changed: Vec<Block> = changed
+        .into_iter()
+        .filter(|(k, n)| before.get(k) != Some(n))
+        .map(|(k, nodes)| Block { nodes, ..k })
+        .collect();
     fits(&changed, CAPACITY_BYTES_MAX * 3 / 4).then_some(changed)
 }
 
@@ -101,13 +105,19 @@ fn rounded(blocks: &[Block], digits: u32, bytes_max: usize) -> Option<Vec<Block>
     let mut counted: BTreeMap<Block, u32> = BTreeMap::new();
     let mut bytes_left = bytes_max;
     for block in blocks {
-        let capacity: Amounts = block.capacity.iter().map(|(resource, amount)| (resource.clone(), leading(*amount, CAPACITY_DIGITS))).collect();
+        let capacity: Amounts = block
+            .capacity
+            .iter()
+            .map(|(resource, amount)| (resource.clone(), leading(*amount, CAPACITY_DIGITS)))
+            .collect();
         let remains = |(resource, free): (&String, &i64)| {
-            let whole = capacity.get(resource).filter(|_| block.capacity.get(resource) == Some(free)).copied();
+            let whole =
+                capacity.get(resource).filter(|_| block.capacity.get(resource) == Some(free)).copied();
             (resource.clone(), whole.unwrap_or_else(|| leading(*free, digits)))
         };
         let free = block.free.iter().map(remains).collect();
-        let alike = Block { nodes: 0, free, capacity, labels: block.labels.clone(), taints: block.taints.clone() };
+        let alike =
+            Block { nodes: 0, free, capacity, labels: block.labels.clone(), taints: block.taints.clone() };
         match counted.entry(alike) {
             Entry::Vacant(new) => {
                 bytes_left = bytes_left.checked_sub(new.key().weight() + COUNT_BYTES_MAX)?;
@@ -139,10 +149,22 @@ mod tests {
     /// A node of a fleet of which no two are alike, by what is drawn.
     fn node(number: u64, labelled: bool) -> Block {
         let drawn = |what: u64, below: u64| i64::try_from(splitmix(number * 8 + what) % below).unwrap();
-        let capacity = Amounts::from([("cpu".into(), 96_000), ("memory".into(), 500_000_000_000 + drawn(1, 1 << 20)), (GPU.into(), 8)]);
+        let capacity = Amounts::from([
+            ("cpu".into(), 96_000),
+            ("memory".into(), 500_000_000_000 + drawn(1, 1 << 20)),
+            (GPU.into(), 8),
+        ]);
         let busy = [("cpu", drawn(2, 96_000)), ("memory", drawn(3, 500_000_000_000)), (GPU, drawn(4, 9))];
-        let free = if drawn(5, 4) == 0 { capacity.clone() } else { busy.map(|(resource, amount)| (resource.to_owned(), amount)).into() };
-        let labels = if labelled { BTreeMap::from([("asset".to_owned(), format!("asset-{number}"))]) } else { BTreeMap::new() };
+        let free = if drawn(5, 4) == 0 {
+            capacity.clone()
+        } else {
+            busy.map(|(resource, amount)| (resource.to_owned(), amount)).into()
+        };
+        let labels = if labelled {
+            BTreeMap::from([("asset".to_owned(), format!("asset-{number}"))])
+        } else {
+            BTreeMap::new()
+        };
         Block { nodes: 1, free, capacity, labels, ..Block::default() }
     }
 
@@ -154,7 +176,8 @@ mod tests {
 
     fn within(told: &[Block], all: &[Block], resource: &str) -> bool {
         let most = |blocks: &[Block]| {
-            let mut free: Vec<i64> = blocks.iter().flat_map(|b| std::iter::repeat_n(b.free[resource], b.nodes as usize)).collect();
+            let mut free: Vec<i64> =
+                blocks.iter().flat_map(|b| std::iter::repeat_n(b.free[resource], b.nodes as usize)).collect();
             free.sort_unstable_by_key(|amount| Reverse(*amount));
             free
         };
@@ -169,13 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn of_a_huge_fleet_in_which_no_two_nodes_have_the_same_room_every_node_is_told_with_no_more_than_it_has() {
+    fn of_a_huge_fleet_in_which_no_two_nodes_have_the_same_room_every_node_is_told_with_no_more_than_it_has()
+    {
         let all = fleet(50_000, false);
         let told = told(all.clone(), &[]);
         assert!(weight(&told.blocks) <= CAPACITY_BYTES_MAX);
         assert_eq!((told.untold, nodes(&told.blocks)), (0, 50_000));
         assert!(["cpu", "memory", GPU].iter().all(|resource| within(&told.blocks, &all, resource)));
-        let whole = |blocks: &[Block]| blocks.iter().filter(|b| b.free == b.capacity).map(|b| b.nodes).sum::<u32>();
+        let whole =
+            |blocks: &[Block]| blocks.iter().filter(|b| b.free == b.capacity).map(|b| b.nodes).sum::<u32>();
         assert_eq!(whole(&told.blocks), whole(&all), "what is empty stays empty");
     }
 
@@ -185,7 +210,9 @@ mod tests {
         let told = told(all.clone(), &all[..20_000]);
         assert!(weight(&told.blocks) + weight(&told.pools) <= CAPACITY_BYTES_MAX);
         assert_eq!(u64::from(told.untold) + nodes(&told.blocks), 30_000);
-        assert!(told.blocks.len() > 1_000 && told.blocks.iter().all(|block| all.binary_search(block).is_ok()));
+        assert!(
+            told.blocks.len() > 1_000 && told.blocks.iter().all(|block| all.binary_search(block).is_ok())
+        );
         assert!(told.blocks.iter().all(|block| full_in(block) == 0));
     }
 

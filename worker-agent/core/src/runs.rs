@@ -5,7 +5,8 @@ use crate::elapsed::Elapsed;
 use crate::ledger::{Ledger, Room, Stay};
 use crate::leg::{Happening, Phase, Step, step};
 use crate::{
-    Agent, Config, Effect, Found, FoundState, LiveRun, OfferState, Outcome, ProviderEvent, RunnerEvent, StopCause, TOMBSTONE_KEPT, TOMBSTONES_MAX, link,
+    Agent, Config, Effect, Found, FoundState, LiveRun, OfferState, Outcome, ProviderEvent, RunnerEvent,
+    StopCause, TOMBSTONE_KEPT, TOMBSTONES_MAX, link,
 };
 use meridian_shared::ids::{Fence, Leadership, OfferId, RecordNumber, Session, Uid};
 use meridian_shared::lease;
@@ -17,7 +18,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// How often old tombstones are looked for.
 const PURGE_EVERY: Millis = Millis::mins(60);
 
-pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, random: u64, now: Now) -> (Agent, Outcome) {
+pub(crate) fn start(
+    config: Config,
+    mut durable: Durable,
+    found: Vec<Found>,
+    random: u64,
+    now: Now,
+) -> (Agent, Outcome) {
     let mut out = Outcome::default();
     let counter = durable.new_session(&mut out.store);
     let mut agent = Agent {
@@ -58,7 +65,8 @@ pub(crate) fn start(config: Config, mut durable: Durable, found: Vec<Found>, ran
         agent.on_found(this, &mut out);
     }
     // What is stored but was not found never comes back: occupy its name, then bury it.
-    let missing: Vec<(Uid, Fence)> = agent.runs.iter().filter(|(_, r)| r.phase == Phase::Absent).map(|(uid, r)| (*uid, r.fence)).collect();
+    let missing: Vec<(Uid, Fence)> =
+        agent.runs.iter().filter(|(_, r)| r.phase == Phase::Absent).map(|(uid, r)| (*uid, r.fence)).collect();
     for (uid, fence) in missing {
         let run = agent.runs.get_mut(&uid).expect("listed just now");
         run.phase = Phase::Stopping;
@@ -78,13 +86,20 @@ impl Agent {
         let same_boot = run.boot == self.config.boot;
         let stamp = run.stamp();
         let missed = self.elapsed.missed_since(stamp);
-        let lease = run.lease.filter(|_| same_boot).map(|l| lease::AgentLease { lapses: l.lapses - missed, ..l });
+        let lease =
+            run.lease.filter(|_| same_boot).map(|l| lease::AgentLease { lapses: l.lapses - missed, ..l });
         // A calendar that was put back meanwhile makes nobody wait longer: on this boot that is known, else it is no later than now.
         let now = self.ledger.now();
         let moment = |at: Wall| if same_boot { self.elapsed.translate(at, stamp) } else { at }.min(now);
         self.ledger.add_provided(run.offer, run.provided);
-        self.ledger.adopt(run.offer, Room { placement: run.placement, per_pod: run.per_pod, leaving: run.leaving, spare: run.spare });
-        self.ledger.adopt_stays(run.offer, run.stays.into_iter().map(|stay| Stay { since: moment(stay.since), ..stay }).collect());
+        self.ledger.adopt(
+            run.offer,
+            Room { placement: run.placement, per_pod: run.per_pod, leaving: run.leaving, spare: run.spare },
+        );
+        self.ledger.adopt_stays(
+            run.offer,
+            run.stays.into_iter().map(|stay| Stay { since: moment(stay.since), ..stay }).collect(),
+        );
         self.runs.insert(
             uid,
             LiveRun {
@@ -140,8 +155,16 @@ impl Agent {
             // Nobody remembers its lease: it is stopped, and until then its nodes are full. What is only a grave already is
             // left alone.
             (None, FoundState::Live { .. }) => {
-                let stopped = End { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(0), proof: None };
-                let end = self.durable.tombstones.get(&(uid, fence)).map_or(stopped, |grave| grave.end.clone());
+                let stopped = End {
+                    uid,
+                    fence,
+                    result: EndResult::Stopped,
+                    pod_failures: 0,
+                    ran: Millis(0),
+                    proof: None,
+                };
+                let end =
+                    self.durable.tombstones.get(&(uid, fence)).map_or(stopped, |grave| grave.end.clone());
                 self.strangers.insert((uid, fence), end);
                 self.ledger.close(uid, fence, nodes);
                 out.effects.push(Effect::Stop { uid, fence });
@@ -167,20 +190,27 @@ impl Agent {
                 let end = self.strangers.remove(&(uid, fence)).expect("seen just now");
                 self.ledger.reopen(uid, fence);
                 // Found by chance, nobody asked for it, and nobody is told.
-                if self.durable.tombstones.contains_key(&(uid, fence)) || self.config.planted.has(Bug::UnknownStopForgotten) {
+                if self.durable.tombstones.contains_key(&(uid, fence))
+                    || self.config.planted.has(Bug::UnknownStopForgotten)
+                {
                     self.say(Event::Ended(end));
                 }
             }
-            RunnerEvent::Ended { uid, fence, result, pod_failures, ran } => match step(self.phase(uid, fence), Happening::Over) {
-                Step::Bury => self.bury(uid, fence, result, pod_failures, ran, out),
-                Step::Start | Step::Run | Step::Stop | Step::Repeat | Step::Ignore => {}
-            },
+            RunnerEvent::Ended { uid, fence, result, pod_failures, ran } => {
+                match step(self.phase(uid, fence), Happening::Over) {
+                    Step::Bury => self.bury(uid, fence, result, pod_failures, ran, out),
+                    Step::Start | Step::Run | Step::Stop | Step::Repeat | Step::Ignore => {}
+                }
+            }
         }
     }
 
     /// Gives back the room of pods that have succeeded. Told twice, it gives nothing back twice.
     fn spare(&mut self, uid: Uid, fence: Fence, places: &[(String, u32)], out: &mut Outcome) {
-        let Some(run) = self.runs.get(&uid).filter(|run| run.fence == fence && run.phase == Phase::Running) else { return };
+        let Some(run) = self.runs.get(&uid).filter(|run| run.fence == fence && run.phase == Phase::Running)
+        else {
+            return;
+        };
         if self.ledger.leave(run.offer, places) {
             self.store_run(uid, out);
             self.spare_news.insert(uid, 0);
@@ -190,19 +220,35 @@ impl Agent {
     /// The manager is told how many pods have failed while the job goes on, so that a lost cluster forgives none of them. After a
     /// restart the runner says it again.
     fn pods_failed(&mut self, uid: Uid, fence: Fence, failures: u32) {
-        let Some(run) = self.runs.get_mut(&uid).filter(|run| run.fence == fence && failures > run.pod_failures) else { return };
+        let Some(run) =
+            self.runs.get_mut(&uid).filter(|run| run.fence == fence && failures > run.pod_failures)
+        else {
+            return;
+        };
         run.pod_failures = failures;
         self.spare_news.insert(uid, 0);
     }
 
     /// Writes the tombstone, gives the room back, and says how it ended.
-    fn bury(&mut self, uid: Uid, fence: Fence, result: EndResult, pod_failures: u32, ran: Millis, out: &mut Outcome) {
+    fn bury(
+        &mut self,
+        uid: Uid,
+        fence: Fence,
+        result: EndResult,
+        pod_failures: u32,
+        ran: Millis,
+        out: &mut Outcome,
+    ) {
         let run = self.runs.remove(&uid).expect("the caller found this run");
         self.spare_news.remove(&uid);
         let result = match (result, run.stopped_by) {
             (EndResult::Stopped, Some(StopCause::Lapse)) => EndResult::LeaseLapsed,
-            (EndResult::Stopped, Some(StopCause::Stranded)) => EndResult::NodeLost { message: run.stranded.map_or_else(String::new, |why| (*why).to_owned()) },
-            (EndResult::Stopped, None) => EndResult::NodeLost { message: "the run was not found after a restart of the agent".into() },
+            (EndResult::Stopped, Some(StopCause::Stranded)) => EndResult::NodeLost {
+                message: run.stranded.map_or_else(String::new, |why| (*why).to_owned()),
+            },
+            (EndResult::Stopped, None) => {
+                EndResult::NodeLost { message: "the run was not found after a restart of the agent".into() }
+            }
             (other, _) => other,
         };
         self.ledger.release(run.offer);
@@ -210,9 +256,17 @@ impl Agent {
         self.durable.drop_run(uid, &mut out.store);
         let (offer, attempt, term, on_loss) = (run.offer, run.attempt, run.term, run.on_loss);
         let proof = run.mac.map(|mac| Box::new(Proof { offer, attempt, term, on_loss, mac }));
-        let end = End { uid, fence, result: result.cleaned(), pod_failures: pod_failures.max(run.pod_failures), ran, proof };
+        let end = End {
+            uid,
+            fence,
+            result: result.cleaned(),
+            pod_failures: pod_failures.max(run.pod_failures),
+            ran,
+            proof,
+        };
         if !self.config.planted.has(Bug::EndForgotten) {
-            self.durable.bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
+            self.durable
+                .bury(Tombstone { end: end.clone(), refused: None, acknowledged: None }, &mut out.store);
         }
         self.say(Event::Ended(end));
         if self.lost && self.runs.is_empty() {
@@ -233,14 +287,26 @@ impl Agent {
                 if let Some(open) = self.offers.get(&offer) {
                     let uid = open.uid;
                     self.drop_offer(offer, out);
-                    self.say(Event::Refused { offer, uid, reason: RefuseReason::ProviderFailed, text: clean(&reason) });
+                    self.say(Event::Refused {
+                        offer,
+                        uid,
+                        reason: RefuseReason::ProviderFailed,
+                        text: clean(&reason),
+                    });
                 }
             }
         }
     }
 
-    fn on_provided(&mut self, at: Mono, offer: OfferId, nodes: Vec<crate::ledger::NodeSpec>, out: &mut Outcome) {
-        let Some(open) = self.offers.get(&offer).filter(|o| matches!(o.state, OfferState::Waiting)).cloned() else {
+    fn on_provided(
+        &mut self,
+        at: Mono,
+        offer: OfferId,
+        nodes: Vec<crate::ledger::NodeSpec>,
+        out: &mut Outcome,
+    ) {
+        let Some(open) = self.offers.get(&offer).filter(|o| matches!(o.state, OfferState::Waiting)).cloned()
+        else {
             out.effects.push(Effect::Deprovision { offer });
             return;
         };
@@ -267,13 +333,22 @@ impl Agent {
     /// Ends holds and begins stops that are due, and drops tombstones that were kept long enough.
     pub(crate) fn on_time(&mut self, at: Mono, now: Now, out: &mut Outcome) {
         if at >= self.due {
-            let expired: Vec<(OfferId, Uid)> =
-                self.offers.iter().filter(|(_, o)| matches!(o.state, OfferState::Held { until } if at >= until)).map(|(id, o)| (*id, o.uid)).collect();
+            let expired: Vec<(OfferId, Uid)> = self
+                .offers
+                .iter()
+                .filter(|(_, o)| matches!(o.state, OfferState::Held { until } if at >= until))
+                .map(|(id, o)| (*id, o.uid))
+                .collect();
             for (offer, uid) in expired {
                 self.drop_offer(offer, out);
                 self.say(Event::Gone { offer, uid, expired: true });
             }
-            let lapsing: Vec<Uid> = self.runs.iter().filter(|(_, r)| r.lease.is_some_and(|l| at >= l.stop_at())).map(|(uid, _)| *uid).collect();
+            let lapsing: Vec<Uid> = self
+                .runs
+                .iter()
+                .filter(|(_, r)| r.lease.is_some_and(|l| at >= l.stop_at()))
+                .map(|(uid, _)| *uid)
+                .collect();
             for uid in lapsing {
                 let phase = self.runs[&uid].phase;
                 if step(phase, Happening::Lapse) == Step::Stop {
@@ -284,7 +359,11 @@ impl Agent {
                 OfferState::Held { until } => Some(until),
                 OfferState::Waiting => None,
             });
-            let leases = self.runs.values().filter(|r| r.phase != Phase::Stopping).filter_map(|r| r.lease.map(|l| l.stop_at()));
+            let leases = self
+                .runs
+                .values()
+                .filter(|r| r.phase != Phase::Stopping)
+                .filter_map(|r| r.lease.map(|l| l.stop_at()));
             self.due = holds.chain(leases).min().unwrap_or(Mono(u64::MAX));
         }
         if self.durable.tombstones.len() >= TOMBSTONES_MAX || now.wall.since(self.purged) >= PURGE_EVERY {
@@ -295,8 +374,12 @@ impl Agent {
 
     fn purge(&mut self, wall: Wall, out: &mut Outcome) {
         let crowded = self.durable.tombstones.len() >= TOMBSTONES_MAX;
-        let mut acknowledged: Vec<(Wall, Uid, Fence)> =
-            self.durable.tombstones.iter().filter_map(|((u, f), t)| t.acknowledged.map(|(_, _, at)| (at, *u, *f))).collect();
+        let mut acknowledged: Vec<(Wall, Uid, Fence)> = self
+            .durable
+            .tombstones
+            .iter()
+            .filter_map(|((u, f), t)| t.acknowledged.map(|(_, _, at)| (at, *u, *f)))
+            .collect();
         acknowledged.sort_unstable();
         let crowd = if crowded { TOMBSTONES_MAX / 10 } else { 0 };
         for (i, (since, uid, fence)) in acknowledged.into_iter().enumerate() {
@@ -307,8 +390,19 @@ impl Agent {
         }
     }
 
-    pub(crate) fn acknowledge_end(&mut self, uid: Uid, fence: Fence, by: (Leadership, RecordNumber, Wall), out: &mut Outcome) {
-        if let Some(grave) = self.durable.tombstones.get(&(uid, fence)).filter(|t| t.acknowledged.is_none_or(|(l, r, _)| (l, r) != (by.0, by.1))) {
+    pub(crate) fn acknowledge_end(
+        &mut self,
+        uid: Uid,
+        fence: Fence,
+        by: (Leadership, RecordNumber, Wall),
+        out: &mut Outcome,
+    ) {
+        if let Some(grave) = self
+            .durable
+            .tombstones
+            .get(&(uid, fence))
+            .filter(|t| t.acknowledged.is_none_or(|(l, r, _)| (l, r) != (by.0, by.1)))
+        {
             let grave = Tombstone { acknowledged: Some(by), ..grave.clone() };
             self.durable.bury(grave, &mut out.store);
         }

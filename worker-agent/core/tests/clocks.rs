@@ -7,7 +7,8 @@ use meridian_shared::gang::{Amounts, Gang, PodSet};
 use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{
-    Command, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Receipt, RunnerKind, SyncAnswer, SyncRequest, SyncResponse, VERSION,
+    Command, Event, Grant, GrantRefusal, Lane, Offer, OnLoss, Receipt, RunnerKind, SyncAnswer, SyncRequest,
+    SyncResponse, VERSION,
 };
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use std::collections::BTreeMap;
@@ -37,9 +38,16 @@ impl Bench {
         let durable = Durable::new(LedgerId(3));
         let birth = durable.birth();
         let (agent, out) = Agent::start(config(), durable, Vec::new(), 1, now);
-        let mut this = Self { agent, store: BTreeMap::from([(birth.key, birth.value.unwrap())]), now, said: 0, effects: Vec::new() };
+        let mut this = Self {
+            agent,
+            store: BTreeMap::from([(birth.key, birth.value.unwrap())]),
+            now,
+            said: 0,
+            effects: Vec::new(),
+        };
         this.take(out);
-        let node = NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
+        let node =
+            NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
         this.apply(Input::Nodes { nodes: vec![node], pools: Vec::new() });
         this
     }
@@ -81,7 +89,14 @@ impl Bench {
     }
 
     fn answer(&mut self, request: &SyncRequest, commands: Vec<Command>) {
-        let receipt = Receipt { journal: JournalId(1), leadership: US, record: RecordNumber(1), rules: RecordNumber(1), audit_head: None, mac: None };
+        let receipt = Receipt {
+            journal: JournalId(1),
+            leadership: US,
+            record: RecordNumber(1),
+            rules: RecordNumber(1),
+            audit_head: None,
+            mac: None,
+        };
         let commands_from = self.said + 1;
         self.said += commands.len() as u64;
         let answer = SyncResponse {
@@ -105,9 +120,22 @@ impl Bench {
     }
 
     fn offer(&mut self) {
-        let pods = PodSet { name: "main".into(), count: 1, per_pod: Amounts::from([(GPU.into(), 1)]), ..PodSet::default() };
+        let pods = PodSet {
+            name: "main".into(),
+            count: 1,
+            per_pod: Amounts::from([(GPU.into(), 1)]),
+            ..PodSet::default()
+        };
         let gang = Arc::new(Gang { pod_sets: vec![pods], max_run: None });
-        let offer = Offer { offer: OFFER, uid: UID, namespace: "default".into(), kind: "Job".into(), gang, hold: Millis::mins(60), requires_guarded: false };
+        let offer = Offer {
+            offer: OFFER,
+            uid: UID,
+            namespace: "default".into(),
+            kind: "Job".into(),
+            gang,
+            hold: Millis::mins(60),
+            requires_guarded: false,
+        };
         let request = self.ask();
         self.answer(&request, vec![Command::Offer(Box::new(offer))]);
     }
@@ -130,8 +158,14 @@ impl Bench {
 
     /// The agent is killed and started again; the gang goes on.
     fn restart(&mut self) {
-        let durable = Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
-        let found = vec![Found { uid: UID, fence: FENCE, nodes: Vec::new(), state: FoundState::Live { running: true } }];
+        let durable =
+            Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
+        let found = vec![Found {
+            uid: UID,
+            fence: FENCE,
+            nodes: Vec::new(),
+            state: FoundState::Live { running: true },
+        }];
         self.said = 0;
         let (agent, out) = Agent::start(config(), durable, found, 2, self.now);
         self.agent = agent;
@@ -150,7 +184,15 @@ impl Bench {
 }
 
 fn config() -> Config {
-    Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, replacement_wait: Millis(0), planted: Planted::NONE }
+    Config {
+        cluster: "eu".into(),
+        runner: RunnerKind::Simulated,
+        guarded: true,
+        located: None,
+        boot: 1,
+        replacement_wait: Millis(0),
+        planted: Planted::NONE,
+    }
 }
 
 fn grant() -> Command {
@@ -183,7 +225,10 @@ fn a_grant_that_waited_out_a_pause_is_refused_though_the_clock_was_set_back_befo
     bench.answer(&request, vec![grant()]);
     assert!(!bench.starts(), "{:?}", bench.effects);
     let news = bench.ask().events;
-    assert!(news.iter().any(|event| matches!(event, Event::GrantRefused { why: GrantRefusal::Lapsed, .. })), "{news:?}");
+    assert!(
+        news.iter().any(|event| matches!(event, Event::GrantRefused { why: GrantRefusal::Lapsed, .. })),
+        "{news:?}"
+    );
 }
 
 #[test]

@@ -8,7 +8,8 @@ use meridian_shared::ids::{Fence, JournalId, Leadership, LedgerId, OfferId, Reco
 use meridian_shared::placement::Placement;
 use meridian_shared::planted::Planted;
 use meridian_shared::protocol::{
-    Command, EndResult, Event, Grant, Lane, Offer, OnLoss, Receipt, RunnerKind, Size, StopReason, SyncAnswer, SyncResponse, VERSION,
+    Command, EndResult, Event, Grant, Lane, Offer, OnLoss, Receipt, RunnerKind, Size, StopReason, SyncAnswer,
+    SyncResponse, VERSION,
 };
 use meridian_shared::time::{Millis, Mono, Now, Wall};
 use meridian_shared::topology::{FlavorTopology, TopologyRequest};
@@ -30,8 +31,14 @@ const US: Leadership = Leadership { epoch: 1, id: 7 };
 
 fn node(name: &str) -> NodeSpec {
     let part = |from: usize, to: usize| name[from..to].to_owned();
-    let labels = [("block", part(0, 2)), ("rack", part(3, 5)), (HOST, name.to_owned())].map(|(key, value)| (key.to_owned(), value));
-    NodeSpec { name: name.into(), labels: labels.into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() }
+    let labels = [("block", part(0, 2)), ("rack", part(3, 5)), (HOST, name.to_owned())]
+        .map(|(key, value)| (key.to_owned(), value));
+    NodeSpec {
+        name: name.into(),
+        labels: labels.into(),
+        capacity: Amounts::from([(GPU.into(), 4)]),
+        ..NodeSpec::default()
+    }
 }
 
 /// Two racks in one block, three hosts in each, four accelerators on each: `b0-r0-h0` and so on.
@@ -52,27 +59,50 @@ fn taint(effect: TaintEffect) -> Taint {
 }
 
 fn tainted(names: &[&str], effect: TaintEffect) -> Vec<NodeSpec> {
-    let taints = |node: &NodeSpec| if names.contains(&node.name.as_str()) { vec![taint(effect)] } else { Vec::new() };
+    let taints =
+        |node: &NodeSpec| if names.contains(&node.name.as_str()) { vec![taint(effect)] } else { Vec::new() };
     fleet().into_iter().map(|node| NodeSpec { taints: taints(&node), ..node }).collect()
 }
 
 /// The same, whose pods don't mind the taint.
 fn tolerant(mut gang: Gang) -> Gang {
-    let all = Toleration { key: Some("maintenance".into()), exists: true, value: String::new(), effect: None, seconds: None };
+    let all = Toleration {
+        key: Some("maintenance".into()),
+        exists: true,
+        value: String::new(),
+        effect: None,
+        seconds: None,
+    };
     gang.pod_sets.iter_mut().for_each(|set| set.tolerations.push(all.clone()));
     gang
 }
 
 fn near(pods: u32, level: &str) -> Gang {
     let levels = ["block", "rack", HOST].map(ToOwned::to_owned).to_vec();
-    let within = FlavorTopology { flavor: "f".into(), name: "default".into(), levels, node_labels: BTreeMap::new() };
+    let within =
+        FlavorTopology { flavor: "f".into(), name: "default".into(), levels, node_labels: BTreeMap::new() };
     let topology = Some(TopologyRequest::required(level));
-    let pod_set = PodSet { name: "main".into(), count: pods, per_pod: Amounts::from([(GPU.into(), 1)]), topology, within: Some(within), ..PodSet::default() };
+    let pod_set = PodSet {
+        name: "main".into(),
+        count: pods,
+        per_pod: Amounts::from([(GPU.into(), 1)]),
+        topology,
+        within: Some(within),
+        ..PodSet::default()
+    };
     Gang { pod_sets: vec![pod_set], max_run: None }
 }
 
 fn plain(pods: u32) -> Gang {
-    Gang { pod_sets: vec![PodSet { name: "main".into(), count: pods, per_pod: Amounts::from([(GPU.into(), 1)]), ..PodSet::default() }], max_run: None }
+    Gang {
+        pod_sets: vec![PodSet {
+            name: "main".into(),
+            count: pods,
+            per_pod: Amounts::from([(GPU.into(), 1)]),
+            ..PodSet::default()
+        }],
+        max_run: None,
+    }
 }
 
 fn offer(counter: u64) -> OfferId {
@@ -106,7 +136,16 @@ impl Bench {
         let birth = durable.birth();
         let (agent, out) = Agent::start(config(wait), durable, Vec::new(), 1, at(1_000));
         let store = BTreeMap::from([(birth.key, birth.value.unwrap())]);
-        let mut this = Self { wait, agent, store, now: 1_000, said: 0, lives: 1, effects: Vec::new(), events: Vec::new() };
+        let mut this = Self {
+            wait,
+            agent,
+            store,
+            now: 1_000,
+            said: 0,
+            lives: 1,
+            effects: Vec::new(),
+            events: Vec::new(),
+        };
         this.take(out);
         this.nodes(fleet());
         this
@@ -141,7 +180,14 @@ impl Bench {
         let commands: Vec<Command> = command.into_iter().collect();
         let commands_from = self.said + 1;
         self.said += commands.len() as u64;
-        let receipt = Receipt { journal: JournalId(1), leadership: US, record: RecordNumber(1), rules: RecordNumber(1), audit_head: None, mac: None };
+        let receipt = Receipt {
+            journal: JournalId(1),
+            leadership: US,
+            record: RecordNumber(1),
+            rules: RecordNumber(1),
+            audit_head: None,
+            mac: None,
+        };
         let answer = SyncResponse {
             version: VERSION,
             leadership: US,
@@ -164,7 +210,15 @@ impl Bench {
 
     fn offer(&mut self, number: u64, gang: Gang) {
         let (uid, namespace, kind) = (Uid(u128::from(number)), "default".into(), "Job".into());
-        let asked = Offer { offer: offer(number), uid, namespace, kind, gang: Arc::new(gang), hold: Millis::mins(1), requires_guarded: false };
+        let asked = Offer {
+            offer: offer(number),
+            uid,
+            namespace,
+            kind,
+            gang: Arc::new(gang),
+            hold: Millis::mins(1),
+            requires_guarded: false,
+        };
         self.exchange(Some(Command::Offer(Box::new(asked))));
     }
 
@@ -188,7 +242,11 @@ impl Bench {
             priority: 0,
             mac: None,
         }))));
-        assert!(self.effects.iter().any(|effect| matches!(effect, Effect::Start(start) if start.uid == uid)), "{:?}", self.events);
+        assert!(
+            self.effects.iter().any(|effect| matches!(effect, Effect::Start(start) if start.uid == uid)),
+            "{:?}",
+            self.events
+        );
         self.apply(Input::Runner(RunnerEvent::Running { uid, fence }));
         self.exchange(None);
         self.effects.clear();
@@ -197,9 +255,14 @@ impl Bench {
 
     /// The agent is killed and started again; the gang goes on.
     fn restart(&mut self) {
-        let durable = Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
+        let durable =
+            Durable::load(self.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
         let live = FoundState::Live { running: true };
-        let found = self.agent.runs().map(|(uid, fence, ..)| Found { uid, fence, nodes: Vec::new(), state: live.clone() }).collect();
+        let found = self
+            .agent
+            .runs()
+            .map(|(uid, fence, ..)| Found { uid, fence, nodes: Vec::new(), state: live.clone() })
+            .collect();
         self.lives += 1;
         self.said = 0;
         self.effects.clear();
@@ -220,8 +283,10 @@ impl Bench {
 
     /// The move that was ordered since it was last asked, if any, and nothing else was.
     fn moved(&mut self, number: u64) -> Option<(u32, Vec<PodPlacement>)> {
-        let orders: Vec<Effect> =
-            std::mem::take(&mut self.effects).into_iter().filter(|e| !matches!(e, Effect::SendNews | Effect::Deprovision { .. })).collect();
+        let orders: Vec<Effect> = std::mem::take(&mut self.effects)
+            .into_iter()
+            .filter(|e| !matches!(e, Effect::SendNews | Effect::Deprovision { .. }))
+            .collect();
         match orders.as_slice() {
             [] => None,
             [Effect::Move { uid, fence: of, number: nth, placement }] => {
@@ -233,7 +298,11 @@ impl Bench {
     }
 
     fn confirm(&mut self, number: u64, nth: u32) {
-        self.apply(Input::Runner(RunnerEvent::Moved { uid: Uid(u128::from(number)), fence: fence(number), number: nth }));
+        self.apply(Input::Runner(RunnerEvent::Moved {
+            uid: Uid(u128::from(number)),
+            fence: fence(number),
+            number: nth,
+        }));
     }
 
     /// What was told of places since it was last asked.
@@ -250,7 +319,13 @@ impl Bench {
     fn ends(&mut self, number: u64) -> EndResult {
         let (uid, fence) = (Uid(u128::from(number)), fence(number));
         assert!(self.effects.contains(&Effect::Stop { uid, fence }), "{:?}", self.effects);
-        self.apply(Input::Runner(RunnerEvent::Ended { uid, fence, result: EndResult::Stopped, pod_failures: 0, ran: Millis(5) }));
+        self.apply(Input::Runner(RunnerEvent::Ended {
+            uid,
+            fence,
+            result: EndResult::Stopped,
+            pod_failures: 0,
+            ran: Millis(5),
+        }));
         self.exchange(None);
         let end = |event: &Event| match event {
             Event::Ended(end) if end.uid == uid => Some(end.result.clone()),
@@ -261,7 +336,15 @@ impl Bench {
 }
 
 fn config(replacement_wait: Millis) -> Config {
-    Config { cluster: "eu".into(), runner: RunnerKind::Simulated, guarded: true, located: None, boot: 1, replacement_wait, planted: Planted::NONE }
+    Config {
+        cluster: "eu".into(),
+        runner: RunnerKind::Simulated,
+        guarded: true,
+        located: None,
+        boot: 1,
+        replacement_wait,
+        planted: Planted::NONE,
+    }
 }
 
 fn at(millis: u64) -> Now {
@@ -287,19 +370,33 @@ fn only_the_pods_of_the_lost_node_move_and_stay_in_the_required_domain() {
         assert_eq!((number, bench.places(1).as_str()), (1, "b0-r0-h0=4 b0-r0-h2=2"));
         for (old, new) in before.iter().zip(&after) {
             assert_eq!((&old.pod_set, old.index), (&new.pod_set, new.index), "the order stays");
-            assert!(old == new || (old.node == "b0-r0-h1" && new.node == "b0-r0-h2" && new.accelerators[GPU].len() == 1));
+            assert!(
+                old == new
+                    || (old.node == "b0-r0-h1" && new.node == "b0-r0-h2" && new.accelerators[GPU].len() == 1)
+            );
         }
         assert_eq!(bench.told(), [], "nothing is told before it is done");
         bench.confirm(1, 1);
         let told = bench.told();
-        assert_eq!((told.len(), told[0].revision, told[0].to_string().as_str()), (1, 1, "main: b0-r0-h0 4, b0-r0-h2 2"));
+        assert_eq!(
+            (told.len(), told[0].revision, told[0].to_string().as_str()),
+            (1, 1, "main: b0-r0-h0 4, b0-r0-h2 2")
+        );
         bench.confirm(1, 1);
         assert_eq!((bench.told(), bench.moved(1)), (Vec::new(), None), "a repetition is no news");
         // The attempt is the same: it ends once, by itself.
         let (uid, fence) = (Uid(1), fence(1));
-        bench.apply(Input::Runner(RunnerEvent::Ended { uid, fence, result: EndResult::Succeeded, pod_failures: 0, ran: Millis(5) }));
+        bench.apply(Input::Runner(RunnerEvent::Ended {
+            uid,
+            fence,
+            result: EndResult::Succeeded,
+            pod_failures: 0,
+            ran: Millis(5),
+        }));
         bench.exchange(None);
-        assert!(bench.events.iter().any(|e| matches!(e, Event::Ended(end) if end.result == EndResult::Succeeded && end.fence == fence)));
+        assert!(bench.events.iter().any(
+            |e| matches!(e, Event::Ended(end) if end.result == EndResult::Succeeded && end.fence == fence)
+        ));
     }
 }
 
@@ -308,9 +405,18 @@ fn without_another_place_in_the_domain_the_attempt_ends_as_lost() {
     let mut bench = Bench::new();
     bench.run(1, near(10, "rack"));
     bench.nodes(without(&["b0-r0-h2"]));
-    assert_eq!(bench.places(1), "b0-r0-h0=4 b0-r0-h1=4 b0-r0-h2=2", "it keeps its room until it was seen ended");
+    assert_eq!(
+        bench.places(1),
+        "b0-r0-h0=4 b0-r0-h1=4 b0-r0-h2=2",
+        "it keeps its room until it was seen ended"
+    );
     let message = lost(bench.ends(1));
-    assert!(message.starts_with("node `b0-r0-h2` failed, and there is no other place for its pods: pod set `main`: "), "{message}");
+    assert!(
+        message.starts_with(
+            "node `b0-r0-h2` failed, and there is no other place for its pods: pod set `main`: "
+        ),
+        "{message}"
+    );
     assert_eq!(bench.places(1), "");
 }
 
@@ -338,7 +444,11 @@ fn of_a_gang_in_a_topology_one_node_at_a_time_is_made_good() {
         assert_eq!(bench.moved(1).unwrap().0, number);
         bench.confirm(1, number);
     }
-    assert!(!bench.places(1).contains("b0-r0-h0") && !bench.places(1).contains("b0-r0-h1"), "{}", bench.places(1));
+    assert!(
+        !bench.places(1).contains("b0-r0-h0") && !bench.places(1).contains("b0-r0-h1"),
+        "{}",
+        bench.places(1)
+    );
 }
 
 #[test]
@@ -386,7 +496,11 @@ fn a_restart_in_the_middle_orders_the_same_move_again() {
     bench.restart();
     bench.nodes(fleet());
     assert_eq!(bench.moved(1), None, "what is done isn't done again");
-    assert_eq!(bench.told()[0].to_string(), "main: b0-r0-h0 4, b0-r0-h2 2", "and where it led to isn't forgotten");
+    assert_eq!(
+        bench.told()[0].to_string(),
+        "main: b0-r0-h0 4, b0-r0-h2 2",
+        "and where it led to isn't forgotten"
+    );
 }
 
 #[test]
@@ -440,8 +554,17 @@ fn a_hold_on_a_lost_node_is_given_up_and_nothing_new_goes_to_a_node_that_takes_n
     bench.nodes(unready(&["b0-r0-h0"]));
     bench.exchange(None);
     assert_eq!(bench.agent.held().count(), 0);
-    assert!(bench.events.iter().any(|e| matches!(e, Event::Gone { offer: id, expired: false, .. } if *id == offer(1))), "{:?}", bench.events);
-    bench.nodes(fleet().into_iter().map(|node| NodeSpec { unschedulable: node.name == "b0-r0-h0", ..node }).collect());
+    assert!(
+        bench
+            .events
+            .iter()
+            .any(|e| matches!(e, Event::Gone { offer: id, expired: false, .. } if *id == offer(1))),
+        "{:?}",
+        bench.events
+    );
+    bench.nodes(
+        fleet().into_iter().map(|node| NodeSpec { unschedulable: node.name == "b0-r0-h0", ..node }).collect(),
+    );
     bench.offer(2, plain(21));
     assert_eq!(bench.agent.held().count(), 0);
     bench.run(3, plain(20));
@@ -474,7 +597,10 @@ fn a_taint_that_comes_later_drives_away_whoever_does_not_tolerate_it() {
     bench.nodes(tainted(&["b0-r0-h0", "b0-r0-h1"], TaintEffect::NoExecute));
     assert!(bench.agent.is_stranded(uid, fence(1)) && !bench.agent.is_stranded(uid, fence(2)));
     let message = lost(bench.ends(1));
-    assert!(message.starts_with("node `b0-r0-h0` drove pods away by a taint, and there is no other place"), "{message}");
+    assert!(
+        message.starts_with("node `b0-r0-h0` drove pods away by a taint, and there is no other place"),
+        "{message}"
+    );
     assert_eq!(bench.places(2), "b0-r0-h1=2");
 }
 
@@ -525,16 +651,35 @@ fn a_gang_without_another_place_waits_for_one_and_takes_the_first_that_comes_fre
         let before = bench.places(1);
         assert_eq!((before.as_str(), bench.places(4).as_str()), ("b0-r0-h0=4 b0-r0-h1=2", "b0-r0-h2=4"));
         bench.nodes(without(&["b0-r0-h0"]));
-        assert_eq!(bench.moved(1), None, "there is room for two more pods beside the lost ones, and four are lost");
+        assert_eq!(
+            bench.moved(1),
+            None,
+            "there is room for two more pods beside the lost ones, and four are lost"
+        );
         let told = bench.told();
-        assert_eq!((told.len(), told[0].revision, told[0].unhealthy.as_slice()), (1, 1, ["b0-r0-h0".to_owned()].as_slice()));
+        assert_eq!(
+            (told.len(), told[0].revision, told[0].unhealthy.as_slice()),
+            (1, 1, ["b0-r0-h0".to_owned()].as_slice())
+        );
         bench.apply(Input::Tick);
-        assert_eq!((bench.moved(1), bench.told(), bench.places(1)), (None, Vec::new(), before.clone()), "nothing new, so nothing is said");
+        assert_eq!(
+            (bench.moved(1), bench.told(), bench.places(1)),
+            (None, Vec::new(), before.clone()),
+            "nothing new, so nothing is said"
+        );
         match fits {
             Fits::AnotherGangEnds => {
-                bench.apply(Input::Runner(RunnerEvent::Ended { uid: Uid(4), fence: fence(4), result: EndResult::Succeeded, pod_failures: 0, ran: Millis(5) }));
+                bench.apply(Input::Runner(RunnerEvent::Ended {
+                    uid: Uid(4),
+                    fence: fence(4),
+                    result: EndResult::Succeeded,
+                    pod_failures: 0,
+                    ran: Millis(5),
+                }));
             }
-            Fits::ANodeComes => bench.nodes(without(&["b0-r0-h0"]).into_iter().chain([node("b0-r0-h3")]).collect()),
+            Fits::ANodeComes => {
+                bench.nodes(without(&["b0-r0-h0"]).into_iter().chain([node("b0-r0-h3")]).collect())
+            }
             Fits::TheNodeIsBack => {
                 bench.nodes(fleet());
                 assert_eq!((bench.moved(1), bench.places(1)), (None, before));
@@ -647,7 +792,11 @@ impl Bench {
     /// Pods of `main` have succeeded.
     fn succeed(&mut self, number: u64, indexes: &[u32]) {
         let places = indexes.iter().map(|index| ("main".to_owned(), *index)).collect();
-        self.apply(Input::Runner(RunnerEvent::Spare { uid: Uid(u128::from(number)), fence: fence(number), places }));
+        self.apply(Input::Runner(RunnerEvent::Spare {
+            uid: Uid(u128::from(number)),
+            fence: fence(number),
+            places,
+        }));
     }
 
     /// What the manager hears of such pods until it has answered.
@@ -675,7 +824,8 @@ fn pods_that_have_succeeded_need_no_other_place() {
     bench.nodes(without(&["b0-r0-h0", "b0-r0-h1"]));
     let (number, placement) = bench.moved(1).unwrap();
     assert_eq!((number, placement.len()), (1, 12), "pods are told by their old numbers");
-    let moved: Vec<u32> = placement.iter().filter(|pod| pod.node.starts_with("b0-r1")).map(|pod| pod.index).collect();
+    let moved: Vec<u32> =
+        placement.iter().filter(|pod| pod.node.starts_with("b0-r1")).map(|pod| pod.index).collect();
     assert_eq!(moved, [6, 7]);
     bench.confirm(1, 1);
     assert_eq!(bench.free(), 10);
@@ -755,14 +905,18 @@ fn a_gang_that_is_to_be_smaller_keeps_its_room_until_its_pods_were_seen_ended() 
     let size = |parallelism| Size { parallelism, completions: Some(parallelism) };
     let shrink = |fence, size| Some(Command::Shrink { uid: Uid(1), fence, size });
     let ordered = |bench: &mut Bench| {
-        let sizes = |effect| if let Effect::Shrink { size, .. } = effect { Some(size.parallelism) } else { None };
+        let sizes =
+            |effect| if let Effect::Shrink { size, .. } = effect { Some(size.parallelism) } else { None };
         std::mem::take(&mut bench.effects).into_iter().filter_map(sizes).collect::<Vec<_>>()
     };
     bench.exchange(shrink(fence(9), size(1)));
     assert_eq!(ordered(&mut bench), [0_u32; 0], "of another attempt");
     bench.exchange(shrink(fence(1), size(4)));
     assert_eq!((ordered(&mut bench), bench.free()), (vec![4], 18), "they still run");
-    assert!(bench.store["run/00000000-0000-0000-0000-000000000001"].contains("\"size\":{\"parallelism\":4,\"completions\":4}"));
+    assert!(
+        bench.store["run/00000000-0000-0000-0000-000000000001"]
+            .contains("\"size\":{\"parallelism\":4,\"completions\":4}")
+    );
     bench.exchange(shrink(fence(1), size(4)));
     bench.exchange(shrink(fence(1), size(5)));
     assert_eq!(ordered(&mut bench), [0_u32; 0], "said again, or larger, it changes nothing");
@@ -776,7 +930,10 @@ fn a_gang_that_is_to_be_smaller_keeps_its_room_until_its_pods_were_seen_ended() 
     assert_eq!(ordered(&mut bench), [1]);
     bench.exchange(Some(Command::Stop { uid: Uid(1), fence: fence(1), reason: StopReason::Evicted }));
     bench.exchange(shrink(fence(1), size(0)));
-    assert!(!bench.effects.iter().any(|effect| matches!(effect, Effect::Shrink { .. })), "who is being stopped is stopped whole");
+    assert!(
+        !bench.effects.iter().any(|effect| matches!(effect, Effect::Shrink { .. })),
+        "who is being stopped is stopped whole"
+    );
     bench.ends(1);
     assert_eq!(bench.free(), 24);
 }

@@ -100,7 +100,8 @@ pub fn load(path: &Path) -> Result<Vec<FleetCluster>, Error> {
 
 /// Reads a fleet file's text, which errors show under the name `file`: one cluster, or a list of them under `clusters`.
 pub fn parse(file: &str, text: &str) -> Result<Vec<FleetCluster>, Error> {
-    let raw: RawFile = settings::read(text).map_err(|slip| Error::Shape { file: file.to_owned(), slip: Box::new(slip) })?;
+    let raw: RawFile =
+        settings::read(text).map_err(|slip| Error::Shape { file: file.to_owned(), slip: Box::new(slip) })?;
     checked(raw).map_err(|unfit| {
         let (line, column) = unfit.at.map_or((1, 1), |at| (at.line(), at.column()));
         Error::Content { file: file.to_owned(), line, column, what: unfit.what }
@@ -115,22 +116,43 @@ struct Unfit {
 
 fn checked(raw: RawFile) -> Result<Vec<FleetCluster>, Unfit> {
     let clusters = match (raw.clusters, raw.cluster) {
-        (Some(list), None) if raw.region.is_none() && raw.jurisdiction.is_none() && raw.nodes.is_empty() && raw.provisionable.is_empty() => list,
+        (Some(list), None)
+            if raw.region.is_none()
+                && raw.jurisdiction.is_none()
+                && raw.nodes.is_empty()
+                && raw.provisionable.is_empty() =>
+        {
+            list
+        }
         (Some(list), _) => {
-            return Err(content(list.first().map(|c| c.cluster.referenced), "a fleet file holds either `clusters` or one cluster's own fields, not both"));
+            return Err(content(
+                list.first().map(|c| c.cluster.referenced),
+                "a fleet file holds either `clusters` or one cluster's own fields, not both",
+            ));
         }
         (None, Some(cluster)) => {
-            let missing = |field| content(Some(cluster.referenced), format!("cluster `{}` has no `{field}`", cluster.value));
+            let missing = |field| {
+                content(Some(cluster.referenced), format!("cluster `{}` has no `{field}`", cluster.value))
+            };
             let region = raw.region.ok_or_else(|| missing("region"))?;
             let jurisdiction = raw.jurisdiction.ok_or_else(|| missing("jurisdiction"))?;
-            vec![RawCluster { cluster, region, jurisdiction, nodes: raw.nodes, provisionable: raw.provisionable }]
+            vec![RawCluster {
+                cluster,
+                region,
+                jurisdiction,
+                nodes: raw.nodes,
+                provisionable: raw.provisionable,
+            }]
         }
         (None, None) => return Err(content(None, "there is neither `cluster` nor `clusters`")),
     };
     let mut names = BTreeSet::new();
     for cluster in &clusters {
         if cluster.cluster.value.is_empty() || !names.insert(cluster.cluster.value.clone()) {
-            return Err(content(Some(cluster.cluster.referenced), format!("cluster name `{}` is empty or stands here twice", cluster.cluster.value)));
+            return Err(content(
+                Some(cluster.cluster.referenced),
+                format!("cluster name `{}` is empty or stands here twice", cluster.cluster.value),
+            ));
         }
     }
     clusters.into_iter().map(RawCluster::check).collect()
@@ -201,7 +223,8 @@ struct RawTaint {
 
 fn moment<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<jiff::Timestamp>, D::Error> {
     let Some(text) = Option::<String>::deserialize(from)? else { return Ok(None) };
-    let wrong = |_| serde::de::Error::custom(format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`"));
+    let wrong =
+        |_| serde::de::Error::custom(format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`"));
     text.parse().map(Some).map_err(wrong)
 }
 
@@ -242,7 +265,10 @@ impl RawCluster {
         for pool in self.provisionable {
             let at = pool.name.referenced;
             if pool.name.value.is_empty() || !pools.insert(pool.name.value.clone()) {
-                return Err(content(Some(at), format!("pool name `{}` is empty or stands here twice", pool.name.value)));
+                return Err(content(
+                    Some(at),
+                    format!("pool name `{}` is empty or stands here twice", pool.name.value),
+                ));
             }
             provisionable.push(ProvisionableSpec {
                 name: pool.name.value,
@@ -265,27 +291,42 @@ impl RawCluster {
 
 impl RawNodes {
     /// Writes out the nodes of this group.
-    fn expand(self, region: &str, names: &mut BTreeSet<String>, nodes: &mut Vec<NodeSpec>) -> Result<(), Unfit> {
+    fn expand(
+        self,
+        region: &str,
+        names: &mut BTreeSet<String>,
+        nodes: &mut Vec<NodeSpec>,
+    ) -> Result<(), Unfit> {
         let at = self.cpu.referenced;
         let (own, at) = match (self.name, self.name_prefix, self.count) {
             (Some(name), None, None) => (vec![name.value], name.referenced),
             (None, Some(prefix), Some(count)) => {
                 if nodes.len().saturating_add(count.value as usize) > NODES_MAX {
-                    return Err(content(Some(count.referenced), format!("a cluster has at most {NODES_MAX} nodes")));
+                    return Err(content(
+                        Some(count.referenced),
+                        format!("a cluster has at most {NODES_MAX} nodes"),
+                    ));
                 }
                 ((0..count.value).map(|i| format!("{}-{i}", prefix.value)).collect(), prefix.referenced)
             }
-            _ => return Err(content(Some(at), "nodes have either a `name`, or a `namePrefix` and a `count`")),
+            _ => {
+                return Err(content(Some(at), "nodes have either a `name`, or a `namePrefix` and a `count`"));
+            }
         };
         let mut all = self.accelerators;
         all.extend(self.resources);
-        let doubled = all.insert("cpu".into(), self.cpu.value).is_some() | all.insert("memory".into(), self.memory).is_some();
+        let doubled = all.insert("cpu".into(), self.cpu.value).is_some()
+            | all.insert("memory".into(), self.memory).is_some();
         if doubled {
-            return Err(content(Some(at), "`cpu` and `memory` have fields of their own, and don't belong into `accelerators` or `resources`"));
+            return Err(content(
+                Some(at),
+                "`cpu` and `memory` have fields of their own, and don't belong into `accelerators` or `resources`",
+            ));
         }
         let capacity = amounts(all, at)?;
         let taints: Vec<(Taint, Option<Wall>)> = self.taints.into_iter().map(RawTaint::split).collect();
-        let added: Vec<(Taint, Wall)> = taints.iter().filter_map(|(taint, at)| at.map(|at| (taint.clone(), at))).collect();
+        let added: Vec<(Taint, Wall)> =
+            taints.iter().filter_map(|(taint, at)| at.map(|at| (taint.clone(), at))).collect();
         let taints: Vec<Taint> = taints.into_iter().map(|(taint, _)| taint).collect();
         for name in own {
             if name.is_empty() || name.starts_with('-') || !names.insert(name.clone()) {
@@ -295,7 +336,15 @@ impl RawNodes {
             labels.entry(HOSTNAME_LABEL.into()).or_insert_with(|| name.clone());
             labels.entry(REGION_LABEL.into()).or_insert_with(|| region.to_owned());
             let (ready, unschedulable) = (self.ready, self.unschedulable);
-            nodes.push(NodeSpec { name, labels, taints: taints.clone(), added: added.clone(), capacity: capacity.clone(), ready, unschedulable });
+            nodes.push(NodeSpec {
+                name,
+                labels,
+                taints: taints.clone(),
+                added: added.clone(),
+                capacity: capacity.clone(),
+                ready,
+                unschedulable,
+            });
         }
         Ok(())
     }
@@ -304,7 +353,8 @@ impl RawNodes {
 fn amounts(raw: BTreeMap<String, Quantity>, at: Location) -> Result<Amounts, Unfit> {
     let amount = |(name, quantity): (String, Quantity)| {
         let base = if name == "cpu" { quantity.thousandths() } else { quantity.ones() };
-        base.map(|n| (name.clone(), n)).ok_or_else(|| content(Some(at), format!("the amount of `{name}` is too large")))
+        base.map(|n| (name.clone(), n))
+            .ok_or_else(|| content(Some(at), format!("the amount of `{name}` is too large")))
     };
     raw.into_iter().map(amount).collect()
 }
@@ -338,20 +388,37 @@ provisionable:
         assert_eq!(one, list);
         let FleetCluster { nodes, provisionable, .. } = &one[0];
         assert_eq!(nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["t4-0", "t4-1", "big"]);
-        assert_eq!(nodes[0].capacity, Amounts::from([("cpu".into(), 3_500), ("memory".into(), 15 << 30), ("nvidia.com/gpu".into(), 4)]));
+        assert_eq!(
+            nodes[0].capacity,
+            Amounts::from([("cpu".into(), 3_500), ("memory".into(), 15 << 30), ("nvidia.com/gpu".into(), 4)])
+        );
         assert_eq!(nodes[0].taints[0].effect, TaintEffect::NoSchedule);
-        assert_eq!((nodes[0].labels["pool"].as_str(), nodes[0].labels[HOSTNAME_LABEL].as_str()), ("a", "t4-0"));
+        assert_eq!(
+            (nodes[0].labels["pool"].as_str(), nodes[0].labels[HOSTNAME_LABEL].as_str()),
+            ("a", "t4-0")
+        );
         assert_eq!(nodes[2].capacity["ephemeral-storage"], 1_000);
-        assert_eq!(nodes.iter().map(|n| (n.ready, n.unschedulable)).collect::<Vec<_>>(), [(true, false), (true, false), (false, true)]);
+        assert_eq!(
+            nodes.iter().map(|n| (n.ready, n.unschedulable)).collect::<Vec<_>>(),
+            [(true, false), (true, false), (false, true)]
+        );
         assert_eq!((provisionable[0].per_node["cpu"], provisionable[0].max_nodes), (4_000, 4));
     }
 
     #[test]
     fn a_taint_may_say_when_it_appeared() {
-        let text = ONE.replacen("value: present, effect: NoSchedule", "effect: NoExecute, timeAdded: 2026-06-01T12:00:00.5+02:00", 1);
+        let text = ONE.replacen(
+            "value: present, effect: NoSchedule",
+            "effect: NoExecute, timeAdded: 2026-06-01T12:00:00.5+02:00",
+            1,
+        );
         let nodes = &parse("f.yaml", &text).unwrap()[0].nodes;
-        let taint = Taint { key: "nvidia.com/gpu".into(), value: String::new(), effect: TaintEffect::NoExecute };
-        assert_eq!((&nodes[0].taints, &nodes[1].added), (&vec![taint.clone()], &vec![(taint, Wall(1_780_308_000_500))]));
+        let taint =
+            Taint { key: "nvidia.com/gpu".into(), value: String::new(), effect: TaintEffect::NoExecute };
+        assert_eq!(
+            (&nodes[0].taints, &nodes[1].added),
+            (&vec![taint.clone()], &vec![(taint, Wall(1_780_308_000_500))])
+        );
         assert_eq!((nodes[2].taints.len(), nodes[2].added.len()), (0, 0));
     }
 
@@ -370,7 +437,10 @@ provisionable:
         ] {
             let text = ONE.replacen(from, to, 1);
             let error = parse("f.yaml", &text).unwrap_err().to_string();
-            assert!(error.contains(&format!("f.yaml:{line}:")) && error.contains(says), "{from:?} -> {to:?}: {error}");
+            assert!(
+                error.contains(&format!("f.yaml:{line}:")) && error.contains(says),
+                "{from:?} -> {to:?}: {error}"
+            );
         }
         assert!(parse("f.yaml", "{}").unwrap_err().to_string().contains("neither"));
     }

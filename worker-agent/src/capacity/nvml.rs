@@ -34,11 +34,20 @@ pub fn gpus() -> Gpus {
 fn listed(started: Result<Nvml, NvmlError>) -> Gpus {
     let nvml = match started {
         Ok(nvml) => nvml,
-        Err(NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded) => return Gpus::Absent,
+        Err(NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded) => {
+            return Gpus::Absent;
+        }
         Err(error) => return Gpus::Broken(format!("the NVIDIA driver's library doesn't start: {error}")),
     };
-    let names = || (0..nvml.device_count()?).map(|index| nvml.device_by_index(index)?.name()).collect::<Result<_, NvmlError>>();
-    names().map_or_else(|error| Gpus::Broken(format!("the NVIDIA driver can't list its GPUs: {error}")), Gpus::Found)
+    let names = || {
+        (0..nvml.device_count()?)
+            .map(|index| nvml.device_by_index(index)?.name())
+            .collect::<Result<_, NvmlError>>()
+    };
+    names().map_or_else(
+        |error| Gpus::Broken(format!("the NVIDIA driver can't list its GPUs: {error}")),
+        Gpus::Found,
+    )
 }
 
 /// This machine as a node, with the GPUs that were found.
@@ -46,13 +55,15 @@ pub fn this_node(gpus: &[String]) -> std::io::Result<NodeSpec> {
     let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname")?;
     let meminfo = std::fs::read_to_string("/proc/meminfo")?;
     let processors = std::thread::available_parallelism()?.get();
-    let memory = memory_bytes(&meminfo).ok_or_else(|| std::io::Error::other("`/proc/meminfo` has no `MemTotal`"))?;
+    let memory =
+        memory_bytes(&meminfo).ok_or_else(|| std::io::Error::other("`/proc/meminfo` has no `MemTotal`"))?;
     Ok(node(hostname.trim(), i64::try_from(processors).unwrap_or(i64::MAX), memory, gpus))
 }
 
 fn node(name: &str, processors: i64, memory: i64, gpus: &[String]) -> NodeSpec {
     let mut labels = BTreeMap::from([("kubernetes.io/hostname".to_owned(), name.to_owned())]);
-    let mut capacity = BTreeMap::from([("cpu".to_owned(), processors.saturating_mul(1_000)), ("memory".to_owned(), memory)]);
+    let mut capacity =
+        BTreeMap::from([("cpu".to_owned(), processors.saturating_mul(1_000)), ("memory".to_owned(), memory)]);
     if let Some(first) = gpus.first() {
         capacity.insert(GPU.into(), i64::try_from(gpus.len()).unwrap_or(i64::MAX));
         // A label speaks of all of a node's GPUs, so a mixed machine has none.
@@ -61,7 +72,15 @@ fn node(name: &str, processors: i64, memory: i64, gpus: &[String]) -> NodeSpec {
             labels.extend(gke_name(first).map(|name| (GKE_ACCELERATOR.to_owned(), name.to_owned())));
         }
     }
-    NodeSpec { name: name.to_owned(), labels, taints: Vec::new(), added: Vec::new(), capacity, ready: true, unschedulable: false }
+    NodeSpec {
+        name: name.to_owned(),
+        labels,
+        taints: Vec::new(),
+        added: Vec::new(),
+        capacity,
+        ready: true,
+        unschedulable: false,
+    }
 }
 
 fn memory_bytes(meminfo: &str) -> Option<i64> {
@@ -71,7 +90,11 @@ fn memory_bytes(meminfo: &str) -> Option<i64> {
 
 /// A product name as a label's value: letters, digits, `-`, `_`, `.`, at most 63 of them.
 fn label_value(product: &str) -> String {
-    let safe: String = product.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' }).take(63).collect();
+    let safe: String = product
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
+        .take(63)
+        .collect();
     safe.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
 }
 
@@ -105,7 +128,10 @@ mod tests {
     fn a_node_is_labelled_by_its_gpus() {
         let four = node("n", 8, 1 << 30, &vec!["Tesla T4".to_owned(); 4]);
         assert_eq!((four.capacity[GPU], four.capacity["cpu"]), (4, 8_000));
-        assert_eq!((four.labels[GKE_ACCELERATOR].as_str(), four.labels[GPU_PRODUCT].as_str()), ("nvidia-tesla-t4", "Tesla-T4"));
+        assert_eq!(
+            (four.labels[GKE_ACCELERATOR].as_str(), four.labels[GPU_PRODUCT].as_str()),
+            ("nvidia-tesla-t4", "Tesla-T4")
+        );
         let mixed = node("n", 8, 1, &["Tesla T4".to_owned(), "NVIDIA L4".to_owned()]);
         assert!(mixed.capacity[GPU] == 2 && !mixed.labels.contains_key(GPU_PRODUCT));
         assert!(!node("n", 8, 1, &[]).capacity.contains_key(GPU));
@@ -146,7 +172,11 @@ int nvmlDeviceGetName(void *device, char *name, unsigned length) { strncpy(name,
         let load = |status: u32| {
             let library = directory.path().join(format!("libnvidia-ml-{status}.so"));
             let mut compiler = std::process::Command::new("cc");
-            let built = compiler.args(["-shared", "-fPIC", "-w", "-o"]).args([&library, &source]).arg(format!("-DCOUNT_STATUS={status}")).status();
+            let built = compiler
+                .args(["-shared", "-fPIC", "-w", "-o"])
+                .args([&library, &source])
+                .arg(format!("-DCOUNT_STATUS={status}"))
+                .status();
             assert!(built.unwrap().success());
             listed(Nvml::builder().lib_path(library.as_os_str()).init())
         };

@@ -34,7 +34,10 @@ impl Quantity {
         }
         let digits: i128 = format!("{whole}{fraction}").parse().map_err(|_| bad())?;
         let (numerator, denominator) = scale(suffix).ok_or_else(bad)?;
-        let divisor = 10_i128.pow(u32::try_from(fraction.len()).map_err(|_| bad())?).checked_mul(denominator).ok_or_else(bad)?;
+        let divisor = 10_i128
+            .pow(u32::try_from(fraction.len()).map_err(|_| bad())?)
+            .checked_mul(denominator)
+            .ok_or_else(bad)?;
         let thousandths = digits.checked_mul(numerator).and_then(|n| n.checked_mul(1_000)).ok_or_else(bad)?;
         Ok(Self((thousandths + divisor - 1).div_euclid(divisor)))
     }
@@ -61,7 +64,12 @@ fn scale(suffix: &str) -> Option<(i128, i128)> {
             let exponent = other.strip_prefix(['e', 'E'])?;
             match exponent.strip_prefix('-') {
                 Some(down) => (1, 10_i128.checked_pow(down.parse().ok().filter(|e| *e <= EXPONENT_MAX)?)?),
-                None => (10_i128.checked_pow(exponent.trim_start_matches('+').parse().ok().filter(|e| *e <= EXPONENT_MAX)?)?, 1),
+                None => (
+                    10_i128.checked_pow(
+                        exponent.trim_start_matches('+').parse().ok().filter(|e| *e <= EXPONENT_MAX)?,
+                    )?,
+                    1,
+                ),
             }
         }
     })
@@ -82,7 +90,9 @@ impl<'de> Deserialize<'de> for Quantity {
                 Ok(Quantity(i128::from(number) * 1_000))
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Quantity, E> {
-                u64::try_from(number).map_err(|_| E::custom(format!("`{number}` is negative"))).and_then(|n| self.visit_u64(n))
+                u64::try_from(number)
+                    .map_err(|_| E::custom(format!("`{number}` is negative")))
+                    .and_then(|n| self.visit_u64(n))
             }
             fn visit_f64<E: de::Error>(self, number: f64) -> Result<Quantity, E> {
                 self.visit_str(&number.to_string())

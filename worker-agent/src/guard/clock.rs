@@ -5,7 +5,10 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Both clocks, read one right after the other.
 pub fn now() -> Now {
-    Now { mono: Mono(to_millis(clock_gettime(ClockId::Boottime)).unsigned_abs()), wall: Wall(to_millis(clock_gettime(ClockId::Realtime))) }
+    Now {
+        mono: Mono(to_millis(clock_gettime(ClockId::Boottime)).unsigned_abs()),
+        wall: Wall(to_millis(clock_gettime(ClockId::Realtime))),
+    }
 }
 
 fn to_millis(time: Timespec) -> i64 {

@@ -108,7 +108,10 @@ mod tests {
         lease.look(at(3_000, 10_000));
         assert_eq!(lease.stop_at(at(3_500, 10_500)), Mono(5_000));
         assert_eq!(lease.lapses_from(at(3_500, 10_500)), Mono(7_000));
-        assert!(!lease.renew(lease.lapses_from(at(3_500, 10_500)), at(3_500, 10_500), at(3_500, 10_500)), "the same deadline in other words");
+        assert!(
+            !lease.renew(lease.lapses_from(at(3_500, 10_500)), at(3_500, 10_500), at(3_500, 10_500)),
+            "the same deadline in other words"
+        );
     }
 
     #[test]
@@ -119,6 +122,9 @@ mod tests {
         assert_eq!(lease.lapses(), Mono(12_000));
         assert!(!lease.renew(Mono(99_000), at(10_000, 59_000), at(10_000, 59_000)), "the stop has begun");
         let mut paused = deadline();
-        assert!(!paused.renew(Mono(99_000), at(7_000, 59_000), at(7_000, 59_000)), "a pause let the stop begin earlier");
+        assert!(
+            !paused.renew(Mono(99_000), at(7_000, 59_000), at(7_000, 59_000)),
+            "a pause let the stop begin earlier"
+        );
     }
 }

@@ -18,10 +18,13 @@ pub(super) fn enter() -> Result<(), Error> {
     if unshare(flags).is_ok() {
         return Ok(());
     }
-    unshare(CloneFlags::CLONE_NEWUSER | flags).map_err(|e| Error::System { doing: "make a PID namespace", source: e.into() })?;
+    unshare(CloneFlags::CLONE_NEWUSER | flags)
+        .map_err(|e| Error::System { doing: "make a PID namespace", source: e.into() })?;
     // A process may map itself only after it has given up changing its groups.
-    let map =
-        |file: &'static str, text: String| std::fs::write(file, text).map_err(|source| Error::System { doing: "map the user into its namespace", source });
+    let map = |file: &'static str, text: String| {
+        std::fs::write(file, text)
+            .map_err(|source| Error::System { doing: "map the user into its namespace", source })
+    };
     map("/proc/self/setgroups", "deny".into())?;
     map("/proc/self/uid_map", format!("{user} {user} 1"))?;
     map("/proc/self/gid_map", format!("{group} {group} 1"))
@@ -33,7 +36,10 @@ pub(super) fn probe() -> Result<(), Error> {
     let init = Command::new(OWN_BINARY).args(["guard", "--probe-init"]).status();
     match init {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(Error::System { doing: "be init of a PID namespace", source: std::io::ErrorKind::Unsupported.into() }),
+        Ok(_) => Err(Error::System {
+            doing: "be init of a PID namespace",
+            source: std::io::ErrorKind::Unsupported.into(),
+        }),
         Err(source) => Err(Error::System { doing: "start the namespace's init", source }),
     }
 }

@@ -66,7 +66,8 @@ impl Output {
         let kept = self.file.write_all(&bytes[..fits]);
         if kept.is_err() || self.room == 0 {
             self.room = 0;
-            let why = kept.err().map_or_else(|| format!("more than {OUTPUT_BYTES_MAX} bytes"), |e| e.to_string());
+            let why =
+                kept.err().map_or_else(|| format!("more than {OUTPUT_BYTES_MAX} bytes"), |e| e.to_string());
             // Where even this can't be written there is nobody left to tell.
             let _ = writeln!(self.file, "\n[meridian: output is cut here: {why}]");
         }

@@ -20,7 +20,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What a pod takes over from the machine: where programs and libraries are, language, time zone, home.
-pub const PASSED_ON: [&str; 10] = ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME"];
+pub const PASSED_ON: [&str; 10] =
+    ["PATH", "HOME", "USER", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME"];
 /// Tries of one pod whose directories are kept; older ones go, so that a long series of retries doesn't fill the disk.
 const TRIES_KEPT: u32 = 4;
 
@@ -41,8 +42,17 @@ pub(super) struct NotStarted {
 }
 
 /// Starts one try of one pod. `direct`: the guard is init of a namespace, so nothing more is needed to tie the pod to it.
-pub(super) fn start(dir: &RunDir, plan: &Plan, job: &JobSpec, this: Try, direct: bool) -> Result<Live, NotStarted> {
-    let failed = |what: &str, e: &io::Error| NotStarted { exit_code: i32::from(exit_code(e)), message: format!("cannot {what}: {e}") };
+pub(super) fn start(
+    dir: &RunDir,
+    plan: &Plan,
+    job: &JobSpec,
+    this: Try,
+    direct: bool,
+) -> Result<Live, NotStarted> {
+    let failed = |what: &str, e: &io::Error| NotStarted {
+        exit_code: i32::from(exit_code(e)),
+        message: format!("cannot {what}: {e}"),
+    };
     let directory = dir.pod(this.index, this.attempt);
     let work = directory.join("work");
     create_directories(&work).map_err(|e| failed("create the pod's directory", &e))?;
@@ -68,7 +78,12 @@ pub(super) fn start(dir: &RunDir, plan: &Plan, job: &JobSpec, this: Try, direct:
         return Err(failed(&format!("work in `{}`", cwd.display()), &why));
     }
     let env = environment(plan, job, this, |name| std::env::var(name).ok());
-    let words: Vec<String> = job.command.iter().chain(&job.args).map(|w| expand(w, |name| env.get(name).map(String::as_str))).collect();
+    let words: Vec<String> = job
+        .command
+        .iter()
+        .chain(&job.args)
+        .map(|w| expand(w, |name| env.get(name).map(String::as_str)))
+        .collect();
     let mut command = if direct {
         Command::new(&words[0])
     } else {
@@ -88,14 +103,23 @@ pub(super) fn start(dir: &RunDir, plan: &Plan, job: &JobSpec, this: Try, direct:
 /// What marks the processes of one try, in its environment.
 pub(super) fn marks(plan: &Plan, this: Try) -> Vec<String> {
     let mut marks = super::processes::marks(plan.start.uid, plan.start.fence);
-    marks.extend([format!("MERIDIAN_POD_INDEX={}", this.index), format!("MERIDIAN_POD_ATTEMPT={}", this.attempt)]);
+    marks.extend([
+        format!("MERIDIAN_POD_INDEX={}", this.index),
+        format!("MERIDIAN_POD_ATTEMPT={}", this.attempt),
+    ]);
     marks
 }
 
 /// A pod's whole environment. `machine` looks up the machine's own variables.
-fn environment(plan: &Plan, job: &JobSpec, this: Try, machine: impl Fn(&str) -> Option<String>) -> BTreeMap<String, String> {
+fn environment(
+    plan: &Plan,
+    job: &JobSpec,
+    this: Try,
+    machine: impl Fn(&str) -> Option<String>,
+) -> BTreeMap<String, String> {
     let start = &plan.start;
-    let none = PodPlacement { pod_set: String::new(), index: 0, node: String::new(), accelerators: Vec::new() };
+    let none =
+        PodPlacement { pod_set: String::new(), index: 0, node: String::new(), accelerators: Vec::new() };
     let place = start.placement.get(this.slot).unwrap_or(&none);
     let mut ours: Vec<(&str, String)> = vec![
         (MARK_UID, start.uid.to_string()),
@@ -115,7 +139,8 @@ fn environment(plan: &Plan, job: &JobSpec, this: Try, machine: impl Fn(&str) -> 
     if job.indexed {
         ours.push(("JOB_COMPLETION_INDEX", this.index.to_string()));
     }
-    let mut env: BTreeMap<String, String> = PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), machine(name)?))).collect();
+    let mut env: BTreeMap<String, String> =
+        PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), machine(name)?))).collect();
     env.extend(ours.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     for var in &job.env {
         // As in Kubernetes, a value sees what stands before it.
@@ -128,7 +153,8 @@ fn environment(plan: &Plan, job: &JobSpec, this: Try, machine: impl Fn(&str) -> 
 
 /// The variables by which vendors' run times are told which devices there are. A pod without accelerators sees none.
 fn visible_devices(indices: &[u32]) -> [(&'static str, String); 4] {
-    let list = |numbers: &mut dyn Iterator<Item = u32>| numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let list =
+        |numbers: &mut dyn Iterator<Item = u32>| numbers.map(|n| n.to_string()).collect::<Vec<_>>().join(",");
     let given = list(&mut indices.iter().copied());
     let none = indices.is_empty();
     // HIP counts among what ROCR leaves visible, so its indices start again from 0.
@@ -156,7 +182,12 @@ mod tests {
             namespace: "research".into(),
             name: "train".into(),
             spec: job.into(),
-            placement: vec![PodPlacement { pod_set: "main".into(), index: 0, node: "n1".into(), accelerators: vec![2, 5] }],
+            placement: vec![PodPlacement {
+                pod_set: "main".into(),
+                index: 0,
+                node: "n1".into(),
+                accelerators: vec![2, 5],
+            }],
             deadline: Mono(1),
             stop_budget: Millis(1),
             run_left: None,
@@ -172,7 +203,9 @@ mod tests {
             start,
         };
         let spec = JobSpec::parse(job).unwrap();
-        environment(&plan, &spec, Try { slot: 0, index: 4, attempt: 1 }, |name| (name == "PATH").then(|| "/bin".to_owned()))
+        environment(&plan, &spec, Try { slot: 0, index: 4, attempt: 1 }, |name| {
+            (name == "PATH").then(|| "/bin".to_owned())
+        })
     }
 
     #[test]

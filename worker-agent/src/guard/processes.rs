@@ -72,13 +72,17 @@ pub fn proc_is_ours() -> bool {
 }
 
 fn all() -> impl Iterator<Item = Stat> {
-    fs::read_dir("/proc").into_iter().flatten().filter_map(|e| Stat::of(e.ok()?.file_name().to_str()?.parse::<i32>().ok()?))
+    fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|e| Stat::of(e.ok()?.file_name().to_str()?.parse::<i32>().ok()?))
 }
 
 /// Whether `pid` was started with every one of `marks` (`NAME=value`) in its environment.
 fn carries(pid: i32, marks: &[String]) -> bool {
     let mut environ = Vec::new();
-    let read = fs::File::open(format!("/proc/{pid}/environ")).and_then(|f| f.take(ENVIRON_BYTES_MAX).read_to_end(&mut environ));
+    let read = fs::File::open(format!("/proc/{pid}/environ"))
+        .and_then(|f| f.take(ENVIRON_BYTES_MAX).read_to_end(&mut environ));
     read.is_ok() && marks.iter().all(|mark| environ.split(|b| *b == 0).any(|entry| entry == mark.as_bytes()))
 }
 
@@ -97,7 +101,10 @@ pub fn of_session(leader: i32, started_ticks: u64) -> Vec<i32> {
     if Stat::of(leader).is_some_and(|s| s.started_ticks != started_ticks) {
         return Vec::new();
     }
-    all().filter(|s| s.lives() && s.session == leader && s.started_ticks >= started_ticks).map(|s| s.pid).collect()
+    all()
+        .filter(|s| s.lives() && s.session == leader && s.started_ticks >= started_ticks)
+        .map(|s| s.pid)
+        .collect()
 }
 
 /// Living descendants of `ancestor`, itself not included.
@@ -187,7 +194,10 @@ mod tests {
     #[test]
     fn a_process_name_with_parentheses_is_read_right() {
         let text = "42 (a) R (b) S 7 42 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 2";
-        assert_eq!(Stat::parse(text), Some(Stat { pid: 42, state: 'S', parent: 7, session: 40, started_ticks: 98765 }));
+        assert_eq!(
+            Stat::parse(text),
+            Some(Stat { pid: 42, state: 'S', parent: 7, session: 40, started_ticks: 98765 })
+        );
     }
 
     #[test]

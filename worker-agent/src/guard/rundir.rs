@@ -179,7 +179,13 @@ impl RunDir {
     /// Who may write the end. `None` when somebody else holds it.
     pub fn lock(&self) -> Result<Option<File>, Error> {
         let path = self.path.join("guard.lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(FILE_MODE).open(&path).map_err(|e| file_error("open", &path, e))?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(&path)
+            .map_err(|e| file_error("open", &path, e))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(fs::TryLockError::WouldBlock) => Ok(None),
@@ -270,7 +276,12 @@ impl RunDir {
     /// A file for the guard's own remarks.
     pub fn remarks(&self) -> Result<File, Error> {
         let path = self.path.join("guard.log");
-        OpenOptions::new().create(true).append(true).mode(FILE_MODE).open(&path).map_err(|e| file_error("open", &path, e))
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(FILE_MODE)
+            .open(&path)
+            .map_err(|e| file_error("open", &path, e))
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
@@ -297,9 +308,11 @@ impl RunDir {
     fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), Error> {
         let path = self.path.join(name);
         let aside = self.path.join(format!("{name}.new"));
-        let text = serde_json::to_vec(value).map_err(|source| Error::Damaged { path: path.clone(), source })?;
+        let text =
+            serde_json::to_vec(value).map_err(|source| Error::Damaged { path: path.clone(), source })?;
         let write = || {
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(FILE_MODE).open(&aside)?;
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(FILE_MODE).open(&aside)?;
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&aside, &path)

@@ -5,7 +5,9 @@
 use meridian_shared::time::Mono;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 /// The two timers.
 #[derive(Debug)]
@@ -17,7 +19,10 @@ pub(super) struct Wake {
 impl Wake {
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let wake = Self { boot: timerfd_create(TimerfdClockId::Boottime, flags)?, wall: timerfd_create(TimerfdClockId::Realtime, flags)? };
+        let wake = Self {
+            boot: timerfd_create(TimerfdClockId::Boottime, flags)?,
+            wall: timerfd_create(TimerfdClockId::Realtime, flags)?,
+        };
         // Never meant to expire: it is cancelled, and so readable, whenever the wall clock is set.
         let never = Timespec { tv_sec: i64::from(u32::MAX), tv_nsec: 0 };
         settime(&wake.wall, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, never)?;
@@ -28,7 +33,10 @@ impl Wake {
     pub(super) fn arm(&self, moment: Mono) -> io::Result<()> {
         // Zero would disarm it.
         let millis = moment.0.clamp(1, u64::from(u32::MAX) * 1_000);
-        let spec = Timespec { tv_sec: i64::try_from(millis / 1_000).unwrap_or(i64::MAX), tv_nsec: i64::try_from(millis % 1_000 * 1_000_000).unwrap_or(0) };
+        let spec = Timespec {
+            tv_sec: i64::try_from(millis / 1_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(millis % 1_000 * 1_000_000).unwrap_or(0),
+        };
         settime(&self.boot, TimerfdTimerFlags::ABSTIME, spec)
     }
 

@@ -94,7 +94,13 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(dir: RunDir, plan: Plan, job: JobSpec, listener: UnixListener, in_namespace: bool) -> Result<Self, Error> {
+    pub(super) fn new(
+        dir: RunDir,
+        plan: Plan,
+        job: JobSpec,
+        listener: UnixListener,
+        in_namespace: bool,
+    ) -> Result<Self, Error> {
         let system = |source| Error::System { doing: "set up the guard", source };
         listener.set_nonblocking(true).map_err(system)?;
         let wake = Wake::new().map_err(|e| system(e.into()))?;
@@ -183,7 +189,8 @@ impl Watch {
             self.moving_out.push(this);
             return self.pods.again(this, now.mono);
         }
-        let message = (timed_out && !moving).then(|| "the pod was active longer than its `activeDeadlineSeconds`".to_owned());
+        let message = (timed_out && !moving)
+            .then(|| "the pod was active longer than its `activeDeadlineSeconds`".to_owned());
         // A pod that ran too long has failed, whatever it says.
         let code = if timed_out && code == 0 { 128 + Signal::SIGTERM as i32 } else { code };
         self.settle(this, code, message, now);
@@ -266,7 +273,11 @@ impl Watch {
     /// Whether a move has the places that there are; or those, and more behind them.
     fn is_possible(&self, movement: &Movement) -> bool {
         let known = &self.plan.start.placement;
-        if movement.grows_to.is_some() { movement.placement.starts_with(known) } else { movement.placement.len() == known.len() }
+        if movement.grows_to.is_some() {
+            movement.placement.starts_with(known)
+        } else {
+            movement.placement.len() == known.len()
+        }
     }
 
     /// Ends the pods that are too many; the others go on.
@@ -276,7 +287,9 @@ impl Watch {
         }
         let size = match self.dir.resize() {
             Ok(Some(resize)) => resize.size,
-            Ok(None) => return super::remark("there is nothing in `size.json` by which the job could shrink"),
+            Ok(None) => {
+                return super::remark("there is nothing in `size.json` by which the job could shrink");
+            }
             Err(error) => return super::remark(&error.to_string()),
         };
         let Some(leaving) = self.pods.shrink(size) else { return };
@@ -298,7 +311,8 @@ impl Watch {
         if self.ending.is_some() {
             return;
         }
-        let (left, gone) = std::mem::take(&mut self.surplus_out).into_iter().partition(|this| self.left_behind(this));
+        let (left, gone) =
+            std::mem::take(&mut self.surplus_out).into_iter().partition(|this| self.left_behind(this));
         self.surplus_out = left;
         for this in gone {
             self.pods.removed(this, now.mono);
@@ -313,7 +327,10 @@ impl Watch {
     /// Lets pods start in their new places once every one of them was seen ended in its old one, and that is on disk.
     fn finish_move(&mut self) {
         // A pod that was too many may have had to move as well.
-        if self.ending.is_some() || !self.surplus_out.is_empty() || self.running.values().any(|running| running.moving) {
+        if self.ending.is_some()
+            || !self.surplus_out.is_empty()
+            || self.running.values().any(|running| running.moving)
+        {
             return;
         }
         let Some(movement) = &self.movement else { return };
@@ -389,7 +406,10 @@ impl Watch {
             match pod::start(&self.dir, &self.plan, &self.job, this, self.in_namespace) {
                 Ok(live) => {
                     let until = self.job.pod_active_deadline.map(|limit| now.mono + limit);
-                    self.running.insert(this.slot, Running { this, live, until, timed_out: false, moving: false, surplus: false });
+                    self.running.insert(
+                        this.slot,
+                        Running { this, live, until, timed_out: false, moving: false, surplus: false },
+                    );
                 }
                 Err(not) => {
                     super::remark(&not.message);
@@ -424,7 +444,12 @@ impl Watch {
     fn spare(&self) -> Vec<u32> {
         // Of a pod that moved out something may still be in a place that was given up since.
         let moved_out = |slot: &usize| self.moving_out.iter().any(|this| this.slot == *slot);
-        self.pods.spare().into_iter().filter(|slot| !moved_out(slot)).filter_map(|slot| u32::try_from(slot).ok()).collect()
+        self.pods
+            .spare()
+            .into_iter()
+            .filter(|slot| !moved_out(slot))
+            .filter_map(|slot| u32::try_from(slot).ok())
+            .collect()
     }
 
     fn status(&self) -> Status {
@@ -444,7 +469,14 @@ impl Watch {
     }
 
     fn state(&self) -> State {
-        State { version: VERSION, failures: self.pods.failures(), started: self.started, spare: self.spare(), ended: None, end: None }
+        State {
+            version: VERSION,
+            failures: self.pods.failures(),
+            started: self.started,
+            spare: self.spare(),
+            ended: None,
+            end: None,
+        }
     }
 
     /// Keeps failures, and what is free, across the guard's own death. Where that fails the run goes on; its end is written in any case.
@@ -465,20 +497,26 @@ impl Watch {
         ];
         let next = moments.into_iter().flatten().min().unwrap_or(Mono(u64::MAX));
         // Nothing tells when the last of what a pod left behind is gone.
-        let seen = self.running.values().all(|r| r.live.ended.is_some()) && self.surplus_out.is_empty() && self.moving_out.is_empty();
+        let seen = self.running.values().all(|r| r.live.ended.is_some())
+            && self.surplus_out.is_empty()
+            && self.moving_out.is_empty();
         let mut tick = if seen { TICK } else { TICK_WITHOUT_PIDFD };
         if let Err(error) = self.wake.arm(next) {
             super::remark(&format!("the wake-up timer failed: {error}"));
             tick = TICK_WITHOUT_PIDFD;
         }
-        let mut fds: Vec<PollFd<'_>> = self.wake.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into();
+        let mut fds: Vec<PollFd<'_>> =
+            self.wake.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).into();
         fds.push(PollFd::new(&self.listener, PollFlags::IN));
         fds.extend(self.links.iter().map(|line| PollFd::new(line.stream(), PollFlags::IN)));
         for running in self.running.values() {
             fds.extend(running.live.ended.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             fds.extend(running.live.output.pipe().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         }
-        let timeout = Timespec { tv_sec: i64::try_from(tick.as_secs()).unwrap_or(1), tv_nsec: i64::from(tick.subsec_nanos()) };
+        let timeout = Timespec {
+            tv_sec: i64::try_from(tick.as_secs()).unwrap_or(1),
+            tv_nsec: i64::from(tick.subsec_nanos()),
+        };
         // Interrupted or failed, the next turn looks at everything again.
         let _ = poll(&mut fds, Some(&timeout));
         drop(fds);

@@ -4,7 +4,9 @@ use super::pin::{PinVerifier, Shown};
 use super::{Error, FILE, FILE_VERSION, Identity, http};
 use base64::Engine as _;
 use meridian_private_files as files;
-use meridian_shared::identity::{CaPin, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH, RenewRequest};
+use meridian_shared::identity::{
+    CaPin, JOIN_PATH, JoinRequest, JoinResponse, JoinToken, RENEW_PATH, RenewRequest,
+};
 use meridian_shared::ids::LedgerId;
 use meridian_shared::time::Wall;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
@@ -28,7 +30,13 @@ const JOINING_FILE: &str = "joining.key";
 ///
 /// The key is kept before the token is sent: where the answer is lost, the same command repeated asks with the same key,
 /// which lets the manager answer a used token again.
-pub async fn join(manager: &str, token: &JoinToken, pin: CaPin, ledger: Option<LedgerId>, dir: &Path) -> Result<Identity, Error> {
+pub async fn join(
+    manager: &str,
+    token: &JoinToken,
+    pin: CaPin,
+    ledger: Option<LedgerId>,
+    dir: &Path,
+) -> Result<Identity, Error> {
     let manager = checked_address(manager)?;
     if let Some(present) = Identity::load(dir)? {
         return Err(Error::AlreadyJoined { cluster: present.cluster, path: dir.join(FILE) });
@@ -40,7 +48,9 @@ pub async fn join(manager: &str, token: &JoinToken, pin: CaPin, ledger: Option<L
     let request = JoinRequest { token: token.clone(), csr_pem: signing_request(&key)?, ledger };
     let answered = post(&client, &manager, JOIN_PATH, "let this agent join", &request).await;
     let ca = match (verifier.shown(), &answered) {
-        (Some(Shown::Other(found)), _) => return Err(Error::Pin { manager, expected: pin, found: in_words(found) }),
+        (Some(Shown::Other(found)), _) => {
+            return Err(Error::Pin { manager, expected: pin, found: in_words(found) });
+        }
         (Some(Shown::Pinned(ca)), Ok(_)) => ca,
         (_, Err(_)) => return Err(answered.expect_err("this arm matched an error")),
         (None, Ok(_)) => return Err(Error::Answer("it came without a TLS handshake".to_owned())),
@@ -55,18 +65,29 @@ pub async fn join(manager: &str, token: &JoinToken, pin: CaPin, ledger: Option<L
 pub async fn renew(present: &Identity, client: &reqwest::Client, dir: &Path) -> Result<Identity, Error> {
     let key = new_key()?;
     let request = RenewRequest { csr_pem: signing_request(&key)? };
-    let answer: JoinResponse = post(client, &present.manager, RENEW_PATH, "renew the certificate", &request).await?;
+    let answer: JoinResponse =
+        post(client, &present.manager, RENEW_PATH, "renew the certificate", &request).await?;
     if answer.cluster != present.cluster {
-        return Err(Error::Answer(format!("this agent is `{}` and got a certificate for `{}`", present.cluster, answer.cluster)));
+        return Err(Error::Answer(format!(
+            "this agent is `{}` and got a certificate for `{}`",
+            present.cluster, answer.cluster
+        )));
     }
     let next = assembled(present.manager.clone(), answer, &key, present.ca_pem.clone())?;
     next.store(dir)?;
     Ok(next)
 }
 
-fn assembled(manager: String, answer: JoinResponse, key: &KeyPair, ca_pem: String) -> Result<Identity, Error> {
-    let der = CertificateDer::from_pem_slice(answer.certificate_pem.as_bytes()).map_err(|e| Error::Answer(format!("unreadable certificate: {e}")))?;
-    let (_, certificate) = x509_parser::parse_x509_certificate(&der).map_err(|e| Error::Answer(format!("unreadable certificate: {e}")))?;
+fn assembled(
+    manager: String,
+    answer: JoinResponse,
+    key: &KeyPair,
+    ca_pem: String,
+) -> Result<Identity, Error> {
+    let der = CertificateDer::from_pem_slice(answer.certificate_pem.as_bytes())
+        .map_err(|e| Error::Answer(format!("unreadable certificate: {e}")))?;
+    let (_, certificate) = x509_parser::parse_x509_certificate(&der)
+        .map_err(|e| Error::Answer(format!("unreadable certificate: {e}")))?;
     let identity = Identity {
         version: FILE_VERSION,
         manager,
@@ -83,10 +104,17 @@ fn assembled(manager: String, answer: JoinResponse, key: &KeyPair, ca_pem: Strin
     Ok(identity)
 }
 
-async fn post<Q: Serialize, A: DeserializeOwned>(client: &reqwest::Client, manager: &str, path: &str, what: &'static str, question: &Q) -> Result<A, Error> {
+async fn post<Q: Serialize, A: DeserializeOwned>(
+    client: &reqwest::Client,
+    manager: &str,
+    path: &str,
+    what: &'static str,
+    question: &Q,
+) -> Result<A, Error> {
     let unreachable = |source| Error::Unreachable { manager: manager.to_owned(), source };
     let url = format!("{manager}{path}");
-    let mut response = client.post(url).timeout(ANSWER_TIMEOUT).json(question).send().await.map_err(unreachable)?;
+    let mut response =
+        client.post(url).timeout(ANSWER_TIMEOUT).json(question).send().await.map_err(unreachable)?;
     let status = response.status();
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
@@ -117,7 +145,11 @@ pub(super) fn checked_address(url: &str) -> Result<String, Error> {
     if parsed.scheme() != "https" {
         return Err(bad("its scheme is not `https`"));
     }
-    if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || parsed.fragment().is_some() || !parsed.username().is_empty() {
+    if !matches!(parsed.path(), "" | "/")
+        || parsed.query().is_some()
+        || parsed.fragment().is_some()
+        || !parsed.username().is_empty()
+    {
         return Err(bad("it has more than a host and a port"));
     }
     Ok(parsed.as_str().trim_end_matches('/').to_owned())
@@ -144,12 +176,16 @@ fn pem(certificate: &CertificateDer<'_>) -> String {
     /// RFC 7468: lines of 64 characters.
     const LINE: usize = 64;
     let encoded = base64::engine::general_purpose::STANDARD.encode(certificate);
-    let lines: Vec<&str> = (0..encoded.len()).step_by(LINE).map(|at| &encoded[at..encoded.len().min(at + LINE)]).collect();
+    let lines: Vec<&str> =
+        (0..encoded.len()).step_by(LINE).map(|at| &encoded[at..encoded.len().min(at + LINE)]).collect();
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
 fn in_words(found: Option<CaPin>) -> String {
-    found.map_or_else(|| "no certificate authority".to_owned(), |pin| format!("the certificate authority `{pin}`"))
+    found.map_or_else(
+        || "no certificate authority".to_owned(),
+        |pin| format!("the certificate authority `{pin}`"),
+    )
 }
 
 #[cfg(test)]
@@ -168,7 +204,10 @@ mod tests {
 
     #[test]
     fn a_refusal_is_shown_without_what_a_terminal_acts_on() {
-        assert_eq!(message_of(br#"{"kind":"Status","message":"the token \u001b[31mwas used"}"#), "the token [31mwas used");
+        assert_eq!(
+            message_of(br#"{"kind":"Status","message":"the token \u001b[31mwas used"}"#),
+            "the token [31mwas used"
+        );
         assert_eq!(message_of(b"plain\ntext"), "plaintext");
         assert_eq!(message_of(b""), "it gave no reason");
         assert_eq!(message_of(&[b'a'; 5_000]).len(), MESSAGE_CHARS_MAX);

@@ -14,7 +14,10 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Trusts `ca` alone, and shows `identity` where one is given.
-pub(super) fn client_config(ca: CertificateDer<'static>, identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>) -> Result<ClientConfig, Error> {
+pub(super) fn client_config(
+    ca: CertificateDer<'static>,
+    identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     roots.add(ca)?;
     let builder = builder()?.with_root_certificates(roots);

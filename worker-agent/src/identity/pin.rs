@@ -30,7 +30,11 @@ pub(super) struct PinVerifier {
 
 impl PinVerifier {
     pub(super) fn new(pin: CaPin) -> Arc<Self> {
-        Arc::new(Self { pin, provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()), shown: OnceLock::new() })
+        Arc::new(Self {
+            pin,
+            provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
+            shown: OnceLock::new(),
+        })
     }
 
     /// What the first handshake that came so far showed.
@@ -40,14 +44,17 @@ impl PinVerifier {
 
     /// Settings that use this verifier and show no certificate.
     pub(super) fn config(self: &Arc<Self>) -> Result<ClientConfig, super::Error> {
-        let config = http::builder()?.dangerous().with_custom_certificate_verifier(self.clone()).with_no_client_auth();
+        let config =
+            http::builder()?.dangerous().with_custom_certificate_verifier(self.clone()).with_no_client_auth();
         Ok(http::with_http2(config))
     }
 }
 
 /// The pin of a certificate: the hash of its public key.
 fn pin_of(certificate: &CertificateDer<'_>) -> Option<CaPin> {
-    x509_parser::parse_x509_certificate(certificate).ok().map(|(_, parsed)| CaPin::of(parsed.public_key().raw))
+    x509_parser::parse_x509_certificate(certificate)
+        .ok()
+        .map(|(_, parsed)| CaPin::of(parsed.public_key().raw))
 }
 
 impl ServerCertVerifier for PinVerifier {
@@ -65,19 +72,41 @@ impl ServerCertVerifier for PinVerifier {
         };
         let mut roots = RootCertStore::empty();
         roots.add(ca.clone().into_owned())?;
-        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone()).build().map_err(|e| Error::General(e.to_string()))?;
+        let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
+            .build()
+            .map_err(|e| Error::General(e.to_string()))?;
         // Without the other certificates: the authority signs the server's own directly.
         let verified = inner.verify_server_cert(leaf, &[], name, ocsp, now)?;
         let _ = self.shown.set(Shown::Pinned(ca.clone().into_owned()));
         Ok(verified)
     }
 
-    fn verify_tls12_signature(&self, message: &[u8], cert: &CertificateDer<'_>, dss: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
-    fn verify_tls13_signature(&self, message: &[u8], cert: &CertificateDer<'_>, dss: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -35,7 +35,11 @@ pub(super) struct Lines {
 impl Lines {
     /// Lines with or without the pod's number, and only the last `tail_lines` of what is there at first.
     pub(super) fn new(prefixed: bool, tail_lines: Option<u64>) -> Self {
-        Self { prefixed, begun: BTreeMap::new(), tail: tail_lines.map(|lines_max| Tail { lines_max, kept: VecDeque::new(), bytes: 0 }) }
+        Self {
+            prefixed,
+            begun: BTreeMap::new(),
+            tail: tail_lines.map(|lines_max| Tail { lines_max, kept: VecDeque::new(), bytes: 0 }),
+        }
     }
 
     /// Takes what was printed; gives what can be shown now.
@@ -164,12 +168,20 @@ mod tests {
         let printed = format!("a\n{}\nend", "y".repeat(2 * LINE_BYTES_MAX + 7));
         let shown = |piece: usize| {
             let mut lines = Lines::new(true, None);
-            let pieces = printed.as_bytes().chunks(piece).map(|bytes| LogChunk { pod: 0, attempt: 0, bytes: bytes.to_vec() });
+            let pieces = printed.as_bytes().chunks(piece).map(|bytes| LogChunk {
+                pod: 0,
+                attempt: 0,
+                bytes: bytes.to_vec(),
+            });
             let shown: Vec<Bytes> = pieces.flat_map(|chunk| lines.take(chunk)).collect();
             text(shown) + &text(lines.finish())
         };
         let whole = shown(printed.len());
-        assert!(whole.lines().count() == 5 && whole.lines().all(|line| line.starts_with("[0] ")), "{} lines", whole.lines().count());
+        assert!(
+            whole.lines().count() == 5 && whole.lines().all(|line| line.starts_with("[0] ")),
+            "{} lines",
+            whole.lines().count()
+        );
         assert!([1_000, LINE_BYTES_MAX, LINE_BYTES_MAX + 1].into_iter().all(|piece| shown(piece) == whole));
     }
 

@@ -58,7 +58,13 @@ pub struct SimulatedProvider {
 
 impl SimulatedProvider {
     /// A provider of `pools`, whose delays are divided by `speed` (above 0). Timers run on `runtime`.
-    pub fn new(pools: Vec<Pool>, speed: f64, seed: u64, runtime: Handle, events: mpsc::UnboundedSender<ProviderEvent>) -> Self {
+    pub fn new(
+        pools: Vec<Pool>,
+        speed: f64,
+        seed: u64,
+        runtime: Handle,
+        events: mpsc::UnboundedSender<ProviderEvent>,
+    ) -> Self {
         let free = pools.iter().map(|p| p.nodes_max).collect();
         Self { pools, free, requests: BTreeMap::new(), speed, seed, runtime, events }
     }
@@ -73,7 +79,8 @@ impl SimulatedProvider {
                 block
             })
             .collect();
-        packing::place(&mut blocks, gang).map_err(|misfit| format!("the simulated pools have too little left: {misfit}"))?;
+        packing::place(&mut blocks, gang)
+            .map_err(|misfit| format!("the simulated pools have too little left: {misfit}"))?;
         let mut untouched = vec![0_u32; self.pools.len()];
         for block in blocks.iter().filter(|b| b.free == b.capacity) {
             if let Some(number) = block.labels.get(POOL_LABEL).and_then(|n| n.parse::<usize>().ok()) {
@@ -128,7 +135,14 @@ impl Provider for SimulatedProvider {
             made.extend((0..*count).map(|i| node(format!("{}-{offer}-{i}", pool.name), &pool.shape)));
         }
         let delay = self.delay(offer);
-        say(&self.events, ProviderEvent::Waiting { offer, reason: format!("simulated provider grows {}", grows.join(", ")), estimate: Some(delay) });
+        say(
+            &self.events,
+            ProviderEvent::Waiting {
+                offer,
+                reason: format!("simulated provider grows {}", grows.join(", ")),
+                estimate: Some(delay),
+            },
+        );
         let events = self.events.clone();
         let growing = self.runtime.spawn(async move {
             tokio::time::sleep(Duration::from_millis(delay.0)).await;
@@ -154,11 +168,20 @@ mod tests {
     const GPU: &str = "nvidia.com/gpu";
 
     fn pool(name: &str, gpus: i64, nodes_max: u32) -> Pool {
-        Pool { name: name.into(), shape: NodeSpec { capacity: Amounts::from([(GPU.into(), gpus)]), ..NodeSpec::default() }, nodes_max }
+        Pool {
+            name: name.into(),
+            shape: NodeSpec { capacity: Amounts::from([(GPU.into(), gpus)]), ..NodeSpec::default() },
+            nodes_max,
+        }
     }
 
     fn gang(count: u32, gpus: i64) -> Arc<Gang> {
-        let set = PodSet { name: "main".into(), count, per_pod: Amounts::from([(GPU.into(), gpus)]), ..PodSet::default() };
+        let set = PodSet {
+            name: "main".into(),
+            count,
+            per_pod: Amounts::from([(GPU.into(), gpus)]),
+            ..PodSet::default()
+        };
         Arc::new(Gang { pod_sets: vec![set], max_run: None })
     }
 
@@ -173,18 +196,28 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pools_grow_for_one_offer_and_take_their_nodes_back() {
         let (events, mut heard) = mpsc::unbounded_channel();
-        let mut provider = SimulatedProvider::new(vec![pool("small", 1, 3), pool("large", 8, 2)], 10.0, 7, Handle::current(), events);
+        let mut provider = SimulatedProvider::new(
+            vec![pool("small", 1, 3), pool("large", 8, 2)],
+            10.0,
+            7,
+            Handle::current(),
+            events,
+        );
         provider.request(offer(1), gang(2, 4));
         provider.request(offer(1), gang(2, 4));
         assert_eq!(free(&provider), [3, 1], "two pods of 4 go to one node of 8");
-        let Some(ProviderEvent::Waiting { reason, estimate: Some(estimate), .. }) = heard.recv().await else { panic!("it waits first") };
+        let Some(ProviderEvent::Waiting { reason, estimate: Some(estimate), .. }) = heard.recv().await else {
+            panic!("it waits first")
+        };
         assert!(reason.contains("simulated") && reason.contains("`large` by 1"), "{reason}");
         assert!((Millis(DELAY_LEAST.0 / 10)..=Millis(DELAY_MOST.0 / 10)).contains(&estimate), "{estimate}");
         let Some(ProviderEvent::Ready { nodes, .. }) = heard.recv().await else { panic!("then it is ready") };
         assert_eq!((nodes.len(), nodes[0].capacity[GPU]), (1, 8));
 
         provider.request(offer(2), gang(2, 8));
-        let Some(ProviderEvent::Failed { reason, .. }) = heard.recv().await else { panic!("one node of 8 is left") };
+        let Some(ProviderEvent::Failed { reason, .. }) = heard.recv().await else {
+            panic!("one node of 8 is left")
+        };
         assert!(reason.contains("too little left"), "{reason}");
         provider.cancel(offer(1));
         provider.cancel(offer(1));

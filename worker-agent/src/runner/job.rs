@@ -89,11 +89,19 @@ impl JobSpec {
             backoff_limit: spec.backoff_limit.unwrap_or(BACKOFF_LIMIT_DEFAULT),
             active_deadline: spec.active_deadline_seconds.map(Millis::secs),
             pod_active_deadline: pod.active_deadline_seconds.map(Millis::secs),
-            restart_policy: if pod.restart_policy.as_deref() == Some("OnFailure") { RestartPolicy::OnFailure } else { RestartPolicy::Never },
+            restart_policy: if pod.restart_policy.as_deref() == Some("OnFailure") {
+                RestartPolicy::OnFailure
+            } else {
+                RestartPolicy::Never
+            },
             grace: pod.termination_grace_period_seconds.map(Millis::secs),
             command: container.command,
             args: container.args,
-            env: container.env.into_iter().map(|e| EnvVar { name: e.name, value: e.value.unwrap_or_default() }).collect(),
+            env: container
+                .env
+                .into_iter()
+                .map(|e| EnvVar { name: e.name, value: e.value.unwrap_or_default() })
+                .collect(),
             working_dir: container.working_dir.filter(|d| !d.is_empty()),
             refusal,
         })
@@ -188,7 +196,8 @@ struct RawSecurity {
 impl RawSecurity {
     /// What of it this process doesn't have to give.
     fn refusal(&self) -> Option<&'static str> {
-        let (user, group) = (u64::from(rustix::process::geteuid().as_raw()), u64::from(rustix::process::getegid().as_raw()));
+        let (user, group) =
+            (u64::from(rustix::process::geteuid().as_raw()), u64::from(rustix::process::getegid().as_raw()));
         let wanted = [
             (self.run_as_user.is_some_and(|wanted| wanted != user), "runAsUser"),
             (self.run_as_group.is_some_and(|wanted| wanted != group), "runAsGroup"),
@@ -202,8 +211,13 @@ impl RawSecurity {
 fn whole<'de, D: serde::Deserializer<'de>, N: TryFrom<u64>>(from: D) -> Result<Option<N>, D::Error> {
     let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
     let exact = |float: &f64| float.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(float);
-    let read = number.as_u64().or_else(|| number.as_f64().filter(exact).map(|float| float as u64)).and_then(|whole| N::try_from(whole).ok());
-    read.map(Some).ok_or_else(|| serde::de::Error::custom(format_args!("`{number}` is not a whole number that could be counted with")))
+    let read = number
+        .as_u64()
+        .or_else(|| number.as_f64().filter(exact).map(|float| float as u64))
+        .and_then(|whole| N::try_from(whole).ok());
+    read.map(Some).ok_or_else(|| {
+        serde::de::Error::custom(format_args!("`{number}` is not a whole number that could be counted with"))
+    })
 }
 
 #[derive(Deserialize)]
@@ -232,33 +246,49 @@ impl RawSpec {
             (!pod.init_containers.is_empty(), "spec.template.spec.initContainers"),
         ];
         if let Some((_, field)) = unsupported.iter().find(|(there, _)| *there) {
-            return Some(format!("the process runner can't honour `{field}`: leave it out, or send the job to a Kubernetes cluster"));
+            return Some(format!(
+                "the process runner can't honour `{field}`: leave it out, or send the job to a Kubernetes cluster"
+            ));
         }
-        let security = pod.security_context.iter().chain(pod.containers.iter().filter_map(|container| container.security_context.as_ref()));
+        let security = pod
+            .security_context
+            .iter()
+            .chain(pod.containers.iter().filter_map(|container| container.security_context.as_ref()));
         if let Some(field) = security.into_iter().find_map(RawSecurity::refusal) {
             return Some(format!(
                 "the process runner runs pods with the rights of the agent's user, so it can't honour `securityContext.{field}`: leave it out, or run the agent as that user"
             ));
         }
         let [container] = pod.containers.as_slice() else {
-            return Some(format!("the process runner runs exactly one container per pod, and this job has {}", pod.containers.len()));
+            return Some(format!(
+                "the process runner runs exactly one container per pod, and this job has {}",
+                pod.containers.len()
+            ));
         };
         if !container.env_from.is_empty() {
             return Some("the process runner has no config maps or secrets, so it can't honour `envFrom`: write the values into `env`".into());
         }
         if let Some(env) = container.env.iter().find(|e| e.value_from.is_some()) {
-            return Some(format!("the process runner takes literal environment values only, and `{}` has a `valueFrom`: write a `value`", env.name));
+            return Some(format!(
+                "the process runner takes literal environment values only, and `{}` has a `valueFrom`: write a `value`",
+                env.name
+            ));
         }
-        if let Some(bad) =
-            container.env.iter().find(|e| e.name.is_empty() || e.name.contains(['=', '\0']) || e.value.as_ref().is_some_and(|v| v.contains('\0')))
-        {
+        if let Some(bad) = container.env.iter().find(|e| {
+            e.name.is_empty()
+                || e.name.contains(['=', '\0'])
+                || e.value.as_ref().is_some_and(|v| v.contains('\0'))
+        }) {
             return Some(format!(
                 "`{}` can't be an environment variable of a process: a name has no `=`, and neither part a NUL byte",
                 bad.name.escape_default()
             ));
         }
         if let Some(mount) = container.volume_mounts.first() {
-            return Some(format!("the process runner mounts no volumes, and this job wants one at `{}`: use paths of the machine", mount.mount_path));
+            return Some(format!(
+                "the process runner mounts no volumes, and this job wants one at `{}`: use paths of the machine",
+                mount.mount_path
+            ));
         }
         if container.command.is_empty() {
             return Some(
@@ -269,7 +299,9 @@ impl RawSpec {
             return Some("a `command` or `args` entry holds a NUL byte, which no process can take".into());
         }
         if self.parallelism == Some(0) || self.completions == Some(0) {
-            return Some("the job asks for no pods: set `parallelism` and `completions` to at least 1".into());
+            return Some(
+                "the job asks for no pods: set `parallelism` and `completions` to at least 1".into(),
+            );
         }
         None
     }
@@ -281,21 +313,33 @@ mod tests {
     use serde_json::json;
 
     fn job(container: serde_json::Value) -> JobSpec {
-        JobSpec::parse(&json!({"spec": {"template": {"spec": {"containers": [container]}}}}).to_string()).unwrap()
+        JobSpec::parse(&json!({"spec": {"template": {"spec": {"containers": [container]}}}}).to_string())
+            .unwrap()
     }
 
     #[test]
     fn defaults_are_those_of_kubernetes() {
         let spec = job(json!({"command": ["true"]}));
-        assert_eq!((spec.parallelism, spec.completions, spec.backoff_limit, spec.indexed), (1, Some(1), 6, false));
+        assert_eq!(
+            (spec.parallelism, spec.completions, spec.backoff_limit, spec.indexed),
+            (1, Some(1), 6, false)
+        );
         assert_eq!(spec.unrunnable(), None);
-        let queue = JobSpec::parse(r#"{"spec":{"parallelism":3,"template":{"spec":{"containers":[{"command":["true"]}]}}}}"#).unwrap();
+        let queue = JobSpec::parse(
+            r#"{"spec":{"parallelism":3,"template":{"spec":{"containers":[{"command":["true"]}]}}}}"#,
+        )
+        .unwrap();
         assert_eq!((queue.completions, queue.width()), (None, 3));
     }
 
     #[test]
     fn whole_numbers_may_be_written_as_floats() {
-        let of = |limit: serde_json::Value| JobSpec::parse(&json!({"spec": {"backoffLimit": limit, "template": {"spec": {"containers": [{}]}}}}).to_string());
+        let of = |limit: serde_json::Value| {
+            JobSpec::parse(
+                &json!({"spec": {"backoffLimit": limit, "template": {"spec": {"containers": [{}]}}}})
+                    .to_string(),
+            )
+        };
         assert_eq!(of(json!(1.0)).unwrap().backoff_limit, 1);
         assert_eq!(of(json!(1e2)).unwrap().backoff_limit, 100);
         assert!(of(json!(1.5)).is_err() && of(json!(-1.0)).is_err() && of(json!("1")).is_err());
@@ -305,16 +349,25 @@ mod tests {
     fn refusals_name_the_field() {
         for (container, names) in [
             (json!({"image": "x", "args": ["120s"]}), "`command`"),
-            (json!({"command": ["true"], "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}), "`IP` has a `valueFrom`"),
+            (
+                json!({"command": ["true"], "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}),
+                "`IP` has a `valueFrom`",
+            ),
             (json!({"command": ["true"], "envFrom": [{"secretRef": {"name": "s"}}]}), "`envFrom`"),
             (json!({"command": ["true"], "volumeMounts": [{"name": "v", "mountPath": "/data"}]}), "`/data`"),
             (json!({"command": ["a\u{0}b"]}), "NUL"),
-            (json!({"command": ["true"], "securityContext": {"runAsUser": 4_000_000_000_u64}}), "`securityContext.runAsUser`"),
+            (
+                json!({"command": ["true"], "securityContext": {"runAsUser": 4_000_000_000_u64}}),
+                "`securityContext.runAsUser`",
+            ),
         ] {
             let spec = job(container);
             assert!(spec.unrunnable().unwrap().contains(names), "{:?}", spec.unrunnable());
         }
-        let two = JobSpec::parse(r#"{"spec":{"template":{"spec":{"containers":[{"command":["a"]},{"command":["b"]}]}}}}"#).unwrap();
+        let two = JobSpec::parse(
+            r#"{"spec":{"template":{"spec":{"containers":[{"command":["a"]},{"command":["b"]}]}}}}"#,
+        )
+        .unwrap();
         assert!(two.unrunnable().unwrap().contains("has 2"));
         assert!(JobSpec::parse("{}").is_err());
     }

@@ -108,7 +108,11 @@ mod tests {
         let dir = RunDir::at(root.path());
         let log = |index, attempt| {
             std::fs::create_dir_all(dir.pod(index, attempt)).unwrap();
-            std::fs::OpenOptions::new().create(true).append(true).open(dir.pod(index, attempt).join("output.log")).unwrap()
+            std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(dir.pod(index, attempt).join("output.log"))
+                .unwrap()
         };
         let mut all = LogReader::files(dir.clone(), None);
         let mut second = LogReader::files(dir.clone(), Some(1));
@@ -121,8 +125,17 @@ mod tests {
         assert!(second.read().unwrap().is_none() && !second.ended());
 
         std::io::Write::write_all(&mut log(1, 1), b"again").unwrap();
-        let end = End { result: RunResult::Succeeded, pods: Vec::new(), failures: 0, ran: Default::default() };
-        dir.write_state(&State { version: 1, failures: 0, started: None, spare: Vec::new(), ended: None, end: Some(end) }).unwrap();
+        let end =
+            End { result: RunResult::Succeeded, pods: Vec::new(), failures: 0, ran: Default::default() };
+        dir.write_state(&State {
+            version: 1,
+            failures: 0,
+            started: None,
+            spare: Vec::new(),
+            ended: None,
+            end: Some(end),
+        })
+        .unwrap();
         assert_eq!(second.read().unwrap(), Some(LogChunk { pod: 1, attempt: 1, bytes: b"again".to_vec() }));
         assert!(second.read().unwrap().is_none() && second.ended());
     }

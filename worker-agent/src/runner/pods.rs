@@ -97,7 +97,9 @@ impl Pods {
             places,
             parallelism: u32::try_from(places).unwrap_or(u32::MAX),
             owed: BTreeMap::new(),
-            completions: if job.completions_follow && width < usize::try_from(job.width()).unwrap_or(usize::MAX) {
+            completions: if job.completions_follow
+                && width < usize::try_from(job.width()).unwrap_or(usize::MAX)
+            {
                 u32::try_from(width).ok()
             } else {
                 job.completions
@@ -108,7 +110,10 @@ impl Pods {
             backoff_limit: job.backoff_limit,
             retry_delay_first,
             outcomes: BTreeMap::new(),
-            verdict: (width == 0).then(|| RunResult::Failed { reason: "NoPods".into(), message: "the job was granted no place for any pod".into() }),
+            verdict: (width == 0).then(|| RunResult::Failed {
+                reason: "NoPods".into(),
+                message: "the job was granted no place for any pod".into(),
+            }),
         }
     }
 
@@ -124,7 +129,12 @@ impl Pods {
 
     /// Places in which nothing is and nothing more will start, in order: their pods have succeeded, or the job has shrunk.
     pub fn spare(&self) -> Vec<usize> {
-        let closed = self.slots.iter().enumerate().filter(|(_, slot)| **slot == Slot::Closed { spare: true }).map(|(at, _)| at);
+        let closed = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| **slot == Slot::Closed { spare: true })
+            .map(|(at, _)| at);
         let in_use = usize::try_from(self.parallelism).unwrap_or(usize::MAX);
         closed.chain(self.slots.len().max(in_use)..self.places).collect()
     }
@@ -167,7 +177,9 @@ impl Pods {
 
     /// What a free slot is to run: first what is owed, then what was never tried.
     fn next_for(&mut self, slot: usize, now: Mono) -> Option<Try> {
-        if let Some((index, Owed { attempt, .. })) = self.owed.iter().find(|(_, owed)| now >= owed.until).map(|(index, owed)| (*index, *owed)) {
+        if let Some((index, Owed { attempt, .. })) =
+            self.owed.iter().find(|(_, owed)| now >= owed.until).map(|(index, owed)| (*index, *owed))
+        {
             self.owed.remove(&index);
             return Some(Try { slot, index, attempt });
         }
@@ -189,7 +201,12 @@ impl Pods {
 
     /// Pods that need another slot, now or once they were seen ended.
     fn wanting(&self) -> usize {
-        self.owed.len() + self.slots.iter().filter(|slot| matches!(slot, Slot::Closing(this) if self.wants(this.index))).count()
+        self.owed.len()
+            + self
+                .slots
+                .iter()
+                .filter(|slot| matches!(slot, Slot::Closing(this) if self.wants(this.index)))
+                .count()
     }
 
     /// When [`Pods::due`] will next have something.
@@ -215,7 +232,8 @@ impl Pods {
     pub fn shrink(&mut self, size: Size) -> Option<Vec<Try>> {
         // A job of no pods is not one that goes on.
         let parallelism = size.parallelism.max(1).min(self.parallelism);
-        let completions = self.completions.map(|known| size.completions.map_or(known, |wanted| wanted.max(1).min(known)));
+        let completions =
+            self.completions.map(|known| size.completions.map_or(known, |wanted| wanted.max(1).min(known)));
         if self.verdict.is_some() || (parallelism, completions) == (self.parallelism, self.completions) {
             return None;
         }
@@ -228,7 +246,8 @@ impl Pods {
         }
         let open = self.slots.iter().filter(|slot| slot.is_open()).count();
         let surplus = open.saturating_sub(usize::try_from(parallelism).unwrap_or(usize::MAX));
-        let highest: Vec<usize> = (0..self.slots.len()).rev().filter(|at| self.slots[*at].is_open()).take(surplus).collect();
+        let highest: Vec<usize> =
+            (0..self.slots.len()).rev().filter(|at| self.slots[*at].is_open()).take(surplus).collect();
         for at in highest {
             match self.slots[at] {
                 Slot::Busy(this) => {
@@ -263,7 +282,8 @@ impl Pods {
         self.slots.resize(places, if done { Slot::Closed { spare: true } } else { Slot::Free });
         self.places = places;
         self.parallelism = size.parallelism.max(self.parallelism);
-        self.completions = self.completions.map(|known| size.completions.map_or(known, |wanted| wanted.max(known)));
+        self.completions =
+            self.completions.map(|known| size.completions.map_or(known, |wanted| wanted.max(known)));
     }
 
     /// Only the first `wanted` completions count from now on; what was tried of the others is as if it hadn't been.
@@ -275,7 +295,11 @@ impl Pods {
                     leaving.push(this);
                 }
                 Slot::Waiting { next, .. } if next.index >= wanted => *slot = Slot::Free,
-                Slot::Waiting { .. } | Slot::Busy(_) | Slot::Free | Slot::Closing(_) | Slot::Closed { .. } => {}
+                Slot::Waiting { .. }
+                | Slot::Busy(_)
+                | Slot::Free
+                | Slot::Closing(_)
+                | Slot::Closed { .. } => {}
             }
         }
         self.owed.retain(|index, _| *index < wanted);
@@ -283,14 +307,19 @@ impl Pods {
         self.completions = Some(wanted);
         self.next_index = self.next_index.min(wanted);
         // Every index that was given out and is neither in a slot nor owed has succeeded.
-        let unfinished = self.slots.iter().filter_map(Slot::index).filter(|index| *index < wanted).count() + self.owed.len();
+        let unfinished = self.slots.iter().filter_map(Slot::index).filter(|index| *index < wanted).count()
+            + self.owed.len();
         self.succeeded = self.next_index.saturating_sub(u32::try_from(unfinished).unwrap_or(u32::MAX));
     }
 
     /// Takes in that nothing is left of a pod that was too many. Its index, where it still counts, is tried again in another slot
     /// at once: that is no failure.
     pub fn removed(&mut self, gone: Try, now: Mono) {
-        debug_assert_eq!(self.slots.get(gone.slot), Some(&Slot::Closing(gone)), "only what was to end is removed");
+        debug_assert_eq!(
+            self.slots.get(gone.slot),
+            Some(&Slot::Closing(gone)),
+            "only what was to end is removed"
+        );
         if self.wants(gone.index) {
             self.owed.insert(gone.index, Owed { until: now, attempt: gone.attempt.saturating_add(1) });
         }
@@ -308,12 +337,17 @@ impl Pods {
 
     /// Takes in that the pod of `slot` ended by itself. Says whether it counts as a failure.
     pub fn ended(&mut self, ended: Try, exit_code: i32, message: Option<String>, now: Mono) -> bool {
-        debug_assert_eq!(self.slots.get(ended.slot), Some(&Slot::Busy(ended)), "a pod ends only where it runs");
+        debug_assert_eq!(
+            self.slots.get(ended.slot),
+            Some(&Slot::Busy(ended)),
+            "a pod ends only where it runs"
+        );
         let because = message.as_ref().map(|message| format!(" ({message})")).unwrap_or_default();
         self.note(PodOutcome { index: ended.index, attempt: ended.attempt, exit_code, message });
         if exit_code == 0 {
             self.succeeded += 1;
-            self.slots[ended.slot] = if self.completions.is_none() { Slot::Closed { spare: true } } else { Slot::Free };
+            self.slots[ended.slot] =
+                if self.completions.is_none() { Slot::Closed { spare: true } } else { Slot::Free };
             self.judge();
             return false;
         }
@@ -339,8 +373,13 @@ impl Pods {
 
     /// Takes in that a pod was ended to be started elsewhere: at once, as a further try, and as no failure.
     pub fn again(&mut self, ended: Try, now: Mono) {
-        debug_assert_eq!(self.slots.get(ended.slot), Some(&Slot::Busy(ended)), "a pod ends only where it runs");
-        self.slots[ended.slot] = Slot::Waiting { until: now, next: Try { attempt: ended.attempt.saturating_add(1), ..ended } };
+        debug_assert_eq!(
+            self.slots.get(ended.slot),
+            Some(&Slot::Busy(ended)),
+            "a pod ends only where it runs"
+        );
+        self.slots[ended.slot] =
+            Slot::Waiting { until: now, next: Try { attempt: ended.attempt.saturating_add(1), ..ended } };
     }
 
     fn retry_delay(&self, attempt: u32) -> Millis {
@@ -371,7 +410,8 @@ mod tests {
     use super::*;
 
     fn job(spec: &str) -> JobSpec {
-        let text = format!(r#"{{"spec":{{{spec} "template":{{"spec":{{"containers":[{{"command":["x"]}}]}}}}}}}}"#);
+        let text =
+            format!(r#"{{"spec":{{{spec} "template":{{"spec":{{"containers":[{{"command":["x"]}}]}}}}}}}}"#);
         JobSpec::parse(&text).unwrap()
     }
 
@@ -429,7 +469,11 @@ mod tests {
         }
         let last = pods.due(now);
         pods.ended(last[0], 7, None, now);
-        assert!(matches!(pods.verdict(), Some(RunResult::Failed { reason, .. }) if reason == "BackoffLimitExceeded"), "{:?}", pods.verdict());
+        assert!(
+            matches!(pods.verdict(), Some(RunResult::Failed { reason, .. }) if reason == "BackoffLimitExceeded"),
+            "{:?}",
+            pods.verdict()
+        );
         assert_eq!((pods.failures(), pods.due(Mono(u64::MAX)).len()), (3, 0));
     }
 
@@ -489,7 +533,11 @@ mod tests {
         let mut pods = pods(FOUR, 4);
         let running = pods.due(Mono(0));
         assert_eq!(pods.shrink(size(2, Some(2))), Some(running[2..].to_vec()));
-        assert_eq!((pods.spare(), pods.due(Mono(1)), pods.next_due()), (vec![], vec![], None), "they still run");
+        assert_eq!(
+            (pods.spare(), pods.due(Mono(1)), pods.next_due()),
+            (vec![], vec![], None),
+            "they still run"
+        );
         assert_eq!(pods.shrink(size(2, Some(2))), None, "a repetition");
         assert_eq!(pods.shrink(size(3, Some(3))), None, "larger");
         pods.removed(running[3], Mono(2));
@@ -497,7 +545,10 @@ mod tests {
         pods.removed(running[2], Mono(2));
         assert_eq!((pods.spare(), pods.due(Mono(2)), pods.failures()), (vec![2, 3], vec![], 0));
         assert_eq!(succeed(&mut pods, running[..2].to_vec(), Mono(3)), running[..2]);
-        assert_eq!(pods.outcomes().iter().map(|o| (o.index, o.exit_code)).collect::<Vec<_>>(), [(0, 0), (1, 0)]);
+        assert_eq!(
+            pods.outcomes().iter().map(|o| (o.index, o.exit_code)).collect::<Vec<_>>(),
+            [(0, 0), (1, 0)]
+        );
     }
 
     #[test]
@@ -521,7 +572,10 @@ mod tests {
         two.ended(running[1], 0, None, Mono(1));
         two.ended(running[2], 1, None, Mono(1));
         assert_eq!(two.shrink(size(2, Some(2))), Some(vec![running[3]]));
-        assert_eq!((two.verdict(), two.failures(), two.outcomes().len()), (Some(&RunResult::Succeeded), 1, 2));
+        assert_eq!(
+            (two.verdict(), two.failures(), two.outcomes().len()),
+            (Some(&RunResult::Succeeded), 1, 2)
+        );
         assert_eq!(two.shrink(size(1, Some(1))), None, "it is over");
     }
 
@@ -541,14 +595,28 @@ mod tests {
         let running = pods.due(Mono(0));
         assert_eq!(pods.shrink(size(1, None)), Some(vec![running[2], running[1]]));
         pods.removed(running[1], Mono(1));
-        assert_eq!((pods.due(Mono(1)), pods.spare(), pods.next_due()), (vec![], vec![1], None), "the first one is busy");
+        assert_eq!(
+            (pods.due(Mono(1)), pods.spare(), pods.next_due()),
+            (vec![], vec![1], None),
+            "the first one is busy"
+        );
         pods.ended(running[0], 0, None, Mono(2));
         let second = pods.due(Mono(2));
-        assert_eq!(second, [Try { slot: 0, index: 1, attempt: 1 }], "before the fourth, which was never tried");
+        assert_eq!(
+            second,
+            [Try { slot: 0, index: 1, attempt: 1 }],
+            "before the fourth, which was never tried"
+        );
         pods.removed(running[2], Mono(3));
         let seen = succeed(&mut pods, second, Mono(3));
-        assert_eq!(seen.iter().map(|t| (t.slot, t.index, t.attempt)).collect::<Vec<_>>(), [(0, 1, 1), (0, 2, 1), (0, 3, 0), (0, 4, 0), (0, 5, 0)]);
-        assert_eq!((pods.failures(), pods.verdict(), pods.outcomes().len()), (0, Some(&RunResult::Succeeded), 6));
+        assert_eq!(
+            seen.iter().map(|t| (t.slot, t.index, t.attempt)).collect::<Vec<_>>(),
+            [(0, 1, 1), (0, 2, 1), (0, 3, 0), (0, 4, 0), (0, 5, 0)]
+        );
+        assert_eq!(
+            (pods.failures(), pods.verdict(), pods.outcomes().len()),
+            (0, Some(&RunResult::Succeeded), 6)
+        );
     }
 
     #[test]
@@ -564,10 +632,18 @@ mod tests {
         assert_eq!((pods.due(Mono(1)), pods.next_due(), pods.spare()), (vec![], Some(Mono(100)), vec![3]));
         let last = pods.due(Mono(100));
         assert_eq!(last, [Try { slot: 0, index: 3, attempt: 1 }]);
-        assert_eq!((pods.next_due(), pods.spare()), (None, vec![3]), "the other place is for the one that takes its time");
+        assert_eq!(
+            (pods.next_due(), pods.spare()),
+            (None, vec![3]),
+            "the other place is for the one that takes its time"
+        );
         pods.ended(last[0], 0, None, Mono(101));
         assert_eq!(pods.next_due(), Some(Mono(0)));
-        assert_eq!((pods.due(Mono(101)), pods.spare(), pods.next_due()), (vec![], vec![1, 3], None), "one pod, one place");
+        assert_eq!(
+            (pods.due(Mono(101)), pods.spare(), pods.next_due()),
+            (vec![], vec![1, 3], None),
+            "one pod, one place"
+        );
         pods.removed(running[2], Mono(102));
         assert_eq!(pods.due(Mono(102)), [Try { slot: 0, index: 2, attempt: 1 }]);
         assert_eq!(pods.spare(), [1, 2, 3]);
@@ -618,7 +694,11 @@ mod tests {
     fn a_work_queue_goes_on_with_fewer_and_one_success_still_ends_it() {
         let mut pods = pods(r#""parallelism":3,"#, 3);
         let running = pods.due(Mono(0));
-        assert_eq!(pods.shrink(size(2, Some(2))), Some(vec![running[2]]), "it has no completions that could follow");
+        assert_eq!(
+            pods.shrink(size(2, Some(2))),
+            Some(vec![running[2]]),
+            "it has no completions that could follow"
+        );
         pods.removed(running[2], Mono(1));
         assert_eq!((pods.due(Mono(1)), pods.spare(), pods.verdict()), (vec![], vec![2], None));
         pods.ended(running[0], 0, None, Mono(2));
@@ -640,7 +720,9 @@ mod tests {
 
     #[test]
     fn no_place_is_an_answer_and_not_a_wait() {
-        assert!(matches!(pods("", 0).verdict(), Some(RunResult::Failed { reason, .. }) if reason == "NoPods"));
+        assert!(
+            matches!(pods("", 0).verdict(), Some(RunResult::Failed { reason, .. }) if reason == "NoPods")
+        );
     }
 
     #[test]
@@ -649,7 +731,10 @@ mod tests {
         let running = pods.due(Mono(0));
         pods.grow(size(4, Some(4)), 4);
         let added = pods.due(Mono(0));
-        assert_eq!(added.iter().map(|this| (this.slot, this.index, this.attempt)).collect::<Vec<_>>(), [(2, 2, 0), (3, 3, 0)]);
+        assert_eq!(
+            added.iter().map(|this| (this.slot, this.index, this.attempt)).collect::<Vec<_>>(),
+            [(2, 2, 0), (3, 3, 0)]
+        );
         pods.grow(size(4, Some(4)), 4);
         assert_eq!((pods.due(Mono(0)).len(), pods.verdict()), (0, None), "a repetition");
         for this in running.into_iter().chain(added) {

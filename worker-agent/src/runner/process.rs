@@ -4,7 +4,9 @@
 //! Neither owns a process of a gang: dropping the runner leaves every gang to its guard, and the next runner over the same
 //! directory takes it up again.
 
-use super::{Enforcement, Error, Found, FoundState, JobSpec, LogReader, PodPlacement, Runner, RunnerEvent, Start};
+use super::{
+    Enforcement, Error, Found, FoundState, JobSpec, LogReader, PodPlacement, Runner, RunnerEvent, Start,
+};
 use crate::guard::rundir::{RunDir, create_directories};
 use crate::guard::{OWN_BINARY, PASSED_ON, clock};
 use meridian_shared::ids::{ClusterName, Fence, Region, Uid};
@@ -47,7 +49,15 @@ pub struct Settings {
 impl Settings {
     /// The usual set-up, with guards from this very binary.
     pub fn new(enabled: bool, data: PathBuf, cluster: ClusterName, region: Region) -> Self {
-        Self { enabled, data, cluster, region, guard: PathBuf::from(OWN_BINARY), namespaces: true, retry_delay_first: super::pods::RETRY_DELAY_FIRST_DEFAULT }
+        Self {
+            enabled,
+            data,
+            cluster,
+            region,
+            guard: PathBuf::from(OWN_BINARY),
+            namespaces: true,
+            retry_delay_first: super::pods::RETRY_DELAY_FIRST_DEFAULT,
+        }
     }
 
     fn runs(&self) -> PathBuf {
@@ -106,12 +116,21 @@ impl ProcessRunner {
                 "this machine gives the process runner no PID namespaces: a gang whose guard is killed is ended by the agent only, so its enforcement is `Supervised`"
             );
         }
-        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|e| system("make an event counter")(e.into()))?;
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|e| system("make an event counter")(e.into()))?;
         let orders = Arc::new(Orders { queue: Mutex::default(), wake });
         let settings = Arc::new(settings);
-        let supervisor = Supervisor::new(Arc::clone(&settings), Arc::clone(&orders), boot_id.clone(), in_namespaces, events);
-        let thread =
-            std::thread::Builder::new().name("process-runner".into()).spawn(move || supervisor.run()).map_err(system("start the process runner's thread"))?;
+        let supervisor = Supervisor::new(
+            Arc::clone(&settings),
+            Arc::clone(&orders),
+            boot_id.clone(),
+            in_namespaces,
+            events,
+        );
+        let thread = std::thread::Builder::new()
+            .name("process-runner".into())
+            .spawn(move || supervisor.run())
+            .map_err(system("start the process runner's thread"))?;
         Ok(Self { settings, orders, boot_id, in_namespaces, thread: Some(thread) })
     }
 }
@@ -148,7 +167,10 @@ impl Runner for ProcessRunner {
 
     fn accepts(&self, spec: &JobSpec) -> Result<(), String> {
         if !self.settings.enabled {
-            return Err("this cluster's agent doesn't run processes: its operator must enable the process runner".into());
+            return Err(
+                "this cluster's agent doesn't run processes: its operator must enable the process runner"
+                    .into(),
+            );
         }
         spec.unrunnable().map_or(Ok(()), |why| Err(why.to_owned()))
     }
@@ -193,7 +215,9 @@ impl Runner for ProcessRunner {
         for (uid, fence, dir) in runs {
             let state = match resolve::resolve(uid, fence, &dir, &self.boot_id, None) {
                 Ok(Resolution::Ended(end)) => FoundState::Ended(end),
-                Ok(Resolution::Guarded) => FoundState::Running { failures: dir.state().ok().flatten().map_or(0, |s| s.failures) },
+                Ok(Resolution::Guarded) => {
+                    FoundState::Running { failures: dir.state().ok().flatten().map_or(0, |s| s.failures) }
+                }
                 Ok(Resolution::NotYet) => FoundState::Ending,
                 Err(error) => {
                     tracing::error!(%uid, %fence, %error, "a run's files can't be used");
@@ -205,7 +229,9 @@ impl Runner for ProcessRunner {
             }
             // Without a plan nothing was started; with one that can't be read it may be anywhere.
             let plan = dir.plan().ok().flatten();
-            let nodes = plan.map(|plan| plan.start.placement.into_iter().map(|place| place.node).collect()).unwrap_or_default();
+            let nodes = plan
+                .map(|plan| plan.start.placement.into_iter().map(|place| place.node).collect())
+                .unwrap_or_default();
             found.push(Found { uid, fence, nodes, state });
         }
         found

@@ -69,12 +69,21 @@ impl SimulatedRunner {
     /// Opens the runner over its directory. Events go to `events`; one that is full delays them and loses none.
     pub fn open(settings: Settings, events: Sender<RunnerEvent>) -> Result<Self, Error> {
         let directory = settings.data.join("simulated");
-        create_directories(&directory).map_err(|source| Error::File { doing: "create", path: directory.clone(), source })?;
-        let boot_id = clock::boot_id().map_err(|source| Error::System { doing: "read the boot id", source })?;
-        let (notebook, mut book) = Notebook::open(directory.join("runs.jsonl"), &boot_id, Book::new(settings.speed))?;
+        create_directories(&directory).map_err(|source| Error::File {
+            doing: "create",
+            path: directory.clone(),
+            source,
+        })?;
+        let boot_id =
+            clock::boot_id().map_err(|source| Error::System { doing: "read the boot id", source })?;
+        let (notebook, mut book) =
+            Notebook::open(directory.join("runs.jsonl"), &boot_id, Book::new(settings.speed))?;
         // What ended while no agent was there is told by `adopt`.
         let _ = book.advance(clock::now());
-        let shared = Arc::new(Shared { state: Mutex::new(State { book, notebook, outbox: Default::default(), quit: false }), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { book, notebook, outbox: Default::default(), quit: false }),
+            changed: Condvar::new(),
+        });
         let thread = {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new()

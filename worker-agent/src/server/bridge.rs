@@ -11,7 +11,19 @@ const NEVER: Mono = Mono(u64::MAX);
 
 /// A grant, for the runner.
 pub(super) fn start(start: core::Start) -> runner::Start {
-    let core::Start { uid, fence, attempt: _, namespace, name, spec, placement, deadline, stop_budget, run_left, pod_failures } = start;
+    let core::Start {
+        uid,
+        fence,
+        attempt: _,
+        namespace,
+        name,
+        spec,
+        placement,
+        deadline,
+        stop_budget,
+        run_left,
+        pod_failures,
+    } = start;
     runner::Start {
         uid,
         fence,
@@ -30,7 +42,12 @@ pub(super) fn start(start: core::Start) -> runner::Start {
 /// A pod has accelerators of one resource; where a job asks for two kinds, the numbers of both are listed.
 pub(super) fn place(pod: core::ledger::PodPlacement) -> runner::PodPlacement {
     let core::ledger::PodPlacement { pod_set, index, node, accelerators } = pod;
-    runner::PodPlacement { pod_set, index, node, accelerators: accelerators.into_values().flatten().collect() }
+    runner::PodPlacement {
+        pod_set,
+        index,
+        node,
+        accelerators: accelerators.into_values().flatten().collect(),
+    }
 }
 
 /// What a runner tells, for the core.
@@ -52,7 +69,13 @@ pub(super) fn event(event: runner::RunnerEvent) -> Option<core::RunnerEvent> {
         runner::RunnerEvent::Ended { uid, fence, end } => {
             let runner::End { result, pods: _, failures, ran } = end;
             tracing::info!(%uid, %fence, ?result, "an attempt ended");
-            Some(core::RunnerEvent::Ended { uid, fence, result: self::result(result), pod_failures: failures, ran })
+            Some(core::RunnerEvent::Ended {
+                uid,
+                fence,
+                result: self::result(result),
+                pod_failures: failures,
+                ran,
+            })
         }
     }
 }

@@ -3,7 +3,9 @@
 use super::*;
 use crate::guard::lease::Deadline;
 use crate::logs;
-use crate::runner::{End, Enforcement, Found, FoundState, JobSpec, LogChunk, LogReader, RunResult, RunnerEvent, Start};
+use crate::runner::{
+    End, Enforcement, Found, FoundState, JobSpec, LogChunk, LogReader, RunResult, RunnerEvent, Start,
+};
 use crate::uplink::Link;
 use meridian_agent_core::durable::Durable;
 use meridian_shared::gang::Amounts;
@@ -65,7 +67,9 @@ impl Stage {
                 changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("the runner was never told: {what}"))
+        tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .unwrap_or_else(|_| panic!("the runner was never told: {what}"))
     }
 }
 
@@ -94,7 +98,14 @@ impl Runner for Stage {
     fn shrink(&mut self, uid: Uid, fence: Fence, size: Size) {
         self.note(Told::Shrink(uid, fence, size));
     }
-    fn grow(&mut self, uid: Uid, fence: Fence, number: u32, placement: Vec<runner::PodPlacement>, _size: Size) {
+    fn grow(
+        &mut self,
+        uid: Uid,
+        fence: Fence,
+        number: u32,
+        placement: Vec<runner::PodPlacement>,
+        _size: Size,
+    ) {
         self.note(Told::Move(uid, fence, number, placement.into_iter().map(|place| place.node).collect()));
     }
     fn adopt(&mut self) -> Vec<Found> {
@@ -105,7 +116,11 @@ impl Runner for Stage {
         if uid != JOB {
             return Err(runner::Error::Unknown { uid, fence });
         }
-        Ok(LogReader::text(vec![LogChunk { pod: pod.unwrap_or(0), attempt: 0, bytes: b"one\ntwo\nthree\n".to_vec() }]))
+        Ok(LogReader::text(vec![LogChunk {
+            pod: pod.unwrap_or(0),
+            attempt: 0,
+            bytes: b"one\ntwo\nthree\n".to_vec(),
+        }]))
     }
 }
 
@@ -141,8 +156,14 @@ impl Running {
             let (now, ahead) = (crate::guard::clock::now(), Millis(shift.load(Ordering::Relaxed)));
             Now { mono: now.mono + ahead, wall: now.wall + ahead + Millis(paused.load(Ordering::Relaxed)) }
         });
-        let link =
-            Link::plain(&manager.address, || reqwest::Client::builder().http2_prior_knowledge().retry(reqwest::retry::never()).no_proxy().build().unwrap());
+        let link = Link::plain(&manager.address, || {
+            reqwest::Client::builder()
+                .http2_prior_knowledge()
+                .retry(reqwest::retry::never())
+                .no_proxy()
+                .build()
+                .unwrap()
+        });
         let logs = tokio::spawn(logs::serve(link.clone(), asks, 1));
         let config = Config {
             cluster: "eu".into(),
@@ -153,7 +174,11 @@ impl Running {
             replacement_wait: Millis(0),
             planted: Planted::NONE,
         };
-        let node = NodeSpec { name: "n".into(), capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]), ..NodeSpec::default() };
+        let node = NodeSpec {
+            name: "n".into(),
+            capacity: Amounts::from([("nvidia.com/gpu".into(), 4)]),
+            ..NodeSpec::default()
+        };
         let (nodes, told) = watch::channel(vec![node]);
         let stop = CancellationToken::new();
         let metrics = Metrics::new("stage");
@@ -181,7 +206,9 @@ impl Running {
         manager.command(offer(1, JOB, 2));
         manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
         manager.command(grant(1, JOB));
-        let Told::Start(start, _) = self.stage.until("start", |t| matches!(t, Told::Start(..))).await else { unreachable!("asked for a start") };
+        let Told::Start(start, _) = self.stage.until("start", |t| matches!(t, Told::Start(..))).await else {
+            unreachable!("asked for a start")
+        };
         *start
     }
 
@@ -201,7 +228,11 @@ fn running() -> RunnerEvent {
 }
 
 fn ended(result: RunResult) -> RunnerEvent {
-    RunnerEvent::Ended { uid: JOB, fence: fence(1), end: End { result, pods: Vec::new(), failures: 0, ran: Millis(5) } }
+    RunnerEvent::Ended {
+        uid: JOB,
+        fence: fence(1),
+        end: End { result, pods: Vec::new(), failures: 0, ran: Millis(5) },
+    }
 }
 
 fn stored(dir: &Path) -> Durable {
@@ -223,12 +254,19 @@ async fn a_gang_is_held_granted_run_and_buried() {
     agent.tell(running()).await;
     manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
     manager.with(|book| book.renewals = vec![(JOB, fence(1))]);
-    agent.stage.until("the lease is renewed", |t| matches!(t, Told::Renew(_, _, later) if *later > start.deadline)).await;
+    agent
+        .stage
+        .until("the lease is renewed", |t| matches!(t, Told::Renew(_, _, later) if *later > start.deadline))
+        .await;
     agent.tell(ended(RunResult::Succeeded)).await;
     manager.event("it ended", |e| matches!(e, Event::Ended(end) if end.ran == Millis(5))).await;
     // The answer that acknowledges the end is taken when a later request says so.
     let acknowledged = manager.with(|book| book.transmissions.len() as u64);
-    manager.until("the end is acknowledged", |book| book.requests.last().filter(|r| r.answered > acknowledged && r.events.is_empty()).cloned()).await;
+    manager
+        .until("the end is acknowledged", |book| {
+            book.requests.last().filter(|r| r.answered > acknowledged && r.events.is_empty()).cloned()
+        })
+        .await;
     assert_eq!(agent.stage.starts(), 1);
     assert_eq!(agent.exit().await.unwrap(), Exit::Asked);
     let graves = stored(dir.path()).tombstones;
@@ -246,17 +284,32 @@ async fn a_node_that_fails_moves_its_pods_and_the_manager_is_told() {
         nodes[0].unready = true;
         nodes.push(NodeSpec { name: "m".into(), unready: false, ..nodes[0].clone() });
     });
-    agent.stage.until("move", |t| *t == Told::Move(JOB, fence(1), 1, vec!["m".into(); start.placement.len()])).await;
+    agent
+        .stage
+        .until("move", |t| *t == Told::Move(JOB, fence(1), 1, vec!["m".into(); start.placement.len()]))
+        .await;
     agent.tell(RunnerEvent::Moved { uid: JOB, fence: fence(1), number: 1 }).await;
-    manager.event("where it is", |e| matches!(e, Event::Running { placement: Some(told), .. } if told.to_string() == "main: m 2")).await;
+    manager
+        .event(
+            "where it is",
+            |e| matches!(e, Event::Running { placement: Some(told), .. } if told.to_string() == "main: m 2"),
+        )
+        .await;
     assert_eq!(agent.stage.starts(), 1);
     agent.tell(RunnerEvent::Moved { uid: JOB, fence: fence(1), number: 1 }).await;
     agent.nodes.send_modify(|nodes| nodes[1].unready = true);
     agent.stage.until("stop", |t| *t == Told::Stop(JOB, fence(1))).await;
     agent.tell(ended(RunResult::Stopped)).await;
-    manager.event("it ended", |e| matches!(e, Event::Ended(end) if matches!(end.result, EndResult::NodeLost { .. }))).await;
+    manager
+        .event(
+            "it ended",
+            |e| matches!(e, Event::Ended(end) if matches!(end.result, EndResult::NodeLost { .. })),
+        )
+        .await;
     let metrics = agent.metrics.text();
-    for count in ["gangs_moved_total 1", "pods_moved_total 2", "gangs_stranded_total 1"].map(|line| line.replace(' ', r#"{runner="stage"} "#)) {
+    for count in ["gangs_moved_total 1", "pods_moved_total 2", "gangs_stranded_total 1"]
+        .map(|line| line.replace(' ', r#"{runner="stage"} "#))
+    {
         assert!(metrics.contains(&format!("meridian_agent_{count}\n")), "{count} in {metrics}");
     }
     agent.exit().await.unwrap();
@@ -275,12 +328,15 @@ async fn a_gang_shrinks_once_and_the_next_session_orders_it_again() {
     }
     agent.stage.until("shrink", |t| *t == Told::Shrink(JOB, fence(1), size)).await;
     agent.tell(RunnerEvent::Spare { uid: JOB, fence: fence(1), places: vec![("main".into(), 1)] }).await;
-    let told = manager.until("a place is free", |book| book.requests.iter().find_map(|r| r.spare.first().cloned())).await;
+    let told = manager
+        .until("a place is free", |book| book.requests.iter().find_map(|r| r.spare.first().cloned()))
+        .await;
     assert_eq!((told.uid, told.pods["main"]), (JOB, 1));
     assert_eq!(agent.stage.told.lock().unwrap().iter().filter(|t| matches!(t, Told::Shrink(..))).count(), 1);
     agent.exit().await.unwrap();
 
-    let found = Found { uid: JOB, fence: fence(1), nodes: Vec::new(), state: FoundState::Running { failures: 0 } };
+    let found =
+        Found { uid: JOB, fence: fence(1), nodes: Vec::new(), state: FoundState::Running { failures: 0 } };
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), vec![found]);
     agent.stage.until("the runner may not know", |t| *t == Told::Shrink(JOB, fence(1), size)).await;
     agent.exit().await.unwrap();
@@ -321,17 +377,27 @@ async fn a_new_leadership_gets_the_inventory_and_an_old_one_nothing() {
     manager.with(|book| book.refuse = Some((2, SyncRefusal::NotLeading)));
     let newer = Leadership { epoch: 2, id: 9 };
     manager.lead(newer);
-    let inventory =
-        manager.until("the new leadership has an inventory", |book| book.inventories.iter().find(|i| i.for_leadership == Some(newer)).cloned()).await;
+    let inventory = manager
+        .until("the new leadership has an inventory", |book| {
+            book.inventories.iter().find(|i| i.for_leadership == Some(newer)).cloned()
+        })
+        .await;
     assert!(inventory.runs.len() == 1 && inventory.runs[0].running, "{inventory:?}");
     assert_eq!(inventory.receipts.len(), 2);
 
     manager.lead(Leadership { epoch: 1, id: 8 });
-    manager.command(meridian_shared::protocol::Command::Stop { uid: JOB, fence: fence(1), reason: StopReason::Cancelled });
+    manager.command(meridian_shared::protocol::Command::Stop {
+        uid: JOB,
+        fence: fence(1),
+        reason: StopReason::Cancelled,
+    });
     let seen = manager.with(|book| book.requests.len());
     manager.until("two more syncs", |book| (book.requests.len() > seen + 2).then_some(())).await;
     assert!(manager.with(|book| book.requests.iter().skip(seen).all(|r| r.follows == Some(newer))));
-    assert!(agent.stage.told.lock().unwrap().iter().all(|t| !matches!(t, Told::Stop(..))), "an older leadership stops nothing");
+    assert!(
+        agent.stage.told.lock().unwrap().iter().all(|t| !matches!(t, Told::Stop(..))),
+        "an older leadership stops nothing"
+    );
     agent.exit().await.unwrap();
 }
 
@@ -340,11 +406,20 @@ async fn a_stop_is_confirmed_when_the_runner_has_seen_the_end() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
     agent.run_one(&manager).await;
-    manager.command(meridian_shared::protocol::Command::Stop { uid: JOB, fence: fence(1), reason: StopReason::Cancelled });
+    manager.command(meridian_shared::protocol::Command::Stop {
+        uid: JOB,
+        fence: fence(1),
+        reason: StopReason::Cancelled,
+    });
     agent.stage.until("stop", |t| *t == Told::Stop(JOB, fence(1))).await;
     assert!(manager.with(|book| book.events.iter().all(|e| !matches!(e, Event::Ended(_)))));
     agent.tell(ended(RunResult::Stopped)).await;
-    manager.event("it is confirmed", |e| matches!(e, Event::Ended(end) if end.result == meridian_shared::protocol::EndResult::Stopped)).await;
+    manager
+        .event(
+            "it is confirmed",
+            |e| matches!(e, Event::Ended(end) if end.result == meridian_shared::protocol::EndResult::Stopped),
+        )
+        .await;
     agent.exit().await.unwrap();
 }
 
@@ -357,13 +432,18 @@ async fn a_restarted_agent_takes_up_what_runs() {
     manager.event("it runs", |e| matches!(e, Event::Running { .. })).await;
     agent.exit().await.unwrap();
 
-    let found = Found { uid: JOB, fence: fence(1), nodes: Vec::new(), state: FoundState::Running { failures: 0 } };
+    let found =
+        Found { uid: JOB, fence: fence(1), nodes: Vec::new(), state: FoundState::Running { failures: 0 } };
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), vec![found]);
     let second = Session { counter: 2, id: 99 };
-    let said =
-        manager.until("the second session has spoken", |book| book.requests.iter().rev().find(|r| r.session == second && r.capacity.is_some()).cloned()).await;
+    let said = manager
+        .until("the second session has spoken", |book| {
+            book.requests.iter().rev().find(|r| r.session == second && r.capacity.is_some()).cloned()
+        })
+        .await;
     assert_eq!(said.ledger, LedgerId(5));
-    let free: i64 = said.capacity.unwrap().blocks.iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum();
+    let free: i64 =
+        said.capacity.unwrap().blocks.iter().map(|b| b.free["nvidia.com/gpu"] * i64::from(b.nodes)).sum();
     assert_eq!(free, 2, "its room is still taken");
     manager.with(|book| book.renewals = vec![(JOB, fence(1))]);
     agent.stage.until("the lease goes on", |t| matches!(t, Told::Renew(..))).await;
@@ -394,7 +474,10 @@ async fn a_lease_that_is_not_renewed_ends_the_run_in_time() {
     manager.with(|book| book.renewals = vec![(JOB, fence(1))]);
     agent.tell(ended(RunResult::Stopped)).await;
     manager.event("it lapsed", |e| matches!(e, Event::Ended(end) if end.result == meridian_shared::protocol::EndResult::LeaseLapsed)).await;
-    assert!(agent.stage.told.lock().unwrap().iter().all(|t| !matches!(t, Told::Renew(..))), "a lease whose stop began is never revived");
+    assert!(
+        agent.stage.told.lock().unwrap().iter().all(|t| !matches!(t, Told::Renew(..))),
+        "a lease whose stop began is never revived"
+    );
     agent.exit().await.unwrap();
 }
 
@@ -424,9 +507,15 @@ async fn a_pause_during_the_commit_counts_for_the_start_that_waited_for_it() {
     manager.event("the offer is held", |e| matches!(e, Event::Held { .. })).await;
     faults.pause.store(60_000, Ordering::Relaxed);
     manager.command(grant(1, JOB));
-    let Told::Start(start, decided) = agent.stage.until("start", |t| matches!(t, Told::Start(..))).await else { unreachable!("asked for a start") };
+    let Told::Start(start, decided) = agent.stage.until("start", |t| matches!(t, Told::Start(..))).await
+    else {
+        unreachable!("asked for a start")
+    };
     let (guard, now) = (Deadline::new(start.deadline, start.stop_budget, decided), (agent.clock)());
-    assert!(guard.stop_at(now) <= now.mono, "a term has passed since the grant was judged, and its pods may still start");
+    assert!(
+        guard.stop_at(now) <= now.mono,
+        "a term has passed since the grant was judged, and its pods may still start"
+    );
     agent.stage.until("stop", |t| *t == Told::Stop(JOB, fence(1))).await;
     agent.exit().await.unwrap();
 }
@@ -440,8 +529,14 @@ async fn a_huge_fleet_of_which_every_node_has_a_label_of_its_own_syncs() {
         let node = |i| NodeSpec { name: format!("n{i}"), labels: label(i), ..nodes[0].clone() };
         *nodes = (0..30_000).map(node).collect();
     });
-    let request =
-        manager.until("what fits is told", |book| book.requests.iter().find(|r| r.capacity.as_ref().is_some_and(|c| c.blocks.len() > 1_000)).cloned()).await;
+    let request = manager
+        .until("what fits is told", |book| {
+            book.requests
+                .iter()
+                .find(|r| r.capacity.as_ref().is_some_and(|c| c.blocks.len() > 1_000))
+                .cloned()
+        })
+        .await;
     let capacity = serde_json::to_vec(&request.capacity).unwrap().len();
     assert!(capacity < meridian_shared::protocol::CAPACITY_BYTES_MAX + 1_024, "{capacity} bytes");
     manager.command(offer(1, JOB, 2));
@@ -452,9 +547,14 @@ async fn a_huge_fleet_of_which_every_node_has_a_label_of_its_own_syncs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_superseded_agent_ends() {
     let (dir, manager) = (tempfile::tempdir().unwrap(), Manager::start().await);
-    manager.with(|book| book.refuse = Some((u32::MAX, SyncRefusal::Superseded { by: Session { counter: 3, id: 1 } })));
+    manager.with(|book| {
+        book.refuse = Some((u32::MAX, SyncRefusal::Superseded { by: Session { counter: 3, id: 1 } }))
+    });
     let agent = Running::start(&manager, Store::open(dir.path()).unwrap(), Vec::new());
-    assert_eq!(tokio::time::timeout(PATIENCE, agent.server).await.unwrap().unwrap().unwrap(), Exit::Superseded);
+    assert_eq!(
+        tokio::time::timeout(PATIENCE, agent.server).await.unwrap().unwrap().unwrap(),
+        Exit::Superseded
+    );
     agent.logs.abort();
 }
 
@@ -473,7 +573,8 @@ async fn logs_go_to_whoever_asked_and_refusals_in_words() {
             LogRequest { fence: Some(fence(4)), ..ask(4, Uid(9)) },
         ];
     });
-    let logs = manager.until("all are answered", |book| (book.logs.len() == 4).then(|| book.logs.clone())).await;
+    let logs =
+        manager.until("all are answered", |book| (book.logs.len() == 4).then(|| book.logs.clone())).await;
     assert_eq!(logs[&1], ("application/octet-stream".into(), "one\ntwo\nthree\n".into()));
     assert_eq!(logs[&2].1, "[0] two\n[0] three\n");
     for (id, says) in [(3, "no attempt of workload"), (4, "under fence `1-7-4`")] {

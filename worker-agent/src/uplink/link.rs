@@ -29,9 +29,16 @@ impl fmt::Debug for Link {
 
 impl Link {
     /// A link to `manager` (`https://HOST:PORT`); `connect` makes a client with the identity of that moment.
-    pub fn open(manager: &str, connect: impl Fn() -> Result<reqwest::Client, Error> + Send + Sync + 'static) -> Result<Self, Error> {
+    pub fn open(
+        manager: &str,
+        connect: impl Fn() -> Result<reqwest::Client, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
         let client = connect()?;
-        Ok(Self { manager: manager.trim_end_matches('/').into(), connect: Arc::new(connect), client: Arc::new(RwLock::new(client)) })
+        Ok(Self {
+            manager: manager.trim_end_matches('/').into(),
+            connect: Arc::new(connect),
+            client: Arc::new(RwLock::new(client)),
+        })
     }
 
     /// A link whose clients need no identity, for tests.
@@ -70,7 +77,11 @@ pub(crate) async fn body(mut response: reqwest::Response, bytes_max: usize) -> R
         }
         body.extend_from_slice(&chunk);
     }
-    if status.is_success() { Ok(body) } else { Err(Error::Status { status: status.as_u16(), text: printable(&String::from_utf8_lossy(&body)) }) }
+    if status.is_success() {
+        Ok(body)
+    } else {
+        Err(Error::Status { status: status.as_u16(), text: printable(&String::from_utf8_lossy(&body)) })
+    }
 }
 
 /// Text of somebody else, with nothing in it that a terminal acts on.

@@ -33,7 +33,12 @@ pub async fn keep_fresh(keeper: &Keeper, link: &Link, now: impl Fn() -> Wall, ji
             Err(error) => {
                 let wait = backoff::wait(PAUSE_FIRST, PAUSE_MAX, failures, jitter);
                 failures = failures.saturating_add(1);
-                tracing::warn!(failures, not_after_ms = keeper.current().not_after.0, "the certificate was not renewed, trying again: {}", with_causes(&error));
+                tracing::warn!(
+                    failures,
+                    not_after_ms = keeper.current().not_after.0,
+                    "the certificate was not renewed, trying again: {}",
+                    with_causes(&error)
+                );
                 tokio::time::sleep(Duration::from_millis(wait.0)).await;
             }
         }

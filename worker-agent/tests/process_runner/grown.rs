@@ -8,7 +8,14 @@ fn growing(bench: &Bench, pods: u32) -> Start {
         echo "$MERIDIAN_NODE $CUDA_VISIBLE_DEVICES $MERIDIAN_POD_SLOT" >> at-$JOB_COMPLETION_INDEX
         while ! test -f done-$JOB_COMPLETION_INDEX; do sleep 0.01; done"#;
     let script = script.replace("DATA", bench.data.path().to_str().unwrap());
-    start(&job(&script, json!({"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0})), pods, LONG)
+    start(
+        &job(
+            &script,
+            json!({"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": 0}),
+        ),
+        pods,
+        LONG,
+    )
 }
 
 fn size(pods: u32) -> Size {
@@ -17,7 +24,12 @@ fn size(pods: u32) -> Size {
 
 /// The places of a run with some added behind them.
 fn places(run: &Start, count: u32) -> Vec<PodPlacement> {
-    let place = |index| PodPlacement { pod_set: "main".into(), index, node: format!("n{index}"), accelerators: vec![2 * index, 2 * index + 1] };
+    let place = |index| PodPlacement {
+        pod_set: "main".into(),
+        index,
+        node: format!("n{index}"),
+        accelerators: vec![2 * index, 2 * index + 1],
+    };
     let known = u32::try_from(run.placement.len()).unwrap();
     run.placement.iter().cloned().chain((known..count).map(place)).collect()
 }
@@ -30,7 +42,9 @@ impl Bench {
     fn until_moved(&mut self, run: &Start, number: u32) {
         loop {
             match self.next() {
-                RunnerEvent::Moved { uid, number: told, .. } if uid == run.uid => return assert_eq!(told, number),
+                RunnerEvent::Moved { uid, number: told, .. } if uid == run.uid => {
+                    return assert_eq!(told, number);
+                }
                 RunnerEvent::Spare { .. } => {}
                 event => panic!("{event:?}"),
             }
@@ -59,16 +73,25 @@ fn pods_that_are_added_run_and_the_others_are_not_started_anew() {
         bench.grow(&run, 1, 4, 4);
         bench.until_moved(&run, 1);
         for index in 0..4 {
-            assert_eq!(wrote(&bench, &format!("at-{index}"), 1), [format!("n{index} {},{} {index}", 2 * index, 2 * index + 1)]);
+            assert_eq!(
+                wrote(&bench, &format!("at-{index}"), 1),
+                [format!("n{index} {},{} {index}", 2 * index, 2 * index + 1)]
+            );
         }
         bench.grow(&run, 1, 4, 4);
         bench.until_moved(&run, 1);
         assert!((0..4).all(|index| !bench.was_told(index)));
-        assert!(before.iter().filter(|pid| left(&run).contains(pid)).count() >= 2, "the guard and the pods of before are there still");
+        assert!(
+            before.iter().filter(|pid| left(&run).contains(pid)).count() >= 2,
+            "the guard and the pods of before are there still"
+        );
         bench.let_go(0..4);
         let end = bench.until_ended();
         assert_eq!((end.result, end.failures), (RunResult::Succeeded, 0));
-        assert_eq!(end.pods.iter().map(|pod| (pod.index, pod.attempt)).collect::<Vec<_>>(), [(0, 0), (1, 0), (2, 0), (3, 0)]);
+        assert_eq!(
+            end.pods.iter().map(|pod| (pod.index, pod.attempt)).collect::<Vec<_>>(),
+            [(0, 0), (1, 0), (2, 0), (3, 0)]
+        );
         assert!(left(&run).is_empty());
     });
 }

@@ -28,7 +28,8 @@ fn beating(data: &Path) -> Start {
     let script = r#"cd DATA; trap 'echo told >> told-$MERIDIAN_POD_INDEX' TERM
         while :; do read -r up idle < /proc/uptime; echo "$MERIDIAN_NODE $CUDA_VISIBLE_DEVICES $MERIDIAN_POD_ATTEMPT $up" >> beat-$MERIDIAN_POD_INDEX; sleep 0.01; done"#;
     let script = script.replace("DATA", data.to_str().unwrap());
-    let mut run = start(&job(&script, json!({"parallelism": 2, "completions": 2, "backoffLimit": 0})), 2, TERM);
+    let mut run =
+        start(&job(&script, json!({"parallelism": 2, "completions": 2, "backoffLimit": 0})), 2, TERM);
     run.stop_budget = STOP_BUDGET;
     run
 }
@@ -73,7 +74,8 @@ fn seconds(at: meridian_shared::time::Mono) -> f64 {
 /// Where each pod was, in order, and never in two places at once nor twice in one.
 fn assert_moved_once(data: &Path) {
     let stays = |pod: u32| {
-        let mut stays: Vec<(String, String, u32)> = beats(data, pod).into_iter().map(|beat| (beat.node, beat.devices, beat.attempt)).collect();
+        let mut stays: Vec<(String, String, u32)> =
+            beats(data, pod).into_iter().map(|beat| (beat.node, beat.devices, beat.attempt)).collect();
         stays.dedup();
         stays
     };
@@ -86,7 +88,8 @@ fn assert_moved_once(data: &Path) {
 #[test]
 fn an_agent_that_is_killed() {
     let Some(data) = std::env::var_os(ORDERS).map(PathBuf::from) else { return };
-    let (run, namespaces): (Start, bool) = serde_json::from_slice(&std::fs::read(data.join("orders")).unwrap()).unwrap();
+    let (run, namespaces): (Start, bool) =
+        serde_json::from_slice(&std::fs::read(data.join("orders")).unwrap()).unwrap();
     let (mut runner, mut events) = open(&data, namespaces);
     let mut next = || within(|| events.try_recv().ok());
     let done = |what: &str| std::fs::write(data.join(what), "").unwrap();
@@ -97,7 +100,10 @@ fn an_agent_that_is_killed() {
     let renew_to = |runner: &mut ProcessRunner, deadline| {
         runner.renew(run.uid, run.fence, deadline, clock::now());
         // Nothing answers a renewal; the guard says the deadline that it goes by to whoever asks.
-        within(|| (guard_says(&RunDir::of(&data.join("runs"), run.uid, run.fence))?.lapses == deadline).then_some(()));
+        within(|| {
+            (guard_says(&RunDir::of(&data.join("runs"), run.uid, run.fence))?.lapses == deadline)
+                .then_some(())
+        });
     };
     renew_to(&mut runner, run.deadline + MORE);
     runner.move_pods(run.uid, run.fence, 1, elsewhere(&run));
@@ -178,11 +184,17 @@ fn killed(namespaces: bool, killed: Killed) {
         let (last, due) = (beats(&data, pod).last().unwrap().at, seconds(deadline));
         assert!(last < due, "{killed:?}: pod {pod} still ran at {last}, and nothing may run at {due}");
         let earliest = due - seconds(meridian_shared::time::Mono(STOP_BUDGET.0));
-        assert!(last > earliest, "{killed:?}: pod {pod} was cut off at {last}, before its stop was due at {earliest}");
+        assert!(
+            last > earliest,
+            "{killed:?}: pod {pod} was cut off at {last}, before its stop was due at {earliest}"
+        );
     }
     bench.restart();
     let found = bench.runner().adopt();
-    assert!(matches!(&found[..], [found] if found.state == FoundState::Ended(end.clone()) && found.nodes == ["n0", "m"]), "{found:?}");
+    assert!(
+        matches!(&found[..], [found] if found.state == FoundState::Ended(end.clone()) && found.nodes == ["n0", "m"]),
+        "{found:?}"
+    );
 }
 
 /// Every way of holding a gang together at once, for their deadlines take real time.
@@ -224,7 +236,10 @@ fn the_next_agent_finds_a_moved_gang_where_it_is_and_renews_and_stops_all_of_it(
         assert_eq!(bench.next(), RunnerEvent::Moved { uid: run.uid, fence: run.fence, number: 1 });
         bench.restart();
         let found = bench.runner().adopt();
-        assert!(matches!(&found[..], [found] if found.nodes == ["n0", "m"] && found.state == FoundState::Running { failures: 0 }), "{found:?}");
+        assert!(
+            matches!(&found[..], [found] if found.nodes == ["n0", "m"] && found.state == FoundState::Running { failures: 0 }),
+            "{found:?}"
+        );
         bench.runner().renew(run.uid, run.fence, run.deadline + LONG, clock::now());
         for (pod, node) in [(0, "n0"), (1, "m")] {
             beats_on(&data, pod, node, seconds(run.deadline));
@@ -235,7 +250,11 @@ fn the_next_agent_finds_a_moved_gang_where_it_is_and_renews_and_stops_all_of_it(
         assert_eq!((end.result, end.failures), (RunResult::Stopped, 0));
         assert!(left(&run).is_empty());
         for pod in 0..2 {
-            assert_eq!(std::fs::read_to_string(data.join(format!("told-{pod}"))).unwrap().lines().count(), 1 + pod as usize, "both were told to stop");
+            assert_eq!(
+                std::fs::read_to_string(data.join(format!("told-{pod}"))).unwrap().lines().count(),
+                1 + pod as usize,
+                "both were told to stop"
+            );
         }
     });
 }

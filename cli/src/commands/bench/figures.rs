@@ -21,10 +21,17 @@ pub(super) struct Figure {
 
 impl Figure {
     /// The median of `runs`, which are at least one.
-    pub(super) fn of(measure: &'static str, what: impl Into<String>, unit: &'static str, runs: &[f64], note: impl Into<String>) -> Self {
+    pub(super) fn of(
+        measure: &'static str,
+        what: impl Into<String>,
+        unit: &'static str,
+        runs: &[f64],
+        note: impl Into<String>,
+    ) -> Self {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let spread = (sorted.first().copied().unwrap_or(f64::NAN), sorted.last().copied().unwrap_or(f64::NAN));
+        let spread =
+            (sorted.first().copied().unwrap_or(f64::NAN), sorted.last().copied().unwrap_or(f64::NAN));
         Self { measure, what: what.into(), value: quantile(&sorted, 0.5), spread, unit, note: note.into() }
     }
 
@@ -36,7 +43,8 @@ impl Figure {
     /// For people.
     pub(super) fn line(&self) -> String {
         let (low, high) = self.spread;
-        let spread = if low == high { String::new() } else { format!(" ({} to {})", short(low), short(high)) };
+        let spread =
+            if low == high { String::new() } else { format!(" ({} to {})", short(low), short(high)) };
         let note = if self.note.is_empty() { String::new() } else { format!("; {}", self.note) };
         format!("{:<44} {:>9} {:<5}{spread}{note}", self.what, short(self.value), self.unit)
     }
@@ -60,15 +68,22 @@ mod tests {
     #[test]
     fn quantiles_are_values_that_were_measured() {
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!((quantile(&hundred, 0.5), quantile(&hundred, 0.99), quantile(&hundred, 1.0)), (50.0, 99.0, 100.0));
+        assert_eq!(
+            (quantile(&hundred, 0.5), quantile(&hundred, 0.99), quantile(&hundred, 1.0)),
+            (50.0, 99.0, 100.0)
+        );
         assert_eq!(quantile(&[7.0], 0.99), 7.0);
         assert!(quantile(&[], 0.5).is_nan());
     }
 
     #[test]
     fn a_figure_says_its_median_and_its_spread() {
-        let figure = Figure::of("submissions", "durable submissions", "1/s", &[900.0, 1_100.4, 1_000.0], "8 clients");
-        assert_eq!(figure.line(), "durable submissions                               1000 1/s   (900 to 1100); 8 clients");
+        let figure =
+            Figure::of("submissions", "durable submissions", "1/s", &[900.0, 1_100.4, 1_000.0], "8 clients");
+        assert_eq!(
+            figure.line(),
+            "durable submissions                               1000 1/s   (900 to 1100); 8 clients"
+        );
         assert_eq!(figure.json()["low"], 900.0);
         assert!(!Figure::of("memory", "x", "B", &[5.0], "").line().contains("to"));
     }

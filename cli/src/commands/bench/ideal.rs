@@ -34,7 +34,9 @@ pub(super) fn play(scenario: &Scenario) -> Ideal {
     let mut classes: HashMap<WorkloadId, usize> = HashMap::new();
     let (mut ends, mut until): (Ends, HashMap<WorkloadId, u64>) = Default::default();
     let mut ideal = Ideal { wall_ms: 0, displaced: 0 };
-    while let Some(now) = [due.keys().next().copied(), ends.first().map(|(at, _)| *at)].into_iter().flatten().min() {
+    while let Some(now) =
+        [due.keys().next().copied(), ends.first().map(|(at, _)| *at)].into_iter().flatten().min()
+    {
         while let Some((_, id)) = ends.first().copied().filter(|(at, _)| *at <= now) {
             ends.pop_first();
             brain.remove(id);
@@ -79,20 +81,29 @@ fn configure(brain: &mut Brain, scenario: &Scenario) -> Vec<Shape> {
     let flavor = brain.flavor_id("rf");
     brain.set_flavor(flavor, Some(Flavor::default()));
     let milli = |cpus: u64| i64::try_from(cpus * 1_000).unwrap_or(i64::MAX);
-    let quota = Quota { nominal: Amount(milli(scenario.nominal_cpu)), borrowing_limit: Some(Amount(milli(scenario.borrowing_cpu))), ..Quota::default() };
+    let quota = Quota {
+        nominal: Amount(milli(scenario.nominal_cpu)),
+        borrowing_limit: Some(Amount(milli(scenario.borrowing_cpu))),
+        ..Quota::default()
+    };
     let setup = |queue: u64| QueueSetup {
         name: Arc::from(format!("q-{queue}")),
         cohort: Some(Arc::from(format!("c-{}", queue / scenario.queues_per_cohort))),
         groups: vec![Group { resources: vec![cpu], flavors: vec![flavor] }],
         quotas: Quotas::from([((flavor, cpu), quota)]),
-        preemption: Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort: Displaces::Any, ..Preemption::default() },
+        preemption: Preemption {
+            within_queue: Displaces::LowerPriority,
+            reclaim_within_cohort: Displaces::Any,
+            ..Preemption::default()
+        },
         ..QueueSetup::default()
     };
     brain.configure(&BTreeMap::new(), (0..scenario.queues()).map(setup).collect());
     let shape = |class: &Class| {
         let amounts = BTreeMap::from([("cpu".to_owned(), milli(class.cpu))]);
         let per_pod = brain.requests(&amounts);
-        let set = PodSet { name: Arc::from("main"), count: 1, per_pod, on_node: amounts, ..PodSet::default() };
+        let set =
+            PodSet { name: Arc::from("main"), count: 1, per_pod, on_node: amounts, ..PodSet::default() };
         Shape { pod_sets: vec![set], priority: i64::from(class.priority), ..Shape::default() }
     };
     scenario.classes.iter().map(shape).collect()

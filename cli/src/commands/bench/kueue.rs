@@ -116,7 +116,9 @@ impl Scenario {
 
     /// The wall below which no scheduler gets: all nominal quota in use all the time.
     fn floor_s(&self) -> f64 {
-        self.classes.iter().map(|c| c.count * c.run_ms * c.cpu).sum::<u64>() as f64 / 1_000.0 / self.nominal_cpu as f64
+        self.classes.iter().map(|c| c.count * c.run_ms * c.cpu).sum::<u64>() as f64
+            / 1_000.0
+            / self.nominal_cpu as f64
     }
 
     fn objects(&self) -> Vec<Value> {
@@ -152,14 +154,20 @@ impl Scenario {
         for (at, class, queue, number) in self.streams() {
             due.entry(at).or_default().push((class, queue, number));
         }
-        let request = |jobs: &[(usize, u64, u64)]| jobs.iter().map(|(class, queue, number)| job(&self.classes[*class], *queue, *number)).collect();
+        let request = |jobs: &[(usize, u64, u64)]| {
+            jobs.iter().map(|(class, queue, number)| job(&self.classes[*class], *queue, *number)).collect()
+        };
         due.into_iter().map(|(at, jobs)| (at, jobs.chunks(REQUEST_JOBS).map(request).collect())).collect()
     }
 
     /// Due millisecond, class, queue and number of every workload.
     pub(super) fn streams(&self) -> impl Iterator<Item = (u64, usize, u64, u64)> + '_ {
         let classes = self.classes.iter().enumerate();
-        classes.flat_map(move |(at, class)| (0..class.count).flat_map(move |n| (0..self.queues()).map(move |queue| ((n + 1) * class.every_ms, at, queue, n))))
+        classes.flat_map(move |(at, class)| {
+            (0..class.count).flat_map(move |n| {
+                (0..self.queues()).map(move |queue| ((n + 1) * class.every_ms, at, queue, n))
+            })
+        })
     }
 }
 
@@ -205,7 +213,12 @@ impl Counted {
         let pid = bench.fleet.manager_pid().ok_or_else(|| Error::Refused("the manager ended".into()))?;
         Ok(Self {
             manager_cpu_s: cpu_seconds(pid)?,
-            agents_cpu_s: bench.fleet.agent_pids().into_iter().map(cpu_seconds).sum::<Result<f64, Error>>()?,
+            agents_cpu_s: bench
+                .fleet
+                .agent_pids()
+                .into_iter()
+                .map(cpu_seconds)
+                .sum::<Result<f64, Error>>()?,
             commits: sum(&text, "meridian_journal_commit_seconds_count", "")?,
             records: sum(&text, "meridian_journal_records_total", "")?,
         })
@@ -214,9 +227,18 @@ impl Counted {
 
 /// What a process and its threads have used of processors so far.
 fn cpu_seconds(pid: u32) -> Result<f64, Error> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| Error::Refused(format!("can't see what process {pid} used: {e}")))?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .map_err(|e| Error::Refused(format!("can't see what process {pid} used: {e}")))?;
     // Fields 14 and 15, counted behind the name in brackets, which may hold anything.
-    let fields: Vec<u64> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2).filter_map(|f| f.parse().ok()).collect();
+    let fields: Vec<u64> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|f| f.parse().ok())
+        .collect();
     Ok(fields.iter().sum::<u64>() as f64 as f64 / TICKS_PER_SECOND)
 }
 
@@ -251,7 +273,9 @@ async fn run(bench: &Bench, scenario: &Scenario) -> Result<Played, Error> {
     let before = Counted::now(bench).await?;
     let mut sends = JoinSet::new();
     let began = Instant::now();
-    let began_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
+    let began_ms = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
     let mut late = Duration::ZERO;
     let mut next = 0;
     let sending = async {
@@ -275,12 +299,20 @@ async fn run(bench: &Bench, scenario: &Scenario) -> Result<Played, Error> {
     let watching = async {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let ended = sum(&bench.client.metric("meridian_workloads").await?, "meridian_workloads", "state=\"Finished\"")?;
+            let ended = sum(
+                &bench.client.metric("meridian_workloads").await?,
+                "meridian_workloads",
+                "state=\"Finished\"",
+            )?;
             if ended >= scenario.jobs() {
                 return Ok(began.elapsed());
             }
             if began.elapsed() > give_up {
-                return Err(Error::Refused(format!("only {ended} of {} workloads ended within {}s", scenario.jobs(), give_up.as_secs())));
+                return Err(Error::Refused(format!(
+                    "only {ended} of {} workloads ended within {}s",
+                    scenario.jobs(),
+                    give_up.as_secs()
+                )));
             }
         }
     };
@@ -294,10 +326,13 @@ async fn admissions(bench: &Bench) -> Result<(HashMap<String, i64>, u64), Error>
     let mut grants = 0;
     let mut lines = bench.client.audit(1).await?;
     while let Some(line) = lines.next(&bench.client).await? {
-        let line: Value = serde_json::from_slice(&line).map_err(|e| Error::Refused(format!("the audit log can't be read: {e}")))?;
+        let line: Value = serde_json::from_slice(&line)
+            .map_err(|e| Error::Refused(format!("the audit log can't be read: {e}")))?;
         if line["entry"]["action"] == "grant" {
             grants += 1;
-            first.entry(line["entry"]["subject"].as_str().unwrap_or_default().to_owned()).or_insert_with(|| line["at"].as_i64().unwrap_or_default());
+            first
+                .entry(line["entry"]["subject"].as_str().unwrap_or_default().to_owned())
+                .or_insert_with(|| line["at"].as_i64().unwrap_or_default());
         }
     }
     lines.finish()?;
@@ -306,19 +341,35 @@ async fn admissions(bench: &Bench) -> Result<(HashMap<String, i64>, u64), Error>
 
 /// By the job's name: its uid, and the seconds that its attempts had the right to run.
 async fn stays(bench: &Bench) -> Result<HashMap<String, (String, f64)>, Error> {
-    let selection = Selection { kind: Kind::Workload, namespace: Some("default".into()), labels: String::new(), name: None };
+    let selection = Selection {
+        kind: Kind::Workload,
+        namespace: Some("default".into()),
+        labels: String::new(),
+        name: None,
+    };
     let list = bench.client.list(&selection).await?;
-    let at = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).map(jiff::Timestamp::as_millisecond);
+    let at = |value: &Value| {
+        value
+            .as_str()
+            .and_then(|text| text.parse::<jiff::Timestamp>().ok())
+            .map(jiff::Timestamp::as_millisecond)
+    };
     let of = |workload: &Value| {
         let owner = &workload["metadata"]["ownerReferences"][0];
         let history = workload["status"]["meridian"]["history"].as_array().cloned().unwrap_or_default();
-        let held: i64 = history.iter().filter_map(|stay| Some(at(&stay["over"])? - at(&stay["granted"])?)).sum();
+        let held: i64 =
+            history.iter().filter_map(|stay| Some(at(&stay["over"])? - at(&stay["granted"])?)).sum();
         Some((owner["name"].as_str()?.to_owned(), (owner["uid"].as_str()?.to_owned(), held as f64 / 1_000.0)))
     };
     Ok(list.items.iter().filter_map(of).collect())
 }
 
-fn figures(scenario: &Scenario, played: &Played, (admitted, grants): &(HashMap<String, i64>, u64), stays: &HashMap<String, (String, f64)>) -> Vec<Figure> {
+fn figures(
+    scenario: &Scenario,
+    played: &Played,
+    (admitted, grants): &(HashMap<String, i64>, u64),
+    stays: &HashMap<String, (String, f64)>,
+) -> Vec<Figure> {
     let wall = played.wall.as_secs_f64();
     let mut waits: [Vec<f64>; 3] = Default::default();
     let mut cpu_seconds = 0.0;
@@ -332,9 +383,15 @@ fn figures(scenario: &Scenario, played: &Played, (admitted, grants): &(HashMap<S
     }
     waits.iter_mut().for_each(|of| of.sort_by(f64::total_cmp));
     let (before, after) = played.used;
-    let figure = |what: String, unit: &'static str, value: f64, note: String| Figure::of(scenario.name, what, unit, &[value], note);
+    let figure = |what: String, unit: &'static str, value: f64, note: String| {
+        Figure::of(scenario.name, what, unit, &[value], note)
+    };
     let beside = |of: &dyn Fn(&Theirs) -> f64| {
-        let measured = scenario.measured.as_ref().map(|theirs| format!(", {:.1} on two cores", of(theirs))).unwrap_or_default();
+        let measured = scenario
+            .measured
+            .as_ref()
+            .map(|theirs| format!(", {:.1} on two cores", of(theirs)))
+            .unwrap_or_default();
         format!("Kueue {:.1} on its CI{measured}", of(&scenario.published))
     };
     let jobs = scenario.jobs() as f64;
@@ -343,21 +400,76 @@ fn figures(scenario: &Scenario, played: &Played, (admitted, grants): &(HashMap<S
     let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / wall;
     let mut all = vec![
         figure("wall".into(), "s", wall, format!("{jobs} workloads; {}", beside(&|t| t.wall_s))),
-        figure("admissions".into(), "1/s", jobs / wall, format!("{grants} grants, displaced ones again; {}", beside(&|t| jobs / t.wall_s))),
-        figure("usage of nominal quota, grant to end".into(), "%", 100.0 * cpu_seconds / quota / wall, beside(&|t| t.usage_pct)),
-        figure("work done, of what nominal quota allows".into(), "%", 100.0 * scenario.floor_s() / wall, format!("the floor is {:.1} s", scenario.floor_s())),
-        figure("wall, if nothing but runs took time".into(), "s", ideal.wall_ms as f64 / 1_000.0, format!("{} runs are displaced even so", ideal.displaced)),
-        figure("CPU of the manager".into(), "s", after.manager_cpu_s - before.manager_cpu_s, per_workload(after.manager_cpu_s - before.manager_cpu_s, jobs)),
-        figure("CPU of three agents".into(), "s", after.agents_cpu_s - before.agents_cpu_s, per_workload(after.agents_cpu_s - before.agents_cpu_s, jobs)),
-        figure("durable commits of the manager".into(), "1/s", rate(before.commits, after.commits), String::new()),
-        figure("records".into(), "1/s", rate(before.records, after.records), format!("{:.1} a workload", rate(before.records, after.records) * wall / jobs)),
-        figure("latest send".into(), "ms", played.late.as_secs_f64() * 1_000.0, "by the bench's own fault".into()),
+        figure(
+            "admissions".into(),
+            "1/s",
+            jobs / wall,
+            format!("{grants} grants, displaced ones again; {}", beside(&|t| jobs / t.wall_s)),
+        ),
+        figure(
+            "usage of nominal quota, grant to end".into(),
+            "%",
+            100.0 * cpu_seconds / quota / wall,
+            beside(&|t| t.usage_pct),
+        ),
+        figure(
+            "work done, of what nominal quota allows".into(),
+            "%",
+            100.0 * scenario.floor_s() / wall,
+            format!("the floor is {:.1} s", scenario.floor_s()),
+        ),
+        figure(
+            "wall, if nothing but runs took time".into(),
+            "s",
+            ideal.wall_ms as f64 / 1_000.0,
+            format!("{} runs are displaced even so", ideal.displaced),
+        ),
+        figure(
+            "CPU of the manager".into(),
+            "s",
+            after.manager_cpu_s - before.manager_cpu_s,
+            per_workload(after.manager_cpu_s - before.manager_cpu_s, jobs),
+        ),
+        figure(
+            "CPU of three agents".into(),
+            "s",
+            after.agents_cpu_s - before.agents_cpu_s,
+            per_workload(after.agents_cpu_s - before.agents_cpu_s, jobs),
+        ),
+        figure(
+            "durable commits of the manager".into(),
+            "1/s",
+            rate(before.commits, after.commits),
+            String::new(),
+        ),
+        figure(
+            "records".into(),
+            "1/s",
+            rate(before.records, after.records),
+            format!("{:.1} a workload", rate(before.records, after.records) * wall / jobs),
+        ),
+        figure(
+            "latest send".into(),
+            "ms",
+            played.late.as_secs_f64() * 1_000.0,
+            "by the bench's own fault".into(),
+        ),
     ];
     for (at, class) in scenario.classes.iter().enumerate() {
         let of = &waits[at];
         let mean = of.iter().sum::<f64>() / of.len().max(1) as f64;
-        let quantiles = format!("P50 {:.0}, P95 {:.0}, P99 {:.0} ms", quantile(of, 0.5), quantile(of, 0.95), quantile(of, 0.99));
-        all.push(figure(format!("mean time to admission, {}", class.name), "ms", mean, format!("{quantiles}; {} s", beside(&|t| t.admission_s[at]))));
+        let quantiles = format!(
+            "P50 {:.0}, P95 {:.0}, P99 {:.0} ms",
+            quantile(of, 0.5),
+            quantile(of, 0.95),
+            quantile(of, 0.99)
+        );
+        all.push(figure(
+            format!("mean time to admission, {}", class.name),
+            "ms",
+            mean,
+            format!("{quantiles}; {} s", beside(&|t| t.admission_s[at])),
+        ));
     }
     all
 }
@@ -373,7 +485,10 @@ mod tests {
 
     #[test]
     fn the_benchmarks_are_those_that_were_published() {
-        assert_eq!((BASELINE.queues(), BASELINE.jobs(), LARGE_SCALE.queues(), LARGE_SCALE.jobs()), (30, 15_000, 1_000, 50_000));
+        assert_eq!(
+            (BASELINE.queues(), BASELINE.jobs(), LARGE_SCALE.queues(), LARGE_SCALE.jobs()),
+            (30, 15_000, 1_000, 50_000)
+        );
         assert!((BASELINE.floor_s() - 66.0).abs() < 1e-9 && (LARGE_SCALE.floor_s() - 4.025).abs() < 1e-9);
         assert_eq!(BASELINE.streams().map(|(due, ..)| due).max(), Some(60_000));
         assert_eq!(LARGE_SCALE.streams().map(|(due, ..)| due).max(), Some(3_300));
@@ -384,14 +499,29 @@ mod tests {
 
     #[test]
     fn the_ideal_is_what_displacing_leaves() {
-        let one = |count, every_ms, run_ms, priority, cpu| Class { name: "", count, every_ms, run_ms, priority, cpu };
+        let one = |count, every_ms, run_ms, priority, cpu| Class {
+            name: "",
+            count,
+            every_ms,
+            run_ms,
+            priority,
+            cpu,
+        };
         // A large one comes every 1.2 s and runs for 1 s: a medium one that starts in between never gets to its end before the
         // last large one has come, at 3.6 s, and ended.
         let classes = [one(0, 1, 1, 0, 1), one(1, 1_100, 500, 100, 20), one(3, 1_200, 1_000, 200, 20)];
-        let scenario = Scenario { cohorts: 1, queues_per_cohort: 1, classes, published: LARGE_SCALE.published, measured: None, ..BASELINE };
+        let scenario = Scenario {
+            cohorts: 1,
+            queues_per_cohort: 1,
+            classes,
+            published: LARGE_SCALE.published,
+            measured: None,
+            ..BASELINE
+        };
         assert_eq!(ideal::play(&scenario), ideal::Ideal { wall_ms: 4_600 + 500, displaced: 3 });
         // Nothing comes between the small ones of a queue.
-        let scenario = Scenario { classes: [one(40, 1, 100, 0, 1), one(0, 1, 1, 0, 1), one(0, 1, 1, 0, 1)], ..scenario };
+        let scenario =
+            Scenario { classes: [one(40, 1, 100, 0, 1), one(0, 1, 1, 0, 1), one(0, 1, 1, 0, 1)], ..scenario };
         assert_eq!(ideal::play(&scenario), ideal::Ideal { wall_ms: 201 + 19, displaced: 0 });
     }
 
@@ -406,8 +536,14 @@ mod tests {
 
     #[test]
     fn figures_stand_beside_those_of_kueue() {
-        let counted = |cpu: f64, n: u64| Counted { manager_cpu_s: cpu, agents_cpu_s: cpu, commits: n, records: 2 * n };
-        let played = Played { wall: Duration::from_secs(100), began_ms: 1_000, late: Duration::ZERO, used: (counted(1.0, 0), counted(4.0, 1_000)) };
+        let counted =
+            |cpu: f64, n: u64| Counted { manager_cpu_s: cpu, agents_cpu_s: cpu, commits: n, records: 2 * n };
+        let played = Played {
+            wall: Duration::from_secs(100),
+            began_ms: 1_000,
+            late: Duration::ZERO,
+            used: (counted(1.0, 0), counted(4.0, 1_000)),
+        };
         let stays = HashMap::from([("small-0-0".to_owned(), ("u".to_owned(), 60_000.0))]);
         let all = figures(&BASELINE, &played, &(HashMap::from([("u".to_owned(), 1_600)]), 1), &stays);
         let of = |what: &str| all.iter().find(|f| f.what.starts_with(what)).unwrap();
@@ -415,7 +551,11 @@ mod tests {
         assert_eq!((of("durable").value, of("records").value), (10.0, 20.0));
         // Due after 100 ms, granted after 600.
         assert_eq!(of("mean time to admission, small").value, 500.0);
-        assert!(of("wall").note.ends_with("Kueue 351.1 on its CI, 410.0 on two cores"), "{}", of("wall").note);
+        assert!(
+            of("wall").note.ends_with("Kueue 351.1 on its CI, 410.0 on two cores"),
+            "{}",
+            of("wall").note
+        );
     }
 
     #[test]

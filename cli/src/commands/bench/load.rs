@@ -55,12 +55,18 @@ pub(super) struct Sent {
 
 /// Sends batches from all clients, each its next as soon as its last was answered. `room` is asked before each batch, and
 /// a client waits while it says no.
-pub(super) async fn batches(access: &Access, kinds: &Kinds, enough: Enough, room: Arc<dyn Fn() -> bool + Send + Sync>) -> Result<Sent, Error> {
+pub(super) async fn batches(
+    access: &Access,
+    kinds: &Kinds,
+    enough: Enough,
+    room: Arc<dyn Fn() -> bool + Send + Sync>,
+) -> Result<Sent, Error> {
     let (next, acknowledged) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut clients = JoinSet::new();
     let began = Instant::now();
     for _ in 0..CLIENTS {
-        let (client, kinds, enough, room) = (Client::new(access)?, kinds.clone(), enough.clone(), Arc::clone(&room));
+        let (client, kinds, enough, room) =
+            (Client::new(access)?, kinds.clone(), enough.clone(), Arc::clone(&room));
         let (next, acknowledged) = (Arc::clone(&next), Arc::clone(&acknowledged));
         clients.spawn(async move {
             loop {
@@ -81,7 +87,8 @@ pub(super) async fn batches(access: &Access, kinds: &Kinds, enough: Enough, room
         });
     }
     while let Some(done) = clients.join_next().await {
-        done.map_err(|e| Error::Refused(format!("a client broke: {e}")))?.map_err(|e: crate::client::Error| Error::from(e))?;
+        done.map_err(|e| Error::Refused(format!("a client broke: {e}")))?
+            .map_err(|e: crate::client::Error| Error::from(e))?;
     }
     Ok(Sent { jobs: acknowledged.load(Ordering::Relaxed), took: began.elapsed() })
 }
@@ -95,7 +102,12 @@ pub(super) struct Scheduled {
 }
 
 /// Sends single jobs at `rate` per second for `length`, whatever the answers take. Returns them, and how many were late.
-pub(super) async fn on_schedule(access: &Access, kinds: &Kinds, rate: u64, length: Duration) -> Result<(Vec<Scheduled>, u64), Error> {
+pub(super) async fn on_schedule(
+    access: &Access,
+    kinds: &Kinds,
+    rate: u64,
+    length: Duration,
+) -> Result<(Vec<Scheduled>, u64), Error> {
     let clients: Vec<Client> = (0..CLIENTS).map(|_| Client::new(access)).collect::<Result<_, _>>()?;
     let count = rate * length.as_secs();
     let jobs: Vec<Value> = (0..count).map(|n| kinds.job(n)).collect();

@@ -28,9 +28,15 @@ impl Machine {
     pub(super) fn look(scratch: &Path) -> Result<Self, Error> {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':')).map_or("unknown", |(_, model)| model.trim());
-        let memory = read("/proc/meminfo").lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        let flushes = flushes(&scratch.join("flushes")).map_err(|e| Error::Refused(format!("can't write below `{}`: {e}", scratch.display())))?;
+        let model = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+            .map_or("unknown", |(_, model)| model.trim());
+        let memory = read("/proc/meminfo")
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        let flushes = flushes(&scratch.join("flushes"))
+            .map_err(|e| Error::Refused(format!("can't write below `{}`: {e}", scratch.display())))?;
         Ok(Self {
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             processor: model.to_owned(),
@@ -98,7 +104,10 @@ mod tests {
     fn this_machine_has_cores_and_a_disk_that_flushes() {
         let dir = tempfile::tempdir().unwrap();
         let machine = Machine::look(dir.path()).unwrap();
-        assert!(machine.cores >= 1 && machine.flushes_per_second > 0.0 && machine.disk != "unknown", "{machine:?}");
+        assert!(
+            machine.cores >= 1 && machine.flushes_per_second > 0.0 && machine.disk != "unknown",
+            "{machine:?}"
+        );
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -35,8 +35,17 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) async fn start(effort: &Effort, name: &str, fleet: Option<&str>, queues: &[Value]) -> Result<Self, Error> {
-        let clusters = fleet.map(|text| fleet::parse("fleet.yaml", text)).transpose().map_err(|e| Error::Refused(e.to_string()))?.unwrap_or_default();
+    pub(super) async fn start(
+        effort: &Effort,
+        name: &str,
+        fleet: Option<&str>,
+        queues: &[Value],
+    ) -> Result<Self, Error> {
+        let clusters = fleet
+            .map(|text| fleet::parse("fleet.yaml", text))
+            .transpose()
+            .map_err(|e| Error::Refused(e.to_string()))?
+            .unwrap_or_default();
         let plan = Plan {
             root: effort.scratch.join(name),
             clusters,
@@ -48,7 +57,9 @@ impl Bench {
         };
         let mut fleet = Fleet::start(plan).await?;
         let ready = match fleet.ready().await {
-            Ok(()) => Lookup { flag: Some(fleet.kubeconfig()), ..Lookup::default() }.access().map_err(Error::from),
+            Ok(()) => {
+                Lookup { flag: Some(fleet.kubeconfig()), ..Lookup::default() }.access().map_err(Error::from)
+            }
             Err(error) => Err(error),
         };
         let access = match ready {
@@ -90,7 +101,10 @@ impl Bench {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(Error::Refused(format!("only {now} of {finished} gangs ended within {}s", DRAIN_WITHIN.as_secs())));
+                return Err(Error::Refused(format!(
+                    "only {now} of {finished} gangs ended within {}s",
+                    DRAIN_WITHIN.as_secs()
+                )));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -99,8 +113,12 @@ impl Bench {
 
 /// The sum of the samples of `name` whose labels contain `label`, from Prometheus' text.
 pub(super) fn sum(text: &str, name: &str, label: &str) -> Result<u64, Error> {
-    let samples = text.lines().filter_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' '])));
-    let values: Vec<u64> = samples.filter(|rest| rest.contains(label)).filter_map(|rest| rest.rsplit(' ').next()?.parse().ok()).collect();
+    let samples =
+        text.lines().filter_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' '])));
+    let values: Vec<u64> = samples
+        .filter(|rest| rest.contains(label))
+        .filter_map(|rest| rest.rsplit(' ').next()?.parse().ok())
+        .collect();
     // A metric without a sample yet is a zero; the wrong name is found by the load that never ends.
     Ok(values.iter().sum())
 }
@@ -116,7 +134,10 @@ pub(super) async fn submissions(effort: &Effort) -> Result<Vec<Figure>, Error> {
         rates.push(rate);
         commits = per_commit;
     }
-    let note = format!("{CLIENTS} clients, batches of {BATCH}, {} s each, no agents; {commits:.0} jobs per commit", effort.seconds);
+    let note = format!(
+        "{CLIENTS} clients, batches of {BATCH}, {} s each, no agents; {commits:.0} jobs per commit",
+        effort.seconds
+    );
     Ok(vec![Figure::of("submissions", "durable submissions", "1/s", &rates, note)])
 }
 
@@ -134,7 +155,9 @@ pub(super) async fn dispatches(effort: &Effort) -> Result<Vec<Figure>, Error> {
     let bench = Bench::start(effort, "dispatches", Some(shapes::FLEET), &shapes::queues(true)).await?;
     let measured = dispatch_runs(&bench, effort).await;
     let (rates, gangs) = bench.end(measured).await?;
-    let note = format!("submit to running with 3 agents, {CLIENTS} clients, backlog of {BACKLOG_MAX}, {gangs} gangs, all ended well");
+    let note = format!(
+        "submit to running with 3 agents, {CLIENTS} clients, backlog of {BACKLOG_MAX}, {gangs} gangs, all ended well"
+    );
     Ok(vec![Figure::of("dispatches", "dispatches", "1/s", &rates, note)])
 }
 
@@ -144,7 +167,12 @@ async fn dispatch_runs(bench: &Bench, effort: &Effort) -> Result<(Vec<f64>, u64)
         let kinds = Kinds { run: format!("d{run}"), seed: effort.seed ^ u64::from(run), length: "1s" };
         let open = Arc::new(AtomicBool::new(true));
         let (gate, end) = (Arc::clone(&open), Instant::now() + Duration::from_secs(effort.seconds));
-        let load = load::batches(&bench.access, &kinds, Enough::At(end), Arc::new(move || gate.load(Ordering::Relaxed)));
+        let load = load::batches(
+            &bench.access,
+            &kinds,
+            Enough::At(end),
+            Arc::new(move || gate.load(Ordering::Relaxed)),
+        );
         let (sent, rate) = tokio::join!(load, steady_rate(bench, end, &open));
         submitted += sent?.jobs;
         rates.push(rate?);
@@ -185,7 +213,15 @@ pub(super) async fn latency(effort: &Effort) -> Result<Vec<Figure>, Error> {
     let (mut millis, late) = bench.end(measured).await?;
     millis.sort_by(f64::total_cmp);
     let note = format!("{} gangs at {OFFERED}/s, {late} sent late; seen through a watch", millis.len());
-    let figure = |q: f64, name: &str| Figure::of("latency", format!("submit to running, {name}"), "ms", &[quantile(&millis, q)], note.clone());
+    let figure = |q: f64, name: &str| {
+        Figure::of(
+            "latency",
+            format!("submit to running, {name}"),
+            "ms",
+            &[quantile(&millis, q)],
+            note.clone(),
+        )
+    };
     Ok(vec![figure(0.5, "P50"), figure(0.99, "P99"), figure(1.0, "longest")])
 }
 
@@ -193,7 +229,8 @@ async fn latency_run(bench: &Bench, effort: &Effort) -> Result<(Vec<f64>, u64), 
     let length = Duration::from_secs(effort.seconds * u64::from(effort.runs));
     let count = usize::try_from(OFFERED * length.as_secs()).expect("a bench's gangs can be counted");
     let kinds = Kinds { run: "l".into(), seed: effort.seed, length: "5s" };
-    let selection = Selection { kind: Kind::Job, namespace: Some("default".into()), labels: String::new(), name: None };
+    let selection =
+        Selection { kind: Kind::Job, namespace: Some("default".into()), labels: String::new(), name: None };
     let (_, mut watch) = bench.client.watch(selection).await?;
     let watching = tokio::spawn(async move {
         let mut running: BTreeMap<String, Instant> = BTreeMap::new();
@@ -209,9 +246,13 @@ async fn latency_run(bench: &Bench, effort: &Effort) -> Result<(Vec<f64>, u64), 
     });
     let (sent, late) = load::on_schedule(&bench.access, &kinds, OFFERED, length).await?;
     let running = tokio::time::timeout(DRAIN_WITHIN, watching).await;
-    let running = running.map_err(|_| Error::Refused(format!("not every gang ran within {}s", DRAIN_WITHIN.as_secs())))?;
+    let running = running
+        .map_err(|_| Error::Refused(format!("not every gang ran within {}s", DRAIN_WITHIN.as_secs())))?;
     let running = running.map_err(|e| Error::Refused(format!("the watch broke: {e}")))??;
-    let millis = sent.iter().filter_map(|one| Some(running.get(&one.name)?.duration_since(one.due).as_secs_f64() * 1_000.0)).collect();
+    let millis = sent
+        .iter()
+        .filter_map(|one| Some(running.get(&one.name)?.duration_since(one.due).as_secs_f64() * 1_000.0))
+        .collect();
     Ok((millis, late))
 }
 
@@ -226,11 +267,17 @@ async fn fill_and_restart(bench: &mut Bench, effort: &Effort, restart: bool) -> 
     tokio::time::sleep(SETTLE).await;
     let empty = resident(bench)?;
     let kinds = Kinds { run: "m".into(), seed: effort.seed, length: "1h" };
-    let sent = load::batches(&bench.access, &kinds, Enough::Jobs(effort.gangs as u64), Arc::new(|| true)).await?;
+    let sent =
+        load::batches(&bench.access, &kinds, Enough::Jobs(effort.gangs as u64), Arc::new(|| true)).await?;
     tokio::time::sleep(SETTLE).await;
     let full = resident(bench)?;
     let mib = |bytes: u64| bytes >> 20;
-    let note = format!("{} distinct gangs wait for quota; the manager's resident size went from {} to {} MiB", sent.jobs, mib(empty), mib(full));
+    let note = format!(
+        "{} distinct gangs wait for quota; the manager's resident size went from {} to {} MiB",
+        sent.jobs,
+        mib(empty),
+        mib(full)
+    );
     let each = full.saturating_sub(empty) as f64 / sent.jobs as f64;
     let mut figures = vec![Figure::of("memory", "memory per queued gang", "B", &[each], note)];
     if restart {
@@ -266,7 +313,10 @@ async fn one_restart(bench: &mut Bench) -> Result<(f64, f64), Error> {
             return Ok((ready, recovered));
         }
         if began.elapsed() > DRAIN_WITHIN {
-            return Err(Error::Refused(format!("the manager was not back within {}s", DRAIN_WITHIN.as_secs())));
+            return Err(Error::Refused(format!(
+                "the manager was not back within {}s",
+                DRAIN_WITHIN.as_secs()
+            )));
         }
         bench.fleet.all_alive()?;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -276,9 +326,13 @@ async fn one_restart(bench: &mut Bench) -> Result<(f64, f64), Error> {
 /// What the manager holds in memory, in bytes.
 fn resident(bench: &Bench) -> Result<u64, Error> {
     let pid = bench.fleet.manager_pid().ok_or_else(|| Error::Refused("the manager ended".into()))?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|e| Error::Refused(format!("can't see the manager's memory: {e}")))?;
-    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.map(|kib| kib << 10).ok_or_else(|| Error::Refused("the kernel doesn't say how much memory the manager holds".into()))
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
+        .map_err(|e| Error::Refused(format!("can't see the manager's memory: {e}")))?;
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map(|kib| kib << 10)
+        .ok_or_else(|| Error::Refused("the kernel doesn't say how much memory the manager holds".into()))
 }
 
 #[cfg(test)]
@@ -289,6 +343,9 @@ mod tests {
     fn samples_are_summed_by_name_and_label() {
         let text = "# HELP a x\na{s=\"R\",c=\"1\"} 3\na{s=\"R\",c=\"2\"} 4\na{s=\"F\"} 10\na_count 9\nb 5\n";
         let of = |name, label| sum(text, name, label).unwrap();
-        assert_eq!((of("a", "s=\"R\""), of("a", ""), of("a_count", ""), of("b", ""), of("c", "")), (7, 17, 9, 5, 0));
+        assert_eq!(
+            (of("a", "s=\"R\""), of("a", ""), of("a_count", ""), of("b", ""), of("c", "")),
+            (7, 17, 9, 5, 0)
+        );
     }
 }

@@ -44,12 +44,15 @@ pub(super) fn job(seed: u64, run: &str, number: u64, length: &str) -> Value {
     if gpus > 0 {
         requests["nvidia.com/gpu"] = gpus.to_string().into();
     }
-    let environment: Vec<Value> = (0..8 + dice.below(12)).map(|i| json!({"name": format!("SETTING_{i}"), "value": dice.word()})).collect();
+    let environment: Vec<Value> = (0..8 + dice.below(12))
+        .map(|i| json!({"name": format!("SETTING_{i}"), "value": dice.word()}))
+        .collect();
     let mut arguments = vec![json!("train.py")];
     for _ in 0..4 + dice.below(12) {
         arguments.push(format!("--{}={}", &dice.word()[..6], dice.word()).into());
     }
-    let mut labels: Map<String, Value> = (0..2 + dice.below(4)).map(|i| (format!("team.example/label-{i}"), dice.word().into())).collect();
+    let mut labels: Map<String, Value> =
+        (0..2 + dice.below(4)).map(|i| (format!("team.example/label-{i}"), dice.word().into())).collect();
     labels.insert(QUEUE_LABEL.into(), format!("tenant-{queue}").into());
     labels.insert(PRIORITY_LABEL.into(), priority.into());
     json!({
@@ -86,9 +89,10 @@ pub(super) fn queues(open: bool) -> Vec<Value> {
     }
     for tenant in 0..QUEUES {
         let name = format!("tenant-{tenant}");
-        let resources: Vec<Value> = [("cpu", "1000000"), ("memory", "10000Ti"), ("nvidia.com/gpu", "1000000")]
-            .map(|(resource, much)| json!({"name": resource, "nominalQuota": amount(much)}))
-            .to_vec();
+        let resources: Vec<Value> =
+            [("cpu", "1000000"), ("memory", "10000Ti"), ("nvidia.com/gpu", "1000000")]
+                .map(|(resource, much)| json!({"name": resource, "nominalQuota": amount(much)}))
+                .to_vec();
         let mut queue = kueue("ClusterQueue", &name);
         queue["spec"] = json!({
             "namespaceSelector": {},
@@ -120,18 +124,29 @@ mod tests {
     #[test]
     fn jobs_are_distinct_of_about_two_kilobytes_and_real() {
         let jobs: Vec<Value> = (0..500).map(|n| job(1, "run", n, "2s")).collect();
-        let distinct: BTreeSet<String> = jobs.iter().map(|job| job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"].to_string()).collect();
+        let distinct: BTreeSet<String> = jobs
+            .iter()
+            .map(|job| job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"].to_string())
+            .collect();
         assert!(distinct.len() > 450, "{} kinds of requests", distinct.len());
         assert!((1_600..2_600).contains(&mean_bytes(1)), "{}", mean_bytes(1));
         assert_eq!(job(1, "run", 7, "2s"), jobs[7]);
         for job in jobs.into_iter().chain(queues(true)).chain(queues(false)) {
-            let (_, warnings) = Object::from_value(job.clone()).unwrap_or_else(|errors| panic!("{errors:?} in {job}"));
+            let (_, warnings) =
+                Object::from_value(job.clone()).unwrap_or_else(|errors| panic!("{errors:?} in {job}"));
             assert!(warnings.is_empty(), "{warnings:?} in {job}");
         }
     }
 
     #[test]
     fn the_fleet_can_be_read() {
-        assert_eq!(meridian_agent::capacity::fleet::parse("fleet.yaml", FLEET).unwrap().iter().map(|c| c.nodes.len()).sum::<usize>(), 6_000);
+        assert_eq!(
+            meridian_agent::capacity::fleet::parse("fleet.yaml", FLEET)
+                .unwrap()
+                .iter()
+                .map(|c| c.nodes.len())
+                .sum::<usize>(),
+            6_000
+        );
     }
 }

@@ -74,13 +74,20 @@ pub(super) async fn fetch(client: &Client) -> Result<Fleet, Error> {
             }
             Err(error) => return Err(error.into()),
         };
-        let (over, mut items): (Vec<Value>, Vec<Value>) = items.into_iter().filter(|item| item.pointer(CLUSTER_LABEL).is_none()).partition(is_over);
+        let (over, mut items): (Vec<Value>, Vec<Value>) =
+            items.into_iter().filter(|item| item.pointer(CLUSTER_LABEL).is_none()).partition(is_over);
         if kind == Kind::Job {
-            fleet.over = over.iter().map(|job| (text(job, "/metadata/namespace").to_owned(), text(job, "/metadata/name").to_owned())).collect();
+            fleet.over = over
+                .iter()
+                .map(|job| {
+                    (text(job, "/metadata/namespace").to_owned(), text(job, "/metadata/name").to_owned())
+                })
+                .collect();
         }
         if kind == Kind::Workload {
             let owner = |item: &Value| jobs.get(text(item, OWNER)).is_some_and(is_elastic);
-            let growths: Vec<Value> = items.iter_mut().filter(|item| owner(item)).filter_map(growth_asked).collect();
+            let growths: Vec<Value> =
+                items.iter_mut().filter(|item| owner(item)).filter_map(growth_asked).collect();
             items.extend(growths);
             fleet.latest = keep_order(&mut items);
         }
@@ -122,8 +129,11 @@ impl Fleet {
         match PlanObject::lenient(item) {
             Ok(object) => self.objects.push(object),
             Err(why) => {
-                let (kind, namespace, name) = (text(item, "/kind"), text(item, "/metadata/namespace"), text(item, "/metadata/name"));
-                self.notes.push(format!("{kind} {namespace}/{name} of the manager can't be read and is left out: {why}"));
+                let (kind, namespace, name) =
+                    (text(item, "/kind"), text(item, "/metadata/namespace"), text(item, "/metadata/name"));
+                self.notes.push(format!(
+                    "{kind} {namespace}/{name} of the manager can't be read and is left out: {why}"
+                ));
             }
         }
     }
@@ -136,10 +146,11 @@ fn text<'v>(value: &'v Value, path: &str) -> &'v str {
 /// Whether a job or workload has ended.
 fn is_over(item: &Value) -> bool {
     let conditions = item.pointer("/status/conditions").and_then(Value::as_array);
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|c| c["status"] == "True" && (c["type"] == "Finished" || ((c["type"] == "Complete" || c["type"] == "Failed") && item["kind"] == "Job")))
+    conditions.into_iter().flatten().any(|c| {
+        c["status"] == "True"
+            && (c["type"] == "Finished"
+                || ((c["type"] == "Complete" || c["type"] == "Failed") && item["kind"] == "Job"))
+    })
 }
 
 /// Whether a job may have another number of pods while it runs.
@@ -166,8 +177,15 @@ fn keep_order(workloads: &mut [Value]) -> Moment {
 /// When quota was reserved, to the millisecond: the condition has whole seconds, and of equals who came last gives way first.
 fn keep_reservation(workload: &mut Value) {
     let exact = workload["status"]["meridian"]["reserved"].clone();
-    let conditions = workload.pointer_mut("/status/conditions").and_then(Value::as_array_mut).filter(|_| exact.is_string());
-    for condition in conditions.into_iter().flatten().filter(|condition| condition["type"] == "QuotaReserved" && condition["status"] == "True") {
+    let conditions = workload
+        .pointer_mut("/status/conditions")
+        .and_then(Value::as_array_mut)
+        .filter(|_| exact.is_string());
+    for condition in conditions
+        .into_iter()
+        .flatten()
+        .filter(|condition| condition["type"] == "QuotaReserved" && condition["status"] == "True")
+    {
         condition["lastTransitionTime"] = exact.clone();
     }
 }
@@ -187,7 +205,11 @@ fn follow_class(workload: &mut Value, classes: &BTreeSet<String>) {
 fn complete(workload: &mut Value, job: &Value) {
     let template = job.pointer("/spec/template").cloned().unwrap_or_default();
     let sets = workload.pointer_mut("/spec/podSets").and_then(Value::as_array_mut);
-    for set in sets.into_iter().flatten().filter(|set| set.is_object() && set.get("template").is_none_or(Value::is_null)) {
+    for set in sets
+        .into_iter()
+        .flatten()
+        .filter(|set| set.is_object() && set.get("template").is_none_or(Value::is_null))
+    {
         set["template"] = template.clone();
     }
     let mut unstatused = job.clone();
@@ -231,7 +253,9 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
     let mut submitted = now.max(latest.saturating_add(1));
     let mut changes = Vec::with_capacity(given.len());
     let class = |object: &PlanObject| match object {
-        PlanObject::Object(planned) if planned.object.kind == Kind::WorkloadPriorityClass => Some(planned.object.name.clone()),
+        PlanObject::Object(planned) if planned.object.kind == Kind::WorkloadPriorityClass => {
+            Some(planned.object.name.clone())
+        }
         _ => None,
     };
     let classes: BTreeSet<String> = objects.iter().chain(&given).filter_map(class).collect();
@@ -242,7 +266,9 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
             planned.created = Some(submitted);
             submitted = submitted.saturating_add(1);
         }
-        let at = objects.iter().position(|other| identity(other) == identity(&object) || stands_for(other, &object));
+        let at = objects
+            .iter()
+            .position(|other| identity(other) == identity(&object) || stands_for(other, &object));
         if let Some(at) = at {
             notes.extend(merge(&objects[at], &mut object));
         }
@@ -255,7 +281,9 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
         if let (Some(at), Some(before)) = (at, before) {
             let changed = in_place(&mut objects, at, (before, &object), &classes);
             if changed != Ok(false) {
-                notes.extend(changed.err().map(|why| format!("`{}`: {why}, and `apply` will refuse it: here it stays as it is", object.title())));
+                notes.extend(changed.err().map(|why| {
+                    format!("`{}`: {why}, and `apply` will refuse it: here it stays as it is", object.title())
+                }));
                 let change = if same(before, &object) { ChangeKind::Unchanged } else { ChangeKind::Replaced };
                 changes.push(Change { object: object.title(), change, not_judged: false });
                 continue;
@@ -268,7 +296,9 @@ pub(super) fn overlay(there: Fleet, given: Vec<PlanObject>, now: Moment) -> Over
             Some(_) => ChangeKind::Replaced,
         };
         changes.push(Change { object: object.title(), change, not_judged: !is_read(&object) });
-        if change == ChangeKind::Replaced && matches!(&object, PlanObject::Object(planned) if planned.object.kind == Kind::Job) {
+        if change == ChangeKind::Replaced
+            && matches!(&object, PlanObject::Object(planned) if planned.object.kind == Kind::Job)
+        {
             notes.push(format!("`{}` is there with another spec: it is taken here as deleted and created again; `apply` refuses that", object.title()));
         }
         match at {
@@ -297,11 +327,15 @@ fn merge(there: &PlanObject, given: &mut PlanObject) -> Option<String> {
             applied::forget(&mut before);
             let remarks = merged.remarks();
             given.object = merged.object;
-            (given.object != before && !remarks.is_empty()).then(|| format!("`{title}`: {}", remarks.join("; ")))
+            (given.object != before && !remarks.is_empty())
+                .then(|| format!("`{title}`: {}", remarks.join("; ")))
         }
         Err(errors) => {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            Some(format!("`{title}`: `apply` will refuse it together with what is there already, and here it takes that one's place: {}", errors.join("; ")))
+            Some(format!(
+                "`{title}`: `apply` will refuse it together with what is there already, and here it takes that one's place: {}",
+                errors.join("; ")
+            ))
         }
     }
 }
@@ -317,38 +351,65 @@ fn has_ended(object: &PlanObject, over: &BTreeSet<(String, String)>) -> bool {
 /// Changes a job's workload as `apply` does it in place: its place and what it holds stay its own. Whether that is so, as nothing is
 /// different but the priority class, labels and annotations by which nothing is decided, and an elastic job's pods; and an error where
 /// there is no such class.
-fn in_place(objects: &mut Vec<PlanObject>, at: usize, (before, given): (&PlanObject, &PlanObject), classes: &BTreeSet<String>) -> Result<bool, String> {
-    let (PlanObject::Workload(workload), PlanObject::Object(before), PlanObject::Object(planned)) = (&objects[at], before, given) else { return Ok(false) };
-    let (Spec::Job(was), Spec::Job(job)) = (&before.object.spec, &planned.object.spec) else { return Ok(false) };
-    let deciding = |all: &BTreeMap<String, String>| {
-        all.iter().filter(|(key, _)| decides(key) && *key != PRIORITY_LABEL).map(|(key, value)| (key.clone(), value.clone())).collect::<BTreeMap<_, _>>()
+fn in_place(
+    objects: &mut Vec<PlanObject>,
+    at: usize,
+    (before, given): (&PlanObject, &PlanObject),
+    classes: &BTreeSet<String>,
+) -> Result<bool, String> {
+    let (PlanObject::Workload(workload), PlanObject::Object(before), PlanObject::Object(planned)) =
+        (&objects[at], before, given)
+    else {
+        return Ok(false);
     };
-    let same = |of: fn(&Object) -> &BTreeMap<String, String>| deciding(of(&before.object)) == deciding(of(&planned.object));
+    let (Spec::Job(was), Spec::Job(job)) = (&before.object.spec, &planned.object.spec) else {
+        return Ok(false);
+    };
+    let deciding = |all: &BTreeMap<String, String>| {
+        all.iter()
+            .filter(|(key, _)| decides(key) && *key != PRIORITY_LABEL)
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let same = |of: fn(&Object) -> &BTreeMap<String, String>| {
+        deciding(of(&before.object)) == deciding(of(&planned.object))
+    };
     let Some(resized) = resizes(was, job, &before.object) else { return Ok(false) };
     let template = |object: &Object| object.stored.pointer("/spec/template").cloned();
-    if template(&before.object) != template(&planned.object) || !same(|object| &object.labels) || !same(|object| &object.annotations) {
+    if template(&before.object) != template(&planned.object)
+        || !same(|object| &object.labels)
+        || !same(|object| &object.annotations)
+    {
         return Ok(false);
     }
     let usual = || Some(USUAL_PRIORITY_CLASS.to_owned()).filter(|usual| classes.contains(usual));
     let reclassed = was.priority_class != job.priority_class;
     let class = match (job.priority_class.clone(), &job.pod_priority_class) {
         _ if !reclassed => None,
-        (Some(class), _) if !classes.contains(&class) => return Err(format!("there is no WorkloadPriorityClass `{class}`")),
+        (Some(class), _) if !classes.contains(&class) => {
+            return Err(format!("there is no WorkloadPriorityClass `{class}`"));
+        }
         (None, Some(_)) => return Ok(false),
         (class, _) => class.or_else(usual),
     };
     let key = workload.meta.key();
     if resized {
         let wanted: Vec<u64> = job.gang.pod_sets.iter().map(|set| u64::from(set.count)).collect();
-        let Some((stays, growth)) = resize(&workload.stored, &wanted, planned.created.unwrap_or_default()) else { return Ok(false) };
+        let Some((stays, growth)) = resize(&workload.stored, &wanted, planned.created.unwrap_or_default())
+        else {
+            return Ok(false);
+        };
         objects[at] = stays;
         drop_growth(objects, &key);
         objects.extend(growth);
     }
-    let all = objects.iter_mut().filter_map(|object| if let PlanObject::Workload(workload) = object { Some(workload) } else { None });
+    let all = objects
+        .iter_mut()
+        .filter_map(|object| if let PlanObject::Workload(workload) = object { Some(workload) } else { None });
     let of_the_job = all.filter(|workload| workload.meta.key() == key || grows(workload, &key));
     for workload in of_the_job.filter(|_| reclassed) {
-        let (group, kind) = (Kind::WorkloadPriorityClass.group().to_owned(), Kind::WorkloadPriorityClass.name().to_owned());
+        let (group, kind) =
+            (Kind::WorkloadPriorityClass.group().to_owned(), Kind::WorkloadPriorityClass.name().to_owned());
         workload.spec.priority_class = class.clone().map(|name| PriorityClassRef { group, kind, name });
         workload.spec.priority = None;
     }
@@ -361,8 +422,17 @@ fn resizes(was: &JobWorkload, job: &JobWorkload, before: &Object) -> Option<bool
     let mut gang = was.gang.clone();
     gang.pod_sets.iter_mut().zip(&job.gang.pod_sets).for_each(|(set, other)| set.count = other.count);
     let (parallelism, completions) = (job.parallelism, job.completions);
-    let alike = JobWorkload { suspend: job.suspend, priority_class: job.priority_class.clone(), parallelism, completions, gang, ..was.clone() } == *job;
-    let follows = |job: &JobWorkload| job.completion_mode == CompletionMode::Indexed && job.completions == Some(job.parallelism);
+    let alike = JobWorkload {
+        suspend: job.suspend,
+        priority_class: job.priority_class.clone(),
+        parallelism,
+        completions,
+        gang,
+        ..was.clone()
+    } == *job;
+    let follows = |job: &JobWorkload| {
+        job.completion_mode == CompletionMode::Indexed && job.completions == Some(job.parallelism)
+    };
     let resized = was.parallelism != job.parallelism || was.completions != job.completions;
     let elastic = before.annotations.get(ELASTIC_ANNOTATION).is_some_and(|value| value == "true");
     let may = elastic && (was.completions == job.completions || (follows(was) && follows(job)));
@@ -399,12 +469,18 @@ fn same(a: &PlanObject, b: &PlanObject) -> bool {
             let specs = match (&a.spec, &b.spec) {
                 // The manager says by `suspend` whether the job runs.
                 (Spec::Job(was), Spec::Job(job)) => {
-                    JobWorkload { suspend: job.suspend, ..(**was).clone() } == **job && a.stored.pointer("/spec/template") == b.stored.pointer("/spec/template")
+                    JobWorkload { suspend: job.suspend, ..(**was).clone() } == **job
+                        && a.stored.pointer("/spec/template") == b.stored.pointer("/spec/template")
                 }
                 (a, b) => a == b,
             };
             let annotations = |object: &Object| {
-                object.annotations.iter().filter(|(key, _)| *key != applied::LAST_APPLIED).map(|(k, v)| (k.clone(), v.clone())).collect::<BTreeMap<_, _>>()
+                object
+                    .annotations
+                    .iter()
+                    .filter(|(key, _)| *key != applied::LAST_APPLIED)
+                    .map(|(k, v)| (k.clone(), v.clone()))
+                    .collect::<BTreeMap<_, _>>()
             };
             specs && a.labels == b.labels && annotations(a) == annotations(b)
         }
@@ -473,7 +549,9 @@ mod tests {
         let mut after = job();
         after["metadata"]["name"] = json!("after");
         let Overlaid { objects, .. } = overlay(there, vec![object(&fresh), object(&after)], last - 5);
-        let [.., PlanObject::Object(fresh), PlanObject::Object(after)] = &objects[..] else { panic!("not two jobs") };
+        let [.., PlanObject::Object(fresh), PlanObject::Object(after)] = &objects[..] else {
+            panic!("not two jobs")
+        };
         assert_eq!((fresh.created, after.created), (Some(last + 1), Some(last + 2)));
     }
 
@@ -483,13 +561,17 @@ mod tests {
         let mut there = namespace(json!({"team": "vision", "residency": "eu"}));
         let before = namespace(json!({"team": "vision"})).to_string();
         let file = || vec![object(&namespace(json!({"tier": "1"})))];
-        let laid = |there: &Value| overlay(Fleet { objects: vec![object(there)], ..Fleet::default() }, file(), 0);
+        let laid =
+            |there: &Value| overlay(Fleet { objects: vec![object(there)], ..Fleet::default() }, file(), 0);
         let labels = |laid: &Overlaid| match &laid.objects[0] {
             PlanObject::Object(planned) => planned.object.labels.keys().cloned().collect::<Vec<_>>(),
             _ => panic!("not a namespace"),
         };
         let unknown = laid(&there);
-        assert_eq!((labels(&unknown), unknown.notes.len()), (vec!["residency".to_owned(), "team".to_owned(), "tier".to_owned()], 1));
+        assert_eq!(
+            (labels(&unknown), unknown.notes.len()),
+            (vec!["residency".to_owned(), "team".to_owned(), "tier".to_owned()], 1)
+        );
         there["metadata"]["annotations"] = json!({ applied::LAST_APPLIED: before });
         let known = laid(&there);
         assert_eq!((labels(&known), known.notes.len()), (vec!["residency".to_owned(), "tier".to_owned()], 0));
@@ -509,30 +591,51 @@ mod tests {
             given["metadata"][place][key] = json!(value);
             vec![object(&high), object(&given)]
         };
-        for (given, class) in [(with("labels", PRIORITY_LABEL, "high"), Some("high")), (with("labels", "team", "vision"), None)] {
+        for (given, class) in
+            [(with("labels", PRIORITY_LABEL, "high"), Some("high")), (with("labels", "team", "vision"), None)]
+        {
             let Overlaid { objects, changes, notes } = overlay(there(), given, 0);
             let PlanObject::Workload(stays) = &objects[0] else { panic!("{class:?}") };
             assert_eq!(stays.spec.priority_class.as_ref().map(|class| class.name.as_str()), class);
-            assert!(stays.status.admission.is_some() && notes.is_empty() && changes[1].change == ChangeKind::Replaced, "{notes:?}");
+            assert!(
+                stays.status.admission.is_some()
+                    && notes.is_empty()
+                    && changes[1].change == ChangeKind::Replaced,
+                "{notes:?}"
+            );
         }
         let Overlaid { notes, .. } = overlay(there(), with("labels", PRIORITY_LABEL, "low"), 0);
-        assert_eq!(notes, ["`job/ml/train`: there is no WorkloadPriorityClass `low`, and `apply` will refuse it: here it stays as it is"]);
-        let Overlaid { notes, .. } = overlay(there(), with("annotations", "simulated.meridian.dev/duration", "9s"), 0);
+        assert_eq!(
+            notes,
+            [
+                "`job/ml/train`: there is no WorkloadPriorityClass `low`, and `apply` will refuse it: here it stays as it is"
+            ]
+        );
+        let Overlaid { notes, .. } =
+            overlay(there(), with("annotations", "simulated.meridian.dev/duration", "9s"), 0);
         assert!(notes[0].starts_with("`job/ml/train` is there with another spec"), "{notes:?}");
         let mut had = there();
         let PlanObject::Object(before) = &mut had.jobs[0] else { panic!("not a job") };
         let Spec::Job(spec) = &mut before.object.spec else { panic!("not a job") };
         spec.priority_class = Some("high".to_owned());
         let Overlaid { objects, .. } = overlay(had, vec![object(&job())], 0);
-        assert!(matches!(&objects[..], [PlanObject::Workload(stays)] if stays.spec.priority_class.is_none() && stays.spec.priority.is_none()));
+        assert!(
+            matches!(&objects[..], [PlanObject::Workload(stays)] if stays.spec.priority_class.is_none() && stays.spec.priority.is_none())
+        );
     }
 
     #[test]
     fn a_job_that_has_ended_does_not_come_again() {
-        let there = Fleet { over: BTreeSet::from([("ml".to_owned(), "train".to_owned())]), ..Fleet::default() };
+        let there =
+            Fleet { over: BTreeSet::from([("ml".to_owned(), "train".to_owned())]), ..Fleet::default() };
         let Overlaid { objects, changes, notes } = overlay(there, vec![object(&job())], 0);
         assert!(objects.is_empty() && changes[0].change == ChangeKind::Unchanged, "{changes:?}");
-        assert_eq!(notes, ["`job/ml/train` has ended: `apply` leaves it as it is, and refuses to change it; to run it again, delete it first"]);
+        assert_eq!(
+            notes,
+            [
+                "`job/ml/train` has ended: `apply` leaves it as it is, and refuses to change it; to run it again, delete it first"
+            ]
+        );
     }
 
     #[test]
@@ -556,7 +659,8 @@ mod tests {
         let classes = BTreeSet::from(["high".to_owned()]);
         let priority = |class: &str| {
             let mut item = workload();
-            item["spec"]["priorityClassRef"] = json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": class});
+            item["spec"]["priorityClassRef"] =
+                json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": class});
             follow_class(&mut item, &classes);
             item["spec"]["priority"].clone()
         };
@@ -565,7 +669,9 @@ mod tests {
 
     #[test]
     fn what_is_over_takes_no_part() {
-        let done = |kind: &str, condition: &str| is_over(&json!({"kind": kind, "status": {"conditions": [{"type": condition, "status": "True"}]}}));
+        let done = |kind: &str, condition: &str| {
+            is_over(&json!({"kind": kind, "status": {"conditions": [{"type": condition, "status": "True"}]}}))
+        };
         assert!(done("Workload", "Finished") && done("Job", "Complete") && done("Job", "Failed"));
         assert!(!done("Workload", "Admitted") && !is_over(&json!({"kind": "Job"})));
     }
@@ -575,14 +681,18 @@ mod tests {
         let flavor = |name: &str, label: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"a": label}}});
         let mut stands = workload();
         complete(&mut stands, &job());
-        let there =
-            || Fleet { objects: vec![object(&flavor("x", "1")), object(&flavor("y", "1")), object(&stands)], jobs: vec![object(&job())], ..Fleet::default() };
+        let there = || Fleet {
+            objects: vec![object(&flavor("x", "1")), object(&flavor("y", "1")), object(&stands)],
+            jobs: vec![object(&job())],
+            ..Fleet::default()
+        };
         let mut other = job();
         other["spec"]["parallelism"] = json!(1);
         let mut same = job();
         same["spec"]["suspend"] = json!(true);
         let given = vec![object(&flavor("x", "2")), object(&flavor("y", "1")), object(&flavor("z", "1"))];
-        let Overlaid { objects, changes, notes } = overlay(there(), given.into_iter().chain([object(&same)]).collect(), 0);
+        let Overlaid { objects, changes, notes } =
+            overlay(there(), given.into_iter().chain([object(&same)]).collect(), 0);
         let words: Vec<(&str, ChangeKind)> = changes.iter().map(|c| (c.object.as_str(), c.change)).collect();
         assert_eq!(
             words,
@@ -594,10 +704,18 @@ mod tests {
             ]
         );
         assert_eq!(objects.len(), 4);
-        assert_eq!(notes, ["`resourceflavor/x`: what was applied before isn't known: what the file leaves out stays as it is"]);
+        assert_eq!(
+            notes,
+            [
+                "`resourceflavor/x`: what was applied before isn't known: what the file leaves out stays as it is"
+            ]
+        );
         let Overlaid { objects, changes, notes } = overlay(there(), vec![object(&other)], 0);
         assert!(notes[0].starts_with("`job/ml/train` is there with another spec"), "{notes:?}");
         assert_eq!(changes[0].change, ChangeKind::Replaced);
-        assert!(!objects.iter().any(|o| matches!(o, PlanObject::Workload(_))), "the job is a new one, which waits");
+        assert!(
+            !objects.iter().any(|o| matches!(o, PlanObject::Workload(_))),
+            "the job is a new one, which waits"
+        );
     }
 }

@@ -21,13 +21,16 @@ const GROWTH_SUFFIX: &str = "-growth";
 pub(super) fn growth(workload: &mut Value) -> Option<Value> {
     let given = counts(workload, GIVEN).filter(|given| !given.is_empty())?;
     let wanted = counts(workload, POD_SETS).filter(|wanted| wanted.len() == given.len())?;
-    let more: Vec<u64> = wanted.iter().zip(&given).map(|(wanted, given)| wanted.saturating_sub(*given)).collect();
+    let more: Vec<u64> =
+        wanted.iter().zip(&given).map(|(wanted, given)| wanted.saturating_sub(*given)).collect();
     if !runs(workload) || more.iter().all(|more| *more == 0) {
         return None;
     }
     let mut growth = workload.clone();
     let metadata = growth.get_mut("metadata")?.as_object_mut()?;
-    let text = |metadata: &Map<String, Value>, part: &str| metadata.get(part).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |metadata: &Map<String, Value>, part: &str| {
+        metadata.get(part).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
     let of = ["namespace", "name"].map(|part| text(metadata, part)).join("/");
     for part in ["name", "uid"] {
         let suffixed = format!("{}{GROWTH_SUFFIX}", text(metadata, part));
@@ -53,11 +56,20 @@ pub(super) fn growth_asked(workload: &mut Value) -> Option<Value> {
 
 /// What a workload no longer needs is counted from what it wants: of what it was given it needs no more for wanting more.
 fn spare_more(workload: &mut Value, more: &[u64]) {
-    let names = workload.pointer(POD_SETS).and_then(Value::as_array).into_iter().flatten().map(|set| set["name"].clone());
+    let names = workload
+        .pointer(POD_SETS)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(|set| set["name"].clone());
     let more: Vec<(Value, u64)> = names.zip(more.iter().copied()).collect();
     // As it was before anything was added for another growth.
-    let Some(first) = [FIRST_SPARE, SPARE].into_iter().find_map(|path| workload.pointer(path)).cloned() else { return };
-    (workload["status"]["reclaimablePods"], workload["status"]["firstReclaimablePods"]) = (first.clone(), first);
+    let Some(first) = [FIRST_SPARE, SPARE].into_iter().find_map(|path| workload.pointer(path)).cloned()
+    else {
+        return;
+    };
+    (workload["status"]["reclaimablePods"], workload["status"]["firstReclaimablePods"]) =
+        (first.clone(), first);
     let spare = workload.pointer_mut(SPARE).and_then(Value::as_array_mut);
     for set in spare.into_iter().flatten().filter_map(Value::as_object_mut) {
         let added = more.iter().find(|(name, _)| set.get("name") == Some(name)).map_or(0, |(_, more)| *more);
@@ -67,7 +79,11 @@ fn spare_more(workload: &mut Value, more: &[u64]) {
 }
 
 /// Gives a job's workload other numbers of pods, as `apply` does: with what it grows by, asked for at this moment.
-pub(super) fn resize(workload: &Value, wanted: &[u64], asked: Moment) -> Option<(PlanObject, Option<PlanObject>)> {
+pub(super) fn resize(
+    workload: &Value,
+    wanted: &[u64],
+    asked: Moment,
+) -> Option<(PlanObject, Option<PlanObject>)> {
     let mut workload = workload.clone();
     set_counts(&mut workload, POD_SETS, wanted);
     let mut growth = growth(&mut workload);
@@ -80,7 +96,9 @@ pub(super) fn resize(workload: &Value, wanted: &[u64], asked: Moment) -> Option<
     if growth.is_none() && is(&workload, "QuotaReserved") && !is(&workload, "Admitted") {
         // What isn't granted yet is taken back, and asked for anew.
         let status = workload.get_mut("status").and_then(Value::as_object_mut);
-        status.into_iter().for_each(|status| status.retain(|part, _| part != "admission" && part != "conditions"));
+        status
+            .into_iter()
+            .for_each(|status| status.retain(|part, _| part != "admission" && part != "conditions"));
     } else if growth.is_none() {
         give_back(&mut workload, wanted);
     }
@@ -104,7 +122,9 @@ fn give_back(workload: &mut Value, wanted: &[u64]) {
     let stay: Vec<u64> = given.iter().zip(wanted).map(|(given, wanted)| *given.min(wanted)).collect();
     let sets = workload.pointer_mut(GIVEN).and_then(Value::as_array_mut);
     for (set, (given, stay)) in sets.into_iter().flatten().zip(given.iter().zip(&stay)) {
-        for (resource, amount) in set.get_mut("resourceUsage").and_then(Value::as_object_mut).into_iter().flatten() {
+        for (resource, amount) in
+            set.get_mut("resourceUsage").and_then(Value::as_object_mut).into_iter().flatten()
+        {
             let Ok(all) = quantity::from_json(resource, amount) else { continue };
             let part = i128::from(all) * i128::from(*stay) / i128::from(*given).max(1);
             *amount = json!(quantity::format(resource, i64::try_from(part).unwrap_or(all)));

@@ -8,22 +8,30 @@ use meridian_planning::load::Options;
 use meridian_queueing::settings::{FairSharing, FairStrategy, Gates, Settings};
 use std::path::Path;
 
-const STRATEGIES: [(&str, FairStrategy); 2] =
-    [("LessThanOrEqualToFinalShare", FairStrategy::LessThanOrEqualToFinalShare), ("LessThanInitialShare", FairStrategy::LessThanInitialShare)];
+const STRATEGIES: [(&str, FairStrategy); 2] = [
+    ("LessThanOrEqualToFinalShare", FairStrategy::LessThanOrEqualToFinalShare),
+    ("LessThanInitialShare", FairStrategy::LessThanInitialShare),
+];
 
 /// Reads the flags.
 pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> {
     let mut options = Options::default();
-    let mut settings = Settings { ignore_undeclared: args.quota_check_strategy == QuotaCheck::IgnoreUndeclared, ..Settings::default() };
+    let mut settings = Settings {
+        ignore_undeclared: args.quota_check_strategy == QuotaCheck::IgnoreUndeclared,
+        ..Settings::default()
+    };
     for gate in args.feature_gates.iter().map(|gate| gate.trim()).filter(|gate| !gate.is_empty()) {
         set_gate(&mut settings.gates, &mut options, gate)?;
     }
     settings.fair_sharing = args.fair_sharing.as_deref().map(fair_sharing).transpose()?;
     let history = args.admission_fair_sharing.as_deref().map(str::parse).transpose();
-    settings.admission_fair_sharing = history.map_err(|what: String| usage("--admission-fair-sharing", what))?;
+    settings.admission_fair_sharing =
+        history.map_err(|what: String| usage("--admission-fair-sharing", what))?;
     let now = match &args.now {
         None => clock,
-        Some(text) => text.parse().map_err(|_| usage("--now", format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`")))?,
+        Some(text) => text.parse().map_err(|_| {
+            usage("--now", format!("`{text}` is not a moment; write it as `2026-06-01T12:00:00Z`"))
+        })?,
     };
     if let Some(path) = &args.resources {
         options.resources = resources(path)?;
@@ -36,7 +44,8 @@ pub(super) fn read(args: &PlanArgs, clock: Timestamp) -> Result<Options, Error> 
 fn resources(path: &Path) -> Result<ResourceRules, Error> {
     let failed = |what: String| usage("--resources", format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let written: serde_json::Value = meridian_objects::settings::read(&text).map_err(|slip| usage("--resources", format!("{}:{slip}", path.display())))?;
+    let written: serde_json::Value = meridian_objects::settings::read(&text)
+        .map_err(|slip| usage("--resources", format!("{}:{slip}", path.display())))?;
     ResourceRules::from_json(written.get("resources").unwrap_or(&written)).map_err(failed)
 }
 
@@ -56,7 +65,10 @@ fn remedy<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
 fn set_gate(gates: &mut Gates, options: &mut Options, text: &str) -> Result<(), Error> {
     const FLAG: &str = "--feature-gates";
     let Some((name, value)) = text.split_once('=') else {
-        return Err(usage(FLAG, format!("`{text}` doesn't say on or off; write `{text}=true` or `{text}=false`")));
+        return Err(usage(
+            FLAG,
+            format!("`{text}` doesn't say on or off; write `{text}=true` or `{text}=false`"),
+        ));
     };
     let on = match value {
         "true" => true,
@@ -69,7 +81,10 @@ fn set_gate(gates: &mut Gates, options: &mut Options, text: &str) -> Result<(), 
         _ if gates.set(name, on) => {}
         _ => {
             let known = Gates::names().chain(["PriorityBoost", "ReclaimablePods"]);
-            return Err(usage(FLAG, format!("no decision depends on a gate `{name}`; {}", remedy(name, known))));
+            return Err(usage(
+                FLAG,
+                format!("no decision depends on a gate `{name}`; {}", remedy(name, known)),
+            ));
         }
     }
     Ok(())
@@ -107,16 +122,25 @@ mod tests {
     #[test]
     fn flags_become_settings() {
         let options = read_line(|args| {
-            args.feature_gates = vec!["PartialAdmission=false".into(), "TASBalancedPlacement=true".into(), "PriorityBoost=true".into()];
+            args.feature_gates = vec![
+                "PartialAdmission=false".into(),
+                "TASBalancedPlacement=true".into(),
+                "PriorityBoost=true".into(),
+            ];
             args.fair_sharing = Some("LessThanInitialShare".into());
-            args.admission_fair_sharing = Some("half-life=168h,sampling=90s,weight.nvidia.com/gpu=2.5".into());
+            args.admission_fair_sharing =
+                Some("half-life=168h,sampling=90s,weight.nvidia.com/gpu=2.5".into());
             args.now = Some("1970-01-01T00:00:01Z".into());
             args.quota_check_strategy = QuotaCheck::IgnoreUndeclared;
         })
         .unwrap();
         let Options { settings, now, priority_boost, reclaimable_pods, .. } = options;
         assert!(priority_boost && reclaimable_pods);
-        assert!(!settings.gates.partial_admission && settings.gates.topology_balanced && settings.ignore_undeclared);
+        assert!(
+            !settings.gates.partial_admission
+                && settings.gates.topology_balanced
+                && settings.ignore_undeclared
+        );
         assert_eq!(settings.fair_sharing.unwrap().strategies, [FairStrategy::LessThanInitialShare]);
         let afs = settings.admission_fair_sharing.unwrap();
         assert_eq!((afs.half_life_ms, afs.sampling_ms), (604_800_000, 90_000));
@@ -129,22 +153,48 @@ mod tests {
     #[test]
     fn slips_say_what_to_write() {
         let gate = |text: &str| read_line(|args| args.feature_gates = vec![text.to_owned()]).unwrap_err();
-        assert_eq!(gate("PartialAdmision=true"), "`--feature-gates`: no decision depends on a gate `PartialAdmision`; did you mean `PartialAdmission`?");
-        assert!(gate("Nonsense=true").contains("the known ones are PrioritySortingWithinCohort, FlavorFungibility,"), "{}", gate("Nonsense=true"));
+        assert_eq!(
+            gate("PartialAdmision=true"),
+            "`--feature-gates`: no decision depends on a gate `PartialAdmision`; did you mean `PartialAdmission`?"
+        );
+        assert!(
+            gate("Nonsense=true")
+                .contains("the known ones are PrioritySortingWithinCohort, FlavorFungibility,"),
+            "{}",
+            gate("Nonsense=true")
+        );
         assert_eq!(
             gate("PartialAdmission"),
             "`--feature-gates`: `PartialAdmission` doesn't say on or off; write `PartialAdmission=true` or `PartialAdmission=false`"
         );
-        assert_eq!(gate("PartialAdmission=on"), "`--feature-gates`: `on` of `PartialAdmission` is neither `true` nor `false`");
+        assert_eq!(
+            gate("PartialAdmission=on"),
+            "`--feature-gates`: `on` of `PartialAdmission` is neither `true` nor `false`"
+        );
         let fair = |text: &str| read_line(|args| args.fair_sharing = Some(text.to_owned())).unwrap_err();
-        assert_eq!(fair("LessThanInitalShare"), "`--fair-sharing`: `LessThanInitalShare` is not a rule; did you mean `LessThanInitialShare`?");
-        assert!(fair("LessThanInitialShare,LessThanInitialShare").ends_with("is there twice; remove one of them"));
-        let history = |text: &str| read_line(|args| args.admission_fair_sharing = Some(text.to_owned())).unwrap_err();
-        assert_eq!(history("sampling=5m"), "`--admission-fair-sharing`: `half-life` is missing; write `half-life=168h`");
+        assert_eq!(
+            fair("LessThanInitalShare"),
+            "`--fair-sharing`: `LessThanInitalShare` is not a rule; did you mean `LessThanInitialShare`?"
+        );
+        assert!(
+            fair("LessThanInitialShare,LessThanInitialShare").ends_with("is there twice; remove one of them")
+        );
+        let history =
+            |text: &str| read_line(|args| args.admission_fair_sharing = Some(text.to_owned())).unwrap_err();
+        assert_eq!(
+            history("sampling=5m"),
+            "`--admission-fair-sharing`: `half-life` is missing; write `half-life=168h`"
+        );
         assert!(history("half-life=soon").contains("`soon` of `half-life` is not a time"));
         assert!(history("half-live=1h").ends_with("did you mean `half-life`?"));
         assert!(history("half-life=1h,weight.cpu=much").contains("is not a weight"));
-        assert!(history("half-life=1h,sampling=0s").ends_with("`0s` of `sampling` never passes; write it as `5m`"));
-        assert_eq!(read_line(|args| args.now = Some("noon".into())).unwrap_err(), "`--now`: `noon` is not a moment; write it as `2026-06-01T12:00:00Z`");
+        assert!(
+            history("half-life=1h,sampling=0s")
+                .ends_with("`0s` of `sampling` never passes; write it as `5m`")
+        );
+        assert_eq!(
+            read_line(|args| args.now = Some("noon".into())).unwrap_err(),
+            "`--now`: `noon` is not a moment; write it as `2026-06-01T12:00:00Z`"
+        );
     }
 }

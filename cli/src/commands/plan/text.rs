@@ -2,7 +2,9 @@
 
 use crate::printable;
 use crate::table::{Cell, Table};
-use meridian_planning::report::{Borrowing, Ending, Evicted, Holder, PodSet, Preempted, Report, Share, State, Summary, Use, Waiting};
+use meridian_planning::report::{
+    Borrowing, Ending, Evicted, Holder, PodSet, Preempted, Report, Share, State, Summary, Use, Waiting,
+};
 use meridian_planning::what_if::{Kind, Loss, Moved};
 use meridian_planning::{WhatIf, what_if};
 use std::collections::BTreeMap;
@@ -20,7 +22,10 @@ pub(super) fn plan(report: &Report, wide: bool, colour: bool) -> String {
     page.preempted(&report.preempted);
     page.evicted(&report.evicted);
     for replaced in &report.replaced {
-        page.line(&format!("  in cycle {}, `{}` is replaced by its newer slice `{}`", replaced.cycle, replaced.workload, replaced.by));
+        page.line(&format!(
+            "  in cycle {}, `{}` is replaced by its newer slice `{}`",
+            replaced.cycle, replaced.workload, replaced.by
+        ));
     }
     page.waiting("Wait", report.waiting.iter().map(|w| (None, w)).collect());
     page.quota(report, wide);
@@ -62,11 +67,17 @@ fn some(count: usize, one: &str) -> String {
 
 fn ran(report: &Report) -> String {
     let cycles = some(report.run.cycles as usize, "cycle");
-    let heads = if report.run.heads_per_queue == 1 { String::new() } else { format!(" with up to {} workloads of each queue", report.run.heads_per_queue) };
+    let heads = if report.run.heads_per_queue == 1 {
+        String::new()
+    } else {
+        format!(" with up to {} workloads of each queue", report.run.heads_per_queue)
+    };
     match report.run.end {
         Ending::Settled => format!("{cycles}{heads}: nothing changes any more"),
         Ending::CyclesReached => format!("{cycles}{heads}, as asked for"),
-        Ending::Unsettled => format!("{cycles}{heads}: things still change, and more cycles would not end that"),
+        Ending::Unsettled => {
+            format!("{cycles}{heads}: things still change, and more cycles would not end that")
+        }
     }
 }
 
@@ -78,7 +89,9 @@ fn counted(summary: &Summary) -> String {
         (summary.waiting, "waiting"),
         (summary.blocked_for_good, "of them for good"),
     ];
-    parts.extend(further.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    parts.extend(
+        further.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")),
+    );
     if summary.preemptions > 0 {
         parts.push(some(summary.preemptions, "preemption"));
     }
@@ -131,7 +144,17 @@ impl Page {
     }
 
     fn holders(&mut self, title: &str, holders: &[Holder]) {
-        let mut table = Table::new(["WORKLOAD", "QUEUE", "POD SET", "PODS", "FLAVOR", "RESOURCES", "BORROWS", "STATE", "CYCLE"]);
+        let mut table = Table::new([
+            "WORKLOAD",
+            "QUEUE",
+            "POD SET",
+            "PODS",
+            "FLAVOR",
+            "RESOURCES",
+            "BORROWS",
+            "STATE",
+            "CYCLE",
+        ]);
         for holder in holders {
             let cycle = holder.cycle.map_or_else(|| "before".to_owned(), |cycle| cycle.to_string());
             for set in &holder.pod_sets {
@@ -157,7 +180,8 @@ impl Page {
             if !holder.checks.is_empty() {
                 self.line(&format!("  `{}` awaits {}", holder.workload, holder.checks.join(", ")));
             }
-            if holder.state == State::QuotaReserved && holder.pod_sets.iter().any(|set| set.topology_pending) {
+            if holder.state == State::QuotaReserved && holder.pod_sets.iter().any(|set| set.topology_pending)
+            {
                 self.line(&format!("  `{}` awaits its place in the topology", holder.workload));
             }
             for why in &holder.reasons {
@@ -170,7 +194,9 @@ impl Page {
     fn placements(&mut self, holders: &[Holder]) {
         let mut table = Table::new(["WORKLOAD", "POD SET", "PODS", "DOMAIN", "LEVELS"]);
         for holder in holders {
-            for (set, topology) in holder.pod_sets.iter().filter_map(|set| Some((set, set.topology.as_ref()?))) {
+            for (set, topology) in
+                holder.pod_sets.iter().filter_map(|set| Some((set, set.topology.as_ref()?)))
+            {
                 for domain in &topology.domains {
                     table.push(vec![
                         Cell::new(&holder.workload),
@@ -208,7 +234,9 @@ impl Page {
     fn waiting(&mut self, title: &str, waiting: Vec<(Option<Loss>, &Waiting)>) {
         let loses = waiting.iter().any(|(loss, _)| loss.is_some());
         let headers = ["WORKLOAD", "QUEUE", "PLACE", "PRIORITY", "OBSTACLE", "WHY"];
-        let mut table = Table::new(headers.into_iter().take(2).chain(loses.then_some("LOSES")).chain(headers.into_iter().skip(2)));
+        let mut table = Table::new(
+            headers.into_iter().take(2).chain(loses.then_some("LOSES")).chain(headers.into_iter().skip(2)),
+        );
         for (loss, one) in &waiting {
             let loss = loss.map(|loss| match loss {
                 Loss::Preempted => "preempted",
@@ -231,12 +259,24 @@ impl Page {
         let mut table = Table::new(["WORKLOAD", "POD SET", "FLAVOR", "RESOURCE", "REASON"]);
         for (_, one) in &waiting {
             if let Some(alike) = &one.alike {
-                table.push(vec![Cell::new(&one.workload), Cell::new(""), Cell::new(""), Cell::new(""), Cell::new(format!("as `{alike}`, which is alike"))]);
+                table.push(vec![
+                    Cell::new(&one.workload),
+                    Cell::new(""),
+                    Cell::new(""),
+                    Cell::new(""),
+                    Cell::new(format!("as `{alike}`, which is alike")),
+                ]);
                 continue;
             }
             for why in &one.reasons {
                 let text = |text: &Option<String>| Cell::new(text.as_deref().unwrap_or_default());
-                table.push(vec![Cell::new(&one.workload), text(&why.pod_set), text(&why.flavor), text(&why.resource), Cell::new(&why.message)]);
+                table.push(vec![
+                    Cell::new(&one.workload),
+                    text(&why.pod_set),
+                    text(&why.flavor),
+                    text(&why.resource),
+                    Cell::new(&why.message),
+                ]);
             }
         }
         self.table("Reasons", table);
@@ -246,13 +286,33 @@ impl Page {
         let usual = ["NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "LENT", "AVAILABLE"];
         let limits = ["BORROWING LIMIT", "LENDING LIMIT"];
         let mut table = Table::new(usual.into_iter().chain(limits.into_iter().filter(|_| wide)));
-        let queues = report.queues.iter().flat_map(|queue| queue.quota.iter().map(|of| (queue.name.clone(), of)));
-        let cohorts = report.cohorts.iter().flat_map(|cohort| cohort.quota.iter().map(|of| (format!("cohort {}", cohort.name), of)));
+        let queues =
+            report.queues.iter().flat_map(|queue| queue.quota.iter().map(|of| (queue.name.clone(), of)));
+        let cohorts = report
+            .cohorts
+            .iter()
+            .flat_map(|cohort| cohort.quota.iter().map(|of| (format!("cohort {}", cohort.name), of)));
         for (name, of) in queues.chain(cohorts) {
-            let Use { flavor, resource, nominal, used, borrowed, lent, available, borrowing_limit, lending_limit } = of;
-            let mut row: Vec<Cell> = [&name, flavor, resource, used, nominal, borrowed, lent, available].iter().map(Cell::new).collect();
+            let Use {
+                flavor,
+                resource,
+                nominal,
+                used,
+                borrowed,
+                lent,
+                available,
+                borrowing_limit,
+                lending_limit,
+            } = of;
+            let mut row: Vec<Cell> = [&name, flavor, resource, used, nominal, borrowed, lent, available]
+                .iter()
+                .map(Cell::new)
+                .collect();
             if wide {
-                row.extend([borrowing_limit, lending_limit].map(|limit| Cell::new(limit.as_deref().unwrap_or_default())));
+                row.extend(
+                    [borrowing_limit, lending_limit]
+                        .map(|limit| Cell::new(limit.as_deref().unwrap_or_default())),
+                );
             }
             table.push(row);
         }
@@ -315,7 +375,12 @@ impl Page {
             } else {
                 format!("{} -> {}", one.from_cluster_queue, one.to_cluster_queue)
             };
-            table.push(vec![Cell::new(&one.workload), Cell::new(queue), Cell::new(held(&one.from)), Cell::new(held(&one.to))]);
+            table.push(vec![
+                Cell::new(&one.workload),
+                Cell::new(queue),
+                Cell::new(held(&one.from)),
+                Cell::new(held(&one.to)),
+            ]);
         }
         self.table("Would hold other quota", table);
     }
@@ -331,7 +396,8 @@ impl Page {
 /// All pod sets in a cell: `main 3 of 4: spot cpu 12`.
 fn held(sets: &[PodSet]) -> String {
     let one = |set: &PodSet| {
-        let flavors: Vec<String> = flavors(set).into_iter().map(|(flavor, resources)| format!("{flavor} {resources}")).collect();
+        let flavors: Vec<String> =
+            flavors(set).into_iter().map(|(flavor, resources)| format!("{flavor} {resources}")).collect();
         format!("{} {}: {}", set.name, pods(set), flavors.join(", "))
     };
     sets.iter().map(one).collect::<Vec<_>>().join("; ")

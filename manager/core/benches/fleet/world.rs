@@ -55,12 +55,14 @@ pub(crate) fn write(world: &mut World, objects: Vec<(u128, Value)>) -> Vec<Uid> 
 /// A manager that leads and knows one cluster.
 pub(crate) fn manager(mut objects: Vec<Value>) -> World {
     let key = ReceiptKey([7; 32]);
-    let mut world = World::empty(JournalId(1), Config { term: Millis::secs(8), term_min: Millis::secs(8), ..Config::new(key) });
+    let mut world = World::empty(
+        JournalId(1),
+        Config { term: Millis::secs(8), term_min: Millis::secs(8), ..Config::new(key) },
+    );
     world.lead(Start { id: 1, recovery: None, fresh: true, now: now() }, &Store);
     world.committed(now().mono);
     let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}});
-    let cluster =
-        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"}, "spec": {"region": "europe-west4", "jurisdiction": "EU"}});
+    let cluster = json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"}, "spec": {"region": "europe-west4", "jurisdiction": "EU"}});
     objects.splice(0..0, [flavor, cluster]);
     write(&mut world, objects.into_iter().zip(1..).map(|(object, uid)| (uid, object)).collect());
     world.apply(now(), Input::Turn, &Store);
@@ -79,7 +81,11 @@ pub(crate) fn agent(nodes: u32) -> Agent {
         planted: Planted::NONE,
     };
     let (mut agent, _) = Agent::start(config, Durable::new(LedgerId(1)), Vec::new(), 1, now());
-    let node = |at: u32| NodeSpec { name: format!("n{at}"), capacity: Amounts::from([(GPU.into(), 8), ("cpu".into(), 64_000)]), ..NodeSpec::default() };
+    let node = |at: u32| NodeSpec {
+        name: format!("n{at}"),
+        capacity: Amounts::from([(GPU.into(), 8), ("cpu".into(), 64_000)]),
+        ..NodeSpec::default()
+    };
     agent.apply(now(), AgentInput::Nodes { nodes: (0..nodes).map(node).collect(), pools: Vec::new() });
     agent
 }
@@ -89,7 +95,13 @@ pub(crate) fn talk(world: &mut World, agent: &mut Agent) {
     for _ in 0..6 {
         CLOCK.fetch_add(20, Ordering::Relaxed);
         let request = agent.compose(now(), Lane::News);
-        let reply = world.apply(now(), Input::Sync { cluster: "eu".into(), request: Box::new(request), may_park: false }, &Store).reply;
+        let reply = world
+            .apply(
+                now(),
+                Input::Sync { cluster: "eu".into(), request: Box::new(request), may_park: false },
+                &Store,
+            )
+            .reply;
         world.apply(now(), Input::Turn, &Store);
         world.committed(now().mono);
         let Reply::Sync(answer) = reply else { panic!("not answered: {reply:?}") };

@@ -94,7 +94,9 @@ impl World {
     pub(super) fn case<'a>(&'a self, uid: Uid, workload: &'a Workload, now: Mono) -> Case<'a> {
         let brain = self.deciding.brain();
         let (class, found) = (self.queues.class(workload.class), self.deciding.id(uid));
-        let looked_at = |id: &WorkloadId| brain.workload(*id).is_some_and(|of| of.holding.is_none() && admits(brain, of.queue));
+        let looked_at = |id: &WorkloadId| {
+            brain.workload(*id).is_some_and(|of| of.holding.is_none() && admits(brain, of.queue))
+        };
         let id = found.filter(looked_at);
         // Where it leads, whatever is stopped on the way there.
         let leads_to = || {
@@ -140,10 +142,18 @@ impl World {
         let brain = self.deciding.brain();
         let setup = &brain.queue(queue).setup;
         let Some(gang) = self.gang_of(uid) else { return Vec::new() };
-        let excluded = self.state.catalog.cluster_queue(&setup.name).map(|spec| spec.exclude_resource_prefixes.clone()).unwrap_or_default();
-        let asked = gang.pod_sets.iter().flat_map(|set| meridian_objects::without_prefixes(self.config.resources.seen(&set.per_pod), &excluded));
+        let excluded = self
+            .state
+            .catalog
+            .cluster_queue(&setup.name)
+            .map(|spec| spec.exclude_resource_prefixes.clone())
+            .unwrap_or_default();
+        let asked = gang.pod_sets.iter().flat_map(|set| {
+            meridian_objects::without_prefixes(self.config.resources.seen(&set.per_pod), &excluded)
+        });
         let covered = |name: &str| brain.resource_id(name).is_some_and(|id| setup.group_of(id).is_some());
-        let all: std::collections::BTreeSet<String> = asked.filter(|(name, amount)| *amount > 0 && !covered(name)).map(|(name, _)| name).collect();
+        let all: std::collections::BTreeSet<String> =
+            asked.filter(|(name, amount)| *amount > 0 && !covered(name)).map(|(name, _)| name).collect();
         all.into_iter().collect()
     }
 
@@ -151,10 +161,14 @@ impl World {
     /// pods do.
     fn meant(&self, workload: &Workload, met: Option<&(Brain, Entry)>) -> (Arc<Gang>, Option<Arc<Gang>>) {
         let class = self.queues.class(workload.class);
-        let flavors = met.map(|(sketch, entry)| crate::places::flavors_of(sketch, &entry.assignment)).unwrap_or_default();
+        let flavors = met
+            .map(|(sketch, entry)| crate::places::flavors_of(sketch, &entry.assignment))
+            .unwrap_or_default();
         let smaller = class.gang.least().map(|least| self.with_flavors(&Arc::new(least), &flavors));
         // Where there is quota for fewer, so many are asked for (simulation seed 6009743).
-        let counts = met.filter(|(_, entry)| entry.assignment.mode() == Mode::Fit).map(|(_, entry)| entry.assignment.counts());
+        let counts = met
+            .filter(|(_, entry)| entry.assignment.mode() == Mode::Fit)
+            .map(|(_, entry)| entry.assignment.counts());
         let fewer = counts.filter(|counts| smaller.is_some() && counts.len() == class.gang.pod_sets.len());
         let gang = fewer.map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(&counts)));
         (self.with_flavors(&gang, &flavors), smaller)
@@ -162,14 +176,18 @@ impl World {
 
     /// What every cluster would say to it.
     fn verdicts(&self, case: &Case<'_>, now: Mono) -> Verdicts {
-        let Some(queue) = case.queue.map(|queue| &self.deciding.brain().queue(queue).setup.name) else { return Verdicts::new() };
+        let Some(queue) = case.queue.map(|queue| &self.deciding.brain().queue(queue).setup.name) else {
+            return Verdicts::new();
+        };
         let class = self.queues.class(case.workload.class);
         let way = Way::new(&self.state.catalog, class, queue, self.config.residency_required);
         let judge = |site: &Site| {
             site.listed.ok_or_else(|| way.not_listed())?;
             site.verdict.clone().map_err(Why::Forbidden)?;
             let judged = |gang| self.judge_cluster((case.uid, now), gang, &way, site).map(|_| ());
-            judged(&case.gang).or_else(|why| case.smaller.as_ref().filter(|gang| judged(gang).is_ok()).map(|_| ()).ok_or(why))
+            judged(&case.gang).or_else(|why| {
+                case.smaller.as_ref().filter(|gang| judged(gang).is_ok()).map(|_| ()).ok_or(why)
+            })
         };
         way.sites.iter().map(|site| (site.cluster.clone(), judge(site))).collect()
     }

@@ -39,10 +39,14 @@ impl World {
             // Nobody looked at it again for what others took since: that wakes nobody, and these are the numbers that count.
             (Some(Why::Quota(_)), Some(now)) => Obstacle::Before(now.clone()),
             // Who displaces others takes before it what is free already (simulation seed 1795574448503493).
-            (Some(Why::Quota(_)), None) if case.has_room() && self.is_kept_from(case) => Obstacle::Before(Why::Overtaken),
+            (Some(Why::Quota(_)), None) if case.has_room() && self.is_kept_from(case) => {
+                Obstacle::Before(Why::Overtaken)
+            }
             // Its quota is there, and no cluster has the room: what a flavor after that one lacks keeps nobody.
             (Some(Why::Quota(_)), None) if case.queue.is_some() => Obstacle::AtClusters,
-            (Some(Why::Route(_) | Why::Inactive { .. }) | None, Some(Why::Quota(now))) if case.id.is_some() => {
+            (Some(Why::Route(_) | Why::Inactive { .. }) | None, Some(Why::Quota(now)))
+                if case.id.is_some() =>
+            {
                 Obstacle::Before(Why::Quota(now.before_anybody_gives_way()))
             }
             (Some(Why::Route(_) | Why::Inactive { .. }) | None, _) => Obstacle::AtClusters,
@@ -75,7 +79,8 @@ impl World {
             // It isn't looked at: the place is the one among those of its local queue that it has when it is.
             let mine = self.place(case);
             let mut classes = Alongside::new(self.queues.classes());
-            let mut is_alike = |id| classes.at(id).is_some_and(|c| c.namespace == class.namespace && c.queue == class.queue);
+            let mut is_alike =
+                |id| classes.at(id).is_some_and(|c| c.namespace == class.namespace && c.queue == class.queue);
             let alike = self.queues.waiting_by_class().filter(|(id, ..)| is_alike(*id));
             let (mut before, mut of, mut about, mut left) = (0, 0, false, COUNTED_MAX);
             for (_, _, waiting) in alike {
@@ -86,10 +91,12 @@ impl World {
             }
             return Some(place_of(&class.queue, (before, of), about));
         };
-        let mut position = place_of(&class.queue, (standing.before_in_local, standing.of_local), standing.about);
+        let mut position =
+            place_of(&class.queue, (standing.before_in_local, standing.of_local), standing.about);
         if standing.of > standing.of_local {
             let queue = case.queue.map(|queue| brain.queue(queue).setup.name.to_string());
-            position["clusterQueue"] = json!({"name": queue, "place": standing.before + 1, "of": standing.of});
+            position["clusterQueue"] =
+                json!({"name": queue, "place": standing.before + 1, "of": standing.of});
         }
         Some(position)
     }
@@ -103,15 +110,26 @@ impl World {
     /// Why a workload isn't looked at: the head of its queue, why that stays, and what keeps it; and what would help.
     pub(super) fn behind(&self, case: &Case<'_>, head: WorkloadId, stays: HeadStays) -> Steps {
         let (brain, whom) = (self.deciding.brain(), self.named(head));
-        let queue = brain.workload(head).map(|w| brain.queue(w.queue).setup.name.to_string()).unwrap_or_default();
+        let queue =
+            brain.workload(head).map(|w| brain.queue(w.queue).setup.name.to_string()).unwrap_or_default();
         let stands = match stays {
-            HeadStays::Strict => format!("cluster queue `{queue}` keeps strict order, and its head {whom} can't start"),
-            HeadStays::Starves => format!("{whom} at the head of cluster queue `{queue}` has waited so long that nobody passes it by"),
-            HeadStays::Displaces => format!("others are stopping for {whom} at the head of cluster queue `{queue}`, and nobody passes it by"),
+            HeadStays::Strict => {
+                format!("cluster queue `{queue}` keeps strict order, and its head {whom} can't start")
+            }
+            HeadStays::Starves => format!(
+                "{whom} at the head of cluster queue `{queue}` has waited so long that nobody passes it by"
+            ),
+            HeadStays::Displaces => format!(
+                "others are stopping for {whom} at the head of cluster queue `{queue}`, and nobody passes it by"
+            ),
             HeadStays::Looked => format!("cluster queue `{queue}` looks at {whom} first"),
         };
         let ahead = self.deciding.uid(head).and_then(|uid| self.state.workloads.get(&uid));
-        let its = self.what_keeps(head).filter(|why| !matches!(why, Why::Preempts { .. })).map(|why| format!(": {}", why.words())).unwrap_or_default();
+        let its = self
+            .what_keeps(head)
+            .filter(|why| !matches!(why, Why::Preempts { .. }))
+            .map(|why| format!(": {}", why.words()))
+            .unwrap_or_default();
         let use_of = case.id.and_then(|id| self.use_in_words(case, id)).unwrap_or_default();
         let waits_for_it = |said: &Result<(), Why>| match said {
             Ok(()) => true,
@@ -122,14 +140,20 @@ impl World {
         let able = stays != HeadStays::Displaces && case.lacks.is_none() && clusters_would;
         // Without the head it is its turn, if nobody else stands before it.
         let before = case.standing().map_or(0, |standing| standing.before);
-        let mut steps = Steps::one(format!("{stands}{its}{use_of}"), format!("the start or deletion of {whom}"));
+        let mut steps =
+            Steps::one(format!("{stands}{its}{use_of}"), format!("the start or deletion of {whom}"));
         if able && before == 1 {
             steps.alone.push(format!("the deletion of {whom} alone would do"));
         }
         // Before the head it is the head, and nothing else keeps it.
-        let by_priority = stays == HeadStays::Strict && case.has_room() && use_of.is_empty() && case.id.is_some_and(|id| !self.by_usage(id));
+        let by_priority = stays == HeadStays::Strict
+            && case.has_room()
+            && use_of.is_empty()
+            && case.id.is_some_and(|id| !self.by_usage(id));
         if let Some(ahead) = ahead.filter(|_| able && by_priority) {
-            steps.alone.push(format!("to submit it again with a priority above {} alone would do", ahead.priority));
+            steps
+                .alone
+                .push(format!("to submit it again with a priority above {} alone would do", ahead.priority));
         }
         if before > 1 {
             steps.list[0].help += &super::steps::more_before(before - 1);
@@ -158,22 +182,29 @@ impl World {
         }
         let (local, whom) = (&of.local_queue, self.named(first));
         if mine.is_infinite() {
-            return Some(format!("; local queue `{local}` has the weight 0, so {whom} of `{other}` comes first"));
+            return Some(format!(
+                "; local queue `{local}` has the weight 0, so {whom} of `{other}` comes first"
+            ));
         }
         let (mine, theirs) = amounts(mine, theirs);
-        Some(format!("; local queue `{local}` has used more ({mine}) than `{other}` ({theirs}), so {whom} comes first"))
+        Some(format!(
+            "; local queue `{local}` has used more ({mine}) than `{other}` ({theirs}), so {whom} comes first"
+        ))
     }
 
     /// Who of another queue comes first for what comes free, and what puts it there.
     pub(super) fn contest_in_words(&self, id: WorkloadId, winner: &Winner) -> Option<String> {
         let brain = self.deciding.brain();
         let of = brain.workload(id)?;
-        let [theirs, mine] = [brain.workload(winner.workload)?.queue, of.queue].map(|queue| brain.queue(queue).setup.name.clone());
+        let [theirs, mine] = [brain.workload(winner.workload)?.queue, of.queue]
+            .map(|queue| brain.queue(queue).setup.name.clone());
         let whom = self.named(winner.workload);
         let by = match winner.by {
             First::Share(its, own) => {
                 let (own, its) = shares(own.weighted(), its.weighted());
-                format!("with it the share on the side of `{theirs}` is {its}, with this one that of `{mine}` is {own}")
+                format!(
+                    "with it the share on the side of `{theirs}` is {its}, with this one that of `{mine}` is {own}"
+                )
             }
             First::BorrowsLess => format!("`{mine}` would borrow more"),
             First::Displaces | First::Holds => "others are stopping for it".to_owned(),
@@ -201,7 +232,9 @@ fn amounts(a: f64, b: f64) -> (String, String) {
 
 /// Two shares of what could be lent, which come in thousandths.
 fn shares(a: f64, b: f64) -> (String, String) {
-    let word = |share: f64, text: String| if share.is_infinite() { "without limit, as its weight is 0".to_owned() } else { text };
+    let word = |share: f64, text: String| {
+        if share.is_infinite() { "without limit, as its weight is 0".to_owned() } else { text }
+    };
     let (x, y) = amounts(a / 1_000.0, b / 1_000.0);
     (word(a, x), word(b, y))
 }

@@ -56,7 +56,9 @@ impl World {
         let why = Why::Quota(quota.clone());
         let brain = self.deciding.brain();
         let Some((id, (flavor, resource, _))) = case.id.zip(key_of(brain, quota)) else {
-            let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (self.lacks_in_words(case, quota), why.would_help()));
+            let (words, help) = self
+                .uncovered_in_words(case, quota)
+                .unwrap_or_else(|| (self.lacks_in_words(case, quota), why.would_help()));
             let mut steps = Steps::one(words, help);
             steps.extend(self.room_steps(case));
             return steps;
@@ -69,7 +71,10 @@ impl World {
             NoQuota::Used(short) => self.one_in_the_way(case, id, short, &rivals).unwrap_or_default(),
             _ => InTheWay::default(),
         };
-        let turn = self.use_in_words(case, id).or_else(|| self.contest_in_words(id, winner.as_ref()?)).unwrap_or_default();
+        let turn = self
+            .use_in_words(case, id)
+            .or_else(|| self.contest_in_words(id, winner.as_ref()?))
+            .unwrap_or_default();
         let raise = self.raise_in_words(case, id, key, &rivals);
         let sooner = self.raise_before_others(id, key, &rivals);
         let help = match quota {
@@ -109,7 +114,8 @@ impl World {
                 Side::Lends => format!("{whose} lendingLimit is {most}, without it {more} more"),
             }
         };
-        let limits: Vec<String> = brain.limits(queue, (flavor, resource), when).iter().take(LIMITS_NAMED_MAX).map(limit).collect();
+        let limits: Vec<String> =
+            brain.limits(queue, (flavor, resource), when).iter().take(LIMITS_NAMED_MAX).map(limit).collect();
         let limits = if limits.is_empty() { String::new() } else { format!(" ({})", limits.join("; ")) };
         let borrowed = if ever && brain.queue(queue).setup.cohort.is_some() { ", even borrowed" } else { "" };
         quota.words(&self.queue_in_words(case), &format!("{borrowed}{limits}"))
@@ -137,17 +143,27 @@ impl World {
         if fewest >= all {
             return None;
         }
-        let promised = rivals.before + rivals.beside == 0 && case.has_room() && brain.needed(id, key, |_| 0).len() < 2;
+        let promised =
+            rivals.before + rivals.beside == 0 && case.has_room() && brain.needed(id, key, |_| 0).len() < 2;
         let missing = fewest.saturating_sub(brain.balance(queue, key));
-        let ends = matches!(quota, NoQuota::ExceedsQuota { .. }) && missing > 0 && brain.could_ever_use(queue, key, fewest);
+        let ends = matches!(quota, NoQuota::ExceedsQuota { .. })
+            && missing > 0
+            && brain.could_ever_use(queue, key, fewest);
         let words = if ends {
-            format!(" (it makes do with {}, of which {} are free now)", shown(fewest), shown(brain.free(queue, key)))
+            format!(
+                " (it makes do with {}, of which {} are free now)",
+                shown(fewest),
+                shown(brain.free(queue, key))
+            )
         } else {
             format!(" (it makes do with {})", shown(fewest))
         };
         let enough =
             ends.then(|| format!("the end of workloads with {} `{resource}` alone would do for the fewest pods that it makes do with", shown(missing)));
-        let raised = format!("a nominal quota of {} alone would do for the fewest pods that it makes do with", shown(brain.nominal_for(queue, key, fewest)));
+        let raised = format!(
+            "a nominal quota of {} alone would do for the fewest pods that it makes do with",
+            shown(brain.nominal_for(queue, key, fewest))
+        );
         Some((words, enough.into_iter().chain([raised]).filter(|_| promised).collect()))
     }
 
@@ -158,9 +174,14 @@ impl World {
 
     /// Every resource that the queue knows nothing of, where that is what it lacks.
     pub(super) fn uncovered_in_words(&self, case: &Case<'_>, quota: &NoQuota) -> Option<(String, String)> {
-        let (NoQuota::NotCovered { .. }, [_, _, ..]) = (quota, case.uncovered.as_slice()) else { return None };
+        let (NoQuota::NotCovered { .. }, [_, _, ..]) = (quota, case.uncovered.as_slice()) else {
+            return None;
+        };
         let all = case.uncovered.join("`, `");
-        Some((format!("no resource group of {} covers `{all}`", self.queue_in_words(case)), format!("add `{all}` to a resource group, or don't ask for them")))
+        Some((
+            format!("no resource group of {} covers `{all}`", self.queue_in_words(case)),
+            format!("add `{all}` to a resource group, or don't ask for them"),
+        ))
     }
 
     /// What must come free, for it and for all who may come first; nothing where no end would be enough.
@@ -177,18 +198,32 @@ impl World {
             let resource = brain.resource_name(key.1);
             format!("{} `{resource}`", quantity::format(resource, missing))
         };
-        format!("the end of workloads with {}, or ", all.iter().map(missing).collect::<Vec<_>>().join(" and "))
+        format!(
+            "the end of workloads with {}, or ",
+            all.iter().map(missing).collect::<Vec<_>>().join(" and ")
+        )
     }
 
     /// The nominal quotas with which it fits even if all who may come first have been served.
-    fn raise_in_words(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), rivals: &Rivals) -> String {
+    fn raise_in_words(
+        &self,
+        case: &Case<'_>,
+        id: WorkloadId,
+        key: (FlavorId, ResourceId),
+        rivals: &Rivals,
+    ) -> String {
         let brain = self.deciding.brain();
         let Some(queue) = brain.workload(id).map(|w| w.queue) else { return String::new() };
         let mut all = brain.needed(id, key, |key| self.may_come_first(case, id, key).asked);
         all.sort_by_key(|(of, _)| *of != key);
         let one = |((flavor, resource), asks): &((FlavorId, ResourceId), i64)| {
-            let (name, to) = (brain.resource_name(*resource), brain.nominal_for(queue, (*flavor, *resource), *asks));
-            format!("of `{name}` in flavor `{}` to {}", brain.flavor_name(*flavor), quantity::format(name, to))
+            let (name, to) =
+                (brain.resource_name(*resource), brain.nominal_for(queue, (*flavor, *resource), *asks));
+            format!(
+                "of `{name}` in flavor `{}` to {}",
+                brain.flavor_name(*flavor),
+                quantity::format(name, to)
+            )
         };
         let quotas: Vec<String> = all.iter().map(one).collect();
         let mut words = format!("raise the queue's nominal quota {}", quotas.join(", and "));
@@ -203,7 +238,9 @@ impl World {
             }
             many => {
                 let first = first.map(|first| format!(" ({first} and others)")).unwrap_or_default();
-                words += &format!(", which is enough for the {many} that may come first too{first}, as far as there is room for all");
+                words += &format!(
+                    ", which is enough for the {many} that may come first too{first}, as far as there is room for all"
+                );
             }
         }
         words
@@ -215,7 +252,8 @@ impl World {
         let (needed, queue) = (brain.needed(id, key, |_| 0), brain.workload(id).map(|w| w.queue));
         match (needed.as_slice(), rivals.yields_above, queue) {
             ([(key, asks)], Some(above), Some(queue)) => {
-                let enough = quantity::format(brain.resource_name(key.1), brain.nominal_for(queue, *key, *asks));
+                let enough =
+                    quantity::format(brain.resource_name(key.1), brain.nominal_for(queue, *key, *asks));
                 format!("; submitted again with a priority above {above}, {enough} is enough")
             }
             _ => String::new(),
@@ -223,7 +261,13 @@ impl World {
     }
 
     /// The one workload without which the quota would be there: what stands against displacing it, and what would do.
-    fn one_in_the_way(&self, case: &Case<'_>, id: WorkloadId, short: &Shortage, rivals: &Rivals) -> Option<InTheWay> {
+    fn one_in_the_way(
+        &self,
+        case: &Case<'_>,
+        id: WorkloadId,
+        short: &Shortage,
+        rivals: &Rivals,
+    ) -> Option<InTheWay> {
         let brain = self.deciding.brain();
         let mine = brain.workload(id).filter(|_| short.no_victims)?;
         let (flavor, resource, asks) = key_of(brain, &NoQuota::Used(Box::new(short.clone())))?;
@@ -238,19 +282,35 @@ impl World {
         // Who may come first would take what it leaves.
         let first = rivals.before == 0 && rivals.beside == 0;
         let serves = first && (case.has_room() || self.leaves_room(case, other, it));
-        let mut alone: Vec<String> = serves.then(|| format!("the end of {whom} alone would do")).into_iter().collect();
+        let mut alone: Vec<String> =
+            serves.then(|| format!("the end of {whom} alone would do")).into_iter().collect();
         if serves && against.yields_to_priority && case.has_room() {
-            alone.push(format!("to submit it again with a priority above {} alone would do: it would displace {whom}", it.priority));
+            alone.push(format!(
+                "to submit it again with a priority above {} alone would do: it would displace {whom}",
+                it.priority
+            ));
         }
         if let Some(change) = against.yields_to.filter(|_| first && !case.borrows) {
             alone.push(format!("{change} alone would do: it would displace {whom}"));
         }
-        Some(InTheWay { words: format!("; it would fit if {whom} (priority {}) were preempted, {}", it.priority, against.words), alone })
+        Some(InTheWay {
+            words: format!(
+                "; it would fit if {whom} (priority {}) were preempted, {}",
+                it.priority, against.words
+            ),
+            alone,
+        })
     }
 
     /// What stands against displacing one that is in the way, of these flavors and resources; nothing is said of queues that have
     /// nothing in common.
-    fn against(&self, case: &Case<'_>, id: WorkloadId, other: Uid, contested: &[(FlavorId, ResourceId)]) -> Option<Against> {
+    fn against(
+        &self,
+        case: &Case<'_>,
+        id: WorkloadId,
+        other: Uid,
+        contested: &[(FlavorId, ResourceId)],
+    ) -> Option<Against> {
         let brain = self.deciding.brain();
         let (mine, theirs) = (brain.workload(id)?, brain.workload(self.deciding.id(other)?)?);
         let it = self.state.workloads.get(&other)?;
@@ -272,14 +332,19 @@ impl World {
         let words = if it.phase == Phase::Stopping {
             "which was told to stop already".to_owned()
         } else if !borrows {
-            format!("which no policy allows, as cluster queue `{}` uses no more than its own quota", setup.name)
+            format!(
+                "which no policy allows, as cluster queue `{}` uses no more than its own quota",
+                setup.name
+            )
         } else if !allowed {
             format!("which `{name}: {}` forbids", policy.word())
         } else if let Some(why) = &setup.inactive {
             // Who else waits there would be let go with it.
-            let waits = || self.queues.waiting_classes().any(|id| self.leads_to(self.queues.class(id), &setup.name));
+            let waits =
+                || self.queues.waiting_classes().any(|id| self.leads_to(self.queues.class(id), &setup.name));
             let alone = *why == Inactive::Stopped && case.has_room() && !waits();
-            yields_to = alone.then(|| format!("to set the stopPolicy of cluster queue `{}` to `None`", setup.name));
+            yields_to =
+                alone.then(|| format!("to set the stopPolicy of cluster queue `{}` to `None`", setup.name));
             format!("{would} if cluster queue `{}` admitted anybody: {}", setup.name, inactive_in_words(why))
         } else if !self.live.giving_way.may_displace(case.uid, other) {
             format!("{would}, and one gave way for the other, or did so twice, in the last ten minutes")
@@ -295,10 +360,23 @@ impl World {
     /// A cluster that would have room for a workload now, were it not cordoned.
     fn uncordoned<'a>(&self, case: &'a Case<'_>) -> Option<&'a ClusterName> {
         let queue = &self.deciding.brain().queue(case.queue?).setup.name;
-        let way = Way::new(&self.state.catalog, self.queues.class(case.workload.class), queue, self.config.residency_required);
+        let way = Way::new(
+            &self.state.catalog,
+            self.queues.class(case.workload.class),
+            queue,
+            self.config.residency_required,
+        );
         let has_room = |cluster: &ClusterName| {
             let site = way.sites.iter().find(|site| site.cluster == *cluster);
-            site.is_some_and(|site| self.judge_cluster((case.uid, case.now), &case.gang, &way, &Site { cordoned: Some(false), ..site.clone() }).is_ok())
+            site.is_some_and(|site| {
+                self.judge_cluster(
+                    (case.uid, case.now),
+                    &case.gang,
+                    &way,
+                    &Site { cordoned: Some(false), ..site.clone() },
+                )
+                .is_ok()
+            })
         };
         let cordoned = case.verdicts.iter().filter(|(_, said)| matches!(said, Err(Why::Cordoned)));
         cordoned.map(|(cluster, _)| cluster).find(|cluster| has_room(cluster))
@@ -317,25 +395,45 @@ impl World {
 
     fn fits_without(&self, case: &Case<'_>, cluster: &ClusterName, others: &[Uid]) -> bool {
         let there = case.there(self, cluster);
-        let fits = |gang: &Arc<Gang>| self.would_fit_without(cluster, there.clone(), (case.uid, gang), others);
+        let fits =
+            |gang: &Arc<Gang>| self.would_fit_without(cluster, there.clone(), (case.uid, gang), others);
         fits(&case.gang) || case.smaller.as_ref().is_some_and(fits)
     }
 
     /// Of those that run in a cluster the smallest whose end is enough; else the fewest of the largest whose ends together are.
     fn ends_that_do(&self, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
-        case.found.ends.borrow_mut().entry(cluster.clone()).or_insert_with(|| self.find_ends(case, cluster)).clone()
+        case.found
+            .ends
+            .borrow_mut()
+            .entry(cluster.clone())
+            .or_insert_with(|| self.find_ends(case, cluster))
+            .clone()
     }
 
     fn find_ends(&self, case: &Case<'_>, cluster: &ClusterName) -> Vec<Uid> {
-        let there = self.loads.get(cluster).into_iter().flat_map(BTreeMap::keys).filter(|other| self.runs_in(**other, cluster));
-        let size = |other: &Uid| self.gang_of(*other).map_or(0, |gang| gang.total().into_values().fold(0, i64::saturating_add));
+        let there = self
+            .loads
+            .get(cluster)
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .filter(|other| self.runs_in(**other, cluster));
+        let size = |other: &Uid| {
+            self.gang_of(*other).map_or(0, |gang| gang.total().into_values().fold(0, i64::saturating_add))
+        };
         let mut there: Vec<(i64, Uid)> = there.take(RUNS_MAX).map(|other| (size(other), *other)).collect();
         there.sort_unstable();
         // What is alike leaves the same room, or that in another domain.
         let mut classes = BTreeSet::new();
         let near = case.gang.wants_topology();
-        let alike = |other: &&(i64, Uid)| self.state.workloads.get(&other.1).is_some_and(|w| near || classes.insert((w.class, other.0)));
-        if let Some((_, one)) = there.iter().filter(alike).take(ALONE_MAX).find(|(_, other)| self.fits_without(case, cluster, &[*other])) {
+        let alike = |other: &&(i64, Uid)| {
+            self.state.workloads.get(&other.1).is_some_and(|w| near || classes.insert((w.class, other.0)))
+        };
+        if let Some((_, one)) = there
+            .iter()
+            .filter(alike)
+            .take(ALONE_MAX)
+            .find(|(_, other)| self.fits_without(case, cluster, &[*other]))
+        {
             return vec![*one];
         }
         let largest: Vec<Uid> = there.into_iter().rev().map(|(_, uid)| uid).collect();
@@ -352,11 +450,15 @@ impl World {
 
     /// What would help at one cluster, and whose ends that are.
     pub(super) fn help_at(&self, case: &Case<'_>, cluster: &ClusterName, why: &Why) -> (String, Vec<Uid>) {
-        if let (Some(level), Why::NoRoom(_) | Why::Refused { .. }) = (self.level_too_small(case, cluster), why) {
+        if let (Some(level), Why::NoRoom(_) | Why::Refused { .. }) =
+            (self.level_too_small(case, cluster), why)
+        {
             return (self.larger_domains_in(cluster, &level, &case.gang), Vec::new());
         }
         let comes_free = match why {
-            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty, .. } | Misfit::NoDomain { fits_empty, .. }) => *fits_empty,
+            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty, .. } | Misfit::NoDomain { fits_empty, .. }) => {
+                *fits_empty
+            }
             Why::Capped { asks, cap, .. } => asks <= cap,
             _ => false,
         };
@@ -364,8 +466,12 @@ impl World {
         if !comes_free || (ends.is_empty() && matches!(why, Why::Capped { .. })) {
             return (why.would_help(), Vec::new());
         }
-        let named: Vec<String> =
-            ends.iter().take(NAMED_MAX).filter_map(|uid| self.state.workloads.get(uid)).map(|it| format!("`{}/{}`", it.namespace, it.name)).collect();
+        let named: Vec<String> = ends
+            .iter()
+            .take(NAMED_MAX)
+            .filter_map(|uid| self.state.workloads.get(uid))
+            .map(|it| format!("`{}/{}`", it.namespace, it.name))
+            .collect();
         let help = match (named.as_slice(), ends.len()) {
             ([], _) => "the end of several workloads there".to_owned(),
             ([one], _) => format!("the end of {one} there"),
@@ -409,38 +515,59 @@ impl World {
         let it = self.state.workloads.get(&other)?;
         let asks: Vec<(FlavorId, ResourceId)> = case.takes.iter().map(|(key, _)| *key).collect();
         let Against { words, .. } = self.against(case, id, other, &asks)?;
-        Some(format!("; it would fit if `{}/{}` (priority {}) were preempted, {words}", it.namespace, it.name, it.priority))
+        Some(format!(
+            "; it would fit if `{}/{}` (priority {}) were preempted, {words}",
+            it.namespace, it.name, it.priority
+        ))
     }
 
     /// What the cluster lacks whose obstacle the least would remove, where none can start it now, and what would help.
     pub(super) fn nearest_room(&self, case: &Case<'_>) -> Option<(String, String)> {
         // Without a list of clusters the queue admits nothing, and that is said already.
-        let (cluster, why) = self.nearest(case).filter(|(_, why)| !case.has_room() && !matches!(why, Why::NoWorkersConfig { .. }))?;
+        let (cluster, why) = self
+            .nearest(case)
+            .filter(|(_, why)| !case.has_room() && !matches!(why, Why::NoWorkersConfig { .. }))?;
         let all = match case.verdicts.len() {
             1 => "the only cluster can't start it now:".to_owned(),
             2 => format!("neither cluster can start it now; nearest is `{cluster}`:"),
             many => format!("none of {many} clusters can start it now; nearest is `{cluster}`:"),
         };
         let (help, gone) = self.help_at(case, cluster, why);
-        Some((format!("{all} {}", why.words()), format!("at `{cluster}`: {help}{}", self.others_first(case, (cluster, why), &gone))))
+        Some((
+            format!("{all} {}", why.words()),
+            format!("at `{cluster}`: {help}{}", self.others_first(case, (cluster, why), &gone)),
+        ))
     }
 
     /// The cluster whose obstacle the least would remove: of those that are full the one where the fewest have to end, then the one
     /// that has room for most pods now.
     fn nearest<'a>(&self, case: &'a Case<'_>) -> Option<(&'a ClusterName, &'a Why)> {
         let rank = |cluster: &ClusterName, why: &Why| match why {
-            Why::NoRoom(_) | Why::Refused { .. } if self.level_too_small(case, cluster).is_some() => (2, 0, Reverse(0)),
-            Why::NoRoom(Misfit::NotEnoughRoom { fits_empty: true, fit, .. } | Misfit::NoDomain { fits_empty: true, fit, .. }) => {
+            Why::NoRoom(_) | Why::Refused { .. } if self.level_too_small(case, cluster).is_some() => {
+                (2, 0, Reverse(0))
+            }
+            Why::NoRoom(
+                Misfit::NotEnoughRoom { fits_empty: true, fit, .. }
+                | Misfit::NoDomain { fits_empty: true, fit, .. },
+            ) => {
                 let ends = self.ends_that_do(case, cluster).len();
                 (0, if ends == 0 { usize::MAX } else { ends }, Reverse(*fit))
             }
             Why::Capped { asks, cap, .. } if asks > cap => (2, 0, Reverse(0)),
             Why::Capped { .. } => (0, self.ends_that_do(case, cluster).len().max(1), Reverse(0)),
             Why::Refused { .. } => (0, 1, Reverse(0)),
-            Why::Cordoned | Why::NotConnected | Why::NoReport | Why::Recovering | Why::NotAdmitted | Why::BackedOff => (1, 0, Reverse(0)),
+            Why::Cordoned
+            | Why::NotConnected
+            | Why::NoReport
+            | Why::Recovering
+            | Why::NotAdmitted
+            | Why::BackedOff => (1, 0, Reverse(0)),
             Why::NoRoom(_) => (2, 0, Reverse(0)),
             _ => (3, 0, Reverse(0)),
         };
-        case.verdicts.iter().filter_map(|(cluster, said)| Some((cluster, said.as_ref().err()?))).min_by_key(|(cluster, why)| rank(cluster, why))
+        case.verdicts
+            .iter()
+            .filter_map(|(cluster, said)| Some((cluster, said.as_ref().err()?)))
+            .min_by_key(|(cluster, why)| rank(cluster, why))
     }
 }

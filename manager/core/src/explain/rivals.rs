@@ -58,16 +58,33 @@ impl<K: Ord + Copy, V, I: Iterator<Item = (K, V)>> Alongside<I> {
 
 impl World {
     /// Who may be served first when quota of a flavor and resource comes.
-    pub(super) fn rivals_for_quota(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId), winner: Option<&Winner>) -> Rivals {
+    pub(super) fn rivals_for_quota(
+        &self,
+        case: &Case<'_>,
+        id: WorkloadId,
+        key: (FlavorId, ResourceId),
+        winner: Option<&Winner>,
+    ) -> Rivals {
         let brain = self.deciding.brain();
         let MayComeFirst { before, beside, other, .. } = self.may_come_first(case, id, key);
         let front = case.front().filter(|front| *front != id);
         let named = front.filter(|front| before > 0 && brain.may_ever_fit(*front, key));
         let first = named.or_else(|| winner.map(|winner| winner.workload)).or(other);
         // A queue goes by priority first, but for who is urgent there.
-        let goes_by_priority = before > 0 && beside == 0 && !self.by_usage(id) && front.is_some_and(|front| !brain.comes_before_all(front));
-        let priority = front.and_then(|front| self.deciding.uid(front)).and_then(|uid| self.state.workloads.get(&uid)).map(|w| w.priority);
-        Rivals { before, beside, first: first.map(|first| self.named(first)), yields_above: priority.filter(|_| goes_by_priority) }
+        let goes_by_priority = before > 0
+            && beside == 0
+            && !self.by_usage(id)
+            && front.is_some_and(|front| !brain.comes_before_all(front));
+        let priority = front
+            .and_then(|front| self.deciding.uid(front))
+            .and_then(|uid| self.state.workloads.get(&uid))
+            .map(|w| w.priority);
+        Rivals {
+            before,
+            beside,
+            first: first.map(|first| self.named(first)),
+            yields_above: priority.filter(|_| goes_by_priority),
+        }
     }
 
     /// Who of another queue is served first of something that a workload would take, or that it was told it lacks, as it was chosen for
@@ -79,7 +96,8 @@ impl World {
             _ => None,
         };
         let keys = case.takes.iter().map(|(key, _)| *key).chain(told);
-        keys.filter_map(|key| Some((id, key, brain.served_before(id, key)?))).min_by_key(|(.., winner)| !displaces(winner))
+        keys.filter_map(|key| Some((id, key, brain.served_before(id, key)?)))
+            .min_by_key(|(.., winner)| !displaces(winner))
     }
 
     /// Whether others stop for somebody of another queue who then takes what this one would.
@@ -90,9 +108,14 @@ impl World {
     /// Who of another queue comes first in every round, and keeps what this one would take.
     pub(super) fn overtaken_steps(&self, case: &Case<'_>) -> Steps {
         let Some((id, key, winner)) = self.served_first(case) else { return Steps::of(&Why::Overtaken) };
-        let (whom, turn) = (self.named(winner.workload), self.contest_in_words(id, &winner).unwrap_or_default());
-        let priority = if matches!(winner.by, First::Priority | First::Age) { ", or a higher priority" } else { "" };
-        let mut steps = Steps::one(format!("{}{turn}", Why::Overtaken.words()), format!("the start or deletion of {whom}{priority}"));
+        let (whom, turn) =
+            (self.named(winner.workload), self.contest_in_words(id, &winner).unwrap_or_default());
+        let priority =
+            if matches!(winner.by, First::Priority | First::Age) { ", or a higher priority" } else { "" };
+        let mut steps = Steps::one(
+            format!("{}{turn}", Why::Overtaken.words()),
+            format!("the start or deletion of {whom}{priority}"),
+        );
         let others = self.may_come_first(case, id, key);
         if others.before + others.beside == 1 && case.lacks.is_none() && case.has_room() {
             steps.alone.push(format!("the deletion of {whom} alone would do"));
@@ -101,15 +124,26 @@ impl World {
     }
 
     /// The same in numbers.
-    pub(super) fn may_come_first(&self, case: &Case<'_>, id: WorkloadId, key: (FlavorId, ResourceId)) -> MayComeFirst {
+    pub(super) fn may_come_first(
+        &self,
+        case: &Case<'_>,
+        id: WorkloadId,
+        key: (FlavorId, ResourceId),
+    ) -> MayComeFirst {
         let find = || self.deciding.brain().may_come_first(id, key, case.before.as_ref());
         *case.found.may_come_first.borrow_mut().entry(key).or_insert_with(find)
     }
 
     /// Who else waits and could take the room in a cluster before this one, when those of `gone` have left it.
-    pub(super) fn others_first(&self, case: &Case<'_>, (cluster, why): (&ClusterName, &Why), gone: &[Uid]) -> String {
+    pub(super) fn others_first(
+        &self,
+        case: &Case<'_>,
+        (cluster, why): (&ClusterName, &Why),
+        gone: &[Uid],
+    ) -> String {
         // How much more there will be isn't known of nodes to come, nor of a higher cap.
-        let grows = gone.is_empty() && matches!(why, Why::NoRoom(_) | Why::Capped { .. } | Why::Refused { .. });
+        let grows =
+            gone.is_empty() && matches!(why, Why::NoRoom(_) | Why::Capped { .. } | Why::Refused { .. });
         if matches!(why, Why::Forbidden(_)) {
             return String::new();
         }
@@ -118,22 +152,38 @@ impl World {
         let all = self.rivals_for_room(case, in_parts);
         let able = self.could_take(&all, cluster, gone, grows);
         let count: usize = able.iter().map(|class| class.count).sum();
-        let Some(first) = able.first().and_then(|class| self.state.workloads.get(&class.first.uid)) else { return String::new() };
+        let Some(first) = able.first().and_then(|class| self.state.workloads.get(&class.first.uid)) else {
+            return String::new();
+        };
         let unless = match !in_parts && self.goes_by_priority(case, &able) {
             true => format!(", unless it is submitted again with a priority above {}", first.priority),
             false => String::new(),
         };
         match count {
-            1 => format!("; `{}/{}`, which waits too, may take it first{unless}", first.namespace, first.name),
-            many => format!("; `{}/{}` and {} more that wait may take it first{unless}", first.namespace, first.name, many - 1),
+            1 => {
+                format!("; `{}/{}`, which waits too, may take it first{unless}", first.namespace, first.name)
+            }
+            many => format!(
+                "; `{}/{}` and {} more that wait may take it first{unless}",
+                first.namespace,
+                first.name,
+                many - 1
+            ),
         }
     }
 
     /// Those who would have quota and room when those of `gone` have ended, and haven't both already, for then something else
     /// keeps them. Where the room `grows`, whoever has quota may fit, and so may whoever isn't looked at.
-    fn could_take<'a>(&self, all: &'a [Class], cluster: &ClusterName, gone: &[Uid], grows: bool) -> Vec<&'a Class> {
+    fn could_take<'a>(
+        &self,
+        all: &'a [Class],
+        cluster: &ClusterName,
+        gone: &[Uid],
+        grows: bool,
+    ) -> Vec<&'a Class> {
         let looked_at = all.len().min(LOOKED_AT_MAX);
-        let ids: Vec<Option<WorkloadId>> = all[..looked_at].iter().map(|class| self.deciding.id(class.first.uid)).collect();
+        let ids: Vec<Option<WorkloadId>> =
+            all[..looked_at].iter().map(|class| self.deciding.id(class.first.uid)).collect();
         let known: Vec<WorkloadId> = ids.iter().flatten().copied().collect();
         let has_quota = |gone: &[Uid]| {
             let holders: Vec<WorkloadId> = gone.iter().filter_map(|uid| self.deciding.id(*uid)).collect();
@@ -146,7 +196,8 @@ impl World {
         let could = |at: usize, class: &Class| {
             let fits = |gangs: &[Arc<Gang>]| self.would_fit_there(class.id, class.first.uid, cluster, gangs);
             let already = || !gone.is_empty() && before[at] && fits(&[]);
-            at >= looked_at || (after[at] && self.may_use(class, cluster) && (grows || (fits(&gangs) && !already())))
+            at >= looked_at
+                || (after[at] && self.may_use(class, cluster) && (grows || (fits(&gangs) && !already())))
         };
         all.iter().enumerate().filter(|(at, class)| could(*at, class)).map(|(_, class)| class).collect()
     }
@@ -156,7 +207,8 @@ impl World {
     fn rivals_for_room(&self, case: &Case<'_>, in_parts: bool) -> Vec<Class> {
         let before = if in_parts { Vec::new() } else { self.before_by_class(case) };
         let blocked = self.live.hindrances.all_before();
-        let (mut before, mut routes, mut blocked) = (Alongside::new(before), Alongside::new(self.deciding.routes()), Alongside::new(blocked));
+        let (mut before, mut routes, mut blocked) =
+            (Alongside::new(before), Alongside::new(self.deciding.routes()), Alongside::new(blocked));
         let of_class = |(id, first, waiting): (ClassId, &Place, &BTreeSet<Place>)| {
             let (before, route, why) = (before.at(id), routes.at(id), blocked.at(id));
             // Who has no way to a queue takes nothing.
@@ -180,7 +232,8 @@ impl World {
         // A class of the brain is one of the world's.
         let class_of = |shape| u32::try_from(brain.shape_of(shape).tag & u64::from(u32::MAX)).map(ClassId);
         let by_shape = case.before.iter().flat_map(Before::by_shape);
-        let mut all: Vec<(ClassId, usize)> = by_shape.filter_map(|(shape, n)| Some((class_of(shape).ok()?, n))).collect();
+        let mut all: Vec<(ClassId, usize)> =
+            by_shape.filter_map(|(shape, n)| Some((class_of(shape).ok()?, n))).collect();
         all.sort_unstable_by_key(|(class, _)| *class);
         all.dedup_by(|(class, n), (kept, sum)| {
             let same = class == kept;
@@ -193,7 +246,8 @@ impl World {
     /// Whether a class may go to a cluster, as objects say.
     fn may_use(&self, class: &Class, cluster: &ClusterName) -> bool {
         let queue = &self.deciding.brain().queue(class.queue).setup.name;
-        let way = Way::new(&self.state.catalog, self.queues.class(class.id), queue, self.config.residency_required);
+        let way =
+            Way::new(&self.state.catalog, self.queues.class(class.id), queue, self.config.residency_required);
         way.sites.iter().any(|site| site.cluster == *cluster && site.listed.is_some() && site.verdict.is_ok())
     }
 
@@ -205,18 +259,24 @@ impl World {
         let mut freed = Amounts::new();
         gone.iter().for_each(|gang| add_scaled(&mut freed, &gang.total(), 1));
         // Who might fit is named: so what comes free may be in any domain.
-        let fits = |gang: &Gang| live.rooms.fits_without(gang, gone, &kept) && self.judge_domains(gang, cluster, Gone::Having(&freed)).is_ok();
+        let fits = |gang: &Gang| {
+            live.rooms.fits_without(gang, gone, &kept)
+                && self.judge_domains(gang, cluster, Gone::Having(&freed)).is_ok()
+        };
         fits(&class.gang) || class.gang.least().is_some_and(|least| fits(&least))
     }
 
     /// Whether a higher priority would put it before these others, whatever queues they are in.
     fn goes_by_priority(&self, case: &Case<'_>, others: &[&Class]) -> bool {
         let brain = self.deciding.brain();
-        let in_queue = |class: &&Class| Some(class.queue) == case.queue && self.deciding.looks_at(class.first.uid);
+        let in_queue =
+            |class: &&Class| Some(class.queue) == case.queue && self.deciding.looks_at(class.first.uid);
         let special: BTreeSet<Uid> = brain.all_special().filter_map(|id| self.deciding.uid(id)).collect();
         let (same, fair) = (others.iter().all(in_queue), brain.settings.fair_sharing.is_some());
         let alike = same || (!fair && !case.borrows);
-        alike && case.id.is_some_and(|id| !self.by_usage(id)) && (special.is_empty() || !others.iter().any(|class| special.contains(&class.first.uid)))
+        alike
+            && case.id.is_some_and(|id| !self.by_usage(id))
+            && (special.is_empty() || !others.iter().any(|class| special.contains(&class.first.uid)))
     }
 }
 

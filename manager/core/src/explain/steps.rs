@@ -59,11 +59,14 @@ impl Steps {
     pub(super) fn in_words(self) -> (String, String) {
         let words: Vec<&str> = self.list.iter().map(|step| step.words.as_str()).collect();
         let summary = words.join("; and then: ");
-        let helps: Vec<&str> = self.list.iter().map(|step| step.help.as_str()).filter(|help| !help.is_empty()).collect();
+        let helps: Vec<&str> =
+            self.list.iter().map(|step| step.help.as_str()).filter(|help| !help.is_empty()).collect();
         let help = match (helps.as_slice(), self.alone.is_empty()) {
             ([], _) => String::new(),
             ([one], _) => (*one).to_owned(),
-            (many, true) => format!("no single change is known to start it; first: {}", many.join("; then: ")),
+            (many, true) => {
+                format!("no single change is known to start it; first: {}", many.join("; then: "))
+            }
             (many, false) => format!("first: {}", many.join("; then: ")),
         };
         let alone = self.alone.join("; or ");
@@ -97,12 +100,18 @@ impl World {
         if steps.list.is_empty() {
             return self.in_queue(case);
         }
-        let ahead = case.queue.zip(scope).map(|(queue, scope)| self.ahead(case, queue, scope)).unwrap_or_default();
-        let stays = case.queue.filter(|_| scope.is_some()).and_then(|queue| self.first_that_stays(&ahead, queue, now));
+        let ahead =
+            case.queue.zip(scope).map(|(queue, scope)| self.ahead(case, queue, scope)).unwrap_or_default();
+        let stays = case
+            .queue
+            .filter(|_| scope.is_some())
+            .and_then(|queue| self.first_that_stays(&ahead, queue, now));
         let blocked = stays.is_some();
         steps.extend(stays.unwrap_or_default());
         steps.extend(self.afterwards(case, true));
-        if let Some((step, also)) = steps.list.last_mut().filter(|_| !blocked).zip(self.let_go_with_it(case, &ahead)) {
+        if let Some((step, also)) =
+            steps.list.last_mut().filter(|_| !blocked).zip(self.let_go_with_it(case, &ahead))
+        {
             step.help += &also;
         }
         steps
@@ -123,7 +132,10 @@ impl World {
         }
         if let Some(until) = self.live.not_before.get(&case.uid).filter(|until| **until > now.mono) {
             let rest: Millis = until.since(now.mono);
-            steps.extend(Steps::one(format!("{}, for {rest}", Why::BackOff.words()), Why::BackOff.would_help()));
+            steps.extend(Steps::one(
+                format!("{}, for {rest}", Why::BackOff.words()),
+                Why::BackOff.would_help(),
+            ));
         }
         steps
     }
@@ -134,31 +146,60 @@ impl World {
         let class = self.queues.class(case.workload.class);
         let catalog = &self.state.catalog;
         let Some(local) = catalog.local_queue(&class.namespace, &class.queue) else {
-            let why = Why::Route(NoRoute::NoLocalQueue { namespace: class.namespace.clone(), queue: class.queue.clone() });
-            return (Steps::one(why.words(), format!("{}; what comes next depends on the cluster queue that it names", why.would_help())), None);
+            let why = Why::Route(NoRoute::NoLocalQueue {
+                namespace: class.namespace.clone(),
+                queue: class.queue.clone(),
+            });
+            return (
+                Steps::one(
+                    why.words(),
+                    format!(
+                        "{}; what comes next depends on the cluster queue that it names",
+                        why.would_help()
+                    ),
+                ),
+                None,
+            );
         };
         let name = &local.cluster_queue;
         let Some(spec) = catalog.cluster_queue(name) else {
             let why = Why::Route(NoRoute::NoClusterQueue { cluster_queue: name.clone() });
-            return (Steps::one(why.words(), format!("{}; what comes next depends on its quota", why.would_help())), None);
+            return (
+                Steps::one(
+                    why.words(),
+                    format!("{}; what comes next depends on its quota", why.would_help()),
+                ),
+                None,
+            );
         };
         let mut steps = Steps::default();
         let mut scope = None;
-        let stopped: Vec<String> =
-            [(local.stop_policy, format!("local queue `{}/{}`", class.namespace, class.queue)), (spec.stop_policy, format!("cluster queue `{name}`"))]
-                .into_iter()
-                .filter(|(policy, _)| *policy != StopPolicy::None)
-                .map(|(_, what)| what)
-                .collect();
+        let stopped: Vec<String> = [
+            (local.stop_policy, format!("local queue `{}/{}`", class.namespace, class.queue)),
+            (spec.stop_policy, format!("cluster queue `{name}`")),
+        ]
+        .into_iter()
+        .filter(|(policy, _)| *policy != StopPolicy::None)
+        .map(|(_, what)| what)
+        .collect();
         if !stopped.is_empty() {
             let words = match stopped.as_slice() {
                 [one, too] => format!("{one} is stopped, and {too} too"),
                 _ => format!("{} is stopped", stopped.join("")),
             };
-            steps.extend(Steps::one(words, format!("set the stopPolicy of {} to `None`", stopped.join(" and of "))));
-            scope = Some(if spec.stop_policy == StopPolicy::None { Scope::LocalQueue } else { Scope::ClusterQueue });
+            steps.extend(Steps::one(
+                words,
+                format!("set the stopPolicy of {} to `None`", stopped.join(" and of ")),
+            ));
+            scope = Some(if spec.stop_policy == StopPolicy::None {
+                Scope::LocalQueue
+            } else {
+                Scope::ClusterQueue
+            });
         }
-        if let Err(why @ NoRoute::NamespaceNotSelected { .. }) = catalog.selected(name, spec, &class.namespace) {
+        if let Err(why @ NoRoute::NamespaceNotSelected { .. }) =
+            catalog.selected(name, spec, &class.namespace)
+        {
             steps.extend(Steps::of(&Why::Route(why)));
             scope = scope.or(Some(Scope::Namespace));
         }
@@ -177,12 +218,21 @@ impl World {
         // As if each were there, to find the next.
         while let Some(why) = self.inactive_now(&spec).filter(|_| all.len() < LACKS_MAX) {
             match &why {
-                Inactive::FlavorNotFound(flavor) => spec.resource_groups.iter_mut().for_each(|group| group.flavors.retain(|of| of.name != *flavor)),
-                Inactive::AdmissionCheck(check) | Inactive::CheckInactive(check) | Inactive::WorkersCheck(check, Clash::Several) => {
+                Inactive::FlavorNotFound(flavor) => spec
+                    .resource_groups
+                    .iter_mut()
+                    .for_each(|group| group.flavors.retain(|of| of.name != *flavor)),
+                Inactive::AdmissionCheck(check)
+                | Inactive::CheckInactive(check)
+                | Inactive::WorkersCheck(check, Clash::Several) => {
                     spec.admission_checks.retain(|rule| rule.name != *check);
                 }
-                Inactive::WorkersCheck(_, Clash::OnFlavors) => spec.admission_checks.iter_mut().for_each(|rule| rule.on_flavors.clear()),
-                Inactive::WorkersCheck(check, Clash::Provisioning) => spec.admission_checks.retain(|rule| rule.name == *check),
+                Inactive::WorkersCheck(_, Clash::OnFlavors) => {
+                    spec.admission_checks.iter_mut().for_each(|rule| rule.on_flavors.clear())
+                }
+                Inactive::WorkersCheck(check, Clash::Provisioning) => {
+                    spec.admission_checks.retain(|rule| rule.name == *check)
+                }
                 Inactive::Stopped | Inactive::CohortCycle | Inactive::TopologyNotFound(_) => {
                     all.push(why);
                     break;
@@ -190,14 +240,23 @@ impl World {
             }
             all.push(why);
         }
-        let placed = self.deciding.brain().queue_id(name).is_none_or(|queue| self.deciding.brain().queue(queue).node.is_some());
+        let placed = self
+            .deciding
+            .brain()
+            .queue_id(name)
+            .is_none_or(|queue| self.deciding.brain().queue(queue).node.is_some());
         all.extend((!placed).then_some(Inactive::CohortCycle));
         all
     }
 
     /// Why a queue admits nothing; where its check leads nowhere, that.
     fn inactive_step(&self, queue: &str, why: Inactive) -> Steps {
-        let Some((check, config)) = self.state.catalog.missing_config(queue).filter(|(check, _)| why == Inactive::CheckInactive((*check).to_owned())) else {
+        let Some((check, config)) = self
+            .state
+            .catalog
+            .missing_config(queue)
+            .filter(|(check, _)| why == Inactive::CheckInactive((*check).to_owned()))
+        else {
             return Steps::of(&Why::Inactive { queue: queue.to_owned(), why });
         };
         let missing = Why::NoWorkersConfig { check: check.to_owned(), config: config.to_owned() };
@@ -225,7 +284,9 @@ impl World {
     /// the clusters say.
     pub(super) fn afterwards(&self, case: &Case<'_>, rooms: bool) -> Steps {
         let mut steps = Steps::default();
-        if let Some((head, queue)) = case.queue.filter(|_| case.id.is_none()).and_then(|queue| self.head_that_stays(case, queue)) {
+        if let Some((head, queue)) =
+            case.queue.filter(|_| case.id.is_none()).and_then(|queue| self.head_that_stays(case, queue))
+        {
             steps.extend(Steps::one(
                 format!("cluster queue `{queue}` keeps strict order, and its head {head} can't start"),
                 format!("the start or deletion of {head}"),
@@ -245,7 +306,9 @@ impl World {
     fn head_that_stays(&self, case: &Case<'_>, queue: QueueId) -> Option<(String, String)> {
         let brain = self.deciding.brain();
         let setup = &brain.queue(queue).setup;
-        let head = brain.head(queue).filter(|_| setup.strict && setup.inactive.is_none() && !brain.orders_by_usage(queue))?;
+        let head = brain
+            .head(queue)
+            .filter(|_| setup.strict && setup.inactive.is_none() && !brain.orders_by_usage(queue))?;
         let uid = self.deciding.uid(head)?;
         let ahead = self.state.workloads.get(&uid)?;
         let before = Place::new(ahead.priority, ahead.submitted, uid) < self.place(case);
@@ -260,7 +323,8 @@ impl World {
     fn first_that_stays(&self, ahead: &Ahead, queue: QueueId, now: Now) -> Option<Steps> {
         let brain = self.deciding.brain();
         let setup = &brain.queue(queue).setup;
-        let uid = ahead.first.filter(|_| setup.strict && !brain.orders_by_usage(queue)).map(|place| place.uid)?;
+        let uid =
+            ahead.first.filter(|_| setup.strict && !brain.orders_by_usage(queue)).map(|place| place.uid)?;
         let first = self.case(uid, self.state.workloads.get(&uid)?, now.mono);
         if first.lacks.is_none() && first.has_room() {
             return None;
@@ -271,12 +335,18 @@ impl World {
             None => "no cluster has room for it".to_owned(),
         };
         let more = if ahead.count > 1 { more_before(ahead.count - 1) } else { String::new() };
-        let words = format!("cluster queue `{}` keeps strict order, and {whom}, which comes first there, can't start: {why}", setup.name);
+        let words = format!(
+            "cluster queue `{}` keeps strict order, and {whom}, which comes first there, can't start: {why}",
+            setup.name
+        );
         Some(Steps::one(words, format!("the start or deletion of {whom}{more}")))
     }
 
     fn whom(&self, uid: Uid) -> String {
-        self.state.workloads.get(&uid).map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace, w.name))
+        self.state
+            .workloads
+            .get(&uid)
+            .map_or_else(|| "another workload".to_owned(), |w| format!("`{}/{}`", w.namespace, w.name))
     }
 
     /// Who comes first of those whom the same change lets go, unless there is enough for all of them and it.
@@ -336,7 +406,10 @@ impl World {
     }
 
     pub(super) fn leads_to(&self, class: &Class, cluster_queue: &str) -> bool {
-        self.state.catalog.local_queue(&class.namespace, &class.queue).is_some_and(|local| local.cluster_queue == cluster_queue)
+        self.state
+            .catalog
+            .local_queue(&class.namespace, &class.queue)
+            .is_some_and(|local| local.cluster_queue == cluster_queue)
     }
 
     /// What quota lacks, of a workload that isn't looked at yet.
@@ -349,7 +422,8 @@ impl World {
         // Whether anybody may be displaced shows when it is looked at.
         let lacks = quota.before_anybody_gives_way();
         let words = || self.lacks_in_words(case, &lacks);
-        let (words, help) = self.uncovered_in_words(case, quota).unwrap_or_else(|| (words(), why.would_help()));
+        let (words, help) =
+            self.uncovered_in_words(case, quota).unwrap_or_else(|| (words(), why.would_help()));
         Steps::one(format!("{words}{unless}"), help)
     }
 }

@@ -48,19 +48,30 @@ impl Fleet {
     /// A condition as `Status Reason: message`.
     fn condition_of(&self, uid: Uid, kind: &str) -> Option<String> {
         let shown = self.shown_workload(uid);
-        let found = shown["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == kind)?.clone();
-        Some(format!("{} {}: {}", found["status"].as_str().unwrap(), found["reason"].as_str().unwrap(), found["message"].as_str().unwrap()))
+        let found =
+            shown["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == kind)?.clone();
+        Some(format!(
+            "{} {}: {}",
+            found["status"].as_str().unwrap(),
+            found["reason"].as_str().unwrap(),
+            found["message"].as_str().unwrap()
+        ))
     }
 
     fn waiting(&self) -> u64 {
-        let queue = self.world.render(&Key::global(Kind::ClusterQueue, "cq"), &self.bodies, now(self.now)).unwrap();
+        let queue =
+            self.world.render(&Key::global(Kind::ClusterQueue, "cq"), &self.bodies, now(self.now)).unwrap();
         queue["status"]["pendingWorkloads"].as_u64().unwrap()
     }
 
     /// Reasons of evictions that dashboards were told of.
     fn evictions(&self) -> Vec<&str> {
         let reason = |m: &'_ Milestone| matches!(m.event, Reached::Evicted { .. });
-        self.milestones.iter().filter(|m| reason(m)).map(|m| if let Reached::Evicted { reason, .. } = &m.event { reason.as_str() } else { "" }).collect()
+        self.milestones
+            .iter()
+            .filter(|m| reason(m))
+            .map(|m| if let Reached::Evicted { reason, .. } = &m.event { reason.as_str() } else { "" })
+            .collect()
     }
 }
 
@@ -77,13 +88,22 @@ fn who_waits_is_taken_out_of_the_queue_and_comes_back_at_its_age() {
     assert_eq!(f.why(second)["position"], json!({"queue": "lq", "place": 1, "of": 1}));
     let why = f.why(first);
     assert_eq!((&why["state"], &why["position"]), (&json!("Deactivated"), &Value::Null));
-    assert!(why["summary"].as_str().unwrap().starts_with("is in no queue: it was deactivated by `user:test` at 2027-"), "{why:#}");
+    assert!(
+        why["summary"]
+            .as_str()
+            .unwrap()
+            .starts_with("is in no queue: it was deactivated by `user:test` at 2027-"),
+        "{why:#}"
+    );
     assert_eq!(
         why["wouldHelp"],
         "no single change is known to start it; first: `meridian resume job first -n default`; then: at `eu`: the end of `default/runs` there"
     );
     let shown = f.shown_workload(first);
-    assert_eq!((&shown["spec"]["active"], &shown["status"]["meridian"]["state"]), (&json!(false), &json!("Deactivated")));
+    assert_eq!(
+        (&shown["spec"]["active"], &shown["status"]["meridian"]["state"]),
+        (&json!(false), &json!("Deactivated"))
+    );
     assert_eq!(f.condition_of(first, "Evicted").unwrap(), "True Deactivated: The workload is deactivated");
     assert_eq!(f.condition_of(first, "QuotaReserved").unwrap(), "False Pending: The workload is deactivated");
     let name = f.world.state.workloads[&first].name.to_string();
@@ -120,7 +140,11 @@ fn who_is_asked_about_gives_its_quota_back_at_once() {
     f.cut.clear();
     f.settle();
     f.settle();
-    assert_eq!((f.at(asked), f.phase(asked)), (None, Some(Phase::Pending)), "a hold that comes late starts nothing");
+    assert_eq!(
+        (f.at(asked), f.phase(asked)),
+        (None, Some(Phase::Pending)),
+        "a hold that comes late starts nothing"
+    );
     let other = f.submit("other", 4);
     f.settle();
     assert_eq!(f.phase(other), Some(Phase::Running), "the room is free");
@@ -135,18 +159,34 @@ fn who_runs_is_stopped_and_keeps_its_quota_until_it_has() {
     let w = &f.world.state.workloads[&runs];
     assert_eq!((w.phase, w.stopping), (Phase::Stopping, Some(StopReason::Evicted)));
     assert_eq!(f.phase(next), Some(Phase::Pending));
-    assert!(f.why(runs)["summary"].as_str().unwrap().contains("it was deactivated by `user:test`; its room and quota are kept"), "{:#}", f.why(runs));
+    assert!(
+        f.why(runs)["summary"]
+            .as_str()
+            .unwrap()
+            .contains("it was deactivated by `user:test`; its room and quota are kept"),
+        "{:#}",
+        f.why(runs)
+    );
     assert_eq!(f.evictions(), ["Deactivated"]);
     assert_eq!(f.set_active(runs, false), WriteResult::Unchanged, "once is enough");
     f.settle();
-    assert_eq!((f.at(runs), f.phase(runs), f.phase(next)), (None, Some(Phase::Pending), Some(Phase::Running)));
+    assert_eq!(
+        (f.at(runs), f.phase(runs), f.phase(next)),
+        (None, Some(Phase::Pending), Some(Phase::Running))
+    );
     assert_eq!(f.condition_of(runs, "Evicted").unwrap(), "True Deactivated: The workload is deactivated");
-    assert_eq!(f.condition_of(runs, "Admitted").unwrap(), "False NoReservation: The workload has no reservation");
+    assert_eq!(
+        f.condition_of(runs, "Admitted").unwrap(),
+        "False NoReservation: The workload has no reservation"
+    );
     assert_eq!(f.evictions(), ["Deactivated"], "counted once");
     f.pass(Millis::secs(40));
     assert_eq!(f.world.state.workloads[&runs].attempts, 1);
-    let audited: Vec<String> =
-        f.records.iter().filter_map(|(_, r)| if let Record::Audited(line) = r { Some(line) } else { None }).fold(Vec::new(), |mut all, line| {
+    let audited: Vec<String> = f
+        .records
+        .iter()
+        .filter_map(|(_, r)| if let Record::Audited(line) = r { Some(line) } else { None })
+        .fold(Vec::new(), |mut all, line| {
             if matches!(&*line.entry.action, "deactivate" | "stop") {
                 all.push(format!("{} {}", line.by.0, line.entry.action));
             }
@@ -232,16 +272,21 @@ fn what_ended_or_goes_or_isnt_there_is_refused_and_nothing_is_done_twice() {
     f.settle();
     assert_eq!(f.phase(goes), None);
     let nobody = |key| Change::SetActive { key, active: false, version: None };
-    for key in
-        [Key::namespaced(Kind::Workload, "default", "job-nobody-00000"), Key::namespaced(Kind::Job, "default", "nobody"), Key::global(Kind::ClusterQueue, "cq")]
-    {
+    for key in [
+        Key::namespaced(Kind::Workload, "default", "job-nobody-00000"),
+        Key::namespaced(Kind::Job, "default", "nobody"),
+        Key::global(Kind::ClusterQueue, "cq"),
+    ] {
         let Reply::Rejected(why) = f.write(vec![nobody(key)]) else { panic!("taken") };
         assert_eq!(why[0].reason, RejectionReason::NotFound);
     }
     let late = f.submit("late", 1);
     let (key, seen) = (f.workload_key(late), f.world.state.workloads[&late].changed);
     f.settle();
-    let Reply::Rejected(why) = f.write(vec![Change::SetActive { key, active: false, version: Some(seen) }]) else { panic!("taken") };
+    let Reply::Rejected(why) = f.write(vec![Change::SetActive { key, active: false, version: Some(seen) }])
+    else {
+        panic!("taken")
+    };
     assert_eq!(why[0].reason, RejectionReason::Conflict);
 }
 
@@ -305,7 +350,11 @@ fn what_was_kept_for_it_is_let_go() {
     f.stop(high);
     f.settle();
     f.settle();
-    assert_eq!((f.phase(high), f.phase(victim)), (Some(Phase::Pending), Some(Phase::Running)), "nobody waits for what it freed");
+    assert_eq!(
+        (f.phase(high), f.phase(victim)),
+        (Some(Phase::Pending), Some(Phase::Running)),
+        "nobody waits for what it freed"
+    );
     // A victim that is deactivated while it stops rests then, and is no victim again.
     f.resume(high);
     assert_eq!(f.phase(victim), Some(Phase::Stopping));
@@ -395,7 +444,11 @@ fn who_has_run_for_its_maximum_execution_time_is_deactivated_and_can_be_put_back
         job
     };
     let label = json!({"kueue.x-k8s.io/max-exec-time-seconds": "60"});
-    let Reply::Written(written) = f.apply(vec![bounded("up", &label, Some(90)), bounded("own", &label, Some(60))]) else { panic!("refused") };
+    let Reply::Written(written) =
+        f.apply(vec![bounded("up", &label, Some(90)), bounded("own", &label, Some(60))])
+    else {
+        panic!("refused")
+    };
     let (up, own) = (written[0].uid, written[1].uid);
     f.settle();
     let late = || EndResult::Failed { reason: "DeadlineExceeded".into(), message: "ran for 60 s".into() };
@@ -404,7 +457,11 @@ fn who_has_run_for_its_maximum_execution_time_is_deactivated_and_can_be_put_back
     f.end(up, late());
     assert_eq!((f.phase(up), f.at(up)), (Some(Phase::Pending), None));
     assert_eq!(f.evictions(), ["Deactivated"]);
-    assert!(f.why(up)["summary"].as_str().unwrap().contains("maximum execution time"), "{}", f.why(up)["summary"]);
+    assert!(
+        f.why(up)["summary"].as_str().unwrap().contains("maximum execution time"),
+        "{}",
+        f.why(up)["summary"]
+    );
     let kueues = "DeactivatedDueToMaximumExecutionTimeExceeded: The workload is deactivated due to exceeding the maximum execution time";
     assert_eq!(f.condition_of(up, "Evicted"), Some(format!("True {kueues}")));
     assert_eq!(f.condition_of(up, "Requeued"), Some(format!("False {kueues}")));

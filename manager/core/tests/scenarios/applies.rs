@@ -32,7 +32,8 @@ impl Fleet {
 
     /// As `PUT` and `PATCH` write it.
     fn replace(&mut self, value: Value) {
-        let put = Change::Put { object: object(value), scope: None, uid: Uid(0), mode: PutMode::Replace(None) };
+        let put =
+            Change::Put { object: object(value), scope: None, uid: Uid(0), mode: PutMode::Replace(None) };
         assert!(matches!(self.write(vec![put]), Reply::Written(_)));
     }
 }
@@ -85,10 +86,18 @@ fn what_was_created_otherwise_keeps_what_the_file_leaves_out_and_that_is_told_on
         Key::global(Kind::Cohort, "all"),
         |extra: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "all", "labels": extra}}),
     );
-    let made = Change::Put { object: object(cohort(json!({"a": "1"}))), scope: None, uid: Uid(7_000), mode: PutMode::Create };
+    let made = Change::Put {
+        object: object(cohort(json!({"a": "1"}))),
+        scope: None,
+        uid: Uid(7_000),
+        mode: PutMode::Create,
+    };
     f.write(vec![made]);
     let reply = f.apply(vec![cohort(json!({"b": "1"}))]);
-    assert!(warnings(&reply).iter().any(|warning| warning.starts_with("what was applied before isn't known")), "{reply:?}");
+    assert!(
+        warnings(&reply).iter().any(|warning| warning.starts_with("what was applied before isn't known")),
+        "{reply:?}"
+    );
     assert_eq!(f.stored(&key).labels.into_keys().collect::<Vec<_>>(), ["a", "b"]);
     let (records, reply) = (f.records.len(), f.apply(vec![cohort(json!({"b": "1"}))]));
     assert_eq!(warnings(&reply), [""; 0]);
@@ -102,12 +111,21 @@ fn what_comes_to_no_valid_object_is_refused_with_all_that_came_with_it() {
     let mut f = Fleet::regions();
     let queue = |preemption: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "other"}, "spec": {"preemption": preemption}});
     f.apply(vec![queue(json!({"reclaimWithinCohort": "Any"}))]);
-    f.replace(queue(json!({"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}})));
-    let reply = f.apply(vec![namespace(&json!({"new": "1"})), queue(json!({"reclaimWithinCohort": "Never"}))]);
+    f.replace(queue(
+        json!({"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}),
+    ));
+    let reply =
+        f.apply(vec![namespace(&json!({"new": "1"})), queue(json!({"reclaimWithinCohort": "Never"}))]);
     let Reply::Rejected(why) = reply else { panic!("{reply:?}") };
     assert_eq!((why.len(), why[0].index, why[0].reason), (1, 1, RejectionReason::Invalid));
     assert_eq!(why[0].field.as_deref(), Some("spec.preemption.borrowWithinCohort.policy"));
-    assert!(why[0].message.starts_with("with what is there already, needs `reclaimWithinCohort` other than `Never`; "), "{}", why[0].message);
+    assert!(
+        why[0]
+            .message
+            .starts_with("with what is there already, needs `reclaimWithinCohort` other than `Never`; "),
+        "{}",
+        why[0].message
+    );
     assert!(f.world.state.catalog.get(&Key::global(Kind::Namespace, "ml")).is_none());
 }
 
@@ -120,7 +138,13 @@ fn however_large_what_is_applied_is_the_journal_can_be_read_again() {
         let reply = f.apply(vec![large]);
         assert!(matches!(reply, Reply::Written(_)), "{bytes}: {reply:?}");
         for action in [Operator::Drain, Operator::Uncordon] {
-            assert!(matches!(f.input(Input::Operator { actor: Actor::user("op"), action: action("eu".into()) }), Reply::Done(_)), "{bytes}");
+            assert!(
+                matches!(
+                    f.input(Input::Operator { actor: Actor::user("op"), action: action("eu".into()) }),
+                    Reply::Done(_)
+                ),
+                "{bytes}"
+            );
         }
         World::restore(&f.world.snapshot(), config()).unwrap_or_else(|error| panic!("{bytes}: {error}"));
     }

@@ -42,7 +42,8 @@ fn who_may_displace_others_does_so_where_a_limit_and_not_the_room_is_used_up() {
         let mut f = only_eu(limit);
         teams(&mut f, [12, 0], &json!({"withinClusterQueue": LOWER}));
         priorities(&mut f, 9);
-        let low: Vec<Uid> = (0..limit).map(|i| f.submit_to("a", &format!("low-{i}"), 1, Some("low"))).collect();
+        let low: Vec<Uid> =
+            (0..limit).map(|i| f.submit_to("a", &format!("low-{i}"), 1, Some("low"))).collect();
         f.settle();
         assert_eq!(f.running.len(), low.len(), "limit {limit}");
         let high = f.submit_to("a", "high", 1, Some("high"));

@@ -42,9 +42,14 @@ fn an_orphan_gets_its_own_job_back_and_no_other() {
     let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
     let mut adopt = |pods: u32| {
         let job = object(job("default", "lost", pods, &labels, ""));
-        f.input(Input::Operator { actor: Actor::user("op"), action: Operator::AdoptOrphan { uid, fence, job } })
+        f.input(Input::Operator {
+            actor: Actor::user("op"),
+            action: Operator::AdoptOrphan { uid, fence, job },
+        })
     };
-    assert!(matches!(adopt(2), Reply::Rejected(why) if why[0].message.contains("isn't the job that runs there")));
+    assert!(
+        matches!(adopt(2), Reply::Rejected(why) if why[0].message.contains("isn't the job that runs there"))
+    );
     assert!(matches!(adopt(3), Reply::Done(_)));
     assert!(f.world.state.orphans.is_empty());
     // It is an ordinary workload again: renewed for many terms, and it ends once.
@@ -84,7 +89,8 @@ fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
     let copy = f.world.snapshot();
     f.settle();
     let home = ClusterName::new(f.at(spoken_for).unwrap());
-    let invented = End { fence: Fence { epoch: 99, leadership: 1, counter: 1 }, ..invented_end(spoken_for, 1) };
+    let invented =
+        End { fence: Fence { epoch: 99, leadership: 1, counter: 1 }, ..invented_end(spoken_for, 1) };
     // It ends while the manager is away, and the copy that comes back has never granted it.
     f.lead_with_copy(&copy);
     f.confirm_rules();
@@ -92,10 +98,16 @@ fn a_job_that_is_over_is_not_run_again_by_a_journal_from_before_its_grant() {
     f.settle();
     f.settle();
     let w = &f.world.state.workloads[&done];
-    assert_eq!((w.phase, w.finished.as_ref().map(|f| f.succeeded), w.history.len()), (Phase::Finished, Some(true), 1));
+    assert_eq!(
+        (w.phase, w.finished.as_ref().map(|f| f.succeeded), w.history.len()),
+        (Phase::Finished, Some(true), 1)
+    );
     assert_eq!(f.at(done), None);
     // What nobody granted ends nothing, whoever says so.
-    let request = Box::new(SyncRequest { events: vec![Event::Ended(invented)], ..f.agents.get_mut(&home).unwrap().compose(now(f.now), Lane::News) });
+    let request = Box::new(SyncRequest {
+        events: vec![Event::Ended(invented)],
+        ..f.agents.get_mut(&home).unwrap().compose(now(f.now), Lane::News)
+    });
     f.input(Input::Sync { cluster: home, request, may_park: false });
     assert_eq!(f.phase(spoken_for), Some(Phase::Running));
 }
@@ -115,7 +127,11 @@ fn a_copy_dispatches_nothing_by_rules_that_nobody_confirmed() {
     let job = f.submit("job", 3);
     f.settle();
     assert_eq!((f.at(job), f.phase(job)), (None, Some(Phase::Pending)));
-    assert!(f.why(job)["summary"].as_str().unwrap().contains("confirm policies and quotas"), "{}", f.why(job));
+    assert!(
+        f.why(job)["summary"].as_str().unwrap().contains("confirm policies and quotas"),
+        "{}",
+        f.why(job)
+    );
     f.confirm_rules();
     f.settle();
     assert!(f.at(job).is_some());
@@ -137,11 +153,17 @@ fn an_orphan_that_was_seen_before_it_ran_is_not_stopped_for_a_late_start() {
     assert_eq!(f.world.state.orphans.keys().copied().collect::<Vec<_>>(), [(uid, fence)]);
     // Its pods have started by now, and its agent says so to a manager that doesn't know it.
     let name = ClusterName::new(home.clone().unwrap());
-    f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Runner(RunnerEvent::Running { uid, fence }));
+    f.agents
+        .get_mut(&name)
+        .unwrap()
+        .apply(now(f.now), AgentInput::Runner(RunnerEvent::Running { uid, fence }));
     f.settle();
     let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
     let job = object(job("default", "lost", 3, &labels, ""));
-    let done = f.input(Input::Operator { actor: Actor::user("op"), action: Operator::AdoptOrphan { uid, fence, job } });
+    let done = f.input(Input::Operator {
+        actor: Actor::user("op"),
+        action: Operator::AdoptOrphan { uid, fence, job },
+    });
     assert!(matches!(done, Reply::Done(_)), "{done:?}");
     f.pass(Millis(5 * TERM.0));
     assert_eq!((f.phase(lost), f.at(lost)), (Some(Phase::Running), home));
@@ -181,7 +203,11 @@ fn an_agent_cant_make_another_clusters_orphan_go() {
     assert_eq!(f.world.state.orphans.len(), 1);
     let end = End { result: EndResult::Stopped, ..invented_end(lost, 1) };
     let composed = f.agents.get_mut(&liar).unwrap().compose(now(f.now), Lane::News);
-    let request = Box::new(SyncRequest { events_from: composed.events_last + 1, events: vec![Event::Ended(end)], ..composed });
+    let request = Box::new(SyncRequest {
+        events_from: composed.events_last + 1,
+        events: vec![Event::Ended(end)],
+        ..composed
+    });
     f.input(Input::Sync { cluster: liar, request, may_park: false });
     assert_eq!(f.world.state.orphans.len(), 1);
 }

@@ -8,8 +8,7 @@ use meridian_queueing::settings::FairSharing;
 
 /// Three kinds of priority and a queue that displaces lower ones, with six devices of its own.
 fn strict_about_priority(f: &mut Fleet) {
-    let class =
-        |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    let class = |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
     f.apply(vec![class("high", 100), class("low", 1), queue("cq", 6, None)]);
 }
 
@@ -42,7 +41,11 @@ impl Fleet {
 
     fn kueue(&self, uid: Uid) -> Value {
         let workload = &self.world.state.workloads[&uid];
-        let key = Key::namespaced(Kind::Workload, &workload.namespace, &workload_name(&workload.name, workload.submitted));
+        let key = Key::namespaced(
+            Kind::Workload,
+            &workload.namespace,
+            &workload_name(&workload.name, workload.submitted),
+        );
         self.shown(&key)
     }
 
@@ -50,12 +53,18 @@ impl Fleet {
     fn conditions(&self, uid: Uid) -> Vec<String> {
         let shown = self.kueue(uid);
         let text = |c: &Value, field: &str| c[field].as_str().unwrap().to_owned();
-        shown["status"]["conditions"].as_array().unwrap().iter().map(|c| format!("{}={} {}", text(c, "type"), text(c, "status"), text(c, "reason"))).collect()
+        shown["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| format!("{}={} {}", text(c, "type"), text(c, "status"), text(c, "reason")))
+            .collect()
     }
 }
 
 fn counts(queue: &Value) -> [u64; 3] {
-    ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"].map(|field| queue["status"][field].as_u64().unwrap())
+    ["pendingWorkloads", "reservingWorkloads", "admittedWorkloads"]
+        .map(|field| queue["status"][field].as_u64().unwrap())
 }
 
 fn version(object: &Value) -> u64 {
@@ -68,7 +77,10 @@ fn a_queue_shows_who_stands_where_and_a_restart_shows_the_same() {
     f.apply(vec![queue("cq", 6, None)]);
     let empty = f.cluster_queue("cq");
     assert_eq!(counts(&empty), [0, 0, 0]);
-    assert_eq!(empty["status"]["flavorsUsage"], json!([{"name": "any", "resources": [{"name": GPU, "total": "0", "borrowed": "0"}]}]));
+    assert_eq!(
+        empty["status"]["flavorsUsage"],
+        json!([{"name": "any", "resources": [{"name": GPU, "total": "0", "borrowed": "0"}]}])
+    );
     let uids: Vec<Uid> = (0..3).map(|i| f.submit(&format!("job-{i}"), 3)).collect();
     f.settle();
     let full = f.cluster_queue("cq");
@@ -78,7 +90,10 @@ fn a_queue_shows_who_stands_where_and_a_restart_shows_the_same() {
     assert!(version(&full) > version(&empty), "its status has another version");
     let mine = f.shown(&Key::namespaced(Kind::LocalQueue, "default", "lq"));
     assert_eq!(counts(&mine), [1, 2, 2]);
-    assert_eq!(mine["status"]["flavorsUsage"], json!([{"name": "any", "resources": [{"name": GPU, "total": "6"}]}]));
+    assert_eq!(
+        mine["status"]["flavorsUsage"],
+        json!([{"name": "any", "resources": [{"name": GPU, "total": "6"}]}])
+    );
 
     let jobs: Vec<Value> = uids.iter().map(|uid| f.kueue(*uid)).collect();
     let tally = f.world.tally.clone();
@@ -115,7 +130,8 @@ fn who_waits_counts_where_the_local_queue_leads_today() {
     assert_eq!(counts(&other), [1, 0, 0]);
     assert!(version(&other) > before);
     let rows = f.world.cluster_queue_rows();
-    let asked: Vec<_> = rows.iter().map(|row| (row.name.to_string(), row.standing.asked.get(GPU).copied())).collect();
+    let asked: Vec<_> =
+        rows.iter().map(|row| (row.name.to_string(), row.standing.asked.get(GPU).copied())).collect();
     assert_eq!(asked, [("cq".to_owned(), None), ("other".to_owned(), Some(2))]);
     assert_eq!((rows[1].awake, rows[1].shapes), (0, [0, 1]), "it was looked at, and there is no quota");
 }
@@ -123,7 +139,8 @@ fn who_waits_counts_where_the_local_queue_leads_today() {
 #[test]
 fn a_queue_says_why_it_is_not_active() {
     let mut f = Fleet::regions();
-    let reason = |f: &Fleet| f.cluster_queue("cq")["status"]["conditions"][0]["reason"].as_str().unwrap().to_owned();
+    let reason =
+        |f: &Fleet| f.cluster_queue("cq")["status"]["conditions"][0]["reason"].as_str().unwrap().to_owned();
     let with = |field: &str, value: Value| {
         let mut queue = queue("cq", 1, None);
         queue["spec"][field] = value;
@@ -131,7 +148,10 @@ fn a_queue_says_why_it_is_not_active() {
     };
     f.apply(vec![with("stopPolicy", json!("Hold"))]);
     assert_eq!(reason(&f), "Stopped");
-    assert_eq!(f.shown(&Key::namespaced(Kind::LocalQueue, "default", "lq"))["status"]["conditions"][0]["reason"], "ClusterQueueIsInactive");
+    assert_eq!(
+        f.shown(&Key::namespaced(Kind::LocalQueue, "default", "lq"))["status"]["conditions"][0]["reason"],
+        "ClusterQueueIsInactive"
+    );
     f.apply(vec![with("admissionChecksStrategy", json!({"admissionChecks": [{"name": "absent"}]}))]);
     assert_eq!(reason(&f), "AdmissionCheckNotFound");
     // Each check by itself would do, and `why` says which doesn't go with what.
@@ -147,8 +167,16 @@ fn a_queue_says_why_it_is_not_active() {
     let waits = f.submit("waits", 1);
     let rules = |rules: Value| with("admissionChecksStrategy", json!({"admissionChecks": rules}));
     for (checks, expect, help) in [
-        (json!([{"name": "budget"}]), "AdmissionCheckInactive", "see why admission check `budget` isn't active, or take it out of cluster queue `cq`"),
-        (json!([{"name": "far"}, {"name": "further"}]), "MultipleMultiKueueAdmissionChecks", "leave one check of worker clusters in cluster queue `cq`"),
+        (
+            json!([{"name": "budget"}]),
+            "AdmissionCheckInactive",
+            "see why admission check `budget` isn't active, or take it out of cluster queue `cq`",
+        ),
+        (
+            json!([{"name": "far"}, {"name": "further"}]),
+            "MultipleMultiKueueAdmissionChecks",
+            "leave one check of worker clusters in cluster queue `cq`",
+        ),
         (
             json!([{"name": "nodes"}, {"name": "far"}]),
             "MultiKueueWithProvisioningRequest",
@@ -175,8 +203,13 @@ fn an_admission_and_an_end_are_milestones_with_their_times() {
     f.settle();
     f.end(uid, EndResult::Succeeded);
     let mine: Vec<&Milestone> = f.milestones.iter().collect();
-    assert!(mine.iter().all(|m| (&*m.whose.cluster_queue, &*m.whose.namespace, &*m.whose.local_queue) == ("cq", "default", "lq")));
-    let [reserved, admitted, ready, finished] = mine.iter().map(|m| &m.event).collect::<Vec<_>>()[..] else { panic!("{mine:#?}") };
+    assert!(
+        mine.iter().all(|m| (&*m.whose.cluster_queue, &*m.whose.namespace, &*m.whose.local_queue)
+            == ("cq", "default", "lq"))
+    );
+    let [reserved, admitted, ready, finished] = mine.iter().map(|m| &m.event).collect::<Vec<_>>()[..] else {
+        panic!("{mine:#?}")
+    };
     assert_eq!(*reserved, Reached::QuotaReserved { waited: Millis(0) });
     let Reached::Admitted { waited, checked, .. } = admitted else { panic!("{admitted:?}") };
     assert!(*waited > Millis(0) && *checked == Some(*waited), "quota came at once: {admitted:?}");
@@ -190,7 +223,8 @@ fn an_admission_and_an_end_are_milestones_with_their_times() {
 fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
     let mut f = Fleet::regions();
     strict_about_priority(&mut f);
-    let low: Vec<Uid> = (0..2).map(|i| f.submit_in("default", &format!("low-{i}"), 3, labelled("low"))).collect();
+    let low: Vec<Uid> =
+        (0..2).map(|i| f.submit_in("default", &format!("low-{i}"), 3, labelled("low"))).collect();
     f.settle();
     assert!(low.iter().all(|uid| f.phase(*uid) == Some(Phase::Running)));
     let granted = f.kueue(low[0]);
@@ -198,7 +232,10 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
         granted["status"]["admission"]["podSetAssignments"],
         json!([{"name": "main", "flavors": {GPU: "any"}, "resourceUsage": {GPU: "3"}, "count": 3}])
     );
-    assert_eq!(f.conditions(low[0]), ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]);
+    assert_eq!(
+        f.conditions(low[0]),
+        ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]
+    );
     f.milestones.clear();
     let high = f.submit_in("default", "secret-name", 3, labelled("high"));
     let victim = *low.iter().find(|uid| f.phase(**uid) == Some(Phase::Stopping)).expect("one has to go");
@@ -210,31 +247,56 @@ fn a_displaced_workload_says_by_what_right_and_names_only_a_uid() {
     assert_eq!(f.phase(high), Some(Phase::Running));
     assert_eq!(
         f.conditions(victim),
-        ["QuotaReserved=False Pending", "Admitted=False NoReservation", "Evicted=True Preempted", "Preempted=True InClusterQueue", "Requeued=True Preempted"]
+        [
+            "QuotaReserved=False Pending",
+            "Admitted=False NoReservation",
+            "Evicted=True Preempted",
+            "Preempted=True InClusterQueue",
+            "Requeued=True Preempted"
+        ]
     );
-    let evictions: Vec<_> = f.milestones.iter().filter(|m| matches!(m.event, Reached::Evicted { .. })).collect();
-    let [Milestone { whose, event: Reached::Evicted { reason, cause, first: true, ran, cluster, displaced } }] = evictions[..] else {
+    let evictions: Vec<_> =
+        f.milestones.iter().filter(|m| matches!(m.event, Reached::Evicted { .. })).collect();
+    let [
+        Milestone { whose, event: Reached::Evicted { reason, cause, first: true, ran, cluster, displaced } },
+    ] = evictions[..]
+    else {
         panic!("{evictions:#?}")
     };
     assert_eq!((&*whose.priority_class, reason.as_str(), cause.as_str()), ("low", "Preempted", ""));
     assert!(ran.is_some() && cluster.is_some());
     assert_eq!(*displaced, Some(("cq".into(), "InClusterQueue".to_owned())));
-    assert!(f.milestones.iter().any(|m| matches!(&m.event, Reached::Stopped { reason, .. } if reason == "Preempted")));
+    assert!(
+        f.milestones
+            .iter()
+            .any(|m| matches!(&m.event, Reached::Stopped { reason, .. } if reason == "Preempted"))
+    );
     let why: Vec<_> = f.world.unadmitted().into_iter().map(|(row, n)| (row.reason, row.cause, n)).collect();
     assert_eq!(why, [("WaitingForQuota", "", 1)]);
 
     // Where it gets its quota back, nothing is left of it.
     f.end(high, EndResult::Succeeded);
     f.settle();
-    assert_eq!(f.conditions(victim), ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]);
+    assert_eq!(
+        f.conditions(victim),
+        ["QuotaReserved=True QuotaReserved", "Admitted=True Admitted", "PodsReady=True Started"]
+    );
     // How often is remembered, and a second time is no longer the first.
     f.milestones.clear();
     for name in ["another", "third"] {
         f.submit_in("default", name, 3, labelled("high"));
     }
     f.settle();
-    let first: Vec<bool> = f.milestones.iter().filter_map(|m| if let Reached::Evicted { first, .. } = m.event { Some(first) } else { None }).collect();
-    assert_eq!((first.len(), first.iter().filter(|first| **first).count()), (2, 1), "for the other one it is the first time");
+    let first: Vec<bool> = f
+        .milestones
+        .iter()
+        .filter_map(|m| if let Reached::Evicted { first, .. } = m.event { Some(first) } else { None })
+        .collect();
+    assert_eq!(
+        (first.len(), first.iter().filter(|first| **first).count()),
+        (2, 1),
+        "for the other one it is the first time"
+    );
     let stats = f.kueue(victim)["status"]["schedulingStats"].clone();
     assert_eq!(stats, json!({"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 2}]}));
 }
@@ -250,18 +312,31 @@ fn a_drained_queue_evicts_in_its_own_name() {
     assert_eq!(f.phase(uid), Some(Phase::Stopping));
     assert_eq!(f.conditions(uid).last().map(String::as_str), Some("Evicted=True LocalQueueStopped"));
     f.settle();
-    let requeued = |f: &Fleet| f.conditions(uid).into_iter().find(|condition| condition.starts_with("Requeued="));
+    let requeued =
+        |f: &Fleet| f.conditions(uid).into_iter().find(|condition| condition.starts_with("Requeued="));
     assert_eq!(requeued(&f).as_deref(), Some("Requeued=False LocalQueueStopped"));
     // Its cluster queue is stopped too, and without quota once it isn't any more.
     let mut stopped = queue("cq", 6, None);
     stopped["spec"]["stopPolicy"] = json!("Hold");
     f.apply(vec![stopped, local("lq", "cq")]);
     assert_eq!(requeued(&f).as_deref(), Some("Requeued=False ClusterQueueStopped"));
-    let all = vec![Change::Put { object: object(queue("cq", 1, None)), scope: None, uid: Uid(9_001), mode: PutMode::Apply }];
-    let out = f.world.apply(now(f.now), Input::Write(Box::new(Write::new(Actor::user("test"), all, false))), &f.bodies);
+    let all = vec![Change::Put {
+        object: object(queue("cq", 1, None)),
+        scope: None,
+        uid: Uid(9_001),
+        mode: PutMode::Apply,
+    }];
+    let out = f.world.apply(
+        now(f.now),
+        Input::Write(Box::new(Write::new(Actor::user("test"), all, false))),
+        &f.bodies,
+    );
     assert!(out.workloads.contains(&uid), "readers are told");
     f.settle();
-    assert_eq!((f.phase(uid), requeued(&f).as_deref()), (Some(Phase::Pending), Some("Requeued=True LocalQueueRestarted")));
+    assert_eq!(
+        (f.phase(uid), requeued(&f).as_deref()),
+        (Some(Phase::Pending), Some("Requeued=True LocalQueueRestarted"))
+    );
 }
 
 #[test]
@@ -275,7 +350,9 @@ fn a_lost_cluster_evicts_for_its_check() {
     f.running.retain(|(cluster, _)| *cluster != home);
     f.pass(Millis(TERM.0 * 2));
     let lost = f.milestones.iter().find_map(|m| match &m.event {
-        Reached::Evicted { reason, cause, cluster, .. } => Some((reason.clone(), cause.clone(), cluster.clone())),
+        Reached::Evicted { reason, cause, cluster, .. } => {
+            Some((reason.clone(), cause.clone(), cluster.clone()))
+        }
         _ => None,
     });
     assert_eq!(lost, Some(("AdmissionCheck".to_owned(), "ClusterLost".to_owned(), Some(home))));
@@ -285,7 +362,13 @@ fn a_lost_cluster_evicts_for_its_check() {
 fn a_plan_reads_a_workload_back() {
     let mut f = Fleet::regions();
     f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100})]);
-    let mut written = job("default", "rich", 2, &json!({"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/priority-class": "high"}), "");
+    let mut written = job(
+        "default",
+        "rich",
+        2,
+        &json!({"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/priority-class": "high"}),
+        "",
+    );
     let pod = &mut written["spec"]["template"]["spec"];
     pod["containers"][0]["resources"]["requests"]["cpu"] = json!("1500m");
     pod["containers"][0]["resources"]["requests"]["memory"] = json!("3Gi");
@@ -295,7 +378,8 @@ fn a_plan_reads_a_workload_back() {
         {"matchExpressions": [{"key": "gen", "operator": "In", "values": ["4", "5"]}, {"key": "cores", "operator": "Gt", "values": ["8"]}]}]}}});
     let Reply::Written(all) = f.apply(vec![written]) else { panic!("refused") };
     let shown = f.kueue(all[0].uid);
-    let (read, _) = PlanObject::from_value(shown.clone()).unwrap_or_else(|errors| panic!("{errors:#?} in {shown:#}"));
+    let (read, _) =
+        PlanObject::from_value(shown.clone()).unwrap_or_else(|errors| panic!("{errors:#?} in {shown:#}"));
     let PlanObject::Workload(read) = read else { panic!("{read:?}") };
     assert_eq!((read.spec.queue_name.as_str(), read.priority()), ("lq", 100));
     assert_eq!(read.spec.priority_class.unwrap().name, "high");
@@ -303,7 +387,10 @@ fn a_plan_reads_a_workload_back() {
     let set = &read.spec.pod_sets[0];
     assert_eq!((set.name.as_str(), set.count), (asked.name.as_str(), asked.count));
     let template = &set.template;
-    assert_eq!((&template.node_selector, &template.affinity, &template.tolerations), (&asked.node_selector, &asked.affinity, &asked.tolerations));
+    assert_eq!(
+        (&template.node_selector, &template.affinity, &template.tolerations),
+        (&asked.node_selector, &asked.affinity, &asked.tolerations)
+    );
     assert_eq!(template.requests(), asked.per_pod);
 }
 
@@ -318,7 +405,10 @@ fn shares_are_shown_where_sharing_is_fair() {
     f.settle();
     let queue = f.cluster_queue("cq");
     assert_eq!(queue["status"]["fairSharing"]["weightedShare"], 250, "2 of 8 are borrowed");
-    assert_eq!(queue["status"]["flavorsReservation"][0]["resources"][0], json!({"name": GPU, "total": "4", "borrowed": "2"}));
+    assert_eq!(
+        queue["status"]["flavorsReservation"][0]["resources"][0],
+        json!({"name": GPU, "total": "4", "borrowed": "2"})
+    );
     let cohort = f.shown(&Key::global(Kind::Cohort, "all"));
     assert_eq!(cohort["status"]["fairSharing"]["weightedShare"], 0);
     assert!(version(&cohort) >= version(&queue), "its share follows");

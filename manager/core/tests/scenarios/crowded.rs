@@ -44,9 +44,15 @@ fn a_full_region_is_no_wall_to_a_higher_priority() {
     let elsewhere = f.fill("a", "us-east4", 1);
     let high = f.bound("a", "high", 2, "high", "europe-west4");
     // As few as have to, of the one cluster that it may run in, the newest first.
-    assert_eq!(f.phases(&there), [Phase::Running, Phase::Running, Phase::Stopping, Phase::Stopping].map(Some));
+    assert_eq!(
+        f.phases(&there),
+        [Phase::Running, Phase::Running, Phase::Stopping, Phase::Stopping].map(Some)
+    );
     let stop = "`default/a-europe-west4-2` and `default/a-europe-west4-3` stop for it";
-    assert_eq!(f.why(high)["summary"], format!("waits: 2 workloads were told to stop for it, and it starts when they have; {stop}"));
+    assert_eq!(
+        f.why(high)["summary"],
+        format!("waits: 2 workloads were told to stop for it, and it starts when they have; {stop}")
+    );
     let stops = "stopping in cluster `eu`: it gives way to `default/high` (priority 9); its room and quota are kept until the stop is confirmed";
     assert_eq!(f.why(there[3])["summary"], stops);
     f.settle();
@@ -55,7 +61,10 @@ fn a_full_region_is_no_wall_to_a_higher_priority() {
     f.pass(Millis::secs(30));
     assert_eq!((f.running_of(&there), f.phase(high)), (2, Some(Phase::Running)));
     let gave_way = f.why(there[3])["summary"].as_str().unwrap().to_owned();
-    assert!(gave_way.starts_with("waits: ") && gave_way.ends_with("; it gave way to `default/high` (priority 9)"), "{gave_way}");
+    assert!(
+        gave_way.starts_with("waits: ") && gave_way.ends_with("; it gave way to `default/high` (priority 9)"),
+        "{gave_way}"
+    );
     f.end(high, EndResult::Succeeded);
     f.settle();
     assert_eq!(f.running_of(&there), 4);
@@ -69,10 +78,15 @@ fn nobody_gives_way_who_need_not() {
         priorities(&mut f, 9);
         let there = f.fill("a", "europe-west4", 4);
         // A gang that no cluster could ever hold, one of no higher priority, and one that has room elsewhere.
-        let (huge, same) = (f.bound("a", "huge", 5, "high", "europe-west4"), f.bound("a", "same", 1, "low", "europe-west4"));
+        let (huge, same) =
+            (f.bound("a", "huge", 5, "high", "europe-west4"), f.bound("a", "same", 1, "low", "europe-west4"));
         let free = f.submit_to("a", "free", 4, Some("high"));
         f.settle();
-        assert_eq!(f.phases(&[huge, same, free]), [Phase::Pending, Phase::Pending, Phase::Running].map(Some), "{policy}");
+        assert_eq!(
+            f.phases(&[huge, same, free]),
+            [Phase::Pending, Phase::Pending, Phase::Running].map(Some),
+            "{policy}"
+        );
         if policy == "Never" {
             let one = f.bound("a", "one", 1, "high", "europe-west4");
             f.settle();
@@ -112,7 +126,11 @@ fn who_waits_for_room_takes_it_back_as_soon_as_somebody_there_borrows() {
     f.settle();
     let borrowed = f.bound("b", "borrowed-0", 1, "low", "asia-southeast1");
     f.settle();
-    assert_eq!((f.phase(mine), f.running_of(&owned), f.phase(borrowed)), (Some(Phase::Pending), 2, Some(Phase::Running)), "one of the two is its own");
+    assert_eq!(
+        (f.phase(mine), f.running_of(&owned), f.phase(borrowed)),
+        (Some(Phase::Pending), 2, Some(Phase::Running)),
+        "one of the two is its own"
+    );
     // No room comes free, and no object changes.
     f.bound("b", "borrowed-1", 1, "low", "asia-southeast1");
     f.settle();
@@ -158,14 +176,27 @@ fn the_room_that_counts_is_that_of_the_flavor() {
     assert_eq!(f.phases(&[others, new, first]), [Some(Phase::Running); 3], "the old nodes are free");
     let second = f.submit_to("both", "second", 4, Some("high"));
     f.settle();
-    assert_eq!(f.phases(&[others, new, first, second]), [Phase::Running, Phase::Running, Phase::Running, Phase::Pending].map(Some), "no flavor has four");
+    assert_eq!(
+        f.phases(&[others, new, first, second]),
+        [Phase::Running, Phase::Running, Phase::Running, Phase::Pending].map(Some),
+        "no flavor has four"
+    );
     let third = f.submit_to("both", "third", 2, Some("high"));
     f.settle();
-    assert_eq!(f.phases(&[others, new, third]), [Phase::Running, Phase::Running, Phase::Running].map(Some), "there are two more of the old ones");
+    assert_eq!(
+        f.phases(&[others, new, third]),
+        [Phase::Running, Phase::Running, Phase::Running].map(Some),
+        "there are two more of the old ones"
+    );
     let fourth = f.submit_to("both", "fourth", 2, Some("high"));
     f.settle();
     f.settle();
-    assert_eq!(f.phases(&[others, new, fourth]), [Phase::Running, Phase::Pending, Phase::Running].map(Some), "{:#}", f.why(fourth));
+    assert_eq!(
+        f.phases(&[others, new, fourth]),
+        [Phase::Running, Phase::Pending, Phase::Running].map(Some),
+        "{:#}",
+        f.why(fourth)
+    );
 }
 
 #[test]
@@ -174,7 +205,13 @@ fn a_gang_that_makes_do_with_fewer_pods_comes_before_who_may_give_way_all_the_sa
     teams(&mut f, [12, 0], &json!({"withinClusterQueue": LOWER}));
     priorities(&mut f, 9);
     let low = f.fill("a", "europe-west4", 3);
-    let mut gang = job("default", "gang", 4, &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "high"}), "");
+    let mut gang = job(
+        "default",
+        "gang",
+        4,
+        &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "high"}),
+        "",
+    );
     gang["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "1"});
     f.apply(vec![gang]);
     f.settle();
@@ -185,7 +222,11 @@ fn a_gang_that_makes_do_with_fewer_pods_comes_before_who_may_give_way_all_the_sa
 #[test]
 fn whole_nodes_come_free_and_nobody_else_stops() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    let node = |at: u32| NodeSpec { name: format!("n{at}"), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
+    let node = |at: u32| NodeSpec {
+        name: format!("n{at}"),
+        capacity: Amounts::from([(GPU.into(), 4)]),
+        ..NodeSpec::default()
+    };
     let nodes = (0..4).map(node).collect();
     f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
     f.quota(100);
@@ -200,11 +241,24 @@ fn whole_nodes_come_free_and_nobody_else_stops() {
         f.settle();
     }
     assert_eq!(f.running_of(&all), 16);
-    let mut whole = job("default", "whole", 1, &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "high"}), "");
-    whole["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 4}, "limits": {GPU: 4}});
+    let mut whole = job(
+        "default",
+        "whole",
+        1,
+        &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "high"}),
+        "",
+    );
+    whole["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"requests": {GPU: 4}, "limits": {GPU: 4}});
     f.apply(vec![whole]);
-    let victims: Vec<Uid> = all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
-    let stands_on = |uid: &Uid| f.world.state.workloads[uid].legs.values().next().unwrap().placement.as_deref().unwrap().pod_sets[0].domains[0].values.clone();
+    let victims: Vec<Uid> =
+        all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+    let stands_on = |uid: &Uid| {
+        f.world.state.workloads[uid].legs.values().next().unwrap().placement.as_deref().unwrap().pod_sets[0]
+            .domains[0]
+            .values
+            .clone()
+    };
     let nodes: std::collections::BTreeSet<Vec<String>> = victims.iter().map(stands_on).collect();
     assert_eq!((victims.len(), nodes.len()), (4, 1), "{nodes:?}");
     f.settle();
@@ -230,12 +284,26 @@ fn nobody_stops_while_another_cluster_is_about_to_say_what_it_has() {
 #[test]
 fn a_pool_is_told_of_where_no_node_has_changed() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    let nodes = vec![NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() }];
+    let nodes = vec![NodeSpec {
+        name: "n".into(),
+        capacity: Amounts::from([(GPU.into(), 4)]),
+        ..NodeSpec::default()
+    }];
     let refit = |f: &mut Fleet, grows: bool| {
         let room = || Amounts::from([(GPU.to_owned(), 8)]);
-        let pool = meridian_shared::packing::Block { nodes: 2, free: room(), capacity: room(), ..Default::default() };
+        let pool = meridian_shared::packing::Block {
+            nodes: 2,
+            free: room(),
+            capacity: room(),
+            ..Default::default()
+        };
         let pools = if grows { vec![pool] } else { Vec::new() };
-        let out = f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: nodes.clone(), pools });
+        let out = f
+            .agents
+            .values_mut()
+            .next()
+            .unwrap()
+            .apply(now(f.now), AgentInput::Nodes { nodes: nodes.clone(), pools });
         f.perform(&ClusterName::new("eu"), out.effects);
         f.settle();
     };
@@ -260,9 +328,17 @@ fn nodes_are_known_beside_a_gang_of_which_some_pods_have_ended() {
     // Of the gang that goes on no node is told apart where it stands on several; where it stands on one, that is known.
     for gpus in [1, 4] {
         let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-        let node = |i| NodeSpec { name: format!("n{i}"), capacity: Amounts::from([(GPU.into(), gpus)]), ..NodeSpec::default() };
+        let node = |i| NodeSpec {
+            name: format!("n{i}"),
+            capacity: Amounts::from([(GPU.into(), gpus)]),
+            ..NodeSpec::default()
+        };
         let nodes = (0..12 / gpus).map(node).collect();
-        f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+        f.agents
+            .values_mut()
+            .next()
+            .unwrap()
+            .apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
         teams(&mut f, [12, 0], &json!({"withinClusterQueue": LOWER}));
         priorities(&mut f, 9);
         let gang = f.submit_to("a", "gang", 4, Some("high"));
@@ -272,7 +348,12 @@ fn nodes_are_known_beside_a_gang_of_which_some_pods_have_ended() {
         let high = f.submit_to("a", "first", 3, Some("high"));
         f.settle();
         f.settle();
-        assert_eq!((f.phase(high), f.running_of(&low), f.phase(gang)), (Some(Phase::Running), 6, Some(Phase::Running)), "{gpus}: {:#}", f.why(high));
+        assert_eq!(
+            (f.phase(high), f.running_of(&low), f.phase(gang)),
+            (Some(Phase::Running), 6, Some(Phase::Running)),
+            "{gpus}: {:#}",
+            f.why(high)
+        );
     }
 }
 
@@ -280,8 +361,16 @@ fn nodes_are_known_beside_a_gang_of_which_some_pods_have_ended() {
 #[test]
 fn a_gang_of_which_some_pods_have_ended_gives_way_too() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    let node = |i| NodeSpec { name: format!("n{i}"), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
-    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: (0..3).map(node).collect(), pools: Vec::new() });
+    let node = |i| NodeSpec {
+        name: format!("n{i}"),
+        capacity: Amounts::from([(GPU.into(), 4)]),
+        ..NodeSpec::default()
+    };
+    f.agents
+        .values_mut()
+        .next()
+        .unwrap()
+        .apply(now(f.now), AgentInput::Nodes { nodes: (0..3).map(node).collect(), pools: Vec::new() });
     teams(&mut f, [40, 0], &json!({"withinClusterQueue": LOWER}));
     priorities(&mut f, 9);
     let low = [f.submit_to("a", "six", 6, Some("low")), f.submit_to("a", "five", 5, Some("low"))];
@@ -298,20 +387,27 @@ fn a_gang_of_which_some_pods_have_ended_gives_way_too() {
 fn of_those_who_started_at_once_the_last_to_come_gives_way() {
     for names in [["a", "b", "c", "d"], ["d", "c", "b", "a"]] {
         let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-        teams(&mut f, [2, 2], &json!({"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"}));
+        teams(
+            &mut f,
+            [2, 2],
+            &json!({"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"}),
+        );
         let jobs = names.map(|name| job("default", name, 1, &json!({"kueue.x-k8s.io/queue-name": "a"}), ""));
         let Reply::Written(written) = f.apply(jobs.to_vec()) else { panic!("not submitted") };
         let uids: Vec<Uid> = written.iter().map(|w| w.uid).collect();
         f.settle();
         assert_eq!(f.running_of(&uids), 4);
         let mine = f.submit_to("b", "mine", 2, None);
-        let stopping = |f: &Fleet| uids.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).copied().collect::<Vec<_>>();
+        let stopping = |f: &Fleet| {
+            uids.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).copied().collect::<Vec<_>>()
+        };
         assert_eq!(stopping(&f), uids[2..]);
         for _ in 0..5 {
             f.settle();
         }
         assert_eq!((f.phase(mine), f.running_of(&uids[..2])), (Some(Phase::Running), 2));
-        let stops = f.records.iter().filter(|(_, record)| matches!(record, Record::StopOrdered { .. })).count();
+        let stops =
+            f.records.iter().filter(|(_, record)| matches!(record, Record::StopOrdered { .. })).count();
         assert_eq!(stops, 2, "nobody else stopped");
     }
 }
@@ -326,17 +422,23 @@ fn flavors_that_contradict_each_other_are_not_given_together() {
         labels: [("kind".to_owned(), kind.to_owned())].into(),
         ..NodeSpec::default()
     };
-    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: vec![node("x"), node("y")], pools: Vec::new() });
+    f.agents
+        .values_mut()
+        .next()
+        .unwrap()
+        .apply(now(f.now), AgentInput::Nodes { nodes: vec![node("x"), node("y")], pools: Vec::new() });
     let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"kind": &name[..1]}}});
     let given = |flavor: &str, resource: &str| json!({"name": flavor, "resources": [{"name": resource, "nominalQuota": 8}]});
     let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "both"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
         {"coveredResources": [GPU], "flavors": [given("x-gpu", GPU), given("y-gpu", GPU)]}, {"coveredResources": ["cpu"], "flavors": [given("y-cpu", "cpu")]}]}});
     f.apply(vec![flavor("x-gpu"), flavor("y-gpu"), flavor("y-cpu"), queue, local_queue("both", "both")]);
     let mut one = job("default", "one", 1, &json!({"kueue.x-k8s.io/queue-name": "both"}), "");
-    one["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 1, "cpu": 1}, "limits": {GPU: 1}});
+    one["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"requests": {GPU: 1, "cpu": 1}, "limits": {GPU: 1}});
     let Reply::Written(written) = f.apply(vec![one]) else { panic!("not submitted") };
     f.settle();
-    let given: Vec<&str> = f.world.state.workloads[&written[0].uid].flavors.values().map(|flavor| &**flavor).collect();
+    let given: Vec<&str> =
+        f.world.state.workloads[&written[0].uid].flavors.values().map(|flavor| &**flavor).collect();
     assert_eq!(given, ["y-cpu", "y-gpu"], "{:#}", f.why(written[0].uid));
 }
 
@@ -345,7 +447,8 @@ fn of_who_stops_already_nothing_else_is_said() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     teams(&mut f, [4, 2], &json!({"withinClusterQueue": LOWER}));
     priorities(&mut f, 9);
-    let [_, other] = [("a", "low"), ("b", "high")].map(|(queue, class)| f.submit_to(queue, class, 2, Some(class)));
+    let [_, other] =
+        [("a", "low"), ("b", "high")].map(|(queue, class)| f.submit_to(queue, class, 2, Some(class)));
     f.settle();
     f.world.config.starvation_guard = Some(Millis::secs(30));
     let first = f.submit_to("a", "first", 4, Some("high"));
@@ -369,7 +472,8 @@ fn who_would_displace_others_in_vain_borrows_instead() {
         capacity: Amounts::from([(GPU.into(), gpus)]),
         ..NodeSpec::default()
     };
-    let nodes = ["b0", "b1", "b2", "b3"].map(|name| node(name, 1)).into_iter().chain([node("a0", 4)]).collect();
+    let nodes =
+        ["b0", "b1", "b2", "b3"].map(|name| node(name, 1)).into_iter().chain([node("a0", 4)]).collect();
     f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
     let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"kind": name}}});
     let of = |name: &str, nominal: u32| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": nominal}]});
@@ -382,12 +486,24 @@ fn who_would_displace_others_in_vain_borrows_instead() {
             &json!({"cohortName": "all", "resourceGroups": group, "flavorFungibility": fungibility, "preemption": {"withinClusterQueue": LOWER}}),
         )
     };
-    f.apply(vec![flavor("a"), flavor("b"), queue("mine", json!([of("a", 0), of("b", 4)])), queue("lends", json!([of("a", 4)])), local_queue("mine", "mine")]);
+    f.apply(vec![
+        flavor("a"),
+        flavor("b"),
+        queue("mine", json!([of("a", 0), of("b", 4)])),
+        queue("lends", json!([of("a", 4)])),
+        local_queue("mine", "mine"),
+    ]);
     priorities(&mut f, 9);
     let low = f.submit_to("mine", "low", 4, Some("low"));
     f.settle();
     assert_eq!(f.phase(low), Some(Phase::Running), "{:#}", f.why(low));
-    let mut large = job("default", "large", 1, &json!({"kueue.x-k8s.io/queue-name": "mine", "kueue.x-k8s.io/priority-class": "high"}), "");
+    let mut large = job(
+        "default",
+        "large",
+        1,
+        &json!({"kueue.x-k8s.io/queue-name": "mine", "kueue.x-k8s.io/priority-class": "high"}),
+        "",
+    );
     for part in ["requests", "limits"] {
         large["spec"]["template"]["spec"]["containers"][0]["resources"][part] = json!({GPU: 2});
     }

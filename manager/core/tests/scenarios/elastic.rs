@@ -33,7 +33,12 @@ impl Fleet {
     }
 
     pub(super) fn free_in(&self, cluster: &str) -> i64 {
-        self.agents[&ClusterName::new(cluster)].ledger().blocks().iter().map(|b| b.free[GPU] * i64::from(b.nodes)).sum()
+        self.agents[&ClusterName::new(cluster)]
+            .ledger()
+            .blocks()
+            .iter()
+            .map(|b| b.free[GPU] * i64::from(b.nodes))
+            .sum()
     }
 
     fn object(&self, name: &str) -> Value {
@@ -55,15 +60,30 @@ fn a_gang_that_runs_goes_on_with_fewer_and_quota_comes_back_when_they_were_seen_
     f.hold_ends = true;
     assert_eq!(f.put(elastic("gang", 2)), (gang, WriteResult::Configured));
     f.settle();
-    assert_eq!((f.used(), f.phase(gang), f.phase(next)), (4, Some(Phase::Running), Some(Phase::Pending)), "they still run");
+    assert_eq!(
+        (f.used(), f.phase(gang), f.phase(next)),
+        (4, Some(Phase::Running), Some(Phase::Pending)),
+        "they still run"
+    );
     assert_eq!(f.parallelism("gang"), 2);
-    assert!(f.why(gang)["summary"].as_str().unwrap().contains("its 2 pods, and 2 that it is told to end, run there"), "{:#}", f.why(gang));
+    assert!(
+        f.why(gang)["summary"]
+            .as_str()
+            .unwrap()
+            .contains("its 2 pods, and 2 that it is told to end, run there"),
+        "{:#}",
+        f.why(gang)
+    );
     let fence = f.agents[&ClusterName::new("eu")].runs().next().unwrap().1;
     let event = RunnerEvent::Spare { uid: gang, fence, places: vec![("main".into(), 2), ("main".into(), 3)] };
     let out = f.agents.get_mut(&ClusterName::new("eu")).unwrap().apply(now(f.now), AgentInput::Runner(event));
     f.perform(&ClusterName::new("eu"), out.effects);
     f.settle();
-    assert_eq!((f.used(), f.phase(gang), f.phase(next)), (4, Some(Phase::Running), Some(Phase::Running)), "beside it");
+    assert_eq!(
+        (f.used(), f.phase(gang), f.phase(next)),
+        (4, Some(Phase::Running), Some(Phase::Running)),
+        "beside it"
+    );
     assert_eq!(f.world.state.workloads[&gang].attempts, 1, "the same attempt");
     assert!(f.why(gang)["summary"].as_str().unwrap().contains(": its 2 pods run there"), "{:#}", f.why(gang));
     let key = |uid: Uid| {
@@ -72,7 +92,10 @@ fn a_gang_that_runs_goes_on_with_fewer_and_quota_comes_back_when_they_were_seen_
     };
     let shown = f.world.render(&key(gang), &f.bodies, now(f.now)).unwrap();
     assert_eq!(shown["status"]["admission"]["podSetAssignments"][0]["count"], 2, "{shown:#}");
-    assert_eq!((&shown["status"]["reclaimablePods"], &shown["spec"]["podSets"][0]["count"]), (&Value::Null, &json!(2)));
+    assert_eq!(
+        (&shown["status"]["reclaimablePods"], &shown["spec"]["podSets"][0]["count"]),
+        (&Value::Null, &json!(2))
+    );
     assert_eq!(f.put(elastic("gang", 2)), (gang, WriteResult::Unchanged));
     f.hold_ends = false;
     assert_eq!(f.put(elastic("gang", 1)), (gang, WriteResult::Configured), "and with fewer still");
@@ -135,12 +158,19 @@ fn no_other_change_is_taken_and_every_refusal_names_the_remedy() {
     other["spec"]["template"]["spec"]["containers"][0]["image"] = json!("another");
     assert!(f.refused(other).message.contains("delete it and create it again"));
     let mut rigid = job("default", "rigid", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
-    assert!(f.refused(rigid.clone()).message.contains("another spec"), "its completions have nothing to do with how many run at once");
+    assert!(
+        f.refused(rigid.clone()).message.contains("another spec"),
+        "its completions have nothing to do with how many run at once"
+    );
     rigid["spec"]["completions"] = json!(2);
     assert!(f.refused(rigid).message.contains("kueue.x-k8s.io/elastic-job"));
     // Stopped, it is as large as it is asked to be once it goes on.
     let active = |f: &mut Fleet, active| {
-        f.write(vec![Change::SetActive { key: Key::namespaced(Kind::Job, "default", "gang"), active, version: None }]);
+        f.write(vec![Change::SetActive {
+            key: Key::namespaced(Kind::Job, "default", "gang"),
+            active,
+            version: None,
+        }]);
         f.settle();
     };
     active(&mut f, false);
@@ -175,7 +205,11 @@ fn labels_and_annotations_of_people_may_change_at_any_time() {
         assert_eq!(f.put(object.clone()).1, WriteResult::Configured);
         assert_eq!((marks(&f).0, f.phase(of)), (Value::Null, phase));
         // What something is decided by stays as it was.
-        for (key, value) in [("kueue.x-k8s.io/max-exec-time-seconds", "60"), ("meridian.dev/region", "us-east4"), ("sub.meridian.dev/any", "x")] {
+        for (key, value) in [
+            ("kueue.x-k8s.io/max-exec-time-seconds", "60"),
+            ("meridian.dev/region", "us-east4"),
+            ("sub.meridian.dev/any", "x"),
+        ] {
             let mut other = object.clone();
             other["metadata"]["labels"][key] = json!(value);
             assert!(f.refused(other).message.contains("labels and annotations of other domains"), "{key}");
@@ -256,7 +290,11 @@ fn what_a_copy_knows_only_with_another_size_is_charged_as_it_runs() {
         f.settle();
         f.pass(Millis::secs(2));
         assert_eq!(f.phase(gang), Some(Phase::Running), "{other}: {}", f.why(gang));
-        assert_eq!((f.used(), f.free_in("eu"), f.world.state.workloads[&gang].attempts), (i64::from(other), i64::from(4 - other), 1), "{other}");
+        assert_eq!(
+            (f.used(), f.free_in("eu"), f.world.state.workloads[&gang].attempts),
+            (i64::from(other), i64::from(4 - other), 1),
+            "{other}"
+        );
     }
 }
 
@@ -343,7 +381,12 @@ fn an_agent_that_shows_a_wrong_priority_again_and_again_is_answered_once() {
     let eu = ClusterName::new("eu");
     let run = |f: &mut Fleet, priority: i64| {
         let mut request = f.agents.get_mut(&eu).unwrap().compose(now(f.now), Lane::News);
-        let (offer, leg) = f.world.state.workloads[&gang].legs.iter().next().map(|(offer, leg)| (*offer, leg.clone())).unwrap();
+        let (offer, leg) = f.world.state.workloads[&gang]
+            .legs
+            .iter()
+            .next()
+            .map(|(offer, leg)| (*offer, leg.clone()))
+            .unwrap();
         let shown = meridian_shared::protocol::Run {
             uid: gang,
             fence: leg.fence.unwrap(),
@@ -360,7 +403,11 @@ fn an_agent_that_shows_a_wrong_priority_again_and_again_is_answered_once() {
             grown: None,
             priority: Some(priority),
         };
-        request.inventory = Some(Inventory { for_leadership: Some(f.world.state.leadership), runs: vec![shown], ..Inventory::default() });
+        request.inventory = Some(Inventory {
+            for_leadership: Some(f.world.state.leadership),
+            runs: vec![shown],
+            ..Inventory::default()
+        });
         f.input(Input::Sync { cluster: eu.clone(), request: Box::new(request), may_park: false });
     };
     for other in 0..50 {

@@ -27,7 +27,14 @@ impl Flood {
             let before = self.f.world.live.clusters[&eu()].events_through;
             let some: Vec<Event> = events[taken..].iter().take(1_000).cloned().collect();
             let events_last = before + some.len() as u64;
-            let request = SyncRequest { events_from: before + 1, events_last, events: some, inventory: None, answered: 0, ..composed };
+            let request = SyncRequest {
+                events_from: before + 1,
+                events_last,
+                events: some,
+                inventory: None,
+                answered: 0,
+                ..composed
+            };
             self.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false });
             taken += usize::try_from(self.f.world.live.clusters[&eu()].events_through - before).unwrap();
         }
@@ -57,7 +64,12 @@ fn waiting(estimate: impl Fn(u64) -> u64) -> (Flood, Vec<Event>) {
     f.cut.push(eu());
     let uid = f.submit("job", 3);
     let offer = *f.world.state.workloads[&uid].legs.keys().next().unwrap();
-    let say = |n| Event::Waiting { offer, uid, reason: "no capacity yet".into(), estimate: Some(Millis(estimate(n))) };
+    let say = |n| Event::Waiting {
+        offer,
+        uid,
+        reason: "no capacity yet".into(),
+        estimate: Some(Millis(estimate(n))),
+    };
     (Flood { f, uid }, (0..SAID).map(say).collect())
 }
 
@@ -98,8 +110,14 @@ fn another_place_each_time_waits_for_its_turn_and_the_last_one_comes_through() {
     let (_, leg) = f.world.state.workloads[&uid].legs.iter().next().unwrap();
     let (fence, placement) = (leg.fence.unwrap(), leg.placement.clone().unwrap());
     let mut flood = Flood { f, uid };
-    let place = |n: u64| Arc::new(Placement { revision: placement.revision + u32::try_from(n).unwrap(), ..(*placement).clone() });
-    let events: Vec<Event> = (1..=SAID).map(|n| Event::Running { uid, fence, placement: Some(place(n)) }).collect();
+    let place = |n: u64| {
+        Arc::new(Placement {
+            revision: placement.revision + u32::try_from(n).unwrap(),
+            ..(*placement).clone()
+        })
+    };
+    let events: Vec<Event> =
+        (1..=SAID).map(|n| Event::Running { uid, fence, placement: Some(place(n)) }).collect();
     let taken = flood.say(&events);
     assert!(taken < events.len() && flood.written(placed) == taken && taken <= WRITTEN_MAX, "{taken}");
     // Nobody else waits for it.
@@ -130,13 +148,17 @@ fn a_new_session_brings_no_new_budget() {
         planted: Planted::NONE,
     };
     *agent = Agent::start(config, durable, Vec::new(), 2, now(flood.f.now)).0;
-    let node = NodeSpec { name: "eu-1".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
+    let node =
+        NodeSpec { name: "eu-1".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
     agent.apply(now(flood.f.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
     let asked = |flood: &Flood| flood.f.world.state.workloads[&flood.uid].legs.keys().next().copied();
     let exchange = |flood: &mut Flood| {
         let agent = flood.f.agents.get_mut(&eu()).unwrap();
         let request = Box::new(agent.compose(now(flood.f.now), Lane::News));
-        let Reply::Sync(answer) = flood.f.input(Input::Sync { cluster: eu(), request, may_park: false }) else { panic!("not answered") };
+        let Reply::Sync(answer) = flood.f.input(Input::Sync { cluster: eu(), request, may_park: false })
+        else {
+            panic!("not answered")
+        };
         flood.f.agents.get_mut(&eu()).unwrap().apply(now(flood.f.now), AgentInput::Answer(answer));
         flood.f.input(Input::Turn);
         flood.f.world.committed(Mono(flood.f.now));
@@ -158,10 +180,22 @@ impl Flood {
     fn begin(&mut self, ledger: LedgerId, counter: u64) -> Result<(), SyncRefusal> {
         let composed = self.f.agents.get_mut(&eu()).unwrap().compose(now(self.f.now), Lane::News);
         let session = Session { counter, id: counter };
-        let request = SyncRequest { ledger, session, events_from: 1, events_last: 0, events: Vec::new(), answered: 0, ..composed };
+        let request = SyncRequest {
+            ledger,
+            session,
+            events_from: 1,
+            events_last: 0,
+            events: Vec::new(),
+            answered: 0,
+            ..composed
+        };
         self.f.now += 1;
         self.f.world.committed(Mono(self.f.now));
-        let Reply::Sync(answer) = self.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false }) else { panic!("not answered") };
+        let Reply::Sync(answer) =
+            self.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false })
+        else {
+            panic!("not answered")
+        };
         match *answer {
             SyncAnswer::Refused(why) => Err(why),
             SyncAnswer::Ok(_) => Ok(()),
@@ -194,8 +228,11 @@ fn ledgers_are_replaced_so_often_and_no_more() {
         refused = flood.begin(LedgerId(1 << 64 | ledger), 1).err();
     }
     assert_eq!(replaced(&flood), 1_000);
-    assert!(matches!(refused, Some(SyncRefusal::Malformed(words)) if words.contains("join under another name")));
-    let (now, newest) = (flood.f.world.state.members[&eu()].ledger, flood.f.world.state.members[&eu()].session.counter);
+    assert!(
+        matches!(refused, Some(SyncRefusal::Malformed(words)) if words.contains("join under another name"))
+    );
+    let (now, newest) =
+        (flood.f.world.state.members[&eu()].ledger, flood.f.world.state.members[&eu()].session.counter);
     assert_eq!(flood.begin(now, newest + 1), Ok(()), "the one that it has goes on");
 }
 
@@ -205,7 +242,11 @@ fn each_agent_is_answered_in_a_version_that_it_speaks() {
     let mut say = |version| {
         let composed = flood.f.agents.get_mut(&eu()).unwrap().compose(now(flood.f.now), Lane::News);
         let request = SyncRequest { version, ..composed };
-        let Reply::Sync(answer) = flood.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false }) else { panic!("not answered") };
+        let Reply::Sync(answer) =
+            flood.f.input(Input::Sync { cluster: eu(), request: Box::new(request), may_park: false })
+        else {
+            panic!("not answered")
+        };
         flood.f.world.committed(Mono(flood.f.now));
         match *answer {
             SyncAnswer::Refused(why) => Err(why),

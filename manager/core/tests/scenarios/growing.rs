@@ -15,7 +15,8 @@ impl Fleet {
     /// How many pods an agent has of each gang, those that have ended too.
     fn pods_at(&self, cluster: &str, uid: Uid) -> u64 {
         let leg = self.world.state.workloads[&uid].legs.values().find(|leg| leg.cluster.as_str() == cluster);
-        leg.and_then(|leg| leg.placement.as_ref()).map_or(0, |placement| placement.pod_sets.iter().map(|set| set.pods()).sum())
+        leg.and_then(|leg| leg.placement.as_ref())
+            .map_or(0, |placement| placement.pod_sets.iter().map(|set| set.pods()).sum())
     }
 
     fn summary(&self, uid: Uid) -> String {
@@ -28,7 +29,10 @@ impl Fleet {
 
     fn answers(&self) -> (usize, usize) {
         let count = |of: fn(&Record) -> bool| self.records.iter().filter(|(_, record)| of(record)).count();
-        (count(|record| matches!(record, Record::Grown { .. })), count(|record| matches!(record, Record::NotGrown { .. })))
+        (
+            count(|record| matches!(record, Record::Grown { .. })),
+            count(|record| matches!(record, Record::NotGrown { .. })),
+        )
     }
 
     /// Another node's worth of room, or other room than before.
@@ -39,7 +43,11 @@ impl Fleet {
             ..NodeSpec::default()
         };
         let nodes = gpus.iter().enumerate().map(spec).collect();
-        let out = self.agents.get_mut(&ClusterName::new(cluster)).unwrap().apply(now(self.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+        let out = self
+            .agents
+            .get_mut(&ClusterName::new(cluster))
+            .unwrap()
+            .apply(now(self.now), AgentInput::Nodes { nodes, pools: Vec::new() });
         self.perform(&cluster.into(), out.effects);
     }
 }
@@ -56,7 +64,11 @@ fn a_gang_whose_local_queue_is_stopped_is_told_why_it_doesnt_grow() {
     f.apply(vec![local("Hold")]);
     f.put(elastic("gang", 3));
     f.settle();
-    assert!(f.summary(gang).contains("it waits to grow from 1 to 3 pods: local queue `default/lq` is stopped"), "{}", f.summary(gang));
+    assert!(
+        f.summary(gang).contains("it waits to grow from 1 to 3 pods: local queue `default/lq` is stopped"),
+        "{}",
+        f.summary(gang)
+    );
     f.apply(vec![local("None")]);
     f.settle();
     assert_eq!((f.used(), f.grows()), (3, 1), "{}", f.summary(gang));
@@ -78,7 +90,12 @@ fn a_parallelism_beyond_completions_is_that_of_all_of_them() {
         f.settle();
         f.settle();
         let home = f.at(gang).unwrap();
-        assert_eq!((f.used(), f.summary(gang).contains("waits to grow")), (pods, false), "{parallelism}: {:#}", f.why(gang));
+        assert_eq!(
+            (f.used(), f.summary(gang).contains("waits to grow")),
+            (pods, false),
+            "{parallelism}: {:#}",
+            f.why(gang)
+        );
         assert_eq!(f.free_in(&home), 4 - pods);
     }
 }
@@ -92,11 +109,19 @@ fn a_gang_that_runs_grows_where_it_is_and_nothing_of_it_is_started_anew() {
     assert_eq!(f.put(elastic("gang", 3)), (gang, WriteResult::Configured));
     f.settle();
     let w = &f.world.state.workloads[&gang];
-    assert_eq!((w.phase, w.attempts, f.at(gang)), (Phase::Running, 1, Some(home.clone())), "{:#}", f.why(gang));
+    assert_eq!(
+        (w.phase, w.attempts, f.at(gang)),
+        (Phase::Running, 1, Some(home.clone())),
+        "{:#}",
+        f.why(gang)
+    );
     assert_eq!((f.used(), f.free_in(&home), f.pods_at(&home, gang)), (3, 1, 3));
     assert_eq!((f.grows(), f.answers()), (1, (1, 0)));
     assert!(f.summary(gang).contains(": its 3 pods run there"), "{}", f.summary(gang));
-    assert!(f.milestones.iter().any(|milestone| milestone.event == milestone::Event::Replaced && &*milestone.whose.cluster_queue == "cq"));
+    assert!(
+        f.milestones.iter().any(|milestone| milestone.event == milestone::Event::Replaced
+            && &*milestone.whose.cluster_queue == "cq")
+    );
     assert_eq!(f.put(elastic("gang", 3)).1, WriteResult::Unchanged);
     // As small as it was, and larger again: places that were given up aren't taken again.
     f.put(elastic("gang", 1));
@@ -120,13 +145,23 @@ fn what_it_grows_by_waits_for_quota_and_the_gang_runs_on_meanwhile() {
     f.put(elastic("gang", 3));
     let behind = f.submit("behind", 1);
     f.settle();
-    assert_eq!((f.used(), f.phase(gang), f.phase(behind), f.grows()), (4, Some(Phase::Running), Some(Phase::Pending), 0));
+    assert_eq!(
+        (f.used(), f.phase(gang), f.phase(behind), f.grows()),
+        (4, Some(Phase::Running), Some(Phase::Pending), 0)
+    );
     let why = f.summary(gang);
     assert!(
-        why.contains("its 2 pods run there") && why.contains("it waits to grow from 2 to 3 pods: asks for 1 `nvidia.com/gpu`; the queue has 0 of 4"),
+        why.contains("its 2 pods run there")
+            && why.contains(
+                "it waits to grow from 2 to 3 pods: asks for 1 `nvidia.com/gpu`; the queue has 0 of 4"
+            ),
         "{why}"
     );
-    assert!(f.why(gang)["wouldHelp"].as_str().unwrap().contains("the end of workloads with 1 `nvidia.com/gpu`"), "{:#}", f.why(gang));
+    assert!(
+        f.why(gang)["wouldHelp"].as_str().unwrap().contains("the end of workloads with 1 `nvidia.com/gpu`"),
+        "{:#}",
+        f.why(gang)
+    );
     // Who waited longer comes first, then who asked after it.
     f.end(other, EndResult::Succeeded);
     f.settle();
@@ -144,12 +179,25 @@ fn with_quota_alone_a_gang_doesnt_grow_where_its_cluster_is_full() {
     f.put(elastic("gang", 5));
     f.settle();
     let (why, helps) = (f.summary(gang), f.why(gang)["wouldHelp"].as_str().unwrap().to_owned());
-    assert!(why.contains("from 3 to 5 pods: first: asks for 5 `nvidia.com/gpu`, the queue could never use more than 4"), "{why}");
-    assert!(why.contains("; then, where it runs: room for 0 of 2 pods of `main` now") && helps.contains("; then: "), "{why}: {helps}");
+    assert!(
+        why.contains(
+            "from 3 to 5 pods: first: asks for 5 `nvidia.com/gpu`, the queue could never use more than 4"
+        ),
+        "{why}"
+    );
+    assert!(
+        why.contains("; then, where it runs: room for 0 of 2 pods of `main` now")
+            && helps.contains("; then: "),
+        "{why}: {helps}"
+    );
     // Neither alone does, both do.
     f.quota(8);
     f.settle();
-    assert!(f.summary(gang).contains("from 3 to 5 pods: room for 0 of 2 pods of `main` now"), "{}", f.summary(gang));
+    assert!(
+        f.summary(gang).contains("from 3 to 5 pods: room for 0 of 2 pods of `main` now"),
+        "{}",
+        f.summary(gang)
+    );
     f.nodes("eu", &[4, 1]);
     f.settle();
     f.settle();
@@ -187,12 +235,17 @@ fn a_rack_that_could_never_hold_all_of_a_gang_waits_for_nobodys_end() {
     let mut f = Fleet::new(EU);
     let host = |(name, rack): (&str, &str)| NodeSpec {
         name: name.into(),
-        labels: [("pool", "a"), (RACK, rack), (HOST, name)].map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        labels: [("pool", "a"), (RACK, rack), (HOST, name)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
         capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]),
         ..NodeSpec::default()
     };
     let nodes = [("h0", "r0"), ("h1", "r0"), ("h2", "r1"), ("h3", "r1")].map(host).into();
-    f.agents.get_mut(&ClusterName::from("eu")).unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    f.agents
+        .get_mut(&ClusterName::from("eu"))
+        .unwrap()
+        .apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
     f.settle();
     f.apply(vec![
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": [
@@ -202,7 +255,8 @@ fn a_rack_that_could_never_hold_all_of_a_gang_waits_for_nobodys_end() {
     ]);
     let near = |pods: u32| {
         let mut job = elastic("gang", pods);
-        job["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
+        job["spec"]["template"]["metadata"] =
+            json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
         job
     };
     let (gang, _) = f.put(near(4));
@@ -229,7 +283,11 @@ fn what_it_grows_by_is_found_in_the_cluster_where_it_runs_or_not_at_all() {
     f.put(elastic("gang", 6));
     f.settle();
     assert_eq!((f.used(), f.grows()), (3, 0), "there is room elsewhere");
-    assert!(f.summary(gang).contains("it waits to grow from 3 to 6 pods: room for 1 of 3 pods of `main` now"), "{}", f.summary(gang));
+    assert!(
+        f.summary(gang).contains("it waits to grow from 3 to 6 pods: room for 1 of 3 pods of `main` now"),
+        "{}",
+        f.summary(gang)
+    );
     // All of it or nothing; and it is looked at again when there is room.
     f.nodes(&home, &[4, 2]);
     f.settle();
@@ -247,7 +305,12 @@ fn an_agent_without_room_is_asked_again_and_what_was_charged_goes_back() {
     f.cut = vec!["eu".into()];
     f.put(elastic("gang", 4));
     assert_eq!((f.used(), f.grows()), (4, 1));
-    assert!(f.summary(gang).contains("its 2 pods run there") && f.summary(gang).contains("it grows to 4 pods: its agent is told"), "{}", f.summary(gang));
+    assert!(
+        f.summary(gang).contains("its 2 pods run there")
+            && f.summary(gang).contains("it grows to 4 pods: its agent is told"),
+        "{}",
+        f.summary(gang)
+    );
     f.nodes("eu", &[2]);
     f.cut.clear();
     f.exchange();
@@ -264,8 +327,7 @@ fn an_agent_without_room_is_asked_again_and_what_was_charged_goes_back() {
 #[test]
 fn what_a_gang_of_high_priority_grows_by_displaces_others_and_never_itself() {
     let mut f = Fleet::new(EU);
-    let class =
-        |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    let class = |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
     let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {
         "namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}, "resourceGroups": [
             {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 4}]}]}]}});
@@ -276,7 +338,12 @@ fn what_a_gang_of_high_priority_grows_by_displaces_others_and_never_itself() {
     f.put(prioritized("high", 4, "high"));
     f.settle();
     f.settle();
-    assert_eq!((f.phase(low), f.phase(high), f.used(), f.answers()), (Some(Phase::Pending), Some(Phase::Running), 4, (1, 0)), "{}", f.summary(high));
+    assert_eq!(
+        (f.phase(low), f.phase(high), f.used(), f.answers()),
+        (Some(Phase::Pending), Some(Phase::Running), 4, (1, 0)),
+        "{}",
+        f.summary(high)
+    );
     assert_eq!(f.world.state.workloads[&high].attempts, 1);
     // Nobody is left whom it may displace.
     f.put(prioritized("high", 5, "high"));
@@ -313,7 +380,9 @@ fn what_a_gang_grows_by_needs_the_room_of_its_flavor() {
     for _ in 0..4 {
         f.settle();
     }
-    let flavors = |uid: Uid| f.world.state.workloads[&uid].flavors.values().map(ToString::to_string).collect::<String>();
+    let flavors = |uid: Uid| {
+        f.world.state.workloads[&uid].flavors.values().map(ToString::to_string).collect::<String>()
+    };
     assert_eq!((f.pods_at("eu", high), flavors(high)), (4, "new".to_owned()), "{}", f.summary(high));
     assert_eq!((f.phase(low), flavors(low)), (Some(Phase::Running), "old".to_owned()), "{}", f.summary(low));
 }
@@ -352,10 +421,18 @@ fn who_changes_its_mind_before_it_grew_has_what_it_said_last() {
     f.put(elastic("gang", 3));
     f.settle();
     let grown = f.grows();
-    assert!(f.summary(gang).contains("it waits to grow from 2 to 3 pods: first those end that it was told to"), "{}", f.summary(gang));
+    assert!(
+        f.summary(gang).contains("it waits to grow from 2 to 3 pods: first those end that it was told to"),
+        "{}",
+        f.summary(gang)
+    );
     let fence = f.agents[&ClusterName::new("eu")].runs().next().unwrap().1;
     let places = (1..9).map(|index| ("main".to_owned(), index)).filter(|(_, index)| *index != 4).collect();
-    let out = f.agents.get_mut(&ClusterName::new("eu")).unwrap().apply(now(f.now), AgentInput::Runner(RunnerEvent::Spare { uid: gang, fence, places }));
+    let out = f
+        .agents
+        .get_mut(&ClusterName::new("eu"))
+        .unwrap()
+        .apply(now(f.now), AgentInput::Runner(RunnerEvent::Spare { uid: gang, fence, places }));
     f.perform(&ClusterName::new("eu"), out.effects);
     f.settle();
     f.settle();
@@ -376,7 +453,10 @@ fn an_end_under_way_ends_what_it_grows_by_and_the_next_attempt_is_as_large_as_it
     assert_eq!((f.phase(gang), f.used(), f.grows()), (Some(Phase::Pending), 2, 0));
     f.end(other, EndResult::Succeeded);
     f.pass(Millis::secs(4));
-    assert_eq!((f.phase(gang), f.used(), f.world.state.workloads[&gang].attempts), (Some(Phase::Running), 4, 2));
+    assert_eq!(
+        (f.phase(gang), f.used(), f.world.state.workloads[&gang].attempts),
+        (Some(Phase::Running), 4, 2)
+    );
     assert_eq!(f.world.state.workloads[&gang].resized, None, "it was given what it wants");
     // The same while its agent is told.
     f.put(elastic("gang", 2));
@@ -409,7 +489,10 @@ fn a_restart_in_the_middle_forgets_nothing_and_gives_nothing_twice() {
         f.cut.clear();
         f.settle();
         f.settle();
-        assert_eq!((f.used(), f.free_in("eu"), f.answers(), f.phase(gang)), (3, 1, (1, 0), Some(Phase::Running)));
+        assert_eq!(
+            (f.used(), f.free_in("eu"), f.answers(), f.phase(gang)),
+            (3, 1, (1, 0), Some(Phase::Running))
+        );
         // And where it only waited.
         f.quota(3);
         f.put(elastic("gang", 4));
@@ -454,14 +537,23 @@ fn an_older_agent_is_never_told_to_let_a_gang_grow() {
     f.world.live.clusters.get_mut(&eu).unwrap().grows = false;
     let refused = f.refused(elastic("gang", 2));
     assert_eq!(refused.field.as_deref(), Some("spec.parallelism"));
-    assert!(refused.message.contains("agent is of an older version") && refused.message.contains("meridian stop workload gang"), "{}", refused.message);
+    assert!(
+        refused.message.contains("agent is of an older version")
+            && refused.message.contains("meridian stop workload gang"),
+        "{}",
+        refused.message
+    );
     // Asked for while nobody was connected, it waits with that reason.
     f.cut = vec!["eu".into()];
     f.restart(2, None);
     f.put(elastic("gang", 2));
     f.input(Input::Turn);
     assert_eq!((f.grows(), f.used()), (0, 1));
-    assert!(f.summary(gang).contains("it waits to grow from 1 to 2 pods: no agent is connected"), "{}", f.summary(gang));
+    assert!(
+        f.summary(gang).contains("it waits to grow from 1 to 2 pods: no agent is connected"),
+        "{}",
+        f.summary(gang)
+    );
 }
 
 #[test]

@@ -18,7 +18,10 @@ fn eventful() -> World {
     f.settle();
     let prioritized = f.submit_in("default", "finished", 1, json!({"kueue.x-k8s.io/queue-name": "lq"}));
     f.settle();
-    f.end(prioritized, EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "of no use".into() });
+    f.end(
+        prioritized,
+        EndResult::Failed { reason: "BackoffLimitExceeded".into(), message: "of no use".into() },
+    );
     let (gang, _) = f.put(elastic("gang", 1));
     let stopped = f.submit("stopped", 2);
     f.settle();
@@ -32,14 +35,23 @@ fn eventful() -> World {
     };
     f.input(Input::Operator { actor: Actor::user("op"), action: token });
     f.hold_ends = true;
-    f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Drain(f.at(stopped).unwrap().as_str().into()) });
+    f.input(Input::Operator {
+        actor: Actor::user("op"),
+        action: Operator::Drain(f.at(stopped).unwrap().as_str().into()),
+    });
     f.settle();
     f.put(elastic("gang", 2));
     f.cut = ["eu", "us", "asia"].map(ClusterName::new).into();
     f.submit("offered", 3);
     f.submit("waits", 90);
     let phases: BTreeSet<Phase> = f.world.state.workloads.values().map(|w| w.phase).collect();
-    assert!(phases.len() >= 5 && f.world.state.orphans.len() == 1 && !f.world.state.tokens.is_empty() && f.phase(gang).is_some(), "{phases:?}");
+    assert!(
+        phases.len() >= 5
+            && f.world.state.orphans.len() == 1
+            && !f.world.state.tokens.is_empty()
+            && f.phase(gang).is_some(),
+        "{phases:?}"
+    );
     f.world
 }
 
@@ -49,7 +61,9 @@ fn fields(value: &Value, found: &mut BTreeSet<String>) {
         Value::Array(items) => items.iter().for_each(|item| fields(item, found)),
         Value::Object(entries) => {
             for (key, value) in entries {
-                found.extend(Some(key).filter(|key| key.chars().all(|c| c.is_ascii_alphabetic() || c == '_')).cloned());
+                found.extend(
+                    Some(key).filter(|key| key.chars().all(|c| c.is_ascii_alphabetic() || c == '_')).cloned(),
+                );
                 fields(value, found);
             }
         }
@@ -60,7 +74,8 @@ fn fields(value: &Value, found: &mut BTreeSet<String>) {
 #[test]
 fn what_was_written_is_read_and_written_the_same() {
     for (at, line) in WRITTEN.lines().enumerate() {
-        let world = World::restore(line.as_bytes(), config()).unwrap_or_else(|error| panic!("line {}: {error}", at + 1));
+        let world = World::restore(line.as_bytes(), config())
+            .unwrap_or_else(|error| panic!("line {}: {error}", at + 1));
         assert_eq!(String::from_utf8(world.snapshot()).unwrap(), line, "line {}", at + 1);
         world.check().unwrap();
     }

@@ -26,12 +26,20 @@ impl Fleet {
     }
 
     fn park(&mut self, name: &str, request: &SyncRequest) {
-        let parked = self.input(Input::Sync { cluster: name.into(), request: Box::new(request.clone()), may_park: true });
+        let parked = self.input(Input::Sync {
+            cluster: name.into(),
+            request: Box::new(request.clone()),
+            may_park: true,
+        });
         assert!(matches!(parked, Reply::Park), "{parked:?}");
     }
 
     fn unpark(&mut self, name: &str, request: &SyncRequest) -> Box<SyncAnswer> {
-        match self.input(Input::Unpark { cluster: name.into(), session: request.session, transmission: request.transmission }) {
+        match self.input(Input::Unpark {
+            cluster: name.into(),
+            session: request.session,
+            transmission: request.transmission,
+        }) {
             Reply::Sync(answer) => answer,
             other => panic!("{other:?}"),
         }
@@ -56,7 +64,10 @@ impl Fleet {
     /// Whether an agent remembers a cluster's name.
     fn remembers(&self, name: &str, other: &str) -> bool {
         let receipts = &self.agents[&ClusterName::new(name)].durable().receipts;
-        receipts.values().flat_map(BTreeMap::values).any(|(_, members)| members.contains(&ClusterName::new(other)))
+        receipts
+            .values()
+            .flat_map(BTreeMap::values)
+            .any(|(_, members)| members.contains(&ClusterName::new(other)))
     }
 }
 

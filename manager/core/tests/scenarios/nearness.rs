@@ -13,7 +13,11 @@ const HOST: &str = "kubernetes.io/hostname";
 /// One cluster: two blocks with two racks each, in every rack two hosts with four accelerators. Its flavor names the topology.
 fn fleet() -> Fleet {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: hosts(), pools: Vec::new() });
+    f.agents
+        .values_mut()
+        .next()
+        .unwrap()
+        .apply(now(f.now), AgentInput::Nodes { nodes: hosts(), pools: Vec::new() });
     let levels: Vec<Value> = [BLOCK, RACK, HOST].iter().map(|label| json!({"nodeLabel": label})).collect();
     f.apply(vec![
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": levels}}),
@@ -27,9 +31,19 @@ fn hosts() -> Vec<NodeSpec> {
     let mut nodes = Vec::new();
     for (block, rack, host) in (0..8).map(|i| (i / 4, i / 2 % 2, i % 2)) {
         let name = format!("b{block}-r{rack}-h{host}");
-        let labels = [("pool", "a".to_owned()), (BLOCK, format!("b{block}")), (RACK, format!("r{rack}")), (HOST, name.clone())];
+        let labels = [
+            ("pool", "a".to_owned()),
+            (BLOCK, format!("b{block}")),
+            (RACK, format!("r{rack}")),
+            (HOST, name.clone()),
+        ];
         let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        nodes.push(NodeSpec { name, labels, capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]), ..NodeSpec::default() });
+        nodes.push(NodeSpec {
+            name,
+            labels,
+            capacity: Amounts::from([(GPU.into(), 4), ("pods".into(), 110)]),
+            ..NodeSpec::default()
+        });
     }
     nodes
 }
@@ -74,7 +88,10 @@ fn a_gang_that_requires_a_rack_gets_one_or_waits_for_one() {
     assert_eq!(f.phase(fifth), Some(Phase::Pending));
     let why = f.why(fifth);
     let reason = why["clusters"][0]["reason"].as_str().unwrap();
-    assert_eq!(reason, "pod set `main` must be in one `cloud.provider.com/topology-rack`, and the one with the most room has it for 3 of its 5 pods now");
+    assert_eq!(
+        reason,
+        "pod set `main` must be in one `cloud.provider.com/topology-rack`, and the one with the most room has it for 3 of its 5 pods now"
+    );
     assert!(why["wouldHelp"].as_str().unwrap().starts_with("at `eu`: the end of `default/near-"), "{why:#}");
     // Who doesn't mind where takes what is left.
     let anywhere = submit(&mut f, "anywhere", 5, &json!({"kueue.x-k8s.io/podset-preferred-topology": RACK}));
@@ -96,12 +113,21 @@ fn where_the_pods_are_is_told_journaled_and_shown() {
     let shown = workload(&f, near);
     let topology = &shown["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let values = json!([{"individual": {"prefix": "b0-r0-h", "roots": ["0", "1"]}}]);
-    assert_eq!(*topology, json!({"levels": [HOST], "slices": [{"domainCount": 2, "valuesPerLevel": values, "podCounts": {"individual": [4, 1]}}]}));
+    assert_eq!(
+        *topology,
+        json!({"levels": [HOST], "slices": [{"domainCount": 2, "valuesPerLevel": values, "podCounts": {"individual": [4, 1]}}]})
+    );
     assert_eq!(f.why(near)["placement"], json!(["main: b0-r0-h0 4, b0-r0-h1 1"]));
     // Who asked for no place in a topology has none there, and stands on nodes all the same.
     let other = workload(&f, plain);
     assert_eq!(other["status"]["admission"]["podSetAssignments"][0].get("topologyAssignment"), None);
-    assert!(other["status"]["meridian"]["placement"][0]["domains"][0]["values"][0].as_str().unwrap().starts_with('b'), "{other:#}");
+    assert!(
+        other["status"]["meridian"]["placement"][0]["domains"][0]["values"][0]
+            .as_str()
+            .unwrap()
+            .starts_with('b'),
+        "{other:#}"
+    );
     // It is a fact of the journal: the next leadership knows it before any agent has spoken.
     f.restart(5, None);
     assert_eq!(workload(&f, near), shown);
@@ -168,8 +194,15 @@ fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
     let fence = f.world.state.workloads[&uid].fence;
     let lose = |f: &mut Fleet, lost: &[&str]| {
         let name: ClusterName = "eu".into();
-        let nodes = hosts().into_iter().map(|node| NodeSpec { unready: lost.contains(&node.name.as_str()), ..node }).collect();
-        let out = f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+        let nodes = hosts()
+            .into_iter()
+            .map(|node| NodeSpec { unready: lost.contains(&node.name.as_str()), ..node })
+            .collect();
+        let out = f
+            .agents
+            .get_mut(&name)
+            .unwrap()
+            .apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
         f.perform(&name, out.effects);
         f.settle();
     };
@@ -177,7 +210,11 @@ fn pods_of_a_lost_node_move_and_everybody_is_told_where_to() {
     let told = placement(&f, uid);
     assert_eq!((told.revision, told.pod_sets[0].domains.len()), (1, 2));
     assert!(!told.to_string().contains("b0-r0-h1") && told.to_string().contains("b0-r0-h0 4"), "{told}");
-    assert_eq!((f.phase(uid), f.world.state.workloads[&uid].fence), (Some(Phase::Running), fence), "it is the same attempt");
+    assert_eq!(
+        (f.phase(uid), f.world.state.workloads[&uid].fence),
+        (Some(Phase::Running), fence),
+        "it is the same attempt"
+    );
     f.restart(5, None);
     assert_eq!(placement(&f, uid), told);
     // With both racks of its block half gone there is no place, and the attempt ends; the next one is elsewhere.
@@ -202,7 +239,11 @@ fn nodes_whose_pods_wait_for_another_place_are_shown() {
         let name: ClusterName = "eu".into();
         let unhealthy = unhealthy.iter().map(|node| (*node).to_owned()).collect();
         let mut request = f.agents.get_mut(&name).unwrap().compose(now(f.now), Lane::News);
-        request.events = vec![Event::Running { uid, fence, placement: Some(Arc::new(Placement { revision, unhealthy, ..told.clone() })) }];
+        request.events = vec![Event::Running {
+            uid,
+            fence,
+            placement: Some(Arc::new(Placement { revision, unhealthy, ..told.clone() })),
+        }];
         request.events_from = request.events_last + 1;
         f.world.live.clusters.get_mut(&name).unwrap().events_through = request.events_last;
         f.input(Input::Sync { cluster: name.clone(), request: Box::new(request), may_park: false });
@@ -243,13 +284,19 @@ fn a_wish_without_a_topology_is_refused_in_words_and_starts_once_there_is_one() 
     let why = |f: &Fleet| f.why(uid)["summary"].as_str().unwrap().to_owned();
     assert_eq!(why(&f), "waits: no flavor of cluster queue `cq` serves the pods: flavor any has no topology");
     f.apply(vec![flavor(json!({"nodeLabels": {"pool": "a"}, "topologyName": "none"}))]);
-    assert_eq!(why(&f), "waits: no flavor of cluster queue `cq` serves the pods: the topology of flavor any isn't known");
+    assert_eq!(
+        why(&f),
+        "waits: no flavor of cluster queue `cq` serves the pods: the topology of flavor any isn't known"
+    );
     let topology = |name: &str, levels: &[&str]| {
         let levels: Vec<Value> = levels.iter().map(|label| json!({"nodeLabel": label})).collect();
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": name}, "spec": {"levels": levels}})
     };
     f.apply(vec![topology("none", &[BLOCK, HOST])]);
-    assert_eq!(why(&f), "waits: no flavor of cluster queue `cq` serves the pods: flavor any doesn't have the requested topology level");
+    assert_eq!(
+        why(&f),
+        "waits: no flavor of cluster queue `cq` serves the pods: flavor any doesn't have the requested topology level"
+    );
     f.apply(vec![flavor(json!({"nodeLabels": {"pool": "a"}, "topologyName": "default"}))]);
     f.settle();
     assert_eq!(f.phase(uid), Some(Phase::Running), "{:#}", f.why(uid));
@@ -272,8 +319,16 @@ fn of_several_flavors_each_serves_whom_its_topology_suits() {
     let rack = submit(&mut f, "rack", 5, &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
     let block = submit(&mut f, "block", 5, &json!({"kueue.x-k8s.io/podset-required-topology": BLOCK}));
     let plain = submit(&mut f, "plain", 2, &json!({}));
-    let flavors =
-        [rack, block, plain].map(|uid| (f.phase(uid), f.world.state.workloads[&uid].flavors.values().map(|flavor| flavor.to_string()).collect::<String>()));
+    let flavors = [rack, block, plain].map(|uid| {
+        (
+            f.phase(uid),
+            f.world.state.workloads[&uid]
+                .flavors
+                .values()
+                .map(|flavor| flavor.to_string())
+                .collect::<String>(),
+        )
+    });
     let expect = ["any", "blocks", "none"].map(|flavor| (Some(Phase::Running), flavor.to_owned()));
     assert_eq!(flavors, expect, "none is parked in a flavor that can't serve it");
 }
@@ -286,7 +341,10 @@ fn a_gang_without_a_wish_is_asked_for_as_ever() {
     assert_eq!(f.phase(uid), Some(Phase::Running));
     let gang: &Gang = &f.world.queues.class(f.world.state.workloads[&uid].class).gang;
     let written = serde_json::to_value(gang).unwrap();
-    assert_eq!(written["pod_sets"][0].as_object().unwrap().keys().collect::<Vec<_>>(), ["count", "name", "per_pod"]);
+    assert_eq!(
+        written["pod_sets"][0].as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["count", "name", "per_pod"]
+    );
 }
 
 /// A cluster whose queue lets higher priorities displace lower ones.
@@ -302,7 +360,13 @@ fn submit_ranked(f: &mut Fleet, name: &str, pods: u32, class: &str, annotations:
 }
 
 fn submit_in(f: &mut Fleet, queue: &str, name: &str, pods: u32, class: &str, annotations: &Value) -> Uid {
-    let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": class}), "");
+    let mut job = job(
+        "default",
+        name,
+        pods,
+        &json!({"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": class}),
+        "",
+    );
     job["spec"]["template"]["metadata"] = json!({"annotations": annotations});
     match f.apply(vec![job]) {
         Reply::Written(written) => written[0].uid,
@@ -332,10 +396,22 @@ fn nobody_stops_for_a_gang_that_no_domain_could_ever_hold() {
     assert_eq!(low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count(), 3);
     // A rack with a third host comes: now others stop for it.
     let third = NodeSpec { name: "b0-r0-h2".into(), ..hosts().remove(0) };
-    let third = NodeSpec { labels: third.labels.into_iter().map(|(k, v)| if k == HOST { (k, "b0-r0-h2".to_owned()) } else { (k, v) }).collect(), ..third };
+    let third = NodeSpec {
+        labels: third
+            .labels
+            .into_iter()
+            .map(|(k, v)| if k == HOST { (k, "b0-r0-h2".to_owned()) } else { (k, v) })
+            .collect(),
+        ..third
+    };
     let nodes = hosts().into_iter().chain([third]).collect();
     f.end(eight, EndResult::Succeeded);
-    let out = f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    let out = f
+        .agents
+        .values_mut()
+        .next()
+        .unwrap()
+        .apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
     f.perform(&ClusterName::new("eu"), out.effects);
     for _ in 0..10 {
         f.settle();
@@ -349,11 +425,16 @@ fn nobody_stops_where_all_of_them_together_would_not_leave_a_domain() {
     let mut f = ranked();
     let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
     // In every rack of eight: six that stay, one that could go, and one that is free.
-    let six: Vec<Uid> = (0..4).map(|i| submit_ranked(&mut f, &format!("six-{i}"), 6, "high", &rack)).collect();
+    let six: Vec<Uid> =
+        (0..4).map(|i| submit_ranked(&mut f, &format!("six-{i}"), 6, "high", &rack)).collect();
     f.settle();
-    let low: Vec<Uid> = (0..4).map(|i| submit_ranked(&mut f, &format!("low-{i}"), 1, "low", &json!({}))).collect();
+    let low: Vec<Uid> =
+        (0..4).map(|i| submit_ranked(&mut f, &format!("low-{i}"), 1, "low", &json!({}))).collect();
     f.settle();
-    assert_eq!((f.phases(&six), f.phases(&low)), (vec![Some(Phase::Running); 4], vec![Some(Phase::Running); 4]));
+    assert_eq!(
+        (f.phases(&six), f.phases(&low)),
+        (vec![Some(Phase::Running); 4], vec![Some(Phase::Running); 4])
+    );
     let eight = submit_ranked(&mut f, "eight", 8, "high", &rack);
     f.pass(Millis::secs(30));
     assert_eq!((f.phase(eight), f.phases(&low)), (Some(Phase::Pending), vec![Some(Phase::Running); 4]));
@@ -365,7 +446,8 @@ fn nobody_stops_where_all_of_them_together_would_not_leave_a_domain() {
 
 /// The racks of workloads that were told to stop, and how many those are.
 fn stopping(f: &Fleet, all: &[Uid]) -> (Vec<String>, usize) {
-    let victims: Vec<Uid> = all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+    let victims: Vec<Uid> =
+        all.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
     let mut racks: Vec<String> = victims.iter().flat_map(|uid| racks(f, *uid)).collect();
     racks.sort();
     racks.dedup();
@@ -381,7 +463,11 @@ fn scattered(f: &mut Fleet, annotations: &Value) -> Vec<Uid> {
     }
     for turn in 0..2 {
         for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
-            let at = (0..32).find(|at| racks(f, low[*at]) == [rack] && f.world.state.workloads[&low[*at]].name.starts_with("low")).unwrap();
+            let at = (0..32)
+                .find(|at| {
+                    racks(f, low[*at]) == [rack] && f.world.state.workloads[&low[*at]].name.starts_with("low")
+                })
+                .unwrap();
             f.end(low[at], EndResult::Succeeded);
             low[at] = submit_ranked(f, &format!("new-{turn}-{rack}"), 1, "low", annotations);
             f.settle();
@@ -419,7 +505,8 @@ fn those_stop_who_stand_in_one_domain_and_nobody_else() {
         refit(&mut f, hosts(), pools);
         let low = scattered(&mut f, &low);
         let near = submit_ranked(&mut f, "near", pods, "high", &near());
-        let victims: Vec<Uid> = low.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+        let victims: Vec<Uid> =
+            low.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
         let hit = racks_of_all(&f, &victims);
         assert_eq!((hit.len(), victims.len()), (1, pods as usize), "{hit:?} {told:?}");
         f.settle();
@@ -427,7 +514,11 @@ fn those_stop_who_stand_in_one_domain_and_nobody_else() {
         assert_eq!(f.phase(near), Some(Phase::Running), "{:#}", f.why(near));
         assert_eq!(racks(&f, near), hit);
         f.pass(Millis::secs(30));
-        assert_eq!(low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count(), 32 - pods as usize, "nobody went in vain");
+        assert_eq!(
+            low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count(),
+            32 - pods as usize,
+            "nobody went in vain"
+        );
     }
 }
 
@@ -439,7 +530,8 @@ fn an_offer_that_is_under_way_confuses_nobody() {
     f.settle();
     // It is asked for, and no report has it yet.
     submit_ranked(&mut f, "other", 1, "low", &json!({}));
-    let near = submit_ranked(&mut f, "near", 8, "high", &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+    let near =
+        submit_ranked(&mut f, "near", 8, "high", &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
     let (hit, victims) = stopping(&f, &low);
     assert_eq!((hit.len(), victims), (1, 8), "{hit:?}");
     f.settle();
@@ -458,7 +550,10 @@ fn racks_of_all(f: &Fleet, all: &[Uid]) -> Vec<String> {
 fn nodes_that_change_their_labels_are_found_all_the_same() {
     // One of many that were alike, and a gang that doesn't mind where.
     let mut f = ranked();
-    let plain = |node: NodeSpec| NodeSpec { labels: node.labels.into_iter().filter(|(label, _)| label == "pool" || label == HOST).collect(), ..node };
+    let plain = |node: NodeSpec| NodeSpec {
+        labels: node.labels.into_iter().filter(|(label, _)| label == "pool" || label == HOST).collect(),
+        ..node
+    };
     let mut nodes: Vec<NodeSpec> = hosts().into_iter().map(plain).collect();
     refit(&mut f, nodes.clone(), Vec::new());
     let mut low: Vec<Uid> = Vec::new();
@@ -469,13 +564,20 @@ fn nodes_that_change_their_labels_are_found_all_the_same() {
     nodes[3].labels.insert("feature".into(), "x".into());
     refit(&mut f, nodes, Vec::new());
     let high = submit_ranked(&mut f, "high", 4, "high", &json!({}));
-    assert_eq!(low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).count(), 4, "{:#}", f.why(high));
+    assert_eq!(
+        low.iter().filter(|uid| f.phase(**uid) == Some(Phase::Stopping)).count(),
+        4,
+        "{:#}",
+        f.why(high)
+    );
 
     // All of them, and a gang that must be in one rack: only one has somebody in it who may go.
     let mut f = ranked();
     let rack = json!({"kueue.x-k8s.io/podset-required-topology": RACK});
     let mut gangs: Vec<Uid> = Vec::new();
-    for (name, pods, class) in [("seven", 7, "high"), ("one", 8, "high"), ("other", 8, "high"), ("low", 8, "low")] {
+    for (name, pods, class) in
+        [("seven", 7, "high"), ("one", 8, "high"), ("other", 8, "high"), ("low", 8, "low")]
+    {
         gangs.push(submit_ranked(&mut f, name, pods, class, &rack));
         f.settle();
     }
@@ -488,7 +590,12 @@ fn nodes_that_change_their_labels_are_found_all_the_same() {
     let near = submit_ranked(&mut f, "near", 8, "high", &rack);
     f.settle();
     f.settle();
-    assert_eq!((f.phase(near), f.phase(gangs[3])), (Some(Phase::Running), Some(Phase::Pending)), "{:#}", f.why(near));
+    assert_eq!(
+        (f.phase(near), f.phase(gangs[3])),
+        (Some(Phase::Running), Some(Phase::Pending)),
+        "{:#}",
+        f.why(near)
+    );
 }
 
 #[test]
@@ -498,7 +605,14 @@ fn of_two_gangs_that_displace_at_once_each_empties_a_domain_of_its_own() {
     priorities(&mut f, 9);
     let mut low: Vec<Uid> = Vec::new();
     for i in 0..32 {
-        low.push(submit_in(&mut f, if i % 2 == 0 { "a" } else { "b" }, &format!("low-{i}"), 1, "low", &json!({})));
+        low.push(submit_in(
+            &mut f,
+            if i % 2 == 0 { "a" } else { "b" },
+            &format!("low-{i}"),
+            1,
+            "low",
+            &json!({}),
+        ));
         f.settle();
     }
     for rack in ["b1-r0", "b0-r1", "b0-r0", "b1-r1"] {
@@ -514,7 +628,13 @@ fn of_two_gangs_that_displace_at_once_each_empties_a_domain_of_its_own() {
     let other = submit_in(&mut f, "b", "other", 4, "high", &rack);
     f.settle();
     for (queue, from) in [("a", 0), ("b", 1)] {
-        let stop: Vec<Uid> = low.iter().copied().skip(from).step_by(2).filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+        let stop: Vec<Uid> = low
+            .iter()
+            .copied()
+            .skip(from)
+            .step_by(2)
+            .filter(|uid| f.phase(*uid) == Some(Phase::Stopping))
+            .collect();
         assert_eq!((racks_of_all(&f, &stop).len(), stop.len()), (1, 4), "{queue}");
     }
     let stop: Vec<Uid> = low.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
@@ -534,7 +654,13 @@ fn a_domain_that_comes_free_is_kept_from_other_queues_too_and_not_for_ever() {
         // Every rack has two free; only the gang in the first may go.
         let mut six: Vec<Uid> = Vec::new();
         for i in 0..4 {
-            six.push(submit_ranked(&mut f, &format!("six-{i}"), 6, if i == 0 { "low" } else { "high" }, &rack));
+            six.push(submit_ranked(
+                &mut f,
+                &format!("six-{i}"),
+                6,
+                if i == 0 { "low" } else { "high" },
+                &rack,
+            ));
             f.settle();
         }
         let eight = submit_ranked(&mut f, "eight", 8, "high", &rack);
@@ -544,18 +670,30 @@ fn a_domain_that_comes_free_is_kept_from_other_queues_too_and_not_for_ever() {
         let small = f.submit_to("b", "small", 1, Some("low"));
         f.settle();
         assert_eq!(f.phase(small), Some(Phase::Pending));
-        assert!(f.why(small)["clusters"][0]["reason"].as_str().unwrap().contains("default/eight"), "{:#}", f.why(small));
+        assert!(
+            f.why(small)["clusters"][0]["reason"].as_str().unwrap().contains("default/eight"),
+            "{:#}",
+            f.why(small)
+        );
         if hangs {
             // A stop that takes long keeps nobody else out of the cluster.
             f.pass(Millis::secs(125));
-            assert_eq!(f.phases(&[eight, small]), [Phase::Pending, Phase::Running].map(Some), "{:#}", f.why(small));
+            assert_eq!(
+                f.phases(&[eight, small]),
+                [Phase::Pending, Phase::Running].map(Some),
+                "{:#}",
+                f.why(small)
+            );
             continue;
         }
         f.hold_ends = false;
         f.end(six[0], EndResult::Stopped);
         f.settle();
         assert_eq!(f.phases(&[eight, small]), [Some(Phase::Running); 2], "{:#}", f.why(eight));
-        assert_eq!((racks(&f, eight), six.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count()), (vec!["b0-r0".to_owned()], 3));
+        assert_eq!(
+            (racks(&f, eight), six.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count()),
+            (vec!["b0-r0".to_owned()], 3)
+        );
     }
 }
 
@@ -567,12 +705,23 @@ fn who_makes_do_with_fewer_is_asked_for_as_many_as_a_domain_has_room_for() {
         submit_ranked(&mut f, &format!("five-{i}"), 5, "high", &rack);
         f.settle();
     }
-    let mut job = job("default", "part", 8, &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "low"}), "");
+    let mut job = job(
+        "default",
+        "part",
+        8,
+        &json!({"kueue.x-k8s.io/queue-name": "a", "kueue.x-k8s.io/priority-class": "low"}),
+        "",
+    );
     job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "3"});
     job["spec"]["template"]["metadata"] = json!({"annotations": rack});
     let Reply::Written(written) = f.apply(vec![job]) else { panic!("not submitted") };
     f.settle();
-    assert_eq!((f.phase(written[0].uid), nodes(&f, written[0].uid).len()), (Some(Phase::Running), 3), "{:#}", f.why(written[0].uid));
+    assert_eq!(
+        (f.phase(written[0].uid), nodes(&f, written[0].uid).len()),
+        (Some(Phase::Running), 3),
+        "{:#}",
+        f.why(written[0].uid)
+    );
 }
 
 #[test]
@@ -608,7 +757,10 @@ fn room_that_lies_in_no_one_domain_is_none() {
     assert_eq!(stopping(&f, &six).1, 1, "the rack of one has to come free: {:#}", f.why(four));
     f.settle();
     f.settle();
-    assert_eq!((f.phase(four), six.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count()), (Some(Phase::Running), 3));
+    assert_eq!(
+        (f.phase(four), six.iter().filter(|uid| f.phase(**uid) == Some(Phase::Running)).count()),
+        (Some(Phase::Running), 3)
+    );
 }
 
 #[test]
@@ -625,7 +777,8 @@ fn nobody_takes_a_part_of_the_domain_that_comes_free_for_another() {
         *uid = submit_ranked(&mut f, &format!("new-{i}"), 1, "low", &json!({}));
         f.settle();
     }
-    let near = submit_ranked(&mut f, "near", 8, "high", &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
+    let near =
+        submit_ranked(&mut f, "near", 8, "high", &json!({"kueue.x-k8s.io/podset-required-topology": RACK}));
     let (hit, victims) = stopping(&f, &low);
     assert_eq!((hit.as_slice(), victims), (&["b0-r0".to_owned()][..], 8));
     // One of them ends before the others, and so does somebody elsewhere: whoever comes now fits in either place.
@@ -636,7 +789,8 @@ fn nobody_takes_a_part_of_the_domain_that_comes_free_for_another() {
         f.settle();
     }
     assert_eq!((f.phase(near), racks(&f, near)), (Some(Phase::Running), hit), "{:#}", f.why(near));
-    let running = |f: &Fleet| low.iter().chain([&small]).filter(|uid| f.phase(**uid) == Some(Phase::Running)).count();
+    let running =
+        |f: &Fleet| low.iter().chain([&small]).filter(|uid| f.phase(**uid) == Some(Phase::Running)).count();
     assert_eq!(running(&f), 24, "what is free elsewhere is taken");
     f.pass(Millis::secs(30));
     assert_eq!((f.phase(near), running(&f)), (Some(Phase::Running), 24));

@@ -56,7 +56,10 @@ fn an_orphan_that_is_being_stopped_isnt_adopted() {
     f.operate(Operator::StopOrphan { uid, fence });
     let job = object(job("default", "lost", 3, &json!({"kueue.x-k8s.io/queue-name": "lq"}), ""));
     let adopted = f.operate(Operator::AdoptOrphan { uid, fence, job });
-    assert!(matches!(&adopted, Reply::Rejected(why) if why[0].message.contains("is being stopped")), "{adopted:?}");
+    assert!(
+        matches!(&adopted, Reply::Rejected(why) if why[0].message.contains("is being stopped")),
+        "{adopted:?}"
+    );
 }
 
 #[test]

@@ -60,7 +60,10 @@ impl Fleet {
     }
 
     fn local_status(&self, queue: &str) -> Value {
-        self.world.render(&Key::namespaced(Kind::LocalQueue, "default", queue), &self.bodies, now(self.now)).unwrap()["status"].clone()
+        self.world
+            .render(&Key::namespaced(Kind::LocalQueue, "default", queue), &self.bodies, now(self.now))
+            .unwrap()["status"]
+            .clone()
     }
 }
 
@@ -110,7 +113,10 @@ fn use_is_an_average_that_forgets() {
     f.settle();
     f.pass(Millis::secs(60));
     let used = f.consumed("a").unwrap();
-    assert!((3_999_000_000..=4_000_000_000).contains(&used), "after many half-lives it is what is used: {used}");
+    assert!(
+        (3_999_000_000..=4_000_000_000).contains(&used),
+        "after many half-lives it is what is used: {used}"
+    );
     f.end(uid, EndResult::Succeeded);
     let (used, begun) = (f.consumed("a").unwrap(), f.now);
     f.pass(Millis::secs(2));
@@ -123,7 +129,12 @@ fn use_is_an_average_that_forgets() {
     let samples = f.samples();
     f.pass(Millis::secs(10));
     assert_eq!(f.samples(), samples);
-    assert!(f.world.next_deadline(now(f.now)).is_none_or(|at| at > Mono(f.now + 1_000)), "{:?} at {}", f.world.next_deadline(now(f.now)), f.now);
+    assert!(
+        f.world.next_deadline(now(f.now)).is_none_or(|at| at > Mono(f.now + 1_000)),
+        "{:?} at {}",
+        f.world.next_deadline(now(f.now)),
+        f.now
+    );
     assert_eq!(f.first_of_two(), "a");
 }
 
@@ -137,13 +148,25 @@ fn without_a_half_life_nothing_is_remembered() {
 
 #[test]
 fn a_burst_alternates() {
-    for (sharing, expect) in [(None, ["a-0", "a-1", "a-2", "a-3"]), (Some("half-life=1h,sampling=5m".parse().unwrap()), ["a-0", "a-1", "b-0", "b-1"])] {
+    for (sharing, expect) in [
+        (None, ["a-0", "a-1", "a-2", "a-3"]),
+        (Some("half-life=1h,sampling=5m".parse().unwrap()), ["a-0", "a-1", "b-0", "b-1"]),
+    ] {
         let mut f = shared(sharing, "BestEffortFIFO", ["1", "1"]);
-        let one = |queue: &str, i: usize| job("default", &format!("{queue}-{i}"), 1, &json!({"kueue.x-k8s.io/queue-name": queue}), "");
+        let one = |queue: &str, i: usize| {
+            job("default", &format!("{queue}-{i}"), 1, &json!({"kueue.x-k8s.io/queue-name": queue}), "")
+        };
         // All at once, before anything can be sampled.
         f.apply((0..4).map(|i| one("a", i)).chain((0..4).map(|i| one("b", i))).collect());
         f.settle();
-        let mut runs: Vec<&str> = f.world.state.workloads.values().filter(|w| w.phase == Phase::Running).map(|w| &*w.name).collect();
+        let mut runs: Vec<&str> = f
+            .world
+            .state
+            .workloads
+            .values()
+            .filter(|w| w.phase == Phase::Running)
+            .map(|w| &*w.name)
+            .collect();
         runs.sort_unstable();
         assert_eq!(runs, expect);
     }
@@ -156,7 +179,10 @@ fn a_run_that_no_sample_sees_is_not_free() {
     f.settle();
     // Half of its four GPUs: as much as a whole interval would count.
     assert_eq!(f.consumed("a"), Some(2_000_000_000));
-    assert_eq!(f.local_status("a")["fairSharing"]["admissionFairSharingStatus"]["consumedResources"], json!({GPU: "2"}));
+    assert_eq!(
+        f.local_status("a")["fairSharing"]["admissionFairSharingStatus"]["consumedResources"],
+        json!({GPU: "2"})
+    );
     f.end(uid, EndResult::Succeeded);
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "short"), uid: None }]);
     assert_eq!(f.phase(uid), None);
@@ -170,7 +196,11 @@ fn what_does_not_come_about_costs_nothing() {
     f.cut.push("eu".into());
     let uid = f.submit_to("a", "asked", 4, None);
     assert_eq!(f.phase(uid), Some(Phase::Dispatching));
-    assert_eq!((f.weighted_use("a"), f.consumed("a")), (Some(2.0), None), "it is felt before anybody answered");
+    assert_eq!(
+        (f.weighted_use("a"), f.consumed("a")),
+        (Some(2.0), None),
+        "it is felt before anybody answered"
+    );
     f.pass(Millis::secs(30));
     assert_eq!(f.phase(uid), Some(Phase::Pending), "the cluster isn't heard");
     assert_eq!((f.weighted_use("a"), f.consumed("a"), f.samples()), (Some(0.0), None, 0));
@@ -208,7 +238,10 @@ fn what_a_queue_used_goes_with_it() {
     let mut f = shared(slowly(), "BestEffortFIFO", ["1", "1"]);
     f.use_up("a");
     let status = f.local_status("a")["fairSharing"]["admissionFairSharingStatus"].clone();
-    assert!(status["lastUpdate"].as_str().unwrap().ends_with('Z') && status["consumedResources"][GPU].is_string(), "{status}");
+    assert!(
+        status["lastUpdate"].as_str().unwrap().ends_with('Z') && status["consumedResources"][GPU].is_string(),
+        "{status}"
+    );
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "a-old"), uid: None }]);
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::LocalQueue, "default", "a"), uid: None }]);
     assert_eq!(f.world.state.past_use.len(), 0);
@@ -227,9 +260,15 @@ fn a_sample_looks_again_at_who_is_first_now() {
     let big = f.submit_to("b", "big", 4, None);
     let small = f.submit_to("a", "small", 2, None);
     f.settle();
-    assert_eq!(f.phases(&[runs, big, small]), [Some(Phase::Running), Some(Phase::Pending), Some(Phase::Pending)]);
+    assert_eq!(
+        f.phases(&[runs, big, small]),
+        [Some(Phase::Running), Some(Phase::Pending), Some(Phase::Pending)]
+    );
     f.pass(Millis::secs(120));
-    assert_eq!(f.phases(&[runs, big, small]), [Some(Phase::Running), Some(Phase::Pending), Some(Phase::Running)]);
+    assert_eq!(
+        f.phases(&[runs, big, small]),
+        [Some(Phase::Running), Some(Phase::Pending), Some(Phase::Running)]
+    );
 }
 
 #[test]
@@ -238,6 +277,10 @@ fn local_queues_that_never_asked_for_it_are_watched_and_not_ordered() {
     let uid = f.submit("plain", 4);
     f.settle();
     f.pass(Millis::secs(20));
-    assert!(f.consumed("lq").is_some_and(|used| used > 0 && used < 400_000_000), "sampled, and its admission cost nothing: {:?}", f.consumed("lq"));
+    assert!(
+        f.consumed("lq").is_some_and(|used| used > 0 && used < 400_000_000),
+        "sampled, and its admission cost nothing: {:?}",
+        f.consumed("lq")
+    );
     f.end(uid, EndResult::Succeeded);
 }

@@ -13,7 +13,12 @@ pub(super) fn teams(f: &mut Fleet, own: [i64; 2], preemption: &Value) {
                 {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": nominal}]}]}]}})
     };
     let local = |name: &str, queue: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": queue}});
-    f.apply(vec![queue("team-a", own[0]), queue("team-b", own[1]), local("a", "team-a"), local("b", "team-b")]);
+    f.apply(vec![
+        queue("team-a", own[0]),
+        queue("team-b", own[1]),
+        local("a", "team-a"),
+        local("b", "team-b"),
+    ]);
 }
 
 pub(super) fn priorities(f: &mut Fleet, high: i64) {
@@ -48,7 +53,10 @@ fn what_others_leave_is_borrowed_and_never_more() {
     let more = f.submit_to("a", "more", 4, None);
     let late = f.submit_to("a", "late", 1, None);
     f.settle();
-    assert_eq!(f.phases(&[borrower, more, late]), [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]);
+    assert_eq!(
+        f.phases(&[borrower, more, late]),
+        [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]
+    );
     assert!(f.world.over_quota().is_empty());
     // The owner may displace nobody: it waits, and is told whose quota it is.
     let owner = f.submit_to("b", "owner", 2, None);
@@ -114,7 +122,8 @@ fn victims_are_chosen_where_their_room_is_of_use() {
     f.settle();
     assert_eq!(f.phases(&pairs), [Some(Phase::Running); 6]);
     let four = f.submit_to("a", "four", 4, Some("high"));
-    let victims: Vec<Uid> = pairs.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
+    let victims: Vec<Uid> =
+        pairs.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect();
     assert_eq!(victims.len(), 2);
     assert_eq!(f.at(victims[0]), f.at(victims[1]), "both in one cluster");
     f.settle();
@@ -131,7 +140,10 @@ fn one_stops_for_another() -> (Fleet, [Uid; 3]) {
     f.settle();
     let four = f.submit_to("a", "four", 4, Some("high"));
     let thief = f.submit_to("lq", "thief", 2, None);
-    assert_eq!(f.phases(&[victim, four, thief]), [Some(Phase::Stopping), Some(Phase::Pending), Some(Phase::Pending)]);
+    assert_eq!(
+        f.phases(&[victim, four, thief]),
+        [Some(Phase::Stopping), Some(Phase::Pending), Some(Phase::Pending)]
+    );
     (f, [victim, four, thief])
 }
 
@@ -142,7 +154,10 @@ fn room_that_comes_free_is_kept_for_whom_others_stop() {
     assert_eq!(eu["reason"], "its room is kept for `default/four`, for which others are stopping");
     assert_eq!(eu["wouldHelp"], "the start of `default/four`, and room beside it");
     f.settle();
-    assert_eq!(f.phases(&[victim, four, thief]), [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Pending)]);
+    assert_eq!(
+        f.phases(&[victim, four, thief]),
+        [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Pending)]
+    );
     // What isn't kept any more is for everybody.
     f.end(four, EndResult::Succeeded);
     assert_eq!(f.phases(&[victim, thief]), [Some(Phase::Running); 2]);
@@ -158,7 +173,11 @@ fn room_is_no_longer_kept_for_who_gave_up() {
 #[test]
 fn who_was_displaced_does_not_displace_in_turn() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU"), ("us", "us-east4", "US")]);
-    teams(&mut f, [2, 4], &json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}));
+    teams(
+        &mut f,
+        [2, 4],
+        &json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}),
+    );
     priorities(&mut f, 9);
     let own = f.submit_to("b", "own", 4, Some("low"));
     let beside = f.submit_to("b", "beside", 2, None);
@@ -170,7 +189,10 @@ fn who_was_displaced_does_not_displace_in_turn() {
         f.settle();
         f.pass(Millis::secs(5));
     }
-    assert_eq!(f.phases(&[own, beside, high]), [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Running)]);
+    assert_eq!(
+        f.phases(&[own, beside, high]),
+        [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Running)]
+    );
     assert_eq!(f.world.state.workloads[&own].attempts, 1);
     f.end(high, EndResult::Succeeded);
     assert_eq!(f.phase(own), Some(Phase::Running));
@@ -182,7 +204,9 @@ fn a_new_leadership_remembers_who_displaced_whom() {
     f.settle();
     assert_eq!(f.phases(&[victim, four]), [Some(Phase::Pending), Some(Phase::Running)]);
     let pairs = |f: &Fleet| {
-        let of = |victim: &Uid| f.world.state.displaced[victim].iter().map(|other| (other.by, other.times)).collect::<Vec<_>>();
+        let of = |victim: &Uid| {
+            f.world.state.displaced[victim].iter().map(|other| (other.by, other.times)).collect::<Vec<_>>()
+        };
         f.world.state.displaced.keys().map(|uid| (*uid, of(uid))).collect::<Vec<_>>()
     };
     assert_eq!(pairs(&f), [(victim, vec![(four, 1)])]);
@@ -203,7 +227,8 @@ fn a_new_leadership_remembers_who_displaced_whom() {
 #[test]
 fn other_quota_lets_who_was_displaced_take_back_what_is_its_own() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    let only = |own: [i64; 2]| (own, json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}));
+    let only =
+        |own: [i64; 2]| (own, json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}));
     let (own, policy) = only([4, 0]);
     teams(&mut f, own, &policy);
     let borrows = f.submit_to("b", "borrows", 4, None);
@@ -216,7 +241,12 @@ fn other_quota_lets_who_was_displaced_take_back_what_is_its_own() {
     teams(&mut f, own, &policy);
     f.settle();
     f.settle();
-    assert_eq!(f.phases(&[borrows, owns]), [Some(Phase::Running), Some(Phase::Pending)], "{:#}", f.why(borrows));
+    assert_eq!(
+        f.phases(&[borrows, owns]),
+        [Some(Phase::Running), Some(Phase::Pending)],
+        "{:#}",
+        f.why(borrows)
+    );
 }
 
 #[test]
@@ -236,7 +266,9 @@ fn shares_decide_where_fair_sharing_is_on() {
         f.settle();
     }
     let running = |queue: &str| {
-        let of = |w: &&meridian_manager_core::Workload| w.phase == Phase::Running && &*f.world.queues.class(w.class).queue == queue;
+        let of = |w: &&meridian_manager_core::Workload| {
+            w.phase == Phase::Running && &*f.world.queues.class(w.class).queue == queue
+        };
         f.world.state.workloads.values().filter(of).count()
     };
     assert_eq!((running("a"), running("b")), (4, 4));
@@ -261,7 +293,10 @@ fn what_why_says_would_help_does() {
         let mut dice = Dice(seed);
         let limits = [json!(null), json!(0), json!(2)];
         let (own, other) = (dice.roll(5), 2 + dice.roll(4));
-        let (borrow, lend) = (limits[usize::try_from(dice.roll(3)).unwrap()].clone(), limits[usize::try_from(dice.roll(3)).unwrap()].clone());
+        let (borrow, lend) = (
+            limits[usize::try_from(dice.roll(3)).unwrap()].clone(),
+            limits[usize::try_from(dice.roll(3)).unwrap()].clone(),
+        );
         let queue = |name: &str, nominal: i64, borrow: &Value, lend: &Value| {
             json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
                 "cohortName": "all", "namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": [
@@ -270,7 +305,10 @@ fn what_why_says_would_help_does() {
         let build = |own: i64| {
             let mut f = Fleet::regions();
             teams(&mut f, [1, 1], &json!({}));
-            f.apply(vec![queue("team-a", own, &borrow, &json!(null)), queue("team-b", other, &json!(null), &lend)]);
+            f.apply(vec![
+                queue("team-a", own, &borrow, &json!(null)),
+                queue("team-b", other, &json!(null), &lend),
+            ]);
             f
         };
         let (first, second, asks) = (dice.roll(4), dice.roll(4), 1 + u32::try_from(dice.roll(4)).unwrap());
@@ -288,7 +326,9 @@ fn what_why_says_would_help_does() {
         let mut f = build(own);
         let uid = story(&mut f);
         // Who is older and waits too would take what is raised.
-        let others_run = ["there-a", "there-b"].iter().all(|name| f.world.uid_of("default", name).is_none_or(|uid| f.phase(uid) == Some(Phase::Running)));
+        let others_run = ["there-a", "there-b"].iter().all(|name| {
+            f.world.uid_of("default", name).is_none_or(|uid| f.phase(uid) == Some(Phase::Running))
+        });
         if f.phase(uid) == Some(Phase::Running) || !others_run {
             continue;
         }
@@ -301,7 +341,12 @@ fn what_why_says_would_help_does() {
         for (nominal, starts) in [(to - 1, false), (to, true)] {
             f.apply(vec![queue("team-a", nominal, &borrow, &json!(null))]);
             f.settle();
-            assert_eq!(f.phase(uid) == Some(Phase::Running), starts, "seed {seed}: {nominal} of {to}: {helps}: {}", f.why(uid)["summary"]);
+            assert_eq!(
+                f.phase(uid) == Some(Phase::Running),
+                starts,
+                "seed {seed}: {nominal} of {to}: {helps}: {}",
+                f.why(uid)["summary"]
+            );
         }
         if let Some((_, rest)) = helps.split_once("; the end of `default/") {
             let (name, _) = rest.split_once("` alone would do").unwrap();
@@ -344,7 +389,10 @@ fn a_cohort_above_itself_is_refused() {
     let cohort = |name: &str, parent: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": name}, "spec": {"parentName": parent}});
     assert!(matches!(f.apply(vec![cohort("a", "b"), cohort("b", "c")]), Reply::Written(_)));
     let Reply::Rejected(why) = f.apply(vec![cohort("c", "a")]) else { panic!("taken") };
-    assert_eq!(why[0].message, "cohort `c` would be its own ancestor through `a`: name another parent, or none");
+    assert_eq!(
+        why[0].message,
+        "cohort `c` would be its own ancestor through `a`: name another parent, or none"
+    );
     assert_eq!(why[0].field.as_deref(), Some("spec.parentName"));
 }
 
@@ -381,17 +429,25 @@ fn what_a_namespace_and_a_runtime_add_is_counted_and_what_it_forbids_is_refused(
     ]);
     let mut boxed = job("default", "boxed", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
     boxed["spec"]["template"]["spec"]["runtimeClassName"] = json!("boxed");
-    boxed["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/license"] = json!(1);
+    boxed["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["example.com/license"] =
+        json!(1);
     let Reply::Written(written) = f.apply(vec![boxed]) else { panic!("not submitted") };
     let class = f.world.queues.class(f.world.state.workloads[&written[0].uid].class).clone();
-    assert_eq!(class.gang.pod_sets[0].per_pod, Amounts::from([("cpu".into(), 750), (GPU.into(), 1), ("example.com/license".into(), 1)]));
+    assert_eq!(
+        class.gang.pod_sets[0].per_pod,
+        Amounts::from([("cpu".into(), 750), (GPU.into(), 1), ("example.com/license".into(), 1)])
+    );
     let second = f.submit("second", 1);
     let class = f.world.queues.class(f.world.state.workloads[&second].class).clone();
     assert_eq!(class.gang.pod_sets[0].per_pod["cpu"], 500, "cpu that it never wrote");
     let mut greedy = job("default", "greedy", 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
-    greedy["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 3}, "limits": {GPU: 3}});
+    greedy["spec"]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"requests": {GPU: 3}, "limits": {GPU: 3}});
     let Reply::Rejected(why) = f.apply(vec![greedy]) else { panic!("taken") };
-    assert_eq!(why[0].message, "containers[0] asks for more than the limit range allows; `nvidia.com/gpu` is `3`, the most is `2`");
+    assert_eq!(
+        why[0].message,
+        "containers[0] asks for more than the limit range allows; `nvidia.com/gpu` is `3`, the most is `2`"
+    );
 }
 
 #[test]
@@ -417,9 +473,18 @@ fn quota_sees_what_the_operator_makes_of_requests() {
     f.settle();
     let (second, third) = (f.submit("second", 1), f.submit("third", 1));
     f.settle();
-    assert_eq!(f.phases(&[labelled, second, third]), [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]);
-    assert!(f.why(third)["summary"].as_str().unwrap().starts_with("waits: asks for 10 `credits`; cluster queue `cq` has 5 of 25 free in flavor `any`"));
-    let key = Key { scope: None, kind: Kind::LocalQueue, namespace: Some("default".into()), name: "lq".into() };
+    assert_eq!(
+        f.phases(&[labelled, second, third]),
+        [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]
+    );
+    assert!(
+        f.why(third)["summary"]
+            .as_str()
+            .unwrap()
+            .starts_with("waits: asks for 10 `credits`; cluster queue `cq` has 5 of 25 free in flavor `any`")
+    );
+    let key =
+        Key { scope: None, kind: Kind::LocalQueue, namespace: Some("default".into()), name: "lq".into() };
     let shown = f.world.render(&key, &f.bodies, now(f.now)).unwrap();
     assert_eq!(shown["status"]["flavorsUsage"][0]["resources"][0], json!({"name": "credits", "total": "20"}));
     f.restart(2, Some(RecoveryStart { restored: false, members_unknown: false }));
@@ -524,15 +589,22 @@ fn another_priority_class_is_another_place_waiting_or_running() {
     let (first, second) = (f.submit_to("lq", "first", 4, Some("low")), f.submit_to("lq", "second", 4, None));
     f.settle();
     assert_eq!(f.why(second)["position"]["place"], 2);
-    assert!(matches!(f.apply(vec![of_class("second", 4, Some("high"), &none)]), Reply::Written(w) if w[0].result == WriteResult::Configured));
+    assert!(
+        matches!(f.apply(vec![of_class("second", 4, Some("high"), &none)]), Reply::Written(w) if w[0].result == WriteResult::Configured)
+    );
     assert_eq!((priority(&f, second), f.why(second)["position"]["place"].clone()), (100, json!(1)));
     // Applied again it is the same; without the label it is back.
-    assert!(matches!(f.apply(vec![of_class("second", 4, Some("high"), &none)]), Reply::Written(w) if w[0].result == WriteResult::Unchanged));
+    assert!(
+        matches!(f.apply(vec![of_class("second", 4, Some("high"), &none)]), Reply::Written(w) if w[0].result == WriteResult::Unchanged)
+    );
     // Who runs gives way once it matters less.
     f.apply(vec![of_class("holder", 4, Some("low"), &none)]);
     f.settle();
     f.settle();
-    assert_eq!(f.phases(&[holder, first, second]), [Some(Phase::Pending), Some(Phase::Pending), Some(Phase::Running)]);
+    assert_eq!(
+        f.phases(&[holder, first, second]),
+        [Some(Phase::Pending), Some(Phase::Pending), Some(Phase::Running)]
+    );
     assert_eq!(priority(&f, holder), 1);
     f.restart(2, RECOVERY);
     f.settle();
@@ -543,10 +615,19 @@ fn another_priority_class_is_another_place_waiting_or_running() {
         Reply::Rejected(why) => why[0].message.clone(),
         other => panic!("{other:?}"),
     };
-    assert!(rejected(f.apply(vec![of_class("second", 3, Some("low"), &none)])).contains("nothing of a job can be changed but the label"));
-    assert!(rejected(f.apply(vec![of_class("second", 4, Some("none"), &none)])).contains("there is no WorkloadPriorityClass `none`"));
+    assert!(
+        rejected(f.apply(vec![of_class("second", 3, Some("low"), &none)]))
+            .contains("nothing of a job can be changed but the label")
+    );
+    assert!(
+        rejected(f.apply(vec![of_class("second", 4, Some("none"), &none)]))
+            .contains("there is no WorkloadPriorityClass `none`")
+    );
     f.end(second, EndResult::Succeeded);
-    assert!(rejected(f.apply(vec![of_class("second", 4, Some("high"), &none)])).contains("its priority can't be changed any more"));
+    assert!(
+        rejected(f.apply(vec![of_class("second", 4, Some("high"), &none)]))
+            .contains("its priority can't be changed any more")
+    );
 }
 
 #[test]
@@ -561,7 +642,9 @@ fn an_elastic_job_changes_its_size_and_its_priority_class_at_once() {
     let Reply::Written(written) = f.apply(vec![elastic(2, "low")]) else { panic!("not submitted") };
     let uid = written[0].uid;
     f.settle();
-    assert!(matches!(f.apply(vec![elastic(3, "high")]), Reply::Written(w) if w[0].result == WriteResult::Configured));
+    assert!(
+        matches!(f.apply(vec![elastic(3, "high")]), Reply::Written(w) if w[0].result == WriteResult::Configured)
+    );
     f.settle();
     f.settle();
     assert_eq!((priority(&f, uid), f.phase(uid)), (100, Some(Phase::Running)));
@@ -586,13 +669,23 @@ fn who_names_no_class_has_the_usual_one() {
     assert!(matches!(f.apply(vec![system.clone()]), Reply::Written(_)));
     f.input(Input::Write(Box::new(Write::new(
         Actor::user("test"),
-        vec![Change::Delete { key: Key { scope: None, kind: Kind::WorkloadPriorityClass, namespace: None, name: "default".into() }, uid: None }],
+        vec![Change::Delete {
+            key: Key {
+                scope: None,
+                kind: Kind::WorkloadPriorityClass,
+                namespace: None,
+                name: "default".into(),
+            },
+            uid: None,
+        }],
         false,
     ))));
     system["metadata"]["name"] = json!("critical");
     let Reply::Written(written) = f.apply(vec![system]) else { panic!("refused") };
     assert_eq!(priority(&f, written[0].uid), 2_000_001_000);
-    assert!(matches!(f.apply(vec![pods("c", 8, false)]), Reply::Rejected(why) if why[0].message.contains("which can't be changed")));
+    assert!(
+        matches!(f.apply(vec![pods("c", 8, false)]), Reply::Rejected(why) if why[0].message.contains("which can't be changed"))
+    );
     f.submit("after", 1);
 }
 
@@ -626,7 +719,12 @@ fn of_equals_the_one_that_was_charged_last_gives_way_before_and_after_a_restart(
             f.submit_to("lq", &format!("high-{victim}"), 1, Some("high"));
             f.settle();
             f.settle();
-            assert_eq!(f.phase(all[victim]), Some(Phase::Pending), "{victim} of {:?}, restarted: {restarts}", f.phases(&all));
+            assert_eq!(
+                f.phase(all[victim]),
+                Some(Phase::Pending),
+                "{victim} of {:?}, restarted: {restarts}",
+                f.phases(&all)
+            );
         }
     }
 }
@@ -635,13 +733,16 @@ fn of_equals_the_one_that_was_charged_last_gives_way_before_and_after_a_restart(
 fn what_was_submitted_before_asks_for_what_it_asked_for_then() {
     let mut f = Fleet::regions();
     let range = |limits: Value| {
-        let limits = vec![json!({"type": "Container", "max": limits["max"], "defaultRequest": limits["defaultRequest"]})];
+        let limits = vec![
+            json!({"type": "Container", "max": limits["max"], "defaultRequest": limits["defaultRequest"]}),
+        ];
         json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "usual", "namespace": "default"}, "spec": {"limits": limits}})
     };
-    let class =
-        |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    let class = |name: &str, value: i64| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
     f.apply(vec![range(json!({"max": {}, "defaultRequest": {"cpu": 3}})), class("hi", 10), class("top", 20)]);
-    let per_pod = |f: &Fleet, uid: Uid| f.world.queues.class(f.world.state.workloads[&uid].class).gang.pod_sets[0].per_pod["cpu"];
+    let per_pod = |f: &Fleet, uid: Uid| {
+        f.world.queues.class(f.world.state.workloads[&uid].class).gang.pod_sets[0].per_pod["cpu"]
+    };
     let manifest = |pods: u32, class: &str| {
         let mut job = super::elastic::elastic("early", pods);
         job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
@@ -651,7 +752,10 @@ fn what_was_submitted_before_asks_for_what_it_asked_for_then() {
     f.settle();
     assert_eq!(per_pod(&f, uid), 3_000);
     // Less for each, and then less than it asks for.
-    for limits in [json!({"max": {}, "defaultRequest": {"cpu": 1}}), json!({"max": {"cpu": 2}, "defaultRequest": {"cpu": 1}})] {
+    for limits in [
+        json!({"max": {}, "defaultRequest": {"cpu": 1}}),
+        json!({"max": {"cpu": 2}, "defaultRequest": {"cpu": 1}}),
+    ] {
         f.apply(vec![range(limits)]);
         for (pods, class, expected) in [(2, "top", 20), (3, "hi", 10), (2, "hi", 10)] {
             assert_eq!(f.put(manifest(pods, class)).0, uid);
@@ -680,7 +784,9 @@ fn who_displaced_others_starts_when_they_have_stopped_whatever_its_queue_belongs
         f.hold_ends = true;
         let owner = f.submit_to("a", "owner", 3, None);
         f.settle();
-        let stopping = |f: &Fleet| lent.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect::<Vec<_>>();
+        let stopping = |f: &Fleet| {
+            lent.iter().copied().filter(|uid| f.phase(*uid) == Some(Phase::Stopping)).collect::<Vec<_>>()
+        };
         assert_eq!(stopping(&f).len(), 2);
         f.apply(vec![alone(leaves)]);
         f.settle();
@@ -697,7 +803,10 @@ fn who_displaced_others_starts_when_they_have_stopped_whatever_its_queue_belongs
 fn who_was_passed_over_is_looked_at_for_every_flavor_before_it_waits() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     let group = |quotas: &[(&str, i64)]| {
-        let flavors: Vec<Value> = quotas.iter().map(|(name, quota)| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": quota}]})).collect();
+        let flavors: Vec<Value> = quotas
+            .iter()
+            .map(|(name, quota)| json!({"name": name, "resources": [{"name": GPU, "nominalQuota": quota}]}))
+            .collect();
         json!([{"coveredResources": [GPU], "flavors": flavors}])
     };
     let queue = |name: &str, preemption: Value, groups: Value| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {"cohortName": "co", "namespaceSelector": {}, "preemption": preemption, "resourceGroups": groups}});
@@ -721,5 +830,10 @@ fn who_was_passed_over_is_looked_at_for_every_flavor_before_it_waits() {
     });
     let Reply::Written(written) = f.write(changes.into()) else { panic!("not submitted") };
     f.settle();
-    assert_eq!(f.phases(&[written[0].uid, written[1].uid]), [Some(Phase::Pending), Some(Phase::Running)], "{:#}", f.why(written[1].uid));
+    assert_eq!(
+        f.phases(&[written[0].uid, written[1].uid]),
+        [Some(Phase::Pending), Some(Phase::Running)],
+        "{:#}",
+        f.why(written[1].uid)
+    );
 }

@@ -10,7 +10,11 @@ impl Fleet {
     fn succeed_unheard(&mut self, uid: Uid, pods: u32) {
         let (name, _) = self.running.iter().find(|(_, u)| *u == uid).expect("it runs").clone();
         let fence = self.agents[&name].runs().find(|(u, ..)| *u == uid).unwrap().1;
-        let event = RunnerEvent::Spare { uid, fence, places: (0..pods).map(|index| ("main".to_owned(), index)).collect() };
+        let event = RunnerEvent::Spare {
+            uid,
+            fence,
+            places: (0..pods).map(|index| ("main".to_owned(), index)).collect(),
+        };
         let out = self.agents.get_mut(&name).unwrap().apply(now(self.now), AgentInput::Runner(event));
         self.perform(&name, out.effects);
         self.agents[&name].check().unwrap();
@@ -45,7 +49,11 @@ fn failures_of_a_lost_attempt_count_in_the_next() {
     f.perform(&name, out.effects);
     f.settle();
     assert_eq!(f.world.state.workloads[&uid].pod_failures, 2);
-    assert!(f.why(uid)["summary"].as_str().unwrap().contains("pods of it have failed 2 times so far"), "{:#}", f.why(uid));
+    assert!(
+        f.why(uid)["summary"].as_str().unwrap().contains("pods of it have failed 2 times so far"),
+        "{:#}",
+        f.why(uid)
+    );
     // Its cluster is lost, and what it told isn't.
     f.cut.push(name.clone());
     f.running.retain(|(_, u)| *u != uid);
@@ -71,7 +79,14 @@ fn quota_and_room_of_pods_that_have_succeeded_go_to_others_at_once() {
     f.succeed(gang, 2);
     assert_eq!((f.phase(gang), f.phase(next), f.charged()), (Some(Phase::Running), Some(Phase::Running), 4));
     assert_eq!(f.at(next).as_deref(), Some("eu"), "beside it, where its pods were");
-    assert!(f.why(gang)["summary"].as_str().unwrap().contains("2 of its 4 pods (the others have succeeded) run there"), "{:#}", f.why(gang));
+    assert!(
+        f.why(gang)["summary"]
+            .as_str()
+            .unwrap()
+            .contains("2 of its 4 pods (the others have succeeded) run there"),
+        "{:#}",
+        f.why(gang)
+    );
     assert_eq!(f.world.live.counts.reclaimed, 2);
     // Told once more, nothing changes; and it never takes anything back.
     f.succeed(gang, 2);
@@ -114,9 +129,15 @@ fn it_survives_restarts_of_both_sides() {
         },
     );
     let fence = f.agents[&name].runs().next().unwrap().1;
-    let found = meridian_agent_core::Found { uid: gang, fence, nodes: vec![], state: meridian_agent_core::FoundState::Live { running: true } };
+    let found = meridian_agent_core::Found {
+        uid: gang,
+        fence,
+        nodes: vec![],
+        state: meridian_agent_core::FoundState::Live { running: true },
+    };
     let (mut agent, _) = Agent::start(config, durable, vec![found], 9, now(f.now));
-    let node = NodeSpec { name: "eu-1".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
+    let node =
+        NodeSpec { name: "eu-1".into(), capacity: Amounts::from([(GPU.into(), 4)]), ..NodeSpec::default() };
     agent.apply(now(f.now), AgentInput::Nodes { nodes: vec![node], pools: Vec::new() });
     agent.check().unwrap();
     f.agents.insert(name.clone(), agent);
@@ -157,7 +178,11 @@ fn the_next_attempt_asks_for_the_whole_gang() {
     f.pass(Millis::secs(4));
     assert_eq!((f.phase(gang), f.charged(), f.reclaimable(gang)), (Some(Phase::Running), 4, Value::Null));
     let there = f.at(gang).unwrap();
-    assert_eq!(f.agents[&ClusterName::new(&there)].ledger().blocks()[0].free[GPU], 0, "all of it runs in `{there}`, after `{home}`");
+    assert_eq!(
+        f.agents[&ClusterName::new(&there)].ledger().blocks()[0].free[GPU],
+        0,
+        "all of it runs in `{there}`, after `{home}`"
+    );
 }
 
 #[test]
@@ -186,12 +211,25 @@ fn nobody_gives_back_more_than_was_given_nor_what_another_has() {
     let other = f.agents.keys().find(|name| **name != home).unwrap().clone();
     let claim = |f: &mut Fleet, from: &ClusterName, fence: Fence, pods: u32| {
         let composed = f.agents.get_mut(from).unwrap().compose(now(f.now), Lane::News);
-        let spare = vec![meridian_shared::protocol::Spare { uid: gang, fence, pods: BTreeMap::from([("main".into(), pods), ("none".into(), 9)]), failures: 0 }];
-        f.input(Input::Sync { cluster: from.clone(), request: Box::new(SyncRequest { spare, ..composed }), may_park: false });
+        let spare = vec![meridian_shared::protocol::Spare {
+            uid: gang,
+            fence,
+            pods: BTreeMap::from([("main".into(), pods), ("none".into(), 9)]),
+            failures: 0,
+        }];
+        f.input(Input::Sync {
+            cluster: from.clone(),
+            request: Box::new(SyncRequest { spare, ..composed }),
+            may_park: false,
+        });
         f.charged()
     };
     assert_eq!(claim(&mut f, &other, fence, 2), 3, "it doesn't run there");
-    assert_eq!(claim(&mut f, &home, Fence { counter: fence.counter + 1, ..fence }, 2), 3, "that is another attempt");
+    assert_eq!(
+        claim(&mut f, &home, Fence { counter: fence.counter + 1, ..fence }, 2),
+        3,
+        "that is another attempt"
+    );
     assert_eq!(claim(&mut f, &home, fence, u32::MAX), 0, "no more than there is");
     assert_eq!(claim(&mut f, &home, fence, 1), 0, "and never less again");
     f.end(gang, EndResult::Succeeded);

@@ -23,7 +23,9 @@ fn of_clusters(clusters: &Value) -> Vec<Value> {
 impl Fleet {
     fn lines(&self, action: &str) -> Vec<(String, Entry)> {
         let lines = self.records.iter().filter_map(|(_, record)| match record {
-            Record::Audited(line) if &*line.entry.action == action => Some((line.by.0.to_string(), line.entry.clone())),
+            Record::Audited(line) if &*line.entry.action == action => {
+                Some((line.by.0.to_string(), line.entry.clone()))
+            }
             _ => None,
         });
         lines.collect()
@@ -32,7 +34,8 @@ impl Fleet {
     fn kept_out(&mut self, name: &str, dry_run: bool) -> Option<String> {
         let object = object(job("default", name, 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), ""));
         self.next_uid += 1;
-        let changes = vec![Change::Put { object, scope: None, uid: Uid(self.next_uid), mode: PutMode::Apply }];
+        let changes =
+            vec![Change::Put { object, scope: None, uid: Uid(self.next_uid), mode: PutMode::Apply }];
         match self.input(Input::Write(Box::new(Write::new(Actor::user("ana"), changes, dry_run)))) {
             Reply::Rejected(why) => {
                 assert_eq!(why[0].reason, RejectionReason::Forbidden, "{}", why[0].message);
@@ -46,17 +49,29 @@ impl Fleet {
 #[test]
 fn a_job_that_no_cluster_of_its_queue_may_run_is_refused_and_remembered() {
     let mut f = Fleet::regions();
-    f.apply(vec![policy("eu-only", json!({"applies": {"namespaces": ["default"]}, "allow": {"jurisdictions": ["EU"]}}))]);
+    f.apply(vec![policy(
+        "eu-only",
+        json!({"applies": {"namespaces": ["default"]}, "allow": {"jurisdictions": ["EU"]}}),
+    )]);
     assert_eq!(f.kept_out("free", false), None, "`eu` may");
     // The queue's own list leaves nothing that the policy allows.
     f.apply(of_clusters(&json!(["us", "asia"])));
     assert_eq!(f.kept_out("asked", true), f.kept_out("bound", false), "a dry run is told the same");
     let why = f.kept_out("again", false).unwrap();
-    assert!(why.contains("no cluster of its queue may run this workload: at `asia` residency policy `eu-only` (version "), "{why}");
+    assert!(
+        why.contains(
+            "no cluster of its queue may run this workload: at `asia` residency policy `eu-only` (version "
+        ),
+        "{why}"
+    );
     let lines = f.lines("submit");
     assert_eq!(lines.len(), 2, "a line for each that was sent, and none for the dry run");
     assert_eq!((lines[0].0.as_str(), lines[0].1.verdict.as_deref()), ("user:ana", Some("denied")));
-    assert!(lines[0].1.subject.contains("bound") && lines[0].1.detail.as_deref() == Some(why.as_str()), "{:?}", lines[0]);
+    assert!(
+        lines[0].1.subject.contains("bound") && lines[0].1.detail.as_deref() == Some(why.as_str()),
+        "{:?}",
+        lines[0]
+    );
     // Of a cluster that nobody declared yet the place may be a right one.
     f.apply(of_clusters(&json!(["us", "later"])));
     assert_eq!(f.kept_out("waits", false), None);
@@ -68,7 +83,11 @@ fn about_to_be_held() -> (Fleet, Uid, ClusterName) {
     let uid = f.submit("job", 2);
     f.exchange();
     let asked = f.world.state.workloads[&uid].legs.values().map(|leg| leg.cluster.clone()).next().unwrap();
-    assert_eq!((f.agents[&asked].held().count(), f.phase(uid)), (1, Some(Phase::Dispatching)), "it holds, and nobody was told");
+    assert_eq!(
+        (f.agents[&asked].held().count(), f.phase(uid)),
+        (1, Some(Phase::Dispatching)),
+        "it holds, and nobody was told"
+    );
     (f, uid, asked)
 }
 
@@ -84,7 +103,8 @@ fn what_a_drained_cluster_holds_is_not_granted_there() {
     }
     // As a file says it.
     let (mut f, uid, asked) = about_to_be_held();
-    let mut cluster = f.world.state.catalog.get(&Key::global(Kind::Cluster, asked.as_str())).unwrap().object.stored.clone();
+    let mut cluster =
+        f.world.state.catalog.get(&Key::global(Kind::Cluster, asked.as_str())).unwrap().object.stored.clone();
     cluster["spec"]["cordoned"] = json!(true);
     f.apply(vec![cluster]);
     f.settle();
@@ -132,7 +152,10 @@ fn an_agent_that_finds_itself_elsewhere_gets_nothing() {
 fn what_may_not_be_stored_here_is_not() {
     let mut f = Fleet::regions();
     f.world.config.jurisdiction = Some(Jurisdiction::new("US"));
-    f.apply(vec![policy("eu-only", json!({"applies": {"namespaces": ["default"]}, "allow": {"jurisdictions": ["EU"]}}))]);
+    f.apply(vec![policy(
+        "eu-only",
+        json!({"applies": {"namespaces": ["default"]}, "allow": {"jurisdictions": ["EU"]}}),
+    )]);
     let why = f.kept_out("personal", false).unwrap();
     assert!(why.contains("`eu-only`") && why.contains("to be stored in `US`"), "{why}");
     assert!(f.world.uid_of("default", "personal").is_none());
@@ -146,7 +169,10 @@ fn without_a_policy_nothing_is_allowed_where_one_is_required() {
     f.world.config.residency_required = true;
     let why = f.kept_out("early", false).unwrap();
     assert!(why.contains("no residency policy matches, and the manager requires one"), "{why}");
-    f.apply(vec![policy("anywhere", json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia"]}}))]);
+    f.apply(vec![policy(
+        "anywhere",
+        json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia"]}}),
+    )]);
     assert_eq!(f.kept_out("early", false), None);
     f.settle();
     let uid = f.world.uid_of("default", "early").unwrap();
@@ -156,19 +182,30 @@ fn without_a_policy_nothing_is_allowed_where_one_is_required() {
 #[test]
 fn every_verdict_and_every_grant_has_its_line() {
     let mut f = Fleet::regions();
-    f.apply(vec![policy("not-asia", json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia"]}}))]);
+    f.apply(vec![policy(
+        "not-asia",
+        json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia"]}}),
+    )]);
     let [one, _] = [f.submit("one", 1), f.submit("alike", 1)];
     f.settle();
     let verdicts = f.lines("verdict");
-    let of = |cluster: &str| verdicts.iter().filter(|(_, entry)| entry.cluster.as_deref() == Some(cluster)).collect::<Vec<_>>();
+    let of = |cluster: &str| {
+        verdicts.iter().filter(|(_, entry)| entry.cluster.as_deref() == Some(cluster)).collect::<Vec<_>>()
+    };
     assert_eq!([of("eu").len(), of("us").len(), of("asia").len()], [1; 3], "once for a class, whoever asks");
-    assert_eq!((of("eu")[0].1.verdict.as_deref(), of("asia")[0].1.verdict.as_deref()), (Some("allowed"), Some("denied")));
+    assert_eq!(
+        (of("eu")[0].1.verdict.as_deref(), of("asia")[0].1.verdict.as_deref()),
+        (Some("allowed"), Some("denied"))
+    );
     assert!(of("asia")[0].1.rule.as_deref().unwrap().starts_with("not-asia@"));
     let grants = f.lines("grant");
     assert_eq!(grants.len(), 2);
     assert!(grants.iter().any(|(_, entry)| entry.subject == one.to_string() && entry.cluster == f.at(one)));
     // Another version of the rule is judged anew.
-    f.apply(vec![policy("not-asia", json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia", "us"]}}))]);
+    f.apply(vec![policy(
+        "not-asia",
+        json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["asia", "us"]}}),
+    )]);
     f.submit("later", 1);
     f.settle();
     assert_eq!(f.lines("verdict").len(), 6);
@@ -179,7 +216,10 @@ fn a_grant_that_a_new_rule_forbids_is_a_line_too() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     f.cut = vec!["eu".into()];
     let uid = f.submit("late", 1);
-    f.apply(vec![policy("closed", json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["eu"]}}))]);
+    f.apply(vec![policy(
+        "closed",
+        json!({"applies": {"namespaces": ["default"]}, "deny": {"clusters": ["eu"]}}),
+    )]);
     f.cut.clear();
     f.settle();
     assert_eq!((f.at(uid), f.lines("grant").len()), (None, 0), "it was taken back before a hold came");
@@ -198,13 +238,21 @@ fn whoever_caused_a_record_is_known_to_its_readers() {
     let mut seen = Vec::new();
     for (number, record) in &f.records {
         let by = world.actor_of(record).map(|by| by.0.to_string());
-        seen.push((serde_json::to_value(record).unwrap().as_object().unwrap().keys().next().unwrap().clone(), by));
+        seen.push((
+            serde_json::to_value(record).unwrap().as_object().unwrap().keys().next().unwrap().clone(),
+            by,
+        ));
         world.absorb(*number, record);
     }
-    let by = |kind: &str| seen.iter().find(|(of, _)| of == kind).unwrap_or_else(|| panic!("no {kind}: {seen:?}")).1.as_deref();
+    let by = |kind: &str| {
+        seen.iter().find(|(of, _)| of == kind).unwrap_or_else(|| panic!("no {kind}: {seen:?}")).1.as_deref()
+    };
     for kind in ["Held", "Accepted", "Running", "Ended"] {
         assert_eq!(by(kind), Some("agent:eu"), "{kind}");
     }
-    assert!(by("Submitted").is_some_and(|by| by.starts_with("user:")) && by("DeletionAsked").is_some_and(|by| by.starts_with("user:")));
+    assert!(
+        by("Submitted").is_some_and(|by| by.starts_with("user:"))
+            && by("DeletionAsked").is_some_and(|by| by.starts_with("user:"))
+    );
     assert_eq!([by("Reserved"), by("Offered"), by("Granted")], [None; 3], "the manager's own");
 }

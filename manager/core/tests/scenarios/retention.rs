@@ -8,7 +8,11 @@ const DAY: Millis = Millis::mins(24 * 60);
 /// One cluster with room for many.
 fn fleet(keeps: usize) -> Fleet {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    let nodes = vec![NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 5_000), ("pods".into(), 5_000)]), ..NodeSpec::default() }];
+    let nodes = vec![NodeSpec {
+        name: "n".into(),
+        capacity: Amounts::from([(GPU.into(), 5_000), ("pods".into(), 5_000)]),
+        ..NodeSpec::default()
+    }];
     f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
     f.world.config.finished_kept_max = keeps;
     f.quota(5_000);
@@ -19,7 +23,8 @@ fn fleet(keeps: usize) -> Fleet {
 impl Fleet {
     /// A job that has run and ended.
     fn over(&mut self, name: &str, ttl: Option<u32>) -> Uid {
-        let mut job = job("default", name, 1, &json!({"kueue.x-k8s.io/queue-name": "lq", MAX_EXEC_LABEL: "600"}), "");
+        let mut job =
+            job("default", name, 1, &json!({"kueue.x-k8s.io/queue-name": "lq", MAX_EXEC_LABEL: "600"}), "");
         if let Some(ttl) = ttl {
             job["spec"]["ttlSecondsAfterFinished"] = json!(ttl);
         }
@@ -45,7 +50,12 @@ impl Fleet {
 #[test]
 fn a_jobs_own_word_counts_then_a_day() {
     let mut f = fleet(100_000);
-    let all = [f.over("at-once", Some(0)), f.over("an-hour", Some(3_600)), f.over("a-day", None), f.over("a-week", Some(7 * 86_400))];
+    let all = [
+        f.over("at-once", Some(0)),
+        f.over("an-hour", Some(3_600)),
+        f.over("a-day", None),
+        f.over("a-week", Some(7 * 86_400)),
+    ];
     f.wait(Millis::secs(10));
     assert_eq!(f.known(&all), [false, true, true, true]);
     f.wait(Millis::mins(59));
@@ -73,7 +83,9 @@ fn of_many_the_newest_are_kept() {
 #[test]
 fn however_many_end_they_are_forgotten_in_time() {
     let mut f = fleet(10);
-    let jobs = (0..2_600).map(|i| job("default", &format!("job-{i}"), 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "")).collect();
+    let jobs = (0..2_600)
+        .map(|i| job("default", &format!("job-{i}"), 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), ""))
+        .collect();
     let Reply::Written(written) = f.apply(jobs) else { panic!("not submitted") };
     let uids: Vec<Uid> = written.iter().map(|w| w.uid).collect();
     for _ in 0..20 {
@@ -81,7 +93,8 @@ fn however_many_end_they_are_forgotten_in_time() {
     }
     for (name, uid) in std::mem::take(&mut f.running) {
         let fence = f.agents[&name].runs().find(|(u, ..)| *u == uid).unwrap().1;
-        let event = RunnerEvent::Ended { uid, fence, result: EndResult::Succeeded, pod_failures: 0, ran: Millis(10) };
+        let event =
+            RunnerEvent::Ended { uid, fence, result: EndResult::Succeeded, pod_failures: 0, ran: Millis(10) };
         f.agents.get_mut(&name).unwrap().apply(now(f.now), AgentInput::Runner(event));
     }
     for _ in 0..20 {

@@ -67,7 +67,11 @@ fn as_many_pods_start_as_one_cluster_has_room_for() {
     assert_ne!(f.at(first), f.at(second));
     let uid = f.shrinking("job", 4, "2");
     f.settle();
-    assert_eq!((f.phase(uid), f.counts(uid), f.at(uid)), (Some(Phase::Running), Some(vec![2]), f.at(first)), "three are free, and two in one place");
+    assert_eq!(
+        (f.phase(uid), f.counts(uid), f.at(uid)),
+        (Some(Phase::Running), Some(vec![2]), f.at(first)),
+        "three are free, and two in one place"
+    );
     let less = f.shrinking("less", 4, "2");
     f.settle();
     assert_eq!(f.phase(less), Some(Phase::Pending), "one is free");
@@ -86,16 +90,30 @@ fn who_gave_way_asks_for_all_its_pods_again() {
     let high = f.submit_in("default", "high", 1, json!({"kueue.x-k8s.io/priority-class": "high"}));
     f.settle();
     f.settle();
-    assert_eq!((f.phase(uid), f.counts(uid), f.phase(high)), (Some(Phase::Pending), None, Some(Phase::Running)), "two are less than it makes do with");
+    assert_eq!(
+        (f.phase(uid), f.counts(uid), f.phase(high)),
+        (Some(Phase::Pending), None, Some(Phase::Running)),
+        "two are less than it makes do with"
+    );
     f.quota(5);
     f.settle();
-    assert_eq!((f.phase(uid), f.counts(uid)), (Some(Phase::Running), Some(vec![3])), "three of the cluster's four are free");
+    assert_eq!(
+        (f.phase(uid), f.counts(uid)),
+        (Some(Phase::Running), Some(vec![3])),
+        "three of the cluster's four are free"
+    );
     f.world.check().unwrap();
 }
 
 #[test]
 fn what_is_no_number_of_pods_is_refused_with_a_remedy() {
-    for (least, remedy) in [("4", "from 1 to 3"), ("0", "from 1 to 3"), ("two", "from 1 to 3"), ("", "from 1 to 3"), ("-1", "from 1 to 3")] {
+    for (least, remedy) in [
+        ("4", "from 1 to 3"),
+        ("0", "from 1 to 3"),
+        ("two", "from 1 to 3"),
+        ("", "from 1 to 3"),
+        ("-1", "from 1 to 3"),
+    ] {
         let object = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": "default",
             "labels": {"kueue.x-k8s.io/queue-name": "lq"}, "annotations": {"kueue.x-k8s.io/job-min-parallelism": least}},
             "spec": {"parallelism": 4, "completions": 4, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});

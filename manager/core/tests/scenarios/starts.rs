@@ -50,7 +50,12 @@ fn a_workload_that_starts_nowhere_takes_no_cluster_from_the_others() {
     // Nor from who is alike: what keeps the other one out is its own.
     let alike = f.submit("alike", 2);
     f.settle();
-    assert_eq!((f.phase(alike), f.phase(stuck)), (Some(Phase::Running), Some(Phase::Pending)), "{:#}", f.why(alike));
+    assert_eq!(
+        (f.phase(alike), f.phase(stuck)),
+        (Some(Phase::Running), Some(Phase::Pending)),
+        "{:#}",
+        f.why(alike)
+    );
     let fine = f.submit("fine", 4);
     f.settle();
     assert_eq!(f.phase(fine), Some(Phase::Running), "{:#}", f.why(fine));
@@ -70,16 +75,32 @@ fn where_one_after_the_other_fails_it_is_the_cluster() {
     f.hold_starts = false;
     f.running.clear();
     f.pass(Millis::mins(2));
-    assert_eq!((f.phase(late), f.world.live.clusters.values().next().unwrap().failed_starts), (Some(Phase::Running), 0));
+    assert_eq!(
+        (f.phase(late), f.world.live.clusters.values().next().unwrap().failed_starts),
+        (Some(Phase::Running), 0)
+    );
     assert_eq!(two.map(|uid| f.phase(uid)), [Some(Phase::Running); 2]);
 }
 
 #[test]
 fn machines_that_come_are_asked_for_what_was_too_large_before() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-    let nodes = |n: i64| (0..n).map(|i| NodeSpec { name: format!("n{i}"), capacity: Amounts::from([(GPU.into(), 2)]), ..NodeSpec::default() }).collect();
+    let nodes = |n: i64| {
+        (0..n)
+            .map(|i| NodeSpec {
+                name: format!("n{i}"),
+                capacity: Amounts::from([(GPU.into(), 2)]),
+                ..NodeSpec::default()
+            })
+            .collect()
+    };
     let refit = |f: &mut Fleet, n| {
-        let out = f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes: nodes(n), pools: Vec::new() });
+        let out = f
+            .agents
+            .values_mut()
+            .next()
+            .unwrap()
+            .apply(now(f.now), AgentInput::Nodes { nodes: nodes(n), pools: Vec::new() });
         f.perform(&ClusterName::new("eu"), out.effects);
     };
     refit(&mut f, 2);
@@ -91,7 +112,9 @@ fn machines_that_come_are_asked_for_what_was_too_large_before() {
     f.cut.clear();
     f.settle();
     assert_eq!(f.phase(gang), Some(Phase::Pending), "{:#}", f.why(gang));
-    let never = |(_, record): &(RecordNumber, Record)| matches!(record, Record::Refused { reason: RefuseReason::NeverFits, .. });
+    let never = |(_, record): &(RecordNumber, Record)| {
+        matches!(record, Record::Refused { reason: RefuseReason::NeverFits, .. })
+    };
     assert!(f.records.iter().any(never));
     refit(&mut f, 3);
     f.settle();
@@ -103,7 +126,9 @@ fn machines_that_come_are_asked_for_what_was_too_large_before() {
 fn a_term_that_no_manager_keeps_is_refused() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     let policy = |term: &str| json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "DispatchPolicy", "metadata": {"name": "p"}, "spec": {"onClusterLoss": {"term": term}}});
-    for (term, words) in [("4s", "shorter than the manager's bound of 8s"), ("48h", "longer than the longest")] {
+    for (term, words) in
+        [("4s", "shorter than the manager's bound of 8s"), ("48h", "longer than the longest")]
+    {
         let Reply::Rejected(why) = f.apply(vec![policy(term)]) else { panic!("{term} was taken") };
         assert_eq!(why[0].field.as_deref(), Some("spec.onClusterLoss.term"));
         assert!(why[0].message.contains(words), "{}", why[0].message);
@@ -116,8 +141,19 @@ fn a_token_is_for_one_agent_of_one_place() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     let operator = |f: &mut Fleet, action| f.input(Input::Operator { actor: Actor::user("op"), action });
     let mint = |f: &mut Fleet, hash: &str, cluster: &str, (region, jurisdiction): (&str, &str), replace| {
-        let (cluster, region, jurisdiction) = (ClusterName::new(cluster), Region::new(region), Jurisdiction::new(jurisdiction));
-        operator(f, Operator::MintToken { hash: hash.into(), cluster, region, jurisdiction, ttl: Millis::mins(10), replace })
+        let (cluster, region, jurisdiction) =
+            (ClusterName::new(cluster), Region::new(region), Jurisdiction::new(jurisdiction));
+        operator(
+            f,
+            Operator::MintToken {
+                hash: hash.into(),
+                cluster,
+                region,
+                jurisdiction,
+                ttl: Millis::mins(10),
+                replace,
+            },
+        )
     };
     let join = |f: &mut Fleet, hash: &str| operator(f, Operator::UseToken { hash: hash.into() });
     let refused = |reply: Reply| match reply {

@@ -36,7 +36,11 @@ fn a_gang_is_passed_by_as_long_as_the_guard_says() {
         let (mut f, gang, [a, b]) = passed_by(EU, guard);
         let small = f.submit("small", 2);
         f.end(a, EndResult::Succeeded);
-        assert_eq!(f.phase(small), Some(if guard == GUARD { Phase::Pending } else { Phase::Running }), "{guard:?}");
+        assert_eq!(
+            f.phase(small),
+            Some(if guard == GUARD { Phase::Pending } else { Phase::Running }),
+            "{guard:?}"
+        );
         assert_eq!(f.phase(gang), Some(Phase::Pending));
         if guard == GUARD {
             assert_eq!(
@@ -79,8 +83,13 @@ fn room_is_kept_where_one_flavor_has_it() {
         labels: [("kind".to_owned(), kind.to_owned())].into(),
         ..NodeSpec::default()
     };
-    for (cluster, nodes) in [("eu", vec![node("x", "x", 4), node("y", "y", 4)]), ("us", vec![node("z", "x", 8)])] {
-        f.agents.get_mut(&ClusterName::new(cluster)).unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    for (cluster, nodes) in
+        [("eu", vec![node("x", "x", 4), node("y", "y", 4)]), ("us", vec![node("z", "x", 8)])]
+    {
+        f.agents
+            .get_mut(&ClusterName::new(cluster))
+            .unwrap()
+            .apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
     }
     let flavor = |name: &str| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {"nodeLabels": {"kind": name}}});
     let given = |flavor: &str| json!({"name": flavor, "resources": [{"name": GPU, "nominalQuota": 100}]});
@@ -96,7 +105,11 @@ fn room_is_kept_where_one_flavor_has_it() {
     assert_eq!(f.at(there).as_deref(), Some("us"));
     let gang = f.submit("gang", 8);
     f.pass(Millis::secs(62));
-    assert!(f.why(gang)["summary"].as_str().unwrap().contains("room is kept for it in `us`"), "{:#}", f.why(gang));
+    assert!(
+        f.why(gang)["summary"].as_str().unwrap().contains("room is kept for it in `us`"),
+        "{:#}",
+        f.why(gang)
+    );
     let elsewhere = submit_to_other(&mut f, "elsewhere", 3);
     f.settle();
     assert_eq!(f.at(elsewhere).as_deref(), Some("eu"), "{:#}", f.why(elsewhere));
@@ -137,7 +150,11 @@ fn what_it_wont_need_is_used_meanwhile() {
     f.pass(Millis::secs(62));
     let small = f.submit("small", 1);
     f.end(a, EndResult::Succeeded);
-    assert_eq!((f.phase(gang), f.phase(small)), (Some(Phase::Pending), Some(Phase::Pending)), "what came free is the gang's");
+    assert_eq!(
+        (f.phase(gang), f.phase(small)),
+        (Some(Phase::Pending), Some(Phase::Pending)),
+        "what came free is the gang's"
+    );
     f.end(c, EndResult::Succeeded);
     assert_eq!((f.phase(gang), f.phase(small)), (Some(Phase::Running), Some(Phase::Running)));
     assert_eq!(f.phase(b), Some(Phase::Running));
@@ -205,13 +222,20 @@ fn makes_do_with_fewer(quota: u32, clusters: &[(&str, &str, &str)]) {
 #[test]
 fn room_for_the_fewest_pods_that_do_is_kept_where_there_is_never_room_for_all() {
     makes_do_with_fewer(4, EU);
-    makes_do_with_fewer(12, &[("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG")]);
+    makes_do_with_fewer(
+        12,
+        &[("eu", "europe-west4", "EU"), ("us", "us-east4", "US"), ("asia", "asia-southeast1", "SG")],
+    );
 }
 
 /// A cluster of five GPUs of which four are used, and a gang for which four are kept as others end.
 fn four_of_five_are_kept(pools: Vec<meridian_shared::packing::Block>) -> (Fleet, Uid, [Uid; 2]) {
     let mut f = Fleet::new(EU);
-    let nodes = vec![NodeSpec { name: "n".into(), capacity: Amounts::from([(GPU.into(), 5)]), ..NodeSpec::default() }];
+    let nodes = vec![NodeSpec {
+        name: "n".into(),
+        capacity: Amounts::from([(GPU.into(), 5)]),
+        ..NodeSpec::default()
+    }];
     f.agents.values_mut().next().unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools });
     f.world.config.starvation_guard = GUARD;
     f.quota(100);
@@ -230,7 +254,12 @@ fn who_makes_do_with_fewer_takes_what_is_left_beside_what_is_kept() {
     // the agent would place them where there is room.
     for grows in [false, true] {
         let room = || Amounts::from([(GPU.to_owned(), 2)]);
-        let pool = meridian_shared::packing::Block { nodes: 1, free: room(), capacity: room(), ..Default::default() };
+        let pool = meridian_shared::packing::Block {
+            nodes: 1,
+            free: room(),
+            capacity: room(),
+            ..Default::default()
+        };
         let (mut f, gang, [_, b]) = four_of_five_are_kept(if grows { vec![pool] } else { Vec::new() });
         let mut fewer = job("default", "fewer", 2, &json!({"kueue.x-k8s.io/queue-name": "other"}), "");
         fewer["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "1"});

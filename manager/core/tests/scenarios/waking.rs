@@ -35,7 +35,9 @@ fn a_cluster_that_comes_back_lets_priority_displace() {
 
 #[test]
 fn whoever_found_room_for_no_flavor_is_looked_at_when_there_is_room() {
-    for (strategy, second) in [("BestEffortFIFO", 0), ("StrictFIFO", 0), ("BestEffortFIFO", 8), ("StrictFIFO", 8)] {
+    for (strategy, second) in
+        [("BestEffortFIFO", 0), ("StrictFIFO", 0), ("BestEffortFIFO", 8), ("StrictFIFO", 8)]
+    {
         let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
         f.apply(queue(&[("any", 8), ("other", second)], strategy));
         let first = f.submit("first", 3);
@@ -52,7 +54,11 @@ fn whoever_found_room_for_no_flavor_is_looked_at_when_there_is_room() {
         f.add_agent("us", 2_000);
         f.settle();
         f.settle();
-        assert_eq!((f.phase(next), f.at(next).as_deref()), (Some(Phase::Running), Some("us")), "{strategy} {second}");
+        assert_eq!(
+            (f.phase(next), f.at(next).as_deref()),
+            (Some(Phase::Running), Some("us")),
+            "{strategy} {second}"
+        );
     }
 }
 
@@ -73,7 +79,13 @@ fn what_a_turn_leaves_undecided_is_decided_in_the_next_at_once() {
     let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
     f.world.config.heads_max = 1;
     let jobs = (0..4).map(|i| Change::Put {
-        object: object(job("default", &format!("job-{i}"), 1, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "")),
+        object: object(job(
+            "default",
+            &format!("job-{i}"),
+            1,
+            &json!({"kueue.x-k8s.io/queue-name": "lq"}),
+            "",
+        )),
         scope: None,
         uid: Uid(9_000 + i),
         mode: PutMode::Create,
@@ -120,7 +132,8 @@ fn whoever_is_woken_again_and_again_hides_nobody() {
 fn fewer_pods_start_whatever_flavors_come_after_the_one_that_has_the_quota() {
     for second in [None, Some(0), Some(8)] {
         let mut f = Fleet::new(&[("eu", "europe-west4", "EU")]);
-        let quotas: Vec<(&str, i64)> = [("any", 8)].into_iter().chain(second.map(|quota| ("other", quota))).collect();
+        let quotas: Vec<(&str, i64)> =
+            [("any", 8)].into_iter().chain(second.map(|quota| ("other", quota))).collect();
         f.apply(queue(&quotas, "BestEffortFIFO"));
         f.submit("first", 2);
         f.settle();
@@ -145,9 +158,19 @@ fn whoever_recovery_held_back_is_looked_at_when_its_own_term_has_passed() {
         }
         f.settle();
         f.end(first, EndResult::Succeeded);
-        assert_eq!(f.phase(next), Some(if members_unknown { Phase::Pending } else { Phase::Running }), "{:#}", f.why(next));
+        assert_eq!(
+            f.phase(next),
+            Some(if members_unknown { Phase::Pending } else { Phase::Running }),
+            "{:#}",
+            f.why(next)
+        );
         // Nothing else happens.
         f.pass(TERM + Millis::secs(4));
-        assert_eq!(f.phase(next), Some(Phase::Running), "members are unknown: {members_unknown}; {:#}", f.why(next));
+        assert_eq!(
+            f.phase(next),
+            Some(Phase::Running),
+            "members are unknown: {members_unknown}; {:#}",
+            f.why(next)
+        );
     }
 }

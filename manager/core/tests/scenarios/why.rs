@@ -60,25 +60,45 @@ fn where_past_use_decides_place_and_obstacle_go_by_it() {
     for strategy in ["BestEffortFIFO", "StrictFIFO"] {
         let (mut f, runs) = used(strategy);
         // A long run of the first queue weighs more than the entry of the second's.
-        let [first, second, third] = [("a", "first"), ("a", "second"), ("b", "third")].map(|(queue, name)| f.submit_to(queue, name, 4, None));
+        let [first, second, third] = [("a", "first"), ("a", "second"), ("b", "third")]
+            .map(|(queue, name)| f.submit_to(queue, name, 4, None));
         f.settle();
-        let weighs = |f: &Fleet, queue: &str| f.world.local_queue_rows(10).iter().find(|row| &*row.name == queue).unwrap().weighted_use.unwrap();
+        let weighs = |f: &Fleet, queue: &str| {
+            f.world.local_queue_rows(10).iter().find(|row| &*row.name == queue).unwrap().weighted_use.unwrap()
+        };
         // Until it has used more itself, which takes long.
-        assert!(weighs(&f, "b") > weighs(&f, "a") || f.places(third) == ((1, 1), Some((1, 3))), "{:#}", f.why(third));
+        assert!(
+            weighs(&f, "b") > weighs(&f, "a") || f.places(third) == ((1, 1), Some((1, 3))),
+            "{:#}",
+            f.why(third)
+        );
         while weighs(&f, "b") < weighs(&f, "a") {
             f.pass(Millis::secs(5));
         }
-        assert_eq!((f.places(first), f.places(second), f.places(third)), (((1, 2), Some((1, 3))), ((2, 2), Some((2, 3))), ((1, 1), Some((3, 3)))));
+        assert_eq!(
+            (f.places(first), f.places(second), f.places(third)),
+            (((1, 2), Some((1, 3))), ((2, 2), Some((2, 3))), ((1, 1), Some((3, 3))))
+        );
         let (summary, _) = f.words(third);
         let (a, b) = (weighs(&f, "a"), weighs(&f, "b"));
-        let shown = if format!("{a:.2}") == format!("{b:.2}") { (format!("{b:.9}"), format!("{a:.9}")) } else { (format!("{b:.2}"), format!("{a:.2}")) };
-        let turn = format!("local queue `default/b` has used more ({}) than `default/a` ({}), so `default/first` comes first", shown.0, shown.1);
+        let shown = if format!("{a:.2}") == format!("{b:.2}") {
+            (format!("{b:.9}"), format!("{a:.9}"))
+        } else {
+            (format!("{b:.2}"), format!("{a:.2}"))
+        };
+        let turn = format!(
+            "local queue `default/b` has used more ({}) than `default/a` ({}), so `default/first` comes first",
+            shown.0, shown.1
+        );
         assert!(summary.contains(&turn), "{summary}");
         if strategy == "StrictFIFO" {
             assert!(summary.contains("cluster queue `shared` keeps strict order, and its head `default/first` can't start: asks for 4"), "{summary}");
         }
         f.end(runs, EndResult::Succeeded);
-        assert_eq!(f.phases(&[first, second, third]), [Some(Phase::Running), Some(Phase::Pending), Some(Phase::Pending)]);
+        assert_eq!(
+            f.phases(&[first, second, third]),
+            [Some(Phase::Running), Some(Phase::Pending), Some(Phase::Pending)]
+        );
         // Its entry cost the queue something: now the other one is behind again.
         let order = (f.places(second), f.places(third));
         f.end(first, EndResult::Succeeded);
@@ -92,7 +112,12 @@ fn cohort(fair: bool) -> Fleet {
     let mut f = Fleet::regions();
     f.world.config.fair_sharing = fair.then(FairSharing::default);
     let member = json!({"cohortName": "all"});
-    f.apply(vec![cluster_queue("team-a", 0, &member), cluster_queue("team-b", 0, &member), local_queue("a", "team-a"), local_queue("b", "team-b")]);
+    f.apply(vec![
+        cluster_queue("team-a", 0, &member),
+        cluster_queue("team-b", 0, &member),
+        local_queue("a", "team-a"),
+        local_queue("b", "team-b"),
+    ]);
     f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "all"}, "spec": {"resourceGroups": [
         {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 8}]}]}]}})]);
     f
@@ -112,14 +137,23 @@ fn where_shares_decide_the_obstacle_names_them() {
     assert!(summary.ends_with(turn), "{summary}");
     assert!(!f.words(newer).0.contains("comes first"), "{}", f.words(newer).0);
     f.end(large[0], EndResult::Succeeded);
-    assert_eq!(f.phases(&[older, newer, small]), [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Running)]);
+    assert_eq!(
+        f.phases(&[older, newer, small]),
+        [Some(Phase::Pending), Some(Phase::Running), Some(Phase::Running)]
+    );
     // Without shares age decides, and the words say so.
     let mut f = cohort(false);
     let runs = [f.submit_to("a", "a-0", 4, None), f.submit_to("b", "b-0", 4, None)];
     f.settle();
     let (older, newer) = (f.submit_to("a", "older", 2, None), f.submit_to("b", "newer", 2, None));
     f.settle();
-    assert!(f.words(newer).0.ends_with("; `default/older` of cluster queue `team-a` comes first for what comes free: it is older"), "{}", f.words(newer).0);
+    assert!(
+        f.words(newer).0.ends_with(
+            "; `default/older` of cluster queue `team-a` comes first for what comes free: it is older"
+        ),
+        "{}",
+        f.words(newer).0
+    );
     f.end(runs[0], EndResult::Succeeded);
     assert_eq!(f.phase(older), Some(Phase::Running));
 }
@@ -149,7 +183,9 @@ fn a_head_that_never_fits_is_named_by_those_behind_it() {
 #[test]
 fn where_too_many_wait_to_be_counted_a_place_is_told_about() {
     let mut f = Fleet::new(EU);
-    let small = |f: &mut Fleet, stops: &str| f.apply(vec![cluster_queue("small", 1, &json!({"stopPolicy": stops})), local_queue("a", "small")]);
+    let small = |f: &mut Fleet, stops: &str| {
+        f.apply(vec![cluster_queue("small", 1, &json!({"stopPolicy": stops})), local_queue("a", "small")])
+    };
     small(&mut f, "None");
     let first = f.submit_to("a", "w", 2, None);
     let submitted = f.records.iter().find_map(|(_, record)| match record {
@@ -164,7 +200,11 @@ fn where_too_many_wait_to_be_counted_a_place_is_told_about() {
     };
     let place = |f: &Fleet, of: Uid| {
         let position = f.why(of)["position"].clone();
-        (position["place"].as_u64().unwrap(), position["of"].as_u64().unwrap(), position.get("about").is_some())
+        (
+            position["place"].as_u64().unwrap(),
+            position["of"].as_u64().unwrap(),
+            position.get("about").is_some(),
+        )
     };
     let mut next = 2;
     // One of them was looked at and stands aside; the rest are counted together.
@@ -176,7 +216,11 @@ fn where_too_many_wait_to_be_counted_a_place_is_told_about() {
         for stops in ["Hold", "None"] {
             small(&mut f, stops);
             assert_eq!((place(&f, first), place(&f, uid(last))), ((1, n, false), (n, n, false)), "{stops}");
-            assert_eq!(place(&f, uid(8)), if counted { (8, n, false) } else { (n / 2 + 1, n, true) }, "{stops}");
+            assert_eq!(
+                place(&f, uid(8)),
+                if counted { (8, n, false) } else { (n / 2 + 1, n, true) },
+                "{stops}"
+            );
         }
     }
 }
@@ -189,7 +233,8 @@ fn who_rests_says_so_and_says_it_for_nobody_else() {
     let rests = f.submit("rests", 3);
     f.pass(Millis::secs(30));
     f.cut.clear();
-    let rested = |f: &Fleet| f.words(rests).0.starts_with("waits: waits a moment before the next attempt, for ");
+    let rested =
+        |f: &Fleet| f.words(rests).0.starts_with("waits: waits a moment before the next attempt, for ");
     assert!(f.phase(rests) == Some(Phase::Pending), "{:#}", f.why(rests));
     if rested(&f) {
         let other = f.submit("other", 3);
@@ -207,10 +252,22 @@ fn a_queue_on_hold_keeps_its_order_and_says_what_stops_it() {
     f.settle();
     assert_eq!((f.places(first).0, f.places(second).0), ((1, 2), (2, 2)));
     let stopped = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "lq", "namespace": "default"}, "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}});
-    assert_eq!(f.words(first), ("waits: cluster queue `cq` is stopped".to_owned(), "set the stopPolicy of cluster queue `cq` to `None`".to_owned()));
+    assert_eq!(
+        f.words(first),
+        (
+            "waits: cluster queue `cq` is stopped".to_owned(),
+            "set the stopPolicy of cluster queue `cq` to `None`".to_owned()
+        )
+    );
     f.apply(vec![stopped]);
     let both = "set the stopPolicy of local queue `default/lq` and of cluster queue `cq` to `None`";
-    assert_eq!(f.words(first), ("waits: local queue `default/lq` is stopped, and cluster queue `cq` too".to_owned(), both.to_owned()));
+    assert_eq!(
+        f.words(first),
+        (
+            "waits: local queue `default/lq` is stopped, and cluster queue `cq` too".to_owned(),
+            both.to_owned()
+        )
+    );
     f.apply(vec![cluster_queue("cq", 4, &json!({})), local_queue("lq", "cq")]);
     f.settle();
     assert_eq!(f.phases(&[first, second]), [Some(Phase::Running), Some(Phase::Pending)]);
@@ -246,8 +303,14 @@ fn nobody_passes_by_who_starves_and_those_behind_it_say_so() {
     f.end(a, EndResult::Succeeded);
     assert_eq!((f.places(gang).0, f.places(small).0), ((1, 2), (2, 2)));
     let (summary, helps) = f.words(small);
-    assert_eq!(summary, "waits: `default/gang` at the head of cluster queue `cq` has waited so long that nobody passes it by");
-    assert_eq!(helps, "the start or deletion of `default/gang`; the deletion of `default/gang` alone would do");
+    assert_eq!(
+        summary,
+        "waits: `default/gang` at the head of cluster queue `cq` has waited so long that nobody passes it by"
+    );
+    assert_eq!(
+        helps,
+        "the start or deletion of `default/gang`; the deletion of `default/gang` alone would do"
+    );
     f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "gang"), uid: None }]);
     f.settle();
     assert_eq!(f.phases(&[small, b]), [Some(Phase::Running); 2]);
@@ -256,13 +319,21 @@ fn nobody_passes_by_who_starves_and_those_behind_it_say_so() {
 #[test]
 fn who_lacks_quota_and_room_is_told_of_both() {
     let mut f = Fleet::new(EU);
-    f.apply(vec![cluster_queue("other", 4, &json!({})), local_queue("other", "other"), cluster_queue("cq", 1, &json!({}))]);
+    f.apply(vec![
+        cluster_queue("other", 4, &json!({})),
+        local_queue("other", "other"),
+        cluster_queue("cq", 1, &json!({})),
+    ]);
     let there = f.submit_to("other", "there", 4, None);
     f.settle();
     let uid = f.submit("job", 2);
     f.settle();
     let (summary, helps) = f.words(uid);
-    assert!(summary.ends_with("; and then: the only cluster can't start it now: room for 0 of 2 pods of `main` now"), "{summary}");
+    assert!(
+        summary
+            .ends_with("; and then: the only cluster can't start it now: room for 0 of 2 pods of `main` now"),
+        "{summary}"
+    );
     assert_eq!(
         helps,
         "no single change is known to start it; first: raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less; then: at `eu`: the end of `default/there` there"
@@ -291,7 +362,8 @@ fn who_only_lacks_room_is_not_told_of_the_quota_of_another_flavor() {
     assert!(summary.contains("the only cluster can't start it now") && !summary.contains("f2"), "{summary}");
     assert!(helps.contains("the end of") && !helps.contains("no single change"), "{helps}");
     // Nor in lists, conditions and the numbers of who isn't admitted.
-    let shown = f.world.render(&Key::namespaced(Kind::Job, "default", "waits"), &f.bodies, now(f.now)).unwrap();
+    let shown =
+        f.world.render(&Key::namespaced(Kind::Job, "default", "waits"), &f.bodies, now(f.now)).unwrap();
     assert!(!shown.to_string().contains("f2"), "{shown:#}");
     let (blocked, clusters) = f.world.reasons(&f.world.state.workloads[&waits]);
     assert!(blocked.is_none() && clusters.is_some_and(|by| by.len() == 1), "{blocked:?} {clusters:?}");
@@ -304,14 +376,22 @@ fn who_only_lacks_room_is_not_told_of_the_quota_of_another_flavor() {
 fn what_comes_after_the_first_obstacle_is_told_with_it_in_order() {
     let mut f = Fleet::new(EU);
     let on_hold = json!({"stopPolicy": "Hold"});
-    f.apply(vec![cluster_queue("other", 4, &json!({})), local_queue("other", "other"), cluster_queue("cq", 1, &on_hold)]);
+    f.apply(vec![
+        cluster_queue("other", 4, &json!({})),
+        local_queue("other", "other"),
+        cluster_queue("cq", 1, &on_hold),
+    ]);
     let there = f.submit_to("other", "there", 4, None);
     f.settle();
     let uid = f.submit("job", 2);
     f.settle();
     let why = f.why(uid);
-    let obstacles: Vec<(&str, &str)> =
-        why["obstacles"].as_array().unwrap().iter().map(|one| (one["reason"].as_str().unwrap(), one["wouldHelp"].as_str().unwrap())).collect();
+    let obstacles: Vec<(&str, &str)> = why["obstacles"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["reason"].as_str().unwrap(), one["wouldHelp"].as_str().unwrap()))
+        .collect();
     assert_eq!(
         obstacles,
         [
@@ -320,17 +400,38 @@ fn what_comes_after_the_first_obstacle_is_told_with_it_in_order() {
                 "asks for 2 `nvidia.com/gpu`, cluster queue `cq` could never use more than 1 of flavor `any`",
                 "raise the queue's nominal quota of `nvidia.com/gpu` in flavor `any` to 2, or ask for less"
             ),
-            ("the only cluster can't start it now: room for 0 of 2 pods of `main` now", "at `eu`: the end of `default/there` there"),
+            (
+                "the only cluster can't start it now: room for 0 of 2 pods of `main` now",
+                "at `eu`: the end of `default/there` there"
+            ),
         ]
     );
-    assert!(why["summary"].as_str().unwrap().starts_with("waits: cluster queue `cq` is stopped; and then: asks for 2"), "{why:#}");
-    assert!(why["wouldHelp"].as_str().unwrap().starts_with("no single change is known to start it; first: set the stopPolicy"), "{why:#}");
+    assert!(
+        why["summary"]
+            .as_str()
+            .unwrap()
+            .starts_with("waits: cluster queue `cq` is stopped; and then: asks for 2"),
+        "{why:#}"
+    );
+    assert!(
+        why["wouldHelp"]
+            .as_str()
+            .unwrap()
+            .starts_with("no single change is known to start it; first: set the stopPolicy"),
+        "{why:#}"
+    );
     // In every cluster's line is what that cluster says, not what comes before it.
     assert_eq!(why["clusters"][0]["reason"], "room for 0 of 2 pods of `main` now");
     // Each change leaves what was told to come next.
     f.apply(vec![cluster_queue("cq", 1, &json!({}))]);
     f.settle();
-    assert!(f.words(uid).0.starts_with("waits: asks for 2 `nvidia.com/gpu`, cluster queue `cq` could never use more than 1"), "{}", f.words(uid).0);
+    assert!(
+        f.words(uid).0.starts_with(
+            "waits: asks for 2 `nvidia.com/gpu`, cluster queue `cq` could never use more than 1"
+        ),
+        "{}",
+        f.words(uid).0
+    );
     f.apply(vec![cluster_queue("cq", 2, &json!({}))]);
     f.settle();
     assert_eq!(f.words(uid), (format!("waits: {}", obstacles[2].0), obstacles[2].1.to_owned()));
@@ -392,7 +493,11 @@ fn nobody_is_named_who_may_not_go_there() {
     }
     let (elsewhere, here) = (bound(&mut f, "elsewhere", "us-east4"), bound(&mut f, "here", "europe-west4"));
     assert_eq!(f.phases(&[elsewhere, here]), [Some(Phase::Pending); 2]);
-    assert_eq!(f.words(here).1, "at `eu`: the end of `default/fills-europe-west4` there", "the other one is ahead and goes elsewhere");
+    assert_eq!(
+        f.words(here).1,
+        "at `eu`: the end of `default/fills-europe-west4` there",
+        "the other one is ahead and goes elsewhere"
+    );
 }
 
 #[test]
@@ -400,7 +505,14 @@ fn a_rack_that_could_never_hold_a_gang_is_no_matter_of_whose_end() {
     const RACK: &str = "rack";
     const HOST: &str = "kubernetes.io/hostname";
     let mut f = Fleet::new(EU);
-    claims::nodes(&mut f, "eu", &[("h0", 4, &[("pool", "a"), (RACK, "r0"), (HOST, "h0")]), ("h1", 4, &[("pool", "a"), (RACK, "r1"), (HOST, "h1")])]);
+    claims::nodes(
+        &mut f,
+        "eu",
+        &[
+            ("h0", 4, &[("pool", "a"), (RACK, "r0"), (HOST, "h0")]),
+            ("h1", 4, &[("pool", "a"), (RACK, "r1"), (HOST, "h1")]),
+        ],
+    );
     let topology = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "default"}, "spec": {"levels": [
         {"nodeLabel": RACK}, {"nodeLabel": HOST}]}});
     let flavor = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {
@@ -408,12 +520,16 @@ fn a_rack_that_could_never_hold_a_gang_is_no_matter_of_whose_end() {
     f.apply(vec![topology, flavor]);
     let near = |name: &str, pods: u32| {
         let mut job = job("default", name, pods, &json!({"kueue.x-k8s.io/queue-name": "lq"}), "");
-        job["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
+        job["spec"]["template"]["metadata"] =
+            json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
         job
     };
     let there = claims::send(&mut f, near("there", 4));
     let (rack, wide) = (claims::send(&mut f, near("rack", 4)), claims::send(&mut f, near("wide", 5)));
-    assert_eq!(f.phases(&[there, rack, wide]), [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]);
+    assert_eq!(
+        f.phases(&[there, rack, wide]),
+        [Some(Phase::Running), Some(Phase::Running), Some(Phase::Pending)]
+    );
     let help = "at `eu`: more room within one `rack` there, or fewer or smaller pods, or a topology that is preferred instead of required";
     assert_eq!(f.words(wide).1, format!("{help} and more room that comes free there"), "{:#}", f.why(wide));
     f.end(there, EndResult::Succeeded);
@@ -450,28 +566,45 @@ fn limits_that_keep_quota_from_a_queue_are_named_and_lifted_they_keep_nothing() 
     let cohort = |limits: Value| {
         let mut resource = json!({"name": GPU, "nominalQuota": 0});
         resource.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
-        let groups = json!([{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [resource]}]}]);
+        let groups =
+            json!([{"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [resource]}]}]);
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "ml"}, "spec": {"parentName": "all", "resourceGroups": groups}})
     };
     // What each object is declared as, what is said of it, and the same object without the limit.
     let cases = [
         (
-            [limited("mine", 1, json!({"borrowingLimit": 1})), limited("theirs", 5, json!({})), cohort(json!({}))],
+            [
+                limited("mine", 1, json!({"borrowingLimit": 1})),
+                limited("theirs", 5, json!({})),
+                cohort(json!({})),
+            ],
             "cluster queue `mine` could never use more than 2 of flavor `any`, even borrowed (its borrowingLimit is 1, without it 4 more)",
             limited("mine", 1, json!({})),
         ),
         (
-            [limited("mine", 1, json!({})), limited("theirs", 5, json!({"lendingLimit": 1})), cohort(json!({}))],
+            [
+                limited("mine", 1, json!({})),
+                limited("theirs", 5, json!({"lendingLimit": 1})),
+                cohort(json!({})),
+            ],
             "cluster queue `mine` could never use more than 2 of flavor `any`, even borrowed (cluster queue `theirs`'s lendingLimit is 1, without it 4 more)",
             limited("theirs", 5, json!({})),
         ),
         (
-            [limited("mine", 1, json!({})), limited("theirs", 0, json!({})), cohort(json!({"borrowingLimit": 2}))],
+            [
+                limited("mine", 1, json!({})),
+                limited("theirs", 0, json!({})),
+                cohort(json!({"borrowingLimit": 2})),
+            ],
             "cluster queue `mine` could never use more than 3 of flavor `any`, even borrowed (cohort `ml`'s borrowingLimit is 2, without it 6 more)",
             cohort(json!({})),
         ),
         (
-            [limited("mine", 2, json!({})), limited("theirs", 3, json!({"lendingLimit": 1})), cohort(json!({}))],
+            [
+                limited("mine", 2, json!({})),
+                limited("theirs", 3, json!({"lendingLimit": 1})),
+                cohort(json!({})),
+            ],
             "cluster queue `mine` has 2 of 2 free in flavor `any`, cohort `ml` lends 0 (cluster queue `theirs`'s lendingLimit is 1, without it 2 more)",
             limited("theirs", 3, json!({})),
         ),
@@ -508,7 +641,12 @@ fn the_fewest_that_do_wait_for_ends_though_all_of_them_never_fit() {
     let uid = claims::send(&mut f, asks);
     f.settle();
     let (summary, help) = f.words(uid);
-    assert!(summary.contains("could never use more than 4 of flavor `any` (it makes do with 2, of which 1 are free now)"), "{summary}");
+    assert!(
+        summary.contains(
+            "could never use more than 4 of flavor `any` (it makes do with 2, of which 1 are free now)"
+        ),
+        "{summary}"
+    );
     assert!(help.contains("; the end of workloads with 1 `nvidia.com/gpu` alone would do for the fewest pods that it makes do with; or a nominal"), "{help}");
     f.end(there, EndResult::Succeeded);
     assert_eq!(f.phase(uid), Some(Phase::Running));

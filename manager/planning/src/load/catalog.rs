@@ -5,7 +5,9 @@ use meridian_objects::job::{SYSTEM_PRIORITIES, USUAL_PRIORITY_CLASS};
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::core::with_name;
-use meridian_objects::spec::{Condition, ConditionStatus, LimitRangeSpec, RuntimeClassSpec, Spec, StopPolicy, WorkloadObject};
+use meridian_objects::spec::{
+    Condition, ConditionStatus, LimitRangeSpec, RuntimeClassSpec, Spec, StopPolicy, WorkloadObject,
+};
 use meridian_queueing::model::{Moment, NO_MOMENT};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +61,11 @@ impl Catalog {
                 }
                 PlanObject::Workload(workload) => {
                     let namespace = namespace_or_default(&workload.meta.namespace);
-                    let owners = workload.meta.owners.iter().map(|o| (o.kind.clone(), namespace.to_owned(), o.name.clone()));
+                    let owners = workload
+                        .meta
+                        .owners
+                        .iter()
+                        .map(|o| (o.kind.clone(), namespace.to_owned(), o.name.clone()));
                     catalog.owners.extend(owners);
                 }
                 PlanObject::Node(_) | PlanObject::Pod(_) => {}
@@ -81,7 +87,10 @@ impl Catalog {
                 self.namespaces.insert(name.to_owned(), spec.labels.clone());
             }
             Spec::LimitRange(spec) => {
-                self.limit_ranges.entry(namespace.to_owned()).or_default().insert(name.to_owned(), spec.clone());
+                self.limit_ranges
+                    .entry(namespace.to_owned())
+                    .or_default()
+                    .insert(name.to_owned(), spec.clone());
             }
             Spec::RuntimeClass(spec) => {
                 self.runtime_classes.insert(name.to_owned(), spec.clone());
@@ -93,7 +102,8 @@ impl Catalog {
                 self.pod_priorities.insert(name.to_owned(), spec.value);
                 if spec.global_default {
                     // Of several the lowest counts, as in Kubernetes.
-                    self.usual_pod_priority = Some(self.usual_pod_priority.map_or(spec.value, |other| other.min(spec.value)));
+                    self.usual_pod_priority =
+                        Some(self.usual_pod_priority.map_or(spec.value, |other| other.min(spec.value)));
                 }
             }
             _ => {}
@@ -104,11 +114,18 @@ impl Catalog {
     pub(super) fn namespace_labels(&self, namespace: &str) -> Option<BTreeMap<String, String>> {
         let namespace = namespace_or_default(namespace);
         let declared = self.namespaces.get(namespace).cloned();
-        if self.options.namespaces_declared { declared } else { Some(declared.unwrap_or_else(|| with_name(BTreeMap::new(), namespace))) }
+        if self.options.namespaces_declared {
+            declared
+        } else {
+            Some(declared.unwrap_or_else(|| with_name(BTreeMap::new(), namespace)))
+        }
     }
 
     pub(super) fn limit_ranges(&self, namespace: &str) -> Vec<LimitRangeSpec> {
-        self.limit_ranges.get(namespace_or_default(namespace)).map(|ranges| ranges.values().cloned().collect()).unwrap_or_default()
+        self.limit_ranges
+            .get(namespace_or_default(namespace))
+            .map(|ranges| ranges.values().cloned().collect())
+            .unwrap_or_default()
     }
 
     pub(super) fn runtime_class(&self, name: Option<&str>) -> Option<&RuntimeClassSpec> {
@@ -121,10 +138,13 @@ impl Catalog {
         let usual = || Some(USUAL_PRIORITY_CLASS).filter(|name| self.workload_priorities.contains_key(*name));
         if let Some(name) = class.or_else(usual) {
             let value = self.workload_priorities.get(name).copied();
-            return value.map(i64::from).ok_or_else(|| format!("its WorkloadPriorityClass `{name}` isn't there"));
+            return value
+                .map(i64::from)
+                .ok_or_else(|| format!("its WorkloadPriorityClass `{name}` isn't there"));
         }
         let Some(name) = pod_class else { return Ok(self.usual_pod_priority.map_or(0, i64::from)) };
-        let of_system = || SYSTEM_PRIORITIES.into_iter().find(|(system, _)| *system == name).map(|(_, value)| value);
+        let of_system =
+            || SYSTEM_PRIORITIES.into_iter().find(|(system, _)| *system == name).map(|(_, value)| value);
         let value = self.pod_priorities.get(name).copied().map(i64::from);
         value.or_else(of_system).ok_or_else(|| format!("its PriorityClass `{name}` isn't there"))
     }
@@ -133,7 +153,8 @@ impl Catalog {
     pub(super) fn priority(&self, workload: &WorkloadObject) -> i64 {
         let of_class = || {
             let class = workload.spec.priority_class.as_ref()?;
-            let classes = if class.kind == "PriorityClass" { &self.pod_priorities } else { &self.workload_priorities };
+            let classes =
+                if class.kind == "PriorityClass" { &self.pod_priorities } else { &self.workload_priorities };
             classes.get(&class.name).copied()
         };
         let written = i64::from(workload.spec.priority.or_else(of_class).unwrap_or(0));
@@ -153,7 +174,8 @@ impl Catalog {
             }
         }
         if !self.options.settings.gates.priority_sorting_within_cohort
-            && let Some(preempted) = holds(conditions, "Preempted").filter(|c| c.reason == "InCohortReclaimWhileBorrowing")
+            && let Some(preempted) =
+                holds(conditions, "Preempted").filter(|c| c.reason == "InCohortReclaimWhileBorrowing")
         {
             return moment(preempted).saturating_add(1);
         }

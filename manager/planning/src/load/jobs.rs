@@ -27,16 +27,25 @@ impl Loaded {
         let (name, namespace) = (&of.object.name, of.object.namespace_or_default().unwrap_or_default());
         let owner = (Kind::Job.to_string(), namespace.to_owned(), name.clone());
         let over = holds(&of.conditions, "Complete").or_else(|| holds(&of.conditions, "Failed"));
-        if over.is_some() || self.catalog.owners.contains(&owner) || job.queue.is_empty() || job.parallelism == 0 {
+        if over.is_some()
+            || self.catalog.owners.contains(&owner)
+            || job.queue.is_empty()
+            || job.parallelism == 0
+        {
             return;
         }
         let local_queue = format!("{namespace}/{}", job.queue);
-        let Some((queue, stopped)) = self.queue_of(&local_queue, &format!("job `{namespace}/{name}`")) else { return };
-        let priority = self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
-        let shape = Shape { priority: *priority.as_ref().unwrap_or(&0), ..self.job_shape(of, job, namespace, queue) };
+        let Some((queue, stopped)) = self.queue_of(&local_queue, &format!("job `{namespace}/{name}`")) else {
+            return;
+        };
+        let priority =
+            self.catalog.job_priority(job.priority_class.as_deref(), job.pod_priority_class.as_deref());
+        let shape =
+            Shape { priority: *priority.as_ref().unwrap_or(&0), ..self.job_shape(of, job, namespace, queue) };
         let (wrong_namespace, stranger) = self.stranger(namespace, queue);
         let unfit = stranger.or_else(|| self.broken(&job.template, namespace)).or(priority.err());
-        let marks = unfit.map(|why| Box::new(Marks { wrong_namespace, unfit: Some(Arc::from(why)), ..Marks::default() }));
+        let marks = unfit
+            .map(|why| Box::new(Marks { wrong_namespace, unfit: Some(Arc::from(why)), ..Marks::default() }));
         // A workload of the same name may be another job's.
         let key = format!("{namespace}/{name}");
         let key = if self.brain.find(&key).is_some() { format!("{namespace}/job-{name}") } else { key };

@@ -49,6 +49,10 @@ fn node(of: &NodeObject) -> Node {
 
 /// The node of a pod that no topology placed, and what it takes there.
 fn beside(pod: &PodObject) -> Option<(String, Amounts)> {
-    let node = pod.template.node_name.clone().filter(|_| !pod.is_terminal() && !pod.meta.labels.contains_key(PLACED_LABEL))?;
+    let node = pod
+        .template
+        .node_name
+        .clone()
+        .filter(|_| !pod.is_terminal() && !pod.meta.labels.contains_key(PLACED_LABEL))?;
     Some((node, pod.template.requests()))
 }

@@ -59,8 +59,14 @@ impl Loaded {
                     beside.topologies.insert(name);
                 }
                 Spec::AdmissionCheck(spec) => {
-                    let stated = of.conditions.iter().find(|condition| condition.kind == "Active").map(|condition| condition.status);
-                    let active = stated.map_or(!self.catalog.options.checks_say_active, |status| status == ConditionStatus::True);
+                    let stated = of
+                        .conditions
+                        .iter()
+                        .find(|condition| condition.kind == "Active")
+                        .map(|condition| condition.status);
+                    let active = stated.map_or(!self.catalog.options.checks_say_active, |status| {
+                        status == ConditionStatus::True
+                    });
                     beside.checks.insert(name, (&spec.controller_name, active));
                 }
                 _ => {}
@@ -71,8 +77,12 @@ impl Loaded {
         for resource in resources {
             self.brain.resource(resource);
         }
-        let gone: Vec<FlavorId> =
-            self.brain.flavor_list().map(|(id, _)| id).filter(|id| !beside.flavors.contains_key(&**self.brain.flavor_name(*id))).collect();
+        let gone: Vec<FlavorId> = self
+            .brain
+            .flavor_list()
+            .map(|(id, _)| id)
+            .filter(|id| !beside.flavors.contains_key(&**self.brain.flavor_name(*id)))
+            .collect();
         for id in gone {
             self.brain.set_flavor(id, None);
         }
@@ -85,9 +95,12 @@ impl Loaded {
         for of in planned(objects) {
             match &of.object.spec {
                 Spec::Cohort(spec) => {
-                    cohorts.insert(Arc::from(of.object.name.as_str()), declare::cohort(&mut self.brain, spec));
+                    cohorts
+                        .insert(Arc::from(of.object.name.as_str()), declare::cohort(&mut self.brain, spec));
                 }
-                Spec::ClusterQueue(spec) => queues.push(declare::cluster_queue(&mut self.brain, &of.object.name, spec, &beside)),
+                Spec::ClusterQueue(spec) => {
+                    queues.push(declare::cluster_queue(&mut self.brain, &of.object.name, spec, &beside))
+                }
                 _ => {}
             }
         }
@@ -97,7 +110,8 @@ impl Loaded {
 
     fn note_excluded(&mut self, objects: &[PlanObject]) {
         for of in planned(objects) {
-            if let (Spec::ClusterQueue(spec), Some(id)) = (&of.object.spec, self.brain.queue_id(&of.object.name))
+            if let (Spec::ClusterQueue(spec), Some(id)) =
+                (&of.object.spec, self.brain.queue_id(&of.object.name))
                 && !spec.exclude_resource_prefixes.is_empty()
             {
                 self.excluded.insert(id, spec.exclude_resource_prefixes.clone());
@@ -113,7 +127,10 @@ impl Loaded {
             if let Some(why) = &queue.setup.inactive {
                 self.notes.push(format!("cluster queue `{name}` admits nothing: {}", words(why)));
             } else if queue.node.is_none() {
-                self.notes.push(format!("cluster queue `{name}` admits nothing: {}", words(&Inactive::CohortCycle)));
+                self.notes.push(format!(
+                    "cluster queue `{name}` admits nothing: {}",
+                    words(&Inactive::CohortCycle)
+                ));
             }
         }
     }
@@ -122,7 +139,11 @@ impl Loaded {
     /// usual weight.
     pub(super) fn recall_usage(&mut self, objects: &[PlanObject]) {
         for (key, stated) in self.catalog.options.local_usage.clone() {
-            let usage = LocalUsage { consumed: consumed(&mut self.brain, stated), penalty: Parts::new(), weight: 1.0 };
+            let usage = LocalUsage {
+                consumed: consumed(&mut self.brain, stated),
+                penalty: Parts::new(),
+                weight: 1.0,
+            };
             self.brain.set_local_usage(Arc::from(key), usage);
         }
         for of in planned(objects) {
@@ -157,18 +178,29 @@ fn words(why: &Inactive) -> String {
 }
 
 fn consumed(brain: &mut Brain, amounts: Amounts) -> Parts {
-    amounts.into_iter().map(|(resource, amount)| (brain.resource(&resource), meridian_queueing::parts(&resource, amount))).collect()
+    amounts
+        .into_iter()
+        .map(|(resource, amount)| (brain.resource(&resource), meridian_queueing::parts(&resource, amount)))
+        .collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "weights are only compared")]
-fn local_usage(brain: &mut Brain, spec: &LocalQueueSpec, stated: Option<&Amounts>, of: &PlannedObject) -> LocalUsage {
+fn local_usage(
+    brain: &mut Brain,
+    spec: &LocalQueueSpec,
+    stated: Option<&Amounts>,
+    of: &PlannedObject,
+) -> LocalUsage {
     let status = &of.status["fairSharing"]["admissionFairSharingStatus"]["consumedResources"];
     let consumed = match stated {
         Some(stated) => consumed(brain, stated.clone()),
         // What decayed is seldom a whole number of base units.
-        None => {
-            status.as_object().into_iter().flatten().filter_map(|(name, part)| Some((brain.resource(name), quantity::nano_from_json(part).ok()?))).collect()
-        }
+        None => status
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, part)| Some((brain.resource(name), quantity::nano_from_json(part).ok()?)))
+            .collect(),
     };
     let weight = declare::weight(spec.fair_sharing.as_ref()) as f64 / WEIGHT_ONE as f64;
     LocalUsage { consumed, penalty: Parts::new(), weight }

@@ -4,7 +4,10 @@ use super::catalog::{holds, namespace_or_default};
 use super::{Drained, Elsewhere, GROWTH_ANNOTATION, HeldBack, Loaded, shapes};
 use meridian_objects::plan::PlanObject;
 use meridian_objects::spec::workload::ALLOWED_FLAVORS_ANNOTATION;
-use meridian_objects::spec::{Admission, CheckState, Condition, ConditionStatus, DelayedTopology, PodSetAssignment, StopPolicy, WorkloadObject};
+use meridian_objects::spec::{
+    Admission, CheckState, Condition, ConditionStatus, DelayedTopology, PodSetAssignment, StopPolicy,
+    WorkloadObject,
+};
 use meridian_queueing::NewWorkload;
 use meridian_queueing::model::{Delayed, Given, Marks, NO_MOMENT, QueueId, Update, WorkloadId};
 use meridian_queueing::names::FlavorId;
@@ -46,7 +49,10 @@ impl Loaded {
                     self.note_elsewhere(workload, id, queue);
                     self.drain(id);
                 }
-                None => self.notes.push(format!("workload `{key}` holds quota of cluster queue `{}`, which isn't there", admission.cluster_queue)),
+                None => self.notes.push(format!(
+                    "workload `{key}` holds quota of cluster queue `{}`, which isn't there",
+                    admission.cluster_queue
+                )),
             }
             return;
         }
@@ -55,42 +61,67 @@ impl Loaded {
             return;
         }
         let namespace = namespace_or_default(&workload.meta.namespace);
-        let Some((queue, stopped)) = self.queue_of(&format!("{namespace}/{}", workload.spec.queue_name), &format!("workload `{key}`")) else { return };
+        let Some((queue, stopped)) =
+            self.queue_of(&format!("{namespace}/{}", workload.spec.queue_name), &format!("workload `{key}`"))
+        else {
+            return;
+        };
         let new = self.new_workload(workload, queue);
-        let later = || status.requeue.as_ref().and_then(|r| r.at).filter(|at| *at > self.brain.now).map(HeldBack::Until);
+        let later = || {
+            status.requeue.as_ref().and_then(|r| r.at).filter(|at| *at > self.brain.now).map(HeldBack::Until)
+        };
         // Who was drained queues again once its queue takes part, and that says so itself.
-        let held = |c: &&Condition| c.status == ConditionStatus::False && !["LocalQueueStopped", "ClusterQueueStopped"].contains(&c.reason.as_str());
-        let held_off = || status.condition("Requeued").filter(held).map(|c| HeldBack::NotRequeued(Arc::from(c.reason.as_str())));
+        let held = |c: &&Condition| {
+            c.status == ConditionStatus::False
+                && !["LocalQueueStopped", "ClusterQueueStopped"].contains(&c.reason.as_str())
+        };
+        let held_off = || {
+            status
+                .condition("Requeued")
+                .filter(held)
+                .map(|c| HeldBack::NotRequeued(Arc::from(c.reason.as_str())))
+        };
         let held_back = stopped.then_some(HeldBack::LocalQueueStopped).or_else(later).or_else(held_off);
         self.begin_to_wait(new, held_back);
     }
 
     /// Remembers where a holder waits next, if that isn't the queue that it is charged to.
     fn note_elsewhere(&mut self, workload: &WorkloadObject, id: WorkloadId, charged: QueueId) {
-        let local = format!("{}/{}", namespace_or_default(&workload.meta.namespace), workload.spec.queue_name);
-        let next = match self.catalog.local_queues.get(&local).map(|of| (self.brain.queue_id(&of.queue), &of.queue)) {
-            _ if !workload.spec.active => Elsewhere::Nowhere("it is not active".to_owned()),
-            Some((Some(queue), _)) if queue == charged => return,
-            Some((Some(queue), _)) => {
-                let mut new = self.new_workload(workload, queue);
-                if let Some(marks) = &mut new.marks {
-                    // It stands nowhere then.
-                    marks.lost_nodes.clear();
+        let local =
+            format!("{}/{}", namespace_or_default(&workload.meta.namespace), workload.spec.queue_name);
+        let next =
+            match self.catalog.local_queues.get(&local).map(|of| (self.brain.queue_id(&of.queue), &of.queue))
+            {
+                _ if !workload.spec.active => Elsewhere::Nowhere("it is not active".to_owned()),
+                Some((Some(queue), _)) if queue == charged => return,
+                Some((Some(queue), _)) => {
+                    let mut new = self.new_workload(workload, queue);
+                    if let Some(marks) = &mut new.marks {
+                        // It stands nowhere then.
+                        marks.lost_nodes.clear();
+                    }
+                    let shape = (**self.brain.shape_of(new.shape)).clone();
+                    Elsewhere::In(Box::new((new, shape)))
                 }
-                let shape = (**self.brain.shape_of(new.shape)).clone();
-                Elsewhere::In(Box::new((new, shape)))
-            }
-            Some((None, queue)) => Elsewhere::Nowhere(format!("local queue `{local}` leads to cluster queue `{queue}`, which isn't there")),
-            None => Elsewhere::Nowhere(format!("local queue `{local}` isn't there")),
-        };
+                Some((None, queue)) => Elsewhere::Nowhere(format!(
+                    "local queue `{local}` leads to cluster queue `{queue}`, which isn't there"
+                )),
+                None => Elsewhere::Nowhere(format!("local queue `{local}` isn't there")),
+            };
         self.elsewhere.insert(id, next);
     }
 
     /// What a gang that runs is to grow by waits in the queue whose quota that has, for the flavors that it has.
     fn await_growth(&mut self, workload: &WorkloadObject, of: &str) {
-        let Some((id, runs)) = self.brain.find(of).and_then(|id| Some((id, self.brain.workload(id)?))) else { return };
-        let (Some(holding), queue) = (runs.holding.as_ref().filter(|holding| !holding.evicted), runs.queue) else { return };
-        let mut pinned: Vec<FlavorId> = holding.given.iter().flat_map(|given| given.flavors.values().copied()).collect();
+        let Some((id, runs)) = self.brain.find(of).and_then(|id| Some((id, self.brain.workload(id)?))) else {
+            return;
+        };
+        let (Some(holding), queue) = (runs.holding.as_ref().filter(|holding| !holding.evicted), runs.queue)
+        else {
+            return;
+        };
+        let mut pinned: Vec<FlavorId> =
+            holding.given.iter().flat_map(|given| given.flavors.values().copied()).collect();
         pinned.sort_unstable();
         pinned.dedup();
         let mut new = self.new_workload(workload, queue);
@@ -109,20 +140,34 @@ impl Loaded {
     /// Whether a workload's local queue leads to a cluster queue that takes it.
     fn may_enter(&self, workload: &WorkloadObject) -> bool {
         let namespace = namespace_or_default(&workload.meta.namespace);
-        let local = self.catalog.local_queues.get(&format!("{namespace}/{}", workload.spec.queue_name)).filter(|of| of.stop_policy == StopPolicy::None);
+        let local = self
+            .catalog
+            .local_queues
+            .get(&format!("{namespace}/{}", workload.spec.queue_name))
+            .filter(|of| of.stop_policy == StopPolicy::None);
         let queue = local.and_then(|of| self.brain.queue_id(&of.queue));
-        queue.is_some_and(|queue| self.brain.queue(queue).setup.inactive.is_none() && !self.stranger(&workload.meta.namespace, queue).0)
+        queue.is_some_and(|queue| {
+            self.brain.queue(queue).setup.inactive.is_none()
+                && !self.stranger(&workload.meta.namespace, queue).0
+        })
     }
 
     /// Who holds quota of a queue that is drained is told to stop, as a manager does when the queue's policy is written.
     fn drain(&mut self, id: WorkloadId) {
         let Some(workload) = self.brain.workload(id) else { return };
-        let local = self.catalog.local_queues.get(&*workload.local_queue).map_or(StopPolicy::None, |queue| queue.stop_policy);
+        let local = self
+            .catalog
+            .local_queues
+            .get(&*workload.local_queue)
+            .map_or(StopPolicy::None, |queue| queue.stop_policy);
         let stops_already = workload.evicted();
         let drained = if local == StopPolicy::HoldAndDrain {
             Some(Drained::LocalQueue(workload.local_queue.clone()))
         } else {
-            self.catalog.drained.contains(&*self.brain.queue(workload.queue).setup.name).then_some(Drained::ClusterQueue)
+            self.catalog
+                .drained
+                .contains(&*self.brain.queue(workload.queue).setup.name)
+                .then_some(Drained::ClusterQueue)
         };
         if local != StopPolicy::None {
             self.held_back.insert(id, HeldBack::LocalQueueStopped);
@@ -150,7 +195,10 @@ impl Loaded {
             return None;
         };
         let Some(queue) = self.brain.queue_id(&of.queue) else {
-            self.notes.push(format!("{who} waits nowhere: local queue `{local}` leads to cluster queue `{}`, which isn't there", of.queue));
+            self.notes.push(format!(
+                "{who} waits nowhere: local queue `{local}` leads to cluster queue `{}`, which isn't there",
+                of.queue
+            ));
             return None;
         };
         let stopped = of.stop_policy != StopPolicy::None;
@@ -162,7 +210,9 @@ impl Loaded {
 
     fn not_waiting(&self, workload: &WorkloadObject) -> Option<&'static str> {
         let status = &workload.status;
-        let on_hold = |c: &meridian_objects::spec::Condition| c.status == ConditionStatus::False && c.reason == "OnHold";
+        let on_hold = |c: &meridian_objects::spec::Condition| {
+            c.status == ConditionStatus::False && c.reason == "OnHold"
+        };
         let gates = &self.brain.settings.gates;
         if !workload.spec.active {
             Some("it is not active")
@@ -174,39 +224,62 @@ impl Loaded {
             Some("its pods are being replaced")
         } else if workload.meta.annotations.get(GATED_ANNOTATION).is_some_and(|by| !by.is_empty()) {
             Some("its admission is gated")
-        } else if gates.concurrent_admission && workload.meta.labels.get(PARENT_LABEL).is_some_and(|v| v == "true") {
+        } else if gates.concurrent_admission
+            && workload.meta.labels.get(PARENT_LABEL).is_some_and(|v| v == "true")
+        {
             Some("its variants wait in its place")
         } else {
             None
         }
     }
 
-    pub(super) fn hold(&mut self, workload: &WorkloadObject, admission: &Admission, queue: QueueId) -> WorkloadId {
+    pub(super) fn hold(
+        &mut self,
+        workload: &WorkloadObject,
+        admission: &Admission,
+        queue: QueueId,
+    ) -> WorkloadId {
         let new = self.new_workload(workload, queue);
         let given = workload
             .spec
             .pod_sets
             .iter()
-            .map(|set| admission.pod_sets.iter().find(|assigned| assigned.name == set.name).map_or_else(Given::default, |a| self.given(a, set.count)))
+            .map(|set| {
+                admission
+                    .pod_sets
+                    .iter()
+                    .find(|assigned| assigned.name == set.name)
+                    .map_or_else(Given::default, |a| self.given(a, set.count))
+            })
             .collect();
         let status = &workload.status;
         // What isn't written down yet happens now.
-        let since = holds(&status.conditions, "QuotaReserved").map_or(self.brain.now, |c| c.since.unwrap_or(NO_MOMENT));
+        let since = holds(&status.conditions, "QuotaReserved")
+            .map_or(self.brain.now, |c| c.since.unwrap_or(NO_MOMENT));
         self.brain.hold(new, given, since, status.is("Evicted"), status.is("Admitted"))
     }
 
     /// What a pod set was given.
     fn given(&mut self, assigned: &PodSetAssignment, pods: u32) -> Given {
         let topology = assigned.topology.clone().filter(|_| self.brain.settings.gates.topology);
-        let placement = topology.and_then(|written| match serde_json::from_value::<Compressed>(written).map(|c| Assignment::try_from(&c)) {
-            Ok(Ok(assignment)) => Some(assignment),
-            _ => {
-                self.notes.push(format!("the topology assignment of a pod set `{}` can't be read", assigned.name));
-                None
+        let placement = topology.and_then(|written| {
+            match serde_json::from_value::<Compressed>(written).map(|c| Assignment::try_from(&c)) {
+                Ok(Ok(assignment)) => Some(assignment),
+                _ => {
+                    self.notes.push(format!(
+                        "the topology assignment of a pod set `{}` can't be read",
+                        assigned.name
+                    ));
+                    None
+                }
             }
         });
         Given {
-            flavors: assigned.flavors.iter().map(|(resource, flavor)| (self.brain.resource(resource), self.brain.flavor_id(flavor))).collect(),
+            flavors: assigned
+                .flavors
+                .iter()
+                .map(|(resource, flavor)| (self.brain.resource(resource), self.brain.flavor_id(flavor)))
+                .collect(),
             usage: self.brain.requests(&assigned.usage),
             count: assigned.count.unwrap_or(pods),
             placement,
@@ -225,7 +298,11 @@ impl Loaded {
             key: Arc::from(workload.meta.key()),
             uid: Arc::from(workload.meta.uid.as_str()),
             queue,
-            local_queue: Arc::from(format!("{}/{}", namespace_or_default(&workload.meta.namespace), workload.spec.queue_name)),
+            local_queue: Arc::from(format!(
+                "{}/{}",
+                namespace_or_default(&workload.meta.namespace),
+                workload.spec.queue_name
+            )),
             shape: self.brain.intern(shape),
             since: self.catalog.since(workload),
             marks: (marks != Marks::default()).then(|| Box::new(marks)),
@@ -235,10 +312,12 @@ impl Loaded {
     fn marks(&self, workload: &WorkloadObject, queue: QueueId) -> Marks {
         let status = &workload.status;
         let checks = &status.admission_checks;
-        let open = |gate: &String| status.preemption_gates.iter().any(|state| state.name == *gate && state.open);
+        let open =
+            |gate: &String| status.preemption_gates.iter().any(|state| state.name == *gate && state.open);
         // Without the gate nobody asks which nodes are lost.
         let replaces_nodes = self.brain.settings.gates.failed_node_replacement;
-        let lost = if replaces_nodes && status.is("Admitted") { status.unhealthy_nodes.as_slice() } else { &[] };
+        let lost =
+            if replaces_nodes && status.is("Admitted") { status.unhealthy_nodes.as_slice() } else { &[] };
         let (wrong_namespace, stranger) = self.stranger(&workload.meta.namespace, queue);
         Marks {
             replaces: workload.replaces().map(Arc::from),
@@ -246,7 +325,9 @@ impl Loaded {
             lost_nodes: lost.to_vec(),
             checks: checks.iter().map(|check| Arc::from(check.name.as_str())).collect(),
             checks_ready: !checks.is_empty() && checks.iter().all(|check| check.state == CheckState::Ready),
-            checks_failed: checks.iter().any(|check| matches!(check.state, CheckState::Retry | CheckState::Rejected)),
+            checks_failed: checks
+                .iter()
+                .any(|check| matches!(check.state, CheckState::Retry | CheckState::Rejected)),
             variant_of: variant(workload),
             elastic: workload.is_elastic(),
             single_pod: self.catalog.options.pods_stay && is_of_one_pod(workload),
@@ -264,14 +345,20 @@ impl Loaded {
         };
         let setup = &self.brain.queue(queue).setup;
         let taken = setup.namespace_selector.as_ref().is_some_and(|selector| selector.matches(&labels));
-        (!taken, (!taken).then(|| format!("cluster queue `{}` takes no workloads of namespace `{namespace}`", setup.name)))
+        (
+            !taken,
+            (!taken).then(|| {
+                format!("cluster queue `{}` takes no workloads of namespace `{namespace}`", setup.name)
+            }),
+        )
     }
 }
 
 /// Whether a workload stands for one pod, and not for a group of pods.
 fn is_of_one_pod(workload: &WorkloadObject) -> bool {
     let grouped = workload.meta.annotations.get(GROUP_ANNOTATION).is_some_and(|value| value == "true");
-    !grouped && matches!(workload.meta.owners.as_slice(), [owner] if owner.kind == "Pod" && owner.api_version == "v1")
+    !grouped
+        && matches!(workload.meta.owners.as_slice(), [owner] if owner.kind == "Pod" && owner.api_version == "v1")
 }
 
 /// What checks that are ready changed about where pods may be placed.
@@ -288,9 +375,11 @@ fn updates(workload: &WorkloadObject) -> BTreeMap<Arc<str>, Update> {
 
 /// The workload of which this is a variant, and the variant's flavor.
 fn variant(workload: &WorkloadObject) -> Option<(Arc<str>, Arc<str>)> {
-    let parent =
-        workload.meta.owners.iter().find(|owner| owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/") && !owner.uid.is_empty())?;
-    let allowed = workload.meta.annotations.get(ALLOWED_FLAVORS_ANNOTATION).map(String::as_str).unwrap_or_default();
+    let parent = workload.meta.owners.iter().find(|owner| {
+        owner.kind == "Workload" && owner.api_version.starts_with("kueue.x-k8s.io/") && !owner.uid.is_empty()
+    })?;
+    let allowed =
+        workload.meta.annotations.get(ALLOWED_FLAVORS_ANNOTATION).map(String::as_str).unwrap_or_default();
     let flavor = shapes::listed(allowed).next().unwrap_or_default();
     Some((Arc::from(parent.uid.as_str()), Arc::from(flavor)))
 }

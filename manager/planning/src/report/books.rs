@@ -113,7 +113,10 @@ fn queue(brain: &Brain, id: QueueId, lent: &Lent) -> Queue {
         inactive: of.setup.inactive.as_ref().or(cycle).map(waiting::inactive),
         waiting: brain.pending(id).len(),
         holding: of.holders.len(),
-        share: of.node.map_or_else(|| Share { weighted: 0, weight: weight_text(of.setup.weight), dominant_resource: None }, |node| share(brain, node)),
+        share: of.node.map_or_else(
+            || Share { weighted: 0, weight: weight_text(of.setup.weight), dominant_resource: None },
+            |node| share(brain, node),
+        ),
         quota: of.node.map(|node| queue_quota(brain, of, node, lent)).unwrap_or_default(),
     }
 }
@@ -121,17 +124,27 @@ fn queue(brain: &Brain, id: QueueId, lent: &Lent) -> Queue {
 /// The declared cells in the order of the flavors, then whatever else is used.
 fn queue_quota(brain: &Brain, queue: &Declared, node: NodeId, lent: &Lent) -> Vec<Use> {
     let groups = &queue.setup.groups;
-    let declared =
-        groups.iter().flat_map(|g| g.flavors.iter().flat_map(|f| g.resources.iter().map(|r| (*f, *r)))).filter(|k| queue.setup.quotas.contains_key(k));
+    let declared = groups
+        .iter()
+        .flat_map(|g| g.flavors.iter().flat_map(|f| g.resources.iter().map(|r| (*f, *r))))
+        .filter(|k| queue.setup.quotas.contains_key(k));
     let mut keys: Vec<Key> = declared.collect();
-    let besides = brain.forest.cells(node).filter(|(key, cell)| cell.usage > Amount::ZERO && !queue.setup.quotas.contains_key(key));
+    let besides = brain
+        .forest
+        .cells(node)
+        .filter(|(key, cell)| cell.usage > Amount::ZERO && !queue.setup.quotas.contains_key(key));
     keys.extend(besides.map(|(key, _)| key));
     keys.into_iter().filter_map(|key| use_of(brain, node, key, lent)).collect()
 }
 
 fn cohort(brain: &Brain, id: NodeId, lent: &Lent) -> Cohort {
     let node = brain.forest.node(id);
-    let mut keys: Vec<Key> = brain.forest.cells(id).filter(|(_, cell)| cell.declared || cell.usage > Amount::ZERO).map(|(key, _)| key).collect();
+    let mut keys: Vec<Key> = brain
+        .forest
+        .cells(id)
+        .filter(|(_, cell)| cell.declared || cell.usage > Amount::ZERO)
+        .map(|(key, _)| key)
+        .collect();
     keys.sort_by_key(|(flavor, resource)| (brain.flavor_name(*flavor), brain.resource_name(*resource)));
     Cohort {
         name: node.name.to_string(),
@@ -205,7 +218,8 @@ fn lend(forest: &Forest, cohort: NodeId, of: (Key, CellId), to_above: Amount, le
     let here = forest.cell(cohort, cell);
     let taken = children.iter().fold(to_above, |sum, child| sum + borrowed(forest.cell(*child, cell)));
     let mut left = (taken - here.quota.nominal - borrowed(here)).floor();
-    let mut lenders: Vec<(Amount, NodeId)> = children.into_iter().map(|child| (unused(forest.cell(child, cell)), child)).collect();
+    let mut lenders: Vec<(Amount, NodeId)> =
+        children.into_iter().map(|child| (unused(forest.cell(child, cell)), child)).collect();
     // The sort is stable: equals stay in the order of their declaration.
     lenders.sort_by_key(|(unused, _)| std::cmp::Reverse(*unused));
     for (unused, lender) in lenders {
@@ -226,7 +240,13 @@ mod tests {
 
     #[test]
     fn weights_are_decimal_numbers() {
-        for (billionths, text) in [(WEIGHT_ONE, "1"), (0, "0"), (WEIGHT_ONE / 2, "0.5"), (2_250_000_000, "2.25"), (1, "0.000000001")] {
+        for (billionths, text) in [
+            (WEIGHT_ONE, "1"),
+            (0, "0"),
+            (WEIGHT_ONE / 2, "0.5"),
+            (2_250_000_000, "2.25"),
+            (1, "0.000000001"),
+        ] {
             assert_eq!(weight_text(billionths), text);
         }
     }

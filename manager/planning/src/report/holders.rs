@@ -123,7 +123,8 @@ pub struct Domain {
 
 /// Everybody who holds quota, by queue and name.
 pub(super) fn list(brain: &Brain, outcome: &Outcome) -> Vec<Holder> {
-    let mut all: Vec<Holder> = brain.workloads().filter_map(|(id, workload)| one(brain, outcome, id, workload)).collect();
+    let mut all: Vec<Holder> =
+        brain.workloads().filter_map(|(id, workload)| one(brain, outcome, id, workload)).collect();
     all.sort_by(|a, b| (&a.cluster_queue, &a.workload).cmp(&(&b.cluster_queue, &b.workload)));
     all
 }
@@ -137,8 +138,11 @@ fn one(brain: &Brain, outcome: &Outcome, id: WorkloadId, workload: &Workload) ->
         (false, false) => State::QuotaReserved,
     };
     let decided = outcome.admitted.get(&id);
-    let checks: Vec<String> =
-        if state == State::QuotaReserved && !workload.marks().checks_ready { brain.checks_of(id).map(ToString::to_string).collect() } else { Vec::new() };
+    let checks: Vec<String> = if state == State::QuotaReserved && !workload.marks().checks_ready {
+        brain.checks_of(id).map(ToString::to_string).collect()
+    } else {
+        Vec::new()
+    };
     let refused = outcome.looks.get(&id).filter(|look| look.entry.outcome != Came::Admitted);
     Some(Holder {
         workload: workload.key.to_string(),
@@ -149,14 +153,22 @@ fn one(brain: &Brain, outcome: &Outcome, id: WorkloadId, workload: &Workload) ->
         cycle: decided.map(|(cycle, _)| *cycle),
         borrowing: decided.map(|(_, level)| borrowing(brain, workload, *level)),
         checks,
-        pod_sets: holding.given.iter().enumerate().map(|(at, given)| pod_set(brain, shape, at, given)).collect(),
-        reasons: refused.map(|look| reasons::of_assignment(brain, shape, &look.entry.assignment)).unwrap_or_default(),
+        pod_sets: holding
+            .given
+            .iter()
+            .enumerate()
+            .map(|(at, given)| pod_set(brain, shape, at, given))
+            .collect(),
+        reasons: refused
+            .map(|look| reasons::of_assignment(brain, shape, &look.entry.assignment))
+            .unwrap_or_default(),
     })
 }
 
 fn borrowing(brain: &Brain, workload: &Workload, level: u32) -> Borrowing {
     let node = brain.queue(workload.queue).node.filter(|_| level > 0);
-    let cohort = node.and_then(|node| brain.forest.ancestors(node).find(|at| brain.forest.node(*at).height >= level));
+    let cohort =
+        node.and_then(|node| brain.forest.ancestors(node).find(|at| brain.forest.node(*at).height >= level));
     Borrowing { level, cohort: cohort.map(|at| brain.forest.node(at).name.to_string()) }
 }
 
@@ -164,7 +176,10 @@ fn pod_set(brain: &Brain, shape: &model::Shape, at: usize, given: &model::Given)
     let declared = shape.pod_sets.get(at);
     let resources = given.flavors.iter().map(|(resource, flavor)| {
         let amount = brain.amount_text(*resource, Amount(amount_of(&given.usage, *resource)));
-        (brain.resource_name(*resource).to_string(), Given { flavor: brain.flavor_name(*flavor).to_string(), amount })
+        (
+            brain.resource_name(*resource).to_string(),
+            Given { flavor: brain.flavor_name(*flavor).to_string(), amount },
+        )
     });
     PodSet {
         name: declared.map(|set| set.name.to_string()).unwrap_or_default(),
@@ -173,7 +188,11 @@ fn pod_set(brain: &Brain, shape: &model::Shape, at: usize, given: &model::Given)
         resources: resources.collect(),
         topology: given.placement.as_ref().map(|placement| Topology {
             levels: placement.levels.clone(),
-            domains: placement.domains.iter().map(|d| Domain { values: d.values.clone(), count: d.count }).collect(),
+            domains: placement
+                .domains
+                .iter()
+                .map(|d| Domain { values: d.values.clone(), count: d.count })
+                .collect(),
         }),
         topology_pending: given.placement.is_none() && given.delayed == Some(Delayed::Pending),
     }

@@ -48,7 +48,12 @@ pub(super) fn of_assignment(brain: &Brain, shape: &Shape, assignment: &Assignmen
 
 /// The flavors that others of the same cycle took first.
 pub(super) fn taken(brain: &Brain, entry: &Entry) -> Vec<Why> {
-    let mut flavors: Vec<FlavorId> = entry.assignment.pod_sets.iter().flat_map(|set| set.flavors.iter().map(|(_, choice)| choice.flavor)).collect();
+    let mut flavors: Vec<FlavorId> = entry
+        .assignment
+        .pod_sets
+        .iter()
+        .flat_map(|set| set.flavors.iter().map(|(_, choice)| choice.flavor))
+        .collect();
     flavors.sort_unstable();
     flavors.dedup();
     let why = |flavor: FlavorId| {

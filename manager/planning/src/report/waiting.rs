@@ -67,7 +67,12 @@ pub(super) fn list(loaded: &Loaded, outcome: &Outcome) -> Vec<Waiting> {
     loaded.brain.queue_list().flat_map(|(_, queue)| in_queue(loaded, outcome, queue, &grows)).collect()
 }
 
-fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId, grows: &BTreeMap<WorkloadId, WorkloadId>) -> Vec<Waiting> {
+fn in_queue(
+    loaded: &Loaded,
+    outcome: &Outcome,
+    id: QueueId,
+    grows: &BTreeMap<WorkloadId, WorkloadId>,
+) -> Vec<Waiting> {
     let brain = &loaded.brain;
     let queue = brain.queue(id);
     let order = brain.line(id);
@@ -82,7 +87,10 @@ fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId, grows: &BTreeMap<Wo
     }
     // Whose namespace doesn't match is passed by, in strict order too.
     let stays = |of: &&Workload| !of.marks.as_ref().is_some_and(|marks| marks.wrong_namespace);
-    let first = order.iter().enumerate().find_map(|(at, w)| Some((at, brain.workload(*w).filter(stays)?.key.to_string())));
+    let first = order
+        .iter()
+        .enumerate()
+        .find_map(|(at, w)| Some((at, brain.workload(*w).filter(stays)?.key.to_string())));
     let mut all = Vec::with_capacity(order.len());
     for (at, waits) in order.iter().enumerate() {
         let Some(workload) = brain.workload(*waits) else { continue };
@@ -98,8 +106,15 @@ fn in_queue(loaded: &Loaded, outcome: &Outcome, id: QueueId, grows: &BTreeMap<Wo
                 }
                 words
             }
-            (None, Some((obstacle, message))) => Words { obstacle: Some(obstacle), message, ..Words::default() },
-            (None, None) => of_nobody(queue, outcome, *waits, first.as_ref().filter(|(before, _)| *before < at).map(|(_, key)| key.as_str())),
+            (None, Some((obstacle, message))) => {
+                Words { obstacle: Some(obstacle), message, ..Words::default() }
+            }
+            (None, None) => of_nobody(
+                queue,
+                outcome,
+                *waits,
+                first.as_ref().filter(|(before, _)| *before < at).map(|(_, key)| key.as_str()),
+            ),
         };
         all.push(Waiting {
             workload: workload.key.to_string(),
@@ -154,7 +169,10 @@ fn with_its_gang(brain: &Brain, gang: &Workload, growth: &Workload, words: &mut 
     for ((flavor, resource), asks) in wants {
         let most = Amount(brain.most(growth.queue, (flavor, resource)));
         if Amount(asks) > most {
-            let beyond = reasons::of(brain, &Reason::ExceedsMax { flavor, resource, before: Amount::ZERO, asks, most });
+            let beyond = reasons::of(
+                brain,
+                &Reason::ExceedsMax { flavor, resource, before: Amount::ZERO, asks, most },
+            );
             words.reasons.retain(|why| (&why.flavor, &why.resource) != (&beyond.flavor, &beyond.resource));
             words.reasons.push(beyond);
             words.message = of_obstacle(Some(Obstacle::ExceedsMaxQuota)).to_owned();
@@ -165,14 +183,19 @@ fn with_its_gang(brain: &Brain, gang: &Workload, growth: &Workload, words: &mut 
 
 fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
     let shape = brain.shape_of(workload.shape);
-    let names = || entry.targets.iter().filter_map(|t| brain.workload(t.workload)).map(|w| w.key.to_string()).collect();
+    let names = || {
+        entry.targets.iter().filter_map(|t| brain.workload(t.workload)).map(|w| w.key.to_string()).collect()
+    };
     let waits_for: Vec<String> = if entry.outcome == Came::Preempting { names() } else { Vec::new() };
     let reasons = reasons::of_assignment(brain, shape, &entry.assignment);
-    let placeless = entry.assignment.reasons().all(|(_, reason)| matches!(reason, Reason::Placement(_))) && !reasons.is_empty();
+    let placeless = entry.assignment.reasons().all(|(_, reason)| matches!(reason, Reason::Placement(_)))
+        && !reasons.is_empty();
     let mut obstacle = entry.obstacle;
     let barrier = if entry.outcome == Came::NoFit { entry.assignment.barrier } else { obstacle };
     let message = match entry.outcome {
-        Came::Rejected | Came::Skipped => entry.note.as_deref().unwrap_or("it can't be admitted as it is").to_owned(),
+        Came::Rejected | Came::Skipped => {
+            entry.note.as_deref().unwrap_or("it can't be admitted as it is").to_owned()
+        }
         Came::NoFit => of_obstacle(barrier).to_owned(),
         Came::GivesWay => "its quota is kept for a workload that waits too long".to_owned(),
         Came::NoCandidates if placeless => {
@@ -185,7 +208,9 @@ fn of_entry(brain: &Brain, workload: &Workload, entry: &Entry) -> Words {
         Came::Deferred => "it starts when others, told to stop for another's sake, have stopped".to_owned(),
         Came::Gated => "others would have to stop for it, and a gate of its own holds that back".to_owned(),
         Came::Migrating => "it takes over when the variant with a worse flavor has stopped".to_owned(),
-        Came::Nominated | Came::Admitted | Came::Evicted => "it is looked at again in the next cycle".to_owned(),
+        Came::Nominated | Came::Admitted | Came::Evicted => {
+            "it is looked at again in the next cycle".to_owned()
+        }
     };
     Words { obstacle, for_good: reasons::for_good(barrier), message, reasons, waits_for }
 }
@@ -215,10 +240,16 @@ fn of_obstacle(obstacle: Option<Obstacle>) -> &'static str {
 }
 
 /// Why nobody looks at one, whatever becomes of quota: what is said of it or of its queues.
-fn of_itself(loaded: &Loaded, queue: &Queue, workload: &Workload, id: WorkloadId) -> Option<(Obstacle, String)> {
+fn of_itself(
+    loaded: &Loaded,
+    queue: &Queue,
+    workload: &Workload,
+    id: WorkloadId,
+) -> Option<(Obstacle, String)> {
     let marks = workload.marks();
     let name = &queue.setup.name;
-    let closed = queue.setup.inactive.as_ref().or_else(|| queue.node.is_none().then_some(&Inactive::CohortCycle));
+    let closed =
+        queue.setup.inactive.as_ref().or_else(|| queue.node.is_none().then_some(&Inactive::CohortCycle));
     if let Some(why) = closed {
         Some((Obstacle::Suspended, format!("cluster queue `{name}` admits nothing: {}", inactive(why))))
     } else if let Some(why) = loaded.held_back.get(&id) {
@@ -226,7 +257,10 @@ fn of_itself(loaded: &Loaded, queue: &Queue, workload: &Workload, id: WorkloadId
     } else if let Some(why) = &marks.unfit {
         Some((Obstacle::Misconfigured, why.to_string()))
     } else if marks.wrong_namespace {
-        let why = format!("namespace `{}` may not use cluster queue `{name}`: its `namespaceSelector` doesn't match", workload.namespace());
+        let why = format!(
+            "namespace `{}` may not use cluster queue `{name}`: its `namespaceSelector` doesn't match",
+            workload.namespace()
+        );
         Some((Obstacle::Misconfigured, why))
     } else if marks.checks_failed {
         Some((Obstacle::PendingEvaluation, "its admission checks have failed".to_owned()))
@@ -237,9 +271,15 @@ fn of_itself(loaded: &Loaded, queue: &Queue, workload: &Workload, id: WorkloadId
 
 fn held_back(workload: &Workload, why: &HeldBack) -> (Obstacle, String) {
     match why {
-        HeldBack::LocalQueueStopped => (Obstacle::Suspended, format!("local queue `{}` is stopped", workload.local_queue)),
-        HeldBack::Until(at) => (Obstacle::PendingEvaluation, format!("it queues again at {}", written_moment(*at))),
-        HeldBack::NotRequeued(reason) => (Obstacle::PendingEvaluation, format!("it isn't to queue again yet (`{reason}`)")),
+        HeldBack::LocalQueueStopped => {
+            (Obstacle::Suspended, format!("local queue `{}` is stopped", workload.local_queue))
+        }
+        HeldBack::Until(at) => {
+            (Obstacle::PendingEvaluation, format!("it queues again at {}", written_moment(*at)))
+        }
+        HeldBack::NotRequeued(reason) => {
+            (Obstacle::PendingEvaluation, format!("it isn't to queue again yet (`{reason}`)"))
+        }
     }
 }
 
@@ -247,7 +287,10 @@ fn held_back(workload: &Workload, why: &HeldBack) -> (Obstacle, String) {
 fn of_nobody(queue: &Queue, outcome: &Outcome, id: WorkloadId, first: Option<&str>) -> Words {
     let displaced = outcome.preempted.iter().rfind(|p| p.victim == id);
     let (obstacle, message) = if let Some(preemption) = displaced {
-        (Some(Obstacle::PendingEvaluation), format!("it was displaced in cycle {} and waits again", preemption.cycle))
+        (
+            Some(Obstacle::PendingEvaluation),
+            format!("it was displaced in cycle {} and waits again", preemption.cycle),
+        )
     } else if let (true, Some(first)) = (queue.setup.strict, first) {
         (None, format!("cluster queue `{}` is StrictFIFO, and `{first}` is before it", queue.setup.name))
     } else {

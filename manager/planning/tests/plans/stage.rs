@@ -2,7 +2,10 @@
 
 use meridian_planning::load::{Loaded, Options, load};
 use meridian_planning::{Limits, Report, decide};
-use meridian_queueing::model::{Displaces, Flavor, Given, Group, Inactive, Marks, Moment, PodSet, Preemption, QueueSetup, Shape, WorkloadId};
+use meridian_queueing::model::{
+    Displaces, Flavor, Given, Group, Inactive, Marks, Moment, PodSet, Preemption, QueueSetup, Shape,
+    WorkloadId,
+};
 use meridian_queueing::places::Anywhere;
 use meridian_queueing::settings::Settings;
 use meridian_queueing::tree::{CohortSetup, Quota};
@@ -33,24 +36,36 @@ pub(crate) struct Job {
 
 impl Stage {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { brain: Brain::new(settings), cohorts: BTreeMap::new(), queues: Vec::new(), notes: Vec::new(), clock: 0 }
+        Self {
+            brain: Brain::new(settings),
+            cohorts: BTreeMap::new(),
+            queues: Vec::new(),
+            notes: Vec::new(),
+            clock: 0,
+        }
     }
 
     pub(crate) fn flavor(mut self, name: &str, tainted: bool) -> Self {
         let id = self.brain.flavor_id(name);
-        let taints = if tainted { vec![Taint { key: name.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule }] } else { Vec::new() };
+        let taints = if tainted {
+            vec![Taint { key: name.to_owned(), value: String::new(), effect: TaintEffect::NoSchedule }]
+        } else {
+            Vec::new()
+        };
         self.brain.set_flavor(id, Some(Flavor { taints, ..Flavor::default() }));
         self
     }
 
     pub(crate) fn cohort(mut self, name: &str, parent: Option<&str>) -> Self {
-        self.cohorts.insert(Arc::from(name), CohortSetup { parent: parent.map(Arc::from), ..CohortSetup::default() });
+        self.cohorts
+            .insert(Arc::from(name), CohortSetup { parent: parent.map(Arc::from), ..CohortSetup::default() });
         self
     }
 
     /// A queue with nominal quotas: flavor, resource, base units.
     pub(crate) fn queue(mut self, name: &str, cohort: Option<&str>, quotas: &[(&str, &str, i64)]) -> Self {
-        let mut setup = QueueSetup { name: Arc::from(name), cohort: cohort.map(Arc::from), ..QueueSetup::default() };
+        let mut setup =
+            QueueSetup { name: Arc::from(name), cohort: cohort.map(Arc::from), ..QueueSetup::default() };
         let mut group = Group::default();
         for (flavor, resource, nominal) in quotas {
             let (flavor, resource) = (self.brain.flavor_id(flavor), self.brain.resource(resource));
@@ -116,7 +131,11 @@ impl Stage {
         let flavor = self.brain.flavor_id(flavor);
         let given = shape.pod_sets.iter().map(|set| Given {
             flavors: set.per_pod.iter().map(|(resource, _)| (*resource, flavor)).collect(),
-            usage: set.per_pod.iter().map(|(resource, amount)| (*resource, amount * i64::from(set.count))).collect(),
+            usage: set
+                .per_pod
+                .iter()
+                .map(|(resource, amount)| (*resource, amount * i64::from(set.count)))
+                .collect(),
             count: set.count,
             ..Given::default()
         });
@@ -126,11 +145,23 @@ impl Stage {
     }
 
     /// A job of `count` pods with these requests each.
-    pub(crate) fn job(&mut self, name: &'static str, queue: &'static str, priority: i64, count: u32, requests: &[(&str, i64)]) -> Job {
+    pub(crate) fn job(
+        &mut self,
+        name: &'static str,
+        queue: &'static str,
+        priority: i64,
+        count: u32,
+        requests: &[(&str, i64)],
+    ) -> Job {
         let per_pod: BTreeMap<String, i64> = requests.iter().map(|(r, a)| ((*r).to_owned(), *a)).collect();
         let per_pod = self.brain.requests(&per_pod);
         let main = PodSet { name: Arc::from("main"), count, per_pod, ..PodSet::default() };
-        Job { name, queue, shape: Shape { pod_sets: vec![main], priority, ..Shape::default() }, marks: Marks::default() }
+        Job {
+            name,
+            queue,
+            shape: Shape { pod_sets: vec![main], priority, ..Shape::default() },
+            marks: Marks::default(),
+        }
     }
 
     pub(crate) fn loaded(self) -> Loaded {
@@ -154,7 +185,13 @@ impl Job {
     }
 
     pub(crate) fn tolerates(mut self, taint: &str) -> Self {
-        self.shape.pod_sets[0].tolerations.push(Toleration { key: Some(taint.to_owned()), exists: true, value: String::new(), effect: None, seconds: None });
+        self.shape.pod_sets[0].tolerations.push(Toleration {
+            key: Some(taint.to_owned()),
+            exists: true,
+            value: String::new(),
+            effect: None,
+            seconds: None,
+        });
         self
     }
 
@@ -166,7 +203,11 @@ impl Job {
 
 /// May take back what it lent, and prefers the important within.
 pub(crate) fn reclaims(setup: &mut QueueSetup) {
-    setup.preemption = Preemption { within_queue: Displaces::LowerPriority, reclaim_within_cohort: Displaces::Any, borrow_within_cohort: None };
+    setup.preemption = Preemption {
+        within_queue: Displaces::LowerPriority,
+        reclaim_within_cohort: Displaces::Any,
+        borrow_within_cohort: None,
+    };
 }
 
 pub(crate) fn strict(setup: &mut QueueSetup) {

@@ -10,7 +10,8 @@ impl Brain {
     /// Whether others are stopping for an entry that can't be served now, as others took the room: until they are gone nobody
     /// behind it takes what they give up, where who displaces comes first.
     pub(super) fn is_awaiting_victims(&self, entry: &Entry) -> bool {
-        let waits = entry.outcome == Outcome::NoPlace || (entry.outcome == Outcome::NoCandidates && self.settings.gates.prioritize_preemptors);
+        let waits = entry.outcome == Outcome::NoPlace
+            || (entry.outcome == Outcome::NoCandidates && self.settings.gates.prioritize_preemptors);
         waits && self.displaces(entry.workload)
     }
 
@@ -36,7 +37,10 @@ impl Brain {
         let strict = self.queue(queue).setup.strict;
         let misfit = entry.outcome == Outcome::Rejected && entry.obstacle == Some(Obstacle::Misconfigured);
         let mismatch = misfit && self.workloads[&id].marks().wrong_namespace;
-        let soon = matches!(entry.outcome, Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating) || self.is_awaiting_victims(entry);
+        let soon = matches!(
+            entry.outcome,
+            Outcome::Skipped | Outcome::Preempting | Outcome::Deferred | Outcome::Migrating
+        ) || self.is_awaiting_victims(entry);
         let unfinished = self.workloads[&id].scan.as_ref().is_some_and(|s| s.pending());
         if Self::is_hopeless(entry) {
             self.starves_no_more(id);
@@ -48,8 +52,15 @@ impl Brain {
             pending.preemptor = Some(id);
         }
         let mut awake = if strict { !mismatch } else { soon || unfinished || starves };
-        let over = self.workloads.get_mut(id).is_some_and(|w| !soon && !unfinished && std::mem::take(&mut w.passed_over));
-        if over && self.settings.look_again && entry.outcome != Outcome::Rejected && self.looked_again.insert(id) {
+        let over = self
+            .workloads
+            .get_mut(id)
+            .is_some_and(|w| !soon && !unfinished && std::mem::take(&mut w.passed_over));
+        if over
+            && self.settings.look_again
+            && entry.outcome != Outcome::Rejected
+            && self.looked_again.insert(id)
+        {
             awake = true;
             if let Some(workload) = self.workloads.get_mut(id) {
                 workload.scan = None;
@@ -57,7 +68,8 @@ impl Brain {
         }
         // Room that comes free wakes it, whichever flavor or victims it would be for. A scan that goes on remembers.
         let mut placeless = entry.outcome == Outcome::NoPlace;
-        let in_vain = entry.outcome == Outcome::NoPlace && self.is_preemptor(id) && !self.is_awaiting_victims(entry);
+        let in_vain =
+            entry.outcome == Outcome::NoPlace && self.is_preemptor(id) && !self.is_awaiting_victims(entry);
         if let Some(workload) = self.workloads.get_mut(id) {
             workload.in_vain |= in_vain;
             placeless |= workload.placeless;
@@ -71,8 +83,9 @@ impl Brain {
             pending.push(&class, place);
         } else {
             pending.park(&class, place, mismatch);
-            let alike =
-                self.settings.gates.scheduling_equivalence && !strict && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates | Outcome::GivesWay);
+            let alike = self.settings.gates.scheduling_equivalence
+                && !strict
+                && matches!(entry.outcome, Outcome::NoFit | Outcome::NoCandidates | Outcome::GivesWay);
             if apart {
                 // Whoever came after one that an agent had refused was never asked about (simulation seed 3016125).
                 pending.note_placeless(&class, placeless);

@@ -12,11 +12,19 @@ impl Cycle<'_> {
     pub(super) fn take_smaller(&mut self, entry: &mut Entry) -> bool {
         let (workload, queue) = (entry.workload, entry.queue);
         let shape = self.brain.shape_of(self.brain.workloads[&workload].shape).clone();
-        if !self.brain.settings.gates.partial_admission || !shape.may_shrink() || entry.assignment.replaces.is_some() {
+        if !self.brain.settings.gates.partial_admission
+            || !shape.may_shrink()
+            || entry.assignment.replaces.is_some()
+        {
             return false;
         }
         let all = entry.assignment.counts();
-        let sets: Vec<(u32, u32)> = shape.pod_sets.iter().zip(&all).map(|(set, all)| (*all, set.min_count.map_or(*all, |least| least.min(*all)))).collect();
+        let sets: Vec<(u32, u32)> = shape
+            .pod_sets
+            .iter()
+            .zip(&all)
+            .map(|(set, all)| (*all, set.min_count.map_or(*all, |least| least.min(*all))))
+            .collect();
         // Of the same flavors: a scan goes on behind them (simulation seed 3001647).
         let flavors = super::nomination(&entry.assignment);
         let scan = self.brain.workloads.get_mut(workload).and_then(|of| of.scan.take());
@@ -26,7 +34,8 @@ impl Cycle<'_> {
         let found = crate::reduce::search(&sets, &mut |counts| {
             let assignment = self.assign_counts(workload, queue, None, Some(&flavors), Some(counts));
             self.places.mean(self.brain, workload, Some(&assignment));
-            (assignment.mode() == Mode::Fit && self.places.has_room(self.brain, workload)).then_some(assignment)
+            (assignment.mode() == Mode::Fit && self.places.has_room(self.brain, workload))
+                .then_some(assignment)
         });
         self.count_victims(true);
         if let Some(of) = self.brain.workloads.get_mut(workload) {
@@ -65,7 +74,10 @@ impl Cycle<'_> {
                 continue;
             }
             let mode = entry.assignment.mode();
-            if mode == Mode::Fit && self.is_free_now(entry) && (self.places.take(self.brain, workload, &entry.assignment) || self.take_smaller(entry)) {
+            if mode == Mode::Fit
+                && self.is_free_now(entry)
+                && (self.places.take(self.brain, workload, &entry.assignment) || self.take_smaller(entry))
+            {
                 return self.admit(entry, None);
             }
             let taken = entry.targets.iter().any(|target| self.victims.contains(&target.workload));

@@ -78,7 +78,8 @@ impl Brain {
     fn copy(&mut self, of: &Self, id: WorkloadId) -> WorkloadId {
         let one = &of.workloads[&id];
         let shape = self.intern((**of.shape_of(one.shape)).clone());
-        let (key, uid, local_queue, marks) = (one.key.clone(), one.uid.clone(), one.local_queue.clone(), one.marks.clone());
+        let (key, uid, local_queue, marks) =
+            (one.key.clone(), one.uid.clone(), one.local_queue.clone(), one.marks.clone());
         let new = NewWorkload { key, uid, queue: one.queue, local_queue, shape, since: one.since, marks };
         let copy = self.wait(new);
         if of.is_preemptor(id) {
@@ -99,7 +100,8 @@ impl Brain {
         // For whom others stop goes for no other flavor meanwhile (simulation seed 7004118).
         let begun = self.workloads[&id].displaces_for.as_ref().filter(|_| self.displaces(id));
         if let (Some(begun), Some(of)) = (begun, sketch.workloads.get_mut(copy)) {
-            of.displaces_for = Some(Box::new(Displaced { flavors: begun.flavors.clone(), victims: Vec::new() }));
+            of.displaces_for =
+                Some(Box::new(Displaced { flavors: begun.flavors.clone(), victims: Vec::new() }));
             sketch.queues[of.queue.index()].stopping = 1;
         }
         let entry = sketch.look_at(copy);
@@ -108,12 +110,21 @@ impl Brain {
 
     /// The same of one that isn't here, in a queue that is taken for one that admits: as if it weren't stopped, and every flavor
     /// that it names were there, for machines of any kind. `None` where the queue has no place among cohorts.
-    pub fn would_meet_in(&self, queue: QueueId, come: impl FnOnce(&mut Self) -> NewWorkload) -> Option<(Self, Entry)> {
+    pub fn would_meet_in(
+        &self,
+        queue: QueueId,
+        come: impl FnOnce(&mut Self) -> NewWorkload,
+    ) -> Option<(Self, Entry)> {
         self.queue(queue).node?;
         let mut sketch = self.sketch(self.queue(queue).tree);
         let mut setup = (*self.queue(queue).setup).clone();
         setup.inactive = None;
-        for flavor in setup.groups.iter().flat_map(|group| &group.flavors).filter(|flavor| self.flavor(**flavor).is_none()) {
+        for flavor in setup
+            .groups
+            .iter()
+            .flat_map(|group| &group.flavors)
+            .filter(|flavor| self.flavor(**flavor).is_none())
+        {
             sketch.set_flavor(*flavor, Some(Flavor::default()));
         }
         sketch.queues[queue.index()].setup = Arc::new(setup);
@@ -130,8 +141,11 @@ impl Brain {
         let mut sketch = self.sketch(trees.iter().copied());
         // What ends in other trees changes nothing in these.
         let gone = gone.iter().filter(|id| self.tree_of(**id).is_some_and(|tree| trees.contains(&tree)));
-        let holders = gone.filter_map(|id| Some((self.node_of(*id)?, self.workloads.get(id)?.holding.as_ref()?)));
-        for (node, (cell, amount)) in holders.flat_map(|(node, holding)| holding.charge.iter().map(move |part| (node, part))) {
+        let holders =
+            gone.filter_map(|id| Some((self.node_of(*id)?, self.workloads.get(id)?.holding.as_ref()?)));
+        for (node, (cell, amount)) in
+            holders.flat_map(|(node, holding)| holding.charge.iter().map(move |part| (node, part)))
+        {
             sketch.forest.remove(node, *cell, *amount);
         }
         let copies: Vec<WorkloadId> = all.iter().map(|id| sketch.copy(self, *id)).collect();
@@ -178,9 +192,18 @@ impl Brain {
     pub fn served_before(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> Option<Winner> {
         let of = self.workloads.get(&id)?;
         let tree = self.queue(of.queue).tree?;
-        let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node)).filter(|queue| *queue != of.queue);
-        let others = others.filter(|queue| self.queue(*queue).setup.inactive.is_none() && !self.pending[queue.index()].is_empty());
-        let heads: Vec<WorkloadId> = others.take(CONTENDERS_MAX).filter_map(|queue| self.front(queue)).collect();
+        let others = self
+            .forest
+            .tree(tree)
+            .queues
+            .iter()
+            .filter_map(|node| self.queue_at(*node))
+            .filter(|queue| *queue != of.queue);
+        let others = others.filter(|queue| {
+            self.queue(*queue).setup.inactive.is_none() && !self.pending[queue.index()].is_empty()
+        });
+        let heads: Vec<WorkloadId> =
+            others.take(CONTENDERS_MAX).filter_map(|queue| self.front(queue)).collect();
         if heads.is_empty() {
             return None;
         }
@@ -191,9 +214,12 @@ impl Brain {
             let used = self.forest.cell(root, cell).usage;
             sketch.forest.remove(root, cell, used);
         }
-        let all: Vec<(WorkloadId, WorkloadId)> = std::iter::once(id).chain(heads).map(|id| (id, sketch.copy(self, id))).collect();
-        let takes =
-            |assignment: &Assignment| assignment.mode() != Mode::NoFit && assignment.usage.iter().any(|(of, amount)| *of == key && *amount > Amount::ZERO);
+        let all: Vec<(WorkloadId, WorkloadId)> =
+            std::iter::once(id).chain(heads).map(|id| (id, sketch.copy(self, id))).collect();
+        let takes = |assignment: &Assignment| {
+            assignment.mode() != Mode::NoFit
+                && assignment.usage.iter().any(|(of, amount)| *of == key && *amount > Amount::ZERO)
+        };
         let copies: Vec<WorkloadId> = all.iter().map(|(_, copy)| *copy).collect();
         let (copy, by) = sketch.first_of(&copies, takes)?;
         let workload = all.iter().find(|(_, of)| *of == copy).map(|(id, _)| *id)?;
@@ -201,7 +227,11 @@ impl Brain {
     }
 
     /// Queues of a workload's tree, other than its own, that may be given this flavor of this resource.
-    fn beside(&self, id: WorkloadId, (flavor, resource): (FlavorId, ResourceId)) -> impl Iterator<Item = QueueId> {
+    fn beside(
+        &self,
+        id: WorkloadId,
+        (flavor, resource): (FlavorId, ResourceId),
+    ) -> impl Iterator<Item = QueueId> {
         let of = self.workloads.get(&id).and_then(|of| Some((of.queue, self.queue(of.queue).tree?)));
         let all = of.into_iter().flat_map(|(mine, tree)| {
             let others = self.forest.tree(tree).queues.iter().filter_map(|node| self.queue_at(*node));
@@ -209,7 +239,8 @@ impl Brain {
         });
         all.filter(move |queue| {
             let setup = &self.queue(*queue).setup;
-            setup.inactive.is_none() && setup.group_of(resource).is_some_and(|group| group.flavors.contains(&flavor))
+            setup.inactive.is_none()
+                && setup.group_of(resource).is_some_and(|group| group.flavors.contains(&flavor))
         })
     }
 
@@ -218,13 +249,20 @@ impl Brain {
         let (of, group) = (self.shape_of(shape), self.queue(queue).setup.group_of(resource));
         let Some(group) = group.filter(|_| self.asks(shape, resource) > 0) else { return 0 };
         let may_be = |sets: &Vec<usize>| self.unsuitable(queue, of, sets, group, flavor).is_none();
-        let asks = |sets: Vec<usize>| sets.iter().map(|set| self.asks_in(of, *set, resource)).fold(0, i64::saturating_add);
+        let asks = |sets: Vec<usize>| {
+            sets.iter().map(|set| self.asks_in(of, *set, resource)).fold(0, i64::saturating_add)
+        };
         groups(of).into_iter().filter(may_be).map(asks).fold(0, i64::saturating_add)
     }
 
     /// Those who wait before a workload, in its queue or in others, and may be served first of what comes free of a flavor and
     /// resource: who asks for more than there ever is takes nothing, unless that much comes free for the others.
-    pub fn may_come_first(&self, id: WorkloadId, key: (FlavorId, ResourceId), before: Option<&Before<'_>>) -> MayComeFirst {
+    pub fn may_come_first(
+        &self,
+        id: WorkloadId,
+        key: (FlavorId, ResourceId),
+        before: Option<&Before<'_>>,
+    ) -> MayComeFirst {
         let Some(of) = self.workloads.get(&id) else { return MayComeFirst::default() };
         let one = |queue: QueueId, shape: ShapeId, (about, most): (usize, usize)| {
             let asks = self.asks_of(queue, shape, key);
@@ -232,33 +270,55 @@ impl Brain {
             Waiting { queue, asks, about, most, able: fewer || self.could_ever_use(queue, key, asks) }
         };
         let mine = before.into_iter().flat_map(Before::each).map(|(shape, n)| one(of.queue, shape, n));
-        let theirs = self.beside(id, key).flat_map(|queue| self.waiting_in(queue).map(move |(shape, n)| one(queue, shape, (n, n))));
-        let all: Vec<Waiting> = mine.chain(theirs).filter(|waiting| waiting.asks > 0 && waiting.most > 0).collect();
-        let (mut able, mut rest): (Vec<Waiting>, Vec<Waiting>) = all.into_iter().partition(|waiting| waiting.able);
+        let theirs = self
+            .beside(id, key)
+            .flat_map(|queue| self.waiting_in(queue).map(move |(shape, n)| one(queue, shape, (n, n))));
+        let all: Vec<Waiting> =
+            mine.chain(theirs).filter(|waiting| waiting.asks > 0 && waiting.most > 0).collect();
+        let (mut able, mut rest): (Vec<Waiting>, Vec<Waiting>) =
+            all.into_iter().partition(|waiting| waiting.able);
         let sum = |able: &[Waiting]| able.iter().map(Waiting::total).fold(0, i64::saturating_add);
         let asked_of_quota = sum(&able);
         loop {
             let comes = self.asks(of.shape, key.1).saturating_add(sum(&able));
-            let (more, left): (Vec<Waiting>, Vec<Waiting>) = rest.into_iter().partition(|waiting| waiting.asks <= comes);
+            let (more, left): (Vec<Waiting>, Vec<Waiting>) =
+                rest.into_iter().partition(|waiting| waiting.asks <= comes);
             rest = left;
             if more.is_empty() {
                 break;
             }
             able.extend(more);
         }
-        let count = |own: bool| able.iter().filter(|waiting| (waiting.queue == of.queue) == own).map(|waiting| waiting.about).sum();
+        let count = |own: bool| {
+            able.iter()
+                .filter(|waiting| (waiting.queue == of.queue) == own)
+                .map(|waiting| waiting.about)
+                .sum()
+        };
         let other = able.iter().map(|waiting| waiting.queue).find(|queue| *queue != of.queue);
-        MayComeFirst { before: count(true), beside: count(false), asked: sum(&able), asked_of_quota, other: other.and_then(|queue| self.front(queue)) }
+        MayComeFirst {
+            before: count(true),
+            beside: count(false),
+            asked: sum(&able),
+            asked_of_quota,
+            other: other.and_then(|queue| self.front(queue)),
+        }
     }
 
     /// Whether a workload could use what its queue might ever have of a flavor and resource.
     pub fn may_ever_fit(&self, id: WorkloadId, key: (FlavorId, ResourceId)) -> bool {
-        self.workloads.get(&id).is_some_and(|of| self.could_ever_use(of.queue, key, self.asks(of.shape, key.1)))
+        self.workloads
+            .get(&id)
+            .is_some_and(|of| self.could_ever_use(of.queue, key, self.asks(of.shape, key.1)))
     }
 
     /// Who is processed first of these heads, but for those that `counts` says don't matter, and what puts it before the first
     /// of them. `None` where that one itself doesn't count.
-    fn first_of(&mut self, heads: &[WorkloadId], counts: impl Fn(&Assignment) -> bool) -> Option<(WorkloadId, First)> {
+    fn first_of(
+        &mut self,
+        heads: &[WorkloadId],
+        counts: impl Fn(&Assignment) -> bool,
+    ) -> Option<(WorkloadId, First)> {
         let chosen: Vec<(WorkloadId, bool)> = heads.iter().map(|id| (*id, false)).collect();
         let mut anywhere = Anywhere;
         let mut cycle = Cycle::new(self, &mut anywhere);

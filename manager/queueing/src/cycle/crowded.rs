@@ -22,7 +22,10 @@ impl Cycle<'_> {
         if fits && self.fits(entry) == (true, true) && self.make_room_in_flavor(entry) {
             return true;
         }
-        if stays || self.brain.displaces(workload) || !self.brain.workloads[&workload].marks().pinned.is_empty() {
+        if stays
+            || self.brain.displaces(workload)
+            || !self.brain.workloads[&workload].marks().pinned.is_empty()
+        {
             return false;
         }
         let last = (entry.assignment.clone(), std::mem::take(&mut entry.targets));
@@ -32,7 +35,11 @@ impl Cycle<'_> {
             self.assign(entry, None);
             self.count_kept(true);
             let another = !fits || super::nomination(&entry.assignment) != super::nomination(&last.0);
-            if another && entry.assignment.mode() == Mode::Fit && self.fits(entry) == (true, true) && self.make_room_in_flavor(entry) {
+            if another
+                && entry.assignment.mode() == Mode::Fit
+                && self.fits(entry) == (true, true)
+                && self.make_room_in_flavor(entry)
+            {
                 return true;
             }
             if !entry.assignment.scan.pending() {
@@ -65,7 +72,9 @@ impl Cycle<'_> {
     /// Who would have to end, other than those who stop for others; nobody where room isn't what is short.
     fn victims_for_room(&mut self, entry: &Entry) -> Vec<Target> {
         self.places.mean(self.brain, entry.workload, Some(&entry.assignment));
-        if self.places.has_room(self.brain, entry.workload) || self.places.room_may_come(self.brain, entry.workload) {
+        if self.places.has_room(self.brain, entry.workload)
+            || self.places.room_may_come(self.brain, entry.workload)
+        {
             return Vec::new();
         }
         self.brain.searched.clear();

@@ -51,9 +51,15 @@ pub fn classical_order(a: &Rank, b: &Rank, gates: &Gates) -> Ordering {
 fn classical(a: &Rank, b: &Rank, gates: &Gates) -> (Ordering, First) {
     let levels = [
         (b.holds.cmp(&a.holds), First::Holds),
-        (if gates.prioritize_preemptors { b.preemptor.cmp(&a.preemptor) } else { Ordering::Equal }, First::Displaces),
+        (
+            if gates.prioritize_preemptors { b.preemptor.cmp(&a.preemptor) } else { Ordering::Equal },
+            First::Displaces,
+        ),
         (a.borrowing.cmp(&b.borrowing), First::BorrowsLess),
-        (if gates.priority_sorting_within_cohort { b.priority.cmp(&a.priority) } else { Ordering::Equal }, First::Priority),
+        (
+            if gates.priority_sorting_within_cohort { b.priority.cmp(&a.priority) } else { Ordering::Equal },
+            First::Priority,
+        ),
     ];
     levels.into_iter().find(|(order, _)| order.is_ne()).unwrap_or((a.since.cmp(&b.since), First::Age))
 }
@@ -178,9 +184,11 @@ impl Fair {
 
     /// Forgets the standings that an admission at `winner` may change: those of entries below the same child of the root.
     fn unsettle(&mut self, brain: &Brain, winner: NodeId, root: NodeId) {
-        let top = std::iter::once(winner).chain(brain.forest.ancestors(winner)).take_while(|n| *n != root).last();
+        let top =
+            std::iter::once(winner).chain(brain.forest.ancestors(winner)).take_while(|n| *n != root).last();
         for (node, entries) in &self.left {
-            let theirs = std::iter::once(*node).chain(brain.forest.ancestors(*node)).take_while(|n| *n != root).last();
+            let theirs =
+                std::iter::once(*node).chain(brain.forest.ancestors(*node)).take_while(|n| *n != root).last();
             if theirs == top {
                 for at in entries {
                     self.standings[*at].clear();
@@ -197,7 +205,9 @@ impl Fair {
         let depth = |queue: NodeId| brain.forest.ancestors(queue).position(|at| at == cohort).unwrap_or(0);
         below.chain(own).reduce(|best, current| {
             let (a, b) = (self.head(current), self.head(best));
-            let better = a.zip(b).is_some_and(|(a, b)| self.less(a, depth(current), b, depth(best), &brain.settings.gates));
+            let better = a
+                .zip(b)
+                .is_some_and(|(a, b)| self.less(a, depth(current), b, depth(best), &brain.settings.gates));
             if better { current } else { best }
         })
     }
@@ -206,7 +216,14 @@ impl Fair {
         self.compare(a, a_depth, b, b_depth, gates).is_some_and(|(order, _)| order.is_lt())
     }
 
-    fn compare(&self, a: usize, a_depth: usize, b: usize, b_depth: usize, gates: &Gates) -> Option<(Ordering, First)> {
+    fn compare(
+        &self,
+        a: usize,
+        a_depth: usize,
+        b: usize,
+        b_depth: usize,
+        gates: &Gates,
+    ) -> Option<(Ordering, First)> {
         let (x, y) = (&self.ranks[a], &self.ranks[b]);
         if gates.prioritize_preemptors && x.preemptor != y.preemptor {
             return Some((y.preemptor.cmp(&x.preemptor), First::Displaces));
@@ -228,7 +245,8 @@ impl Fair {
     /// What puts one queue's entry before another's, where they meet.
     fn first(&self, brain: &Brain, a: usize, b: usize, nodes: (NodeId, NodeId)) -> Option<First> {
         let above: Vec<NodeId> = brain.forest.ancestors(nodes.0).collect();
-        let (b_depth, cohort) = brain.forest.ancestors(nodes.1).enumerate().find(|(_, node)| above.contains(node))?;
+        let (b_depth, cohort) =
+            brain.forest.ancestors(nodes.1).enumerate().find(|(_, node)| above.contains(node))?;
         let a_depth = above.iter().position(|node| *node == cohort)?;
         self.compare(a, a_depth, b, b_depth, &brain.settings.gates).map(|(_, first)| first)
     }
@@ -236,7 +254,12 @@ impl Fair {
 
 impl Order {
     /// Which entry comes first of all, and what puts it before the one `than` where that is another one.
-    pub(crate) fn first(mut self, brain: &mut Brain, entries: &[Entry], than: usize) -> Option<(usize, First)> {
+    pub(crate) fn first(
+        mut self,
+        brain: &mut Brain,
+        entries: &[Entry],
+        than: usize,
+    ) -> Option<(usize, First)> {
         let first = match &mut self {
             Self::Classical(order) => order.next()?,
             Self::Fair(fair) => {
@@ -247,9 +270,13 @@ impl Order {
             }
         };
         let why = match &self {
-            Self::Classical(_) => classical(&rank(brain, &entries[first]), &rank(brain, &entries[than]), &brain.settings.gates).1,
+            Self::Classical(_) => {
+                classical(&rank(brain, &entries[first]), &rank(brain, &entries[than]), &brain.settings.gates)
+                    .1
+            }
             Self::Fair(fair) => {
-                let nodes = brain.queue(entries[first].queue).node.zip(brain.queue(entries[than].queue).node)?;
+                let nodes =
+                    brain.queue(entries[first].queue).node.zip(brain.queue(entries[than].queue).node)?;
                 fair.first(brain, first, than, nodes).unwrap_or(First::Age)
             }
         };

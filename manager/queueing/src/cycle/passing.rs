@@ -39,8 +39,11 @@ impl Brain {
         let of = self.queue(queue);
         let setup = &of.setup;
         let node = of.node.filter(|_| setup.inactive.is_none() && !setup.strict)?;
-        let usual = self.settings.fair_sharing.is_none() && self.settings.gates.scheduling_equivalence && !self.settings.gates.topology;
-        let policies = setup.preemption.reclaim_within_cohort == Displaces::Any && setup.preemption.borrow_within_cohort.is_none();
+        let usual = self.settings.fair_sharing.is_none()
+            && self.settings.gates.scheduling_equivalence
+            && !self.settings.gates.topology;
+        let policies = setup.preemption.reclaim_within_cohort == Displaces::Any
+            && setup.preemption.borrow_within_cohort.is_none();
         // In a cohort of cohorts a subtree may have the advantage over others.
         let flat = self.forest.node(node).parent.is_none_or(|above| self.forest.node(above).parent.is_none());
         if !(usual && policies && flat) || self.starving(queue).is_some() {
@@ -49,11 +52,19 @@ impl Brain {
         let (place, _) = self.ordered(queue, Pending::head)?;
         let workload = &self.workloads[&place.workload];
         let shape = self.shape_of(workload.shape);
-        let plain = workload.marks.is_none() && workload.scan.is_none() && !workload.placeless && !workload.in_vain && !self.is_preemptor(place.workload);
+        let plain = workload.marks.is_none()
+            && workload.scan.is_none()
+            && !workload.placeless
+            && !workload.in_vain
+            && !self.is_preemptor(place.workload);
         if !plain || shape.may_shrink() || shape.allowed_flavors.is_some() || shape.pod_sets.len() != 1 {
             return None;
         }
-        if self.displaceable(queue, setup.preemption.within_queue, (shape.priority, workload.since)).next().is_some() {
+        if self
+            .displaceable(queue, setup.preemption.within_queue, (shape.priority, workload.since))
+            .next()
+            .is_some()
+        {
             return None;
         }
         let short = self.short_in_every_flavor(queue, node, shape)?;
@@ -62,10 +73,19 @@ impl Brain {
 
     /// What there isn't enough of, where that is so in every flavor that there is to choose from, and nobody else's end can be
     /// brought about for it.
-    fn short_in_every_flavor(&self, queue: QueueId, node: NodeId, shape: &Shape) -> Option<Vec<(FlavorId, ResourceId, Amount)>> {
+    fn short_in_every_flavor(
+        &self,
+        queue: QueueId,
+        node: NodeId,
+        shape: &Shape,
+    ) -> Option<Vec<(FlavorId, ResourceId, Amount)>> {
         let of = self.queue(queue);
         let (set, count, tree) = (&shape.pod_sets[0], i64::from(shape.count(0)), self.forest.node(node).tree);
-        let mut asks: Requests = set.per_pod.iter().map(|(resource, amount)| (*resource, amount.max(&0).saturating_mul(count))).collect();
+        let mut asks: Requests = set
+            .per_pod
+            .iter()
+            .map(|(resource, amount)| (*resource, amount.max(&0).saturating_mul(count)))
+            .collect();
         if let Some(pods) = self.pods_resource().filter(|pods| of.setup.group_of(*pods).is_some()) {
             self.put(&mut asks, pods, count);
         }
@@ -85,9 +105,12 @@ impl Brain {
                     continue;
                 }
                 let (mut displaces, mut holds) = (true, true);
-                for (resource, amount) in asks.iter().filter(|(resource, _)| group.resources.contains(resource)) {
+                for (resource, amount) in
+                    asks.iter().filter(|(resource, _)| group.resources.contains(resource))
+                {
                     let cell = self.forest.find_cell(tree, (*flavor, *resource))?;
-                    let (here, available, asks) = (self.forest.cell(node, cell), self.forest.available(node, cell), Amount(*amount));
+                    let (here, available, asks) =
+                        (self.forest.cell(node, cell), self.forest.available(node, cell), Amount(*amount));
                     if asks > here.potential {
                         return None;
                     }

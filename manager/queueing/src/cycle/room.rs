@@ -20,7 +20,8 @@ impl Cycle<'_> {
         if entry.targets.is_empty() && self.is_exhausted(node, &asks) {
             return (false, false);
         }
-        let own: BTreeSet<WorkloadId> = entry.targets.iter().map(|t| t.workload).filter(|own| !self.victims.contains(own)).collect();
+        let own: BTreeSet<WorkloadId> =
+            entry.targets.iter().map(|t| t.workload).filter(|own| !self.victims.contains(own)).collect();
         self.count_victims(false);
         own.iter().for_each(|victim| self.brain.suspend_usage(*victim));
         let quota = self.is_available(node, &asks);
@@ -47,7 +48,9 @@ impl Cycle<'_> {
         let parent = self.brain.forest.node(node).parent;
         asks.iter().any(|(cell, amount)| {
             let keeps_nothing = self.brain.forest.cell(node, *cell).keeps_nothing();
-            keeps_nothing && *amount > Amount::ZERO && self.left.iter().any(|(of, at, left)| Some(*of) == parent && at == cell && left < amount)
+            keeps_nothing
+                && *amount > Amount::ZERO
+                && self.left.iter().any(|(of, at, left)| Some(*of) == parent && at == cell && left < amount)
         })
     }
 
@@ -58,7 +61,9 @@ impl Cycle<'_> {
                 continue;
             }
             let held = self.brain.node_of(*workload).zip(self.brain.workloads[workload].holding.as_ref());
-            for (node, (cell, amount)) in held.into_iter().flat_map(|(node, holding)| holding.charge.iter().map(move |of| (node, *of))) {
+            for (node, (cell, amount)) in
+                held.into_iter().flat_map(|(node, holding)| holding.charge.iter().map(move |of| (node, *of)))
+            {
                 match self.freed.binary_search_by_key(&(node, cell), |(node, cell, _)| (*node, *cell)) {
                     Ok(at) => self.freed[at].2 = self.freed[at].2 + amount,
                     Err(at) => self.freed.insert(at, (node, cell, amount)),
@@ -101,7 +106,8 @@ impl Cycle<'_> {
     /// Keeps room for an entry that nobody may be displaced for, so that others don't take it first.
     pub(super) fn keep_room(&mut self, entry: &Entry) {
         let setup = self.brain.queue(entry.queue).setup.clone();
-        let preempts = self.brain.settings.gates.prioritize_preemptors && self.brain.is_preemptor(entry.workload);
+        let preempts =
+            self.brain.settings.gates.prioritize_preemptors && self.brain.is_preemptor(entry.workload);
         let preempts = preempts || self.brain.starves(entry.workload);
         if setup.preemption.reclaim_within_cohort == Displaces::Any && !preempts {
             return;

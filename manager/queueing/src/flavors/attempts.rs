@@ -43,13 +43,34 @@ impl Attempts {
 
     pub(super) fn no_fit(&mut self, flavor: FlavorId, why: Reason) {
         let obstacle = Some(Obstacle::NoMatchingFlavor);
-        self.all.push(Attempt { flavor, mode: Mode::NoFit, borrowing: 0, possibility: None, reasons: vec![why], obstacle });
+        self.all.push(Attempt {
+            flavor,
+            mode: Mode::NoFit,
+            borrowing: 0,
+            possibility: None,
+            reasons: vec![why],
+            obstacle,
+        });
     }
 
-    pub(super) fn tried(&mut self, flavor: FlavorId, possibility: Possibility, borrowing: u32, why: &[Reason], obstacle: Option<Obstacle>) {
+    pub(super) fn tried(
+        &mut self,
+        flavor: FlavorId,
+        possibility: Possibility,
+        borrowing: u32,
+        why: &[Reason],
+        obstacle: Option<Obstacle>,
+    ) {
         let asked = !matches!(possibility, Possibility::Fit | Possibility::NoFit);
         let possibility_asked = asked.then_some(possibility);
-        self.all.push(Attempt { flavor, mode: possibility.mode(), borrowing, possibility: possibility_asked, reasons: why.to_vec(), obstacle });
+        self.all.push(Attempt {
+            flavor,
+            mode: possibility.mode(),
+            borrowing,
+            possibility: possibility_asked,
+            reasons: why.to_vec(),
+            obstacle,
+        });
     }
 
     /// Joins what was found since `before` with what earlier resource groups found of the same flavors.
@@ -123,7 +144,8 @@ pub(super) fn obstacle(assignment: &Assignment, setup: &QueueSetup) -> Option<Ob
             for (group, mildest) in setup.groups.iter().zip(&mut by_group) {
                 if group.flavors.contains(&attempt.flavor) {
                     known = true;
-                    *mildest = Some(mildest.map_or(attempt.obstacle, |m: Option<Obstacle>| m.min(attempt.obstacle)));
+                    *mildest =
+                        Some(mildest.map_or(attempt.obstacle, |m: Option<Obstacle>| m.min(attempt.obstacle)));
                 }
             }
             if !known {

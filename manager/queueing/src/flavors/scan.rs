@@ -47,7 +47,8 @@ impl Scan {
     }
 
     pub(crate) fn reorder(&mut self, order: &[usize]) {
-        let mut tried: Vec<(usize, Vec<(ResourceId, i32)>)> = order.iter().copied().zip(std::mem::take(&mut self.tried)).collect();
+        let mut tried: Vec<(usize, Vec<(ResourceId, i32)>)> =
+            order.iter().copied().zip(std::mem::take(&mut self.tried)).collect();
         tried.sort_by_key(|(at, _)| *at);
         self.tried = tried.into_iter().map(|(_, t)| t).collect();
     }

@@ -201,7 +201,10 @@ impl Pending {
     fn rank<'a>(&self, order: &Order<'_>, place: &'a Place, used: f64) -> Rank<'a> {
         let favourites = self.favourites(order);
         Rank {
-            favourite: favourites.iter().position(|of| *of == Some(place.workload)).unwrap_or(favourites.len()),
+            favourite: favourites
+                .iter()
+                .position(|of| *of == Some(place.workload))
+                .unwrap_or(favourites.len()),
             used,
             later: order.turn == PreemptorsTurn::InOrder || self.preemptor != Some(place.workload),
             place,
@@ -222,9 +225,13 @@ impl Pending {
         if order.usage.is_none() {
             return first.cloned();
         }
-        let preemptor = self.preemptor.filter(|_| order.turn == PreemptorsTurn::Sticky).and_then(|id| self.find_awake(id));
+        let preemptor = self
+            .preemptor
+            .filter(|_| order.turn == PreemptorsTurn::Sticky)
+            .and_then(|id| self.find_awake(id));
         let candidates: Vec<&(Place, ClassKey)> = self.heads.iter().chain(&preemptor).collect();
-        let ranked = candidates.into_iter().map(|found| (self.rank(order, &found.0, order.used(&found.1.0)), found));
+        let ranked =
+            candidates.into_iter().map(|found| (self.rank(order, &found.0, order.used(&found.1.0)), found));
         ranked.min_by(|a, b| a.0.order(&b.0)).map(|(_, found)| found.clone())
     }
 
@@ -235,7 +242,8 @@ impl Pending {
             let used = uses.of(&key.0);
             class.awake.iter().chain(&class.parked).map(move |place| (place, used))
         });
-        let mut ranked: Vec<Rank<'_>> = everybody.map(|(place, used)| self.rank(order, place, used)).collect();
+        let mut ranked: Vec<Rank<'_>> =
+            everybody.map(|(place, used)| self.rank(order, place, used)).collect();
         ranked.sort_by(Rank::order);
         ranked.into_iter().map(|rank| rank.place.workload).collect()
     }
@@ -249,7 +257,9 @@ impl Pending {
             class.awake.first().into_iter().chain(class.parked.first()).map(move |place| (place, used))
         });
         let all = firsts.chain(special.iter().map(|(key, place)| (place, order.used(&key.0))));
-        all.map(|(place, used)| self.rank(order, place, used)).min_by(Rank::order).map(|rank| rank.place.workload)
+        all.map(|(place, used)| self.rank(order, place, used))
+            .min_by(Rank::order)
+            .map(|rank| rank.place.workload)
     }
 
     /// How many of each class come before a place of a local queue, and how many there are; and who comes first of all. `special`
@@ -297,7 +307,10 @@ impl Pending {
                     Ordering::Greater => false,
                 };
             let (more, less) = (usize::from(rank.order(&mine).is_lt()), usize::from(counted));
-            *before = Counted { about: (before.about + more).saturating_sub(less), most: (before.most + more).saturating_sub(less) };
+            *before = Counted {
+                about: (before.about + more).saturating_sub(less),
+                most: (before.most + more).saturating_sub(less),
+            };
         }
         (all, front.map(|rank| rank.place.workload))
     }
@@ -314,16 +327,25 @@ impl Pending {
 
 impl Brain {
     /// Asks about a queue's order.
-    pub(crate) fn ordered<'a, R>(&'a self, queue: QueueId, ask: impl FnOnce(&'a Pending, &Order<'_>) -> R) -> R {
+    pub(crate) fn ordered<'a, R>(
+        &'a self,
+        queue: QueueId,
+        ask: impl FnOnce(&'a Pending, &Order<'_>) -> R,
+    ) -> R {
         let by_usage = self.orders_by_usage(queue);
         let usage = |local: &str| self.local_usage_value(local);
-        let turn = match (self.settings.gates.prioritize_preemptors && by_usage, self.queue(queue).setup.strict) {
-            // Its victims used less, now that they are gone: by use they would take again what they gave up (simulation seed 900285).
-            (true, _) => PreemptorsTurn::First,
-            (false, false) => PreemptorsTurn::Sticky,
-            (false, true) => PreemptorsTurn::InOrder,
+        let turn =
+            match (self.settings.gates.prioritize_preemptors && by_usage, self.queue(queue).setup.strict) {
+                // Its victims used less, now that they are gone: by use they would take again what they gave up (simulation seed 900285).
+                (true, _) => PreemptorsTurn::First,
+                (false, false) => PreemptorsTurn::Sticky,
+                (false, true) => PreemptorsTurn::InOrder,
+            };
+        let order = Order {
+            usage: by_usage.then_some(&usage),
+            turn,
+            urgent: self.starving(queue).filter(|_| by_usage),
         };
-        let order = Order { usage: by_usage.then_some(&usage), turn, urgent: self.starving(queue).filter(|_| by_usage) };
         ask(&self.pending[queue.index()], &order)
     }
 
@@ -341,8 +363,13 @@ impl Brain {
     /// Those who may come before who is like them, where they wait in a queue.
     fn special(&self, queue: QueueId) -> Vec<(ClassKey, Place)> {
         let pending = &self.pending[queue.index()];
-        let all = self.starving(queue).into_iter().chain(pending.preemptor).filter(|id| self.workloads.get(id).is_some());
-        let mut all: Vec<(ClassKey, Place)> = all.map(|id| self.place_of(id)).filter(|(class, place)| pending.contains(class, place)).collect();
+        let all = self
+            .starving(queue)
+            .into_iter()
+            .chain(pending.preemptor)
+            .filter(|id| self.workloads.get(id).is_some());
+        let mut all: Vec<(ClassKey, Place)> =
+            all.map(|id| self.place_of(id)).filter(|(class, place)| pending.contains(class, place)).collect();
         all.dedup();
         all
     }
@@ -361,7 +388,9 @@ impl Brain {
             return None;
         }
         let special = self.special(of.queue);
-        let (classes, front) = self.ordered(of.queue, |pending, order| pending.before(order, (&place, &class.0), &special, COUNTED_MAX));
+        let (classes, front) = self.ordered(of.queue, |pending, order| {
+            pending.before(order, (&place, &class.0), &special, COUNTED_MAX)
+        });
         Some(Before { classes, front, local_queue: class.0.clone() })
     }
 
@@ -372,7 +401,10 @@ impl Brain {
 
     /// Of each shape how many wait in a queue.
     pub(crate) fn waiting_in(&self, queue: QueueId) -> impl Iterator<Item = (ShapeId, usize)> + '_ {
-        self.pending[queue.index()].classes.iter().map(|((_, shape), class)| (*shape, class.awake.len() + class.parked.len()))
+        self.pending[queue.index()]
+            .classes
+            .iter()
+            .map(|((_, shape), class)| (*shape, class.awake.len() + class.parked.len()))
     }
 
     /// What all pods of a shape ask for of a resource.
@@ -383,7 +415,11 @@ impl Brain {
 
     /// What the pods of one set ask for of a resource.
     pub(crate) fn asks_in(&self, shape: &Shape, at: usize, resource: ResourceId) -> i64 {
-        let each = if self.pods_resource() == Some(resource) { 1 } else { amount_of(&shape.pod_sets[at].per_pod, resource).max(0) };
+        let each = if self.pods_resource() == Some(resource) {
+            1
+        } else {
+            amount_of(&shape.pod_sets[at].per_pod, resource).max(0)
+        };
         each.saturating_mul(i64::from(shape.count(at)))
     }
 
@@ -400,7 +436,9 @@ impl Brain {
 
     /// Whether a workload might be looked at if its queue's head weren't there.
     pub fn is_behind(&self, id: WorkloadId, head: WorkloadId) -> bool {
-        let Some(of) = self.workloads.get(&id).filter(|of| of.holding.is_none() && head != id) else { return false };
+        let Some(of) = self.workloads.get(&id).filter(|of| of.holding.is_none() && head != id) else {
+            return false;
+        };
         let (class, place) = self.place_of(id);
         self.pending[of.queue.index()].is_awake(&class, &place)
     }
@@ -439,8 +477,16 @@ mod tests {
         for at in 0..12 {
             let local: Arc<str> = Arc::from(format!("ns/{}", roll(dice, 3)));
             let priority = i64::try_from(roll(dice, 3)).unwrap();
-            let key = (local, ShapeId(u32::try_from(roll(dice, 2)).unwrap() + 2 * u32::try_from(priority).unwrap()));
-            let place = Place::new(priority, i64::try_from(roll(dice, 4)).unwrap(), Arc::from(at.to_string()), WorkloadId(at));
+            let key = (
+                local,
+                ShapeId(u32::try_from(roll(dice, 2)).unwrap() + 2 * u32::try_from(priority).unwrap()),
+            );
+            let place = Place::new(
+                priority,
+                i64::try_from(roll(dice, 4)).unwrap(),
+                Arc::from(at.to_string()),
+                WorkloadId(at),
+            );
             pending.push(&key, place.clone());
             all.push((key, place));
         }
@@ -487,19 +533,29 @@ mod tests {
             let uses = [0, 1, 2].map(|_| roll(&mut dice, 2) as f64);
             let usage = |local: &str| uses[local[3..].parse::<usize>().unwrap()];
             let by_usage = roll(&mut dice, 2) == 0;
-            let one = |dice: &mut u64| (roll(dice, 2) == 0).then(|| WorkloadId(u32::try_from(roll(dice, 12)).unwrap()));
+            let one = |dice: &mut u64| {
+                (roll(dice, 2) == 0).then(|| WorkloadId(u32::try_from(roll(dice, 12)).unwrap()))
+            };
             pending.preemptor = one(&mut dice);
             let urgent = one(&mut dice).filter(|_| by_usage);
-            let turn = [PreemptorsTurn::InOrder, PreemptorsTurn::Sticky, PreemptorsTurn::First][usize::try_from(roll(&mut dice, 3)).unwrap()];
+            let turn = [PreemptorsTurn::InOrder, PreemptorsTurn::Sticky, PreemptorsTurn::First]
+                [usize::try_from(roll(&mut dice, 3)).unwrap()];
             let order = Order { usage: by_usage.then_some(&usage), turn, urgent };
-            let special: Vec<(ClassKey, Place)> =
-                all.iter().filter(|(_, p)| Some(p.workload) == pending.preemptor || Some(p.workload) == urgent).cloned().collect();
+            let special: Vec<(ClassKey, Place)> = all
+                .iter()
+                .filter(|(_, p)| Some(p.workload) == pending.preemptor || Some(p.workload) == urgent)
+                .cloned()
+                .collect();
             let line = pending.line(&order);
             assert_eq!(pending.front(&order, &special), line.first().copied());
             for (key, place) in &all {
                 let (before, front) = pending.before(&order, (place, &key.0), &special, COUNTED_MAX);
                 let before: usize = before.iter().map(|(_, before, _)| before.about).sum();
-                assert_eq!((line[before], front), (place.workload, line.first().copied()), "seed {seed}, {turn:?}, by use {by_usage}: {line:?}");
+                assert_eq!(
+                    (line[before], front),
+                    (place.workload, line.first().copied()),
+                    "seed {seed}, {turn:?}, by use {by_usage}: {line:?}"
+                );
             }
             let mut taken = Vec::new();
             while let Some((place, key)) = pending.head(&order) {

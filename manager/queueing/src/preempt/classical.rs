@@ -58,7 +58,11 @@ enum Candidates {
     Listed { all: Rc<[Candidate]>, next: usize },
     /// Of queues that have to give back whatever they have too much, and of flavors that are contested: the first of each is
     /// enough to know which comes next. Who has two of the flavors comes twice in a row, and counts once.
-    Merged { sources: Rc<[(FlavorId, Source)]>, heads: BinaryHeap<Reverse<(Displaceable, usize)>>, last: Option<WorkloadId> },
+    Merged {
+        sources: Rc<[(FlavorId, Source)]>,
+        heads: BinaryHeap<Reverse<(Displaceable, usize)>>,
+        last: Option<WorkloadId>,
+    },
 }
 
 impl Candidates {
@@ -72,7 +76,12 @@ impl Candidates {
                     if *last != Some(head.workload) && search.uses_contested(head.workload) {
                         let Source { meets, advantage, .. } = sources[*of].1;
                         let variant = search.variant(advantage, head.priority);
-                        return Some(Candidate { workload: head.workload, goes_on: head.goes_on, meets: Some(meets), variant });
+                        return Some(Candidate {
+                            workload: head.workload,
+                            goes_on: head.goes_on,
+                            meets: Some(meets),
+                            variant,
+                        });
                     }
                     self.pass(search.brain, true);
                 }
@@ -88,7 +97,9 @@ impl Candidates {
                 let Some(Reverse((passed, of))) = heads.pop() else { return };
                 *last = Some(passed.workload);
                 let (flavor, source) = sources[of];
-                if same_queue && let Some(next) = brain.easiest_after(source.queue, flavor, Some(passed)).next() {
+                if same_queue
+                    && let Some(next) = brain.easiest_after(source.queue, flavor, Some(passed)).next()
+                {
                     heads.push(Reverse((next.clone(), of)));
                 }
             }
@@ -126,10 +137,17 @@ impl Search<'_> {
 
     /// Takes out candidates, who is stopping anyway first, then each kind in its order. False when it doesn't fit without all of
     /// them.
-    fn take_until_it_fits(&mut self, mut kinds: [Candidates; 3], may_borrow: bool, targets: &mut Vec<Target>) -> bool {
+    fn take_until_it_fits(
+        &mut self,
+        mut kinds: [Candidates; 3],
+        may_borrow: bool,
+        targets: &mut Vec<Target>,
+    ) -> bool {
         for stopping in [true, false] {
             for kind in &mut kinds {
-                while let Some(candidate) = kind.first(self).filter(|candidate| !(stopping && candidate.goes_on)) {
+                while let Some(candidate) =
+                    kind.first(self).filter(|candidate| !(stopping && candidate.goes_on))
+                {
                     let without_borrowing = may_borrow && candidate.variant == Variant::WithoutBorrowing;
                     let borrows = self.borrows(&candidate);
                     // Who borrows no longer won't again while others are taken out.
@@ -138,7 +156,10 @@ impl Search<'_> {
                         continue;
                     }
                     self.take_out(candidate.workload);
-                    targets.push(Target { workload: candidate.workload, right: Some(candidate.variant.right()) });
+                    targets.push(Target {
+                        workload: candidate.workload,
+                        right: Some(candidate.variant.right()),
+                    });
                     if self.fits(may_borrow, targets) {
                         return true;
                     }
@@ -159,7 +180,12 @@ impl Search<'_> {
             return Variant::ByPosition;
         }
         match self.brain.queue(self.queue).setup.preemption.borrow_within_cohort {
-            Some(most) if priority < self.rank(self.workload).0 && most.is_none_or(|most| priority <= i64::from(most)) => Variant::WhileBorrowing,
+            Some(most)
+                if priority < self.rank(self.workload).0
+                    && most.is_none_or(|most| priority <= i64::from(most)) =>
+            {
+                Variant::WhileBorrowing
+            }
             _ => Variant::WithoutBorrowing,
         }
     }
@@ -179,17 +205,30 @@ impl Search<'_> {
             return true;
         }
         let Some(node) = self.brain.queue(queue).node else { return false };
-        !self.within_nominal(node) && self.brain.forest.ancestors(node).take_while(|at| Some(*at) != candidate.meets).all(|at| !self.within_nominal(at))
+        !self.within_nominal(node)
+            && self
+                .brain
+                .forest
+                .ancestors(node)
+                .take_while(|at| Some(*at) != candidate.meets)
+                .all(|at| !self.within_nominal(at))
     }
 
     fn own_candidates(&self) -> Candidates {
         let policy = self.brain.queue(self.queue).setup.preemption.within_queue;
-        let own = |workload| Candidate { workload, goes_on: !self.brain.workloads[&workload].evicted(), meets: None, variant: Variant::WithinQueue };
+        let own = |workload| Candidate {
+            workload,
+            goes_on: !self.brain.workloads[&workload].evicted(),
+            meets: None,
+            variant: Variant::WithinQueue,
+        };
         self.listed(self.of_queue(self.queue, policy).collect(), own)
     }
 
     fn of_queue(&self, queue: QueueId, policy: Displaces) -> impl Iterator<Item = WorkloadId> + '_ {
-        self.brain.displaceable(queue, policy, self.rank(self.workload)).filter(|workload| *workload != self.workload && self.uses_contested(*workload))
+        self.brain
+            .displaceable(queue, policy, self.rank(self.workload))
+            .filter(|workload| *workload != self.workload && self.uses_contested(*workload))
     }
 
     /// Candidates of other queues: by position, and by priority. Who has to borrow, and may displace nobody while it does, has
@@ -211,17 +250,29 @@ impl Search<'_> {
                 below = Some(at);
             }
         }
-        [by_position, by_priority]
-            .map(|sources| if policy == Displaces::Any && !self.by_usage() { self.merged(&sources) } else { self.collected(&sources, policy) })
+        [by_position, by_priority].map(|sources| {
+            if policy == Displaces::Any && !self.by_usage() {
+                self.merged(&sources)
+            } else {
+                self.collected(&sources, policy)
+            }
+        })
     }
 
     fn merged(&self, sources: &[Source]) -> Candidates {
         let tree = self.brain.forest.tree(self.brain.forest.node(self.node).tree);
-        let flavors: BTreeSet<FlavorId> = self.contested.iter().map(|cell| tree.cells[cell.index()].0).collect();
-        let sources: Rc<[(FlavorId, Source)]> = sources.iter().flat_map(|source| flavors.iter().map(|flavor| (*flavor, *source))).collect();
-        let first =
-            |(at, (flavor, source)): (usize, &(FlavorId, Source))| Some(Reverse((self.brain.easiest_after(source.queue, *flavor, None).next()?.clone(), at)));
-        Candidates::Merged { heads: sources.iter().enumerate().filter_map(first).collect(), sources, last: None }
+        let flavors: BTreeSet<FlavorId> =
+            self.contested.iter().map(|cell| tree.cells[cell.index()].0).collect();
+        let sources: Rc<[(FlavorId, Source)]> =
+            sources.iter().flat_map(|source| flavors.iter().map(|flavor| (*flavor, *source))).collect();
+        let first = |(at, (flavor, source)): (usize, &(FlavorId, Source))| {
+            Some(Reverse((self.brain.easiest_after(source.queue, *flavor, None).next()?.clone(), at)))
+        };
+        Candidates::Merged {
+            heads: sources.iter().enumerate().filter_map(first).collect(),
+            sources,
+            last: None,
+        }
     }
 
     fn collected(&self, sources: &[Source], policy: Displaces) -> Candidates {
@@ -234,7 +285,12 @@ impl Search<'_> {
         self.listed(all, |workload| {
             let of = &self.brain.workloads[&workload];
             let Source { meets, advantage, .. } = from[&of.queue];
-            Candidate { workload, goes_on: !of.evicted(), meets: Some(meets), variant: self.variant(advantage, self.brain.priority_of(of)) }
+            Candidate {
+                workload,
+                goes_on: !of.evicted(),
+                meets: Some(meets),
+                variant: self.variant(advantage, self.brain.priority_of(of)),
+            }
         })
     }
 
@@ -249,7 +305,14 @@ impl Search<'_> {
         holds
     }
 
-    fn of_subtree(&self, at: NodeId, meets: NodeId, skip: Option<NodeId>, advantage: bool, found: &mut Vec<Source>) {
+    fn of_subtree(
+        &self,
+        at: NodeId,
+        meets: NodeId,
+        skip: Option<NodeId>,
+        advantage: bool,
+        found: &mut Vec<Source>,
+    ) {
         let forest = &self.brain.forest;
         for child in &forest.node(at).cohorts {
             if Some(*child) != skip && !self.within_nominal(*child) {
@@ -269,9 +332,21 @@ impl Search<'_> {
 
 impl Brain {
     /// The holders of a queue that have a flavor and may be met now; those after another one where that is given.
-    pub(super) fn easiest_after(&self, queue: QueueId, flavor: FlavorId, after: Option<Displaceable>) -> impl Iterator<Item = &Displaceable> {
-        let from = after.map_or_else(|| Bound::Included((flavor, Displaceable::first())), |one| Bound::Excluded((flavor, one)));
-        let with_it = self.queue(queue).easiest.range((from, Bound::Unbounded)).take_while(move |(of, _)| *of == flavor);
+    pub(super) fn easiest_after(
+        &self,
+        queue: QueueId,
+        flavor: FlavorId,
+        after: Option<Displaceable>,
+    ) -> impl Iterator<Item = &Displaceable> {
+        let from = after.map_or_else(
+            || Bound::Included((flavor, Displaceable::first())),
+            |one| Bound::Excluded((flavor, one)),
+        );
+        let with_it = self
+            .queue(queue)
+            .easiest
+            .range((from, Bound::Unbounded))
+            .take_while(move |(of, _)| *of == flavor);
         with_it.map(|(_, one)| one).filter(|one| !self.is_hidden(one.workload))
     }
 
@@ -300,13 +375,34 @@ pub(super) mod tests {
     pub(in crate::preempt) const BOTH: [(&str, &str); 2] = [("cpu", "any"), ("gpu", "fast")];
 
     /// One that has some of the one flavor, of the other, or of both.
-    pub(in crate::preempt) fn new(brain: &mut Brain, name: &str, queue: QueueId, (priority, since): (i64, i64), has: &[(&str, &str)]) -> (NewWorkload, Given) {
-        let has: Vec<_> = has.iter().map(|(resource, flavor)| (brain.resource(resource), brain.flavor_id(flavor))).collect();
+    pub(in crate::preempt) fn new(
+        brain: &mut Brain,
+        name: &str,
+        queue: QueueId,
+        (priority, since): (i64, i64),
+        has: &[(&str, &str)],
+    ) -> (NewWorkload, Given) {
+        let has: Vec<_> = has
+            .iter()
+            .map(|(resource, flavor)| (brain.resource(resource), brain.flavor_id(flavor)))
+            .collect();
         let amounts: Vec<_> = has.iter().map(|(resource, _)| (*resource, 1)).collect();
         let set = PodSet { name: Arc::from("main"), count: 1, per_pod: amounts.clone(), ..PodSet::default() };
         let shape = brain.intern(Shape { pod_sets: vec![set], priority, ..Shape::default() });
-        let given = Given { flavors: has.into_iter().collect(), usage: amounts, count: 1, ..Given::default() };
-        (NewWorkload { key: Arc::from(name), uid: Arc::from(name), queue, local_queue: Arc::from("n/q"), shape, since, marks: None }, given)
+        let given =
+            Given { flavors: has.into_iter().collect(), usage: amounts, count: 1, ..Given::default() };
+        (
+            NewWorkload {
+                key: Arc::from(name),
+                uid: Arc::from(name),
+                queue,
+                local_queue: Arc::from("n/q"),
+                shape,
+                since,
+                marks: None,
+            },
+            given,
+        )
     }
 
     /// Queues of one cohort that hold more than their own, of random importance and age, some of it stopping.
@@ -314,12 +410,17 @@ pub(super) mod tests {
         let mut brain = Brain::default();
         let groups = BOTH.map(|(resource, flavor)| (brain.resource(resource), brain.flavor_id(flavor)));
         groups.iter().for_each(|(_, flavor)| brain.set_flavor(*flavor, Some(Flavor::default())));
-        let quotas: BTreeMap<_, _> = groups.iter().map(|(r, f)| ((*f, *r), Quota { nominal: Amount(2), ..Quota::default() })).collect();
+        let quotas: BTreeMap<_, _> = groups
+            .iter()
+            .map(|(r, f)| ((*f, *r), Quota { nominal: Amount(2), ..Quota::default() }))
+            .collect();
         let preemption = Preemption { reclaim_within_cohort: reclaim, ..Preemption::default() };
         let queue = |at: usize| QueueSetup {
             name: Arc::from(format!("q{at}")),
             cohort: Some(Arc::from("c")),
-            groups: groups.map(|(resource, flavor)| Group { resources: vec![resource], flavors: vec![flavor] }).into(),
+            groups: groups
+                .map(|(resource, flavor)| Group { resources: vec![resource], flavors: vec![flavor] })
+                .into(),
             quotas: quotas.clone(),
             preemption,
             ..QueueSetup::default()
@@ -354,12 +455,23 @@ pub(super) mod tests {
             let (waits, _) = new(&mut brain, "waits", queue, (1, 0), &BOTH);
             let workload = brain.wait(waits);
             let (node, tree) = brain.queue(queue).node.zip(brain.queue(queue).tree).unwrap();
-            let cells =
-                BOTH.map(|(resource, flavor)| (brain.flavor_id(flavor), brain.resource(resource))).map(|key| brain.forest.find_cell(tree, key).unwrap());
+            let cells = BOTH
+                .map(|(resource, flavor)| (brain.flavor_id(flavor), brain.resource(resource)))
+                .map(|key| brain.forest.find_cell(tree, key).unwrap());
             let (charge, contested) = (cells.map(|cell| (cell, Amount(1))).into(), cells.into());
             let mut anywhere = Anywhere;
-            let search =
-                Search { brain: &mut brain, places: &mut anywhere, workload, queue, node, charge, contested, topology: None, rooms: false, within: None };
+            let search = Search {
+                brain: &mut brain,
+                places: &mut anywhere,
+                workload,
+                queue,
+                node,
+                charge,
+                contested,
+                topology: None,
+                rooms: false,
+                within: None,
+            };
             let mut sources = Vec::new();
             let cohort = search.brain.forest.root(node);
             search.of_subtree(cohort, cohort, None, false, &mut sources);

@@ -64,7 +64,11 @@ impl FairOrder {
     }
 
     /// The same, where `after` finds who comes after one in the queue's own order.
-    fn pop_with(&mut self, visit: Visit, after: impl FnOnce(Displaceable) -> Option<Displaceable>) -> Option<WorkloadId> {
+    fn pop_with(
+        &mut self,
+        visit: Visit,
+        after: impl FnOnce(Displaceable) -> Option<Displaceable>,
+    ) -> Option<WorkloadId> {
         match self.candidates.remove(&visit.queue)? {
             Line::Listed(mut all) => {
                 let first = all.pop_front();
@@ -112,16 +116,21 @@ impl FairOrder {
     /// The child with the largest share, down to a queue. `None` says only that something was pruned.
     fn below(&mut self, brain: &Brain, cohort: NodeId) -> Option<Visit> {
         let mut best_queue: Option<(Share, Visit)> = None;
-        let mut children = self.queues.remove(&cohort).unwrap_or_else(|| brain.forest.node(cohort).queues.to_vec());
+        let mut children =
+            self.queues.remove(&cohort).unwrap_or_else(|| brain.forest.node(cohort).queues.to_vec());
         children.retain(|child| {
             // Of many queues few have candidates, and a share is costly.
-            let candidate = brain.queue_at(*child).filter(|_| !self.pruned.contains(child)).and_then(|queue| Some((queue, self.first(queue)?)));
+            let candidate = brain
+                .queue_at(*child)
+                .filter(|_| !self.pruned.contains(child))
+                .and_then(|queue| Some((queue, self.first(queue)?)));
             let Some((queue, first)) = candidate else { return false };
             let share = brain.forest.share(*child);
             if !share.borrowing && *child != self.node {
                 return false;
             }
-            let order = best_queue.as_ref().map_or(std::cmp::Ordering::Greater, |(best, _)| share.order(best));
+            let order =
+                best_queue.as_ref().map_or(std::cmp::Ordering::Greater, |(best, _)| share.order(best));
             let better = order.is_gt()
                 || order.is_eq()
                     && best_queue
@@ -152,7 +161,11 @@ impl FairOrder {
                 None
             }
             // Of equals the cohort: the most unfair node within it is found next.
-            (Some((share, cohort)), queue) if queue.as_ref().is_none_or(|(other, _)| share.order(other).is_ge()) => self.below(brain, cohort),
+            (Some((share, cohort)), queue)
+                if queue.as_ref().is_none_or(|(other, _)| share.order(other).is_ge()) =>
+            {
+                self.below(brain, cohort)
+            }
             (_, queue) => queue.map(|(_, visit)| visit),
         }
     }
@@ -188,7 +201,8 @@ impl Search<'_> {
         }
         // Shares count the incoming workload.
         self.charge_self(true);
-        let strategies = self.brain.settings.fair_sharing.as_ref().map(|f| f.strategies.clone()).unwrap_or_default();
+        let strategies =
+            self.brain.settings.fair_sharing.as_ref().map(|f| f.strategies.clone()).unwrap_or_default();
         let mut targets = Vec::new();
         let mut again = BTreeMap::new();
         let first = strategies.first().copied().unwrap_or(FairStrategy::LessThanOrEqualToFinalShare);
@@ -202,7 +216,8 @@ impl Search<'_> {
             return Vec::new();
         }
         let taken = targets.clone();
-        let targets = self.fill_back(targets, true, |search, spared, rest| search.is_fair_without(spared, rest, &taken));
+        let targets = self
+            .fill_back(targets, true, |search, spared, rest| search.is_fair_without(spared, rest, &taken));
         self.put_back(&targets);
         targets
     }
@@ -234,12 +249,23 @@ impl Search<'_> {
         targets: &mut Vec<Target>,
         again: &mut BTreeMap<QueueId, WorkloadId>,
     ) -> bool {
-        let mut order = FairOrder { own: self.queue, node: self.node, candidates, queues: BTreeMap::new(), pruned: BTreeSet::new() };
+        let mut order = FairOrder {
+            own: self.queue,
+            node: self.node,
+            candidates,
+            queues: BTreeMap::new(),
+            pruned: BTreeSet::new(),
+        };
         // What is nominally one's own is taken back whatever the shares.
-        let entitled = self.brain.settings.gates.fair_preempt_within_nominal && self.contested.iter().all(|cell| !self.brain.forest.borrows(self.node, *cell));
+        let entitled = self.brain.settings.gates.fair_preempt_within_nominal
+            && self.contested.iter().all(|cell| !self.brain.forest.borrows(self.node, *cell));
         while let Some(visit) = order.next(self.brain) {
             if visit.queue == self.queue || entitled {
-                let right = if visit.queue == self.queue { Right::InClusterQueue } else { Right::InCohortReclamation };
+                let right = if visit.queue == self.queue {
+                    Right::InClusterQueue
+                } else {
+                    Right::InCohortReclamation
+                };
                 let Some(candidate) = self.pop(&mut order, visit) else { continue };
                 if self.take(candidate, right, targets) {
                     return true;
@@ -304,11 +330,13 @@ impl Search<'_> {
         let by_share = |target: &Target| target.right == Some(Right::InCohortFairSharing);
         let Some(at) = self.brain.node_of(spared.workload) else { return true };
         let above: BTreeSet<NodeId> = std::iter::once(at).chain(self.brain.forest.ancestors(at)).collect();
-        let theirs: BTreeSet<NodeId> = rest.iter().filter(|t| by_share(t)).filter_map(|t| self.brain.node_of(t.workload)).collect();
+        let theirs: BTreeSet<NodeId> =
+            rest.iter().filter(|t| by_share(t)).filter_map(|t| self.brain.node_of(t.workload)).collect();
         if !theirs.iter().any(|node| above.contains(&below_meeting(self.brain, self.node, *node).0)) {
             return true;
         }
-        let strategies = self.brain.settings.fair_sharing.as_ref().map(|f| f.strategies.clone()).unwrap_or_default();
+        let strategies =
+            self.brain.settings.fair_sharing.as_ref().map(|f| f.strategies.clone()).unwrap_or_default();
         let rest: BTreeSet<WorkloadId> = rest.iter().map(|t| t.workload).collect();
         rest.iter().for_each(|workload| self.brain.resume_usage(*workload));
         self.charge_self(true);
@@ -334,7 +362,9 @@ impl Search<'_> {
         let mut found = BTreeMap::new();
         found.extend(self.line(self.queue).map(|line| (self.queue, line)));
         let root = self.brain.forest.root(self.node);
-        if root != self.node && !matches!(preemption.reclaim_within_cohort, Displaces::Never | Displaces::Unset) {
+        if root != self.node
+            && !matches!(preemption.reclaim_within_cohort, Displaces::Never | Displaces::Unset)
+        {
             let tree = self.brain.forest.node(root).tree;
             for node in &self.brain.forest.tree(tree).queues {
                 if *node != self.node
@@ -358,9 +388,14 @@ impl Search<'_> {
     fn line(&self, queue: QueueId) -> Option<Line> {
         match self.policy_for(queue) {
             Displaces::Never | Displaces::Unset => None,
-            Displaces::Any | Displaces::LowerPriority if !self.by_usage() => self.kept_after(queue, None).map(Line::Kept),
+            Displaces::Any | Displaces::LowerPriority if !self.by_usage() => {
+                self.kept_after(queue, None).map(Line::Kept)
+            }
             policy => {
-                let of_queue = self.brain.displaceable(queue, policy, self.rank(self.workload)).filter(|w| *w != self.workload && self.uses_contested(*w));
+                let of_queue = self
+                    .brain
+                    .displaceable(queue, policy, self.rank(self.workload))
+                    .filter(|w| *w != self.workload && self.uses_contested(*w));
                 let all = in_order(self.brain, self.by_usage(), self.queue, of_queue.collect());
                 (!all.is_empty()).then(|| Line::Listed(all.into()))
             }
@@ -371,15 +406,20 @@ impl Search<'_> {
     fn kept_after(&self, queue: QueueId, after: Option<Displaceable>) -> Option<Displaceable> {
         let below = (self.policy_for(queue) == Displaces::LowerPriority).then(|| self.rank(self.workload).0);
         let tree = self.brain.forest.tree(self.brain.forest.node(self.node).tree);
-        let flavors: BTreeSet<FlavorId> = self.contested.iter().map(|cell| tree.cells[cell.index()].0).collect();
-        let candidate = |one: &&Displaceable| one.workload != self.workload && self.uses_contested(one.workload);
+        let flavors: BTreeSet<FlavorId> =
+            self.contested.iter().map(|cell| tree.cells[cell.index()].0).collect();
+        let candidate =
+            |one: &&Displaceable| one.workload != self.workload && self.uses_contested(one.workload);
         let first_with = |flavor: FlavorId, after: Option<Displaceable>| {
             let too_important = |one: &Displaceable| below.is_some_and(|below| one.priority >= below);
             match self.brain.easiest_after(queue, flavor, after).find(candidate) {
                 // Whoever is stopping comes first, so the least important of those who go on are still to come.
                 Some(one) if too_important(one) && !one.goes_on => {
                     let going_on = Displaceable { goes_on: true, ..Displaceable::first() };
-                    self.brain.easiest_after(queue, flavor, Some(going_on)).find(candidate).filter(|one| !too_important(one))
+                    self.brain
+                        .easiest_after(queue, flavor, Some(going_on))
+                        .find(candidate)
+                        .filter(|one| !too_important(one))
                 }
                 found => found.filter(|one| !too_important(one)),
             }
@@ -406,19 +446,38 @@ mod tests {
             let policy = [Displaces::Any, Displaces::LowerPriority][usize::try_from(seed % 2).unwrap()];
             let mut brain = borrowers(seed, policy);
             let queue = brain.queue_id("q0").unwrap();
-            let (waits, _) = new(&mut brain, "waits", queue, (1 + i64::try_from(seed / 2 % 3).unwrap(), 0), &BOTH);
+            let (waits, _) =
+                new(&mut brain, "waits", queue, (1 + i64::try_from(seed / 2 % 3).unwrap(), 0), &BOTH);
             let workload = brain.wait(waits);
             let (node, tree) = brain.queue(queue).node.zip(brain.queue(queue).tree).unwrap();
             let cell = |(resource, flavor): (&str, &str)| (brain.flavor_id(flavor), brain.resource(resource));
             let mut cell = cell;
             let keys = BOTH.map(&mut cell);
-            let contested: Vec<_> = keys[..1 + usize::try_from(seed / 6 % 2).unwrap()].iter().map(|key| brain.forest.find_cell(tree, *key).unwrap()).collect();
+            let contested: Vec<_> = keys[..1 + usize::try_from(seed / 6 % 2).unwrap()]
+                .iter()
+                .map(|key| brain.forest.find_cell(tree, *key).unwrap())
+                .collect();
             let charge = contested.iter().map(|cell| (*cell, Amount(1))).collect();
             let mut anywhere = Anywhere;
-            let search =
-                Search { brain: &mut brain, places: &mut anywhere, workload, queue, node, charge, contested, topology: None, rooms: false, within: None };
-            for other in (1..5).map(|at| search.brain.queue_id(&format!("q{at}")).unwrap()).collect::<Vec<_>>() {
-                let all = search.brain.displaceable(other, policy, search.rank(workload)).filter(|w| search.uses_contested(*w));
+            let search = Search {
+                brain: &mut brain,
+                places: &mut anywhere,
+                workload,
+                queue,
+                node,
+                charge,
+                contested,
+                topology: None,
+                rooms: false,
+                within: None,
+            };
+            for other in
+                (1..5).map(|at| search.brain.queue_id(&format!("q{at}")).unwrap()).collect::<Vec<_>>()
+            {
+                let all = search
+                    .brain
+                    .displaceable(other, policy, search.rank(workload))
+                    .filter(|w| search.uses_contested(*w));
                 let sorted = in_order(search.brain, false, queue, all.collect());
                 let mut kept = Vec::new();
                 let mut next = search.kept_after(other, None);

@@ -3,7 +3,9 @@
 use super::recount::{Books, Key, Node};
 use meridian_queueing::cycle::{Outcome, Passed, Report, Requeued};
 use meridian_queueing::flavors::Assignment;
-use meridian_queueing::model::{Displaces, Flavor, Fungibility, Group, PodSet, Preemption, QueueSetup, Shape, WorkloadId};
+use meridian_queueing::model::{
+    Displaces, Flavor, Fungibility, Group, PodSet, Preemption, QueueSetup, Shape, WorkloadId,
+};
 use meridian_queueing::places::Places;
 use meridian_queueing::preempt::{Right, Target};
 use meridian_queueing::reason::Reason;
@@ -106,12 +108,29 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
         preempt_rather_than_next: b,
         prefers_preemption: c,
     });
-    let queue = (any::<prop::sample::Index>(), quotas(), prop::bool::weighted(0.3), preemption(), fungibility, 0_i64..4);
-    (prop::collection::vec(cohort, 0..4), prop::collection::vec(queue, 1..6), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(cohorts, queues, fair, brief, sticky)| {
+    let queue = (
+        any::<prop::sample::Index>(),
+        quotas(),
+        prop::bool::weighted(0.3),
+        preemption(),
+        fungibility,
+        0_i64..4,
+    );
+    (
+        prop::collection::vec(cohort, 0..4),
+        prop::collection::vec(queue, 1..6),
+        any::<bool>(),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(cohorts, queues, fair, brief, sticky)| {
             let count = cohorts.len();
             let below = |at: usize, index: prop::sample::Index| Some(index.index(at + 1)).filter(|p| *p < at);
-            let cohorts = cohorts.into_iter().enumerate().map(|(at, (index, quotas, weight))| Cohort { parent: below(at, index), quotas, weight }).collect();
+            let cohorts = cohorts
+                .into_iter()
+                .enumerate()
+                .map(|(at, (index, quotas, weight))| Cohort { parent: below(at, index), quotas, weight })
+                .collect();
             let queues = queues
                 .into_iter()
                 .map(|(index, quotas, strict, preemption, fungibility, weight)| Queue {
@@ -124,8 +143,7 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
                 })
                 .collect();
             Plan { cohorts, queues, fair, brief, sticky }
-        },
-    )
+        })
 }
 
 pub(crate) fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
@@ -199,7 +217,11 @@ impl Places for Judge<'_> {
     fn take(&mut self, brain: &Brain, workload: WorkloadId, assignment: &Assignment) -> bool {
         let uses = (self.names)(brain, assignment);
         let queue = place(&brain.queue(brain.workload(workload).unwrap().queue).setup.name);
-        assert!(self.books.fits(queue, &uses), "queue {queue} takes {uses:?} that isn't available: {:?}", self.books.used);
+        assert!(
+            self.books.fits(queue, &uses),
+            "queue {queue} takes {uses:?} that isn't available: {:?}",
+            self.books.used
+        );
         self.books.add(queue, &uses, 1);
         true
     }
@@ -223,7 +245,12 @@ fn uses_of(brain: &Brain, assignment: &Assignment) -> Vec<(Key, i64)> {
     for set in &assignment.pod_sets {
         for (resource, choice) in &set.flavors {
             let amount = set.requests.iter().find(|(r, _)| r == resource).map_or(0, |(_, a)| *a);
-            *uses.entry((brain.flavor_name(choice.flavor).to_string(), brain.resource_name(*resource).to_string())).or_insert(0) += amount;
+            *uses
+                .entry((
+                    brain.flavor_name(choice.flavor).to_string(),
+                    brain.resource_name(*resource).to_string(),
+                ))
+                .or_insert(0) += amount;
         }
     }
     uses.into_iter().collect()
@@ -232,7 +259,11 @@ fn uses_of(brain: &Brain, assignment: &Assignment) -> Vec<(Key, i64)> {
 impl Fleet {
     /// `reversed` declares queues in the opposite order, and gives flavors and resources other numbers.
     pub(crate) fn new(plan: &Plan, reversed: bool) -> Self {
-        let settings = Settings { fair_sharing: plan.fair.then(FairSharing::default), brief: plan.brief, ..Settings::default() };
+        let settings = Settings {
+            fair_sharing: plan.fair.then(FairSharing::default),
+            brief: plan.brief,
+            ..Settings::default()
+        };
         let mut brain = Brain::new(settings);
         brain.settings.gates.prioritize_preemptors = plan.sticky;
         brain.settings.gates.topology = !plan.brief;
@@ -248,8 +279,18 @@ impl Fleet {
             let id = brain.flavor_id(flavor);
             brain.set_flavor(id, Some(Flavor::default()));
         }
-        let books = Books { queues: plan.queues.clone(), cohorts: plan.cohorts.clone(), used: BTreeMap::new() };
-        let mut fleet = Self { brain, books, asked: BTreeMap::new(), reversed, fair: plan.fair, made: 0, passed: 0, safe: None };
+        let books =
+            Books { queues: plan.queues.clone(), cohorts: plan.cohorts.clone(), used: BTreeMap::new() };
+        let mut fleet = Self {
+            brain,
+            books,
+            asked: BTreeMap::new(),
+            reversed,
+            fair: plan.fair,
+            made: 0,
+            passed: 0,
+            safe: None,
+        };
         fleet.configure();
         fleet
     }
@@ -266,23 +307,49 @@ impl Fleet {
             weight: 1,
         };
         let cohorts = vec![Cohort { parent: None, quotas: BTreeMap::new(), weight: 1 }];
-        Self::new(&Plan { cohorts, queues: nominal.iter().map(queue).collect(), fair: false, brief: true, sticky: true }, false)
+        Self::new(
+            &Plan {
+                cohorts,
+                queues: nominal.iter().map(queue).collect(),
+                fair: false,
+                brief: true,
+                sticky: true,
+            },
+            false,
+        )
     }
 
     /// Queues of one flavor that take back what is theirs, in one cohort or in two, one below the other.
     pub(crate) fn of_one_flavor(queues: &[(i64, Displaces)], nested: bool) -> Self {
-        let only = |quotas: BTreeMap<Key, Limits>| quotas.into_iter().filter(|((flavor, _), _)| flavor == FLAVORS[0]).collect::<BTreeMap<_, _>>();
+        let only = |quotas: BTreeMap<Key, Limits>| {
+            quotas.into_iter().filter(|((flavor, _), _)| flavor == FLAVORS[0]).collect::<BTreeMap<_, _>>()
+        };
         let none = (0, None, None);
         let queue = |(at, (nominal, within_queue)): (usize, &(i64, Displaces))| Queue {
             cohort: Some(if nested { at % 2 } else { 0 }),
             quotas: only(keyed(&[(*nominal, None, None), none, (100, None, None), none])),
             strict: false,
-            preemption: Preemption { within_queue: *within_queue, reclaim_within_cohort: Displaces::Any, ..Preemption::default() },
+            preemption: Preemption {
+                within_queue: *within_queue,
+                reclaim_within_cohort: Displaces::Any,
+                ..Preemption::default()
+            },
             fungibility: Fungibility::default(),
             weight: 1,
         };
-        let cohorts = (0..2).map(|at| Cohort { parent: (at > 0).then_some(0), quotas: BTreeMap::new(), weight: 1 }).collect();
-        Self::new(&Plan { cohorts, queues: queues.iter().enumerate().map(queue).collect(), fair: false, brief: true, sticky: true }, false)
+        let cohorts = (0..2)
+            .map(|at| Cohort { parent: (at > 0).then_some(0), quotas: BTreeMap::new(), weight: 1 })
+            .collect();
+        Self::new(
+            &Plan {
+                cohorts,
+                queues: queues.iter().enumerate().map(queue).collect(),
+                fair: false,
+                brief: true,
+                sticky: true,
+            },
+            false,
+        )
     }
 
     /// How often it was judged whether a head was rightly passed by.
@@ -316,8 +383,14 @@ impl Fleet {
         let none = keyed(&[(0, None, None); 4]);
         let all = keyed(&[(120, None, None), (0, None, None), (2_000, None, None), (0, None, None)]);
         let root = Cohort { parent: None, quotas: all, weight: 1 };
-        let below = cohorts.iter().map(|(weight, _)| Cohort { parent: Some(0), quotas: none.clone(), weight: *weight });
-        let of = |(at, (_, weights)): (usize, &(i64, Vec<i64>))| weights.iter().map(move |weight| (at + 1, *weight)).collect::<Vec<_>>();
+        let below = cohorts.iter().map(|(weight, _)| Cohort {
+            parent: Some(0),
+            quotas: none.clone(),
+            weight: *weight,
+        });
+        let of = |(at, (_, weights)): (usize, &(i64, Vec<i64>))| {
+            weights.iter().map(move |weight| (at + 1, *weight)).collect::<Vec<_>>()
+        };
         let queue = |(cohort, weight): (usize, i64)| Queue {
             cohort: Some(cohort),
             quotas: none.clone(),
@@ -327,7 +400,16 @@ impl Fleet {
             weight,
         };
         let queues = cohorts.iter().enumerate().flat_map(of).map(queue).collect();
-        Self::new(&Plan { cohorts: [root].into_iter().chain(below).collect(), queues, fair: true, brief: true, sticky: true }, false)
+        Self::new(
+            &Plan {
+                cohorts: [root].into_iter().chain(below).collect(),
+                queues,
+                fair: true,
+                brief: true,
+                sticky: true,
+            },
+            false,
+        )
     }
 
     fn configure(&mut self) {
@@ -337,7 +419,14 @@ impl Fleet {
             of.iter()
                 .map(|((flavor, resource), (nominal, borrowing, lending))| {
                     let key = (brain.flavor_id(flavor), brain.resource(resource));
-                    (key, Quota { nominal: Amount(*nominal), borrowing_limit: limit(*borrowing), lending_limit: limit(*lending) })
+                    (
+                        key,
+                        Quota {
+                            nominal: Amount(*nominal),
+                            borrowing_limit: limit(*borrowing),
+                            lending_limit: limit(*lending),
+                        },
+                    )
                 })
                 .collect()
         };
@@ -347,7 +436,16 @@ impl Fleet {
             .cohorts
             .iter()
             .enumerate()
-            .map(|(at, c)| (name(at), CohortSetup { parent: c.parent.map(name), quotas: quotas(&c.quotas), weight: c.weight * WEIGHT_ONE }))
+            .map(|(at, c)| {
+                (
+                    name(at),
+                    CohortSetup {
+                        parent: c.parent.map(name),
+                        quotas: quotas(&c.quotas),
+                        weight: c.weight * WEIGHT_ONE,
+                    },
+                )
+            })
             .collect();
         let mut setups: Vec<QueueSetup> = self
             .books
@@ -427,7 +525,8 @@ impl Fleet {
             }
             Op::Move(at, cohort) => {
                 let at = at % self.books.queues.len();
-                self.books.queues[at].cohort = Some(cohort % (self.books.cohorts.len() + 1)).filter(|c| *c < self.books.cohorts.len());
+                self.books.queues[at].cohort =
+                    Some(cohort % (self.books.cohorts.len() + 1)).filter(|c| *c < self.books.cohorts.len());
                 self.configure();
             }
             Op::Recohort(at, quotas, weight) => {
@@ -455,12 +554,21 @@ impl Fleet {
         let key = format!("w{:05}", self.made);
         let amounts = BTreeMap::from([("gpu".to_owned(), gpus), ("cpu".to_owned(), 1)]);
         let per_pod = self.brain.requests(&amounts);
-        let set = PodSet { name: Arc::from("main"), count: pods, per_pod, on_node: amounts, ..PodSet::default() };
+        let set =
+            PodSet { name: Arc::from("main"), count: pods, per_pod, on_node: amounts, ..PodSet::default() };
         let shape = self.brain.intern(Shape { pod_sets: vec![set], priority, ..Shape::default() });
         let since = i64::from(self.made);
         let text: Arc<str> = Arc::from(key.as_str());
         let id = self.brain.queue_id(&format!("q{queue}")).unwrap();
-        self.brain.wait(NewWorkload { key: text.clone(), uid: text, queue: id, local_queue: Arc::from(format!("n/q{queue}")), shape, since, marks: None });
+        self.brain.wait(NewWorkload {
+            key: text.clone(),
+            uid: text,
+            queue: id,
+            local_queue: Arc::from(format!("n/q{queue}")),
+            shape,
+            since,
+            marks: None,
+        });
         self.asked.insert(key, Asked { queue, gpus, pods, priority, since });
     }
 
@@ -485,11 +593,13 @@ impl Fleet {
 
     /// Who is passed by would have been looked at in vain, and told the same.
     fn judge_passing(&mut self) {
-        let passed: Vec<Passed> = self.brain.queue_list().filter_map(|(_, queue)| self.brain.looked_at_in_vain(queue)).collect();
+        let passed: Vec<Passed> =
+            self.brain.queue_list().filter_map(|(_, queue)| self.brain.looked_at_in_vain(queue)).collect();
         if passed.is_empty() {
             return;
         }
-        let mut judge = Judge { books: self.recounted(), names: &uses_of, safe: self.safe.clone().unwrap_or_default() };
+        let mut judge =
+            Judge { books: self.recounted(), names: &uses_of, safe: self.safe.clone().unwrap_or_default() };
         let mut brain = self.brain.clone();
         let report = brain.cycle(&mut judge, false);
         for passed in passed {
@@ -541,19 +651,36 @@ impl Fleet {
         for (id, node) in self.brain.forest.nodes() {
             let at: Node = (node.cohort, place(&node.name));
             for ((flavor, resource), cell) in self.brain.forest.cells(id) {
-                let key = (self.brain.flavor_name(flavor).to_string(), self.brain.resource_name(resource).to_string());
+                let key = (
+                    self.brain.flavor_name(flavor).to_string(),
+                    self.brain.resource_name(resource).to_string(),
+                );
                 let counted = (cell.subtree.0, cell.local.0, cell.usage.0);
-                assert_eq!(counted, (books.subtree(at, &key), books.local(at, &key), books.usage(at, &key)), "{} of {key:?}", node.name);
-                let id = self.brain.forest.find_cell(node.tree, (flavor, resource)).map(|cell| self.brain.forest.balance(id, cell).0);
+                assert_eq!(
+                    counted,
+                    (books.subtree(at, &key), books.local(at, &key), books.usage(at, &key)),
+                    "{} of {key:?}",
+                    node.name
+                );
+                let id = self
+                    .brain
+                    .forest
+                    .find_cell(node.tree, (flavor, resource))
+                    .map(|cell| self.brain.forest.balance(id, cell).0);
                 assert_eq!(id, Some(books.balance(at, &key)), "{} of {key:?}", node.name);
             }
         }
         for (key, id) in self.holders() {
             let asked = &self.asked[&key];
             let pods = i64::from(asked.pods);
-            let mut held: Vec<(String, i64)> = self.holds(id).into_iter().map(|((_, resource), amount)| (resource, amount)).collect();
+            let mut held: Vec<(String, i64)> =
+                self.holds(id).into_iter().map(|((_, resource), amount)| (resource, amount)).collect();
             held.sort();
-            assert_eq!(held, [("cpu".to_owned(), pods), ("gpu".to_owned(), asked.gpus * pods)], "{key} holds a part");
+            assert_eq!(
+                held,
+                [("cpu".to_owned(), pods), ("gpu".to_owned(), asked.gpus * pods)],
+                "{key} holds a part"
+            );
         }
     }
 
@@ -573,7 +700,11 @@ impl Fleet {
         let without = |spared: Option<WorkloadId>| {
             let mut books = self.recounted();
             for victim in all.iter().filter(|v| Some(**v) != spared) {
-                books.add(self.asked[&*self.brain.workload(*victim).unwrap().key].queue, &self.holds(*victim), -1);
+                books.add(
+                    self.asked[&*self.brain.workload(*victim).unwrap().key].queue,
+                    &self.holds(*victim),
+                    -1,
+                );
             }
             books
         };
@@ -608,13 +739,22 @@ impl Fleet {
             return;
         }
         assert!(victim.queue != preemptor.queue && by(policy.reclaim_within_cohort), "{}", words());
-        assert_eq!(self.books.root((false, victim.queue)), self.books.root((false, preemptor.queue)), "{}", words());
+        assert_eq!(
+            self.books.root((false, victim.queue)),
+            self.books.root((false, preemptor.queue)),
+            "{}",
+            words()
+        );
         assert!(self.recounted().borrows(victim.queue), "its queue doesn't borrow: {}", words());
         match right {
             Right::InCohortFairSharing => assert!(self.fair, "{}", words()),
             Right::InCohortReclaimWhileBorrowing => {
                 let most = policy.borrow_within_cohort.expect("it may displace while borrowing");
-                assert!(!self.fair && lower && most.is_none_or(|most| victim.priority <= i64::from(most)), "{}", words());
+                assert!(
+                    !self.fair && lower && most.is_none_or(|most| victim.priority <= i64::from(most)),
+                    "{}",
+                    words()
+                );
             }
             Right::InCohortReclamation | Right::InClusterQueue => {}
         }
@@ -622,14 +762,22 @@ impl Fleet {
 
     /// Who holds what and who is told to stop, without any number.
     pub(crate) fn picture(&self) -> Vec<Pictured> {
-        self.holders().into_iter().map(|(key, id)| (key, self.holds(id), self.brain.workload(id).unwrap().evicted())).collect()
+        self.holders()
+            .into_iter()
+            .map(|(key, id)| (key, self.holds(id), self.brain.workload(id).unwrap().evicted()))
+            .collect()
     }
 
     /// Takes away who could never be admitted.
     pub(crate) fn cancel_infeasible(&mut self) {
         let feasible = |asked: &Asked| {
-            let most = |flavor: &str, resource: &str| self.books.potential(asked.queue, &(flavor.to_owned(), resource.to_owned()));
-            FLAVORS.iter().any(|f| most(f, "gpu") >= asked.gpus * i64::from(asked.pods) && most(f, "cpu") >= i64::from(asked.pods))
+            let most = |flavor: &str, resource: &str| {
+                self.books.potential(asked.queue, &(flavor.to_owned(), resource.to_owned()))
+            };
+            FLAVORS.iter().any(|f| {
+                most(f, "gpu") >= asked.gpus * i64::from(asked.pods)
+                    && most(f, "cpu") >= i64::from(asked.pods)
+            })
         };
         let gone: Vec<String> = self
             .waiters()
@@ -658,7 +806,11 @@ impl Fleet {
 
     /// Everybody who was told to stop does; false where nobody was.
     pub(crate) fn confirm_stops(&mut self) -> bool {
-        let stopping: Vec<(String, WorkloadId)> = self.holders().into_iter().filter(|(_, id)| self.brain.workload(*id).unwrap().evicted()).collect();
+        let stopping: Vec<(String, WorkloadId)> = self
+            .holders()
+            .into_iter()
+            .filter(|(_, id)| self.brain.workload(*id).unwrap().evicted())
+            .collect();
         for (key, id) in &stopping {
             self.brain.requeue(*id, self.asked[key].since);
         }
@@ -680,13 +832,27 @@ impl Fleet {
     }
 
     pub(crate) fn used(&self, queue: usize) -> i64 {
-        self.recounted().used.iter().filter(|((q, key), _)| *q == queue && key.1 == "gpu").map(|(_, a)| *a).sum()
+        self.recounted()
+            .used
+            .iter()
+            .filter(|((q, key), _)| *q == queue && key.1 == "gpu")
+            .map(|(_, a)| *a)
+            .sum()
     }
 
     pub(crate) fn words(&self) -> String {
-        let waiters: Vec<String> = self.waiters().into_iter().map(|(key, _)| format!("{key} {:?}", self.asked[&key])).collect();
-        let holders: Vec<String> =
-            self.holders().into_iter().map(|(key, id)| format!("{key} {:?} {}", self.asked[&key], self.brain.workload(id).unwrap().evicted())).collect();
-        format!("waiting {waiters:#?} holding {holders:#?} queues {:#?} cohorts {:#?}", self.books.queues, self.books.cohorts)
+        let waiters: Vec<String> =
+            self.waiters().into_iter().map(|(key, _)| format!("{key} {:?}", self.asked[&key])).collect();
+        let holders: Vec<String> = self
+            .holders()
+            .into_iter()
+            .map(|(key, id)| {
+                format!("{key} {:?} {}", self.asked[&key], self.brain.workload(id).unwrap().evicted())
+            })
+            .collect();
+        format!(
+            "waiting {waiters:#?} holding {holders:#?} queues {:#?} cohorts {:#?}",
+            self.books.queues, self.books.cohorts
+        )
     }
 }

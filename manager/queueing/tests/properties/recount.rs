@@ -40,7 +40,8 @@ impl Books {
     }
 
     pub(crate) fn subtree(&self, node: Node, key: &Key) -> i64 {
-        self.quota(node, key).0 + self.children(node).into_iter().map(|c| self.subtree(c, key) - self.local(c, key)).sum::<i64>()
+        self.quota(node, key).0
+            + self.children(node).into_iter().map(|c| self.subtree(c, key) - self.local(c, key)).sum::<i64>()
     }
 
     pub(crate) fn local(&self, node: Node, key: &Key) -> i64 {
@@ -57,7 +58,10 @@ impl Books {
     pub(crate) fn balance(&self, node: Node, key: &Key) -> i64 {
         let (subtree, local, usage) = (self.subtree(node, key), self.local(node, key), self.usage(node, key));
         let Some(parent) = self.parent(node) else { return subtree - usage };
-        let most = self.quota(node, key).1.map_or(i64::MAX, |limit| (subtree - local) - (usage - local).max(0) + limit);
+        let most = self
+            .quota(node, key)
+            .1
+            .map_or(i64::MAX, |limit| (subtree - local) - (usage - local).max(0) + limit);
         (local - usage).max(0) + self.balance(parent, key).min(most)
     }
 
@@ -80,10 +84,15 @@ impl Books {
     }
 
     pub(crate) fn within_nominal(&self, queue: usize, uses: &[(Key, i64)]) -> bool {
-        uses.iter().all(|(key, amount)| self.usage((false, queue), key) + amount <= self.quota((false, queue), key).0)
+        uses.iter().all(|(key, amount)| {
+            self.usage((false, queue), key) + amount <= self.quota((false, queue), key).0
+        })
     }
 
     pub(crate) fn borrows(&self, queue: usize) -> bool {
-        self.queues[queue].quotas.keys().any(|key| self.usage((false, queue), key) > self.subtree((false, queue), key))
+        self.queues[queue]
+            .quotas
+            .keys()
+            .any(|key| self.usage((false, queue), key) > self.subtree((false, queue), key))
     }
 }

@@ -31,13 +31,19 @@ fn first() -> u64 {
     1
 }
 
-pub(super) async fn audit(State(api): State<Api>, Extension(user): Extension<User>, asked: Result<Query<Asked>, QueryRejection>) -> Result<Response, Error> {
+pub(super) async fn audit(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    asked: Result<Query<Asked>, QueryRejection>,
+) -> Result<Response, Error> {
     access::own(&user, Own::Audit)?;
     let Query(asked) = asked.map_err(|error| Error::BadRequest(error.body_text()))?;
     let reader = api.handle.journal();
     let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
     tokio::task::spawn_blocking(move || copy(&*reader, asked.from.max(1), &pieces));
-    let lines = futures::stream::unfold(waiting, |mut waiting| async move { waiting.recv().await.map(|piece| (piece, waiting)) });
+    let lines = futures::stream::unfold(waiting, |mut waiting| async move {
+        waiting.recv().await.map(|piece| (piece, waiting))
+    });
     let mut response = Response::new(Body::from_stream(lines));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)

@@ -47,14 +47,18 @@ pub(super) async fn join_token(
     body::must_be_json(&headers)?;
     let join: Join = body::json(&body::read(&headers, body, body::ACTION_BYTES_MAX).await?)?;
     for (what, text) in [("region", &join.region), ("jurisdiction", &join.jurisdiction)] {
-        let fits = text.len() <= PLACE_CHARS_MAX && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.');
+        let fits = text.len() <= PLACE_CHARS_MAX
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.');
         if text.is_empty() || !fits {
-            return Err(Error::BadRequest(format!("`{what}` must be at most {PLACE_CHARS_MAX} letters, digits, `-`, `_` and `.`")));
+            return Err(Error::BadRequest(format!(
+                "`{what}` must be at most {PLACE_CHARS_MAX} letters, digits, `-`, `_` and `.`"
+            )));
         }
     }
     let ttl = ttl(join.ttl.as_deref())?;
     let mut random = [0; 32];
-    getrandom::fill(&mut random).map_err(|error| Error::Internal(format!("the system has no random numbers: {error}")))?;
+    getrandom::fill(&mut random)
+        .map_err(|error| Error::Internal(format!("the system has no random numbers: {error}")))?;
     let (token, hash) = token::mint(random);
     let action = Operator::MintToken {
         hash: hash.to_string(),
@@ -67,36 +71,72 @@ pub(super) async fn join_token(
     operate(&api, &user, action).await?;
     let expires = (Timestamp::now() + ttl).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let (front, secret) = (&api.front, token.expose());
-    let command = format!("meridian agent join --manager {} --ca-pin {} --token {secret} --data-dir meridian-agent-{name}", front.url, front.ca_pin);
+    let command = format!(
+        "meridian agent join --manager {} --ca-pin {} --token {secret} --data-dir meridian-agent-{name}",
+        front.url, front.ca_pin
+    );
     Ok(Json(json!({"command": command, "token": secret, "expires": expires})).into_response())
 }
 
 fn ttl(text: Option<&str>) -> Result<SignedDuration, Error> {
     let Some(text) = text else { return Ok(TTL_DEFAULT) };
-    let ttl: SignedDuration = text.parse().map_err(|_| Error::BadRequest(format!("`ttl` is `{text}`; write a number with a unit, such as `1h`")))?;
+    let ttl: SignedDuration = text.parse().map_err(|_| {
+        Error::BadRequest(format!("`ttl` is `{text}`; write a number with a unit, such as `1h`"))
+    })?;
     if ttl <= SignedDuration::ZERO || ttl > TTL_MAX {
-        return Err(Error::BadRequest(format!("`ttl` is `{text}`; it can be up to {} h", TTL_MAX.as_hours())));
+        return Err(Error::BadRequest(format!(
+            "`ttl` is `{text}`; it can be up to {} h",
+            TTL_MAX.as_hours()
+        )));
     }
     Ok(ttl)
 }
 
 fn cluster(name: &str) -> Result<ClusterName, Error> {
-    if is_cluster_name(name) { Ok(ClusterName::new(name)) } else { Err(Error::BadRequest(format!("`{name}` is not a cluster's name"))) }
+    if is_cluster_name(name) {
+        Ok(ClusterName::new(name))
+    } else {
+        Err(Error::BadRequest(format!("`{name}` is not a cluster's name")))
+    }
 }
 
-pub(super) async fn cordon(state: State<Api>, user: Extension<User>, name: Path<String>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+pub(super) async fn cordon(
+    state: State<Api>,
+    user: Extension<User>,
+    name: Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     act(state, user, name, headers, body, Operator::Cordon).await
 }
 
-pub(super) async fn uncordon(state: State<Api>, user: Extension<User>, name: Path<String>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+pub(super) async fn uncordon(
+    state: State<Api>,
+    user: Extension<User>,
+    name: Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     act(state, user, name, headers, body, Operator::Uncordon).await
 }
 
-pub(super) async fn admit(state: State<Api>, user: Extension<User>, name: Path<String>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+pub(super) async fn admit(
+    state: State<Api>,
+    user: Extension<User>,
+    name: Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     act(state, user, name, headers, body, Operator::Admit).await
 }
 
-pub(super) async fn drain(state: State<Api>, user: Extension<User>, name: Path<String>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+pub(super) async fn drain(
+    state: State<Api>,
+    user: Extension<User>,
+    name: Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     act(state, user, name, headers, body, Operator::Drain).await
 }
 
@@ -125,7 +165,9 @@ pub(super) async fn declare_lost(
     let asked = action_body(&headers, body).await?;
     if asked.get("confirm").and_then(Value::as_str) != Some(&name) {
         let risk = "whatever still runs there would run twice, once there and once elsewhere";
-        return Err(Error::BadRequest(format!("{risk}: make sure that its machines are off, then send `\"confirm\": \"{name}\"`")));
+        return Err(Error::BadRequest(format!(
+            "{risk}: make sure that its machines are off, then send `\"confirm\": \"{name}\"`"
+        )));
     }
     let ledger = match asked.get("ledger") {
         None | Some(Value::Null) => None,

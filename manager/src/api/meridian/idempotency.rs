@@ -43,7 +43,9 @@ impl Kept {
     /// What the first request of this key was.
     pub(crate) fn look(&self, user: &str, key: &str, request: &[u8]) -> Option<Known> {
         let firsts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = firsts.iter().find(|first| first.key == key && first.user == user && first.at.elapsed() < KEPT_FOR)?;
+        let first = firsts
+            .iter()
+            .find(|first| first.key == key && first.user == user && first.at.elapsed() < KEPT_FOR)?;
         Some(if first.request == hash(request) { Known::Same(first.answer.clone()) } else { Known::Other })
     }
 
@@ -59,7 +61,13 @@ impl Kept {
             let Some(oldest) = firsts.pop_front() else { break };
             bytes -= oldest.answer.len();
         }
-        firsts.push_back(First { at: Instant::now(), user: user.to_owned(), key: key.to_owned(), request: hash(request), answer });
+        firsts.push_back(First {
+            at: Instant::now(),
+            user: user.to_owned(),
+            key: key.to_owned(),
+            request: hash(request),
+            answer,
+        });
     }
 }
 

@@ -61,11 +61,14 @@ pub(super) async fn logs(
     let explained = explain(&api, &namespace, &name).await?;
     let Some((cluster, request)) = newest_attempt(&explained) else {
         let summary = text(&explained, "/summary").unwrap_or_default();
-        return Err(Error::Conflict(format!("job `{namespace}/{name}` has not run yet, so there are no logs: {summary}")));
+        return Err(Error::Conflict(format!(
+            "job `{namespace}/{name}` has not run yet, so there are no logs: {summary}"
+        )));
     };
     let request = LogRequest { pod: asked.pod, follow: asked.follow, tail_lines: asked.tail, ..request };
     let attempt = request.fence.map(|fence| fence.to_string());
-    let unavailable = |why: String| Error::Unavailable(format!("the logs can't be had from cluster `{cluster}`: {why}"));
+    let unavailable =
+        |why: String| Error::Unavailable(format!("the logs can't be had from cluster `{cluster}`: {why}"));
     let bytes = api.logs.open(cluster.clone(), request).await.map_err(unavailable)?;
     let mut response = Response::new(Body::from_stream(until(api.stop.clone(), bytes)));
     if let Some(Ok(attempt)) = attempt.map(HeaderValue::try_from) {
@@ -78,7 +81,10 @@ pub(super) async fn logs(
 /// The log until it ends, or breaks off because this manager ends: a reader must know the one from the other.
 fn until(stop: CancellationToken, bytes: LogBytes) -> LogBytes {
     let stopped = stop.clone();
-    let broken = stream::once(async move { stopped.is_cancelled().then(|| Err(io::Error::other("the manager ends"))) });
+    let broken =
+        stream::once(
+            async move { stopped.is_cancelled().then(|| Err(io::Error::other("the manager ends"))) },
+        );
     bytes.take_until(async move { stop.cancelled().await }).chain(broken.filter_map(future::ready)).boxed()
 }
 

@@ -15,7 +15,9 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
-use meridian_manager_core::input::{Actor, Change, Input, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written};
+use meridian_manager_core::input::{
+    Actor, Change, Input, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written,
+};
 use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::{Kind, Object, applied};
@@ -54,30 +56,50 @@ struct Batch {
 /// Objects as they were read, and the turn to read, which is over once they wait for the engine.
 type Read = (Vec<Object>, OwnedSemaphorePermit);
 
-pub(super) async fn apply(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+pub(super) async fn apply(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     body::must_be_json(&headers)?;
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
     let turn = api.turn_to_read().await;
     let batch = parsed(bytes).await?;
     may_write(&user, &batch)?;
     let unnamed = batch.objects.iter().enumerate().filter(|(_, object)| object.name.is_empty());
-    let message = "has only a `generateName`, so that every apply would make another one; name it, or create it";
-    let causes = unnamed.map(|(i, _)| Cause { reason: "FieldValueInvalid", field: format!("objects[{i}].metadata.name"), message: message.to_owned() });
+    let message =
+        "has only a `generateName`, so that every apply would make another one; name it, or create it";
+    let causes = unnamed.map(|(i, _)| Cause {
+        reason: "FieldValueInvalid",
+        field: format!("objects[{i}].metadata.name"),
+        message: message.to_owned(),
+    });
     refuse(batch.objects.len(), RejectionReason::Invalid, causes.collect())?;
     let Batch { objects, remarks, scope, dry_run } = batch;
     let count = objects.len();
-    let written = write(&api, &user, (objects, turn), (scope, dry_run), PutMode::Apply).await?.map_err(|rejections| rejected(count, &rejections))?;
+    let written = write(&api, &user, (objects, turn), (scope, dry_run), PutMode::Apply)
+        .await?
+        .map_err(|rejections| rejected(count, &rejections))?;
     Ok(json_bytes(answer(remarks, &written)))
 }
 
-pub(super) async fn bulk(State(api): State<Api>, Extension(user): Extension<User>, headers: HeaderMap, body: Body) -> Result<Response, Error> {
+pub(super) async fn bulk(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Error> {
     body::must_be_json(&headers)?;
     let key = idempotency_key(&headers)?;
     let bytes = body::read(&headers, body, MANY_BYTES_MAX).await?;
     match key.as_ref().and_then(|key| api.kept.look(&user.name, key, &bytes)) {
         Some(Known::Same(answer)) => return Ok(json_bytes(answer.to_vec())),
         Some(Known::Other) => {
-            return Err(Error::Conflict("the `Idempotency-Key` came with another body before: make a new key for every new request".to_owned()));
+            return Err(Error::Conflict(
+                "the `Idempotency-Key` came with another body before: make a new key for every new request"
+                    .to_owned(),
+            ));
         }
         None => {}
     }
@@ -85,7 +107,9 @@ pub(super) async fn bulk(State(api): State<Api>, Extension(user): Extension<User
     let turn = api.turn_to_read().await;
     let batch = parsed(bytes).await?;
     if batch.scope.is_some() {
-        return Err(Error::BadRequest("`cluster` is for `apply`; jobs are dispatched, not placed".to_owned()));
+        return Err(Error::BadRequest(
+            "`cluster` is for `apply`; jobs are dispatched, not placed".to_owned(),
+        ));
     }
     may_write(&user, &batch)?;
     let others = batch.objects.iter().enumerate().filter(|(_, object)| object.kind != Kind::Job);
@@ -119,7 +143,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     let text = key.to_str().unwrap_or_default();
     if text.is_empty() || text.len() > KEY_CHARS_MAX {
-        return Err(Error::BadRequest(format!("`Idempotency-Key` must be 1 to {KEY_CHARS_MAX} visible characters")));
+        return Err(Error::BadRequest(format!(
+            "`Idempotency-Key` must be 1 to {KEY_CHARS_MAX} visible characters"
+        )));
     }
     Ok(Some(text.to_owned()))
 }
@@ -145,7 +171,8 @@ async fn create_all(
         }
         let outcome = write(api, user, (objects, turn), (None, dry_run), PutMode::Create).await?;
         let Err(rejections) = &outcome else { return Ok(outcome) };
-        let only_names = rejections.iter().all(|r| r.reason == RejectionReason::AlreadyExists && unnamed[r.index]);
+        let only_names =
+            rejections.iter().all(|r| r.reason == RejectionReason::AlreadyExists && unnamed[r.index]);
         if !only_names || tries == naming::TRIES {
             return Ok(outcome);
         }
@@ -197,26 +224,41 @@ fn parse(bytes: &[u8]) -> Result<Batch, Error> {
 
 /// The one object that a body is.
 pub(super) fn one_object(bytes: &[u8]) -> Result<Object, Error> {
-    let text = std::str::from_utf8(bytes).map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))?;
-    object(0, text, None, &mut Vec::new())
-        .or_else(|causes| refuse(1, RejectionReason::Invalid, causes).and(Err(Error::BadRequest("the body is no object".to_owned()))))
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| Error::BadRequest(format!("the body can't be read: {error}")))?;
+    object(0, text, None, &mut Vec::new()).or_else(|causes| {
+        refuse(1, RejectionReason::Invalid, causes)
+            .and(Err(Error::BadRequest("the body is no object".to_owned())))
+    })
 }
 
-fn object(index: usize, text: &str, scope: Option<&ClusterName>, remarks: &mut Vec<String>) -> Result<Object, Vec<Cause>> {
+fn object(
+    index: usize,
+    text: &str,
+    scope: Option<&ClusterName>,
+    remarks: &mut Vec<String>,
+) -> Result<Object, Vec<Cause>> {
     let at = format!("objects[{index}]");
-    let wrong_at = |field: &str, message: String| vec![Cause { reason: "FieldValueInvalid", field: format!("{at}{field}"), message }];
+    let wrong_at = |field: &str, message: String| {
+        vec![Cause { reason: "FieldValueInvalid", field: format!("{at}{field}"), message }]
+    };
     let wrong = |message: String| wrong_at("", message);
     if text.len() > OBJECT_BYTES_MAX {
         return Err(wrong(format!("has more than {OBJECT_BYTES_MAX} bytes")));
     }
-    let mut value: Value = serde_json::from_str(text).map_err(|error| wrong(format!("can't be read: {error}")))?;
+    let mut value: Value =
+        serde_json::from_str(text).map_err(|error| wrong(format!("can't be read: {error}")))?;
     // as written to a file by `get -o yaml`: what the manager wrote is not what is applied
     body::take_stamp(&mut value).map_err(|error| wrong(error.to_string()))?;
     if let Some(cluster) = body::take_cluster(&mut value, scope) {
         let remedy = format!("apply it with `--cluster {cluster}`, or remove the label");
-        return Err(wrong_at(&format!(".metadata.labels[{CLUSTER_LABEL}]"), format!("says that this is what cluster `{cluster}` was told; {remedy}")));
+        return Err(wrong_at(
+            &format!(".metadata.labels[{CLUSTER_LABEL}]"),
+            format!("says that this is what cluster `{cluster}` was told; {remedy}"),
+        ));
     }
-    let (mut object, warnings) = Object::from_value(value).map_err(|errors| errors.iter().map(|error| Cause::of_field(&at, error)).collect::<Vec<_>>())?;
+    let (mut object, warnings) = Object::from_value(value)
+        .map_err(|errors| errors.iter().map(|error| Cause::of_field(&at, error)).collect::<Vec<_>>())?;
     if object.kind.namespaced() && object.namespace.is_none() {
         object.set_namespace(DEFAULT_NAMESPACE);
     }
@@ -249,9 +291,17 @@ async fn write(
     ordered.sort_by_key(|(_, object)| rank(object.kind));
     let order: Vec<usize> = ordered.iter().map(|(index, _)| *index).collect();
     let actor = Actor::user(&user.name);
-    let put = move |(_, object)| Change::Put { object: Box::new(object), scope: scope.clone(), uid: naming::uid(), mode };
-    let reading = tokio::task::spawn_blocking(move || Write::new(actor, ordered.into_iter().map(put).collect(), dry_run));
-    let write = reading.await.map_err(|error| Error::Internal(format!("the objects could not be read: {error}")))?;
+    let put = move |(_, object)| Change::Put {
+        object: Box::new(object),
+        scope: scope.clone(),
+        uid: naming::uid(),
+        mode,
+    };
+    let reading = tokio::task::spawn_blocking(move || {
+        Write::new(actor, ordered.into_iter().map(put).collect(), dry_run)
+    });
+    let write =
+        reading.await.map_err(|error| Error::Internal(format!("the objects could not be read: {error}")))?;
     drop(turn);
     match api.ask(Input::Write(Box::new(write))).await? {
         Reply::Written(written) if written.len() == order.len() => {
@@ -271,8 +321,15 @@ async fn write(
 }
 
 fn rejected(objects: usize, rejections: &[Rejection]) -> Error {
-    let causes = rejections.iter().map(|rejection| Cause::of_rejection(&format!("objects[{}]", rejection.index), rejection)).collect();
-    Error::Many { objects, reason: common_reason(rejections.iter().map(|rejection| rejection.reason)), causes }
+    let causes = rejections
+        .iter()
+        .map(|rejection| Cause::of_rejection(&format!("objects[{}]", rejection.index), rejection))
+        .collect();
+    Error::Many {
+        objects,
+        reason: common_reason(rejections.iter().map(|rejection| rejection.reason)),
+        causes,
+    }
 }
 
 fn refuse(objects: usize, reason: RejectionReason, causes: Vec<Cause>) -> Result<(), Error> {
@@ -294,13 +351,16 @@ fn answer(mut remarks: Vec<String>, written: &[Written]) -> Vec<u8> {
             json!({"kind": key.kind.name(), "namespace": key.namespace.as_deref(), "name": &*key.name, "uid": written.uid.to_string(), "result": result})
         })
         .collect();
-    remarks.extend(written.iter().flat_map(|written| written.warnings.iter().map(|warning| format!("{}: {warning}", title(&written.key)))));
+    remarks.extend(written.iter().flat_map(|written| {
+        written.warnings.iter().map(|warning| format!("{}: {warning}", title(&written.key)))
+    }));
     if remarks.len() > REMARKS_MAX {
         let more = remarks.len() - REMARKS_MAX;
         remarks.truncate(REMARKS_MAX);
         remarks.push(format!("{more} more warnings are left out"));
     }
-    serde_json::to_vec(&json!({"results": results, "warnings": remarks})).expect("results have text keys and plain values")
+    serde_json::to_vec(&json!({"results": results, "warnings": remarks}))
+        .expect("results have text keys and plain values")
 }
 
 /// As [`Object::title`] has it.

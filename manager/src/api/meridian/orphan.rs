@@ -15,7 +15,11 @@ use axum::response::Response;
 use meridian_manager_core::input::Operator;
 use meridian_shared::ids::{Fence, Uid};
 
-pub(super) async fn stop(State(api): State<Api>, Extension(user): Extension<User>, Path(run): Path<(String, String)>) -> Result<Response, Error> {
+pub(super) async fn stop(
+    State(api): State<Api>,
+    Extension(user): Extension<User>,
+    Path(run): Path<(String, String)>,
+) -> Result<Response, Error> {
     access::own(&user, Own::Operate)?;
     let (uid, fence) = named(&run)?;
     done(operate(&api, &user, Operator::StopOrphan { uid, fence }).await?)

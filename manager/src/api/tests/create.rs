@@ -50,9 +50,15 @@ async fn both_versions_write_one_object() {
     old["apiVersion"] = json!("kueue.x-k8s.io/v1beta1");
     old["spec"]["cohort"] = json!("all");
     let created = rig.post("/apis/kueue.x-k8s.io/v1beta1/clusterqueues", &old).await.ok();
-    assert_eq!((created["apiVersion"].as_str(), created["spec"]["cohort"].as_str()), (Some("kueue.x-k8s.io/v1beta1"), Some("all")));
+    assert_eq!(
+        (created["apiVersion"].as_str(), created["spec"]["cohort"].as_str()),
+        (Some("kueue.x-k8s.io/v1beta1"), Some("all"))
+    );
     let new = rig.get(&format!("{QUEUES}/old")).await.ok();
-    assert_eq!((new["apiVersion"].as_str(), new["spec"]["cohortName"].as_str()), (Some("kueue.x-k8s.io/v1beta2"), Some("all")));
+    assert_eq!(
+        (new["apiVersion"].as_str(), new["spec"]["cohortName"].as_str()),
+        (Some("kueue.x-k8s.io/v1beta2"), Some("all"))
+    );
     let wrong = rig.post(QUEUES, &old).await;
     assert_eq!(wrong.failure().0, 400, "the path and the body must agree");
 }
@@ -65,7 +71,10 @@ async fn what_is_not_honoured_is_said() {
     shared["spec"]["colour"] = json!("blue");
     let created = rig.post(QUEUES, &shared).await;
     let warnings = created.warnings().join("\n");
-    assert!(warnings.contains("299 - \"spec.concurrentAdmissionPolicy: flavors are not tried at the same time"), "{warnings}");
+    assert!(
+        warnings.contains("299 - \"spec.concurrentAdmissionPolicy: flavors are not tried at the same time"),
+        "{warnings}"
+    );
     assert!(warnings.contains("colour"), "{warnings}");
 }
 
@@ -87,7 +96,10 @@ async fn objects_of_one_cluster_lie_beside_the_global_ones() {
     let quota = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota";
     let global = rig.get(&format!("{QUEUES}/q")).await.ok();
     let scoped = rig.get(&format!("{QUEUES}/q?cluster=eu")).await.ok();
-    assert_eq!((global.pointer(quota).unwrap(), scoped.pointer(quota).unwrap()), (&json!("100"), &json!("4")));
+    assert_eq!(
+        (global.pointer(quota).unwrap(), scoped.pointer(quota).unwrap()),
+        (&json!("100"), &json!("4"))
+    );
     assert_eq!(rig.names(QUEUES).await, ["q"]);
     assert_eq!(rig.names(&format!("{QUEUES}?cluster=eu")).await, ["q"]);
     rig.put(&format!("{QUEUES}/q?cluster=eu"), &scoped).await.ok();

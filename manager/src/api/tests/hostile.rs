@@ -10,11 +10,31 @@ async fn raw(rig: &Rig, path: &str, form: &str, body: impl Into<Body>) -> Answer
 async fn bodies_that_are_no_objects_are_refused() {
     let rig = Rig::with_queue().await;
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-    let nested = format!(r#"{{"apiVersion":"batch/v1","kind":"Job","metadata":{}{}}}"#, r#"{"a":"#.repeat(5_000), "1".to_owned() + &"}".repeat(5_000));
-    for body in ["", "null", "3", "[]", "{", "\"x\"", "{\"kind\":3}", "\u{0}", &deep, &nested, "{\"apiVersion\":\"batch/v1\",\"kind\":\"Job\"}"] {
+    let nested = format!(
+        r#"{{"apiVersion":"batch/v1","kind":"Job","metadata":{}{}}}"#,
+        r#"{"a":"#.repeat(5_000),
+        "1".to_owned() + &"}".repeat(5_000)
+    );
+    for body in [
+        "",
+        "null",
+        "3",
+        "[]",
+        "{",
+        "\"x\"",
+        "{\"kind\":3}",
+        "\u{0}",
+        &deep,
+        &nested,
+        "{\"apiVersion\":\"batch/v1\",\"kind\":\"Job\"}",
+    ] {
         for path in [JOBS, "/meridian/v1/apply", "/meridian/v1/bulk"] {
             let answer = raw(&rig, path, "application/json", body.to_owned()).await;
-            assert!(matches!(answer.failure().0, 400 | 422), "{path} {}: {answer:?}", &body[..body.len().min(40)]);
+            assert!(
+                matches!(answer.failure().0, 400 | 422),
+                "{path} {}: {answer:?}",
+                &body[..body.len().min(40)]
+            );
         }
     }
     let answer = raw(&rig, JOBS, "application/json", vec![0xff, 0xfe]).await;
@@ -24,7 +44,12 @@ async fn bodies_that_are_no_objects_are_refused() {
 #[tokio::test]
 async fn bodies_in_other_forms_are_refused() {
     let rig = Rig::with_queue().await;
-    for form in ["application/yaml", "application/vnd.kubernetes.protobuf", "text/plain", "application/x-www-form-urlencoded"] {
+    for form in [
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+        "text/plain",
+        "application/x-www-form-urlencoded",
+    ] {
         let answer = raw(&rig, JOBS, form, job("x").to_string()).await;
         assert_eq!((answer.failure().0, answer.failure().1), (415, "UnsupportedMediaType"), "{form}");
     }
@@ -39,7 +64,8 @@ async fn large_bodies_are_refused_whether_or_not_they_say_so() {
     let rig = Rig::with_queue().await;
     let large = "x".repeat(crate::api::body::OBJECT_BYTES_MAX + 1);
     assert_eq!(raw(&rig, JOBS, "application/json", large).await.failure().0, 413);
-    let pieces = futures::stream::iter((0..64).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 64 << 10]))));
+    let pieces =
+        futures::stream::iter((0..64).map(|_| Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 64 << 10]))));
     assert_eq!(raw(&rig, JOBS, "application/json", Body::from_stream(pieces)).await.failure().0, 413);
     let announced = with(rig.request("POST", JOBS, Some(&job("x"))), "content-length", "99999999999");
     assert_eq!(rig.read(announced).await.failure().0, 413);
@@ -55,7 +81,13 @@ async fn large_bodies_are_refused_whether_or_not_they_say_so() {
 async fn odd_paths_and_queries_do_no_harm() {
     let rig = Rig::with_queue().await;
     let long = "a".repeat(20_000);
-    for path in ["/apis/batch/v1/namespaces/%00/jobs/%2e%2e", "/apis//", "//", "/apis/batch/v1/namespaces/default/jobs/%f0%9f", &format!("/{long}")] {
+    for path in [
+        "/apis/batch/v1/namespaces/%00/jobs/%2e%2e",
+        "/apis//",
+        "//",
+        "/apis/batch/v1/namespaces/default/jobs/%f0%9f",
+        &format!("/{long}"),
+    ] {
         let answer = rig.get(path).await;
         assert_eq!(answer.failure().0, 404, "{path}");
         assert!(answer.failure().2.len() < 1_000);

@@ -11,7 +11,16 @@ async fn bulk(rig: &Rig, key: Option<&str>, objects: &[Value]) -> Answer {
 
 fn results(answer: &Value) -> Vec<String> {
     let results = answer["results"].as_array().unwrap().iter();
-    results.map(|r| format!("{} {} {}", r["kind"].as_str().unwrap(), r["name"].as_str().unwrap(), r["result"].as_str().unwrap())).collect()
+    results
+        .map(|r| {
+            format!(
+                "{} {} {}",
+                r["kind"].as_str().unwrap(),
+                r["name"].as_str().unwrap(),
+                r["result"].as_str().unwrap()
+            )
+        })
+        .collect()
 }
 
 #[tokio::test]
@@ -20,18 +29,47 @@ async fn apply_is_all_or_nothing_and_twice_is_once() {
     // in an order that refers forwards
     let all = [job("train"), local("main", "q"), queue("q"), flavor()];
     let applied = rig.apply(&all).await.ok();
-    assert_eq!(results(&applied), ["Job train created", "LocalQueue main created", "ClusterQueue q created", "ResourceFlavor any created"]);
+    assert_eq!(
+        results(&applied),
+        [
+            "Job train created",
+            "LocalQueue main created",
+            "ClusterQueue q created",
+            "ResourceFlavor any created"
+        ]
+    );
     let version = rig.engine.reads().version();
     let again = rig.apply(&all).await.ok();
     assert!(results(&again).iter().all(|r| r.ends_with("unchanged")), "{again}");
     assert_eq!(rig.engine.reads().version(), version);
 
-    let refused = rig.apply(&[queue("new"), local("l", "absent"), json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ok"}})]).await;
+    let refused = rig
+        .apply(&[
+            queue("new"),
+            local("l", "absent"),
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ok"}}),
+        ])
+        .await;
     assert_eq!((refused.failure().0, refused.failure().1), (422, "Invalid"));
     assert_eq!(refused.body["details"]["causes"][0]["field"], "objects[1].spec.clusterQueue");
-    let refused = rig.apply(&[queue("new"), json!({"kind": "Nothing"}), json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "X"}})]).await;
-    let fields: Vec<&str> = refused.body["details"]["causes"].as_array().unwrap().iter().map(|c| c["field"].as_str().unwrap()).collect();
-    assert!(fields.iter().any(|f| f.starts_with("objects[1]")) && fields.iter().any(|f| f.starts_with("objects[2].")), "{fields:?}");
+    let refused = rig
+        .apply(&[
+            queue("new"),
+            json!({"kind": "Nothing"}),
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "X"}}),
+        ])
+        .await;
+    let fields: Vec<&str> = refused.body["details"]["causes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["field"].as_str().unwrap())
+        .collect();
+    assert!(
+        fields.iter().any(|f| f.starts_with("objects[1]"))
+            && fields.iter().any(|f| f.starts_with("objects[2].")),
+        "{fields:?}"
+    );
     assert_eq!(rig.names(QUEUES).await, ["q"]);
     assert_eq!(rig.names("/api/v1/namespaces").await, Vec::<String>::new());
 }
@@ -44,19 +82,28 @@ async fn apply_warns_for_each_object_and_takes_what_was_read_back() {
     let applied = rig.apply(&[shared]).await.ok();
     assert_eq!(results(&applied), ["ClusterQueue q configured"]);
     let warnings = applied["warnings"].to_string();
-    assert!(warnings.contains("clusterqueue/q: spec.concurrentAdmissionPolicy: flavors are not tried at the same time"), "{warnings}");
+    assert!(
+        warnings.contains(
+            "clusterqueue/q: spec.concurrentAdmissionPolicy: flavors are not tried at the same time"
+        ),
+        "{warnings}"
+    );
     let dry = rig.post("/meridian/v1/apply", &json!({"objects": [queue("dry")], "dryRun": true})).await.ok();
     assert_eq!(results(&dry), ["ClusterQueue dry created"]);
     assert_eq!(rig.names(QUEUES).await, ["q"]);
     let unnamed = rig.apply(&[generated("t-")]).await;
     assert_eq!(unnamed.body["details"]["causes"][0]["field"], "objects[0].metadata.name");
-    let scoped = rig.post("/meridian/v1/apply", &json!({"objects": [queue("q")], "cluster": "eu"})).await.ok();
+    let scoped =
+        rig.post("/meridian/v1/apply", &json!({"objects": [queue("q")], "cluster": "eu"})).await.ok();
     assert_eq!(results(&scoped), ["ClusterQueue q created"]);
-    let policy =
-        json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "p"}, "spec": {"allow": {"jurisdictions": ["EU"]}}});
-    let refused = rig.post("/meridian/v1/apply", &json!({"objects": [policy, job("j")], "cluster": "eu"})).await;
+    let policy = json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "ResidencyPolicy", "metadata": {"name": "p"}, "spec": {"allow": {"jurisdictions": ["EU"]}}});
+    let refused =
+        rig.post("/meridian/v1/apply", &json!({"objects": [policy, job("j")], "cluster": "eu"})).await;
     let causes = refused.body["details"]["causes"].as_array().unwrap();
-    assert_eq!(causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect::<Vec<_>>(), ["objects[0].kind", "objects[1].kind"]);
+    assert_eq!(
+        causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["objects[0].kind", "objects[1].kind"]
+    );
     assert!(causes[0]["message"].as_str().unwrap().contains("apply it without `--cluster`"), "{causes:?}");
 }
 
@@ -65,16 +112,24 @@ async fn bulk_makes_every_job_or_none() {
     let rig = Rig::with_queue().await;
     let made = bulk(&rig, None, &[job("a"), generated("t-"), generated("t-")]).await.ok();
     assert_eq!(made["results"].as_array().unwrap().len(), 3);
-    assert!(made["results"].as_array().unwrap().iter().all(|r| r["result"] == "created" && r["uid"].is_string()));
+    assert!(
+        made["results"].as_array().unwrap().iter().all(|r| r["result"] == "created" && r["uid"].is_string())
+    );
     let mut lost = job("d");
     lost["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("nowhere");
     let refused = bulk(&rig, None, &[job("c"), job("a"), lost]).await;
     let causes = refused.body["details"]["causes"].as_array().unwrap();
-    assert_eq!((causes[0]["field"].as_str(), causes[0]["reason"].as_str()), (Some("objects[1]"), Some("AlreadyExists")));
+    assert_eq!(
+        (causes[0]["field"].as_str(), causes[0]["reason"].as_str()),
+        (Some("objects[1]"), Some("AlreadyExists"))
+    );
     assert!(causes[1]["field"].as_str().unwrap().starts_with("objects[2]."), "{causes:?}");
     assert_eq!(rig.names(JOBS).await.len(), 3);
     assert_eq!(bulk(&rig, None, &[job("a")]).await.failure().1, "AlreadyExists");
-    assert_eq!(bulk(&rig, None, &[queue("x")]).await.body["details"]["causes"][0]["field"], "objects[0].kind");
+    assert_eq!(
+        bulk(&rig, None, &[queue("x")]).await.body["details"]["causes"][0]["field"],
+        "objects[0].kind"
+    );
     assert_eq!(bulk(&rig, None, &[]).await.failure().0, 400);
 }
 

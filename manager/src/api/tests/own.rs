@@ -4,7 +4,12 @@ use meridian_manager_core::audit::{Line, Verifier};
 const CLUSTER: &str = "/apis/meridian.dev/v1alpha1/clusters/eu";
 
 async fn joined(rig: &Rig) -> Value {
-    rig.post("/meridian/v1/clusters/eu/join-token", &json!({"region": "europe-west4", "jurisdiction": "EU", "ttl": "3600s", "replace": false})).await.ok()
+    rig.post(
+        "/meridian/v1/clusters/eu/join-token",
+        &json!({"region": "europe-west4", "jurisdiction": "EU", "ttl": "3600s", "replace": false}),
+    )
+    .await
+    .ok()
 }
 
 #[tokio::test]
@@ -13,7 +18,11 @@ async fn a_join_token_comes_with_its_command() {
     let answer = joined(&rig).await;
     let (command, token) = (answer["command"].as_str().unwrap(), answer["token"].as_str().unwrap());
     assert!(token.starts_with("mj_") && command.contains(token), "{command}");
-    assert!(command.starts_with("meridian agent join --manager https://manager.example:7443 --ca-pin sha256:0909"), "{command}");
+    assert!(
+        command
+            .starts_with("meridian agent join --manager https://manager.example:7443 --ca-pin sha256:0909"),
+        "{command}"
+    );
     assert!(answer["expires"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap() > jiff::Timestamp::now());
     assert_eq!(rig.get(CLUSTER).await.ok()["spec"]["region"], "europe-west4");
     let lines = rig.get("/meridian/v1/audit").await.body.to_string();
@@ -37,11 +46,16 @@ async fn operators_act_on_clusters() {
     let rig = Rig::new().await;
     joined(&rig).await;
     for (action, cordoned) in [("cordon", true), ("uncordon", false), ("drain", true)] {
-        let answer = rig.post(&format!("/meridian/v1/clusters/eu/{action}"), &json!({"confirm": true})).await.ok();
+        let answer =
+            rig.post(&format!("/meridian/v1/clusters/eu/{action}"), &json!({"confirm": true})).await.ok();
         assert!(answer["message"].as_str().unwrap().contains("`eu`"), "{answer}");
         assert_eq!(rig.get(CLUSTER).await.ok()["spec"]["cordoned"], cordoned, "{action}");
     }
-    assert_eq!(rig.read(rig.request("POST", "/meridian/v1/clusters/eu/cordon", None)).await.code, 200, "a body may be left out");
+    assert_eq!(
+        rig.read(rig.request("POST", "/meridian/v1/clusters/eu/cordon", None)).await.code,
+        200,
+        "a body may be left out"
+    );
     let missing = rig.post("/meridian/v1/clusters/us/cordon", &json!({})).await;
     assert_eq!(missing.failure(), (404, "NotFound", "there is no cluster `us`"));
     for (body, code) in [
@@ -64,7 +78,8 @@ async fn recovery_and_rules_are_confirmed_by_a_person() {
     let closed = rig.post("/meridian/v1/recovery/confirm", &json!({"confirm": true})).await;
     assert_eq!((closed.failure().0, closed.failure().1), (409, "Conflict"));
     rig.post("/meridian/v1/rules/confirm", &json!({})).await.ok();
-    let orphan = rig.post("/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/stop", &json!({})).await;
+    let orphan =
+        rig.post("/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/stop", &json!({})).await;
     assert_eq!(orphan.failure().0, 404);
     assert_eq!(rig.post("/meridian/v1/rules/confirm", &json!([])).await.failure().0, 400);
 }
@@ -90,7 +105,11 @@ async fn the_audit_log_verifies_from_its_beginning() {
     assert_eq!(response.headers()["content-type"], "application/x-ndjson");
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let mut verifier = Verifier::default();
-    let lines: Vec<Line> = std::str::from_utf8(&bytes).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Line> = std::str::from_utf8(&bytes)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     lines.iter().for_each(|line| verifier.take(line).unwrap());
     assert_eq!(verifier.finish(None).unwrap().lines, lines.len() as u64);
     assert!(lines.len() >= 5);

@@ -7,10 +7,19 @@ async fn lists_are_of_one_version_and_in_order() {
     let rig = Rig::with_queue().await;
     rig.apply(&[queue("b"), queue("a")]).await.ok();
     let list = rig.get(QUEUES).await.ok();
-    assert_eq!((list["kind"].as_str(), list["apiVersion"].as_str()), (Some("ClusterQueueList"), Some("kueue.x-k8s.io/v1beta2")));
+    assert_eq!(
+        (list["kind"].as_str(), list["apiVersion"].as_str()),
+        (Some("ClusterQueueList"), Some("kueue.x-k8s.io/v1beta2"))
+    );
     assert_eq!(version(&list), rig.engine.reads().version().0);
     assert_eq!(rig.names(QUEUES).await, ["a", "b", "q"]);
-    assert!(list["items"].as_array().unwrap().iter().all(|item| version(item) <= version(&list) && item["kind"] == "ClusterQueue"));
+    assert!(
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|item| version(item) <= version(&list) && item["kind"] == "ClusterQueue")
+    );
     let old = rig.get("/apis/kueue.x-k8s.io/v1beta1/clusterqueues").await.ok();
     assert_eq!(old["items"][0]["apiVersion"], "kueue.x-k8s.io/v1beta1");
 }
@@ -31,13 +40,19 @@ async fn namespaces_are_kept_apart_and_together() {
 #[tokio::test]
 async fn selectors_choose() {
     let rig = Rig::new().await;
-    let spaces: Vec<Value> = [("a", "vision"), ("b", "nlp"), ("c", "vision")].iter().map(|(n, team)| namespace(n, &json!({"team": team}))).collect();
+    let spaces: Vec<Value> = [("a", "vision"), ("b", "nlp"), ("c", "vision")]
+        .iter()
+        .map(|(n, team)| namespace(n, &json!({"team": team})))
+        .collect();
     rig.apply(&spaces).await.ok();
     let names = async |query: &str| rig.names(&format!("/api/v1/namespaces?{query}")).await;
     assert_eq!(names("labelSelector=team%3Dvision").await, ["a", "c"]);
     assert_eq!(names("labelSelector=team%20notin%20(vision)").await, ["b"]);
     assert_eq!(names("fieldSelector=metadata.name%3Db").await, ["b"]);
-    assert_eq!(names("fieldSelector=metadata.name%3Db&labelSelector=team%3Dvision").await, Vec::<String>::new());
+    assert_eq!(
+        names("fieldSelector=metadata.name%3Db&labelSelector=team%3Dvision").await,
+        Vec::<String>::new()
+    );
     assert_eq!(names("fieldSelector=metadata.name!%3Db").await, ["a", "c"]);
     assert_eq!(rig.get("/api/v1/namespaces?fieldSelector=spec.x%3D1").await.failure().0, 400);
 }
@@ -53,7 +68,8 @@ async fn pages_are_of_the_version_of_the_first() {
     // what changes between two pages is not seen in them
     rig.delete("/api/v1/namespaces/n3").await.ok();
     rig.apply(&[namespace("n9", &json!({}))]).await.ok();
-    let mut names: Vec<Value> = first["items"].as_array().unwrap().iter().map(|i| i["metadata"]["name"].clone()).collect();
+    let mut names: Vec<Value> =
+        first["items"].as_array().unwrap().iter().map(|i| i["metadata"]["name"].clone()).collect();
     let mut token = first["metadata"]["continue"].as_str().map(str::to_owned);
     while let Some(next) = token {
         let page = rig.get(&format!("{path}&continue={next}")).await.ok();
@@ -65,15 +81,29 @@ async fn pages_are_of_the_version_of_the_first() {
     let unknown = rig.get(&format!("{path}&continue={}", "A".repeat(32))).await;
     assert_eq!((unknown.failure().0, unknown.failure().1), (410, "Expired"));
     let foreign = first["metadata"]["continue"].as_str().unwrap();
-    assert_eq!(rig.get(&format!("{QUEUES}?continue={foreign}")).await.failure().0, 410, "a token is good for its own list");
+    assert_eq!(
+        rig.get(&format!("{QUEUES}?continue={foreign}")).await.failure().0,
+        410,
+        "a token is good for its own list"
+    );
 }
 
 #[tokio::test]
 async fn versions_that_can_not_be_read_are_refused() {
     let rig = Rig::with_queue().await;
     let now = rig.engine.reads().version().0;
-    assert!(rig.get(&format!("{QUEUES}?resourceVersion={now}&resourceVersionMatch=Exact")).await.code.is_success());
-    assert!(rig.get(&format!("{QUEUES}?resourceVersion=1&resourceVersionMatch=NotOlderThan")).await.code.is_success());
+    assert!(
+        rig.get(&format!("{QUEUES}?resourceVersion={now}&resourceVersionMatch=Exact"))
+            .await
+            .code
+            .is_success()
+    );
+    assert!(
+        rig.get(&format!("{QUEUES}?resourceVersion=1&resourceVersionMatch=NotOlderThan"))
+            .await
+            .code
+            .is_success()
+    );
     assert!(rig.get(&format!("{QUEUES}?resourceVersion=0")).await.code.is_success());
     let old = rig.get(&format!("{QUEUES}?resourceVersion=1&resourceVersionMatch=Exact")).await;
     assert_eq!((old.failure().0, old.failure().1), (410, "Expired"));
@@ -88,16 +118,26 @@ async fn tables_have_the_columns_of_their_kind() {
     let rig = Rig::with_queue().await;
     rig.post(JOBS, &job("train")).await.ok();
     let table = rig.read(with(rig.request("GET", JOBS, None), "accept", TABLE)).await.ok();
-    assert_eq!((table["kind"].as_str(), table["apiVersion"].as_str()), (Some("Table"), Some("meta.k8s.io/v1")));
-    let columns: Vec<&str> = table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        (table["kind"].as_str(), table["apiVersion"].as_str()),
+        (Some("Table"), Some("meta.k8s.io/v1"))
+    );
+    let columns: Vec<&str> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert_eq!(columns, ["Name", "Queue", "State", "Cluster", "Region", "Attempts", "Age", "Reason"]);
     let cells = table["rows"][0]["cells"].as_array().unwrap();
     assert_eq!(cells[..6], [json!("train"), json!("main"), json!("Pending"), json!(""), json!(""), json!(0)]);
     assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
     assert_eq!(table["rows"][0]["object"]["metadata"]["namespace"], "default");
-    let one = rig.read(with(rig.request("GET", &format!("{JOBS}/train?includeObject=Object"), None), "accept", TABLE)).await.ok();
+    let one = rig
+        .read(with(rig.request("GET", &format!("{JOBS}/train?includeObject=Object"), None), "accept", TABLE))
+        .await
+        .ok();
     assert_eq!(one["rows"][0]["object"]["spec"]["parallelism"], 2);
-    let none = rig.read(with(rig.request("GET", &format!("{JOBS}?includeObject=None"), None), "accept", TABLE)).await.ok();
+    let none = rig
+        .read(with(rig.request("GET", &format!("{JOBS}?includeObject=None"), None), "accept", TABLE))
+        .await
+        .ok();
     assert!(none["rows"][0].get("object").is_none());
 }
 
@@ -115,13 +155,19 @@ async fn a_jobs_workload_is_listed_beside_it() {
 #[tokio::test]
 async fn long_answers_are_compressed_on_demand() {
     let rig = Rig::new().await;
-    let all: Vec<Value> = (0..600).map(|i| namespace(&format!("n{i}"), &json!({"padding": "x".repeat(63), "more": "y".repeat(63)}))).collect();
+    let all: Vec<Value> = (0..600)
+        .map(|i| namespace(&format!("n{i}"), &json!({"padding": "x".repeat(63), "more": "y".repeat(63)})))
+        .collect();
     rig.apply(&all).await.ok();
-    let zipped = rig.send(with(rig.request("GET", "/api/v1/namespaces", None), "accept-encoding", "gzip")).await;
+    let zipped =
+        rig.send(with(rig.request("GET", "/api/v1/namespaces", None), "accept-encoding", "gzip")).await;
     assert_eq!(zipped.headers()["content-encoding"], "gzip");
-    let short = rig.send(with(rig.request("GET", "/api/v1/namespaces/n1", None), "accept-encoding", "gzip")).await;
+    let short =
+        rig.send(with(rig.request("GET", "/api/v1/namespaces/n1", None), "accept-encoding", "gzip")).await;
     assert!(short.headers().get("content-encoding").is_none());
-    let watch = rig.send(with(rig.request("GET", "/api/v1/namespaces?watch=true", None), "accept-encoding", "gzip")).await;
+    let watch = rig
+        .send(with(rig.request("GET", "/api/v1/namespaces?watch=true", None), "accept-encoding", "gzip"))
+        .await;
     assert!(watch.headers().get("content-encoding").is_none(), "a stream is never held back");
 }
 
@@ -139,11 +185,16 @@ async fn discovery_leads_to_every_kind() {
         }
     }
     assert!(rig.get("/version").await.ok()["gitVersion"].as_str().unwrap().starts_with("v1."));
-    for absent in ["/openapi/v2", "/openapi/v3", "/apis/apps", "/apis/batch/v2", "/api/v2", "/apis/apps/v1/deployments"] {
+    for absent in
+        ["/openapi/v2", "/openapi/v3", "/apis/apps", "/apis/batch/v2", "/api/v2", "/apis/apps/v1/deployments"]
+    {
         assert_eq!(rig.get(absent).await.failure().0, 404, "{absent}");
     }
     let head = rig.read(rig.request("HEAD", QUEUES, None)).await;
     assert_eq!(head.code, 200);
     let options = rig.read(rig.request("OPTIONS", QUEUES, None)).await;
-    assert_eq!((options.code.as_u16(), options.headers["allow"].to_str().unwrap()), (204, "GET, POST, HEAD, OPTIONS"));
+    assert_eq!(
+        (options.code.as_u16(), options.headers["allow"].to_str().unwrap()),
+        (204, "GET, POST, HEAD, OPTIONS")
+    );
 }

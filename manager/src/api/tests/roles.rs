@@ -1,7 +1,8 @@
 use super::*;
 
 async fn as_submitter(rig: &Rig, method: &str, path: &str, body: Option<&Value>) -> Answer {
-    rig.read(with(rig.request(method, path, body), "authorization", &format!("Bearer {}", rig.submitter))).await
+    rig.read(with(rig.request(method, path, body), "authorization", &format!("Bearer {}", rig.submitter)))
+        .await
 }
 
 #[tokio::test]
@@ -56,7 +57,12 @@ async fn submitters_submit_and_no_more() {
         ("DELETE", format!("{QUEUES}/q"), None, false),
         ("GET", "/apis/kueue.x-k8s.io/v1beta2/workloads".into(), None, true),
         ("GET", "/apis/kueue.x-k8s.io/v1beta2/localqueues".into(), None, true),
-        ("PUT", "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues/q".into(), Some(json!({})), false),
+        (
+            "PUT",
+            "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues/q".into(),
+            Some(json!({})),
+            false,
+        ),
         ("GET", "/apis/meridian.dev/v1alpha1/residencypolicies".into(), None, false),
         ("GET", "/apis/meridian.dev/v1alpha1/clusters".into(), None, false),
         ("GET", "/api".into(), None, true),
@@ -70,8 +76,18 @@ async fn submitters_submit_and_no_more() {
         ("POST", "/meridian/v1/clusters/eu/drain".into(), Some(json!({})), false),
         ("POST", "/meridian/v1/clusters/eu/declare-lost".into(), Some(json!({"confirm": "eu"})), false),
         ("POST", "/meridian/v1/clusters/eu/admit".into(), Some(json!({})), false),
-        ("POST", "/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/stop".into(), Some(json!({})), false),
-        ("POST", "/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/adopt".into(), Some(job("x")), false),
+        (
+            "POST",
+            "/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/stop".into(),
+            Some(json!({})),
+            false,
+        ),
+        (
+            "POST",
+            "/meridian/v1/orphans/00000000-0000-0000-0000-000000000001/1-2-3/adopt".into(),
+            Some(job("x")),
+            false,
+        ),
     ];
     for (method, path, body, may) in table {
         let answer = as_submitter(&rig, method, &path, body.as_ref()).await;
@@ -79,7 +95,10 @@ async fn submitters_submit_and_no_more() {
             assert!(answer.code.is_success(), "{method} {path}: {answer:?}");
         } else {
             assert_eq!(answer.failure().0, 403, "{method} {path}");
-            assert!(answer.failure().2.starts_with("user `sam` with the role `submitter` may not"), "{answer:?}");
+            assert!(
+                answer.failure().2.starts_with("user `sam` with the role `submitter` may not"),
+                "{answer:?}"
+            );
         }
     }
 }

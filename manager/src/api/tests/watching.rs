@@ -17,14 +17,19 @@ async fn a_watch_goes_on_from_a_list() {
     assert_eq!(watch.told().await, "ADDED b");
     rig.apply(&[labelled("a", "y")]).await.ok();
     let changed = watch.next().await.unwrap();
-    assert_eq!((changed["type"].as_str(), changed["object"]["metadata"]["labels"]["team"].as_str()), (Some("MODIFIED"), Some("y")));
+    assert_eq!(
+        (changed["type"].as_str(), changed["object"]["metadata"]["labels"]["team"].as_str()),
+        (Some("MODIFIED"), Some("y"))
+    );
     rig.delete(&format!("{SPACES}/b")).await.ok();
     let deleted = watch.next().await.unwrap();
     assert_eq!(deleted["type"], "DELETED");
     // resumed from any event, the next ones come
-    let mut resumed = rig.watch(&format!("{SPACES}?watch=true&resourceVersion={}", version(&changed["object"]))).await;
+    let mut resumed =
+        rig.watch(&format!("{SPACES}?watch=true&resourceVersion={}", version(&changed["object"]))).await;
     assert_eq!(resumed.told().await, "DELETED b");
-    let mut resumed = rig.watch(&format!("{SPACES}?watch=true&resourceVersion={}", version(&deleted["object"]))).await;
+    let mut resumed =
+        rig.watch(&format!("{SPACES}?watch=true&resourceVersion={}", version(&deleted["object"]))).await;
     rig.apply(&[labelled("c", "x")]).await.ok();
     assert_eq!(resumed.told().await, "ADDED c");
 }
@@ -56,7 +61,8 @@ async fn a_watch_without_a_version_begins_with_what_is_there() {
         assert_eq!(watch.told().await, "DELETED b");
         rig.apply(&[labelled("b", "x")]).await.ok();
     }
-    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let query =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = rig.watch(&format!("{SPACES}?{query}")).await;
     assert_eq!([watch.told().await, watch.told().await], ["ADDED a", "ADDED b"]);
     let mark = watch.next().await.unwrap();
@@ -88,7 +94,8 @@ async fn labels_that_change_move_objects_in_and_out() {
     let rig = Rig::new().await;
     rig.apply(&[labelled("in", "x"), labelled("out", "y")]).await.ok();
     let from = rig.engine.reads().version().0;
-    let mut watch = rig.watch(&format!("{SPACES}?watch=true&resourceVersion={from}&labelSelector=team%3Dx")).await;
+    let mut watch =
+        rig.watch(&format!("{SPACES}?watch=true&resourceVersion={from}&labelSelector=team%3Dx")).await;
     rig.apply(&[labelled("out", "z")]).await.ok(); // still out: not told
     rig.apply(&[labelled("out", "x")]).await.ok();
     assert_eq!(watch.told().await, "ADDED out");
@@ -109,7 +116,10 @@ async fn a_watch_is_of_its_kind_namespace_and_name() {
     rig.post(JOBS, &job("one")).await.ok();
     rig.post(JOBS, &job("two")).await.ok();
     let event = one.next().await.unwrap();
-    assert_eq!((event["type"].as_str(), event["object"]["metadata"]["name"].as_str()), (Some("ADDED"), Some("two")));
+    assert_eq!(
+        (event["type"].as_str(), event["object"]["metadata"]["name"].as_str()),
+        (Some("ADDED"), Some("two"))
+    );
     assert_eq!(event["object"]["spec"]["template"]["spec"]["containers"][0]["image"], "example/train");
     assert_eq!(named.told().await, "ADDED two");
     assert_eq!(all.told().await, "ADDED one");

@@ -45,16 +45,24 @@ async fn merge_patches_change_some_fields() {
     let rig = Rig::new().await;
     rig.apply(&[namespace("a", &json!({"team": "x", "old": "yes"}))]).await.ok();
     let merge = "application/merge-patch+json";
-    let patched = patch(&rig, SPACE, merge, &json!({"metadata": {"labels": {"old": null, "new": "yes"}}})).await.ok();
+    let patched =
+        patch(&rig, SPACE, merge, &json!({"metadata": {"labels": {"old": null, "new": "yes"}}})).await.ok();
     let labels = &patched["metadata"]["labels"];
     assert_eq!((&labels["team"], &labels["new"], labels.get("old")), (&json!("x"), &json!("yes"), None));
     let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"a": "b"}}});
     assert_eq!(patch(&rig, SPACE, merge, &stale).await.failure().1, "Conflict");
     assert_eq!(patch(&rig, SPACE, merge, &json!([])).await.failure().0, 400);
     assert_eq!(patch(&rig, SPACE, merge, &json!({"metadata": {"name": "b"}})).await.failure().0, 400);
-    assert_eq!(patch(&rig, SPACE, merge, &json!({"metadata": {"labels": {"a b": "c"}}})).await.failure().0, 422);
+    assert_eq!(
+        patch(&rig, SPACE, merge, &json!({"metadata": {"labels": {"a b": "c"}}})).await.failure().0,
+        422
+    );
     assert_eq!(patch(&rig, "/api/v1/namespaces/absent", merge, &json!({})).await.failure().0, 404);
-    for form in ["application/json-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"] {
+    for form in [
+        "application/json-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
+    ] {
         let refused = patch(&rig, SPACE, form, &json!({})).await;
         assert!(refused.failure().0 == 415 && refused.failure().2.contains("--type=merge"), "{refused:?}");
     }
@@ -67,11 +75,17 @@ async fn of_a_workload_only_whether_it_is_active_is_written() {
     let rig = Rig::with_queue().await;
     let job = rig.post(JOBS, &job("train")).await.ok();
     let name = job["status"]["meridian"]["workload"].as_str().unwrap().to_owned();
-    let (path, older) = (format!("{WORKLOADS}/{name}"), format!("/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads/{name}"));
+    let (path, older) = (
+        format!("{WORKLOADS}/{name}"),
+        format!("/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads/{name}"),
+    );
     let merge = "application/merge-patch+json";
     let set = |active: bool| json!({"spec": {"active": active}});
     let stopped = patch(&rig, &path, merge, &set(false)).await.ok();
-    assert_eq!((&stopped["spec"]["active"], stopped["metadata"]["name"].as_str()), (&json!(false), Some(name.as_str())));
+    assert_eq!(
+        (&stopped["spec"]["active"], stopped["metadata"]["name"].as_str()),
+        (&json!(false), Some(name.as_str()))
+    );
     assert_eq!(stopped["status"]["conditions"][1]["reason"], "Deactivated", "{stopped:#}");
     assert_eq!(rig.get(&format!("{JOBS}/train")).await.ok()["status"]["meridian"]["state"], "Deactivated");
     let again = patch(&rig, &path, merge, &set(false)).await.ok();
@@ -81,13 +95,29 @@ async fn of_a_workload_only_whether_it_is_active_is_written() {
     let mut read = rig.get(&older).await.ok();
     read["spec"]["active"] = json!(true);
     let resumed = rig.put(&older, &read).await.ok();
-    assert_eq!((resumed["apiVersion"].as_str(), &resumed["spec"]["active"]), (Some("kueue.x-k8s.io/v1beta1"), &json!(true)));
+    assert_eq!(
+        (resumed["apiVersion"].as_str(), &resumed["spec"]["active"]),
+        (Some("kueue.x-k8s.io/v1beta1"), &json!(true))
+    );
     assert_eq!(rig.put(&older, &read).await.failure().1, "Conflict", "it changed since");
-    let dry = rig.read(with(rig.request("PATCH", &format!("{path}?dryRun=All"), Some(&set(false))), "content-type", merge)).await.ok();
-    assert_eq!((&dry["spec"]["active"], &rig.get(&path).await.ok()["spec"]["active"]), (&json!(false), &json!(true)));
+    let dry = rig
+        .read(with(
+            rig.request("PATCH", &format!("{path}?dryRun=All"), Some(&set(false))),
+            "content-type",
+            merge,
+        ))
+        .await
+        .ok();
+    assert_eq!(
+        (&dry["spec"]["active"], &rig.get(&path).await.ok()["spec"]["active"]),
+        (&json!(false), &json!(true))
+    );
     // Kueue's default.
     patch(&rig, &path, merge, &set(false)).await.ok();
-    assert_eq!(patch(&rig, &path, merge, &json!({"spec": {"active": null}})).await.ok()["spec"]["active"], true);
+    assert_eq!(
+        patch(&rig, &path, merge, &json!({"spec": {"active": null}})).await.ok()["spec"]["active"],
+        true
+    );
 
     // Nothing else, and nothing of it is done.
     for (change, field) in [
@@ -105,14 +135,22 @@ async fn of_a_workload_only_whether_it_is_active_is_written() {
     assert_eq!(rig.get(&path).await.ok()["spec"]["active"], true);
     let stale = json!({"metadata": {"resourceVersion": "1"}, "spec": {"active": false}});
     assert_eq!(patch(&rig, &path, merge, &stale).await.failure().1, "Conflict");
-    assert_eq!(patch(&rig, &format!("{WORKLOADS}/job-train-zzzzz"), merge, &set(false)).await.failure().0, 404);
+    assert_eq!(
+        patch(&rig, &format!("{WORKLOADS}/job-train-zzzzz"), merge, &set(false)).await.failure().0,
+        404
+    );
     for method in ["POST", "DELETE"] {
         let path = if method == "POST" { WORKLOADS } else { &path };
         assert_eq!(rig.read(rig.request(method, path, Some(&json!({})))).await.failure().0, 405);
     }
     let audit = rig.get("/meridian/v1/audit").await.body;
-    let lines: Vec<Value> = audit.as_str().unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let who: Vec<_> = lines.iter().filter(|line| line["entry"]["action"] == "deactivate").map(|line| (&line["by"], &line["entry"]["detail"])).collect();
+    let lines: Vec<Value> =
+        audit.as_str().unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let who: Vec<_> = lines
+        .iter()
+        .filter(|line| line["entry"]["action"] == "deactivate")
+        .map(|line| (&line["by"], &line["entry"]["detail"]))
+        .collect();
     assert_eq!(who, [(&json!("user:ada"), &json!("default/train")); 2], "who did it is written down");
 }
 
@@ -132,10 +170,16 @@ async fn deletions_have_conditions() {
         "preconditions": {"uid": created["metadata"]["uid"]},
     });
     let deleted = delete(options).await.ok();
-    assert_eq!((deleted["status"].as_str(), &deleted["details"]["uid"]), (Some("Success"), &created["metadata"]["uid"]));
+    assert_eq!(
+        (deleted["status"].as_str(), &deleted["details"]["uid"]),
+        (Some("Success"), &created["metadata"]["uid"])
+    );
     assert_eq!(rig.get(&path).await.failure(), (404, "NotFound", "jobs.batch \"train\" not found"));
     assert_eq!(delete(json!({})).await.failure().0, 404);
-    assert!(rig.names("/apis/kueue.x-k8s.io/v1beta2/workloads").await.is_empty(), "the workload goes with its job");
+    assert!(
+        rig.names("/apis/kueue.x-k8s.io/v1beta2/workloads").await.is_empty(),
+        "the workload goes with its job"
+    );
 }
 
 #[tokio::test]
@@ -145,7 +189,10 @@ async fn of_a_jobs_spec_nothing_changes_but_the_pods_of_an_elastic_one() {
     let mut other = job("train");
     other["spec"]["parallelism"] = json!(1);
     let refused = rig.put(&format!("{JOBS}/train"), &other).await;
-    assert!(refused.failure().0 == 422 && refused.failure().2.contains("kueue.x-k8s.io/elastic-job"), "{refused:?}");
+    assert!(
+        refused.failure().0 == 422 && refused.failure().2.contains("kueue.x-k8s.io/elastic-job"),
+        "{refused:?}"
+    );
     rig.put(&format!("{JOBS}/train"), &job("train")).await.ok();
 
     let mut elastic = job("elastic");
@@ -153,11 +200,16 @@ async fn of_a_jobs_spec_nothing_changes_but_the_pods_of_an_elastic_one() {
     rig.post(JOBS, &elastic).await.ok();
     let path = format!("{JOBS}/elastic");
     // What a client has read and sends back has fields that nobody wrote.
-    let changed = patch(&rig, &path, "application/merge-patch+json", &json!({"spec": {"parallelism": 1}})).await.ok();
+    let changed =
+        patch(&rig, &path, "application/merge-patch+json", &json!({"spec": {"parallelism": 1}})).await.ok();
     assert_eq!(changed["spec"]["parallelism"], 1);
     assert_eq!(rig.get(&path).await.ok()["spec"]["parallelism"], 1);
-    let refused = patch(&rig, &path, "application/merge-patch+json", &json!({"spec": {"backoffLimit": 9}})).await;
-    assert!(refused.failure().0 == 422 && refused.failure().2.contains("delete it and create it again"), "{refused:?}");
+    let refused =
+        patch(&rig, &path, "application/merge-patch+json", &json!({"spec": {"backoffLimit": 9}})).await;
+    assert!(
+        refused.failure().0 == 422 && refused.failure().2.contains("delete it and create it again"),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]

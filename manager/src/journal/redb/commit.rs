@@ -22,7 +22,9 @@ impl RedbJournal {
         let next = self.state.after(batch);
         let written = self.transact(next, |txn, known| put(txn, batch, known));
         match written {
-            Err(Error::Full { .. }) if batch.urgent && !self.urgent_only => self.commit_with_reserve(batch, next),
+            Err(Error::Full { .. }) if batch.urgent && !self.urgent_only => {
+                self.commit_with_reserve(batch, next)
+            }
             written => written,
         }
     }
@@ -32,7 +34,9 @@ impl RedbJournal {
         let identity = self.medium.identity().map_err(io_error("look at", self.place()))?;
         let meta = Meta { identity, ..self.meta };
         let next = State { commits: self.state.commits + 1, ..self.state };
-        self.transact(next, |txn, _| Ok(txn.open_table(META)?.insert(META_KEY, meta.encode().as_slice()).map(drop)?))?;
+        self.transact(next, |txn, _| {
+            Ok(txn.open_table(META)?.insert(META_KEY, meta.encode().as_slice()).map(drop)?)
+        })?;
         self.meta = meta;
         Ok(())
     }
@@ -48,7 +52,10 @@ impl RedbJournal {
         let known = self.state;
         let later = batch.leadership.epoch > known.leadership.epoch || batch.leadership == known.leadership;
         let why = if !later {
-            format!("leadership `{}` has written, and `{}` is not a later one", known.leadership, batch.leadership)
+            format!(
+                "leadership `{}` has written, and `{}` is not a later one",
+                known.leadership, batch.leadership
+            )
         } else if batch.after != known.last {
             format!("its last record is `{}`, not `{}`", known.last, batch.after)
         } else {
@@ -59,14 +66,18 @@ impl RedbJournal {
 
     /// Runs one transaction from the known state to `next`. After an error the journal is poisoned and `next` is kept as
     /// what may have become durable.
-    fn transact(&mut self, next: State, change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Trouble>) -> Result<(), Error> {
+    fn transact(
+        &mut self,
+        next: State,
+        change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Trouble>,
+    ) -> Result<(), Error> {
         if self.medium.identity().ok() != Some(self.identity) {
             self.poison();
             return Err(Error::Replaced { place: self.place() });
         }
         self.watch.take_full();
-        let written =
-            contained(&self.shared.place, || self.write(next, change)).map_err(|trouble| blame("write to", &self.shared.place, Some(&self.watch), trouble));
+        let written = contained(&self.shared.place, || self.write(next, change))
+            .map_err(|trouble| blame("write to", &self.shared.place, Some(&self.watch), trouble));
         match written {
             Ok(()) => self.state = next,
             Err(_) => {
@@ -77,7 +88,11 @@ impl RedbJournal {
         written
     }
 
-    fn write(&self, next: State, change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Trouble>) -> Result<(), Trouble> {
+    fn write(
+        &self,
+        next: State,
+        change: impl FnOnce(&WriteTransaction, &State) -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
         let slot = self.shared.read();
         let database = slot.as_ref().ok_or_else(|| Error::Poisoned { place: self.place() })?;
         // durable on return is redb's default; quick repair would halve the rate of small commits for a faster start
@@ -86,7 +101,11 @@ impl RedbJournal {
             let mut own = txn.open_table(META)?;
             let stored = own.insert(STATE_KEY, next.encode().as_slice())?.map(|value| value.value().to_vec());
             if stored.as_deref() != Some(&self.state.encode()) {
-                return Err(Error::Fenced { place: self.place(), why: "another writer has changed it".into() }.into());
+                return Err(Error::Fenced {
+                    place: self.place(),
+                    why: "another writer has changed it".into(),
+                }
+                .into());
             }
         }
         change(&txn, &self.state)?;
@@ -123,7 +142,11 @@ fn validate(batch: &Batch, truncated: RecordNumber) -> Result<(), Error> {
         format!("a value of `{largest}` bytes is larger than `{VALUE_BYTES_MAX}`")
     } else if total > BATCH_BYTES_MAX {
         format!("`{total}` bytes are more than `{BATCH_BYTES_MAX}`")
-    } else if batch.snapshot.as_ref().is_some_and(|snapshot| snapshot.through > batch.last() || snapshot.through < truncated) {
+    } else if batch
+        .snapshot
+        .as_ref()
+        .is_some_and(|snapshot| snapshot.through > batch.last() || snapshot.through < truncated)
+    {
         format!("its snapshot is not between `{truncated}` and `{}`", batch.last())
     } else {
         return Ok(());

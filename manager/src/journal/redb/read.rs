@@ -4,7 +4,9 @@ use super::super::encoding::{SnapshotRow, State, Table, unseal};
 use super::super::medium::{Watch, io_error};
 use super::super::{AuditNumber, Error, Reader, Snapshot, Visit};
 use super::{AUDIT, BODY, LOG, META, SNAPSHOT, SNAPSHOT_KEY, STATE_KEY, Trouble};
-use ::redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
+use ::redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition,
+};
 use meridian_shared::ids::{ContentHash, RecordNumber};
 use std::ops::RangeBounds;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -64,7 +66,8 @@ impl Shared {
             let (number, value) = entry?;
             let number = number.value();
             let payload = unseal(table, number.into(), value.value()).map_err(|what| self.damaged(what))?;
-            let visited = catch_unwind(AssertUnwindSafe(|| visit(number, payload))).map_err(Trouble::Panic)?;
+            let visited =
+                catch_unwind(AssertUnwindSafe(|| visit(number, payload))).map_err(Trouble::Panic)?;
             visited.map_err(|reason| Error::Rejected { place: self.place.clone(), number, reason })?;
         }
         Ok(())
@@ -72,7 +75,11 @@ impl Shared {
 
     pub(super) fn replay(&self, after: RecordNumber, visit: Visit<'_, RecordNumber>) -> Result<(), Error> {
         let range = after.0.saturating_add(1)..;
-        self.look(|txn| self.walk(txn, (Table::Log, LOG), range, &mut |number, payload| visit(RecordNumber(number), payload)))
+        self.look(|txn| {
+            self.walk(txn, (Table::Log, LOG), range, &mut |number, payload| {
+                visit(RecordNumber(number), payload)
+            })
+        })
     }
 
     pub(super) fn snapshot(&self) -> Result<Option<Snapshot>, Error> {
@@ -100,16 +107,27 @@ impl Shared {
 impl Reader for Shared {
     fn body(&self, hash: ContentHash) -> Result<Option<Vec<u8>>, Error> {
         self.look(|txn| match txn.open_table(BODY)?.get_owned(hash.0)? {
-            Some(value) => unseal(Table::Body, hash.0, value.value()).map(|body| Some(body.to_vec())).map_err(|what| self.damaged(what)),
+            Some(value) => unseal(Table::Body, hash.0, value.value())
+                .map(|body| Some(body.to_vec()))
+                .map_err(|what| self.damaged(what)),
             None => Ok(None),
         })
     }
 
-    fn audit(&self, from: AuditNumber, until: AuditNumber, visit: Visit<'_, AuditNumber>) -> Result<(), Error> {
+    fn audit(
+        &self,
+        from: AuditNumber,
+        until: AuditNumber,
+        visit: Visit<'_, AuditNumber>,
+    ) -> Result<(), Error> {
         if from >= until {
             return Ok(());
         }
-        self.look(|txn| self.walk(txn, (Table::Audit, AUDIT), from.0..until.0, &mut |number, line| visit(AuditNumber(number), line)))
+        self.look(|txn| {
+            self.walk(txn, (Table::Audit, AUDIT), from.0..until.0, &mut |number, line| {
+                visit(AuditNumber(number), line)
+            })
+        })
     }
 
     fn audit_head(&self) -> Result<Option<(AuditNumber, Vec<u8>)>, Error> {
@@ -139,7 +157,10 @@ pub(super) fn contained<T>(place: &str, act: impl FnOnce() -> Result<T, Trouble>
     match catch_unwind(AssertUnwindSafe(act)) {
         Ok(Err(Trouble::Panic(panic))) => resume_unwind(panic),
         Ok(done) => done,
-        Err(_) => Err(Error::Corrupt { place: place.to_owned(), what: "its pages contradict each other".into() }.into()),
+        Err(_) => {
+            Err(Error::Corrupt { place: place.to_owned(), what: "its pages contradict each other".into() }
+                .into())
+        }
     }
 }
 
@@ -157,7 +178,9 @@ pub(super) fn blame(operation: &'static str, place: &str, watch: Option<&Watch>,
     match error {
         ::redb::Error::Io(source) => io_error(operation, place)(source),
         ::redb::Error::DatabaseAlreadyOpen => Error::Held { place },
-        ::redb::Error::UpgradeRequired(version) => Error::Version { place, found: format!("store version {version}") },
+        ::redb::Error::UpgradeRequired(version) => {
+            Error::Version { place, found: format!("store version {version}") }
+        }
         ::redb::Error::Corrupted(what) => Error::Corrupt { place, what },
         ::redb::Error::PreviousIo => Error::Poisoned { place },
         other => Error::Store { operation, place, source: Box::new(other) },

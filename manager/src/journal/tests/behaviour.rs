@@ -17,7 +17,8 @@ fn what_was_committed_is_there_after_reopening() {
         batch.bodies = vec![(ContentHash(9 << 100 | u128::from(step)), vec![step; 70_000])];
         batch.drop_bodies = vec![ContentHash(9 << 100 | u128::from(step.wrapping_sub(2)))];
         if step == 3 {
-            batch.snapshot = Some(Snapshot { through: RecordNumber(journal.last().0 + 1), bytes: vec![7; 3_000_000] });
+            batch.snapshot =
+                Some(Snapshot { through: RecordNumber(journal.last().0 + 1), bytes: vec![7; 3_000_000] });
         }
         journal.commit(&batch).unwrap();
         expect = expect.after(&batch);
@@ -28,7 +29,10 @@ fn what_was_committed_is_there_after_reopening() {
     let known = (0..5).map(|step| 9 << 100 | step);
     assert_eq!(Contents::of(&journal, known), expect);
     assert_eq!((journal.chain(), journal.last(), journal.leadership()), (chain, last, FIRST));
-    assert_eq!((journal.meta().journal, journal.meta().created, journal.identity_changed()), (ID, MADE, false));
+    assert_eq!(
+        (journal.meta().journal, journal.meta().created, journal.identity_changed()),
+        (ID, MADE, false)
+    );
     let compacted = journal.replay(RecordNumber(3), &mut |_, _| Ok(()));
     assert!(matches!(compacted, Err(Error::Compacted { through: RecordNumber(10), .. })), "{compacted:?}");
 }
@@ -39,10 +43,10 @@ fn a_batch_for_another_state_of_the_journal_is_fenced() {
     let one = batch(&journal, &["a"]);
     journal.commit(&one).unwrap();
     let stale = [
-        one,                                                                                         // twice the same
-        Batch { leadership: Leadership { epoch: 0, id: 9 }, ..Batch::new(FIRST, RecordNumber(1)) },  // an older leadership
+        one, // twice the same
+        Batch { leadership: Leadership { epoch: 0, id: 9 }, ..Batch::new(FIRST, RecordNumber(1)) }, // an older leadership
         Batch { leadership: Leadership { epoch: 1, id: 78 }, ..Batch::new(FIRST, RecordNumber(1)) }, // an equal one with another id
-        Batch { leadership: Leadership { epoch: 2, id: 1 }, ..Batch::new(FIRST, RecordNumber(2)) },  // one that saw too much
+        Batch { leadership: Leadership { epoch: 2, id: 1 }, ..Batch::new(FIRST, RecordNumber(2)) }, // one that saw too much
     ];
     for batch in stale {
         assert!(matches!(journal.commit(&batch), Err(Error::Fenced { .. })), "{batch:?}");
@@ -50,7 +54,8 @@ fn a_batch_for_another_state_of_the_journal_is_fenced() {
         assert!(matches!(journal.replay(RecordNumber(0), &mut |_, _| Ok(())), Err(Error::Poisoned { .. })));
         assert_eq!(journal.reload().unwrap(), Found::Acknowledged);
     }
-    let newer = Batch { records: vec![b"b".to_vec()], ..Batch::new(Leadership { epoch: 2, id: 5 }, RecordNumber(1)) };
+    let newer =
+        Batch { records: vec![b"b".to_vec()], ..Batch::new(Leadership { epoch: 2, id: 5 }, RecordNumber(1)) };
     journal.commit(&newer).unwrap();
     assert_eq!((journal.last(), journal.leadership().epoch), (RecordNumber(2), 2));
 }
@@ -83,15 +88,24 @@ fn record_numbers_may_skip_upwards_and_never_go_back() {
 #[test]
 fn batches_that_contradict_themselves_are_refused() {
     let (_, mut journal) = fresh();
-    let ahead = Batch { snapshot: Some(Snapshot { through: RecordNumber(2), bytes: vec![] }), ..batch(&journal, &["a"]) };
+    let ahead = Batch {
+        snapshot: Some(Snapshot { through: RecordNumber(2), bytes: vec![] }),
+        ..batch(&journal, &["a"])
+    };
     assert!(matches!(journal.commit(&ahead), Err(Error::Invalid { .. })));
     let end = Batch { first: RecordNumber(u64::MAX), ..batch(&journal, &["a"]) };
     assert!(matches!(journal.commit(&end), Err(Error::Invalid { .. })));
     let huge = Batch { audit: vec![vec![0; crate::journal::VALUE_BYTES_MAX + 1]], ..batch(&journal, &[]) };
     assert!(matches!(journal.commit(&huge), Err(Error::Invalid { .. })));
-    let empty_snapshot = Batch { snapshot: Some(Snapshot { through: RecordNumber(1), bytes: vec![] }), ..batch(&journal, &["a"]) };
+    let empty_snapshot = Batch {
+        snapshot: Some(Snapshot { through: RecordNumber(1), bytes: vec![] }),
+        ..batch(&journal, &["a"])
+    };
     journal.commit(&empty_snapshot).unwrap();
-    let backwards = Batch { snapshot: Some(Snapshot { through: RecordNumber(0), bytes: vec![] }), ..batch(&journal, &[]) };
+    let backwards = Batch {
+        snapshot: Some(Snapshot { through: RecordNumber(0), bytes: vec![] }),
+        ..batch(&journal, &[])
+    };
     assert!(matches!(journal.commit(&backwards), Err(Error::Invalid { .. })));
     assert_eq!(Contents::of(&journal, []).snapshot, empty_snapshot.snapshot);
 }
@@ -102,7 +116,8 @@ fn a_body_is_kept_once_and_stays_when_it_is_dropped_and_put_together() {
     let body = b"a long spec".to_vec();
     let hash = ContentHash::of(&body);
     for _ in 0..2 {
-        let put = Batch { bodies: vec![(hash, body.clone())], drop_bodies: vec![hash], ..batch(&journal, &[]) };
+        let put =
+            Batch { bodies: vec![(hash, body.clone())], drop_bodies: vec![hash], ..batch(&journal, &[]) };
         journal.commit(&put).unwrap();
         assert_eq!(journal.reader().body(hash).unwrap(), Some(body.clone()));
     }
@@ -115,7 +130,9 @@ fn a_reader_lives_over_a_reload_and_a_refused_entry_ends_a_walk() {
     let (_, mut journal) = fresh();
     let reader = journal.reader();
     assert_eq!(reader.audit_head().unwrap(), None);
-    journal.commit(&Batch { audit: vec![b"x".to_vec(), b"y".to_vec()], ..batch(&journal, &["a", "b"]) }).unwrap();
+    journal
+        .commit(&Batch { audit: vec![b"x".to_vec(), b"y".to_vec()], ..batch(&journal, &["a", "b"]) })
+        .unwrap();
     assert_eq!(journal.reload().unwrap(), Found::Acknowledged);
     assert_eq!(reader.audit_head().unwrap(), Some((AuditNumber(2), b"y".to_vec())));
     let refused = journal.replay(RecordNumber(0), &mut |_, _| Err("no such kind".into()));
@@ -158,7 +175,8 @@ fn one_manager_at_a_time() {
     assert!(matches!(held, Error::Held { .. }), "{held:?}");
     drop(journal);
     RedbJournal::open(&path).unwrap();
-    let mut left: Vec<_> = std::fs::read_dir(room.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut left: Vec<_> =
+        std::fs::read_dir(room.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["journal.redb", "journal.reserve"], "no draft is left behind");
 }

@@ -37,7 +37,9 @@ impl Life {
         batch.first.0 += random.below(20) / 19 * random.below(1000);
         batch.records = (0..random.below(6)).map(|_| random.bytes(700)).collect();
         batch.audit = (0..random.below(3)).map(|_| random.bytes(90)).collect();
-        batch.bodies = (0..random.below(3) / 2).map(|_| (ContentHash(random.below(12).into()), random.bytes(9_000))).collect();
+        batch.bodies = (0..random.below(3) / 2)
+            .map(|_| (ContentHash(random.below(12).into()), random.bytes(9_000)))
+            .collect();
         batch.drop_bodies = (0..random.below(3) / 2).map(|_| ContentHash(random.below(12).into())).collect();
         if random.below(8) == 0 {
             let floor = self.expect.snapshot.as_ref().map_or(0, |snapshot| snapshot.through.0);
@@ -102,7 +104,9 @@ impl Life {
 
     fn fail_a_sync(&mut self, tally: &mut Tally) {
         self.disk.fail_syncs(1);
-        let Some(unknown) = self.commit_until_failure(tally) else { panic!("a failed sync must fail a commit") };
+        let Some(unknown) = self.commit_until_failure(tally) else {
+            panic!("a failed sync must fail a commit")
+        };
         tally.failed_syncs += 1;
         assert!(matches!(self.journal.heartbeat(), Err(Error::Poisoned { .. })));
         let found = self.journal.reload().expect("every reload succeeds");
@@ -124,7 +128,10 @@ fn no_crash_loses_or_invents_a_commit() {
             }
         }
     }
-    assert!(tally.crashes >= 3_000 && tally.crashes_in_recovery >= 300 && tally.failed_syncs >= 200, "{tally:?}");
+    assert!(
+        tally.crashes >= 3_000 && tally.crashes_in_recovery >= 300 && tally.failed_syncs >= 200,
+        "{tally:?}"
+    );
     assert!(tally.unknown_kept >= 100 && tally.unknown_lost >= 300 && tally.commits >= 2_000, "{tally:?}");
 }
 

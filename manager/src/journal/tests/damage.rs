@@ -83,8 +83,12 @@ fn files_of_others_are_refused_in_words() {
 fn an_unknown_version_is_refused_with_its_name() {
     let (disk, journal) = fresh();
     drop(journal);
-    for (header, expect) in [("meridian journal 2", "use the version that wrote it"), ("another journal", "its header is another program's")] {
-        let database = ::redb::Database::builder().create_with_backend(Gate::new(disk.backend().unwrap()).0).unwrap();
+    for (header, expect) in [
+        ("meridian journal 2", "use the version that wrote it"),
+        ("another journal", "its header is another program's"),
+    ] {
+        let database =
+            ::redb::Database::builder().create_with_backend(Gate::new(disk.backend().unwrap()).0).unwrap();
         let txn = database.begin_write().unwrap();
         let definition: ::redb::TableDefinition<'_, &str, &[u8]> = ::redb::TableDefinition::new("meta");
         txn.open_table(definition).unwrap().insert("format", header.as_bytes()).unwrap();
@@ -109,18 +113,26 @@ fn a_file_that_was_cut_gives_an_error() {
 #[test]
 fn rotten_bits_give_an_error_or_change_nothing() {
     let (image, expect) = sample();
-    let used: Vec<usize> = image.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
+    let used: Vec<usize> =
+        image.iter().enumerate().filter(|(_, byte)| **byte != 0).map(|(at, _)| at).collect();
     let mut random = Random(5);
     let (mut refused, mut harmless) = (0, 0);
     for round in 0..600 {
         let mut rotten = image.clone();
         // the first page holds the store's own header, so it gets more than its share
-        let at = if round % 4 == 0 { random.below(512) as usize } else { used[random.below(used.len() as u64) as usize] };
+        let at = if round % 4 == 0 {
+            random.below(512) as usize
+        } else {
+            used[random.below(used.len() as u64) as usize]
+        };
         rotten[at] ^= 1 << random.below(8);
         match open(rotten).and_then(|journal| read_all(&journal, &expect)) {
             Ok(()) => harmless += 1,
             Err(error) => {
-                assert!(!matches!(error, Error::Missing { .. } | Error::Held { .. } | Error::Fenced { .. }), "{error}");
+                assert!(
+                    !matches!(error, Error::Missing { .. } | Error::Held { .. } | Error::Fenced { .. }),
+                    "{error}"
+                );
                 refused += 1;
             }
         }
@@ -133,7 +145,8 @@ fn a_page_of_garbage_gives_an_error() {
     let (image, expect) = sample();
     let mut random = Random(6);
     // pages that hold nothing are all alike, so most of them are left out
-    let pages = (0..image.len() / 4096).filter(|page| page % 16 == 0 || image[page * 4096..][..4096].iter().any(|byte| *byte != 0));
+    let pages = (0..image.len() / 4096)
+        .filter(|page| page % 16 == 0 || image[page * 4096..][..4096].iter().any(|byte| *byte != 0));
     for page in pages {
         let mut rotten = image.clone();
         for byte in &mut rotten[page * 4096..(page + 1) * 4096] {

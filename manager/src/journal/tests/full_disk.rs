@@ -79,7 +79,8 @@ fn a_journal_that_opens_on_a_full_disk_takes_ends_only() {
     let (disk, journal) = fresh();
     drop(journal);
     disk.set_capacity(disk.used_bytes() + (1 << 20) - RESERVE_BYTES);
-    let disk = FaultyDisk::from_image(disk.image(), 1, 42, Faults { capacity_bytes: 6 << 20, ..Faults::default() });
+    let disk =
+        FaultyDisk::from_image(disk.image(), 1, 42, Faults { capacity_bytes: 6 << 20, ..Faults::default() });
     let mut journal = RedbJournal::open_on(disk.clone()).unwrap();
     assert!(journal.urgent_only());
     assert!(matches!(journal.commit(&batch(&journal, &["work"])), Err(Error::Full { .. })));
@@ -97,7 +98,12 @@ impl Mounted {
     fn new(bytes: u64) -> Option<Self> {
         let room = tempfile::tempdir().unwrap();
         let options = format!("size={bytes}");
-        let status = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(room.path()).output().ok()?.status;
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(room.path())
+            .output()
+            .ok()?
+            .status;
         status.success().then_some(Self(room))
     }
 

@@ -15,7 +15,11 @@ const CHECKED_IN: &str = include_str!("golden/format-1.txt");
 const WRITE: &str = "MERIDIAN_WRITE_GOLDEN";
 
 fn meta() -> Meta {
-    Meta { journal: ID, identity: Identity { device: 7, inode: 1234, born_ns: Some(1_700_000_000_123_456_789) }, created: MADE }
+    Meta {
+        journal: ID,
+        identity: Identity { device: 7, inode: 1234, born_ns: Some(1_700_000_000_123_456_789) },
+        created: MADE,
+    }
 }
 
 fn first_batch() -> Batch {
@@ -32,7 +36,14 @@ fn state() -> State {
 }
 
 fn mark() -> Mark {
-    Mark { journal: ID, leadership: FIRST, last: RecordNumber(2), chain: state().chain, boot: BootId(0xb007), at: Mono(123_456) }
+    Mark {
+        journal: ID,
+        leadership: FIRST,
+        last: RecordNumber(2),
+        chain: state().chain,
+        boot: BootId(0xb007),
+        at: Mono(123_456),
+    }
 }
 
 fn values() -> Vec<(&'static str, Vec<u8>)> {
@@ -53,7 +64,10 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }
 
 #[test]

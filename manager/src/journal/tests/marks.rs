@@ -11,7 +11,14 @@ const NOW: Mono = Mono(100_000);
 const AGE_MAX: Millis = Millis(5_000);
 
 fn mark_of(journal: &dyn Journal) -> Mark {
-    Mark { journal: ID, leadership: journal.leadership(), last: journal.last(), chain: journal.chain(), boot: BOOT, at: Mono(NOW.0 - 1_000) }
+    Mark {
+        journal: ID,
+        leadership: journal.leadership(),
+        last: journal.last(),
+        chain: journal.chain(),
+        boot: BOOT,
+        at: Mono(NOW.0 - 1_000),
+    }
 }
 
 #[test]

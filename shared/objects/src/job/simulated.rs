@@ -47,14 +47,19 @@ pub struct Wrong {
 impl Simulated {
     /// Reads them. What can't be read is as if it weren't there, and named besides.
     pub fn read(annotations: &BTreeMap<String, String>) -> (Self, Vec<Wrong>) {
-        const A_LENGTH: (&str, &str) = ("length of time of at most a year", "write one such as `90s` or `1h30m`");
+        const A_LENGTH: (&str, &str) =
+            ("length of time of at most a year", "write one such as `90s` or `1h30m`");
         let mut wrong = Vec::new();
         let duration = value(annotations, SIMULATED_DURATION, length, A_LENGTH, &mut wrong);
-        let stagger = value(annotations, SIMULATED_STAGGER, length, A_LENGTH, &mut wrong).unwrap_or(Millis(0));
+        let stagger =
+            value(annotations, SIMULATED_STAGGER, length, A_LENGTH, &mut wrong).unwrap_or(Millis(0));
         let a_code = ("exit code", "write a whole number from 0 to 255, in quotes");
-        let exit_code = value(annotations, SIMULATED_EXIT_CODE, |text| text.parse().ok(), a_code, &mut wrong).unwrap_or(0);
+        let exit_code = value(annotations, SIMULATED_EXIT_CODE, |text| text.parse().ok(), a_code, &mut wrong)
+            .unwrap_or(0);
         let a_number = ("number of pods", "write a whole number, in quotes");
-        let fail_first = value(annotations, SIMULATED_FAIL_FIRST, |text| text.parse().ok(), a_number, &mut wrong).unwrap_or(0);
+        let fail_first =
+            value(annotations, SIMULATED_FAIL_FIRST, |text| text.parse().ok(), a_number, &mut wrong)
+                .unwrap_or(0);
         (Self { duration, stagger, exit_code, fail_first }, wrong)
     }
 }
@@ -69,7 +74,12 @@ fn value<T>(
 ) -> Option<T> {
     let written = annotations.get(key)?;
     let value = read(written.trim());
-    wrong.extend(value.is_none().then(|| Wrong { key, written: written.chars().take(SHOWN_CHARS_MAX).collect(), wanted, remedy }));
+    wrong.extend(value.is_none().then(|| Wrong {
+        key,
+        written: written.chars().take(SHOWN_CHARS_MAX).collect(),
+        wanted,
+        remedy,
+    }));
     value
 }
 
@@ -80,7 +90,8 @@ pub fn length(text: &str) -> Option<Millis> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let number: f64 = rest[..digits].parse().ok()?;
-        let letters = rest[digits..].find(|c: char| !c.is_ascii_alphabetic()).map_or(rest.len(), |n| digits + n);
+        let letters =
+            rest[digits..].find(|c: char| !c.is_ascii_alphabetic()).map_or(rest.len(), |n| digits + n);
         total += number
             * match &rest[digits..letters] {
                 "ms" => 1.0,
@@ -100,14 +111,22 @@ mod tests {
     use super::*;
 
     fn of(entries: &[(&str, &str)]) -> (Simulated, Vec<Wrong>) {
-        Simulated::read(&entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+        Simulated::read(
+            &entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        )
     }
 
     #[test]
     fn what_can_be_read_is_read() {
         assert_eq!(of(&[]), (Simulated::default(), Vec::new()));
-        let all = [(SIMULATED_DURATION, "250ms"), (SIMULATED_STAGGER, "1h30m"), (SIMULATED_EXIT_CODE, "3"), (SIMULATED_FAIL_FIRST, "2")];
-        let expect = Simulated { duration: Some(Millis(250)), stagger: Millis::mins(90), exit_code: 3, fail_first: 2 };
+        let all = [
+            (SIMULATED_DURATION, "250ms"),
+            (SIMULATED_STAGGER, "1h30m"),
+            (SIMULATED_EXIT_CODE, "3"),
+            (SIMULATED_FAIL_FIRST, "2"),
+        ];
+        let expect =
+            Simulated { duration: Some(Millis(250)), stagger: Millis::mins(90), exit_code: 3, fail_first: 2 };
         assert_eq!(of(&all), (expect, Vec::new()));
         for (text, millis) in [("90", 90_000), ("1.5", 1_500), ("0s", 0), ("1d", 86_400_000)] {
             assert_eq!(length(text), Some(Millis(millis)), "{text}");
@@ -128,7 +147,10 @@ mod tests {
         ] {
             let (read, wrong) = of(&[(key, text), (SIMULATED_FAIL_FIRST, "2")]);
             assert_eq!(read, Simulated { fail_first: 2, ..Simulated::default() }, "{text}");
-            assert_eq!(wrong.iter().map(|wrong| (wrong.key, wrong.written.as_str())).collect::<Vec<_>>(), [(key, text)]);
+            assert_eq!(
+                wrong.iter().map(|wrong| (wrong.key, wrong.written.as_str())).collect::<Vec<_>>(),
+                [(key, text)]
+            );
         }
         assert_eq!(of(&[(SIMULATED_FAIL_FIRST, "-1"), (SIMULATED_EXIT_CODE, "-1")]).1.len(), 2);
     }

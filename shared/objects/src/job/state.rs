@@ -17,7 +17,11 @@ pub fn state(job: &Value) -> &str {
     if !told.is_empty() {
         return told;
     }
-    if job.pointer("/status/active").and_then(Value::as_u64).is_some_and(|active| active > 0) { "Running" } else { "Pending" }
+    if job.pointer("/status/active").and_then(Value::as_u64).is_some_and(|active| active > 0) {
+        "Running"
+    } else {
+        "Pending"
+    }
 }
 
 fn is_true(job: &Value, condition: &str) -> bool {
@@ -34,9 +38,18 @@ mod tests {
     fn how_it_ended_comes_before_where_it_is() {
         let of = |status: Value| state(&json!({"status": status})).to_owned();
         let ended = |kind: &str| json!([{"type": kind, "status": "True"}]);
-        assert_eq!(of(json!({"conditions": ended("Complete"), "meridian": {"state": "Finished"}})), "Finished");
+        assert_eq!(
+            of(json!({"conditions": ended("Complete"), "meridian": {"state": "Finished"}})),
+            "Finished"
+        );
         assert_eq!(of(json!({"conditions": ended("Failed"), "meridian": {"state": "Finished"}})), "Failed");
-        assert_eq!(of(json!({"conditions": ended("Suspended"), "meridian": {"state": "Running"}})), "Running");
-        assert_eq!((of(json!({"active": 2})), of(json!({})), of(json!(null))), ("Running".into(), "Pending".into(), "Pending".into()));
+        assert_eq!(
+            of(json!({"conditions": ended("Suspended"), "meridian": {"state": "Running"}})),
+            "Running"
+        );
+        assert_eq!(
+            (of(json!({"active": 2})), of(json!({})), of(json!(null))),
+            ("Running".into(), "Pending".into(), "Pending".into())
+        );
     }
 }

@@ -52,9 +52,14 @@ fn constraint(annotations: &Fields<'_>) -> Option<Constraint> {
         (text == "true").then_some(Constraint::Unconstrained)
     });
     let all = [level(REQUIRED).map(Constraint::Required), level(PREFERRED).map(Constraint::Preferred), free];
-    let mut written = [REQUIRED, PREFERRED, UNCONSTRAINED].into_iter().filter(|name| annotations.get(name).is_some());
+    let mut written =
+        [REQUIRED, PREFERRED, UNCONSTRAINED].into_iter().filter(|name| annotations.get(name).is_some());
     if let (Some(first), Some(second)) = (written.next(), written.next()) {
-        annotations.error(second, format!("stands beside `{first}`"), "keep one of them: pods are near by one rule only");
+        annotations.error(
+            second,
+            format!("stands beside `{first}`"),
+            "keep one of them: pods are near by one rule only",
+        );
     }
     all.into_iter().flatten().next()
 }
@@ -63,7 +68,10 @@ fn constraint(annotations: &Fields<'_>) -> Option<Constraint> {
 fn level(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     if !names::is_label_key(text) {
-        item.error(format!("`{text}` is not a node label"), "name a level of the topology, such as `cloud.provider.com/topology-rack`");
+        item.error(
+            format!("`{text}` is not a node label"),
+            "name a level of the topology, such as `cloud.provider.com/topology-rack`",
+        );
     }
     Some(text.to_owned())
 }
@@ -73,15 +81,26 @@ fn slices(annotations: &Fields<'_>, count: u32) -> Vec<SliceLayer> {
     let level = annotations.get(SLICE_LEVEL).and_then(|item| level(&item));
     let is_written = [SLICE_LEVEL, SLICE_SIZE].map(|name| annotations.get(name).is_some());
     match is_written {
-        [true, false] => annotations.error(SLICE_SIZE, format!("is missing beside `{SLICE_LEVEL}`"), "say how many pods a slice has"),
-        [false, true] => annotations.error(SLICE_LEVEL, format!("is missing beside `{SLICE_SIZE}`"), "say in which level a slice must be together"),
+        [true, false] => annotations.error(
+            SLICE_SIZE,
+            format!("is missing beside `{SLICE_LEVEL}`"),
+            "say how many pods a slice has",
+        ),
+        [false, true] => annotations.error(
+            SLICE_LEVEL,
+            format!("is missing beside `{SLICE_SIZE}`"),
+            "say in which level a slice must be together",
+        ),
         [true, true] | [false, false] => {}
     }
     let Some(item) = annotations.get(SLICE_LAYERS) else {
         return level.map(|level| SliceLayer { level, size: size.unwrap_or_default() }).into_iter().collect();
     };
     if is_written.contains(&true) {
-        item.error("stands beside slices of one layer", format!("keep it, or `{SLICE_LEVEL}` and `{SLICE_SIZE}`"));
+        item.error(
+            "stands beside slices of one layer",
+            format!("keep it, or `{SLICE_LEVEL}` and `{SLICE_SIZE}`"),
+        );
     }
     layers(&item, count)
 }
@@ -92,12 +111,18 @@ fn size(item: &Item<'_>, count: u32) -> Option<u32> {
         Ok(size) if size > 0 => {
             if !count.is_multiple_of(size) {
                 // pods that are left over would be in no slice, and so nowhere
-                item.error(format!("the {count} pods that start together are no whole number of slices of {size}"), "choose a size that divides them");
+                item.error(
+                    format!("the {count} pods that start together are no whole number of slices of {size}"),
+                    "choose a size that divides them",
+                );
             }
             Some(size)
         }
         _ => {
-            item.error(format!("`{text}` is not a number of pods"), "write a positive whole number in quotes, such as \"4\"");
+            item.error(
+                format!("`{text}` is not a number of pods"),
+                "write a positive whole number in quotes, such as \"4\"",
+            );
             None
         }
     }
@@ -122,7 +147,10 @@ fn layers(item: &Item<'_>, count: u32) -> Vec<SliceLayer> {
             item.error(format!("`{}` is not a node label", layer.topology), "name levels of the topology");
         }
         if layer.size == 0 || !outer.is_multiple_of(layer.size) {
-            item.error(format!("slices of {} pods don't divide the {outer} around them", layer.size), "make each size a divisor of the one before");
+            item.error(
+                format!("slices of {} pods don't divide the {outer} around them", layer.size),
+                "make each size a divisor of the one before",
+            );
         }
         outer = layer.size;
     }
@@ -133,10 +161,16 @@ fn group(annotations: &Fields<'_>, constraint: Option<&Constraint>, slices: &[Sl
     let item = annotations.get(GROUP)?;
     let name = item.text()?;
     if name.is_empty() || name.parse::<u64>().is_ok() {
-        item.error(format!("`{name}` can't name a group"), "write a word: a number would be read as something else");
+        item.error(
+            format!("`{name}` can't name a group"),
+            "write a word: a number would be read as something else",
+        );
     }
     if !matches!(constraint, Some(Constraint::Required(_) | Constraint::Preferred(_))) {
-        item.error("names a group that asks for no nearness", format!("write `{REQUIRED}` or `{PREFERRED}` beside it, or remove it"));
+        item.error(
+            "names a group that asks for no nearness",
+            format!("write `{REQUIRED}` or `{PREFERRED}` beside it, or remove it"),
+        );
     }
     if !slices.is_empty() {
         item.error("stands beside slices", "a group is placed whole: remove the slices or the group");

@@ -25,7 +25,9 @@ fn check_error(text: &str, expect: &str) {
 }
 
 fn queue(name: &str, spec: &str) -> String {
-    format!("apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {{name: {name}}}\nspec:\n{spec}")
+    format!(
+        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ClusterQueue\nmetadata: {{name: {name}}}\nspec:\n{spec}"
+    )
 }
 
 #[test]
@@ -35,14 +37,31 @@ fn reads_every_shape_of_file() {
     check(&format!("# head\n---\n---\n{QUEUE}---\nnull\n---\n# tail\n"), 1, &[], &[]);
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}});
     check(&object.to_string(), 1, &[], &[]);
-    check(&json!([object, object]).to_string(), 1, &[], &["f:1:65: `namespace/a` is the same as at f:1:2, and read once; remove one of them"]);
+    check(
+        &json!([object, object]).to_string(),
+        1,
+        &[],
+        &["f:1:65: `namespace/a` is the same as at f:1:2, and read once; remove one of them"],
+    );
     check(&json!({"apiVersion": "v1", "kind": "List", "items": [object]}).to_string(), 1, &[], &[]);
-    check(&json!({"apiVersion": "v1", "kind": "NamespaceList", "metadata": {}, "items": [object]}).to_string(), 1, &[], &[]);
-    check("apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n", 1, &[], &[]);
+    check(
+        &json!({"apiVersion": "v1", "kind": "NamespaceList", "metadata": {}, "items": [object]}).to_string(),
+        1,
+        &[],
+        &[],
+    );
+    check(
+        "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Namespace, metadata: {name: a}}\n",
+        1,
+        &[],
+        &[],
+    );
     check(
         "{apiVersion: v1, kind: Namespace, metadata: {name: ünï}}",
         0,
-        &["f:1:52: metadata.name: `ünï` is not a name; use lower-case letters, digits and `-`, for example `n`"],
+        &[
+            "f:1:52: metadata.name: `ünï` is not a name; use lower-case letters, digits and `-`, for example `n`",
+        ],
         &[],
     );
 }
@@ -58,7 +77,10 @@ fn numbers_with_leading_zeros_are_what_kubectl_takes_them_for() {
     let parsed = parse("f", &text);
     assert_eq!(lines(&parsed.errors), [""; 0]);
     let pod = &parsed.objects[0].value.stored["spec"]["template"]["spec"];
-    assert_eq!((&pod["volumes"][0]["secret"]["defaultMode"], &pod["volumes"][1]["configMap"]["defaultMode"]), (&json!(256), &json!(493)));
+    assert_eq!(
+        (&pod["volumes"][0]["secret"]["defaultMode"], &pod["volumes"][1]["configMap"]["defaultMode"]),
+        (&json!(256), &json!(493))
+    );
     assert_eq!(pod["containers"][0]["resources"]["requests"]["cpu"], json!(8));
 }
 
@@ -80,7 +102,9 @@ fn places_are_lines_and_characters() {
 
 #[test]
 fn empty_files_are_said_to_be_empty() {
-    for text in ["", "\n\n", "---\n---\n", "# nothing\n", "null", "[]", "{\"kind\": \"List\", \"items\": null}"] {
+    for text in
+        ["", "\n\n", "---\n---\n", "# nothing\n", "null", "[]", "{\"kind\": \"List\", \"items\": null}"]
+    {
         check(text, 0, &[], &["f: there is no object in it"]);
     }
 }
@@ -88,7 +112,12 @@ fn empty_files_are_said_to_be_empty() {
 #[test]
 fn duplicates_are_dropped_and_twins_refused() {
     let again = QUEUE.replace("{name: q, namespace: a}", "\n  namespace: a\n  name: q");
-    check(&format!("{QUEUE}---\n{again}"), 1, &[], &["f:6:1: `localqueue/a/q` is the same as at f:1:1, and read once; remove one of them"]);
+    check(
+        &format!("{QUEUE}---\n{again}"),
+        1,
+        &[],
+        &["f:6:1: `localqueue/a/q` is the same as at f:1:1, and read once; remove one of them"],
+    );
     let other = QUEUE.replace("clusterQueue: c", "clusterQueue: d");
     check(
         &format!("{QUEUE}---\n{other}"),
@@ -110,7 +139,12 @@ fn duplicates_are_dropped_and_twins_refused() {
     let made = QUEUE.replace("name: q", "generateName: q-");
     check(&format!("{made}---\n{made}"), 2, &[], &[]);
     let beta1 = QUEUE.replace("v1beta2", "v1beta1");
-    check(&format!("{QUEUE}---\n{beta1}"), 1, &[], &["f:6:1: `localqueue/a/q` is the same as at f:1:1, and read once; remove one of them"]);
+    check(
+        &format!("{QUEUE}---\n{beta1}"),
+        1,
+        &[],
+        &["f:6:1: `localqueue/a/q` is the same as at f:1:1, and read once; remove one of them"],
+    );
 }
 
 #[test]
@@ -130,9 +164,24 @@ fn a_workers_file_beside_the_managers_gets_the_hint() {
 fn identity_is_checked() {
     check("kind: Job\nmetadata: {name: a}\n", 0, &["f:1:1: apiVersion: is missing; add `apiVersion`"], &[]);
     check("apiVersion: batch/v1\nmetadata: {name: a}\n", 0, &["f:1:1: kind: is missing; add `kind`"], &[]);
-    check("apiVersion: batch/v1\nkind: [Job]\n", 0, &["f:2:7: kind: must be a string; write a string here"], &[]);
-    check("apiVersion: batch/v1\nkind: Jbo\n", 0, &["f:2:7: kind: unknown kind `Jbo` of `batch/v1`; did you mean `Job`?"], &[]);
-    check("apiVersion: batch/v2\nkind: Job\n", 0, &["f:1:13: apiVersion: `Job` has no version `v2`; write apiVersion `batch/v1`"], &[]);
+    check(
+        "apiVersion: batch/v1\nkind: [Job]\n",
+        0,
+        &["f:2:7: kind: must be a string; write a string here"],
+        &[],
+    );
+    check(
+        "apiVersion: batch/v1\nkind: Jbo\n",
+        0,
+        &["f:2:7: kind: unknown kind `Jbo` of `batch/v1`; did you mean `Job`?"],
+        &[],
+    );
+    check(
+        "apiVersion: batch/v2\nkind: Job\n",
+        0,
+        &["f:1:13: apiVersion: `Job` has no version `v2`; write apiVersion `batch/v1`"],
+        &[],
+    );
     check(
         "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload\nmetadata: {name: a}\n",
         0,
@@ -140,13 +189,22 @@ fn identity_is_checked() {
         &[],
     );
     check("apiVersion: v1\nkind: Namespace\n", 0, &["f:1:1: metadata: is missing; add `metadata`"], &[]);
-    check_error("apiVersion: v1\nkind: Namespace\nmetadata: {}\n", "f:3:11: metadata.name: is missing; add `name`");
+    check_error(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {}\n",
+        "f:3:11: metadata.name: is missing; add `name`",
+    );
     check_error(
         "apiVersion: v1\nkind: Namespace\nmetadata: {name: A_b}\n",
         "f:3:18: metadata.name: `A_b` is not a name; use lower-case letters, digits and `-`, for example `a-b`",
     );
-    check_error("apiVersion: v1\nkind: Namespace\nmetadata: {generateName: A}\n", "metadata.generateName: `A` cannot begin a name");
-    check_error("apiVersion: v1\nkind: Namespace\nmetadata: {name: 7}\n", "metadata.name: must be a string, not the number `7`; quote it: \"7\"");
+    check_error(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {generateName: A}\n",
+        "metadata.generateName: `A` cannot begin a name",
+    );
+    check_error(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name: 7}\n",
+        "metadata.name: must be a string, not the number `7`; quote it: \"7\"",
+    );
     check_error("just text\n", "f:1:1: this document is not an object");
     check_error("- 7\n", "f:1:3: this document is not an object");
 }
@@ -173,10 +231,15 @@ fn unknown_fields_are_kept_and_warned() {
 #[test]
 fn paths_are_those_of_the_written_version() {
     check_error(&queue("q", "  cohort: Bad_Name\n"), "f:5:11: spec.cohort: `Bad_Name` is not a name");
-    check_error(&queue("q", "  admissionChecks:\n  - ok\n  - 7\n"), "f:7:5: spec.admissionChecks[1]: must be a string, not the number `7`");
-    let cluster =
-        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: MultiKueueCluster\nmetadata: {name: c}\nspec:\n  kubeConfig:\n    locationType: Sekret\n    location: s\n";
-    check_error(cluster, "f:6:19: spec.kubeConfig.locationType: `Sekret` is not a choice; did you mean `Secret`? the choices are `Secret`, `Path`");
+    check_error(
+        &queue("q", "  admissionChecks:\n  - ok\n  - 7\n"),
+        "f:7:5: spec.admissionChecks[1]: must be a string, not the number `7`",
+    );
+    let cluster = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: MultiKueueCluster\nmetadata: {name: c}\nspec:\n  kubeConfig:\n    locationType: Sekret\n    location: s\n";
+    check_error(
+        cluster,
+        "f:6:19: spec.kubeConfig.locationType: `Sekret` is not a choice; did you mean `Secret`? the choices are `Secret`, `Path`",
+    );
     let none = "apiVersion: kueue.x-k8s.io/v1beta1\nkind: MultiKueueCluster\nmetadata: {name: c}\nspec: {}\n";
     check_error(none, "f:4:7: spec.kubeConfig: is missing");
 }
@@ -184,7 +247,10 @@ fn paths_are_those_of_the_written_version() {
 #[test]
 fn half_written_and_wrong_yaml_says_where() {
     check_error("apiVersion: v1\nkind: Namespace\nmetadata:\n\tname: a\n", "f:4:");
-    check_error("apiVersion: v1\nkind: Namespace\nmetadata:\n\tname: a\n", "indent with spaces, not with tabs");
+    check_error(
+        "apiVersion: v1\nkind: Namespace\nmetadata:\n\tname: a\n",
+        "indent with spaces, not with tabs",
+    );
     check_error("apiVersion: v1\nkind: Namespace\nkind: Job\n", "f:3:1: ");
     check_error("apiVersion: v1\nkind: Namespace\nkind: Job\n", "write the key once");
     check_error("apiVersion: v1\nkind: \"Names", "f:2:7: ");
@@ -200,7 +266,8 @@ fn half_written_and_wrong_yaml_says_where() {
 
 #[test]
 fn anchors_work_and_bombs_do_not() {
-    let text = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  labels: &l {x: y}\n  annotations: *l\n";
+    let text =
+        "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  labels: &l {x: y}\n  annotations: *l\n";
     check(text, 1, &[], &[]);
     assert_eq!(parse("f", text).objects[0].value.annotations["x"], "y");
     let merged = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  labels: &l {x: y}\n  annotations:\n    <<: *l\n    z: w\n";
@@ -222,15 +289,23 @@ fn anchors_work_and_bombs_do_not() {
 
 #[test]
 fn size_is_bounded() {
-    check_error(&" ".repeat(MAX_FILE_BYTES + 1), "f: the file is 16777217 bytes; split it; the most is 16777216");
+    check_error(
+        &" ".repeat(MAX_FILE_BYTES + 1),
+        "f: the file is 16777217 bytes; split it; the most is 16777216",
+    );
     let big = " ".repeat(MAX_FILE_BYTES);
     let parsed = parse_set(&[("a", &big), ("b", &big), ("c", &big), ("d", &big), ("e", &big)]);
-    assert_eq!(lines(&parsed.errors), ["a: the files are 83886080 bytes together; apply at most 67108864 bytes at once"]);
+    assert_eq!(
+        lines(&parsed.errors),
+        ["a: the files are 83886080 bytes together; apply at most 67108864 bytes at once"]
+    );
     check_error(&"--- a\n".repeat(MAX_DOCUMENTS + 1), "f:");
     let many = "---\n7\n".repeat(MAX_PROBLEMS + 50);
     assert_eq!(parse("f", &many).errors.len(), MAX_PROBLEMS);
-    let wide =
-        format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  labels:\n{}", (0..500).map(|i| format!("    k{i}: {i}\n")).collect::<String>());
+    let wide = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  labels:\n{}",
+        (0..500).map(|i| format!("    k{i}: {i}\n")).collect::<String>()
+    );
     assert_eq!(parse("f", &wide).errors.len(), crate::field::MAX_ISSUES_PER_OBJECT);
 }
 
@@ -260,8 +335,10 @@ fn mangled_files_never_panic() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(state >> 33).unwrap() % below
     };
-    let pieces =
-        ["{", "}", "[", "]", ":", "- ", "\n", "\t", "\"", "'", "&a ", "*a", "<<: ", "!!int ", "-1", "1e99", "null", "9Ei", "😀", "|", ">", "#", "---\n"];
+    let pieces = [
+        "{", "}", "[", "]", ":", "- ", "\n", "\t", "\"", "'", "&a ", "*a", "<<: ", "!!int ", "-1", "1e99",
+        "null", "9Ei", "😀", "|", ">", "#", "---\n",
+    ];
     let (mut sound, mut broken) = (0, 0);
     for _ in 0..3_000 {
         let mut text = whole.to_owned();
@@ -279,10 +356,16 @@ fn mangled_files_never_panic() {
             broken += 1
         }
         for problem in parsed.errors.iter().chain(&parsed.warnings) {
-            assert!(!problem.message.is_empty() && problem.place.line as usize <= text.lines().count() + 1, "{problem}");
+            assert!(
+                !problem.message.is_empty() && problem.place.line as usize <= text.lines().count() + 1,
+                "{problem}"
+            );
         }
         for located in &parsed.objects {
-            assert_eq!(Object::from_value(located.value.stored.clone()).map(|(object, _)| object), Ok(located.value.clone()));
+            assert_eq!(
+                Object::from_value(located.value.stored.clone()).map(|(object, _)| object),
+                Ok(located.value.clone())
+            );
         }
     }
     assert!(sound > 100 && broken > 1_000, "{sound} sound, {broken} broken");
@@ -292,7 +375,10 @@ fn mangled_files_never_panic() {
 fn what_is_found_later_is_placed_in_the_text() {
     const JOB: &str = "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: a\n  labels:\n    kueue.x-k8s.io/queue-name: gone\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}\n";
     let indented: String = JOB.lines().map(|line| format!("  {line}\n")).collect();
-    let list = format!("kind: List\napiVersion: v1\nitems:\n- {{apiVersion: v1, kind: Namespace, metadata: {{name: n}}}}\n-{}", &indented[1..]);
+    let list = format!(
+        "kind: List\napiVersion: v1\nitems:\n- {{apiVersion: v1, kind: Namespace, metadata: {{name: n}}}}\n-{}",
+        &indented[1..]
+    );
     let behind = format!("\u{feff}apiVersion: v1\nkind: Namespace\nmetadata: {{name: n}}\n---\n{JOB}");
     for (text, begins) in [(JOB, (1, 1)), (&behind, (5, 1)), (&list, (5, 3))] {
         let read = parse("f", text.trim_start_matches('\u{feff}'));

@@ -31,7 +31,8 @@ impl Decimal {
 
     /// In base units of `resource`, rounded away from zero; the nearest that fits.
     pub fn to_base(self, resource: &str) -> i64 {
-        let power = if is_milli(resource) { MILLI } else { 0 } - i32::try_from(self.decimals).expect("a few products of nine places each");
+        let power = if is_milli(resource) { MILLI } else { 0 }
+            - i32::try_from(self.decimals).expect("a few products of nine places each");
         let amount = scale(self.mantissa.saturating_abs(), power).unwrap_or(i128::MAX);
         let amount = i64::try_from(amount).unwrap_or(i64::MAX);
         if self.mantissa < 0 { -amount } else { amount }
@@ -101,7 +102,10 @@ mod tests {
         let huge = big.times(big).times(big);
         assert_eq!(huge.to_base("cpu"), i64::MAX);
         assert_eq!(huge.times(Decimal::parse("-1").unwrap()).times(big).to_base("cpu"), -i64::MAX);
-        assert_eq!(huge.plus(Decimal::parse("1n").unwrap()).plus(huge).plus(huge).to_base("memory"), i64::MAX);
+        assert_eq!(
+            huge.plus(Decimal::parse("1n").unwrap()).plus(huge).plus(huge).to_base("memory"),
+            i64::MAX
+        );
         assert!(Decimal::parse("1e40").is_err() && Decimal::parse("x").is_err());
         assert!(Decimal::from_json(&serde_json::json!([])).is_err());
     }

@@ -7,7 +7,8 @@ use crate::spec::Spec;
 use serde_json::json;
 
 fn template(spec: Value) -> PodTemplate {
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": spec});
+    let pod =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": spec});
     match PlanObject::lenient(&pod) {
         Ok(PlanObject::Pod(pod)) => pod.template,
         other => panic!("{other:?}"),
@@ -28,13 +29,23 @@ fn amounts(all: &[(&str, i64)]) -> Amounts {
 
 #[test]
 fn limits_are_requests_where_none_is_written() {
-    let pod = template(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "0"}, "limits": {"cpu": 2, "memory": "1Ki"}}}]}));
-    assert_eq!(effective_requests(&pod, &[], None), amounts(&[("cpu", 0), ("memory", 1_024)]), "zero is written, so it stays");
+    let pod = template(
+        json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "0"}, "limits": {"cpu": 2, "memory": "1Ki"}}}]}),
+    );
+    assert_eq!(
+        effective_requests(&pod, &[], None),
+        amounts(&[("cpu", 0), ("memory", 1_024)]),
+        "zero is written, so it stays"
+    );
 }
 
 #[test]
 fn overhead_is_the_classes_where_the_pod_states_none() {
-    let class = RuntimeClassSpec { handler: "h".into(), overhead: amounts(&[("cpu", 100)]), ..RuntimeClassSpec::default() };
+    let class = RuntimeClassSpec {
+        handler: "h".into(),
+        overhead: amounts(&[("cpu", 100)]),
+        ..RuntimeClassSpec::default()
+    };
     let check = |extra: Value, class: Option<&RuntimeClassSpec>, expect: i64| {
         let mut spec = json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": 1}}}]});
         spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
@@ -52,15 +63,27 @@ fn limit_ranges_fill_in_each_container() {
         "initContainers": [{"name": "i"}],
         "containers": [{"name": "a", "resources": {"requests": {"memory": "1Ki"}}}, {"name": "b", "resources": {"limits": {"cpu": "3"}}}],
     }));
-    let first = range(json!([{"type": "Container", "defaultRequest": {"cpu": "500m"}, "default": {"cpu": "1", "memory": "4Ki"}}]));
-    let second = range(json!([{"type": "Container", "defaultRequest": {"cpu": "7"}, "default": {"cpu": "9"}}]));
+    let first = range(
+        json!([{"type": "Container", "defaultRequest": {"cpu": "500m"}, "default": {"cpu": "1", "memory": "4Ki"}}]),
+    );
+    let second =
+        range(json!([{"type": "Container", "defaultRequest": {"cpu": "7"}, "default": {"cpu": "9"}}]));
     // a server makes the default limit the default request where none is written, so memory is 4Ki for `b` and `i`
-    assert_eq!(effective_requests(&pod, &[first.clone(), second], None), amounts(&[("cpu", 1_000), ("memory", 5 << 10)]));
+    assert_eq!(
+        effective_requests(&pod, &[first.clone(), second], None),
+        amounts(&[("cpu", 1_000), ("memory", 5 << 10)])
+    );
     let filled = filled_in(&pod, &[first], None);
     assert_eq!(filled.containers[1].resources.limits, amounts(&[("cpu", 3_000), ("memory", 4 << 10)]));
     assert_eq!(filled.init_containers[0].resources.requests, amounts(&[("cpu", 500), ("memory", 4 << 10)]));
-    let of_pods = range(json!([{"type": "Pod", "max": {"cpu": 1}}, {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]));
-    assert_eq!(effective_requests(&pod, &[of_pods], None), amounts(&[("cpu", 3_000), ("memory", 1 << 10)]), "bounds fill in nothing");
+    let of_pods = range(
+        json!([{"type": "Pod", "max": {"cpu": 1}}, {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]),
+    );
+    assert_eq!(
+        effective_requests(&pod, &[of_pods], None),
+        amounts(&[("cpu", 3_000), ("memory", 1 << 10)]),
+        "bounds fill in nothing"
+    );
 }
 
 #[test]
@@ -71,10 +94,15 @@ fn broken_bounds_are_named() {
     }));
     let shown = |violations: Vec<Violation>| violations.iter().map(ToString::to_string).collect::<Vec<_>>();
     let filled = filled_in(&pod, &[], None);
-    assert_eq!(shown(limit_violations(&filled)), ["containers[0] asks for more than its limit; `cpu` is `2`, the limit is `1`"]);
+    assert_eq!(
+        shown(limit_violations(&filled)),
+        ["containers[0] asks for more than its limit; `cpu` is `2`, the limit is `1`"]
+    );
     let ranges = [
         range(json!([{"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "4", "memory": "1Gi"}}])),
-        range(json!([{"type": "Container", "max": {"cpu": "1500m"}}, {"type": "Pod", "min": {"memory": "1Mi"}, "max": {"cpu": 1, "nvidia.com/gpu": 1}}])),
+        range(
+            json!([{"type": "Container", "max": {"cpu": "1500m"}}, {"type": "Pod", "min": {"memory": "1Mi"}, "max": {"cpu": 1, "nvidia.com/gpu": 1}}]),
+        ),
     ];
     assert_eq!(
         shown(limit_range_violations(&filled, &ranges)),
@@ -94,17 +122,28 @@ fn rules(written: Value) -> Vec<Transformation> {
 
 #[test]
 fn operators_rewrite_requests() {
-    let check = |asked: &[(&str, i64)], written: Value, expect: &[(&str, i64)]| assert_eq!(transform(&amounts(asked), &rules(written)), amounts(expect));
+    let check = |asked: &[(&str, i64)], written: Value, expect: &[(&str, i64)]| {
+        assert_eq!(transform(&amounts(asked), &rules(written)), amounts(expect))
+    };
     let slices = json!([
         {"input": "x/small", "strategy": "Replace", "outputs": {"x/memory": "5Ki", "x/credits": "10"}},
         {"input": "x/large", "strategy": "Replace", "outputs": {"x/memory": "10Ki", "x/credits": 15}},
         {"input": "cpu", "outputs": {"x/credits": "1"}},
     ]);
-    check(&[("x/small", 2), ("x/large", 1), ("cpu", 500)], slices.clone(), &[("cpu", 500), ("x/memory", 20 << 10), ("x/credits", 36)]);
+    check(
+        &[("x/small", 2), ("x/large", 1), ("cpu", 500)],
+        slices.clone(),
+        &[("cpu", 500), ("x/memory", 20 << 10), ("x/credits", 36)],
+    );
     check(&[("memory", 5)], slices, &[("memory", 5)]);
     // the multiplier reaches the outputs and not what is retained
-    let times = json!([{"input": "x/mem", "strategy": "Retain", "multiplyBy": "cpu", "outputs": {"x/quota": "1"}}]);
-    check(&[("x/mem", 1_024), ("cpu", 1_500)], times.clone(), &[("x/mem", 1_024), ("cpu", 1_500), ("x/quota", 1_536)]);
+    let times =
+        json!([{"input": "x/mem", "strategy": "Retain", "multiplyBy": "cpu", "outputs": {"x/quota": "1"}}]);
+    check(
+        &[("x/mem", 1_024), ("cpu", 1_500)],
+        times.clone(),
+        &[("x/mem", 1_024), ("cpu", 1_500), ("x/quota", 1_536)],
+    );
     check(&[("x/mem", 1_024)], times, &[("x/mem", 1_024), ("x/quota", 1_024)]);
     // an allowance takes away from what is made, and never from what is asked for
     let allowance = json!([
@@ -114,8 +153,15 @@ fn operators_rewrite_requests() {
     check(&[("x/mem", 1_500), ("x/gpu", 2)], allowance.clone(), &[("x/gpu", 2), ("x/over", 952)]);
     check(&[("x/mem", 100), ("x/gpu", 2), ("x/over", 3)], allowance, &[("x/gpu", 2), ("x/over", 3)]);
     check(&[("x/gpu", 1)], json!([{"input": "x/gpu", "outputs": {"x/gpu": 5}}]), &[("x/gpu", 6)]);
-    check(&[("x/gpu", i64::MAX)], json!([{"input": "x/gpu", "multiplyBy": "x/gpu", "outputs": {"cpu": "1E"}}]), &[("x/gpu", i64::MAX), ("cpu", i64::MAX)]);
-    assert_eq!(without_prefixes(amounts(&[("a.com/x", 1), ("b.com/x", 1)]), &["a.com/".into(), "z".into()]), amounts(&[("b.com/x", 1)]));
+    check(
+        &[("x/gpu", i64::MAX)],
+        json!([{"input": "x/gpu", "multiplyBy": "x/gpu", "outputs": {"cpu": "1E"}}]),
+        &[("x/gpu", i64::MAX), ("cpu", i64::MAX)],
+    );
+    assert_eq!(
+        without_prefixes(amounts(&[("a.com/x", 1), ("b.com/x", 1)]), &["a.com/".into(), "z".into()]),
+        amounts(&[("b.com/x", 1)])
+    );
 }
 
 #[test]

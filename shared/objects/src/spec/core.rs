@@ -43,7 +43,9 @@ pub fn with_name(mut labels: BTreeMap<String, String>, name: &str) -> BTreeMap<S
 pub(crate) fn read_priority_class(root: &Fields<'_>) -> PriorityClassSpec {
     root.known(&["description"]);
     let value = root.require("value").and_then(|item| item.int(i64::from(i32::MIN), MAX_USER_PRIORITY));
-    let never = root.get("preemptionPolicy").and_then(|item| item.word(&[("Never", false), ("PreemptLowerPriority", true)]));
+    let never = root
+        .get("preemptionPolicy")
+        .and_then(|item| item.word(&[("Never", false), ("PreemptLowerPriority", true)]));
     PriorityClassSpec {
         value: value.and_then(|value| i32::try_from(value).ok()).unwrap_or_default(),
         global_default: root.flag("globalDefault"),

@@ -149,7 +149,11 @@ pub struct FlavorFungibility {
 
 impl Default for FlavorFungibility {
     fn default() -> Self {
-        Self { when_can_borrow: Fungibility::MayStopSearch, when_can_preempt: Fungibility::TryNextFlavor, prefers_preemption: None }
+        Self {
+            when_can_borrow: Fungibility::MayStopSearch,
+            when_can_preempt: Fungibility::TryNextFlavor,
+            prefers_preemption: None,
+        }
     }
 }
 
@@ -264,10 +268,18 @@ pub(crate) fn read_flavor(root: &Fields<'_>) -> ResourceFlavorSpec {
         topology_name: spec.get("topologyName").and_then(|item| reference(&item)),
     };
     if read.node_labels.len() > MAX_FLAVOR_RULES {
-        spec.error("nodeLabels", format!("has {} entries", read.node_labels.len()), format!("the most is {MAX_FLAVOR_RULES}"));
+        spec.error(
+            "nodeLabels",
+            format!("has {} entries", read.node_labels.len()),
+            format!("the most is {MAX_FLAVOR_RULES}"),
+        );
     }
     if read.topology_name.is_some() && read.node_labels.is_empty() {
-        spec.error("nodeLabels", "needs at least one label with `topologyName`", "add the label that its nodes have");
+        spec.error(
+            "nodeLabels",
+            "needs at least one label with `topologyName`",
+            "add the label that its nodes have",
+        );
     }
     spec.finish();
     read
@@ -275,7 +287,8 @@ pub(crate) fn read_flavor(root: &Fields<'_>) -> ResourceFlavorSpec {
 
 pub(crate) fn read_cluster_queue(root: &Fields<'_>) -> ClusterQueueSpec {
     let Some(spec) = root.fields("spec") else { return ClusterQueueSpec::default() };
-    let strategies = [("BestEffortFIFO", QueueingStrategy::BestEffortFifo), ("StrictFIFO", QueueingStrategy::StrictFifo)];
+    let strategies =
+        [("BestEffortFIFO", QueueingStrategy::BestEffortFifo), ("StrictFIFO", QueueingStrategy::StrictFifo)];
     let scope = spec.fields("admissionScope").and_then(|scope| {
         let modes = [("UsageBasedAdmissionFairSharing", true), ("NoAdmissionFairSharing", false)];
         let mode = scope.require("admissionMode").and_then(|item| item.word(&modes));
@@ -285,7 +298,10 @@ pub(crate) fn read_cluster_queue(root: &Fields<'_>) -> ClusterQueueSpec {
     let read = ClusterQueueSpec {
         cohort: cohort_name(&spec, "cohortName"),
         resource_groups: read_groups(&spec, false),
-        queueing_strategy: spec.get("queueingStrategy").and_then(|item| item.word(&strategies)).unwrap_or_default(),
+        queueing_strategy: spec
+            .get("queueingStrategy")
+            .and_then(|item| item.word(&strategies))
+            .unwrap_or_default(),
         namespace_selector: spec.get("namespaceSelector").and_then(|item| selector(&item)),
         preemption: spec.fields("preemption").map(read_preemption).unwrap_or_default(),
         flavor_fungibility: spec.fields("flavorFungibility").map(read_fungibility).unwrap_or_default(),
@@ -302,15 +318,22 @@ pub(crate) fn read_cluster_queue(root: &Fields<'_>) -> ClusterQueueSpec {
 
 pub(crate) fn read_cohort(root: &Fields<'_>) -> CohortSpec {
     let Some(spec) = root.fields("spec") else { return CohortSpec::default() };
-    let read = CohortSpec { parent: cohort_name(&spec, "parentName"), resource_groups: read_groups(&spec, true), fair_sharing: fair_sharing(&spec) };
+    let read = CohortSpec {
+        parent: cohort_name(&spec, "parentName"),
+        resource_groups: read_groups(&spec, true),
+        fair_sharing: fair_sharing(&spec),
+    };
     spec.finish();
     read
 }
 
 pub(crate) fn read_local_queue(root: &Fields<'_>) -> LocalQueueSpec {
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return LocalQueueSpec::default() };
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else {
+        return LocalQueueSpec::default();
+    };
     let cluster_queue = spec.require("clusterQueue").and_then(|item| reference(&item)).unwrap_or_default();
-    let read = LocalQueueSpec { cluster_queue, stop_policy: stop_policy(&spec), fair_sharing: fair_sharing(&spec) };
+    let read =
+        LocalQueueSpec { cluster_queue, stop_policy: stop_policy(&spec), fair_sharing: fair_sharing(&spec) };
     spec.finish();
     read
 }
@@ -326,7 +349,8 @@ fn cohort_name(spec: &Fields<'_>, name: &'static str) -> Option<String> {
 }
 
 fn stop_policy(spec: &Fields<'_>) -> StopPolicy {
-    let words = [("None", StopPolicy::None), ("Hold", StopPolicy::Hold), ("HoldAndDrain", StopPolicy::HoldAndDrain)];
+    let words =
+        [("None", StopPolicy::None), ("Hold", StopPolicy::Hold), ("HoldAndDrain", StopPolicy::HoldAndDrain)];
     spec.get("stopPolicy").and_then(|item| item.word(&words)).unwrap_or_default()
 }
 
@@ -347,13 +371,21 @@ fn fair_sharing(spec: &Fields<'_>) -> Option<FairSharing> {
 
 fn read_concurrent_admission(policy: Fields<'_>) -> ConcurrentAdmission {
     let mut read = ConcurrentAdmission::default();
-    let words = [("TryPreferredFlavors", Migration::TryPreferredFlavors), ("RetainFirstAdmission", Migration::RetainFirstAdmission)];
+    let words = [
+        ("TryPreferredFlavors", Migration::TryPreferredFlavors),
+        ("RetainFirstAdmission", Migration::RetainFirstAdmission),
+    ];
     if let Some(migration) = policy.require("migration").and_then(|item| item.fields()) {
         read.migration = migration.require("mode").and_then(|item| item.word(&words)).unwrap_or_default();
         if let Some(constraints) = migration.fields("constraints") {
-            read.last_acceptable_flavor = constraints.get("lastAcceptableFlavorName").and_then(|item| reference(&item));
+            read.last_acceptable_flavor =
+                constraints.get("lastAcceptableFlavorName").and_then(|item| reference(&item));
             if read.last_acceptable_flavor.is_some() && read.migration == Migration::RetainFirstAdmission {
-                constraints.error("lastAcceptableFlavorName", "needs `mode: TryPreferredFlavors`", "remove it, or change the mode");
+                constraints.error(
+                    "lastAcceptableFlavorName",
+                    "needs `mode: TryPreferredFlavors`",
+                    "remove it, or change the mode",
+                );
             }
             constraints.finish();
         }
@@ -364,12 +396,18 @@ fn read_concurrent_admission(policy: Fields<'_>) -> ConcurrentAdmission {
 }
 
 pub(crate) fn read_topology(root: &Fields<'_>) -> TopologySpec {
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return TopologySpec::default() };
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else {
+        return TopologySpec::default();
+    };
     let levels = spec.list("levels", MAX_LEVELS, |item| {
         let level = item.fields()?;
         let label = level.require_text("nodeLabel").unwrap_or_default().to_owned();
         if !label.is_empty() && !names::is_label_key(&label) {
-            level.error("nodeLabel", format!("`{label}` is not a label key"), "use letters, digits, `-`, `_` and `.`, with at most one `/`");
+            level.error(
+                "nodeLabel",
+                format!("`{label}` is not a label key"),
+                "use letters, digits, `-`, `_` and `.`, with at most one `/`",
+            );
         }
         level.finish();
         Some(label)
@@ -382,7 +420,11 @@ pub(crate) fn read_topology(root: &Fields<'_>) -> TopologySpec {
         if levels[..index].contains(label) {
             spec.findings().error(at(index), format!("`{label}` is there twice"), "remove one of them");
         } else if label == HOSTNAME_LABEL && index + 1 < levels.len() {
-            spec.findings().error(at(index), format!("`{label}` can only be the last level"), "list the wider levels before it");
+            spec.findings().error(
+                at(index),
+                format!("`{label}` can only be the last level"),
+                "list the wider levels before it",
+            );
         }
     }
     spec.finish();
@@ -391,35 +433,59 @@ pub(crate) fn read_topology(root: &Fields<'_>) -> TopologySpec {
 
 fn read_preemption(preemption: Fields<'_>) -> Preemption {
     use PreemptionPolicy::{Any, LowerOrNewerEqualPriority, LowerPriority, Never};
-    let word = |name: &'static str, words: &[(&str, PreemptionPolicy)]| preemption.get(name).and_then(|item| item.word(words)).unwrap_or_default();
+    let word = |name: &'static str, words: &[(&str, PreemptionPolicy)]| {
+        preemption.get(name).and_then(|item| item.word(words)).unwrap_or_default()
+    };
     let read = Preemption {
-        reclaim_within_cohort: word("reclaimWithinCohort", &[("Never", Never), ("LowerPriority", LowerPriority), ("Any", Any)]),
+        reclaim_within_cohort: word(
+            "reclaimWithinCohort",
+            &[("Never", Never), ("LowerPriority", LowerPriority), ("Any", Any)],
+        ),
         within_cluster_queue: word(
             "withinClusterQueue",
-            &[("Never", Never), ("LowerPriority", LowerPriority), ("LowerOrNewerEqualPriority", LowerOrNewerEqualPriority)],
+            &[
+                ("Never", Never),
+                ("LowerPriority", LowerPriority),
+                ("LowerOrNewerEqualPriority", LowerOrNewerEqualPriority),
+            ],
         ),
         borrow_within_cohort: preemption
             .fields("borrowWithinCohort")
             .map(|borrow| {
-                let policy = borrow.get("policy").and_then(|item| item.word(&[("Never", Never), ("LowerPriority", LowerPriority)]));
+                let policy = borrow
+                    .get("policy")
+                    .and_then(|item| item.word(&[("Never", Never), ("LowerPriority", LowerPriority)]));
                 let threshold = borrow.int("maxPriorityThreshold", i64::from(i32::MIN), i64::from(i32::MAX));
                 borrow.finish();
-                BorrowWithinCohort { policy: policy.unwrap_or_default(), max_priority_threshold: threshold.and_then(|value| i32::try_from(value).ok()) }
+                BorrowWithinCohort {
+                    policy: policy.unwrap_or_default(),
+                    max_priority_threshold: threshold.and_then(|value| i32::try_from(value).ok()),
+                }
             })
             .unwrap_or_default(),
-        reclaim_is_unset: preemption.findings().is_lenient() && preemption.get("reclaimWithinCohort").is_none_or(|item| item.value() == ""),
+        reclaim_is_unset: preemption.findings().is_lenient()
+            && preemption.get("reclaimWithinCohort").is_none_or(|item| item.value() == ""),
     };
     preemption.finish();
     read
 }
 
 fn read_fungibility(fungibility: Fields<'_>) -> FlavorFungibility {
-    let words = [("MayStopSearch", Fungibility::MayStopSearch), ("TryNextFlavor", Fungibility::TryNextFlavor)];
+    let words =
+        [("MayStopSearch", Fungibility::MayStopSearch), ("TryNextFlavor", Fungibility::TryNextFlavor)];
     let usual = FlavorFungibility::default();
     let read = FlavorFungibility {
-        when_can_borrow: fungibility.get("whenCanBorrow").and_then(|item| item.word(&words)).unwrap_or(usual.when_can_borrow),
-        when_can_preempt: fungibility.get("whenCanPreempt").and_then(|item| item.word(&words)).unwrap_or(usual.when_can_preempt),
-        prefers_preemption: fungibility.get("preference").and_then(|item| item.word(&[("BorrowingOverPreemption", false), ("PreemptionOverBorrowing", true)])),
+        when_can_borrow: fungibility
+            .get("whenCanBorrow")
+            .and_then(|item| item.word(&words))
+            .unwrap_or(usual.when_can_borrow),
+        when_can_preempt: fungibility
+            .get("whenCanPreempt")
+            .and_then(|item| item.word(&words))
+            .unwrap_or(usual.when_can_preempt),
+        prefers_preemption: fungibility.get("preference").and_then(|item| {
+            item.word(&[("BorrowingOverPreemption", false), ("PreemptionOverBorrowing", true)])
+        }),
     };
     fungibility.finish();
     read
@@ -473,7 +539,8 @@ fn read_flavor_quotas(item: &Item<'_>, lends_more: bool) -> Option<FlavorQuotas>
             borrowing_limit: fields.get("borrowingLimit").and_then(|item| item.quota(named)),
             lending_limit: fields.get("lendingLimit").and_then(|item| item.quota(named)),
         };
-        if !lends_more && quota.lending_limit.is_some_and(|limit| limit > quota.nominal) && nominal.is_some() {
+        if !lends_more && quota.lending_limit.is_some_and(|limit| limit > quota.nominal) && nominal.is_some()
+        {
             let most = quantity::format(named, quota.nominal);
             fields.error("lendingLimit", "is more than `nominalQuota`", format!("write at most `{most}`"));
         }

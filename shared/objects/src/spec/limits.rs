@@ -56,8 +56,11 @@ pub struct RuntimeClassSpec {
 }
 
 pub(crate) fn read_limit_range(root: &Fields<'_>) -> LimitRangeSpec {
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return LimitRangeSpec::default() };
-    let limits = spec.list("limits", MAX_LIMITS, |item| item.fields().map(read_limit)).into_iter().flatten().collect();
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else {
+        return LimitRangeSpec::default();
+    };
+    let limits =
+        spec.list("limits", MAX_LIMITS, |item| item.fields().map(read_limit)).into_iter().flatten().collect();
     if !spec.is_written("limits") {
         spec.error("limits", "is missing", "list at least one limit");
     }
@@ -67,7 +70,11 @@ pub(crate) fn read_limit_range(root: &Fields<'_>) -> LimitRangeSpec {
 
 /// `None` for a limit of something that is no pod.
 fn read_limit(limit: Fields<'_>) -> Option<Limit> {
-    let words = [("Container", Some(LimitType::Container)), ("Pod", Some(LimitType::Pod)), ("PersistentVolumeClaim", None)];
+    let words = [
+        ("Container", Some(LimitType::Container)),
+        ("Pod", Some(LimitType::Pod)),
+        ("PersistentVolumeClaim", None),
+    ];
     let of = limit.demand("type").and_then(|item| item.word(&words)).flatten();
     let mut read = Limit {
         of: of.unwrap_or(LimitType::Pod),
@@ -128,7 +135,10 @@ fn ratios(limit: &Fields<'_>) -> Amounts {
 }
 
 pub(crate) fn read_runtime_class(root: &Fields<'_>) -> RuntimeClassSpec {
-    let mut read = RuntimeClassSpec { handler: root.require_text("handler").unwrap_or_default().to_owned(), ..RuntimeClassSpec::default() };
+    let mut read = RuntimeClassSpec {
+        handler: root.require_text("handler").unwrap_or_default().to_owned(),
+        ..RuntimeClassSpec::default()
+    };
     if let Some(overhead) = root.fields("overhead") {
         read.overhead = amounts(&overhead, "podFixed");
         overhead.finish();

@@ -62,8 +62,17 @@ impl Meta {
 
 /// Reads the metadata of an object of a kind that has a namespace or has none.
 pub(crate) fn read(root: &Fields<'_>, namespaced: bool) -> Meta {
-    let Some(metadata) = root.require("metadata").and_then(|item| item.fields()) else { return Meta::default() };
-    metadata.known(&["generateName", "resourceVersion", "deletionGracePeriodSeconds", "finalizers", "managedFields", "selfLink"]);
+    let Some(metadata) = root.require("metadata").and_then(|item| item.fields()) else {
+        return Meta::default();
+    };
+    metadata.known(&[
+        "generateName",
+        "resourceVersion",
+        "deletionGracePeriodSeconds",
+        "finalizers",
+        "managedFields",
+        "selfLink",
+    ]);
     let read = Meta {
         namespace: metadata.text("namespace").unwrap_or_default().to_owned(),
         name: metadata.require_text("name").unwrap_or_default().to_owned(),
@@ -77,17 +86,30 @@ pub(crate) fn read(root: &Fields<'_>, namespaced: bool) -> Meta {
             let owner = item.fields()?;
             owner.known(&["blockOwnerDeletion"]);
             let text = |name: &'static str| owner.text(name).unwrap_or_default().to_owned();
-            let read =
-                Owner { api_version: text("apiVersion"), kind: text("kind"), name: text("name"), uid: text("uid"), controller: owner.flag("controller") };
+            let read = Owner {
+                api_version: text("apiVersion"),
+                kind: text("kind"),
+                name: text("name"),
+                uid: text("uid"),
+                controller: owner.flag("controller"),
+            };
             owner.finish();
             Some(read)
         }),
     };
     if !read.name.is_empty() && !names::is_dns_subdomain(&read.name) {
-        metadata.error("name", format!("`{}` is not a name", read.name), "use lower-case letters, digits, `-` and `.`");
+        metadata.error(
+            "name",
+            format!("`{}` is not a name", read.name),
+            "use lower-case letters, digits, `-` and `.`",
+        );
     }
     if namespaced && !read.namespace.is_empty() && !names::is_dns_label(&read.namespace) {
-        metadata.error("namespace", format!("`{}` is not a namespace's name", read.namespace), "use at most 63 lower-case letters, digits and `-`");
+        metadata.error(
+            "namespace",
+            format!("`{}` is not a namespace's name", read.namespace),
+            "use at most 63 lower-case letters, digits and `-`",
+        );
     }
     metadata.finish();
     read
@@ -102,7 +124,9 @@ pub(crate) fn time(fields: &Fields<'_>, name: &'static str) -> Option<i64> {
         item.unreadable(format!("`{text}` is not a time"), "write it as `2026-06-01T12:00:00Z`");
     }
     // floor, so that a moment before 1970 does not round towards its successor
-    moment.map(|moment| i64::try_from(moment.as_nanosecond().div_euclid(1_000_000)).expect("jiff's years end at 9999"))
+    moment.map(|moment| {
+        i64::try_from(moment.as_nanosecond().div_euclid(1_000_000)).expect("jiff's years end at 9999")
+    })
 }
 
 /// A moment, in milliseconds since 1970, as objects have it.

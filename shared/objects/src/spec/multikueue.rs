@@ -117,7 +117,9 @@ pub struct ProvisioningRequestConfigSpec {
 }
 
 pub(crate) fn read_check(root: &Fields<'_>) -> AdmissionCheckSpec {
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return AdmissionCheckSpec::default() };
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else {
+        return AdmissionCheckSpec::default();
+    };
     let controller_name = spec.require_text("controllerName").unwrap_or_default().to_owned();
     let parameters = spec.fields("parameters").map(|parameters| {
         let text = |name: &'static str| parameters.require_text(name).unwrap_or_default().to_owned();
@@ -130,7 +132,11 @@ pub(crate) fn read_check(root: &Fields<'_>) -> AdmissionCheckSpec {
             None => spec.error("parameters", "is missing", "name the MultiKueueConfig of this check"),
             Some(parameters) if parameters.kind != "MultiKueueConfig" && !parameters.kind.is_empty() => {
                 let message = format!("`{}` cannot configure this controller", parameters.kind);
-                spec.findings().error(spec.path().key("parameters").key("kind"), message, "write `MultiKueueConfig`");
+                spec.findings().error(
+                    spec.path().key("parameters").key("kind"),
+                    message,
+                    "write `MultiKueueConfig`",
+                );
             }
             Some(_) => {}
         }
@@ -140,30 +146,47 @@ pub(crate) fn read_check(root: &Fields<'_>) -> AdmissionCheckSpec {
 }
 
 pub(crate) fn read_config(root: &Fields<'_>) -> MultiKueueConfigSpec {
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return MultiKueueConfigSpec::default() };
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else {
+        return MultiKueueConfigSpec::default();
+    };
     let clusters = spec.names("clusters", MAX_CLUSTERS);
     if clusters.is_empty() && !spec.findings().has_errors() {
         spec.error("clusters", "is empty", "name at least one cluster");
     }
     for (index, name) in clusters.iter().enumerate().filter(|(_, name)| !names::is_dns_subdomain(name)) {
         let at = spec.path().key("clusters").index(index);
-        spec.findings().error(at, format!("`{name}` is not a name"), "use lower-case letters, digits, `-` and `.`");
+        spec.findings().error(
+            at,
+            format!("`{name}` is not a name"),
+            "use lower-case letters, digits, `-` and `.`",
+        );
     }
-    let automated = spec.get("quotaManagement").and_then(|item| item.word(&[("Manual", false), ("Automated", true)]));
+    let automated =
+        spec.get("quotaManagement").and_then(|item| item.word(&[("Manual", false), ("Automated", true)]));
     spec.finish();
-    MultiKueueConfigSpec { clusters: clusters.iter().map(ClusterName::new).collect(), automated_quota: automated.unwrap_or(false) }
+    MultiKueueConfigSpec {
+        clusters: clusters.iter().map(ClusterName::new).collect(),
+        automated_quota: automated.unwrap_or(false),
+    }
 }
 
 pub(crate) fn read_cluster(root: &Fields<'_>) -> MultiKueueClusterSpec {
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return MultiKueueClusterSpec::default() };
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else {
+        return MultiKueueClusterSpec::default();
+    };
     let source = spec.require("clusterSource").and_then(|item| item.fields()).and_then(|source| {
         let kube_config = source.fields("kubeConfig").map(|config| {
             let location = config.require_text("location").unwrap_or_default().to_owned();
             if location.chars().count() > MAX_LOCATION_CHARS {
-                config.error("location", "is too long", format!("the most is {MAX_LOCATION_CHARS} characters"));
+                config.error(
+                    "location",
+                    "is too long",
+                    format!("the most is {MAX_LOCATION_CHARS} characters"),
+                );
             }
             let kinds = [("Secret", LocationType::Secret), ("Path", LocationType::Path)];
-            let location_type = config.get("locationType").and_then(|item| item.word(&kinds)).unwrap_or_default();
+            let location_type =
+                config.get("locationType").and_then(|item| item.word(&kinds)).unwrap_or_default();
             config.finish();
             ClusterSource::KubeConfig { location, location_type }
         });
@@ -174,11 +197,19 @@ pub(crate) fn read_cluster(root: &Fields<'_>) -> MultiKueueClusterSpec {
         });
         let read = match (kube_config, profile) {
             (Some(_), Some(_)) => {
-                source.error("clusterProfileRef", "cannot be used together with `kubeConfig`", "keep one of them");
+                source.error(
+                    "clusterProfileRef",
+                    "cannot be used together with `kubeConfig`",
+                    "keep one of them",
+                );
                 None
             }
             (None, None) => {
-                source.error("kubeConfig", "is missing", "name the Secret of the cluster's kubeconfig (an agent that joins needs none of it)");
+                source.error(
+                    "kubeConfig",
+                    "is missing",
+                    "name the Secret of the cluster's kubeconfig (an agent that joins needs none of it)",
+                );
                 None
             }
             (one, other) => one.or(other),
@@ -191,17 +222,30 @@ pub(crate) fn read_cluster(root: &Fields<'_>) -> MultiKueueClusterSpec {
 }
 
 pub(crate) fn read_provisioning(root: &Fields<'_>) -> ProvisioningRequestConfigSpec {
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return ProvisioningRequestConfigSpec::default() };
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else {
+        return ProvisioningRequestConfigSpec::default();
+    };
     let parameters = spec.strings("parameters");
     if parameters.len() > MAX_PROVISIONING {
-        spec.error("parameters", format!("has {} entries", parameters.len()), format!("the most is {MAX_PROVISIONING}"));
+        spec.error(
+            "parameters",
+            format!("has {} entries", parameters.len()),
+            format!("the most is {MAX_PROVISIONING}"),
+        );
     }
     for (name, _) in parameters.iter().filter(|(_, value)| value.chars().count() > MAX_PARAMETER_CHARS) {
-        spec.findings().error(spec.path().key("parameters").key(name), "is too long", format!("the most is {MAX_PARAMETER_CHARS} characters"));
+        spec.findings().error(
+            spec.path().key("parameters").key(name),
+            "is too long",
+            format!("the most is {MAX_PARAMETER_CHARS} characters"),
+        );
     }
     let merge_words = [("IdenticalPodTemplates", false), ("IdenticalWorkloadSchedulingRequirements", true)];
     let read = ProvisioningRequestConfigSpec {
-        class_name: spec.require("provisioningClassName").and_then(|item| reference(&item)).unwrap_or_default(),
+        class_name: spec
+            .require("provisioningClassName")
+            .and_then(|item| reference(&item))
+            .unwrap_or_default(),
         parameters,
         managed_resources: spec.list("managedResources", MAX_PROVISIONING, |item| resource_name(&item)),
         retry: spec.fields("retryStrategy").map(read_retry).unwrap_or_default(),
@@ -218,9 +262,13 @@ fn read_retry(retry: Fields<'_>) -> RetryStrategy {
         let written = retry.int(name, 0, i64::from(i32::MAX)).and_then(|value| u64::try_from(value).ok());
         written.map_or(usual, Millis::secs)
     };
-    let limit = retry.int("backoffLimitCount", 0, i64::from(i32::MAX)).and_then(|value| u32::try_from(value).ok());
-    let read =
-        RetryStrategy { limit: limit.unwrap_or(usual.limit), base: seconds("backoffBaseSeconds", usual.base), max: seconds("backoffMaxSeconds", usual.max) };
+    let limit =
+        retry.int("backoffLimitCount", 0, i64::from(i32::MAX)).and_then(|value| u32::try_from(value).ok());
+    let read = RetryStrategy {
+        limit: limit.unwrap_or(usual.limit),
+        base: seconds("backoffBaseSeconds", usual.base),
+        max: seconds("backoffMaxSeconds", usual.max),
+    };
     retry.finish();
     read
 }

@@ -76,7 +76,8 @@ pub(crate) fn read_node(root: &Fields<'_>) -> NodeObject {
         spec.finish();
     }
     if let Some(status) = root.fields("status") {
-        node.allocatable = amounts(&status, if status.is_written("allocatable") { "allocatable" } else { "capacity" });
+        node.allocatable =
+            amounts(&status, if status.is_written("allocatable") { "allocatable" } else { "capacity" });
         node.conditions = super::workload::conditions(&status);
     }
     node

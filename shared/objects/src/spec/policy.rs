@@ -52,8 +52,12 @@ pub enum CapacityClass {
 }
 
 impl CapacityClass {
-    const WORDS: [(&'static str, Self); 4] =
-        [("reservation", Self::Reservation), ("flex-start", Self::FlexStart), ("on-demand", Self::OnDemand), ("spot", Self::Spot)];
+    const WORDS: [(&'static str, Self); 4] = [
+        ("reservation", Self::Reservation),
+        ("flex-start", Self::FlexStart),
+        ("on-demand", Self::OnDemand),
+        ("spot", Self::Spot),
+    ];
 }
 
 impl fmt::Display for CapacityClass {
@@ -137,7 +141,13 @@ pub struct Applies {
 
 impl Applies {
     /// Whether a workload is meant. `queues` are the names of its local queue and of the cluster queue behind it.
-    pub fn matches(&self, namespace: &str, namespace_labels: &BTreeMap<String, String>, queues: &[&str], labels: &BTreeMap<String, String>) -> bool {
+    pub fn matches(
+        &self,
+        namespace: &str,
+        namespace_labels: &BTreeMap<String, String>,
+        queues: &[&str],
+        labels: &BTreeMap<String, String>,
+    ) -> bool {
         let none = LabelSelector::default();
         let selects = |selector: &LabelSelector, labels| *selector != none && selector.matches(labels);
         *self == Self::default()
@@ -162,7 +172,9 @@ pub struct Places {
 impl Places {
     /// Whether the cluster, its region or its jurisdiction is listed.
     pub fn contains(&self, cluster: &ClusterName, region: &Region, jurisdiction: &Jurisdiction) -> bool {
-        self.clusters.contains(cluster) || self.regions.contains(region) || self.jurisdictions.contains(jurisdiction)
+        self.clusters.contains(cluster)
+            || self.regions.contains(region)
+            || self.jurisdictions.contains(jurisdiction)
     }
 
     /// Whether nothing is listed.
@@ -205,7 +217,12 @@ pub struct ResidencyPolicySpec {
 
 impl ResidencyPolicySpec {
     /// Whether the policy lets a workload that it applies to go to this cluster.
-    pub fn permits(&self, cluster: &ClusterName, region: &Region, jurisdiction: &Jurisdiction) -> Result<(), Refusal> {
+    pub fn permits(
+        &self,
+        cluster: &ClusterName,
+        region: &Region,
+        jurisdiction: &Jurisdiction,
+    ) -> Result<(), Refusal> {
         if self.deny.contains(cluster, region, jurisdiction) {
             return Err(Refusal::Denied);
         }
@@ -346,9 +363,14 @@ impl DispatchPolicySpec {
 
 fn place(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
-    let sound = !text.is_empty() && text.chars().count() <= MAX_PLACE_CHARS && !text.chars().any(|c| c.is_control() || c.is_whitespace() || c == ',');
+    let sound = !text.is_empty()
+        && text.chars().count() <= MAX_PLACE_CHARS
+        && !text.chars().any(|c| c.is_control() || c.is_whitespace() || c == ',');
     if !sound {
-        item.error(format!("`{}` is not a region or jurisdiction", text.escape_debug()), "write one word, such as `europe-west4` or `EU`");
+        item.error(
+            format!("`{}` is not a region or jurisdiction", text.escape_debug()),
+            "write one word, such as `europe-west4` or `EU`",
+        );
         return None;
     }
     Some(text.to_owned())
@@ -366,7 +388,8 @@ pub(crate) fn read_cluster(root: &Fields<'_>) -> ClusterSpec {
     };
     let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return read };
     read.region = Region::new(spec.require("region").and_then(|item| place(&item)).unwrap_or_default());
-    read.jurisdiction = Jurisdiction::new(spec.require("jurisdiction").and_then(|item| place(&item)).unwrap_or_default());
+    read.jurisdiction =
+        Jurisdiction::new(spec.require("jurisdiction").and_then(|item| place(&item)).unwrap_or_default());
     read.limits = amounts(&spec, "limits");
     read.provider = spec.fields("provider").map(read_provider).unwrap_or_default();
     read.provisionable = read_pools(&spec);
@@ -376,11 +399,19 @@ pub(crate) fn read_cluster(root: &Fields<'_>) -> ClusterSpec {
 }
 
 fn read_provider(provider: Fields<'_>) -> Provider {
-    let kinds = [("Static", ProviderKind::Static), ("ProvisioningRequest", ProviderKind::ProvisioningRequest), ("Simulated", ProviderKind::Simulated)];
+    let kinds = [
+        ("Static", ProviderKind::Static),
+        ("ProvisioningRequest", ProviderKind::ProvisioningRequest),
+        ("Simulated", ProviderKind::Simulated),
+    ];
     let kind = provider.require("kind").and_then(|item| item.word(&kinds)).unwrap_or_default();
     let class_name = provider.get("className").and_then(|item| super::scheduling::reference(&item));
     if kind == ProviderKind::ProvisioningRequest && class_name.is_none() {
-        provider.error("className", "is missing", "name the provisioning class, such as `queued-provisioning.gke.io`");
+        provider.error(
+            "className",
+            "is missing",
+            "name the provisioning class, such as `queued-provisioning.gke.io`",
+        );
     }
     provider.finish();
     Provider { kind, class_name }
@@ -392,10 +423,17 @@ fn read_pools(spec: &Fields<'_>) -> Vec<Provisionable> {
         let pool = item.fields()?;
         let name = pool.require_text("name").map(str::to_owned);
         let class = pool.require("capacityClass").and_then(|item| item.word(&CapacityClass::WORDS));
-        let max_nodes = pool.require("maxNodes").and_then(|item| item.int(1, MAX_NODES)).and_then(|nodes| u32::try_from(nodes).ok());
+        let max_nodes = pool
+            .require("maxNodes")
+            .and_then(|item| item.int(1, MAX_NODES))
+            .and_then(|nodes| u32::try_from(nodes).ok());
         let per_node = amounts(&pool, "perNode");
         if per_node.is_empty() {
-            pool.error("perNode", "is missing", "write what one node has, such as `{cpu: \"4\", nvidia.com/gpu: \"1\"}`");
+            pool.error(
+                "perNode",
+                "is missing",
+                "write what one node has, such as `{cpu: \"4\", nvidia.com/gpu: \"1\"}`",
+            );
         }
         let labels = labels(&pool, "labels");
         let taints = pool.list("taints", MAX_ENTRIES, |item| taint(&item));
@@ -403,20 +441,35 @@ fn read_pools(spec: &Fields<'_>) -> Vec<Provisionable> {
             pool.error("name", format!("`{name}` is there twice"), "give every pool a name of its own");
         }
         pool.finish();
-        Some(Provisionable { name: name?, capacity_class: class?, labels, taints, per_node, max_nodes: max_nodes? })
+        Some(Provisionable {
+            name: name?,
+            capacity_class: class?,
+            labels,
+            taints,
+            per_node,
+            max_nodes: max_nodes?,
+        })
     })
 }
 
 pub(crate) fn read_residency(root: &Fields<'_>) -> ResidencyPolicySpec {
     root.findings().set_strict();
-    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else { return ResidencyPolicySpec::default() };
+    let Some(spec) = root.require("spec").and_then(|item| item.fields()) else {
+        return ResidencyPolicySpec::default();
+    };
     let applies = spec.fields("applies").map(|applies| {
         let set = |name: &'static str| applies.names(name, MAX_ENTRIES).into_iter().collect();
         let read = Applies {
             namespaces: set("namespaces"),
-            namespace_selector: applies.get("namespaceSelector").and_then(|item| selector(&item)).unwrap_or_default(),
+            namespace_selector: applies
+                .get("namespaceSelector")
+                .and_then(|item| selector(&item))
+                .unwrap_or_default(),
             queues: set("queues"),
-            workload_selector: applies.get("workloadSelector").and_then(|item| selector(&item)).unwrap_or_default(),
+            workload_selector: applies
+                .get("workloadSelector")
+                .and_then(|item| selector(&item))
+                .unwrap_or_default(),
         };
         applies.finish();
         read
@@ -424,16 +477,27 @@ pub(crate) fn read_residency(root: &Fields<'_>) -> ResidencyPolicySpec {
     let allow = spec.fields("allow").map(read_places);
     if allow.is_none() && spec.is_written("allow") && !spec.findings().has_errors() {
         // Kubernetes reads null as absent; here that would turn "only there" into "anywhere"
-        spec.error("allow", "is empty", "write the places, or leave `allow` out to allow every place that is not denied");
+        spec.error(
+            "allow",
+            "is empty",
+            "write the places, or leave `allow` out to allow every place that is not denied",
+        );
     }
     if allow.as_ref().is_some_and(Places::is_empty) {
-        spec.warn("allow", "names no place, so no place is allowed", "name the places, or leave `allow` out to allow every place that is not denied");
+        spec.warn(
+            "allow",
+            "names no place, so no place is allowed",
+            "name the places, or leave `allow` out to allow every place that is not denied",
+        );
     }
     let read = ResidencyPolicySpec {
         applies: applies.unwrap_or_default(),
         allow,
         deny: spec.fields("deny").map(read_places).unwrap_or_default(),
-        on_change: spec.get("onChange").and_then(|item| item.word(&[("Evict", OnChange::Evict), ("Flag", OnChange::Flag)])).unwrap_or_default(),
+        on_change: spec
+            .get("onChange")
+            .and_then(|item| item.word(&[("Evict", OnChange::Evict), ("Flag", OnChange::Flag)]))
+            .unwrap_or_default(),
     };
     spec.finish();
     read
@@ -441,13 +505,22 @@ pub(crate) fn read_residency(root: &Fields<'_>) -> ResidencyPolicySpec {
 
 fn read_places(places: Fields<'_>) -> Places {
     let read = Places {
-        jurisdictions: places.list("jurisdictions", MAX_ENTRIES, |item| place(&item).map(Jurisdiction::new)).into_iter().collect(),
-        regions: places.list("regions", MAX_ENTRIES, |item| place(&item).map(Region::new)).into_iter().collect(),
+        jurisdictions: places
+            .list("jurisdictions", MAX_ENTRIES, |item| place(&item).map(Jurisdiction::new))
+            .into_iter()
+            .collect(),
+        regions: places
+            .list("regions", MAX_ENTRIES, |item| place(&item).map(Region::new))
+            .into_iter()
+            .collect(),
         clusters: places
             .list("clusters", MAX_ENTRIES, |item| {
                 let name = item.text()?;
                 if !names::is_dns_subdomain(name) {
-                    item.error(format!("`{name}` is not a cluster's name"), "use lower-case letters, digits, `-` and `.`");
+                    item.error(
+                        format!("`{name}` is not a cluster's name"),
+                        "use lower-case letters, digits, `-` and `.`",
+                    );
                 }
                 Some(ClusterName::new(name))
             })
@@ -467,14 +540,20 @@ pub(crate) fn read_dispatch(root: &Fields<'_>) -> DispatchPolicySpec {
         applies.finish();
         queues
     });
-    let modes = [("Direct", DispatchMode::Direct), ("Race", DispatchMode::Race), ("Staged", DispatchMode::Staged)];
-    let preferences = [("startsNow", Preference::StartsNow), ("lowestCost", Preference::LowestCost), ("emptiest", Preference::Emptiest)];
+    let modes =
+        [("Direct", DispatchMode::Direct), ("Race", DispatchMode::Race), ("Staged", DispatchMode::Staged)];
+    let preferences = [
+        ("startsNow", Preference::StartsNow),
+        ("lowestCost", Preference::LowestCost),
+        ("emptiest", Preference::Emptiest),
+    ];
     let prefer = spec.list("prefer", preferences.len(), |item| item.word(&preferences));
     let read = DispatchPolicySpec {
         queues: queues.filter(|queues| !queues.is_empty()).unwrap_or(usual.queues),
         mode: spec.get("mode").and_then(|item| item.word(&modes)).unwrap_or_default(),
         staged: spec.fields("staged").map(read_staged).unwrap_or_default(),
-        capacity_classes: spec.list("capacityClasses", CapacityClass::WORDS.len(), |item| item.word(&CapacityClass::WORDS)),
+        capacity_classes: spec
+            .list("capacityClasses", CapacityClass::WORDS.len(), |item| item.word(&CapacityClass::WORDS)),
         prefer: if prefer.is_empty() { usual.prefer } else { prefer },
         on_cluster_loss: spec.fields("onClusterLoss").map(read_loss).unwrap_or_default(),
         quota_while_waiting: read_quota_while_waiting(&spec),
@@ -489,8 +568,12 @@ pub(crate) fn read_dispatch(root: &Fields<'_>) -> DispatchPolicySpec {
 
 fn read_staged(staged: Fields<'_>) -> Staged {
     let usual = Staged::default();
-    let at_once = staged.int("clustersAtOnce", 1, i64::from(u16::MAX)).and_then(|count| u32::try_from(count).ok());
-    let read = Staged { clusters_at_once: at_once.unwrap_or(usual.clusters_at_once), interval: staged.duration("interval").unwrap_or(usual.interval) };
+    let at_once =
+        staged.int("clustersAtOnce", 1, i64::from(u16::MAX)).and_then(|count| u32::try_from(count).ok());
+    let read = Staged {
+        clusters_at_once: at_once.unwrap_or(usual.clusters_at_once),
+        interval: staged.duration("interval").unwrap_or(usual.interval),
+    };
     staged.finish();
     read
 }
@@ -535,7 +618,10 @@ mod tests {
         let none = BTreeMap::new();
         let applies = Applies {
             namespaces: BTreeSet::from(["research".to_owned()]),
-            namespace_selector: LabelSelector { match_labels: personal.clone(), match_expressions: Vec::new() },
+            namespace_selector: LabelSelector {
+                match_labels: personal.clone(),
+                match_expressions: Vec::new(),
+            },
             queues: BTreeSet::from(["q".to_owned()]),
             workload_selector: LabelSelector::default(),
         };
@@ -548,8 +634,10 @@ mod tests {
 
     #[test]
     fn deny_beats_allow_and_an_empty_allow_permits_nothing() {
-        let (cluster, region, eu) = (ClusterName::new("eu"), Region::new("europe-west4"), Jurisdiction::new("EU"));
-        let check = |spec: &ResidencyPolicySpec, expect| assert_eq!(spec.permits(&cluster, &region, &eu), expect);
+        let (cluster, region, eu) =
+            (ClusterName::new("eu"), Region::new("europe-west4"), Jurisdiction::new("EU"));
+        let check =
+            |spec: &ResidencyPolicySpec, expect| assert_eq!(spec.permits(&cluster, &region, &eu), expect);
         let mut spec = ResidencyPolicySpec::default();
         check(&spec, Ok(()));
         spec.allow = Some(Places::default());

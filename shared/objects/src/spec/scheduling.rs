@@ -10,11 +10,18 @@ pub(crate) const MAX_RULES: usize = 100;
 /// Most values of one requirement.
 const MAX_VALUES: usize = 500;
 
-const EFFECTS: &[(&str, TaintEffect)] =
-    &[("NoSchedule", TaintEffect::NoSchedule), ("PreferNoSchedule", TaintEffect::PreferNoSchedule), ("NoExecute", TaintEffect::NoExecute)];
+const EFFECTS: &[(&str, TaintEffect)] = &[
+    ("NoSchedule", TaintEffect::NoSchedule),
+    ("PreferNoSchedule", TaintEffect::PreferNoSchedule),
+    ("NoExecute", TaintEffect::NoExecute),
+];
 
-const SELECTOR_OPERATORS: &[(&str, Operator)] =
-    &[("In", Operator::In), ("NotIn", Operator::NotIn), ("Exists", Operator::Exists), ("DoesNotExist", Operator::DoesNotExist)];
+const SELECTOR_OPERATORS: &[(&str, Operator)] = &[
+    ("In", Operator::In),
+    ("NotIn", Operator::NotIn),
+    ("Exists", Operator::Exists),
+    ("DoesNotExist", Operator::DoesNotExist),
+];
 
 const NODE_OPERATORS: &[(&str, Operator)] = &[
     ("In", Operator::In),
@@ -31,7 +38,11 @@ pub(crate) fn labels(fields: &Fields<'_>, name: &'static str) -> BTreeMap<String
     for (key, value) in &all {
         let at = fields.path().key(name).key(key);
         if !names::is_label_key(key) {
-            fields.findings().error(at, format!("`{key}` is not a label key"), "use letters, digits, `-`, `_` and `.`, with at most one `/`");
+            fields.findings().error(
+                at,
+                format!("`{key}` is not a label key"),
+                "use letters, digits, `-`, `_` and `.`, with at most one `/`",
+            );
         } else if !names::is_label_value(value) {
             let remedy = "use at most 63 letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit";
             fields.findings().error(at, format!("`{value}` is not a label value"), remedy);
@@ -58,18 +69,33 @@ pub(crate) fn taint(item: &Item<'_>) -> Option<Taint> {
 pub(crate) fn toleration(item: &Item<'_>) -> Option<Toleration> {
     let fields = item.fields()?;
     let key = fields.text("key").filter(|key| !key.is_empty()).map(str::to_owned);
-    let exists = fields.get("operator").and_then(|item| item.word(&[("Exists", true), ("Equal", false), ("", false)])).unwrap_or(false);
+    let exists = fields
+        .get("operator")
+        .and_then(|item| item.word(&[("Exists", true), ("Equal", false), ("", false)]))
+        .unwrap_or(false);
     let value = fields.text("value").unwrap_or_default().to_owned();
     let effect = fields.get("effect").filter(|item| item.value() != "").and_then(|item| item.word(EFFECTS));
     let seconds = fields.int("tolerationSeconds", i64::MIN, i64::MAX);
     if key.is_none() && !exists {
-        fields.error("operator", "must be `Exists` when there is no key", "write `operator: Exists`, or name a key");
+        fields.error(
+            "operator",
+            "must be `Exists` when there is no key",
+            "write `operator: Exists`, or name a key",
+        );
     }
     if exists && !value.is_empty() {
-        fields.error("value", "must be empty with `operator: Exists`", "remove the value, or write `operator: Equal`");
+        fields.error(
+            "value",
+            "must be empty with `operator: Exists`",
+            "remove the value, or write `operator: Equal`",
+        );
     }
     if seconds.is_some() && effect != Some(TaintEffect::NoExecute) {
-        fields.error("effect", "must be `NoExecute` with `tolerationSeconds`", "write `effect: NoExecute`, or remove `tolerationSeconds`");
+        fields.error(
+            "effect",
+            "must be `NoExecute` with `tolerationSeconds`",
+            "write `effect: NoExecute`, or remove `tolerationSeconds`",
+        );
     }
     fields.finish();
     Some(Toleration { key, exists, value, effect, seconds })
@@ -82,11 +108,15 @@ pub(crate) fn requirement(item: &Item<'_>, node: bool) -> Option<Requirement> {
     if key.as_deref() == Some("") {
         fields.error("key", "is empty", "give `key` a value");
     }
-    let operator = fields.demand("operator").and_then(|item| item.word(if node { NODE_OPERATORS } else { SELECTOR_OPERATORS }));
+    let operator = fields
+        .demand("operator")
+        .and_then(|item| item.word(if node { NODE_OPERATORS } else { SELECTOR_OPERATORS }));
     let values: Vec<String> = fields.list("values", MAX_VALUES, |item| item.text().map(str::to_owned));
     let problem = match operator {
         Some(Operator::In | Operator::NotIn) if values.is_empty() => Some("needs at least one value"),
-        Some(Operator::Exists | Operator::DoesNotExist) if !values.is_empty() => Some("must be empty with this operator"),
+        Some(Operator::Exists | Operator::DoesNotExist) if !values.is_empty() => {
+            Some("must be empty with this operator")
+        }
         Some(Operator::Gt | Operator::Lt) if values.len() != 1 || values[0].parse::<i64>().is_err() => {
             Some("needs exactly one value, a whole number in quotes")
         }
@@ -121,7 +151,10 @@ pub(crate) fn reference(item: &Item<'_>) -> Option<String> {
 pub(crate) fn resource_name(item: &Item<'_>) -> Option<String> {
     let text = item.text()?;
     if !names::is_label_key(text) {
-        item.error(format!("`{text}` is not a resource name"), "write for example `cpu`, `memory` or `nvidia.com/gpu`");
+        item.error(
+            format!("`{text}` is not a resource name"),
+            "write for example `cpu`, `memory` or `nvidia.com/gpu`",
+        );
     }
     Some(text.to_owned())
 }
@@ -131,7 +164,11 @@ pub(crate) fn amounts(fields: &Fields<'_>, name: &'static str) -> Amounts {
     let all = fields.amounts(name);
     for resource in all.keys().filter(|resource| !names::is_label_key(resource)) {
         let at = fields.path().key(name).key(resource);
-        fields.findings().error(at, format!("`{resource}` is not a resource name"), "write for example `cpu`, `memory` or `nvidia.com/gpu`");
+        fields.findings().error(
+            at,
+            format!("`{resource}` is not a resource name"),
+            "write for example `cpu`, `memory` or `nvidia.com/gpu`",
+        );
     }
     all
 }

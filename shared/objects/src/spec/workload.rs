@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 
 pub(crate) use self::status::conditions;
 pub use self::status::{
-    Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction, GateState, PodSetAssignment, PodSetRequest,
-    PodSetUpdate, ReclaimablePods, RequeueState, WorkloadStatus,
+    Admission, AdmissionCheckState, CheckState, Condition, ConditionStatus, DelayedTopology, Eviction,
+    GateState, PodSetAssignment, PodSetRequest, PodSetUpdate, ReclaimablePods, RequeueState, WorkloadStatus,
 };
 
 /// Whether a workload may grow and shrink while it runs (`true`).
@@ -159,7 +159,11 @@ impl WorkloadObject {
 pub(crate) fn read(root: &Fields<'_>) -> (Meta, WorkloadSpec, WorkloadStatus) {
     root.known(&["apiVersion", "kind"]);
     let meta = meta::read(root, true);
-    let spec = root.require("spec").and_then(|item| item.fields()).map(read_spec).unwrap_or(WorkloadSpec { active: true, ..Default::default() });
+    let spec = root
+        .require("spec")
+        .and_then(|item| item.fields())
+        .map(read_spec)
+        .unwrap_or(WorkloadSpec { active: true, ..Default::default() });
     let status = root.fields("status").map(status::read).unwrap_or_default();
     check(&spec, &status, root.findings());
     (meta, spec, status)
@@ -169,7 +173,9 @@ fn read_spec(spec: Fields<'_>) -> WorkloadSpec {
     let read = WorkloadSpec {
         pod_sets: spec.list("podSets", MAX_POD_SETS, |item| item.fields().map(read_pod_set)),
         queue_name: spec.text("queueName").unwrap_or_default().to_owned(),
-        priority: spec.int("priority", i64::from(i32::MIN), i64::from(i32::MAX)).and_then(|value| i32::try_from(value).ok()),
+        priority: spec
+            .int("priority", i64::from(i32::MIN), i64::from(i32::MAX))
+            .and_then(|value| i32::try_from(value).ok()),
         priority_class: spec.fields("priorityClassRef").map(|class| {
             let text = |name: &'static str| class.require_text(name).unwrap_or_default().to_owned();
             let read = PriorityClassRef { group: text("group"), kind: text("kind"), name: text("name") };
@@ -177,7 +183,8 @@ fn read_spec(spec: Fields<'_>) -> WorkloadSpec {
             read
         }),
         active: spec.get("active").and_then(|item| item.flag()).unwrap_or(true),
-        maximum_execution_time: count_at_least(&spec, "maximumExecutionTimeSeconds", 1).map(|seconds| Millis::secs(u64::from(seconds))),
+        maximum_execution_time: count_at_least(&spec, "maximumExecutionTimeSeconds", 1)
+            .map(|seconds| Millis::secs(u64::from(seconds))),
         preemption_gates: spec.list("preemptionGates", MAX_GATES, |item| {
             let gate = item.fields()?;
             let name = gate.require_text("name").unwrap_or_default().to_owned();
@@ -212,7 +219,11 @@ fn read_pod_set(set: Fields<'_>) -> WorkloadPodSet {
         topology: set.fields("topologyRequest").map(read_topology),
     };
     if !names::is_dns_label(&read.name) {
-        set.error("name", format!("`{}` is not a name", read.name), "use at most 63 lower-case letters, digits and `-`");
+        set.error(
+            "name",
+            format!("`{}` is not a name", read.name),
+            "use at most 63 lower-case letters, digits and `-`",
+        );
     }
     if read.min_count.is_some_and(|least| least > read.count) {
         set.error("minCount", "is more than `count`", format!("write at most {}", read.count));
@@ -236,18 +247,29 @@ fn read_topology(topology: Fields<'_>) -> TopologyRequest {
         slice_layers: topology.list("podsetSliceRequiredTopologyConstraints", MAX_SLICE_LAYERS, |item| {
             let layer = item.fields()?;
             let topology = layer.require_text("topology").unwrap_or_default().to_owned();
-            let size = layer.require("size").and_then(|item| item.int(1, i64::from(i32::MAX))).and_then(|size| u32::try_from(size).ok());
+            let size = layer
+                .require("size")
+                .and_then(|item| item.int(1, i64::from(i32::MAX)))
+                .and_then(|size| u32::try_from(size).ok());
             layer.finish();
             Some(SliceLayer { topology, size: size.unwrap_or_default() })
         }),
     };
     let wishes = [read.required.is_some(), read.preferred.is_some(), read.unconstrained == Some(true)];
     if wishes.into_iter().filter(|wish| *wish).count() > 1 {
-        topology.error("required", "stands beside another wish", "keep one of `required`, `preferred` and `unconstrained`");
+        topology.error(
+            "required",
+            "stands beside another wish",
+            "keep one of `required`, `preferred` and `unconstrained`",
+        );
     }
     if !read.slice_layers.is_empty() && (read.slice_required.is_some() || read.slice_size.is_some()) {
         let remedy = "keep it, or `podSetSliceRequiredTopology` and `podSetSliceSize`";
-        topology.error("podsetSliceRequiredTopologyConstraints", "stands beside the slices of one layer", remedy);
+        topology.error(
+            "podsetSliceRequiredTopologyConstraints",
+            "stands beside the slices of one layer",
+            remedy,
+        );
     }
     if read.slice_required.is_some() != read.slice_size.is_some() {
         topology.error("podSetSliceSize", "goes with `podSetSliceRequiredTopology`", "write both or neither");
@@ -271,8 +293,14 @@ fn check(spec: &WorkloadSpec, status: &WorkloadStatus, findings: &Findings) {
         findings.error(FieldPath::of("spec.podSets"), "have more than one `minCount`", "keep one of them");
     }
     let Some(admission) = &status.admission else { return };
-    for (index, assigned) in admission.pod_sets.iter().enumerate().filter(|(_, assigned)| !seen.contains(assigned.name.as_str())) {
+    for (index, assigned) in
+        admission.pod_sets.iter().enumerate().filter(|(_, assigned)| !seen.contains(assigned.name.as_str()))
+    {
         let at = FieldPath::of("status.admission.podSetAssignments").index(index).key("name");
-        findings.error(at, format!("`{}` is no pod set of this workload", assigned.name), "name one of `spec.podSets`");
+        findings.error(
+            at,
+            format!("`{}` is no pod set of this workload", assigned.name),
+            "name one of `spec.podSets`",
+        );
     }
 }

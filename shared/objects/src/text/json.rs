@@ -67,7 +67,9 @@ impl<'t> Reader<'t> {
             return Err(self.broken("there are too many values", "split the file"));
         }
         if depth > MAX_DEPTH {
-            return Err(self.broken(&format!("values are nested more than {MAX_DEPTH} deep"), "write it flatter"));
+            return Err(
+                self.broken(&format!("values are nested more than {MAX_DEPTH} deep"), "write it flatter")
+            );
         }
         let at = self.at;
         let content = match self.rest.chars().next() {
@@ -82,7 +84,9 @@ impl<'t> Reader<'t> {
     }
 
     fn word(&mut self) -> Result<Content, Broken> {
-        for (word, content) in [("true", Content::Bool(true)), ("false", Content::Bool(false)), ("null", Content::Null)] {
+        for (word, content) in
+            [("true", Content::Bool(true)), ("false", Content::Bool(false)), ("null", Content::Null)]
+        {
             if self.rest.starts_with(word) {
                 self.advance(word.len());
                 return Ok(content);
@@ -92,9 +96,12 @@ impl<'t> Reader<'t> {
     }
 
     fn number(&mut self) -> Result<Number, Broken> {
-        let end = self.rest.find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')).unwrap_or(self.rest.len());
-        let number: Number =
-            serde_json::from_str(&self.rest[..end]).map_err(|_| self.broken("this is not a number", "correct it, or put it into double quotes"))?;
+        let end = self
+            .rest
+            .find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'))
+            .unwrap_or(self.rest.len());
+        let number: Number = serde_json::from_str(&self.rest[..end])
+            .map_err(|_| self.broken("this is not a number", "correct it, or put it into double quotes"))?;
         self.advance(end);
         Ok(number)
     }
@@ -106,9 +113,11 @@ impl<'t> Reader<'t> {
             escaped = *c == '\\' && !escaped;
             ends
         });
-        let Some((end, _)) = end else { return Err(self.broken("this string does not end", "close it with a double quote")) };
-        let text: String =
-            serde_json::from_str(&self.rest[..=end]).map_err(|_| self.broken("this string has a bad escape or a line break in it", "correct it"))?;
+        let Some((end, _)) = end else {
+            return Err(self.broken("this string does not end", "close it with a double quote"));
+        };
+        let text: String = serde_json::from_str(&self.rest[..=end])
+            .map_err(|_| self.broken("this string has a bad escape or a line break in it", "correct it"))?;
         self.advance(end + 1);
         Ok(text)
     }
@@ -128,7 +137,8 @@ impl<'t> Reader<'t> {
                 return Ok(Content::List(items));
             }
             if !self.take(',') {
-                return Err(self.broken("expected `,` or `]`", "separate the elements with commas and close the list"));
+                return Err(self
+                    .broken("expected `,` or `]`", "separate the elements with commas and close the list"));
             }
         }
     }
@@ -145,11 +155,18 @@ impl<'t> Reader<'t> {
             self.skip_space();
             let at = self.at;
             if !self.rest.starts_with('"') {
-                return Err(self.broken("expected a key in double quotes", "quote the key, and put no comma before `}`"));
+                return Err(self.broken(
+                    "expected a key in double quotes",
+                    "quote the key, and put no comma before `}`",
+                ));
             }
             let text = self.string()?;
             if !known.insert(text.clone()) {
-                return Err(Broken { at, message: format!("the key `{text}` is there twice"), remedy: "write the key once".to_owned() });
+                return Err(Broken {
+                    at,
+                    message: format!("the key `{text}` is there twice"),
+                    remedy: "write the key once".to_owned(),
+                });
             }
             self.skip_space();
             if !self.take(':') {
@@ -163,7 +180,10 @@ impl<'t> Reader<'t> {
                 return Ok(Content::Map(entries));
             }
             if !self.take(',') {
-                return Err(self.broken("expected `,` or `}`", "separate the entries with commas and close the mapping"));
+                return Err(self.broken(
+                    "expected `,` or `}`",
+                    "separate the entries with commas and close the mapping",
+                ));
             }
         }
     }
@@ -177,7 +197,9 @@ mod tests {
 
     #[test]
     fn reads_json_with_places() {
-        let node = read("{\"a\": [1,\n\t{\"b\": \"\\ud83d\\ude00\"}], \"c\": -1.5e3, \"d\": null}\r\n").unwrap().remove(0);
+        let node = read("{\"a\": [1,\n\t{\"b\": \"\\ud83d\\ude00\"}], \"c\": -1.5e3, \"d\": null}\r\n")
+            .unwrap()
+            .remove(0);
         assert_eq!(node.find(&FieldPath::of("a").index(1).key("b")), At { line: 2, column: 8 });
         assert_eq!(node.find(&FieldPath::of("a").index(9)), At { line: 1, column: 7 });
         assert_eq!(node.into_value(), json!({"a": [1, {"b": "😀"}], "c": -1.5e3, "d": null}));
@@ -185,7 +207,8 @@ mod tests {
 
     #[test]
     fn reads_values_that_follow_one_another() {
-        let values: Vec<_> = read("{\"a\": 1}\n{\"a\": 2} [3]").unwrap().into_iter().map(Node::into_value).collect();
+        let values: Vec<_> =
+            read("{\"a\": 1}\n{\"a\": 2} [3]").unwrap().into_iter().map(Node::into_value).collect();
         assert_eq!(values, [json!({"a": 1}), json!({"a": 2}), json!([3])]);
         let broken = read(&"1 ".repeat(MAX_DOCUMENTS + 1)).unwrap_err();
         assert!(broken.message.contains("too many values"), "{}", broken.message);

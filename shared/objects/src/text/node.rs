@@ -58,14 +58,16 @@ impl Node {
         let mut at = self.at;
         for segment in &path.0 {
             match (segment, &node.content) {
-                (Segment::Key(key), Content::Map(entries)) => match entries.iter().find(|(known, _)| known.text == *key) {
-                    // a mapping or list that begins on a later line is best shown at its key
-                    Some((known, value)) => {
-                        at = if value.at.line == known.at.line { value.at } else { known.at };
-                        node = value;
+                (Segment::Key(key), Content::Map(entries)) => {
+                    match entries.iter().find(|(known, _)| known.text == *key) {
+                        // a mapping or list that begins on a later line is best shown at its key
+                        Some((known, value)) => {
+                            at = if value.at.line == known.at.line { value.at } else { known.at };
+                            node = value;
+                        }
+                        None => return at,
                     }
-                    None => return at,
-                },
+                }
                 (Segment::Index(index), Content::List(items)) => match items.get(*index) {
                     Some(item) => {
                         at = item.at;
@@ -86,7 +88,10 @@ impl Node {
                 let path = value.path_at(at).or_else(|| (key.at == at).then(FieldPath::default))?;
                 Some(path.below(Segment::Key(key.text.clone())))
             }),
-            Content::List(items) => items.iter().enumerate().find_map(|(index, item)| Some(item.path_at(at)?.below(Segment::Index(index)))),
+            Content::List(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(index, item)| Some(item.path_at(at)?.below(Segment::Index(index)))),
             _ => None,
         };
         inner.or_else(|| (self.at == at).then(FieldPath::default))
@@ -100,14 +105,18 @@ impl Node {
             Content::Number(number) => Value::Number(number),
             Content::Text(text) => Value::String(text),
             Content::List(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
-            Content::Map(entries) => Value::Object(entries.into_iter().map(|(key, value)| (key.text, value.into_value())).collect::<Map<_, _>>()),
+            Content::Map(entries) => Value::Object(
+                entries.into_iter().map(|(key, value)| (key.text, value.into_value())).collect::<Map<_, _>>(),
+            ),
         }
     }
 
     /// The value of a key of this mapping.
     pub(crate) fn get(&self, key: &str) -> Option<&Node> {
         match &self.content {
-            Content::Map(entries) => entries.iter().find(|(known, _)| known.text == key).map(|(_, value)| value),
+            Content::Map(entries) => {
+                entries.iter().find(|(known, _)| known.text == key).map(|(_, value)| value)
+            }
             _ => None,
         }
     }

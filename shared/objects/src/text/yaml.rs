@@ -68,9 +68,14 @@ impl Raw {
             Self::Number(number) => Content::Number(number),
             Self::Text(text) => Content::Text(text),
             Self::List(items) => Content::List(items.into_iter().map(Self::into_node).collect()),
-            Self::Map(entries) => {
-                Content::Map(entries.into_iter().map(|(key, value)| (Key { at: at(key.referenced), text: key.value }, Self::into_node(value))).collect())
-            }
+            Self::Map(entries) => Content::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, value)| {
+                        (Key { at: at(key.referenced), text: key.value }, Self::into_node(value))
+                    })
+                    .collect(),
+            ),
         };
         Node { at: at(spanned.referenced), content }
     }
@@ -158,18 +163,31 @@ pub(crate) fn broken(text: &str, error: &Error) -> Broken {
     let at = error.location().map(at).unwrap_or_default();
     let inner = innermost(error);
     let (message, remedy) = match inner {
-        Error::DuplicateMappingKey { key: Some(key), .. } => (format!("the key `{key}` is there twice"), "write the key once"),
-        Error::DuplicateMappingKey { key: None, .. } => ("a key is there twice".to_owned(), "write the key once"),
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            (format!("the key `{key}` is there twice"), "write the key once")
+        }
+        Error::DuplicateMappingKey { key: None, .. } => {
+            ("a key is there twice".to_owned(), "write the key once")
+        }
         Error::Budget { breach, .. } => too_much(breach),
-        Error::AliasReplayLimitExceeded { .. } | Error::AliasReplayStackDepthExceeded { .. } | Error::AliasExpansionLimitExceeded { .. } => {
+        Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
+        | Error::AliasExpansionLimitExceeded { .. } => {
             (format!("aliases repeat more than {MAX_REPEATED_EVENTS} values"), "write the values out")
         }
-        Error::RecursiveReferencesRequireWeakTypes { .. } => ("an alias stands for something that it is part of".to_owned(), "write the values out"),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            ("an alias stands for something that it is part of".to_owned(), "write the values out")
+        }
         Error::UnknownAnchor { .. } => (words(inner), "define the anchor before it is used"),
-        Error::NonFiniteFloat { .. } => ("this number is not finite".to_owned(), "write a finite number, or quote it"),
+        Error::NonFiniteFloat { .. } => {
+            ("this number is not finite".to_owned(), "write a finite number, or quote it")
+        }
         Error::BinaryNotUtf8 { .. } => ("this binary value is not text".to_owned(), "write text"),
         _ if is_indented_by_tab(text, at) => (words(inner), "indent with spaces, not with tabs"),
-        _ => (words(inner), "correct the YAML here or in the line above; indentation and quotes are the usual cause"),
+        _ => (
+            words(inner),
+            "correct the YAML here or in the line above; indentation and quotes are the usual cause",
+        ),
     };
     Broken { at, message, remedy: remedy.to_owned() }
 }
@@ -179,12 +197,21 @@ fn too_much(breach: &BudgetBreach) -> (String, &'static str) {
     const SPLIT: &str = "split the file";
     const WRITE_OUT: &str = "write the values out";
     match breach {
-        BudgetBreach::Documents { .. } => (format!("this file has more than {MAX_DOCUMENTS} documents"), SPLIT),
-        BudgetBreach::Depth { .. } => (format!("lists and mappings stand more than {MAX_DEPTH} deep in each other here"), "write it flatter"),
-        BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => (format!("this file has more than {MAX_NODES} values"), SPLIT),
+        BudgetBreach::Documents { .. } => {
+            (format!("this file has more than {MAX_DOCUMENTS} documents"), SPLIT)
+        }
+        BudgetBreach::Depth { .. } => (
+            format!("lists and mappings stand more than {MAX_DEPTH} deep in each other here"),
+            "write it flatter",
+        ),
+        BudgetBreach::Nodes { .. } | BudgetBreach::Events { .. } => {
+            (format!("this file has more than {MAX_NODES} values"), SPLIT)
+        }
         BudgetBreach::Aliases { .. } => (format!("this file has more than {MAX_ALIASES} aliases"), WRITE_OUT),
         BudgetBreach::Anchors { .. } => (format!("this file has more than {MAX_ANCHORS} anchors"), WRITE_OUT),
-        BudgetBreach::MergeKeys { .. } => (format!("this file has more than {MAX_MERGE_KEYS} merge keys (`<<`)"), WRITE_OUT),
+        BudgetBreach::MergeKeys { .. } => {
+            (format!("this file has more than {MAX_MERGE_KEYS} merge keys (`<<`)"), WRITE_OUT)
+        }
         _ => ("this file holds more than one may".to_owned(), "split the file, or write it flatter"),
     }
 }
@@ -209,15 +236,31 @@ mod tests {
     fn slips_are_told_in_words() {
         let check = |text: &str, line: u32, column: u32, message: &str, remedy: &str| {
             let broken = read(text).unwrap_err();
-            assert_eq!((broken.at.line, broken.at.column, broken.message.as_str()), (line, column, message), "{text}");
+            assert_eq!(
+                (broken.at.line, broken.at.column, broken.message.as_str()),
+                (line, column, message),
+                "{text}"
+            );
             assert!(broken.remedy.contains(remedy), "{}", broken.remedy);
         };
         check("a: 1\na: 2\n", 2, 1, "the key `a` is there twice", "write the key once");
-        check("a: &a [*a]\n", 1, 8, "an alias stands for something that it is part of", "write the values out");
+        check(
+            "a: &a [*a]\n",
+            1,
+            8,
+            "an alias stands for something that it is part of",
+            "write the values out",
+        );
         check("a: *b\n", 1, 4, "alias references unknown anchor", "define the anchor");
         check("a: .nan\n", 1, 4, "this number is not finite", "finite number");
         check("a: !!binary \"//79\"\n", 1, 13, "this binary value is not text", "write text");
-        check("a:\n\tb: 1\n", 2, 2, "tabs disallowed within this context (block indentation)", "indent with spaces");
+        check(
+            "a:\n\tb: 1\n",
+            2,
+            2,
+            "tabs disallowed within this context (block indentation)",
+            "indent with spaces",
+        );
         check("a: {b: 1\n", 1, 4, "unclosed bracket '{'", "indentation and quotes");
     }
 
@@ -226,13 +269,19 @@ mod tests {
         let told = |text: &str| read(text).unwrap_err().message;
         assert_eq!(told(&"---\na: 1\n".repeat(MAX_DOCUMENTS + 1)), "this file has more than 10000 documents");
         let deep: String = (0..=MAX_DEPTH).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
-        assert_eq!(told(&format!("{deep}{}b: 1\n", " ".repeat(MAX_DEPTH + 1))), "lists and mappings stand more than 24 deep in each other here");
+        assert_eq!(
+            told(&format!("{deep}{}b: 1\n", " ".repeat(MAX_DEPTH + 1))),
+            "lists and mappings stand more than 24 deep in each other here"
+        );
         assert!(!told(&"[".repeat(40)).contains("Depth"));
     }
 
     #[test]
     fn words_are_those_of_yaml_1_2() {
         let nodes = read("a: yes\nb: true\nc: ~\nd: 1e3\ne: '1'\n").unwrap();
-        assert_eq!(nodes[0].clone().into_value(), serde_json::json!({"a": "yes", "b": true, "c": null, "d": 1000.0, "e": "1"}));
+        assert_eq!(
+            nodes[0].clone().into_value(),
+            serde_json::json!({"a": "yes", "b": true, "c": null, "d": 1000.0, "e": "1"})
+        );
     }
 }

@@ -45,11 +45,16 @@ impl Records {
         let mut records = Self::default();
         for workload in case.workloads() {
             let conditions = &workload.status.conditions;
-            let before: BTreeMap<String, Condition> =
-                conditions.iter().map(|c| (c.kind.clone(), (c.status == ConditionStatus::True, c.reason.clone()))).collect();
+            let before: BTreeMap<String, Condition> = conditions
+                .iter()
+                .map(|c| (c.kind.clone(), (c.status == ConditionStatus::True, c.reason.clone())))
+                .collect();
             let checks = workload.status.admission_checks.clone();
             let unhealthy = !workload.status.unhealthy_nodes.is_empty();
-            records.of.insert(workload.meta.key(), Status { now: before.clone(), before, written: BTreeSet::new(), checks, unhealthy });
+            records.of.insert(
+                workload.meta.key(),
+                Status { now: before.clone(), before, written: BTreeSet::new(), checks, unhealthy },
+            );
         }
         records
     }
@@ -133,7 +138,11 @@ impl Records {
 
     /// It wasn't admitted, and its status couldn't be written.
     pub(super) fn only_event(&mut self, key: &str, entry: &Entry) {
-        let reason = if entry.second_pass { "SecondPassFailed" } else { entry.obstacle.map_or("", |obstacle| obstacle.word()) };
+        let reason = if entry.second_pass {
+            "SecondPassFailed"
+        } else {
+            entry.obstacle.map_or("", |obstacle| obstacle.word())
+        };
         self.event(key, "Warning", reason);
     }
 
@@ -142,24 +151,50 @@ impl Records {
             let Some(status) = self.of.get(key) else { continue };
             let wanted: BTreeMap<String, Condition> = items(&changed["conditions"])
                 .iter()
-                .map(|condition| (text(&condition["type"]).to_owned(), (text(&condition["status"]) == "True", text(&condition["reason"]).to_owned())))
+                .map(|condition| {
+                    (
+                        text(&condition["type"]).to_owned(),
+                        (text(&condition["status"]) == "True", text(&condition["reason"]).to_owned()),
+                    )
+                })
                 .collect();
             // Conditions that somebody else's write drops are nobody's decision.
-            let dropped: BTreeSet<&str> = items(&changed["removedConditions"]).iter().map(|kind| kind["type"].as_str().unwrap_or(text(kind))).collect();
-            let now = status.now.iter().filter(|(kind, _)| !dropped.contains(kind.as_str())).map(|(kind, of)| (kind.clone(), of.clone())).collect();
+            let dropped: BTreeSet<&str> = items(&changed["removedConditions"])
+                .iter()
+                .map(|kind| kind["type"].as_str().unwrap_or(text(kind)))
+                .collect();
+            let now = status
+                .now
+                .iter()
+                .filter(|(kind, _)| !dropped.contains(kind.as_str()))
+                .map(|(kind, of)| (kind.clone(), of.clone()))
+                .collect();
             differences.record(&format!("conditions of `{key}`"), &now, &wanted);
-            let touched = items(&changed["conditions"]).iter().filter(|condition| condition["changed"] == true).map(|c| text(&c["type"]).to_owned());
+            let touched = items(&changed["conditions"])
+                .iter()
+                .filter(|condition| condition["changed"] == true)
+                .map(|c| text(&c["type"]).to_owned());
             let idle: BTreeSet<String> = touched.filter(|kind| !status.written.contains(kind)).collect();
             differences.record(&format!("conditions of `{key}` that nobody wrote"), &idle, &BTreeSet::new());
         }
         for key in items(&expect["unchanged"]).iter().map(text) {
             let Some(status) = self.of.get(key) else { continue };
-            differences.record(&format!("conditions of `{key}`, which keeps them"), &status.now, &status.before);
+            differences.record(
+                &format!("conditions of `{key}`, which keeps them"),
+                &status.now,
+                &status.before,
+            );
         }
         if expect["events"].is_array() {
             let mut wanted: BTreeMap<(String, String, String), usize> = BTreeMap::new();
             for event in items(&expect["events"]) {
-                *wanted.entry((text(&event["workload"]).to_owned(), text(&event["type"]).to_owned(), text(&event["reason"]).to_owned())).or_default() += 1;
+                *wanted
+                    .entry((
+                        text(&event["workload"]).to_owned(),
+                        text(&event["type"]).to_owned(),
+                        text(&event["reason"]).to_owned(),
+                    ))
+                    .or_default() += 1;
             }
             differences.record("events", &self.events, &wanted);
         }

@@ -16,7 +16,9 @@ impl Ledger {
     /// after it was tolerant for long enough.
     pub fn lost(&self, offer: OfferId, gang: &Gang) -> BTreeSet<String> {
         let is_lost = |pod: &&PodPlacement| {
-            let unfit = |node: &Node| node.spec.unready || node.spec.drives_away(gang, &pod.pod_set) || self.outstays(offer, pod);
+            let unfit = |node: &Node| {
+                node.spec.unready || node.spec.drives_away(gang, &pod.pod_set) || self.outstays(offer, pod)
+            };
             self.nodes.get(&pod.node).is_none_or(unfit)
         };
         let pods = self.rooms.get(&offer).into_iter().flat_map(Room::standing).map(|(_, pod)| pod);
@@ -30,8 +32,17 @@ impl Ledger {
 
     /// Gives the pods on `lost` nodes other places, and keeps the old ones charged until [`Self::left`]. Every other pod stays.
     /// Where they may stay for a while only is as good as nowhere, unless it is failed nodes that they leave: then it is better.
-    pub(crate) fn replace(&mut self, offer: OfferId, gang: &Gang, lost: &BTreeSet<String>) -> Result<(), Why> {
-        let timed = gang.pod_sets.iter().flat_map(|set| &set.tolerations).any(|toleration| toleration.seconds.is_some());
+    pub(crate) fn replace(
+        &mut self,
+        offer: OfferId,
+        gang: &Gang,
+        lost: &BTreeSet<String>,
+    ) -> Result<(), Why> {
+        let timed = gang
+            .pod_sets
+            .iter()
+            .flat_map(|set| &set.tolerations)
+            .any(|toleration| toleration.seconds.is_some());
         let failed = !lost.iter().any(|node| self.is_well(node));
         if timed {
             match self.replace_as(offer, &stays::impatient(gang), lost) {
@@ -53,23 +64,34 @@ impl Ledger {
         // Pods that have succeeded need no place, and none in a topology either.
         let left: Vec<u32> = standing.iter().map(Standing::pods).collect();
         let gang = &if room.spare.is_empty() { gang.clone() } else { gang.of_counts(&left) };
-        let open: Vec<(&String, &Node)> = self.open(offer).filter(|(name, _)| !lost.contains(*name)).collect();
+        let open: Vec<(&String, &Node)> =
+            self.open(offer).filter(|(name, _)| !lost.contains(*name)).collect();
         // Pods that stand on a node that takes nothing new count where they are.
         let nothing = Amounts::new();
         let full = |name: &str, node: &Node| node.spec.unschedulable || self.is_closed(name);
-        let sites: Vec<Site<'_>> = open.iter().map(|(name, n)| n.site(name, full(name, n).then_some(&nothing))).collect();
+        let sites: Vec<Site<'_>> =
+            open.iter().map(|(name, n)| n.site(name, full(name, n).then_some(&nothing))).collect();
         let name = lost.first().map_or("", String::as_str);
         let shares = placing::replace(&sites, gang, &standing, name)?;
         let mut places: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
         for share in &shares {
             let (set, node) = (gang.pod_sets[share.pod_set].name.as_str(), open[share.node].0.as_str());
-            places.entry(set).or_default().extend(std::iter::repeat_n(node, usize::try_from(share.pods).unwrap_or(0)));
+            places
+                .entry(set)
+                .or_default()
+                .extend(std::iter::repeat_n(node, usize::try_from(share.pods).unwrap_or(0)));
         }
         let (mut moved, mut leaving) = (Vec::new(), Vec::new());
         for (at, pod) in room.standing().filter(|(_, pod)| lost.contains(&pod.node)) {
-            let node = places.get_mut(pod.pod_set.as_str()).and_then(VecDeque::pop_front).expect("every pod that lost its place has a new one");
+            let node = places
+                .get_mut(pod.pod_set.as_str())
+                .and_then(VecDeque::pop_front)
+                .expect("every pod that lost its place has a new one");
             leaving.push(pod.clone());
-            moved.push((at, PodPlacement { node: node.to_owned(), accelerators: BTreeMap::new(), ..pod.clone() }));
+            moved.push((
+                at,
+                PodPlacement { node: node.to_owned(), accelerators: BTreeMap::new(), ..pod.clone() },
+            ));
         }
         let (at, mut pods): (Vec<usize>, Vec<PodPlacement>) = moved.into_iter().unzip();
         self.assign_accelerators(&mut pods, &room.per_pod);
@@ -94,16 +116,23 @@ impl Ledger {
         let open: Vec<(&String, &Node)> = self.open(offer).collect();
         let nothing = Amounts::new();
         let full = |name: &str, node: &Node| node.spec.unschedulable || self.is_closed(name);
-        let sites: Vec<Site<'_>> = open.iter().map(|(name, n)| n.site(name, full(name, n).then_some(&nothing))).collect();
+        let sites: Vec<Site<'_>> =
+            open.iter().map(|(name, n)| n.site(name, full(name, n).then_some(&nothing))).collect();
         // As if they had stood on a node that is gone.
         let shares = placing::replace(&sites, &grown.of_counts(&needed), &standing, "")?;
         let count = |set: &str| room.placement.iter().filter(|pod| pod.pod_set == set).count();
-        let mut next: Vec<u32> = grown.pod_sets.iter().map(|set| u32::try_from(count(&set.name)).unwrap_or(u32::MAX)).collect();
+        let mut next: Vec<u32> =
+            grown.pod_sets.iter().map(|set| u32::try_from(count(&set.name)).unwrap_or(u32::MAX)).collect();
         let mut pods = Vec::new();
         for share in &shares {
             let (set, node) = (&grown.pod_sets[share.pod_set], open[share.node].0);
             for _ in 0..share.pods {
-                pods.push(PodPlacement { pod_set: set.name.clone(), index: next[share.pod_set], node: node.clone(), accelerators: BTreeMap::new() });
+                pods.push(PodPlacement {
+                    pod_set: set.name.clone(),
+                    index: next[share.pod_set],
+                    node: node.clone(),
+                    accelerators: BTreeMap::new(),
+                });
                 next[share.pod_set] += 1;
             }
         }
@@ -135,7 +164,11 @@ impl Ledger {
 
     /// Nodes that were provided for this offer only.
     pub(crate) fn provided(&self, offer: OfferId) -> Vec<NodeSpec> {
-        self.nodes.values().filter(|node| node.only_for == Some(offer)).map(|node| node.spec.clone()).collect()
+        self.nodes
+            .values()
+            .filter(|node| node.only_for == Some(offer))
+            .map(|node| node.spec.clone())
+            .collect()
     }
 }
 
@@ -146,7 +179,12 @@ impl NodeSpec {
         if taints.peek().is_none() {
             return false;
         }
-        let tolerations = gang.pod_sets.iter().find(|set| set.name == pod_set).map(|set| set.tolerations.as_slice()).unwrap_or_default();
+        let tolerations = gang
+            .pod_sets
+            .iter()
+            .find(|set| set.name == pod_set)
+            .map(|set| set.tolerations.as_slice())
+            .unwrap_or_default();
         taints.any(|taint| !Tolerance::of(tolerations, taint).is_some())
     }
 }

@@ -72,16 +72,28 @@ impl Ledger {
 
     /// Whether there is anything to count: a stay, or a taint that drives pods away.
     pub(crate) fn may_count(&self) -> bool {
-        !self.stays.is_empty() || self.nodes.values().any(|node| node.spec.taints.iter().any(|taint| taint.effect == TaintEffect::NoExecute))
+        !self.stays.is_empty()
+            || self
+                .nodes
+                .values()
+                .any(|node| node.spec.taints.iter().any(|taint| taint.effect == TaintEffect::NoExecute))
     }
 
     /// Counts the stays of the room that `gang` has under this offer: those under way go on, new ones begin, and what is no
     /// longer to be counted is forgotten. Whether anything changed.
     pub(crate) fn count_stays(&mut self, offer: OfferId, gang: &Gang, arrival: Arrival) -> bool {
         let known = self.stays.remove(&offer).unwrap_or_default();
-        let places: BTreeSet<(&str, &str)> =
-            self.rooms.get(&offer).into_iter().flat_map(Room::standing).map(|(_, pod)| (pod.node.as_str(), pod.pod_set.as_str())).collect();
-        let stays: Vec<Stay> = places.into_iter().flat_map(|(node, set)| self.stays_on(node, set, gang, arrival, &known)).collect();
+        let places: BTreeSet<(&str, &str)> = self
+            .rooms
+            .get(&offer)
+            .into_iter()
+            .flat_map(Room::standing)
+            .map(|(_, pod)| (pod.node.as_str(), pod.pod_set.as_str()))
+            .collect();
+        let stays: Vec<Stay> = places
+            .into_iter()
+            .flat_map(|(node, set)| self.stays_on(node, set, gang, arrival, &known))
+            .collect();
         let changed = stays != known;
         if !stays.is_empty() {
             self.stays.insert(offer, stays);
@@ -89,7 +101,14 @@ impl Ledger {
         changed
     }
 
-    fn stays_on(&self, name: &str, pod_set: &str, gang: &Gang, arrival: Arrival, known: &[Stay]) -> Vec<Stay> {
+    fn stays_on(
+        &self,
+        name: &str,
+        pod_set: &str,
+        gang: &Gang,
+        arrival: Arrival,
+        known: &[Stay],
+    ) -> Vec<Stay> {
         let under_way = || of(known, name, pod_set);
         let Some(node) = self.nodes.get(name) else { return under_way().cloned().collect() };
         let Some(set) = gang.pod_sets.iter().find(|set| set.name == pod_set) else { return Vec::new() };
@@ -99,17 +118,32 @@ impl Ledger {
         };
         let stay = |taint: &Taint| {
             let lasts = timed(taint)?;
-            let added = node.spec.added.iter().find(|(of, _)| of == taint).map(|(_, at)| *at).filter(|_| arrival == Arrival::Taint);
+            let added = node
+                .spec
+                .added
+                .iter()
+                .find(|(of, _)| of == taint)
+                .map(|(_, at)| *at)
+                .filter(|_| arrival == Arrival::Taint);
             let begins = added.map_or(self.now, |at| at.min(self.now));
             let since = under_way().find(|stay| stay.taint == *taint).map_or(begins, |stay| stay.since);
-            Some(Stay { node: name.to_owned(), pod_set: pod_set.to_owned(), taint: taint.clone(), since, lasts })
+            Some(Stay {
+                node: name.to_owned(),
+                pod_set: pod_set.to_owned(),
+                taint: taint.clone(),
+                since,
+                lasts,
+            })
         };
         node.spec.taints.iter().filter_map(stay).collect()
     }
 
     /// What is left of every stay, for the essence of an agent.
     pub(crate) fn stays_left(&self) -> Vec<(OfferId, Vec<Millis>)> {
-        self.stays.iter().map(|(offer, stays)| (*offer, stays.iter().map(|stay| stay.ends().since(self.now)).collect())).collect()
+        self.stays
+            .iter()
+            .map(|(offer, stays)| (*offer, stays.iter().map(|stay| stay.ends().since(self.now)).collect()))
+            .collect()
     }
 
     /// The stays of this room, as they are remembered.
@@ -131,12 +165,16 @@ impl Ledger {
 
     /// Stays belong to rooms, and are in order.
     pub(super) fn check_stays(&self) -> Result<(), String> {
-        let wrong =
-            |(offer, stays): &(&OfferId, &Vec<Stay>)| stays.is_empty() || !self.rooms.contains_key(offer) || !stays.is_sorted_by_key(|stay| stay.place());
+        let wrong = |(offer, stays): &(&OfferId, &Vec<Stay>)| {
+            stays.is_empty()
+                || !self.rooms.contains_key(offer)
+                || !stays.is_sorted_by_key(|stay| stay.place())
+        };
         match self.stays.iter().find(wrong) {
-            Some((offer, stays)) => {
-                Err(format!("{} stays are counted for offer {offer}, which has no room or none to count, or they are out of order", stays.len()))
-            }
+            Some((offer, stays)) => Err(format!(
+                "{} stays are counted for offer {offer}, which has no room or none to count, or they are out of order",
+                stays.len()
+            )),
             None => Ok(()),
         }
     }
@@ -145,6 +183,8 @@ impl Ledger {
 /// The gang as it is once its stays are over: it tolerates only what it tolerates for ever.
 pub(super) fn impatient(gang: &Gang) -> Gang {
     let mut gang = gang.clone();
-    gang.pod_sets.iter_mut().for_each(|set| set.tolerations.retain(|toleration| toleration.seconds.is_none()));
+    gang.pod_sets
+        .iter_mut()
+        .for_each(|set| set.tolerations.retain(|toleration| toleration.seconds.is_none()));
     gang
 }

@@ -27,7 +27,12 @@ impl Standing<'_> {
 
 /// Where the missing pods go; `standing` says of every pod set of `gang` what became of it. The node `lost`, of which a topology
 /// makes good one at a time, is none of `nodes`, and what the kept pods take is no longer free on theirs.
-pub fn replace(nodes: &[Site<'_>], gang: &Gang, standing: &[Standing<'_>], lost: &str) -> Result<Vec<Share>, Why> {
+pub fn replace(
+    nodes: &[Site<'_>],
+    gang: &Gang,
+    standing: &[Standing<'_>],
+    lost: &str,
+) -> Result<Vec<Share>, Why> {
     Attempt::new(nodes, gang, true).replace(standing, lost)
 }
 
@@ -36,7 +41,14 @@ impl<'a> Attempt<'a> {
         let mut flavors: BTreeMap<&FlavorTopology, Vec<usize>> = BTreeMap::new();
         let mut anywhere: Vec<(usize, PodSet)> = Vec::new();
         let near = self.gang.wants_topology();
-        for (at, (set, standing)) in self.gang.pod_sets.iter().zip(standing).enumerate().filter(|(_, (_, standing))| standing.missing > 0) {
+        for (at, (set, standing)) in self
+            .gang
+            .pod_sets
+            .iter()
+            .zip(standing)
+            .enumerate()
+            .filter(|(_, (_, standing))| standing.missing > 0)
+        {
             match set.within.as_ref().filter(|_| near) {
                 Some(within) => flavors.entry(within).or_default().push(at),
                 None => anywhere.push((at, PodSet { count: standing.missing, ..set.clone() })),
@@ -51,41 +63,78 @@ impl<'a> Attempt<'a> {
         Ok(self.shares)
     }
 
-    fn replace_in_flavor(&mut self, within: &FlavorTopology, sets: &[usize], standing: &[Standing<'_>], lost: &str, assumed: &mut Assumed) -> Result<(), Why> {
+    fn replace_in_flavor(
+        &mut self,
+        within: &FlavorTopology,
+        sets: &[usize],
+        standing: &[Standing<'_>],
+        lost: &str,
+        assumed: &mut Assumed,
+    ) -> Result<(), Why> {
         let topology = self.topology(within);
-        let hosts: Vec<&str> = self.nodes.iter().map(|site| site.labels.get(HOSTNAME_LABEL).map_or(site.name, String::as_str)).collect();
-        let by_name: BTreeMap<&str, &str> = self.nodes.iter().zip(&hosts).map(|(site, host)| (site.name, *host)).collect();
-        let kept =
-            |at: usize| -> BTreeMap<&str, u32> { standing[at].kept.iter().map(|(node, pods)| (by_name.get(node).copied().unwrap_or(node), *pods)).collect() };
-        let requests: Vec<PodSetRequest> = sets.iter().map(|at| request(&self.gang.pod_sets[*at], within)).collect();
-        let admitted: BTreeMap<String, Assignment> =
-            sets.iter().map(|at| (self.gang.pod_sets[*at].name.clone(), assignment(&kept(*at), lost, standing[*at].missing))).collect();
+        let hosts: Vec<&str> = self
+            .nodes
+            .iter()
+            .map(|site| site.labels.get(HOSTNAME_LABEL).map_or(site.name, String::as_str))
+            .collect();
+        let by_name: BTreeMap<&str, &str> =
+            self.nodes.iter().zip(&hosts).map(|(site, host)| (site.name, *host)).collect();
+        let kept = |at: usize| -> BTreeMap<&str, u32> {
+            standing[at]
+                .kept
+                .iter()
+                .map(|(node, pods)| (by_name.get(node).copied().unwrap_or(node), *pods))
+                .collect()
+        };
+        let requests: Vec<PodSetRequest> =
+            sets.iter().map(|at| request(&self.gang.pod_sets[*at], within)).collect();
+        let admitted: BTreeMap<String, Assignment> = sets
+            .iter()
+            .map(|at| {
+                (self.gang.pod_sets[*at].name.clone(), assignment(&kept(*at), lost, standing[*at].missing))
+            })
+            .collect();
         let lost = [lost.to_owned()];
-        let options = Options { simulate_empty: false, lost: Some(Lost { admitted: &admitted, nodes: &lost, pinned: false }) };
+        let options = Options {
+            simulate_empty: false,
+            lost: Some(Lost { admitted: &admitted, nodes: &lost, pinned: false }),
+        };
         let outcomes = topology.assign_beside(&requests, options, assumed);
         let mut domains: Vec<Domain> = Vec::new();
         for ((at, request), outcome) in sets.iter().zip(&requests).zip(outcomes) {
             let pod_set = || request.name.clone();
             let whole = match outcome {
                 Some(Ok(whole)) => whole,
-                Some(Err(misfit)) => return Err(Why::Topology { pod_set: pod_set(), misfit: Box::new(misfit) }),
+                Some(Err(misfit)) => {
+                    return Err(Why::Topology { pod_set: pod_set(), misfit: Box::new(misfit) });
+                }
                 None => return Err(Why::GroupTooLarge { pod_set: pod_set() }),
             };
             if whole.pods() != request.count {
-                return Err(Why::Incomplete { pod_set: pod_set(), placed: whole.pods(), count: request.count });
+                return Err(Why::Incomplete {
+                    pod_set: pod_set(),
+                    placed: whole.pods(),
+                    count: request.count,
+                });
             }
             let before = kept(*at);
             for DomainCount { values, count } in whole.domains {
                 let stays = values.last().and_then(|host| before.get(host.as_str())).copied().unwrap_or(0);
                 if count > stays {
-                    domains.push(Domain { values, parts: vec![(*at, part(&self.gang.pod_sets[*at], request, count - stays))] });
+                    domains.push(Domain {
+                        values,
+                        parts: vec![(*at, part(&self.gang.pod_sets[*at], request, count - stays))],
+                    });
                 }
             }
         }
-        let numbers: BTreeMap<&str, usize> = hosts.iter().enumerate().map(|(number, host)| (*host, number)).collect();
+        let numbers: BTreeMap<&str, usize> =
+            hosts.iter().enumerate().map(|(number, host)| (*host, number)).collect();
         for Domain { values, parts } in domains {
-            let inside: Vec<usize> = values.last().and_then(|host| numbers.get(host.as_str())).copied().into_iter().collect();
-            self.fill(&inside, parts).map_err(|misfit| Why::Undivided { domain: values.join("/"), misfit })?;
+            let inside: Vec<usize> =
+                values.last().and_then(|host| numbers.get(host.as_str())).copied().into_iter().collect();
+            self.fill(&inside, parts)
+                .map_err(|misfit| Why::Undivided { domain: values.join("/"), misfit })?;
         }
         Ok(())
     }

@@ -14,11 +14,23 @@ fn offer(counter: u64) -> OfferId {
 /// Two blocks of two racks of `hosts` hosts with four accelerators each: `b0-r0-h0` and so on.
 fn fleet(hosts: usize) -> Vec<NodeSpec> {
     let mut nodes = Vec::new();
-    for (block, rack, host) in (0..2).flat_map(|b| (0..2).flat_map(move |r| (0..hosts).map(move |h| (b, r, h)))) {
+    for (block, rack, host) in
+        (0..2).flat_map(|b| (0..2).flat_map(move |r| (0..hosts).map(move |h| (b, r, h))))
+    {
         let name = format!("b{block}-r{rack}-h{host}");
-        let labels = [("block", format!("b{block}")), ("rack", format!("r{rack}")), (HOSTNAME_LABEL, name.clone()), ("pool", "a".into())];
+        let labels = [
+            ("block", format!("b{block}")),
+            ("rack", format!("r{rack}")),
+            (HOSTNAME_LABEL, name.clone()),
+            ("pool", "a".into()),
+        ];
         let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        nodes.push(NodeSpec { name, labels, capacity: Amounts::from([(GPU.into(), 4), (PODS.into(), 16)]), ..NodeSpec::default() });
+        nodes.push(NodeSpec {
+            name,
+            labels,
+            capacity: Amounts::from([(GPU.into(), 4), (PODS.into(), 16)]),
+            ..NodeSpec::default()
+        });
     }
     nodes
 }
@@ -31,7 +43,12 @@ fn ledger(nodes: Vec<NodeSpec>) -> Ledger {
 
 fn levels(levels: &[&str]) -> FlavorTopology {
     let levels = levels.iter().map(|level| (*level).to_owned()).collect();
-    FlavorTopology { flavor: "f".into(), name: "default".into(), levels, node_labels: BTreeMap::from([("pool".into(), "a".into())]) }
+    FlavorTopology {
+        flavor: "f".into(),
+        name: "default".into(),
+        levels,
+        node_labels: BTreeMap::from([("pool".into(), "a".into())]),
+    }
 }
 
 fn by_host() -> FlavorTopology {
@@ -39,7 +56,14 @@ fn by_host() -> FlavorTopology {
 }
 
 fn set(count: u32, gpus: i64, topology: Option<TopologyRequest>) -> PodSet {
-    PodSet { name: "main".into(), count, per_pod: Amounts::from([(GPU.into(), gpus)]), topology, within: Some(by_host()), ..PodSet::default() }
+    PodSet {
+        name: "main".into(),
+        count,
+        per_pod: Amounts::from([(GPU.into(), gpus)]),
+        topology,
+        within: Some(by_host()),
+        ..PodSet::default()
+    }
 }
 
 fn gang(pod_sets: Vec<PodSet>) -> Gang {
@@ -63,7 +87,8 @@ fn check(taken: &[&str], sets: Vec<PodSet>, expect: &str) {
     let mut ledger = ledger(fleet(2));
     for (number, node) in taken.iter().enumerate() {
         let mut whole = set(1, 4, None);
-        (whole.within, whole.node_selector) = (None, BTreeMap::from([(HOSTNAME_LABEL.into(), (*node).into())]));
+        (whole.within, whole.node_selector) =
+            (None, BTreeMap::from([(HOSTNAME_LABEL.into(), (*node).into())]));
         ledger.hold(offer(100 + number as u64), &gang(vec![whole])).unwrap();
     }
     let answer = match ledger.hold(offer(1), &gang(sets)) {
@@ -81,8 +106,16 @@ fn a_required_gang_is_in_one_domain_or_refused_in_words() {
     check(&["b0-r0-h0", "b0-r1-h1", "b1-r0-h1"], required(8, "rack"), "b1-r1-h0=4 b1-r1-h1=4");
     let short = "pod set `main`: topology \"default\" allows to fit only 4 out of 8 pod(s). Total nodes: 8; excluded: resource \"nvidia.com/gpu\": 4";
     check(&["b0-r0-h0", "b0-r1-h1", "b1-r0-h1", "b1-r1-h0"], required(8, "rack"), short);
-    check(&[], required(9, "rack"), "pod set `main`: topology \"default\" allows to fit only 8 out of 9 pod(s), even with nothing else running");
-    check(&[], required(1, "zone"), "pod set `main`: no requested topology level: zone, even with nothing else running");
+    check(
+        &[],
+        required(9, "rack"),
+        "pod set `main`: topology \"default\" allows to fit only 8 out of 9 pod(s), even with nothing else running",
+    );
+    check(
+        &[],
+        required(1, "zone"),
+        "pod set `main`: no requested topology level: zone, even with nothing else running",
+    );
 }
 
 #[test]
@@ -101,27 +134,38 @@ fn slices_are_each_in_one_domain_in_one_layer_and_in_two() {
     check(&[], vec![set(4, 2, Some(TopologyRequest::default().sliced("rack", 4)))], "b0-r0-h0=2 b0-r0-h1=2");
     let layered = TopologyRequest::preferred("block").sliced("rack", 4).sliced(HOSTNAME_LABEL, 2);
     check(&["b0-r0-h0"], vec![set(8, 2, Some(layered))], "b1-r0-h0=2 b1-r0-h1=2 b1-r1-h0=2 b1-r1-h1=2");
-    let uneven = "only 4 of 5 pods of `main` would have a place; a leader is one pod, and slices must divide the pods";
+    let uneven =
+        "only 4 of 5 pods of `main` would have a place; a leader is one pod, and slices must divide the pods";
     check(&[], vec![set(5, 1, Some(sliced))], uneven);
 }
 
 #[test]
 fn a_leader_and_its_workers_share_a_domain() {
-    let member = |name: &str, count| PodSet { name: name.into(), group: Some("g".into()), ..set(count, 2, Some(TopologyRequest::required("rack"))) };
+    let member = |name: &str, count| PodSet {
+        name: name.into(),
+        group: Some("g".into()),
+        ..set(count, 2, Some(TopologyRequest::required("rack")))
+    };
     let mut ledger = ledger(fleet(2));
     ledger.hold(offer(1), &gang(vec![member("leader", 1), member("workers", 3)])).unwrap();
-    let racks: std::collections::BTreeSet<String> = ledger.placement(offer(1)).into_iter().map(|pod| pod.node[..5].to_owned()).collect();
+    let racks: std::collections::BTreeSet<String> =
+        ledger.placement(offer(1)).into_iter().map(|pod| pod.node[..5].to_owned()).collect();
     assert_eq!((ledger.pods(offer(1)), racks.len()), (4, 1));
     let third = "pod set `c` is the third of its group; a group is a leader and workers";
     check(&[], vec![member("a", 1), member("b", 2), member("c", 1)], third);
-    let several = "only 1 of 2 pods of `a` would have a place; a leader is one pod, and slices must divide the pods";
+    let several =
+        "only 1 of 2 pods of `a` would have a place; a leader is one pod, and slices must divide the pods";
     check(&[], vec![member("a", 2), member("b", 3)], several);
 }
 
 #[test]
 fn a_flavor_without_topology_is_said() {
     let homeless = PodSet { within: None, ..set(1, 1, Some(TopologyRequest::required("rack"))) };
-    check(&[], vec![homeless], "pod set `main` asks for a place in a topology, and not exactly one of its flavors names a Topology that exists");
+    check(
+        &[],
+        vec![homeless],
+        "pod set `main` asks for a place in a topology, and not exactly one of its flavors names a Topology that exists",
+    );
 }
 
 #[test]
@@ -137,15 +181,26 @@ fn pods_without_a_wish_are_packed_beside_those_with_one() {
 #[test]
 fn a_domain_is_never_more_than_its_nodes() {
     // Racks are the narrowest level, and have eight accelerators on two nodes: not twice three and once two.
-    let racks = |count, gpus, request| PodSet { within: Some(levels(&["block", "rack"])), ..set(count, gpus, Some(request)) };
+    let racks = |count, gpus, request| PodSet {
+        within: Some(levels(&["block", "rack"])),
+        ..set(count, gpus, Some(request))
+    };
     check(&[], vec![racks(2, 4, TopologyRequest::required("rack"))], "b0-r0-h0=1 b0-r0-h1=1");
-    check(&[], vec![racks(4, 3, TopologyRequest::required("block"))], "b0-r0-h0=1 b0-r0-h1=1 b0-r1-h0=1 b0-r1-h1=1");
+    check(
+        &[],
+        vec![racks(4, 3, TopologyRequest::required("block"))],
+        "b0-r0-h0=1 b0-r0-h1=1 b0-r1-h0=1 b0-r1-h1=1",
+    );
     let word = "pod set `main`: topology \"default\" allows to fit only 4 out of 5 pod(s), even with nothing else running";
     check(&[], vec![racks(5, 3, TopologyRequest::required("block"))], word);
     // In sum the first rack has room for two pods of two, on no node for one of them.
     let mut ledger = ledger(fleet(2));
     let three = |number, node: &str| {
-        let pinned = PodSet { node_selector: BTreeMap::from([(HOSTNAME_LABEL.into(), node.into())]), within: None, ..set(1, 3, None) };
+        let pinned = PodSet {
+            node_selector: BTreeMap::from([(HOSTNAME_LABEL.into(), node.into())]),
+            within: None,
+            ..set(1, 3, None)
+        };
         (offer(number), gang(vec![pinned]))
     };
     for (offer, gang) in [three(1, "b0-r0-h0"), three(2, "b0-r0-h1")] {
@@ -160,7 +215,11 @@ fn a_domain_is_never_more_than_its_nodes() {
 #[test]
 fn nodes_say_how_many_pods_they_take() {
     let tiny = set(64, 0, Some(TopologyRequest::required("rack")));
-    check(&[], vec![tiny], "pod set `main`: topology \"default\" allows to fit only 32 out of 64 pod(s), even with nothing else running");
+    check(
+        &[],
+        vec![tiny],
+        "pod set `main`: topology \"default\" allows to fit only 32 out of 64 pod(s), even with nothing else running",
+    );
     let mut unstated = fleet(1);
     unstated.iter_mut().for_each(|node| node.capacity.retain(|resource, _| resource != PODS));
     let mut ledger = ledger(unstated);
@@ -197,10 +256,12 @@ fn wish() -> impl Strategy<Value = TopologyRequest> {
         Just(TopologyRequest { constraint: Some(Constraint::Unconstrained), slices: Vec::new() }),
         Just(TopologyRequest::default()),
     ];
-    (constraint, prop::option::of((prop_oneof![Just("rack"), Just(HOSTNAME_LABEL)], 1_u32..4))).prop_map(|(wish, slice)| match slice {
-        Some((level, size)) => wish.sliced(level, size),
-        None => wish,
-    })
+    (constraint, prop::option::of((prop_oneof![Just("rack"), Just(HOSTNAME_LABEL)], 1_u32..4))).prop_map(
+        |(wish, slice)| match slice {
+            Some((level, size)) => wish.sliced(level, size),
+            None => wish,
+        },
+    )
 }
 
 proptest! {

@@ -37,14 +37,25 @@ fn of_two_gangs_that_need_the_one_spare_node_the_first_gets_it_and_the_other_wai
     bench.run(2, plain(2));
     bench.run(3, plain(16));
     assert_eq!((bench.places(1).as_str(), bench.places(2).as_str()), ("b0-r0-h0=2", "b0-r0-h0=2"));
-    bench.nodes(all_but(&[0, 5]).into_iter().chain([NodeSpec { capacity: Amounts::from([(GPU.into(), 2)]), ..node("b0-r2-h0") }]).collect());
+    bench.nodes(
+        all_but(&[0, 5])
+            .into_iter()
+            .chain([NodeSpec { capacity: Amounts::from([(GPU.into(), 2)]), ..node("b0-r2-h0") }])
+            .collect(),
+    );
     assert_eq!(bench.orders(), (vec![(1, 1)], vec![]));
     assert!(bench.agent.is_waiting(Uid(2)) && !bench.agent.is_waiting(Uid(1)));
     // The place that the first one leaves is on the lost node: that is none for the second.
     bench.confirm(1, 1);
     assert_eq!(bench.orders(), (vec![], vec![]));
     // Now the first one ends, and the second takes its place.
-    bench.apply(Input::Runner(RunnerEvent::Ended { uid: Uid(1), fence: fence(1), result: EndResult::Succeeded, pod_failures: 0, ran: Millis(5) }));
+    bench.apply(Input::Runner(RunnerEvent::Ended {
+        uid: Uid(1),
+        fence: fence(1),
+        result: EndResult::Succeeded,
+        pod_failures: 0,
+        ran: Millis(5),
+    }));
     assert_eq!(bench.orders(), (vec![(2, 1)], vec![]));
     assert_eq!(bench.places(2), "b0-r2-h0=2");
 }
@@ -156,9 +167,18 @@ fn a_gang_that_has_not_started_yet_moves_too_and_then_starts() {
     bench.offer(2, on("b0-r1-h0", 3));
     assert_eq!(bench.agent.held().count(), 1);
     bench.nodes(all_but(&[0, 1, 3]));
-    bench.exchange(Some(Command::Grant(Box::new(Grant { offer: offer(2), uid: Uid(2), fence: fence(2), ..grant }))));
+    bench.exchange(Some(Command::Grant(Box::new(Grant {
+        offer: offer(2),
+        uid: Uid(2),
+        fence: fence(2),
+        ..grant
+    }))));
     bench.exchange(None);
-    assert!(bench.events.iter().any(|event| matches!(event, Event::GrantRefused { uid: Uid(2), .. })), "{:?}", bench.events);
+    assert!(
+        bench.events.iter().any(|event| matches!(event, Event::GrantRefused { uid: Uid(2), .. })),
+        "{:?}",
+        bench.events
+    );
 }
 
 #[test]
@@ -258,7 +278,13 @@ fn blow() -> impl Strategy<Value = Blow> {
 
 fn seconds(seconds: i64) -> Toleration {
     let effect = Some(TaintEffect::NoExecute);
-    Toleration { key: Some("maintenance".into()), exists: true, value: String::new(), effect, seconds: Some(seconds) }
+    Toleration {
+        key: Some("maintenance".into()),
+        exists: true,
+        value: String::new(),
+        effect,
+        seconds: Some(seconds),
+    }
 }
 
 fn kind(kind: u8) -> Gang {
@@ -327,7 +353,9 @@ impl Storm {
     }
 
     fn strike(&mut self, blow: Blow) {
-        let live = |this: &Self| this.bench.agent.runs().map(|(uid, ..)| u64::try_from(uid.0).unwrap()).collect::<Vec<_>>();
+        let live = |this: &Self| {
+            this.bench.agent.runs().map(|(uid, ..)| u64::try_from(uid.0).unwrap()).collect::<Vec<_>>()
+        };
         let pick = |this: &Self, at: u8| live(this).get(usize::from(at)).copied();
         match blow {
             Blow::Nodes(states) => {
@@ -351,10 +379,14 @@ impl Storm {
                 self.bench.apply(Input::Tick);
             }
             Blow::Restart => {
-                let before: Vec<_> = live(self).into_iter().map(|gang| (gang, self.bench.places(gang))).collect();
+                let before: Vec<_> =
+                    live(self).into_iter().map(|gang| (gang, self.bench.places(gang))).collect();
                 self.obey();
                 self.bench.restart();
-                assert_eq!(before, live(self).into_iter().map(|gang| (gang, self.bench.places(gang))).collect::<Vec<_>>());
+                assert_eq!(
+                    before,
+                    live(self).into_iter().map(|gang| (gang, self.bench.places(gang))).collect::<Vec<_>>()
+                );
                 self.bench.nodes(shown(&self.states));
             }
         }
@@ -400,7 +432,13 @@ impl Storm {
 
     fn end(&mut self, gang: u64, result: EndResult) {
         self.moving.remove(&gang);
-        self.bench.apply(Input::Runner(RunnerEvent::Ended { uid: Uid(u128::from(gang)), fence: fence(gang), result, pod_failures: 0, ran: Millis(5) }));
+        self.bench.apply(Input::Runner(RunnerEvent::Ended {
+            uid: Uid(u128::from(gang)),
+            fence: fence(gang),
+            result,
+            pod_failures: 0,
+            ran: Millis(5),
+        }));
     }
 }
 

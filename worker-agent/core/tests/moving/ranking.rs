@@ -18,19 +18,30 @@ fn rank(bench: &mut Bench, number: u64, priority: i64) {
 
 /// Both hosts are lost at once: who gets another place, and who is stopped.
 fn lose_both(bench: &mut Bench) -> (Vec<Uid>, Vec<Uid>) {
-    let hosts: Vec<String> = [1, 2].iter().map(|n| bench.agent.ledger().placement(offer(*n))[0].node.clone()).collect();
+    let hosts: Vec<String> =
+        [1, 2].iter().map(|n| bench.agent.ledger().placement(offer(*n))[0].node.clone()).collect();
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
     bench.nodes(without(&hosts));
     let effects = std::mem::take(&mut bench.effects);
-    let moved = effects.iter().filter_map(|e| if let Effect::Move { uid, .. } = e { Some(*uid) } else { None }).collect();
-    let stopped = effects.iter().filter_map(|e| if let Effect::Stop { uid, .. } = e { Some(*uid) } else { None }).collect();
+    let moved = effects
+        .iter()
+        .filter_map(|e| if let Effect::Move { uid, .. } = e { Some(*uid) } else { None })
+        .collect();
+    let stopped = effects
+        .iter()
+        .filter_map(|e| if let Effect::Stop { uid, .. } = e { Some(*uid) } else { None })
+        .collect();
     (moved, stopped)
 }
 
 #[test]
 fn the_more_important_gang_is_given_the_place_that_is_left() {
     let mut bench = crowded(Millis(0));
-    assert_eq!(lose_both(&mut bench), (vec![Uid(1)], vec![Uid(2)]), "of equals the one that was granted first");
+    assert_eq!(
+        lose_both(&mut bench),
+        (vec![Uid(1)], vec![Uid(2)]),
+        "of equals the one that was granted first"
+    );
     for (one, two, first) in [(0, 7, 2), (-3, 0, 2), (7, 7, 1), (i64::MAX, i64::MIN, 1)] {
         let mut bench = crowded(Millis(0));
         rank(&mut bench, 1, one);
@@ -49,7 +60,10 @@ fn what_was_told_last_counts_also_after_a_restart() {
     bench.restart();
     bench.nodes(fleet());
     bench.exchange(None);
-    assert_eq!(bench.agent.priorities().map(|(uid, _, priority)| (uid.0, priority)).collect::<Vec<_>>(), [(1, -9), (2, 7), (3, 0)]);
+    assert_eq!(
+        bench.agent.priorities().map(|(uid, _, priority)| (uid.0, priority)).collect::<Vec<_>>(),
+        [(1, -9), (2, 7), (3, 0)]
+    );
     assert_eq!(lose_both(&mut bench), (vec![Uid(2)], vec![Uid(1)]));
 }
 

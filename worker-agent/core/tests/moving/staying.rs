@@ -7,8 +7,12 @@ use meridian_shared::protocol::Growth;
 
 /// The fleet, with `NoExecute` taints that appeared at `added`, if anybody says when.
 fn drained(names: &[&str], added: Option<i64>) -> Vec<NodeSpec> {
-    let added: Vec<(Taint, Wall)> = added.map(|at| (taint(TaintEffect::NoExecute), Wall(at))).into_iter().collect();
-    let spec = |node: NodeSpec| NodeSpec { added: if names.contains(&node.name.as_str()) { added.clone() } else { Vec::new() }, ..node };
+    let added: Vec<(Taint, Wall)> =
+        added.map(|at| (taint(TaintEffect::NoExecute), Wall(at))).into_iter().collect();
+    let spec = |node: NodeSpec| NodeSpec {
+        added: if names.contains(&node.name.as_str()) { added.clone() } else { Vec::new() },
+        ..node
+    };
     tainted(names, TaintEffect::NoExecute).into_iter().map(spec).collect()
 }
 
@@ -16,7 +20,13 @@ fn drained(names: &[&str], added: Option<i64>) -> Vec<NodeSpec> {
 fn patient(mut gang: Gang, seconds: &[Option<i64>]) -> Gang {
     let for_so_long = |seconds: &Option<i64>| {
         let effect = Some(TaintEffect::NoExecute);
-        Toleration { key: Some("maintenance".into()), exists: true, value: String::new(), effect, seconds: *seconds }
+        Toleration {
+            key: Some("maintenance".into()),
+            exists: true,
+            value: String::new(),
+            effect,
+            seconds: *seconds,
+        }
     };
     gang.pod_sets.iter_mut().for_each(|set| set.tolerations.extend(seconds.iter().map(for_so_long)));
     gang
@@ -77,7 +87,9 @@ fn the_count_begins_with_the_taint_and_ends_with_it() {
 
 #[test]
 fn who_tolerates_for_ever_or_not_at_all_is_not_counted() {
-    for (seconds, expect) in [(&[None][..], None), (&[Some(0)][..], Some(1)), (&[None, Some(-1)][..], Some(1)), (&[][..], Some(1))] {
+    for (seconds, expect) in
+        [(&[None][..], None), (&[Some(0)][..], Some(1)), (&[None, Some(-1)][..], Some(1)), (&[][..], Some(1))]
+    {
         let mut bench = Bench::new();
         bench.run(1, patient(plain(4), seconds));
         let before = bench.agent.next_deadline();
@@ -118,7 +130,12 @@ fn pods_of_a_failed_node_may_go_where_they_can_stay_for_a_while_if_there_is_noth
     let mut bench = Bench::new();
     bench.run(1, patient(plain(20), &[Some(5)]));
     bench.nodes(drained(&["b0-r1-h2"], None));
-    let nodes = |down: &str| drained(&["b0-r1-h2"], None).into_iter().map(|node| NodeSpec { unready: node.name == down, ..node }).collect::<Vec<_>>();
+    let nodes = |down: &str| {
+        drained(&["b0-r1-h2"], None)
+            .into_iter()
+            .map(|node| NodeSpec { unready: node.name == down, ..node })
+            .collect::<Vec<_>>()
+    };
     bench.nodes(nodes("b0-r0-h0"));
     assert_eq!(bench.moved(1).map(|(number, _)| number), Some(1));
     assert!(bench.places(1).contains("b0-r1-h2=4"));
@@ -178,7 +195,10 @@ fn a_stay_and_a_wait_go_on_over_a_restart_with_what_is_left_of_them() {
     for _ in 0..3 {
         bench.now += 1_000;
         bench.restart();
-        assert!(bench.agent.next_deadline().is_none_or(|due| due.0 > bench.now), "nothing is due before it is known which nodes there are");
+        assert!(
+            bench.agent.next_deadline().is_none_or(|due| due.0 > bench.now),
+            "nothing is due before it is known which nodes there are"
+        );
         bench.nodes(drained(&["b0-r0-h0"], None));
         assert_eq!((bench.moved(1), bench.due()), (None, began + 8_000));
     }
@@ -212,7 +232,8 @@ fn a_calendar_that_is_put_back_while_the_agent_is_away_makes_nobody_wait_longer(
     bench.nodes(unready(&["b0-r0-h0"]));
     let began = bench.now;
     let durable = Durable::load(bench.store.iter().map(|(k, v)| (k.as_str(), v.as_str()))).unwrap().unwrap();
-    let found = Found { uid: Uid(1), fence: fence(1), nodes: Vec::new(), state: FoundState::Live { running: true } };
+    let found =
+        Found { uid: Uid(1), fence: fence(1), nodes: Vec::new(), state: FoundState::Live { running: true } };
     let back = 10_000;
     let now = |mono: u64| Now { mono: Mono(mono), wall: Wall(i64::try_from(mono).unwrap() - back) };
     let (mut agent, _) = Agent::start(config(bench.wait), durable, vec![found], 2, now(began + 1_000));
@@ -226,7 +247,8 @@ fn a_calendar_that_is_put_back_while_the_agent_is_away_makes_nobody_wait_longer(
 
 #[test]
 fn a_gang_of_an_older_manager_tolerates_as_it_ever_did() {
-    let old: Toleration = serde_json::from_str(r#"{"key":"maintenance","exists":true,"effect":"NoExecute"}"#).unwrap();
+    let old: Toleration =
+        serde_json::from_str(r#"{"key":"maintenance","exists":true,"effect":"NoExecute"}"#).unwrap();
     assert_eq!(Tolerance::of([&old], &taint(TaintEffect::NoExecute)), Tolerance::Forever);
 }
 
@@ -236,10 +258,16 @@ fn pods_that_are_added_on_a_tainted_node_are_counted_from_then_on() {
     bench.run(1, patient(plain(4), &[Some(5)]));
     assert_eq!(bench.places(1), "b0-r0-h0=4");
     // All nodes but its own have had the taint for long.
-    let others: Vec<String> = fleet().into_iter().map(|node| node.name).filter(|name| name != "b0-r0-h0").collect();
+    let others: Vec<String> =
+        fleet().into_iter().map(|node| node.name).filter(|name| name != "b0-r0-h0").collect();
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
     bench.nodes(drained(&others, Some(1)));
-    let grow = Growth { number: RecordNumber(7), places: vec![6], size: Size { parallelism: 6, completions: Some(6) }, mac: None };
+    let grow = Growth {
+        number: RecordNumber(7),
+        places: vec![6],
+        size: Size { parallelism: 6, completions: Some(6) },
+        mac: None,
+    };
     bench.exchange(Some(Command::Grow { uid: Uid(1), fence: fence(1), growth: Box::new(grow) }));
     let added = bench.now;
     assert_eq!(bench.places(1), "b0-r0-h0=4 b0-r0-h1=2");

@@ -20,7 +20,13 @@ pub(super) enum Resolution {
 }
 
 /// Finds out, and ends what has lost its guard. `instead` is how it ended, where the caller knows better.
-pub(super) fn resolve(uid: Uid, fence: Fence, dir: &RunDir, boot_id: &str, instead: Option<&RunResult>) -> Result<Resolution, Error> {
+pub(super) fn resolve(
+    uid: Uid,
+    fence: Fence,
+    dir: &RunDir,
+    boot_id: &str,
+    instead: Option<&RunResult>,
+) -> Result<Resolution, Error> {
     if let Some(end) = known_end(dir)? {
         return Ok(Resolution::Ended(end));
     }
@@ -64,7 +70,14 @@ pub(super) fn write_end(dir: &RunDir, plan: Option<&Plan>, result: RunResult) ->
     // Nobody saw it end: it ran until now at most.
     let ran = started.map_or(Millis(0), |started| ended.since(started));
     let end = End { result, pods: Vec::new(), failures, ran };
-    dir.write_state(&State { version: VERSION, failures, started, spare: Vec::new(), ended: Some(ended), end: Some(end.clone()) })?;
+    dir.write_state(&State {
+        version: VERSION,
+        failures,
+        started,
+        spare: Vec::new(),
+        ended: Some(ended),
+        end: Some(end.clone()),
+    })?;
     Ok(end)
 }
 

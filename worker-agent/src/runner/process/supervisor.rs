@@ -122,8 +122,24 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn new(settings: Arc<Settings>, orders: Arc<Orders>, boot_id: String, in_namespaces: bool, events: Sender<RunnerEvent>) -> Self {
-        Self { settings, orders, boot_id, in_namespaces, events, outbox: VecDeque::new(), runs: BTreeMap::new(), children: Vec::new(), orphans: Vec::new() }
+    pub(super) fn new(
+        settings: Arc<Settings>,
+        orders: Arc<Orders>,
+        boot_id: String,
+        in_namespaces: bool,
+        events: Sender<RunnerEvent>,
+    ) -> Self {
+        Self {
+            settings,
+            orders,
+            boot_id,
+            in_namespaces,
+            events,
+            outbox: VecDeque::new(),
+            runs: BTreeMap::new(),
+            children: Vec::new(),
+            orphans: Vec::new(),
+        }
     }
 
     pub(super) fn run(mut self) {
@@ -143,7 +159,10 @@ impl Supervisor {
                 self.look(key, now);
             }
             self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
-            self.orphans.retain(|pid| processes::collect(*pid).is_none() && processes::Stat::of(*pid).is_some_and(|s| s.parent == own_pid()));
+            self.orphans.retain(|pid| {
+                processes::collect(*pid).is_none()
+                    && processes::Stat::of(*pid).is_some_and(|s| s.parent == own_pid())
+            });
             self.flush();
             heard = self.sleep(clock::now().mono);
         }
@@ -159,7 +178,10 @@ impl Supervisor {
             }
             Order::Move { uid, fence, number, placement, grows_to } => {
                 if let Some(run) = self.runs.get_mut(&(uid, fence)) {
-                    run.movement = Some(Handover::Unwritten(Movement { version: VERSION, number, placement, grows_to }, Mono(0)));
+                    run.movement = Some(Handover::Unwritten(
+                        Movement { version: VERSION, number, placement, grows_to },
+                        Mono(0),
+                    ));
                     run.hand_over((uid, fence), clock::now().mono);
                 }
             }
@@ -192,7 +214,9 @@ impl Supervisor {
         run.deadline = Some(deadline);
         let why_not = |why| RunResult::Failed { reason: "NotRunnable".into(), message: why };
         // No guard for what has lapsed: one that is only starting would be taken for late.
-        let over = refused.map(why_not).or_else(|| (now.mono >= deadline.stop_at(now)).then_some(RunResult::LeaseLapsed));
+        let over = refused
+            .map(why_not)
+            .or_else(|| (now.mono >= deadline.stop_at(now)).then_some(RunResult::LeaseLapsed));
         run.failures_told = start.failures;
         let plan = Plan {
             version: VERSION,
@@ -220,7 +244,10 @@ impl Supervisor {
             Err(error) => {
                 tracing::error!(uid = %key.0, fence = %key.1, %error, "a gang could not be started");
                 let result = RunResult::NodeLost { message: error.to_string() };
-                self.outbox.push_back(ended(key, End { result, pods: Vec::new(), failures: plan.start.failures, ran: Millis(0) }));
+                self.outbox.push_back(ended(
+                    key,
+                    End { result, pods: Vec::new(), failures: plan.start.failures, ran: Millis(0) },
+                ));
                 return;
             }
         }
@@ -229,7 +256,8 @@ impl Supervisor {
 
     fn launch(&mut self, dir: &RunDir, plan: &Plan) -> Result<(), Error> {
         dir.write_plan(plan)?;
-        let listener = wire::bind(dir.path()).map_err(|source| Error::System { doing: "make the guard's socket", source })?;
+        let listener = wire::bind(dir.path())
+            .map_err(|source| Error::System { doing: "make the guard's socket", source })?;
         let mut args = vec!["--dir".into(), dir.path().as_os_str().to_owned()];
         if self.in_namespaces {
             args.push("--namespace".into());
@@ -248,7 +276,8 @@ impl Supervisor {
 
     /// Leaves the tombstone before anything else, so that nobody can start this run from here on.
     fn stop(&mut self, key: Key) {
-        let run = self.runs.entry(key).or_insert_with(|| Run::new(RunDir::of(&self.settings.runs(), key.0, key.1)));
+        let run =
+            self.runs.entry(key).or_insert_with(|| Run::new(RunDir::of(&self.settings.runs(), key.0, key.1)));
         let now = clock::now().mono;
         run.tombstone_due = Some(now);
         run.leave_tombstone(key, &self.settings, now);
@@ -288,7 +317,11 @@ impl Supervisor {
             }
             if status.failures > run.failures_told {
                 run.failures_told = status.failures;
-                self.outbox.push_back(RunnerEvent::PodFailed { uid: key.0, fence: key.1, failures: status.failures });
+                self.outbox.push_back(RunnerEvent::PodFailed {
+                    uid: key.0,
+                    fence: key.1,
+                    failures: status.failures,
+                });
             }
             // A size is from before a growth, if there are both.
             run.heed_shrinks(key, status.shrinks);
@@ -376,14 +409,32 @@ impl Supervisor {
         let waiting = (!self.outbox.is_empty()).then_some(LOOK_AGAIN);
         let launching = self.in_namespaces && !self.children.is_empty();
         let collecting = (launching || !self.orphans.is_empty()).then_some(COLLECT_AGAIN);
-        let millis = looks.chain(tombstones).chain(moves).chain(sizes).chain(waiting).chain(collecting).min().unwrap_or(TICK).min(TICK).0;
-        let timeout = Timespec { tv_sec: i64::try_from(millis / 1_000).unwrap_or(1), tv_nsec: i64::try_from(millis % 1_000 * 1_000_000).unwrap_or(0) };
-        let lines: Vec<(Key, &Line)> = self.runs.iter().filter_map(|(key, run)| Some((*key, run.line.as_ref()?))).collect();
+        let millis = looks
+            .chain(tombstones)
+            .chain(moves)
+            .chain(sizes)
+            .chain(waiting)
+            .chain(collecting)
+            .min()
+            .unwrap_or(TICK)
+            .min(TICK)
+            .0;
+        let timeout = Timespec {
+            tv_sec: i64::try_from(millis / 1_000).unwrap_or(1),
+            tv_nsec: i64::try_from(millis % 1_000 * 1_000_000).unwrap_or(0),
+        };
+        let lines: Vec<(Key, &Line)> =
+            self.runs.iter().filter_map(|(key, run)| Some((*key, run.line.as_ref()?))).collect();
         let mut fds = vec![PollFd::new(&self.orders.wake, PollFlags::IN)];
         fds.extend(lines.iter().map(|(_, line)| PollFd::new(line.stream(), PollFlags::IN)));
         // Interrupted or failed, nothing counts as heard, and the next turn polls again.
         let polled = poll(&mut fds, Some(&timeout)).is_ok();
-        let heard = lines.iter().zip(&fds[1..]).filter(|(_, fd)| polled && !fd.revents().is_empty()).map(|((key, _), _)| *key).collect();
+        let heard = lines
+            .iter()
+            .zip(&fds[1..])
+            .filter(|(_, fd)| polled && !fd.revents().is_empty())
+            .map(|((key, _), _)| *key)
+            .collect();
         let mut counter = [0; 8];
         // Empty when something else woke the thread.
         let _ = rustix::io::read(&self.orders.wake, &mut counter);
@@ -511,7 +562,9 @@ impl Run {
             }
             Some(_) if first => self.say_move(),
             Some(_) => {}
-            None => tracing::warn!(%uid, %fence, "the guard of this gang is of an older binary and can't move its pods: they stay where they are"),
+            None => {
+                tracing::warn!(%uid, %fence, "the guard of this gang is of an older binary and can't move its pods: they stay where they are")
+            }
         }
     }
 
@@ -583,7 +636,12 @@ impl Run {
     /// Which pods have left their places for good, by what the guard wrote down. What can't be read is told with the next.
     fn spare(&self, (uid, fence): Key) -> Option<RunnerEvent> {
         let (state, plan) = (self.dir.state().ok().flatten()?, self.dir.plan().ok().flatten()?);
-        let place = |slot: &u32| plan.start.placement.get(usize::try_from(*slot).ok()?).map(|place| (place.pod_set.clone(), place.index));
+        let place = |slot: &u32| {
+            plan.start
+                .placement
+                .get(usize::try_from(*slot).ok()?)
+                .map(|place| (place.pod_set.clone(), place.index))
+        };
         Some(RunnerEvent::Spare { uid, fence, places: state.spare.iter().filter_map(place).collect() })
     }
 
@@ -596,7 +654,8 @@ impl Run {
 
     /// Whether the guard should have ended the gang by now.
     fn overdue(&self, now: Now) -> bool {
-        let stop = self.stopping_since.is_some_and(|since| now.mono >= since + self.stop_budget + GUARD_PATIENCE);
+        let stop =
+            self.stopping_since.is_some_and(|since| now.mono >= since + self.stop_budget + GUARD_PATIENCE);
         let lapse = self.deadline.is_some_and(|d| {
             let (kill, margin) = (d.kill_at(now), crate::guard::lease::kill_margin(self.stop_budget));
             now.mono >= kill + Millis(margin.0 / 2)
@@ -655,7 +714,9 @@ mod tests {
         run.shrink(size(2));
         run.hand_over_size(key, Mono(1));
         assert_eq!(said(), [], "it hasn't said what it understands");
-        let older: Status = serde_json::from_str(r#"{"phase":"running","failures":0,"lapses":9,"moved":1,"spare":0}"#).unwrap();
+        let older: Status =
+            serde_json::from_str(r#"{"phase":"running","failures":0,"lapses":9,"moved":1,"spare":0}"#)
+                .unwrap();
         run.heed_shrinks(key, older.shrinks);
         run.shrink(size(2));
         run.hand_over_size(key, Mono(1));

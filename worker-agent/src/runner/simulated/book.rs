@@ -6,7 +6,9 @@
 use super::plan::{Script, Speed};
 use crate::guard::lease::Deadline;
 use crate::runner::pods::{Pods, RETRY_DELAY_FIRST_DEFAULT, Try};
-use crate::runner::{End, Found, FoundState, JobSpec, LogChunk, LogReader, PodPlacement, RunResult, RunnerEvent, Start};
+use crate::runner::{
+    End, Found, FoundState, JobSpec, LogChunk, LogReader, PodPlacement, RunResult, RunnerEvent, Start,
+};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::jumps::Jumps;
 use meridian_shared::protocol::Size;
@@ -162,16 +164,26 @@ impl Book {
                     self.settle((uid, fence), now, &mut events);
                 }
             }
-            Input::Move { uid, fence, number, placement } => self.move_pods((uid, fence), number, placement, now, &mut events),
-            Input::Grow { uid, fence, number, placement, size } => self.grow((uid, fence), number, placement, size, now, &mut events),
+            Input::Move { uid, fence, number, placement } => {
+                self.move_pods((uid, fence), number, placement, now, &mut events)
+            }
+            Input::Grow { uid, fence, number, placement, size } => {
+                self.grow((uid, fence), number, placement, size, now, &mut events)
+            }
             Input::Shrink { uid, fence, size } => self.shrink((uid, fence), size, now, &mut events),
             Input::Stop { uid, fence } => match self.runs.get(&(uid, fence)) {
-                Some(Entry::Over(over)) => events.push(RunnerEvent::Ended { uid, fence, end: over.end.clone() }),
+                Some(Entry::Over(over)) => {
+                    events.push(RunnerEvent::Ended { uid, fence, end: over.end.clone() })
+                }
                 Some(Entry::Live(_)) => self.end((uid, fence), RunResult::Stopped, now.mono, &mut events),
                 None => {
                     // The name is occupied, so that nobody can start it from here on.
-                    let end = End { result: RunResult::Stopped, pods: Vec::new(), failures: 0, ran: Millis(0) };
-                    self.runs.insert((uid, fence), Entry::Over(Over { end: end.clone(), about: "stopped before it was started".into() }));
+                    let end =
+                        End { result: RunResult::Stopped, pods: Vec::new(), failures: 0, ran: Millis(0) };
+                    self.runs.insert(
+                        (uid, fence),
+                        Entry::Over(Over { end: end.clone(), about: "stopped before it was started".into() }),
+                    );
                     events.push(RunnerEvent::Ended { uid, fence, end });
                 }
             },
@@ -182,7 +194,10 @@ impl Book {
             }
             Input::Ended { uid, fence, end } => {
                 self.unlist((uid, fence));
-                self.runs.insert((uid, fence), Entry::Over(Over { end, about: "ended before the agent was restarted".into() }));
+                self.runs.insert(
+                    (uid, fence),
+                    Entry::Over(Over { end, about: "ended before the agent was restarted".into() }),
+                );
             }
         }
         events
@@ -225,7 +240,9 @@ impl Book {
     /// Which pods of live runs have left their places for good: for an agent that starts.
     pub fn spare(&self) -> Vec<RunnerEvent> {
         let spare = |((uid, fence), entry): (&Key, &Entry)| match entry {
-            Entry::Live(live) => Some(live.spare()).filter(|places| !places.is_empty()).map(|places| RunnerEvent::Spare { uid: *uid, fence: *fence, places }),
+            Entry::Live(live) => Some(live.spare())
+                .filter(|places| !places.is_empty())
+                .map(|places| RunnerEvent::Spare { uid: *uid, fence: *fence, places }),
             Entry::Over(_) => None,
         };
         self.runs.iter().filter_map(spare).collect()
@@ -241,7 +258,15 @@ impl Book {
             Entry::Live(live) => live.placement().iter().map(|place| place.node.clone()).collect(),
             Entry::Over(_) => Vec::new(),
         };
-        self.runs.iter().map(|((uid, fence), entry)| Found { uid: *uid, fence: *fence, nodes: nodes(entry), state: state(entry) }).collect()
+        self.runs
+            .iter()
+            .map(|((uid, fence), entry)| Found {
+                uid: *uid,
+                fence: *fence,
+                nodes: nodes(entry),
+                state: state(entry),
+            })
+            .collect()
     }
 
     /// Inputs, with their moments, that make a book like this one.
@@ -250,15 +275,34 @@ impl Book {
             Entry::Live(live) => {
                 let start = Start { deadline: live.deadline.lapses(), ..live.start.clone() };
                 let changed = |(now, change): &(Now, Change)| match change {
-                    Change::Moved { number, placement } => (*now, Input::Move { uid: *uid, fence: *fence, number: *number, placement: placement.clone() }),
-                    Change::Grown { number, placement, size } => {
-                        (*now, Input::Grow { uid: *uid, fence: *fence, number: *number, placement: placement.clone(), size: *size })
-                    }
+                    Change::Moved { number, placement } => (
+                        *now,
+                        Input::Move {
+                            uid: *uid,
+                            fence: *fence,
+                            number: *number,
+                            placement: placement.clone(),
+                        },
+                    ),
+                    Change::Grown { number, placement, size } => (
+                        *now,
+                        Input::Grow {
+                            uid: *uid,
+                            fence: *fence,
+                            number: *number,
+                            placement: placement.clone(),
+                            size: *size,
+                        },
+                    ),
                     Change::Shrunk(size) => (*now, Input::Shrink { uid: *uid, fence: *fence, size: *size }),
                 };
-                std::iter::once((live.started, Input::Start(Box::new(start)))).chain(live.changes.iter().map(changed)).collect()
+                std::iter::once((live.started, Input::Start(Box::new(start))))
+                    .chain(live.changes.iter().map(changed))
+                    .collect()
             }
-            Entry::Over(over) => vec![(Now::default(), Input::Ended { uid: *uid, fence: *fence, end: over.end.clone() })],
+            Entry::Over(over) => {
+                vec![(Now::default(), Input::Ended { uid: *uid, fence: *fence, end: over.end.clone() })]
+            }
         };
         self.runs.iter().flat_map(inputs).collect()
     }
@@ -275,9 +319,11 @@ impl Book {
 
     /// Ends every live run because the machine that carried them restarted.
     pub fn lose_all(&mut self) {
-        let live: Vec<Key> = self.runs.iter().filter(|(_, e)| matches!(e, Entry::Live(_))).map(|(k, _)| *k).collect();
+        let live: Vec<Key> =
+            self.runs.iter().filter(|(_, e)| matches!(e, Entry::Live(_))).map(|(k, _)| *k).collect();
         for key in live {
-            let lost = RunResult::NodeLost { message: "the machine was restarted while it ran (simulated)".into() };
+            let lost =
+                RunResult::NodeLost { message: "the machine was restarted while it ran (simulated)".into() };
             self.end(key, lost, Mono(0), &mut Vec::new());
         }
     }
@@ -305,19 +351,33 @@ impl Book {
             }
             None => {}
         }
-        let job = JobSpec::parse(&start.spec).map_err(|e| e.to_string()).and_then(|job| super::plan::check(&job).map(|()| job));
+        let job = JobSpec::parse(&start.spec)
+            .map_err(|e| e.to_string())
+            .and_then(|job| super::plan::check(&job).map(|()| job));
         let job = match job {
             Ok(job) => job,
             Err(message) => {
-                let end =
-                    End { result: RunResult::Failed { reason: "NotRunnable".into(), message }, pods: Vec::new(), failures: start.failures, ran: Millis(0) };
-                self.runs.insert((uid, fence), Entry::Over(Over { end: end.clone(), about: "it could not be run".into() }));
+                let end = End {
+                    result: RunResult::Failed { reason: "NotRunnable".into(), message },
+                    pods: Vec::new(),
+                    failures: start.failures,
+                    ran: Millis(0),
+                };
+                self.runs.insert(
+                    (uid, fence),
+                    Entry::Over(Over { end: end.clone(), about: "it could not be run".into() }),
+                );
                 events.push(RunnerEvent::Ended { uid, fence, end });
                 return;
             }
         };
         let script = Script::of(&job);
-        let pods = Pods::new(&job, start.placement.len(), start.failures, self.speed.apply(RETRY_DELAY_FIRST_DEFAULT));
+        let pods = Pods::new(
+            &job,
+            start.placement.len(),
+            start.failures,
+            self.speed.apply(RETRY_DELAY_FIRST_DEFAULT),
+        );
         let limit = [start.run_left, job.active_deadline].into_iter().flatten().min();
         let live = Live {
             started: now,
@@ -341,11 +401,19 @@ impl Book {
     }
 
     /// The pods of changed places start again in the new ones, from the beginning.
-    fn move_pods(&mut self, (uid, fence): Key, number: u32, placement: Vec<PodPlacement>, now: Now, events: &mut Vec<RunnerEvent>) {
+    fn move_pods(
+        &mut self,
+        (uid, fence): Key,
+        number: u32,
+        placement: Vec<PodPlacement>,
+        now: Now,
+        events: &mut Vec<RunnerEvent>,
+    ) {
         let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) else { return };
         let known = live.moves().last().map_or(0, |(number, _)| number);
         if number > known && placement.len() == live.placement().len() {
-            let stays: Vec<bool> = live.placement().iter().zip(&placement).map(|(old, new)| old == new).collect();
+            let stays: Vec<bool> =
+                live.placement().iter().zip(&placement).map(|(old, new)| old == new).collect();
             for slot in (0..stays.len()).filter(|slot| !stays[*slot]) {
                 if let Some((_, this)) = live.running.remove(&slot) {
                     live.pods.again(this, now.mono);
@@ -360,7 +428,15 @@ impl Book {
     }
 
     /// Pods start in the places that are new.
-    fn grow(&mut self, (uid, fence): Key, number: u32, placement: Vec<PodPlacement>, size: Size, now: Now, events: &mut Vec<RunnerEvent>) {
+    fn grow(
+        &mut self,
+        (uid, fence): Key,
+        number: u32,
+        placement: Vec<PodPlacement>,
+        size: Size,
+        now: Now,
+        events: &mut Vec<RunnerEvent>,
+    ) {
         let Some(Entry::Live(live)) = self.runs.get_mut(&(uid, fence)) else { return };
         let known = live.moves().last().map_or(0, |(number, _)| number);
         if number > known && placement.starts_with(live.placement()) {
@@ -415,7 +491,12 @@ impl Book {
     fn end(&mut self, key: Key, result: RunResult, until: Mono, events: &mut Vec<RunnerEvent>) {
         self.unlist(key);
         let Some(Entry::Live(live)) = self.runs.remove(&key) else { return };
-        let end = End { result, pods: live.pods.outcomes(), failures: live.pods.failures(), ran: self.speed.undo(until.since(live.started.mono)) };
+        let end = End {
+            result,
+            pods: live.pods.outcomes(),
+            failures: live.pods.failures(),
+            ran: self.speed.undo(until.since(live.started.mono)),
+        };
         events.push(RunnerEvent::Ended { uid: key.0, fence: key.1, end: end.clone() });
         self.runs.insert(key, Entry::Over(Over { end, about: live.about(self.speed) }));
     }
@@ -448,9 +529,12 @@ impl Live {
             if at >= stop_at || at >= run_until {
                 break;
             }
-            while let Some((slot, (ends, this))) = self.running.iter().map(|(s, r)| (*s, *r)).find(|(_, (ends, _))| *ends <= at) {
+            while let Some((slot, (ends, this))) =
+                self.running.iter().map(|(s, r)| (*s, *r)).find(|(_, (ends, _))| *ends <= at)
+            {
                 self.running.remove(&slot);
-                let code = if self.pods.failures() < self.script.fail_first { 1 } else { self.script.exit_code };
+                let code =
+                    if self.pods.failures() < self.script.fail_first { 1 } else { self.script.exit_code };
                 self.pods.ended(this, code, Some("simulated".into()), ends);
             }
             if let Some(verdict) = self.pods.verdict() {
@@ -483,13 +567,16 @@ impl Live {
     /// The number and the places of every move so far.
     fn moves(&self) -> impl Iterator<Item = (u32, &[PodPlacement])> {
         self.changes.iter().filter_map(|(_, change)| match change {
-            Change::Moved { number, placement } | Change::Grown { number, placement, .. } => Some((*number, placement.as_slice())),
+            Change::Moved { number, placement } | Change::Grown { number, placement, .. } => {
+                Some((*number, placement.as_slice()))
+            }
             Change::Shrunk(_) => None,
         })
     }
 
     fn spare(&self) -> Vec<(String, u32)> {
-        let place = |slot: usize| self.placement().get(slot).map(|place| (place.pod_set.clone(), place.index));
+        let place =
+            |slot: usize| self.placement().get(slot).map(|place| (place.pod_set.clone(), place.index));
         self.pods.spare().into_iter().filter_map(place).collect()
     }
 
@@ -510,7 +597,11 @@ impl Live {
             0 => String::new(),
             count => format!("; its pods were moved {count} times"),
         };
-        format!("each pod of `{namespace}/{name}` ({} at a time) was to take {} at {speed} times real speed{moved}", placement.len(), self.script.duration)
+        format!(
+            "each pod of `{namespace}/{name}` ({} at a time) was to take {} at {speed} times real speed{moved}",
+            placement.len(),
+            self.script.duration
+        )
     }
 }
 
@@ -528,7 +619,12 @@ mod tests {
     }
 
     fn start(annotations: &str, spec: &str, pods: u32) -> Input {
-        let place = |index| PodPlacement { pod_set: "main".into(), index, node: "n".into(), accelerators: Vec::new() };
+        let place = |index| PodPlacement {
+            pod_set: "main".into(),
+            index,
+            node: "n".into(),
+            accelerators: Vec::new(),
+        };
         Input::Start(Box::new(Start {
             uid: UID,
             fence: FENCE,
@@ -551,8 +647,13 @@ mod tests {
             RunnerEvent::Running { .. } => "running".to_owned(),
             RunnerEvent::Moved { number, .. } => format!("moved {number}"),
             RunnerEvent::PodFailed { failures, .. } => format!("failed {failures}"),
-            RunnerEvent::Spare { places, .. } => format!("spare {}", places.iter().map(|(_, index)| index.to_string()).collect::<Vec<_>>().join(" ")),
-            RunnerEvent::Ended { end, .. } => format!("{:?}", end.result).split_once(' ').map_or_else(|| format!("{:?}", end.result), |(w, _)| w.to_owned()),
+            RunnerEvent::Spare { places, .. } => format!(
+                "spare {}",
+                places.iter().map(|(_, index)| index.to_string()).collect::<Vec<_>>().join(" ")
+            ),
+            RunnerEvent::Ended { end, .. } => format!("{:?}", end.result)
+                .split_once(' ')
+                .map_or_else(|| format!("{:?}", end.result), |(w, _)| w.to_owned()),
         };
         events.iter().map(name).collect()
     }
@@ -561,7 +662,10 @@ mod tests {
     fn pods_that_end_at_different_times_leave_their_places_one_by_one() {
         let stagger = r#""simulated.meridian.dev/stagger":"5s""#;
         let mut book = Book::new(Speed::REAL);
-        assert_eq!(results(&book.take_in(start(stagger, r#""parallelism":3,"completions":3,"#, 3), at(0))), ["running"]);
+        assert_eq!(
+            results(&book.take_in(start(stagger, r#""parallelism":3,"completions":3,"#, 3), at(0))),
+            ["running"]
+        );
         assert_eq!(results(&book.advance(at(10_000))), ["spare 0"]);
         assert!(book.advance(at(14_999)).is_empty());
         assert_eq!(results(&book.advance(at(15_000))), ["spare 0 1"]);
@@ -576,7 +680,10 @@ mod tests {
     #[test]
     fn a_gang_takes_its_time_divided_by_the_speed() {
         let mut book = Book::new("10".parse().unwrap());
-        assert_eq!(results(&book.take_in(start("", r#""parallelism":3,"completions":3,"#, 3), at(0))), ["running"]);
+        assert_eq!(
+            results(&book.take_in(start("", r#""parallelism":3,"completions":3,"#, 3), at(0))),
+            ["running"]
+        );
         assert_eq!(book.next_due(), Some(Mono(1_000)));
         assert!(book.advance(at(999)).is_empty());
         let events = book.advance(at(1_000));
@@ -584,7 +691,11 @@ mod tests {
         let RunnerEvent::Ended { end, .. } = &events[0] else { panic!() };
         assert_eq!(end.pods.len(), 3);
         assert_eq!(book.next_due(), None);
-        assert_eq!(results(&book.take_in(start("", "", 3), at(2_000))), ["Succeeded"], "a repeated start says how it ended");
+        assert_eq!(
+            results(&book.take_in(start("", "", 3), at(2_000))),
+            ["Succeeded"],
+            "a repeated start says how it ended"
+        );
     }
 
     #[test]
@@ -634,8 +745,14 @@ mod tests {
     fn pods_that_move_start_again_and_the_others_go_on() {
         let mut book = Book::new(Speed::REAL);
         book.take_in(start("", r#""parallelism":2,"completions":2,"#, 2), at(0));
-        let place = |index, node: &str| PodPlacement { pod_set: "main".into(), index, node: node.into(), accelerators: Vec::new() };
-        let moved = Input::Move { uid: UID, fence: FENCE, number: 1, placement: vec![place(0, "n"), place(1, "m")] };
+        let place = |index, node: &str| PodPlacement {
+            pod_set: "main".into(),
+            index,
+            node: node.into(),
+            accelerators: Vec::new(),
+        };
+        let moved =
+            Input::Move { uid: UID, fence: FENCE, number: 1, placement: vec![place(0, "n"), place(1, "m")] };
         assert_eq!(results(&book.take_in(moved.clone(), at(4_000))), ["moved 1"]);
         assert_eq!(book.found()[0].nodes, ["n", "m"]);
         assert_eq!(results(&book.take_in(moved, at(5_000))), ["moved 1"], "a repetition moves nothing");
@@ -695,7 +812,12 @@ mod tests {
         let mut book = Book::new(Speed::REAL);
         book.take_in(start("", r#""parallelism":3,"completions":4,"#, 3), at(0));
         assert_eq!(results(&book.take_in(shrink(1, None), at(4_000))), ["spare 1 2"]);
-        let place = |index| PodPlacement { pod_set: "main".into(), index, node: "m".into(), accelerators: Vec::new() };
+        let place = |index| PodPlacement {
+            pod_set: "main".into(),
+            index,
+            node: "m".into(),
+            accelerators: Vec::new(),
+        };
         let moved = Input::Move { uid: UID, fence: FENCE, number: 1, placement: (0..3).map(place).collect() };
         assert_eq!(results(&book.take_in(moved, at(6_000))), ["moved 1"]);
         let mut again = again(&book);
@@ -719,9 +841,16 @@ mod tests {
         }
         assert_eq!((again.next_due(), again.inputs()), (book.next_due(), book.inputs()));
         again.lose_all();
-        assert!(matches!(&again.found()[0].state, FoundState::Ended(End { result: RunResult::NodeLost { .. }, .. })));
+        assert!(matches!(
+            &again.found()[0].state,
+            FoundState::Ended(End { result: RunResult::NodeLost { .. }, .. })
+        ));
         let mut logs = again.logs(UID, FENCE, None).unwrap();
-        assert!(String::from_utf8(logs.read().unwrap().unwrap().bytes).unwrap().starts_with("simulated: no real output"));
+        assert!(
+            String::from_utf8(logs.read().unwrap().unwrap().bytes)
+                .unwrap()
+                .starts_with("simulated: no real output")
+        );
         assert!(logs.ended());
     }
 }

@@ -57,10 +57,12 @@ impl Notebook {
 
     /// Adds an input.
     pub(super) fn note(&mut self, now: Now, input: &Input) {
-        let written = serde_json::to_vec(&Note { now, input: input.clone() }).map_err(io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
-            self.file.write_all(&line)
-        });
+        let written = serde_json::to_vec(&Note { now, input: input.clone() })
+            .map_err(io::Error::from)
+            .and_then(|mut line| {
+                line.push(b'\n');
+                self.file.write_all(&line)
+            });
         self.lines += 1;
         self.complain(written.err());
     }

@@ -39,7 +39,9 @@ impl FromStr for Speed {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<f64>() {
             Ok(speed) if (0.001..=1_000_000.0).contains(&speed) => Ok(Self(speed)),
-            _ => Err(format!("`{text}` is no speed: give a number from 0.001 to 1000000, where 1 is real time")),
+            _ => Err(format!(
+                "`{text}` is no speed: give a number from 0.001 to 1000000, where 1 is real time"
+            )),
         }
     }
 }
@@ -68,7 +70,12 @@ impl Script {
     pub fn of(spec: &JobSpec) -> Self {
         let (asked, _) = Simulated::read(&spec.annotations);
         let Simulated { duration, stagger, exit_code, fail_first } = asked;
-        Self { duration: duration.or_else(|| slept(spec)).unwrap_or(DURATION_DEFAULT), stagger, exit_code: exit_code.into(), fail_first }
+        Self {
+            duration: duration.or_else(|| slept(spec)).unwrap_or(DURATION_DEFAULT),
+            stagger,
+            exit_code: exit_code.into(),
+            fail_first,
+        }
     }
 }
 
@@ -86,13 +93,17 @@ pub fn check(spec: &JobSpec) -> Result<(), String> {
 /// The length of time that a job's command says it sleeps: `sleep 30`, `sh -c "…; sleep 1m"`, or just `120s`.
 fn slept(spec: &JobSpec) -> Option<Millis> {
     let is_separator = |c: char| c.is_whitespace() || matches!(c, ';' | '&' | '|' | '\'' | '"' | '(' | ')');
-    let words: Vec<&str> = spec.command.iter().chain(&spec.args).flat_map(|w| w.split(is_separator)).filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> = spec
+        .command
+        .iter()
+        .chain(&spec.args)
+        .flat_map(|w| w.split(is_separator))
+        .filter(|w| !w.is_empty())
+        .collect();
     let is_sleep = |word: &str| word == "sleep" || word.ends_with("/sleep");
-    words
-        .windows(2)
-        .find(|pair| is_sleep(pair[0]))
-        .and_then(|pair| length(pair[1]))
-        .or_else(|| words.iter().filter(|w| w.ends_with(|c: char| c.is_ascii_alphabetic())).find_map(|w| length(w)))
+    words.windows(2).find(|pair| is_sleep(pair[0])).and_then(|pair| length(pair[1])).or_else(|| {
+        words.iter().filter(|w| w.ends_with(|c: char| c.is_ascii_alphabetic())).find_map(|w| length(w))
+    })
 }
 
 #[cfg(test)]
@@ -117,14 +128,21 @@ mod tests {
             (&["python", "train.py"], &["--epochs", "3"], DURATION_DEFAULT.0),
             (&[], &["1h30m"], 5_400_000),
         ] {
-            assert_eq!(script(json!({}), command, args).unwrap().duration, Millis(millis), "{command:?} {args:?}");
+            assert_eq!(
+                script(json!({}), command, args).unwrap().duration,
+                Millis(millis),
+                "{command:?} {args:?}"
+            );
         }
     }
 
     #[test]
     fn annotations_win_and_bad_ones_are_refused_in_words() {
         let all = json!({SIMULATED_DURATION: "250ms", SIMULATED_EXIT_CODE: "3", SIMULATED_FAIL_FIRST: "2"});
-        assert_eq!(script(all, &["sleep", "9"], &[]).unwrap(), Script { duration: Millis(250), stagger: Millis(0), exit_code: 3, fail_first: 2 });
+        assert_eq!(
+            script(all, &["sleep", "9"], &[]).unwrap(),
+            Script { duration: Millis(250), stagger: Millis(0), exit_code: 3, fail_first: 2 }
+        );
         for (name, value) in [
             (SIMULATED_DURATION, "soon"),
             (SIMULATED_DURATION, "1x"),

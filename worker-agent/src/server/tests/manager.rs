@@ -77,7 +77,11 @@ impl Manager {
             last: None,
             wanted: true,
         };
-        let this = Self { book: Arc::new(Mutex::new(book)), changed: watch::Sender::new(0), address: format!("http://{}", listener.local_addr().unwrap()) };
+        let this = Self {
+            book: Arc::new(Mutex::new(book)),
+            changed: watch::Sender::new(0),
+            address: format!("http://{}", listener.local_addr().unwrap()),
+        };
         let app = Router::new()
             .route(crate::uplink::SYNC_PATH, post(sync))
             .route(meridian_shared::logs::REQUESTS_PATH, get(log_requests))
@@ -120,7 +124,9 @@ impl Manager {
             }
         };
         let found = tokio::time::timeout(PATIENCE, waiting).await;
-        found.unwrap_or_else(|_| panic!("it never came to this: {what}; the manager has {:#?}", self.book.lock().unwrap()))
+        found.unwrap_or_else(|_| {
+            panic!("it never came to this: {what}; the manager has {:#?}", self.book.lock().unwrap())
+        })
     }
 
     pub(super) async fn event(&self, what: &str, is: impl Fn(&Event) -> bool) -> Event {
@@ -134,7 +140,11 @@ impl Book {
         if self.session != Some(request.session) {
             (self.session, self.taken) = (Some(request.session), 0);
         }
-        assert!(!self.transmissions.contains(&request.transmission) || self.requests.iter().any(|r| r.session != request.session), "a number was used twice");
+        assert!(
+            !self.transmissions.contains(&request.transmission)
+                || self.requests.iter().any(|r| r.session != request.session),
+            "a number was used twice"
+        );
         self.transmissions.push(request.transmission);
         self.requests.push(request.clone());
         for (number, event) in (request.events_from..).zip(&request.events) {
@@ -147,7 +157,9 @@ impl Book {
                 }
             }
         }
-        if let Some(inventory) = request.inventory.clone().filter(|i| i.for_leadership == Some(self.leadership)) {
+        if let Some(inventory) =
+            request.inventory.clone().filter(|i| i.for_leadership == Some(self.leadership))
+        {
             self.inventories.push(inventory);
             self.wanted = false;
         }
@@ -185,11 +197,16 @@ impl Book {
     }
 
     fn has_news_for(&self, request: &SyncRequest) -> bool {
-        self.wanted || request.follows != Some(self.leadership) || (self.commands.len() as u64) > request.commands_through
+        self.wanted
+            || request.follows != Some(self.leadership)
+            || (self.commands.len() as u64) > request.commands_through
     }
 }
 
-async fn sync(State(manager): State<Manager>, axum::Json(request): axum::Json<SyncRequest>) -> Result<axum::Json<SyncAnswer>, StatusCode> {
+async fn sync(
+    State(manager): State<Manager>,
+    axum::Json(request): axum::Json<SyncRequest>,
+) -> Result<axum::Json<SyncAnswer>, StatusCode> {
     let refused = manager.with(|book| match &mut book.refuse {
         Some((left, why)) if *left > 0 => {
             *left -= 1;
@@ -227,11 +244,18 @@ async fn sync(State(manager): State<Manager>, axum::Json(request): axum::Json<Sy
 }
 
 async fn log_requests(State(manager): State<Manager>) -> axum::Json<Vec<LogRequest>> {
-    let asked = manager.until("somebody wants a log", |book| (!book.log_requests.is_empty()).then(|| std::mem::take(&mut book.log_requests)));
+    let asked = manager.until("somebody wants a log", |book| {
+        (!book.log_requests.is_empty()).then(|| std::mem::take(&mut book.log_requests))
+    });
     axum::Json(tokio::time::timeout(Duration::from_secs(1), asked).await.unwrap_or_default())
 }
 
-async fn log(State(manager): State<Manager>, Path(id): Path<u64>, headers: axum::http::HeaderMap, body: String) -> StatusCode {
+async fn log(
+    State(manager): State<Manager>,
+    Path(id): Path<u64>,
+    headers: axum::http::HeaderMap,
+    body: String,
+) -> StatusCode {
     let kind = headers["content-type"].to_str().unwrap().to_owned();
     manager.with(|book| book.logs.insert(id, (kind, body)));
     StatusCode::OK
@@ -240,7 +264,12 @@ async fn log(State(manager): State<Manager>, Path(id): Path<u64>, headers: axum:
 /// An offer of `pods` pods with one GPU each.
 pub(super) fn offer(number: u64, uid: Uid, pods: u32) -> Command {
     use meridian_shared::gang::{Amounts, Gang, PodSet};
-    let set = PodSet { name: "main".into(), count: pods, per_pod: Amounts::from([("nvidia.com/gpu".into(), 1)]), ..PodSet::default() };
+    let set = PodSet {
+        name: "main".into(),
+        count: pods,
+        per_pod: Amounts::from([("nvidia.com/gpu".into(), 1)]),
+        ..PodSet::default()
+    };
     Command::Offer(Box::new(Offer {
         offer: offer_id(number),
         uid,

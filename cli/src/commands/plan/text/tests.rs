@@ -99,7 +99,10 @@ Notes:
 ";
     assert_eq!(plan(&report, false, false), expect);
     let wide = plan(&report, true, false);
-    assert!(wide.contains("AVAILABLE   BORROWING LIMIT   LENDING LIMIT") && wide.contains("STRATEGY     PATH"), "{wide}");
+    assert!(
+        wide.contains("AVAILABLE   BORROWING LIMIT   LENDING LIMIT") && wide.contains("STRATEGY     PATH"),
+        "{wide}"
+    );
 }
 
 #[test]

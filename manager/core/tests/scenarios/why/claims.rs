@@ -46,7 +46,11 @@ fn quoted(text: &str) -> Vec<&str> {
 }
 
 fn number(text: &str) -> i64 {
-    text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or_else(|_| panic!("no number: {text}"))
+    text.chars()
+        .take_while(char::is_ascii_digit)
+        .collect::<String>()
+        .parse()
+        .unwrap_or_else(|_| panic!("no number: {text}"))
 }
 
 fn job_name(text: &str) -> String {
@@ -59,9 +63,14 @@ fn raise(text: &str) -> Option<Claim> {
         let names = quoted(part);
         (names[1].to_owned(), names[0].to_owned(), number(part.rsplit_once("` to ").unwrap().1))
     };
-    let (quotas, rivals) = rest.split_once(", which is enough for ").map_or((rest, false), |(quotas, _)| (quotas, true));
+    let (quotas, rivals) =
+        rest.split_once(", which is enough for ").map_or((rest, false), |(quotas, _)| (quotas, true));
     let quotas = quotas.split(", or ask for less").next().unwrap();
-    let all: Vec<_> = quotas.split(" and of ").flat_map(|part| part.split(", and of ")).map(|part| one(part.trim_end_matches(','))).collect();
+    let all: Vec<_> = quotas
+        .split(" and of ")
+        .flat_map(|part| part.split(", and of "))
+        .map(|part| one(part.trim_end_matches(',')))
+        .collect();
     let kind = match (all.len(), rivals) {
         (1, false) => "raise",
         (1, true) => "raise before rivals",
@@ -94,7 +103,10 @@ const PLAIN: &[&str] = &[
 fn at_cluster(text: &str) -> Option<Claim> {
     if text.contains("the end of ") && text.contains("` there") {
         let (_, rest) = text.split_once("the end of ").unwrap();
-        let all: Vec<Claim> = quoted(rest).into_iter().map(|name| Claim::End("end of one there", name.strip_prefix("default/").unwrap().to_owned())).collect();
+        let all: Vec<Claim> = quoted(rest)
+            .into_iter()
+            .map(|name| Claim::End("end of one there", name.strip_prefix("default/").unwrap().to_owned()))
+            .collect();
         return Some(if all.len() > 1 { Claim::All("end of several there", all) } else { all[0].clone() });
     }
     PLAIN.iter().find(|plain| text.contains(**plain)).map(|plain| Claim::Do(plain))
@@ -117,7 +129,11 @@ fn alone(part: &str, steps: &[Promise]) -> Claim {
     if part.contains("the end of workloads with ") {
         return Claim::Ends;
     }
-    if part.contains("the end of") { Claim::End("end of one", job_name(part)) } else { Claim::Delete(job_name(part)) }
+    if part.contains("the end of") {
+        Claim::End("end of one", job_name(part))
+    } else {
+        Claim::Delete(job_name(part))
+    }
 }
 
 /// Whom a condition names, and how many it is about.
@@ -130,23 +146,35 @@ fn rivals(part: &str) -> (String, usize) {
 fn promises(helps: &str) -> Vec<Promise> {
     let plain = |claim| Promise { claim, rivals: None, unless_above: None };
     let (mut steps, mut found, mut whole) = (Vec::<Promise>::new(), Vec::new(), true);
-    for part in helps.split("; ").filter(|part| !part.is_empty() && *part != "no single change is known to start it") {
+    for part in
+        helps.split("; ").filter(|part| !part.is_empty() && *part != "no single change is known to start it")
+    {
         let part = part.trim_start_matches("first: ");
         if part.contains(" alone would do") {
             found.push(plain(alone(part, &steps)));
         } else if part.contains("may take it first") {
             let Some(last) = steps.last_mut() else { continue };
-            (last.rivals, last.unless_above) = (Some(rivals(part)), number_after(part, "unless it is submitted again with a priority above "));
+            (last.rivals, last.unless_above) = (
+                Some(rivals(part)),
+                number_after(part, "unless it is submitted again with a priority above "),
+            );
         } else if let Some(above) = number_after(part, "submitted again with a priority above ") {
-            let Some(Claim::Raise(_, quotas)) = steps.last().map(|step| step.claim.clone()) else { panic!("of which quota: {part}") };
+            let Some(Claim::Raise(_, quotas)) = steps.last().map(|step| step.claim.clone()) else {
+                panic!("of which quota: {part}")
+            };
             let quota = (quotas[0].0.clone(), quotas[0].1.clone(), number(part.rsplit_once(", ").unwrap().1));
-            found.push(plain(Claim::All("raise and priority", vec![Claim::Priority("", above), Claim::Raise("raise", vec![quota])])));
+            found.push(plain(Claim::All(
+                "raise and priority",
+                vec![Claim::Priority("", above), Claim::Raise("raise", vec![quota])],
+            )));
         } else if part.contains("what comes next depends") {
             whole = false;
             found.extend(at_cluster(helps).map(|claim| plain(Claim::Make(claim.kind()))));
         } else if part.contains(", and that of ") || part.ends_with(" before it") {
             whole = false;
-        } else if let (Some(Claim::Raise("raise" | "raise several", _)), true, 0) = (raise(part), part.starts_with("the end of workloads with "), steps.len()) {
+        } else if let (Some(Claim::Raise("raise" | "raise several", _)), true, 0) =
+            (raise(part), part.starts_with("the end of workloads with "), steps.len())
+        {
             found.push(plain(Claim::Ends));
             steps.extend(raise(part).map(plain));
         } else if let Some(claim) = raise(part).or_else(|| at_cluster(part)) {
@@ -158,14 +186,20 @@ fn promises(helps: &str) -> Vec<Promise> {
         }
     }
     // What asks for another priority, or for ends, besides asks for it beside all other steps.
-    found.retain(|promise| steps.len() < 2 || !matches!(promise.claim, Claim::All("raise and priority", _) | Claim::Ends));
+    found.retain(|promise| {
+        steps.len() < 2 || !matches!(promise.claim, Claim::All("raise and priority", _) | Claim::Ends)
+    });
     match steps.as_slice() {
         _ if !whole => {}
         [] => {}
         [one] => found.push(one.clone()),
         many => found.push(Promise {
             claim: Claim::All(
-                if matches!(many[0].claim, Claim::Raise(..)) { "quota and room" } else { "one after another" },
+                if matches!(many[0].claim, Claim::Raise(..)) {
+                    "quota and room"
+                } else {
+                    "one after another"
+                },
                 many.iter().map(|step| step.claim.clone()).collect(),
             ),
             rivals: many.iter().find_map(|step| step.rivals.clone()),
@@ -178,7 +212,11 @@ fn promises(helps: &str) -> Vec<Promise> {
 impl Claim {
     fn kind(&self) -> &'static str {
         match self {
-            Self::Raise(kind, _) | Self::End(kind, _) | Self::Do(kind) | Self::Priority(kind, _) | Self::All(kind, _) => kind,
+            Self::Raise(kind, _)
+            | Self::End(kind, _)
+            | Self::Do(kind)
+            | Self::Priority(kind, _)
+            | Self::All(kind, _) => kind,
             Self::Delete(_) => "deletion of the head",
             Self::Ends => "ends",
             Self::Make(_) => "what is missing",
@@ -190,7 +228,12 @@ impl Claim {
         match self {
             Self::Raise(kind, _) => kind.contains("rivals"),
             Self::All(_, all) => all.iter().any(Self::has_rivals),
-            Self::End(..) | Self::Delete(_) | Self::Do(_) | Self::Priority(..) | Self::Ends | Self::Make(_) => false,
+            Self::End(..)
+            | Self::Delete(_)
+            | Self::Do(_)
+            | Self::Priority(..)
+            | Self::Ends
+            | Self::Make(_) => false,
         }
     }
 
@@ -201,8 +244,13 @@ impl Claim {
                 let mut queue = story.object("ClusterQueue", &story.queue());
                 for (flavor, resource, to) in quotas {
                     let groups = queue["spec"]["resourceGroups"].as_array_mut().unwrap().iter_mut();
-                    let flavors = groups.flat_map(|group| group["flavors"].as_array_mut().unwrap()).filter(|f| f["name"] == **flavor);
-                    for quota in flavors.flat_map(|f| f["resources"].as_array_mut().unwrap()).filter(|r| r["name"] == **resource) {
+                    let flavors = groups
+                        .flat_map(|group| group["flavors"].as_array_mut().unwrap())
+                        .filter(|f| f["name"] == **flavor);
+                    for quota in flavors
+                        .flat_map(|f| f["resources"].as_array_mut().unwrap())
+                        .filter(|r| r["name"] == **resource)
+                    {
                         quota["nominalQuota"] = json!(to);
                     }
                 }
@@ -210,7 +258,12 @@ impl Claim {
                 story.f.apply(vec![queue]);
             }
             Self::End(_, name) => story.end(name),
-            Self::Delete(name) => drop(story.f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", name), uid: None }])),
+            Self::Delete(name) => {
+                drop(story.f.write(vec![Change::Delete {
+                    key: Key::namespaced(Kind::Job, "default", name),
+                    uid: None,
+                }]))
+            }
             Self::Priority(_, above) => story.prioritise(above + 1),
             Self::All(_, all) => all.iter().for_each(|one| one.make(story)),
             Self::Ends => {
@@ -229,7 +282,10 @@ impl Claim {
 impl Story {
     /// Submits the workload again, with another priority.
     fn prioritise(&mut self, priority: i64) {
-        self.f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &self.f.world.state.workloads[&self.uid].name), uid: None }]);
+        self.f.write(vec![Change::Delete {
+            key: Key::namespaced(Kind::Job, "default", &self.f.world.state.workloads[&self.uid].name),
+            uid: None,
+        }]);
         self.f.settle();
         let mut job = self.asks.clone();
         job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("urgent");
@@ -241,7 +297,13 @@ impl Story {
 
     /// Everybody else who waits.
     fn others(&self) -> BTreeMap<String, Uid> {
-        let waits = self.f.world.state.workloads.iter().filter(|(uid, w)| **uid != self.uid && w.phase == Phase::Pending);
+        let waits = self
+            .f
+            .world
+            .state
+            .workloads
+            .iter()
+            .filter(|(uid, w)| **uid != self.uid && w.phase == Phase::Pending);
         waits.map(|(uid, w)| (w.name.to_string(), *uid)).collect()
     }
 
@@ -249,13 +311,22 @@ impl Story {
         let queue = self.queue();
         let change = |object: Value, at: &str, field: &str, value: Value| {
             let mut object = object;
-            *object.pointer_mut(at).unwrap_or_else(|| panic!("{at}")).as_object_mut().unwrap().entry(field.to_owned()).or_insert(Value::Null) = value;
+            *object
+                .pointer_mut(at)
+                .unwrap_or_else(|| panic!("{at}"))
+                .as_object_mut()
+                .unwrap()
+                .entry(field.to_owned())
+                .or_insert(Value::Null) = value;
             object
         };
         let eu = || json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"}, "spec": {"region": "europe-west4", "jurisdiction": "EU"}});
         let object = match what {
             "uncordon it" => {
-                self.f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
+                self.f.input(Input::Operator {
+                    actor: Actor::user("op"),
+                    action: Operator::Uncordon("eu".into()),
+                });
                 self.f.input(Input::Turn);
                 return;
             }
@@ -276,20 +347,37 @@ impl Story {
                 return self.f.end(first, EndResult::Succeeded);
             }
             "a submission that doesn't narrow its regions" => {
-                self.f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", "asks"), uid: None }]);
+                self.f.write(vec![Change::Delete {
+                    key: Key::namespaced(Kind::Job, "default", "asks"),
+                    uid: None,
+                }]);
                 self.uid = send(&mut self.f, queue_job("a", "asks", 2));
                 return;
             }
             "a higher cap" => eu(),
-            "add it to the queue's MultiKueueConfig" => change(self.object("MultiKueueConfig", "some"), "/spec", "clusters", json!(["us", "eu"])),
+            "add it to the queue's MultiKueueConfig" => {
+                change(self.object("MultiKueueConfig", "some"), "/spec", "clusters", json!(["us", "eu"]))
+            }
             "create local queue" => self.object("LocalQueue", "a"),
             "create cluster queue" => self.object("ClusterQueue", &queue),
-            "create resource flavor" => json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "rare"}}),
-            "namespaceSelector" => change(self.object("ClusterQueue", &queue), "/spec", "namespaceSelector", json!({})),
-            "to a resource group" => change(self.object("ClusterQueue", &queue), "/spec", "resourceGroups", group(&[(GPU, json!(8)), ("cpu", json!(8))])),
+            "create resource flavor" => {
+                json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "rare"}})
+            }
+            "namespaceSelector" => {
+                change(self.object("ClusterQueue", &queue), "/spec", "namespaceSelector", json!({}))
+            }
+            "to a resource group" => change(
+                self.object("ClusterQueue", &queue),
+                "/spec",
+                "resourceGroups",
+                group(&[(GPU, json!(8)), ("cpu", json!(8))]),
+            ),
             "set the stopPolicy of" => {
                 let all = [self.object("ClusterQueue", &queue), self.object("LocalQueue", "a")];
-                let all: Vec<Value> = all.into_iter().map(|object| change(object, "/spec", "stopPolicy", json!("None"))).collect();
+                let all: Vec<Value> = all
+                    .into_iter()
+                    .map(|object| change(object, "/spec", "stopPolicy", json!("None")))
+                    .collect();
                 self.objects.extend(all.clone());
                 self.f.apply(all);
                 return;
@@ -372,8 +460,10 @@ impl Trial {
         let mut all = promises(&helps);
         if summary.contains("start it now") {
             let by_cluster = before.f.why(before.uid)["clusters"].as_array().unwrap().clone();
-            let wish = by_cluster.iter().filter_map(|cluster| at_cluster(cluster["wouldHelp"].as_str().unwrap()));
-            let wish = wish.filter(|claim| matches!(claim, Claim::Do("a submission that doesn't narrow its regions")));
+            let wish =
+                by_cluster.iter().filter_map(|cluster| at_cluster(cluster["wouldHelp"].as_str().unwrap()));
+            let wish = wish
+                .filter(|claim| matches!(claim, Claim::Do("a submission that doesn't narrow its regions")));
             all.extend(wish.map(|claim| Promise { claim, rivals: None, unless_above: None }));
         }
         if all.is_empty() {
@@ -384,7 +474,9 @@ impl Trial {
                 *self.tried.entry(format!("{}{how}", promise.claim.kind())).or_default() += 1;
                 if !kept {
                     let now = story.f.words(story.uid);
-                    self.wrong.push(format!("{name} {seed}{how}: {promise:?}\n   {summary}\n   {helps}\n   now: {now:?}"));
+                    self.wrong.push(format!(
+                        "{name} {seed}{how}: {promise:?}\n   {summary}\n   {helps}\n   now: {now:?}"
+                    ));
                 }
             }
         }
@@ -400,7 +492,9 @@ impl Trial {
         }
         let Some((first, count)) = &promise.rivals else {
             promise.claim.make(&mut story);
-            let kept = story.started() || matches!(promise.claim, Claim::Make(_)) && !story.f.words(story.uid).0.contains("there is no ");
+            let kept = story.started()
+                || matches!(promise.claim, Claim::Make(_))
+                    && !story.f.words(story.uid).0.contains("there is no ");
             tries.push(("", story, kept));
             return tries;
         };
@@ -408,13 +502,19 @@ impl Trial {
         let others = story.others();
         promise.claim.make(&mut story);
         let started = story.started();
-        let took: Vec<&String> = others.iter().filter(|(_, uid)| story.f.phase(**uid) != Some(Phase::Pending)).map(|(name, _)| name).collect();
+        let took: Vec<&String> = others
+            .iter()
+            .filter(|(_, uid)| story.f.phase(**uid) != Some(Phase::Pending))
+            .map(|(name, _)| name)
+            .collect();
         let kept = started || if *count == 1 { took.contains(&first) } else { !took.is_empty() };
         tries.push((", others first", story, kept));
         // Without them it starts.
         let mut story = again();
         for name in others.into_keys() {
-            story.f.write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &name), uid: None }]);
+            story
+                .f
+                .write(vec![Change::Delete { key: Key::namespaced(Kind::Job, "default", &name), uid: None }]);
         }
         promise.claim.make(&mut story);
         let kept = story.started();
@@ -453,6 +553,9 @@ fn every_suggestion_starts_what_it_is_made_for() {
     assert!(wrong.is_empty(), "{} of {:?}:\n{}", wrong.len(), tried, wrong.join("\n"));
     for (kind, least) in MINIMA {
         let n = tried.get(*kind).copied().unwrap_or(0);
-        assert!(n >= *least, "`{kind}` was tried {n} times, at least {least} are wanted: {tried:#?}\nno promise: {silent:#?}");
+        assert!(
+            n >= *least,
+            "`{kind}` was tried {n} times, at least {least} are wanted: {tried:#?}\nno promise: {silent:#?}"
+        );
     }
 }

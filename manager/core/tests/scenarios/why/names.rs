@@ -43,13 +43,21 @@ fn numbers_are_those_of_now_whoever_came_since_it_was_looked_at() {
     let mut f = two(&member("q1", 10, json!({})), &member("q2", 2, json!({})));
     start(&mut f, "q1", "own", 5);
     let big = wait(&mut f, "q2", "big", 9);
-    assert!(f.words(big).0.contains("has 2 of 2 free in flavor `any`, cohort `co` lends 5"), "{}", f.words(big).0);
+    assert!(
+        f.words(big).0.contains("has 2 of 2 free in flavor `any`, cohort `co` lends 5"),
+        "{}",
+        f.words(big).0
+    );
     let small = start(&mut f, "q2", "small", 6);
     let (summary, help) = f.words(big);
     assert!(summary.contains("asks for 9 `nvidia.com/gpu`; cluster queue `q2` has 0 of 2 free in flavor `any`, cohort `co` lends 1"), "{summary}");
     assert!(help.starts_with("the end of workloads with 8 `nvidia.com/gpu`, or "), "{help}");
     f.end(small, EndResult::Succeeded);
-    assert!(f.words(big).0.contains("has 2 of 2 free in flavor `any`, cohort `co` lends 5"), "{}", f.words(big).0);
+    assert!(
+        f.words(big).0.contains("has 2 of 2 free in flavor `any`, cohort `co` lends 5"),
+        "{}",
+        f.words(big).0
+    );
     // Who waits behind is told so of its head.
     f.apply(vec![member("q2", 2, json!({"queueingStrategy": "StrictFIFO"}))]);
     let behind = wait(&mut f, "q2", "behind", 1);
@@ -67,12 +75,20 @@ fn who_had_quota_and_no_room_is_told_when_others_took_the_quota() {
     claims::nodes(&mut f, "eu", &[("eu-1", 4, &[])]);
     start(&mut f, "a", "there", 2);
     let waits = wait(&mut f, "b", "waits", 3);
-    assert!(f.words(waits).0.starts_with("waits: the only cluster can't start it now: room for 2 of 3 pods"), "{}", f.words(waits).0);
+    assert!(
+        f.words(waits).0.starts_with("waits: the only cluster can't start it now: room for 2 of 3 pods"),
+        "{}",
+        f.words(waits).0
+    );
     start(&mut f, "a", "took", 2);
     let (summary, help) = f.words(waits);
     let lacks = "waits: asks for 3 `nvidia.com/gpu`; cluster queue `b` has 2 of 3 free in flavor `any` (others have borrowed 1 of it), cohort `co` lends 0; ";
     assert!(summary.starts_with(lacks), "{summary}");
-    assert!(summary.ends_with("; and then: the only cluster can't start it now: room for 0 of 3 pods of `main` now"), "{summary}");
+    assert!(
+        summary
+            .ends_with("; and then: the only cluster can't start it now: room for 0 of 3 pods of `main` now"),
+        "{summary}"
+    );
     assert!(help.contains("first: the end of workloads with 1 `nvidia.com/gpu`, or raise"), "{help}");
 }
 
@@ -82,12 +98,21 @@ fn where_more_is_used_than_there_is_quota_for_so_much_more_has_to_end() {
     claims::nodes(&mut f, "eu", &[("eu-1", 64, &[])]);
     let quota = |f: &mut Fleet, nominal: i64| f.apply(vec![cluster_queue("cq", nominal, &json!({}))]);
     quota(&mut f, 8);
-    let [five, one, two] = [("five", 5), ("one", 1), ("two", 2)].map(|(name, pods)| start(&mut f, "lq", name, pods));
+    let [five, one, two] =
+        [("five", 5), ("one", 1), ("two", 2)].map(|(name, pods)| start(&mut f, "lq", name, pods));
     quota(&mut f, 4);
     let waits = wait(&mut f, "lq", "waits", 1);
-    assert!(f.words(waits).1.starts_with("the end of workloads with 5 `nvidia.com/gpu`, or "), "{}", f.words(waits).1);
+    assert!(
+        f.words(waits).1.starts_with("the end of workloads with 5 `nvidia.com/gpu`, or "),
+        "{}",
+        f.words(waits).1
+    );
     f.end(one, EndResult::Succeeded);
-    assert!(f.words(waits).1.starts_with("the end of workloads with 4 `nvidia.com/gpu`, or "), "{}", f.words(waits).1);
+    assert!(
+        f.words(waits).1.starts_with("the end of workloads with 4 `nvidia.com/gpu`, or "),
+        "{}",
+        f.words(waits).1
+    );
     f.end(two, EndResult::Succeeded);
     assert_eq!(f.phase(waits), Some(Phase::Pending), "five of four are used");
     f.end(five, EndResult::Succeeded);
@@ -97,18 +122,24 @@ fn where_more_is_used_than_there_is_quota_for_so_much_more_has_to_end() {
 #[test]
 fn no_policy_is_blamed_where_none_would_allow_it() {
     for policy in ["Never", "Any"] {
-        let mut f = two(&member("q1", 10, json!({})), &member("q2", 2, json!({"preemption": {"reclaimWithinCohort": policy}})));
+        let mut f = two(
+            &member("q1", 10, json!({})),
+            &member("q2", 2, json!({"preemption": {"reclaimWithinCohort": policy}})),
+        );
         start(&mut f, "q1", "own", 5);
         let big = wait(&mut f, "q2", "big", 9);
-        let words =
-            "; it would fit if `default/own` (priority 0) were preempted, which no policy allows, as cluster queue `q1` uses no more than its own quota";
+        let words = "; it would fit if `default/own` (priority 0) were preempted, which no policy allows, as cluster queue `q1` uses no more than its own quota";
         assert!(f.words(big).0.contains(words), "{policy}: {}", f.words(big).0);
     }
     // Who borrows may be displaced by a policy, and it's that which forbids it.
     let mut f = two(&member("q1", 4, json!({})), &member("q2", 4, json!({})));
     start(&mut f, "q1", "borrows", 8);
     let waits = wait(&mut f, "q2", "waits", 4);
-    assert!(f.words(waits).0.contains("were preempted, which `reclaimWithinCohort: Never` forbids"), "{}", f.words(waits).0);
+    assert!(
+        f.words(waits).0.contains("were preempted, which `reclaimWithinCohort: Never` forbids"),
+        "{}",
+        f.words(waits).0
+    );
 }
 
 #[test]
@@ -140,7 +171,12 @@ fn to_uncordon_a_cluster_alone_does_where_others_are_displaced_then() {
     claims::nodes(&mut f, "eu", &[("eu-1", 8, &[])]);
     claims::nodes(&mut f, "us", &[("us-1", 4, &[])]);
     let reclaims = json!({"preemption": {"reclaimWithinCohort": "Any"}});
-    f.apply(vec![member("a", 4, reclaims), member("b", 4, json!({})), local_queue("a", "a"), local_queue("b", "b")]);
+    f.apply(vec![
+        member("a", 4, reclaims),
+        member("b", 4, json!({})),
+        local_queue("a", "a"),
+        local_queue("b", "b"),
+    ]);
     let run = [start(&mut f, "b", "b0", 4), start(&mut f, "b", "b1", 4)];
     for cluster in ["eu", "us"] {
         f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Cordon(cluster.into()) });
@@ -158,7 +194,8 @@ fn to_uncordon_a_cluster_alone_does_where_others_are_displaced_then() {
 
 #[test]
 fn who_is_overtaken_in_every_round_is_told_by_whom() {
-    let strict = json!({"queueingStrategy": "StrictFIFO", "preemption": {"reclaimWithinCohort": "LowerPriority"}});
+    let strict =
+        json!({"queueingStrategy": "StrictFIFO", "preemption": {"reclaimWithinCohort": "LowerPriority"}});
     let mut f = two(&member("s", 2, strict), &member("p", 0, json!({})));
     f.apply(vec![json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "co"}, "spec": {"resourceGroups": [
         {"coveredResources": [GPU], "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": 2}]}]}]}})]);
@@ -180,7 +217,11 @@ fn a_list_of_clusters_that_isnt_there_is_named_and_its_queue_is_inactive() {
         "controllerName": "kueue.x-k8s.io/multikueue", "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "nope"}}});
     let config = |clusters: &[&str]| json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "nope"}, "spec": {"clusters": clusters}});
     let budget = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "budget"}, "spec": {"controllerName": "example.com/budget"}});
-    f.apply(vec![check, budget, cluster_queue("cq", 4, &json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}}))]);
+    f.apply(vec![
+        check,
+        budget,
+        cluster_queue("cq", 4, &json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}})),
+    ]);
     let active = |f: &Fleet, kind: Kind, name: &str| {
         let shown = f.world.render(&Key::global(kind, name), &f.bodies, now(f.now)).unwrap();
         let condition = &shown["status"]["conditions"][0];
@@ -193,7 +234,10 @@ fn a_list_of_clusters_that_isnt_there_is_named_and_its_queue_is_inactive() {
     f.settle();
     let missing = "there is no MultiKueueConfig `nope`, which admission check `mk` names";
     let help = "create MultiKueueConfig `nope`; what comes next depends on the clusters that it lists";
-    assert_eq!(f.words(uid), (format!("waits: cluster queue `cq` admits nothing: {missing}"), help.to_owned()));
+    assert_eq!(
+        f.words(uid),
+        (format!("waits: cluster queue `cq` admits nothing: {missing}"), help.to_owned())
+    );
     assert_eq!(f.why(uid)["clusters"][0]["reason"], missing);
     // Some clusters are enough, and where none is there the check says so.
     f.cut.push("us".into());
@@ -202,14 +246,21 @@ fn a_list_of_clusters_that_isnt_there_is_named_and_its_queue_is_inactive() {
     f.apply(vec![config(&["moon", "us"])]);
     assert_eq!(active(&f, Kind::AdmissionCheck, "mk"), "True SomeActiveClusters");
     f.apply(vec![config(&["us"])]);
-    assert_eq!((active(&f, Kind::AdmissionCheck, "mk"), active(&f, Kind::ClusterQueue, "cq")), ("True Active".to_owned(), "True Ready".to_owned()));
+    assert_eq!(
+        (active(&f, Kind::AdmissionCheck, "mk"), active(&f, Kind::ClusterQueue, "cq")),
+        ("True Active".to_owned(), "True Ready".to_owned())
+    );
     f.cut.clear();
     f.pass(Millis::secs(60));
     assert_eq!((f.phase(uid), f.at(uid).as_deref()), (Some(Phase::Running), Some("us")));
     // A run goes on without the list, and nothing new starts.
     f.write(vec![Change::Delete { key: Key::global(Kind::MultiKueueConfig, "nope"), uid: None }]);
     let next = wait(&mut f, "lq", "next", 1);
-    assert!(f.phase(uid) == Some(Phase::Running) && f.words(next).1.starts_with("create MultiKueueConfig `nope`"), "{}", f.words(next).1);
+    assert!(
+        f.phase(uid) == Some(Phase::Running) && f.words(next).1.starts_with("create MultiKueueConfig `nope`"),
+        "{}",
+        f.words(next).1
+    );
 }
 
 /// It may take fewer pods, for which there is quota: that is kept for who displaces others (simulation seed 1795574448503493).
@@ -231,14 +282,27 @@ fn who_could_start_with_what_another_displaces_others_for_is_told_of_that() {
     // The victim's cluster isn't heard: it doesn't stop yet.
     f.cut.push("eu".into());
     let owner = f.submit_to("a", "owner", 4, Some("mid"));
-    let mut fewer = job("default", "fewer", 4, &json!({"kueue.x-k8s.io/queue-name": "b", "kueue.x-k8s.io/priority-class": "mid"}), "");
+    let mut fewer = job(
+        "default",
+        "fewer",
+        4,
+        &json!({"kueue.x-k8s.io/queue-name": "b", "kueue.x-k8s.io/priority-class": "mid"}),
+        "",
+    );
     fewer["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
     let Reply::Written(written) = f.apply(vec![fewer]) else { panic!("refused") };
     let fewer = written[0].uid;
-    assert_eq!(f.phases(&[victim, owner, fewer]), [Some(Phase::Stopping), Some(Phase::Pending), Some(Phase::Pending)]);
+    assert_eq!(
+        f.phases(&[victim, owner, fewer]),
+        [Some(Phase::Stopping), Some(Phase::Pending), Some(Phase::Pending)]
+    );
     let (summary, help) = f.words(fewer);
     assert!(summary.starts_with("waits: another workload of its cohort came first; `default/owner` of cluster queue `a` comes first"), "{summary}");
-    assert!(summary.ends_with("others are stopping for it") && help.starts_with("the start or deletion of `default/owner`"), "{summary}: {help}");
+    assert!(
+        summary.ends_with("others are stopping for it")
+            && help.starts_with("the start or deletion of `default/owner`"),
+        "{summary}: {help}"
+    );
     f.cut.clear();
     f.settle();
     delete(&mut f, "owner");
@@ -274,5 +338,8 @@ fn who_selects_another_flavor_is_no_rival_for_this_one() {
     submit(&mut f, selects("red-too", 3, "red"));
     let last = submit(&mut f, selects("red-last", 4, "red"));
     let (summary, help) = f.words(last);
-    assert!(help.contains("nominal quota of `nvidia.com/gpu` in flavor `red` to 9"), "with those who select the same: {summary}; {help}");
+    assert!(
+        help.contains("nominal quota of `nvidia.com/gpu` in flavor `red` to 9"),
+        "with those who select the same: {summary}; {help}"
+    );
 }

@@ -95,7 +95,10 @@ pub(in super::super) fn nodes(f: &mut Fleet, cluster: &str, all: &[Machine<'_>])
         ..NodeSpec::default()
     };
     let nodes = all.iter().map(node).collect();
-    f.agents.get_mut(&ClusterName::from(cluster)).unwrap().apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
+    f.agents
+        .get_mut(&ClusterName::from(cluster))
+        .unwrap()
+        .apply(now(f.now), AgentInput::Nodes { nodes, pools: Vec::new() });
     f.settle();
 }
 
@@ -114,7 +117,8 @@ pub(in super::super) fn send(f: &mut Fleet, job: Value) -> Uid {
 
 /// One resource group of the flavor `any`.
 pub(super) fn group(quotas: &[(&str, Value)]) -> Value {
-    let resources: Vec<Value> = quotas.iter().map(|(name, nominal)| json!({"name": name, "nominalQuota": nominal})).collect();
+    let resources: Vec<Value> =
+        quotas.iter().map(|(name, nominal)| json!({"name": name, "nominalQuota": nominal})).collect();
     let covered: Vec<&str> = quotas.iter().map(|(name, _)| *name).collect();
     json!([{"coveredResources": covered, "flavors": [{"name": "any", "resources": resources}]}])
 }
@@ -128,12 +132,18 @@ pub(super) fn quota(dice: &mut Dice) -> Story {
         let mut queue = cluster_queue(name, nominal, more);
         let quota = &mut queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0];
         quota["borrowingLimit"] = dice.one_of(&limits);
-        quota["lendingLimit"] = dice.one_of(&limits).as_i64().map_or(Value::Null, |limit| json!(limit.min(nominal)));
+        quota["lendingLimit"] =
+            dice.one_of(&limits).as_i64().map_or(Value::Null, |limit| json!(limit.min(nominal)));
         queue
     };
     let strategy = dice.one_of(&[json!("BestEffortFIFO"), json!("StrictFIFO")]);
     let more = json!({"cohortName": "all", "queueingStrategy": strategy, "preemption": {"reclaimWithinCohort": dice.one_of(&[json!("Never"), json!("Any")])}});
-    let objects = vec![with_limits(dice, "team-a", &more), with_limits(dice, "team-b", &more), local_queue("a", "team-a"), local_queue("b", "team-b")];
+    let objects = vec![
+        with_limits(dice, "team-a", &more),
+        with_limits(dice, "team-b", &more),
+        local_queue("a", "team-a"),
+        local_queue("b", "team-b"),
+    ];
     let fair = (dice.roll(2) == 0).then(FairSharing::default);
     let mut f = sharing_fleet(if roomy { 64 } else { 4 + dice.roll(4) }, &[], &objects, fair, None);
     for (queue, name) in [("a", "there-a"), ("b", "there-b"), ("b", "there-too")] {
@@ -171,7 +181,8 @@ pub(super) fn resources(dice: &mut Dice) -> Story {
     let mut f = fleet(64, &[], &objects);
     let both = |name: &str, pods: u32| {
         let mut job = queue_job("a", name, pods);
-        job["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 1, "cpu": 1}, "limits": {GPU: 1, "cpu": 1}});
+        job["spec"]["template"]["spec"]["containers"][0]["resources"] =
+            json!({"requests": {GPU: 1, "cpu": 1}, "limits": {GPU: 1, "cpu": 1}});
         job
     };
     for name in ["there", "too"] {
@@ -188,7 +199,8 @@ pub(super) fn resources(dice: &mut Dice) -> Story {
 pub(super) fn past_use(dice: &mut Dice) -> Story {
     let strategy = dice.one_of(&[json!("BestEffortFIFO"), json!("StrictFIFO")]);
     let mode = json!({"queueingStrategy": strategy, "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}});
-    let objects = vec![cluster_queue("shared", 4, &mode), local_queue("a", "shared"), local_queue("b", "shared")];
+    let objects =
+        vec![cluster_queue("shared", 4, &mode), local_queue("a", "shared"), local_queue("b", "shared")];
     let mut f = sharing_fleet(64, &[], &objects, None, Some("half-life=10m,sampling=5s".parse().unwrap()));
     let used = dice.one_of(&[json!("a"), json!("b")]);
     let old = send(&mut f, queue_job(used.as_str().unwrap(), "old", 4));
@@ -205,7 +217,10 @@ pub(super) fn past_use(dice: &mut Dice) -> Story {
 /// A head that can't start, and somebody behind it.
 pub(super) fn strict(dice: &mut Dice) -> Story {
     let nominal = 1 + dice.roll(4);
-    let objects = vec![cluster_queue("strict", nominal, &json!({"queueingStrategy": "StrictFIFO"})), local_queue("a", "strict")];
+    let objects = vec![
+        cluster_queue("strict", nominal, &json!({"queueingStrategy": "StrictFIFO"})),
+        local_queue("a", "strict"),
+    ];
     let mut f = fleet(64, &[], &objects);
     if dice.roll(2) == 0 {
         send(&mut f, queue_job("a", "there", 1));
@@ -252,17 +267,23 @@ pub(super) fn cluster(dice: &mut Dice) -> Story {
     let mut asks = queue_job("a", "asks", 2);
     match what {
         0 => {}
-        1 => drop(f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Cordon("eu".into()) })),
+        1 => {
+            drop(f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Cordon("eu".into()) }))
+        }
         2 => {
             f.cut.push("eu".into());
             f.pass(Millis::secs(60));
         }
         3 => {
-            let capped = json!({"region": "europe-west4", "jurisdiction": "EU", "limits": {GPU: dice.roll(2)}});
+            let capped =
+                json!({"region": "europe-west4", "jurisdiction": "EU", "limits": {GPU: dice.roll(2)}});
             f.apply(vec![json!({"apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": "eu"}, "spec": capped})]);
         }
         4 => asks["metadata"]["annotations"] = json!({"meridian.dev/region": "us-east4"}),
-        _ => asks["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({"requests": {GPU: 9}, "limits": {GPU: 9}}),
+        _ => {
+            asks["spec"]["template"]["spec"]["containers"][0]["resources"] =
+                json!({"requests": {GPU: 9}, "limits": {GPU: 9}})
+        }
     }
     let f_asks = f.apply(vec![asks.clone()]);
     let uid = match f_asks {
@@ -287,7 +308,10 @@ pub(super) fn way(dice: &mut Dice) -> Story {
     match what {
         0 => objects[0]["spec"]["stopPolicy"] = json!("Hold"),
         1 => objects[1]["spec"]["stopPolicy"] = json!("Hold"),
-        2 => (objects[0]["spec"]["stopPolicy"], objects[1]["spec"]["stopPolicy"]) = (json!("Hold"), json!("HoldAndDrain")),
+        2 => {
+            (objects[0]["spec"]["stopPolicy"], objects[1]["spec"]["stopPolicy"]) =
+                (json!("Hold"), json!("HoldAndDrain"))
+        }
         3 => objects[0]["spec"]["resourceGroups"][0]["flavors"][0]["name"] = json!("rare"),
         4 => objects[0]["spec"]["namespaceSelector"] = json!({"matchLabels": {"team": "x"}}),
         5 => asks["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(1),
@@ -317,7 +341,11 @@ pub(super) fn way(dice: &mut Dice) -> Story {
     }
     let uid = send(&mut f, asks.clone());
     if what > 6 {
-        let key = if what == 7 { Key::namespaced(Kind::LocalQueue, "default", "a") } else { Key::global(Kind::ClusterQueue, "wide") };
+        let key = if what == 7 {
+            Key::namespaced(Kind::LocalQueue, "default", "a")
+        } else {
+            Key::global(Kind::ClusterQueue, "wide")
+        };
         f.write(vec![Change::Delete { key, uid: None }]);
         f.input(Input::Operator { actor: Actor::user("op"), action: Operator::Uncordon("eu".into()) });
         f.settle();
@@ -328,7 +356,10 @@ pub(super) fn way(dice: &mut Dice) -> Story {
 /// Taken out of its queue while it waited or ran, with quota and room that may be taken meanwhile.
 pub(super) fn deactivated(dice: &mut Dice) -> Story {
     let strategy = dice.one_of(&[json!("BestEffortFIFO"), json!("StrictFIFO")]);
-    let objects = vec![cluster_queue("wide", 4 + dice.roll(5), &json!({"queueingStrategy": strategy})), local_queue("a", "wide")];
+    let objects = vec![
+        cluster_queue("wide", 4 + dice.roll(5), &json!({"queueingStrategy": strategy})),
+        local_queue("a", "wide"),
+    ];
     let mut f = fleet(4 + dice.roll(5), &[], &objects);
     f.cut.extend((dice.roll(2) == 0).then(|| "eu".into()));
     let asks = queue_job("a", "asks", dice.pods(4));
@@ -345,7 +376,12 @@ pub(super) fn deactivated(dice: &mut Dice) -> Story {
 /// One cluster that is full, and several who wait for room in it: of different size and priority, in one queue or two.
 pub(super) fn crowd(dice: &mut Dice) -> Story {
     let member = json!({"cohortName": "all"});
-    let objects = vec![cluster_queue("wide", 100, &member), cluster_queue("other", 6, &member), local_queue("a", "wide"), local_queue("b", "other")];
+    let objects = vec![
+        cluster_queue("wide", 100, &member),
+        cluster_queue("other", 6, &member),
+        local_queue("a", "wide"),
+        local_queue("b", "other"),
+    ];
     let fair = (dice.roll(3) == 0).then(FairSharing::default);
     let mut f = sharing_fleet(4 + dice.roll(3), &[], &objects, fair, None);
     f.apply(
@@ -393,7 +429,8 @@ pub(super) fn priorities(dice: &mut Dice) -> Story {
     let pods = 1 + dice.pods(5);
     let mut asks = queue_job("a", "asks", pods);
     if dice.roll(2) == 0 {
-        asks["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": (1 + dice.roll(i64::from(pods) - 1)).to_string()});
+        asks["metadata"]["annotations"] =
+            json!({"kueue.x-k8s.io/job-min-parallelism": (1 + dice.roll(i64::from(pods) - 1)).to_string()});
     }
     let uid = send(&mut f, asks.clone());
     Story { f, uid, asks, objects, roomy: true }
@@ -420,7 +457,8 @@ pub(super) fn rack(dice: &mut Dice) -> Story {
     f.settle();
     let near = |name: &str, pods: u32| {
         let mut job = queue_job("a", name, pods);
-        job["spec"]["template"]["metadata"] = json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
+        job["spec"]["template"]["metadata"] =
+            json!({"annotations": {"kueue.x-k8s.io/podset-required-topology": RACK}});
         job
     };
     if dice.pods(2) == 1 {
@@ -469,6 +507,12 @@ fn who_can_use_what_comes_for_others_is_one() {
     f.settle();
     // With room for the other two there would be room for the large one, which comes before them.
     let helps = f.why(waits)["wouldHelp"].as_str().unwrap().to_owned();
-    assert!(helps.contains("in flavor `any` to 8, which is enough for the 2 that may come first too"), "{helps}");
-    assert!(helps.starts_with("the end of workloads with 3 `nvidia.com/gpu`, or "), "no end makes room for the large one: {helps}");
+    assert!(
+        helps.contains("in flavor `any` to 8, which is enough for the 2 that may come first too"),
+        "{helps}"
+    );
+    assert!(
+        helps.starts_with("the end of workloads with 3 `nvidia.com/gpu`, or "),
+        "no end makes room for the large one: {helps}"
+    );
 }

@@ -223,7 +223,8 @@ pub(super) fn read(status: Fields<'_>) -> WorkloadStatus {
         conditions: conditions(&status),
         admission: status.fields("admission").map(read_admission),
         requeue: status.fields("requeueState").map(|requeue| {
-            let read = RequeueState { count: count_at_least(&requeue, "count", 0), at: time(&requeue, "requeueAt") };
+            let read =
+                RequeueState { count: count_at_least(&requeue, "count", 0), at: time(&requeue, "requeueAt") };
             requeue.finish();
             read
         }),
@@ -232,15 +233,23 @@ pub(super) fn read(status: Fields<'_>) -> WorkloadStatus {
             count: count_at_least(entry, "count", 0).unwrap_or_default(),
         }),
         admission_checks: entries(&status, "admissionChecks", read_check),
-        resource_requests: entries(&status, "resourceRequests", |entry| PodSetRequest { name: name(entry), resources: amounts(entry, "resources") }),
-        past_execution_time: count_at_least(&status, "accumulatedPastExecutionTimeSeconds", 0).map(|seconds| Millis::secs(u64::from(seconds))),
+        resource_requests: entries(&status, "resourceRequests", |entry| PodSetRequest {
+            name: name(entry),
+            resources: amounts(entry, "resources"),
+        }),
+        past_execution_time: count_at_least(&status, "accumulatedPastExecutionTimeSeconds", 0)
+            .map(|seconds| Millis::secs(u64::from(seconds))),
         evictions: status.fields("schedulingStats").map(read_evictions).unwrap_or_default(),
-        nominated_cluster_names: status.list("nominatedClusterNames", MAX_ENTRIES, |item| item.text().map(str::to_owned)),
+        nominated_cluster_names: status
+            .list("nominatedClusterNames", MAX_ENTRIES, |item| item.text().map(str::to_owned)),
         cluster_name: status.text("clusterName").filter(|name| !name.is_empty()).map(str::to_owned),
         unhealthy_nodes: entries(&status, "unhealthyNodes", name),
         preemption_gates: entries(&status, "preemptionGates", |entry| GateState {
             name: name(entry),
-            open: entry.require("position").and_then(|item| item.word(&[("Open", true), ("Closed", false)])).unwrap_or(false),
+            open: entry
+                .require("position")
+                .and_then(|item| item.word(&[("Open", true), ("Closed", false)]))
+                .unwrap_or(false),
             since: time(entry, "lastTransitionTime"),
         }),
     };
@@ -250,7 +259,11 @@ pub(super) fn read(status: Fields<'_>) -> WorkloadStatus {
 
 /// The list `conditions` of a status.
 pub(crate) fn conditions(status: &Fields<'_>) -> Vec<Condition> {
-    let words = [("True", ConditionStatus::True), ("False", ConditionStatus::False), ("Unknown", ConditionStatus::Unknown)];
+    let words = [
+        ("True", ConditionStatus::True),
+        ("False", ConditionStatus::False),
+        ("Unknown", ConditionStatus::Unknown),
+    ];
     status.list("conditions", MAX_CONDITIONS, |item| {
         let condition = item.fields()?;
         condition.known(&["lastHeartbeatTime", "lastUpdateTime", "lastProbeTime"]);
@@ -300,13 +313,19 @@ fn read_admission(admission: Fields<'_>) -> Admission {
 }
 
 fn read_check(check: &Fields<'_>) -> AdmissionCheckState {
-    let words = [("Pending", CheckState::Pending), ("Ready", CheckState::Ready), ("Retry", CheckState::Retry), ("Rejected", CheckState::Rejected)];
+    let words = [
+        ("Pending", CheckState::Pending),
+        ("Ready", CheckState::Ready),
+        ("Retry", CheckState::Retry),
+        ("Rejected", CheckState::Rejected),
+    ];
     AdmissionCheckState {
         name: name(check),
         state: check.require("state").and_then(|item| item.word(&words)).unwrap_or_default(),
         message: check.text("message").unwrap_or_default().to_owned(),
         since: time(check, "lastTransitionTime"),
-        requeue_after: count_at_least(check, "requeueAfterSeconds", 0).map(|seconds| Millis::secs(u64::from(seconds))),
+        requeue_after: count_at_least(check, "requeueAfterSeconds", 0)
+            .map(|seconds| Millis::secs(u64::from(seconds))),
         retry_count: count_at_least(check, "retryCount", 0),
         pod_set_updates: entries(check, "podSetUpdates", |entry| PodSetUpdate {
             name: name(entry),
