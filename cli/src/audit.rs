@@ -3,7 +3,7 @@
 //! The chain's rule lives beside the lines' writer in the manager's core. Here are the outside of it: lines as they come,
 //! logs that begin in the middle, a head that somebody noted down earlier, and bytes that a line may not have.
 
-use meridian_manager_core::audit::{Broken, Head, Line, Verifier};
+use meridian_manager_core::facts::audit::{Broken, Head, Line, Verifier};
 use serde_json::Value;
 use std::str::FromStr;
 
@@ -161,8 +161,8 @@ fn uncovered(written: &Value, covered: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_manager_core::audit::Entry;
-    use meridian_manager_core::input::Actor;
+    use meridian_manager_core::facts::actor::Actor;
+    use meridian_manager_core::facts::audit::Entry;
     use meridian_shared::time::Wall;
 
     fn log(length: i64) -> Vec<String> {

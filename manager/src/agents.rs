@@ -29,7 +29,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use budget::Budgets;
-use meridian_manager_core::input::Key;
+use meridian_manager_core::facts::key::Key;
 use meridian_objects::Kind;
 use meridian_shared::identity::{JOIN_PATH, RENEW_PATH};
 use meridian_shared::ids::{ClusterName, Jurisdiction, Region};

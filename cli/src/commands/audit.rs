@@ -5,7 +5,7 @@ use crate::audit::{Proof, Witness};
 use crate::error::Error;
 use crate::files;
 use crate::session::Session;
-use meridian_manager_core::audit::Head;
+use meridian_manager_core::facts::audit::Head;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

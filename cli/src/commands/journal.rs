@@ -8,7 +8,7 @@ use crate::printable;
 use crate::session::Session;
 use jiff::Timestamp;
 use meridian_manager::journal::{Journal, Look, Snapshot};
-use meridian_manager_core::record::Record;
+use meridian_manager_core::facts::record::Record;
 use meridian_manager_core::{Config, World};
 use meridian_shared::mac::ReceiptKey;
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fleet::{GPU, Store, agent, manager, now, talk, write};
 use meridian_agent_core::ledger::NodeSpec;
 use meridian_manager_core::World;
-use meridian_manager_core::input::Input;
+use meridian_manager_core::facts::input::Input;
 use meridian_shared::gang::Amounts;
 use meridian_shared::ids::Uid;
 use serde_json::{Value, json};

@@ -1,11 +1,12 @@
 //! Recounts every cache and walks every cross-reference. What a simulation runs after each step, and a manager on a timer.
 
-use crate::World;
-use crate::queues::{Place, Queues};
-use crate::workload::Phase;
+use crate::dispatch::{align, usage};
+use crate::queue::classes::{Place, Queues};
+use crate::state::workload::phase::Phase;
+use crate::world::World;
+use crate::world::absorb::classes;
 use meridian_queueing::Amount;
-use meridian_shared::ids::ClusterName;
-use meridian_shared::ids::Uid;
+use meridian_shared::ids::{ClusterName, Uid};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,9 +16,10 @@ impl World {
         let mut recount = Queues::default();
         let classes = self.queues.classes().map(|(id, class)| (id, (**class).clone())).collect();
         recount.restore(classes, self.queues.next_class(), &self.config.resources);
-        let mut loads: BTreeMap<ClusterName, BTreeMap<Uid, crate::queues::ClassId>> = BTreeMap::new();
+        let mut loads: BTreeMap<ClusterName, BTreeMap<Uid, crate::facts::submission::ClassId>> =
+            BTreeMap::new();
         for (uid, w) in self.state.workloads.iter() {
-            self.check_workload(*uid, w)?;
+            check_workload(self, *uid, w)?;
             for leg in w.legs.values() {
                 loads.entry(leg.cluster.clone()).or_default().insert(*uid, w.class);
             }
@@ -52,10 +54,10 @@ impl World {
                 return Err(format!("the load of `{cluster}` is miscounted"));
             }
         }
-        self.check_tally()?;
-        self.check_quota(&recount)?;
-        self.check_brain()?;
-        self.check_past_use()?;
+        check_tally(self)?;
+        check_quota(self, &recount)?;
+        check_brain(self)?;
+        usage::check_past_use(self)?;
         for (uid, cluster, ..) in self.live.giving_way.kept() {
             if self.live.clusters.get(cluster).is_some_and(|live| !live.rooms.keeps(*uid)) {
                 return Err(format!("room in `{cluster}` is kept for {uid}, and the room doesn't know"));
@@ -70,95 +72,11 @@ impl World {
         Ok(())
     }
 
-    fn check_workload(&self, uid: Uid, w: &crate::Workload) -> Result<(), String> {
-        let rights = w.legs.values().filter(|l| l.state.granted()).count();
-        let open = w.legs.values().filter(|l| l.state.open()).count();
-        let wrong = match w.phase {
-            Phase::Pending | Phase::Finished => rights + open > 0,
-            Phase::Reserved => rights + open > 0,
-            Phase::Dispatching => rights > 0 || open == 0,
-            Phase::Granted | Phase::Running | Phase::Stopping => rights != 1 || open > 0,
-        };
-        if w.inactive.is_some() && !matches!(w.phase, Phase::Pending | Phase::Stopping | Phase::Finished) {
-            return Err(format!("{uid} is deactivated and {:?}", w.phase));
-        }
-        if wrong {
-            return Err(format!("{uid} is {:?} with {rights} rights and {open} open legs", w.phase));
-        }
-        if let Some((_, leg)) = World::right(w) {
-            let fence = leg.fence.ok_or_else(|| format!("{uid} is granted without a fence"))?;
-            // Where a larger one was learned to be over, this one is being stopped.
-            let over = w.learned.is_some() && w.phase == Phase::Stopping && w.fence > Some(fence);
-            if w.fence != Some(fence) && !over {
-                return Err(format!("{uid} is granted under {fence}, its largest is {:?}", w.fence));
-            }
-            if !self.live.leases.contains_key(&fence)
-                && self.state.leadership.epoch > 0
-                && self.live.led_at.0 > 0
-            {
-                return Err(format!("{uid} is granted under {fence} and has no lease"));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_tally(&self) -> Result<(), String> {
-        let real = self.tally_anew();
-        if real == self.tally {
-            Ok(())
-        } else {
-            Err(format!("who stands where is counted as {:?} and is {real:?}", self.tally))
-        }
-    }
-
-    fn check_quota(&self, recount: &Queues) -> Result<(), String> {
-        let queues: Vec<Arc<str>> = self
-            .state
-            .catalog
-            .iter()
-            .filter(|(k, _)| k.kind == meridian_objects::Kind::ClusterQueue && k.scope.is_none())
-            .map(|(k, _)| k.name.clone())
-            .collect();
-        for queue in queues {
-            let empty = crate::queues::Usage::new();
-            let counted = self.queues.usage(&queue).unwrap_or(&empty);
-            let real = recount.usage(&queue).unwrap_or(&empty);
-            if counted != real {
-                return Err(format!("usage of `{queue}` is counted as {counted:?} and is {real:?}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Where the brain is in line, its books say what is charged.
-    fn check_brain(&self) -> Result<(), String> {
-        let brain = self.deciding.brain();
-        for (name, queue) in brain.queue_list().filter(|_| self.deciding.in_line()) {
-            let of = brain.queue(queue);
-            let Some(node) = of.node else { continue };
-            let charged = self.queues.usage(name);
-            for ((flavor, resource), cell) in brain.forest.cells(node) {
-                let (flavor, resource) = (brain.flavor_name(flavor), brain.resource_name(resource));
-                let real = charged
-                    .and_then(|usage| usage.get(&(flavor.clone(), resource.to_string())))
-                    .copied()
-                    .unwrap_or(0);
-                if cell.usage.0 != real {
-                    return Err(format!(
-                        "the brain counts {} `{resource}` of flavor `{flavor}` in queue `{name}`, and {real} are charged",
-                        cell.usage
-                    ));
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Where more is charged than quota, lending and borrowing allow. Only adoption in recovery or a lowered quota may cause it.
     pub fn over_quota(&self) -> Vec<String> {
         let mut world = self.clone();
         world.deciding.start_over();
-        world.align(self.live.led_at);
+        align::align(&mut world, self.live.led_at);
         let brain = world.deciding.brain();
         let mut over = Vec::new();
         for (name, queue) in brain.queue_list() {
@@ -180,4 +98,88 @@ impl World {
         }
         over
     }
+}
+
+fn check_workload(world: &World, uid: Uid, w: &crate::state::workload::Workload) -> Result<(), String> {
+    let rights = w.legs.values().filter(|l| l.state.granted()).count();
+    let open = w.legs.values().filter(|l| l.state.open()).count();
+    let wrong = match w.phase {
+        Phase::Pending | Phase::Finished => rights + open > 0,
+        Phase::Reserved => rights + open > 0,
+        Phase::Dispatching => rights > 0 || open == 0,
+        Phase::Granted | Phase::Running | Phase::Stopping => rights != 1 || open > 0,
+    };
+    if w.inactive.is_some() && !matches!(w.phase, Phase::Pending | Phase::Stopping | Phase::Finished) {
+        return Err(format!("{uid} is deactivated and {:?}", w.phase));
+    }
+    if wrong {
+        return Err(format!("{uid} is {:?} with {rights} rights and {open} open legs", w.phase));
+    }
+    if let Some((_, leg)) = w.right() {
+        let fence = leg.fence.ok_or_else(|| format!("{uid} is granted without a fence"))?;
+        // Where a larger one was learned to be over, this one is being stopped.
+        let over = w.learned.is_some() && w.phase == Phase::Stopping && w.fence > Some(fence);
+        if w.fence != Some(fence) && !over {
+            return Err(format!("{uid} is granted under {fence}, its largest is {:?}", w.fence));
+        }
+        if !world.live.leases.contains_key(&fence)
+            && world.state.leadership.epoch > 0
+            && world.live.led_at.0 > 0
+        {
+            return Err(format!("{uid} is granted under {fence} and has no lease"));
+        }
+    }
+    Ok(())
+}
+
+fn check_tally(world: &World) -> Result<(), String> {
+    let real = classes::tally_anew(world);
+    if real == world.tally {
+        Ok(())
+    } else {
+        Err(format!("who stands where is counted as {:?} and is {real:?}", world.tally))
+    }
+}
+
+fn check_quota(world: &World, recount: &Queues) -> Result<(), String> {
+    let queues: Vec<Arc<str>> = world
+        .state
+        .catalog
+        .iter()
+        .filter(|(k, _)| k.kind == meridian_objects::Kind::ClusterQueue && k.scope.is_none())
+        .map(|(k, _)| k.name.clone())
+        .collect();
+    for queue in queues {
+        let empty = crate::queue::classes::Usage::new();
+        let counted = world.queues.usage(&queue).unwrap_or(&empty);
+        let real = recount.usage(&queue).unwrap_or(&empty);
+        if counted != real {
+            return Err(format!("usage of `{queue}` is counted as {counted:?} and is {real:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Where the brain is in line, its books say what is charged.
+fn check_brain(world: &World) -> Result<(), String> {
+    let brain = world.deciding.brain();
+    for (name, queue) in brain.queue_list().filter(|_| world.deciding.in_line()) {
+        let of = brain.queue(queue);
+        let Some(node) = of.node else { continue };
+        let charged = world.queues.usage(name);
+        for ((flavor, resource), cell) in brain.forest.cells(node) {
+            let (flavor, resource) = (brain.flavor_name(flavor), brain.resource_name(resource));
+            let real = charged
+                .and_then(|usage| usage.get(&(flavor.clone(), resource.to_string())))
+                .copied()
+                .unwrap_or(0);
+            if cell.usage.0 != real {
+                return Err(format!(
+                    "the brain counts {} `{resource}` of flavor `{flavor}` in queue `{name}`, and {real} are charged",
+                    cell.usage
+                ));
+            }
+        }
+    }
+    Ok(())
 }

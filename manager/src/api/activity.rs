@@ -10,7 +10,7 @@ use super::write::{Request, merge};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use meridian_manager_core::input::Change;
+use meridian_manager_core::facts::input::Change;
 use serde_json::Value;
 
 const ONLY_ACTIVE: &str =

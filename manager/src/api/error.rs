@@ -7,7 +7,7 @@ use axum::Json;
 use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use meridian_manager_core::input::{Rejection, RejectionReason};
+use meridian_manager_core::facts::outcome::{Rejection, RejectionReason};
 use meridian_objects::{FieldError, Kind};
 use meridian_shared::ids::RecordNumber;
 use serde_json::{Value, json};

@@ -21,7 +21,9 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
-use meridian_manager_core::input::{Actor, Input, Operator, Reply};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Input, Operator};
+use meridian_manager_core::facts::outcome::Reply;
 use serde_json::{Value, json};
 
 pub(crate) fn router() -> Router<Api> {

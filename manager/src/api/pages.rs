@@ -132,7 +132,7 @@ fn decode(token: &str) -> Option<(u128, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_manager_core::input::Key;
+    use meridian_manager_core::facts::key::Key;
     use meridian_objects::Kind;
     use serde_json::Value;
 

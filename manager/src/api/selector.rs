@@ -1,7 +1,7 @@
 //! `labelSelector` and `fieldSelector`: which objects of a list or a watch are meant.
 
 use super::error::Error;
-use meridian_manager_core::input::Key;
+use meridian_manager_core::facts::key::Key;
 use meridian_shared::gang::{LabelSelector, Operator, Requirement};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -87,7 +87,7 @@ impl Serialize for Metadata<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meridian_manager_core::input::Key;
+    use meridian_manager_core::facts::key::Key;
     use meridian_objects::Kind;
     use std::sync::Arc;
 

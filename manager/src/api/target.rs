@@ -1,7 +1,7 @@
 //! Which objects a path means: `/api/v1/...` and `/apis/GROUP/VERSION/...`, read by the table of kinds.
 
 use super::error::Subject;
-use meridian_manager_core::input::Key;
+use meridian_manager_core::facts::key::Key;
 use meridian_objects::Kind;
 use meridian_shared::ids::ClusterName;
 use std::sync::Arc;

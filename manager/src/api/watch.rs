@@ -19,7 +19,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use meridian_manager_core::input::Key;
+use meridian_manager_core::facts::key::Key;
 use meridian_shared::ids::RecordNumber;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, VecDeque};

@@ -15,9 +15,10 @@ use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use meridian_manager_core::input::{
-    Actor, Change, Input, Key, PutMode, RejectionReason, Reply, Write, WriteResult, Written,
-};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::outcome::{RejectionReason, Reply, WriteResult, Written};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{RecordNumber, Uid};
 use serde::Deserialize;

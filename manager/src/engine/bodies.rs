@@ -1,7 +1,7 @@
 //! Big bodies: in the journal by content hash, behind a bounded cache, so that the hot structures never hold them.
 
 use crate::journal::Reader;
-use meridian_manager_core::input::Bodies;
+use meridian_manager_core::facts::outcome::Bodies;
 use meridian_shared::ids::ContentHash;
 use std::collections::HashMap;
 use std::fmt;

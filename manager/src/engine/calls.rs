@@ -6,7 +6,8 @@
 
 use super::Unavailable;
 use super::pending::Caller;
-use meridian_manager_core::input::{Input, Reply};
+use meridian_manager_core::facts::input::Input;
+use meridian_manager_core::facts::outcome::Reply;
 use meridian_shared::ids::{ClusterName, Session};
 use meridian_shared::protocol::{SyncAnswer, SyncRefusal, SyncRequest};
 use std::collections::{BTreeMap, BTreeSet};

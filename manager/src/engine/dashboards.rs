@@ -2,10 +2,10 @@
 
 use crate::metrics::kueue::Kueue;
 use meridian_manager_core::World;
-use meridian_manager_core::dashboard::{Cell, CohortRow, LocalRow, QueueRow, Unadmitted};
-use meridian_manager_core::input::Key;
-use meridian_manager_core::milestone::{Event, Milestone};
-use meridian_manager_core::workload::Phase;
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::lifecycle::{Event, Milestone};
+use meridian_manager_core::state::workload::phase::Phase;
+use meridian_manager_core::views::metrics::{Cell, CohortRow, LocalRow, QueueRow, Unadmitted};
 use meridian_objects::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,9 +2,11 @@
 
 use super::Unavailable;
 use crate::journal::{self, Batch};
-use meridian_manager_core::input::{Key, Outcome, Reply, Write};
-use meridian_manager_core::milestone::Milestone;
-use meridian_manager_core::record::Record;
+use meridian_manager_core::facts::input::Write;
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::lifecycle::Milestone;
+use meridian_manager_core::facts::outcome::{Outcome, Reply};
+use meridian_manager_core::facts::record::Record;
 use meridian_shared::ids::{ClusterName, ContentHash, Leadership, RecordNumber, Uid};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -147,8 +149,8 @@ mod tests {
     use super::*;
     use crate::journal::faulty::{Faults, FaultyDisk};
     use crate::journal::{Journal, RedbJournal};
-    use meridian_manager_core::audit::{Entry, Head, Line};
-    use meridian_manager_core::input::Actor;
+    use meridian_manager_core::facts::actor::Actor;
+    use meridian_manager_core::facts::audit::{Entry, Head, Line};
     use meridian_shared::ids::JournalId;
     use meridian_shared::time::Wall;
 

@@ -7,10 +7,11 @@
 
 use super::reads::{Changes, Entry, Form, Reads};
 use meridian_manager_core::World;
-use meridian_manager_core::catalog::Catalog;
-use meridian_manager_core::input::{Bodies, Key};
-use meridian_manager_core::queues::ClassId;
-use meridian_manager_core::record::Class;
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::outcome::Bodies;
+use meridian_manager_core::facts::submission::Class;
+use meridian_manager_core::facts::submission::ClassId;
+use meridian_manager_core::state::catalog::Catalog;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ContentHash, RecordNumber, Uid};
 use meridian_shared::time::Now;

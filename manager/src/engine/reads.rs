@@ -6,10 +6,10 @@
 //! ([`Gone`], HTTP 410).
 
 use super::bodies::BodyStore;
-use meridian_manager_core::admission::Shown;
-use meridian_manager_core::hindrances::{Changed, Hindrance};
-use meridian_manager_core::input::Key;
-use meridian_manager_core::queues::ClassId;
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::submission::ClassId;
+use meridian_manager_core::queue::pending_reasons::{Changed, Hindrance};
+use meridian_manager_core::views::workloads::Shown;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber};
 use serde_json::Value;

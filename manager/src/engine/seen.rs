@@ -3,10 +3,12 @@
 pub(super) use super::dashboards::Reached;
 use super::dashboards::{Dashboards, Rows, Tallies};
 use crate::metrics::Metrics;
-use meridian_manager_core::input::{Reply, WriteResult};
-use meridian_manager_core::record::Record;
-use meridian_manager_core::workload::Phase;
-use meridian_manager_core::{Counts as CoreCounts, Workload, World};
+use meridian_manager_core::World;
+use meridian_manager_core::facts::outcome::{Reply, WriteResult};
+use meridian_manager_core::facts::record::Record;
+use meridian_manager_core::state::workload::Workload;
+use meridian_manager_core::state::workload::phase::Phase;
+use meridian_manager_core::world::Counts as CoreCounts;
 use meridian_objects::Kind;
 use meridian_objects::spec::ClusterSpec;
 use meridian_shared::ids::{ClusterName, Fence, OfferId, RecordNumber, Region, Uid};

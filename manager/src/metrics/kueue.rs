@@ -4,7 +4,7 @@
 //! cores, bytes and devices, as Kueue has them. What `cluster_queue` or a local queue labels is forgotten with the queue.
 
 use super::{Amounts, Counters, Gauges, Histograms, Maker, kueue_buckets, usual_buckets};
-use meridian_manager_core::milestone::Whose;
+use meridian_manager_core::facts::lifecycle::Whose;
 use meridian_shared::time::Millis;
 use std::time::Duration;
 

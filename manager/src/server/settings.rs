@@ -4,7 +4,7 @@
 
 use crate::tls::ca::AGENT_LIFETIME;
 use clap::{Args, ValueEnum};
-use meridian_manager_core::STARVATION_GUARD_DEFAULT;
+use meridian_manager_core::config::STARVATION_GUARD_DEFAULT;
 use meridian_objects::ResourceRules;
 use meridian_objects::settings::{self, Invalid, Origins, Slip};
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing, FairStrategy};

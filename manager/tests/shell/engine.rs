@@ -3,7 +3,10 @@
 use crate::rig::{DEADLINE, Rig, Worker, delete, job, put, submit, until};
 use meridian_manager::engine::{Event, Gone};
 use meridian_manager::journal::AuditNumber;
-use meridian_manager_core::input::{Actor, Input, Key, Operator, Reply};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Input, Operator};
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::outcome::Reply;
 use meridian_objects::Kind;
 use meridian_shared::ids::{ClusterName, RecordNumber};
 use meridian_shared::protocol::{Lane, SyncAnswer};
@@ -76,7 +79,7 @@ async fn a_gang_goes_through_to_its_end() {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
     let (last, _) = rig.handle.journal().audit_head().unwrap().unwrap();
-    let mut verifier = meridian_manager_core::audit::Verifier::default();
+    let mut verifier = meridian_manager_core::facts::audit::Verifier::default();
     let mut lines = 0;
     let mut take = |_, line: &[u8]| {
         lines += 1;

@@ -3,8 +3,11 @@
 use crate::host::{Host, Reach};
 use crate::setup::{self, OneBody, UID};
 use crate::state::{Answer, Budget, Manager, Request, Role, State, durable_part};
-use meridian_manager_core::input::{Actor, Input, Operator, Outcome, Reply};
-use meridian_manager_core::record::{Record, RecoveryStart};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Input, Operator};
+use meridian_manager_core::facts::outcome::{Outcome, Reply};
+use meridian_manager_core::facts::record::Record;
+use meridian_manager_core::facts::submission::RecoveryStart;
 use meridian_manager_core::{Start, World};
 use meridian_shared::ids::{Fence, Uid};
 use meridian_shared::planted::{Bug, Planted};

@@ -8,7 +8,10 @@
 use crate::canon::RECORDS;
 use meridian_agent_core::Config as AgentConfig;
 use meridian_agent_core::ledger::NodeSpec;
-use meridian_manager_core::input::{Actor, Bodies, Change, Input, Key, PutMode, Write};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::outcome::Bodies;
 use meridian_manager_core::{Config as ManagerConfig, Start, World};
 use meridian_objects::{Kind, Object};
 use meridian_shared::gang::Amounts;

@@ -5,7 +5,7 @@ use super::chance::Chance;
 use super::oracle::{Verdict, broken};
 use super::people::Wish;
 use meridian_manager_core::World;
-use meridian_manager_core::workload::Phase;
+use meridian_manager_core::state::workload::phase::Phase;
 use meridian_shared::ids::Uid;
 use std::collections::BTreeMap;
 

@@ -5,9 +5,10 @@
 
 use super::oracle::{Job, Verdict, broken};
 use meridian_manager_core::World;
-use meridian_manager_core::flavors::Flavors;
-use meridian_manager_core::input::Key;
-use meridian_manager_core::record::{Class, Preempted, Record};
+use meridian_manager_core::facts::flavors::Flavors;
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::record::Record;
+use meridian_manager_core::facts::submission::{Class, Preempted};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{Fence, RecordNumber, Uid};
 use serde_json::Value;
@@ -259,7 +260,7 @@ impl Books {
         let charged = world.state.workloads.iter().filter(|(_, w)| w.phase.charged());
         let held = charged.map(|(uid, w)| {
             let fence = w.legs.values().find(|l| l.state.granted()).and_then(|l| l.fence);
-            let stopping = w.phase == meridian_manager_core::workload::Phase::Stopping;
+            let stopping = w.phase == meridian_manager_core::state::workload::phase::Phase::Stopping;
             (
                 *uid,
                 Charged {
@@ -688,13 +689,12 @@ impl<'a> Recount<'a> {
         self.judge_enough()?;
         let known = |uid: &Uid| world.state.workloads.get(uid).map(|w| (w.submitted, w.priority));
         for displaced in if self.changed { Vec::new() } else { self.displaced.clone() } {
-            let waits = |uid: &Uid| {
-                world
-                    .state
-                    .workloads
-                    .get(uid)
-                    .is_some_and(|w| w.phase == meridian_manager_core::workload::Phase::Pending)
-            };
+            let waits =
+                |uid: &Uid| {
+                    world.state.workloads.get(uid).is_some_and(|w| {
+                        w.phase == meridian_manager_core::state::workload::phase::Phase::Pending
+                    })
+                };
             if let Some((victim, by)) = known(&displaced.victim).zip(known(&displaced.by)) {
                 self.judge_right(&displaced, victim, by, waits)?;
             }

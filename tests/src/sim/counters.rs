@@ -1,7 +1,7 @@
 //! What a run exercised. A run that grants nothing proves nothing.
 
-use meridian_manager_core::Counts;
-use meridian_manager_core::record::Record;
+use meridian_manager_core::facts::record::Record;
+use meridian_manager_core::world::Counts;
 use meridian_shared::protocol::{EndResult, StopReason};
 use std::collections::BTreeMap;
 use std::fmt;

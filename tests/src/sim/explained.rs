@@ -7,7 +7,7 @@
 use super::Sim;
 use super::oracle::{Verdict, broken};
 use meridian_manager_core::World;
-use meridian_manager_core::workload::Phase;
+use meridian_manager_core::state::workload::phase::Phase;
 use meridian_shared::ids::Uid;
 use meridian_shared::time::Now;
 use std::collections::BTreeMap;

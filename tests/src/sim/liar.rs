@@ -6,7 +6,8 @@
 
 use super::Sim;
 use super::chance::Chance;
-use meridian_manager_core::{Workload, World};
+use meridian_manager_core::World;
+use meridian_manager_core::state::workload::Workload;
 use meridian_shared::ids::{ClusterName, Fence, Leadership, LedgerId, OfferId, RecordNumber, Uid};
 use meridian_shared::packing::Block;
 use meridian_shared::placement::{PlacedDomain, PlacedPodSet, Placement};

@@ -12,9 +12,12 @@ use super::{Happening, Sim};
 use meridian_manager::journal::faulty::FaultyDisk;
 use meridian_manager::journal::mark::{BootId, Mark};
 use meridian_manager::journal::{Batch, Found, Journal, RedbJournal, Snapshot};
-use meridian_manager_core::input::{Bodies, Change, Input, Outcome, Reply};
-use meridian_manager_core::record::{Record, RecoveryStart};
-use meridian_manager_core::{Start, State, World};
+use meridian_manager_core::facts::input::{Change, Input};
+use meridian_manager_core::facts::outcome::{Bodies, Outcome, Reply};
+use meridian_manager_core::facts::record::Record;
+use meridian_manager_core::facts::submission::RecoveryStart;
+use meridian_manager_core::state::State;
+use meridian_manager_core::{Start, World};
 use meridian_shared::ids::{ClusterName, ContentHash, JournalId, Leadership, RecordNumber, Session};
 use meridian_shared::jumps::Jumps;
 use meridian_shared::lease;
@@ -870,10 +873,10 @@ impl Sim {
     pub(super) fn verify_audit(&mut self, m: usize) {
         let Some(journal) = &self.managers[m].journal else { return };
         let reader = journal.reader();
-        let mut verifier = meridian_manager_core::audit::Verifier::default();
+        let mut verifier = meridian_manager_core::facts::audit::Verifier::default();
         let head = reader.audit_head().ok().flatten().map_or(0, |(n, _)| n.0);
         let mut take = |_, bytes: &[u8]| {
-            let line: meridian_manager_core::audit::Line =
+            let line: meridian_manager_core::facts::audit::Line =
                 serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
             verifier.take(&line).map_err(|e| e.to_string())
         };

@@ -4,7 +4,7 @@
 use super::Sim;
 use super::oracle::Verdict;
 use meridian_manager_core::World;
-use meridian_manager_core::record::Record;
+use meridian_manager_core::facts::record::Record;
 
 /// Whether a record changes or removes what somebody may have been promised.
 pub(super) fn may_forget(record: &Record) -> bool {

@@ -13,9 +13,10 @@ use super::queues::{Declared, PRIORITIES};
 use super::runner::Behaviour;
 use super::staying;
 use meridian_manager_core::World;
-use meridian_manager_core::input::{
-    Actor, Change, Input, Key, Operator, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult,
-};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Change, Input, Operator, PutMode, Write};
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult};
 use meridian_objects::{Kind, Object};
 use meridian_shared::ids::{ClusterName, ContentHash, Uid};
 use meridian_shared::protocol::OnLoss;

@@ -4,7 +4,8 @@
 
 use super::chance::Chance;
 use super::people::PLACES;
-use meridian_manager_core::{Config, HEADS_MAX_DEFAULT};
+use meridian_manager_core::Config;
+use meridian_manager_core::config::HEADS_MAX_DEFAULT;
 use meridian_queueing::settings::{AdmissionFairSharing, FairSharing};
 use meridian_shared::mac::ReceiptKey;
 use meridian_shared::planted::{Bug, Planted};

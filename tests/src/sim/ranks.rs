@@ -7,7 +7,7 @@ use super::people::Wish;
 use super::queues::PRIORITIES;
 use super::residency;
 use meridian_manager_core::World;
-use meridian_manager_core::workload::Phase;
+use meridian_manager_core::state::workload::phase::Phase;
 use meridian_objects::job::PRIORITY_LABEL;
 use serde_json::json;
 

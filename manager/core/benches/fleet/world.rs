@@ -3,7 +3,9 @@
 use meridian_agent_core::durable::Durable;
 use meridian_agent_core::ledger::NodeSpec;
 use meridian_agent_core::{Agent, Config as AgentConfig, Effect, Input as AgentInput, RunnerEvent};
-use meridian_manager_core::input::{Actor, Bodies, Change, Input, PutMode, Reply, Write};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
+use meridian_manager_core::facts::outcome::{Bodies, Reply};
 use meridian_manager_core::{Config, Start, World};
 use meridian_objects::Object;
 use meridian_shared::gang::Amounts;

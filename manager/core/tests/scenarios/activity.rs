@@ -1,9 +1,9 @@
 //! Workloads that people take out of the queue and put back.
 
 use super::*;
-use meridian_manager_core::input::{Rejection, RejectionReason, WriteResult};
-use meridian_manager_core::milestone::Event as Reached;
-use meridian_manager_core::view::workload_name;
+use meridian_manager_core::facts::lifecycle::Event as Reached;
+use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, WriteResult};
+use meridian_manager_core::views::format::workload_name;
 use meridian_shared::protocol::StopReason;
 
 const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
@@ -303,7 +303,7 @@ fn deletion_goes_on_from_whatever_is_left() {
     assert_eq!((f.phase(waits), f.phase(runs)), (None, Some(Phase::Stopping)));
     f.settle();
     assert_eq!(f.phase(runs), None);
-    assert_eq!(f.world.tally, meridian_manager_core::tally::Tally::default());
+    assert_eq!(f.world.tally, meridian_manager_core::queue::counts::Tally::default());
 }
 
 #[test]

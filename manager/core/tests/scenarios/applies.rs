@@ -1,7 +1,7 @@
 //! What becomes of an object that is applied where there is one already: a file speaks of what is in it, and of what it had before.
 
 use super::*;
-use meridian_manager_core::input::RejectionReason;
+use meridian_manager_core::facts::outcome::RejectionReason;
 use meridian_objects::applied;
 
 fn cluster(spec: &Value) -> Value {

@@ -1,8 +1,8 @@
 //! What is counted and shown of queues and workloads: standings, milestones, statuses, and that a restart changes none of it.
 
 use super::*;
-use meridian_manager_core::milestone::{Event as Reached, Milestone};
-use meridian_manager_core::view::workload_name;
+use meridian_manager_core::facts::lifecycle::{Event as Reached, Milestone};
+use meridian_manager_core::views::format::workload_name;
 use meridian_objects::PlanObject;
 use meridian_queueing::settings::FairSharing;
 
@@ -113,7 +113,7 @@ fn a_queue_shows_who_stands_where_and_a_restart_shows_the_same() {
     f.settle();
     f.settle();
     assert_eq!(counts(&f.cluster_queue("cq")), [0, 0, 0]);
-    assert_eq!(f.world.tally, meridian_manager_core::tally::Tally::default());
+    assert_eq!(f.world.tally, meridian_manager_core::queue::counts::Tally::default());
 }
 
 #[test]

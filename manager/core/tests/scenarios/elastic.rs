@@ -1,8 +1,8 @@
 //! Elastic jobs: another number of pods, while they wait and while they run.
 
 use super::*;
-use meridian_manager_core::input::{Rejection, RejectionReason, WriteResult};
-use meridian_manager_core::view::workload_name;
+use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, WriteResult};
+use meridian_manager_core::views::format::workload_name;
 
 pub(super) const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
 

@@ -2,8 +2,8 @@
 
 use super::elastic::{EU, elastic};
 use super::*;
-use meridian_manager_core::input::{RejectionReason, WriteResult};
-use meridian_manager_core::milestone;
+use meridian_manager_core::facts::lifecycle;
+use meridian_manager_core::facts::outcome::{RejectionReason, WriteResult};
 
 fn prioritized(name: &str, pods: u32, class: &str) -> Value {
     let mut job = elastic(name, pods);
@@ -119,7 +119,7 @@ fn a_gang_that_runs_grows_where_it_is_and_nothing_of_it_is_started_anew() {
     assert_eq!((f.grows(), f.answers()), (1, (1, 0)));
     assert!(f.summary(gang).contains(": its 3 pods run there"), "{}", f.summary(gang));
     assert!(
-        f.milestones.iter().any(|milestone| milestone.event == milestone::Event::Replaced
+        f.milestones.iter().any(|milestone| milestone.event == lifecycle::Event::Replaced
             && &*milestone.whose.cluster_queue == "cq")
     );
     assert_eq!(f.put(elastic("gang", 3)).1, WriteResult::Unchanged);

@@ -1,7 +1,7 @@
 //! Queues that share: borrowing, taking back, displacing, draining, changing priorities.
 
 use super::*;
-use meridian_manager_core::input::WriteResult;
+use meridian_manager_core::facts::outcome::WriteResult;
 use meridian_queueing::settings::FairSharing;
 use meridian_shared::protocol::StopReason;
 
@@ -266,7 +266,7 @@ fn shares_decide_where_fair_sharing_is_on() {
         f.settle();
     }
     let running = |queue: &str| {
-        let of = |w: &&meridian_manager_core::Workload| {
+        let of = |w: &&meridian_manager_core::state::workload::Workload| {
             w.phase == Phase::Running && &*f.world.queues.class(w.class).queue == queue
         };
         f.world.state.workloads.values().filter(of).count()

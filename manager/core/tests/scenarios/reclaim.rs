@@ -1,7 +1,7 @@
 //! Pods of a gang that have succeeded: what they had goes to others while the rest runs on.
 
 use super::*;
-use meridian_manager_core::view::workload_name;
+use meridian_manager_core::views::format::workload_name;
 
 const EU: &[(&str, &str, &str)] = &[("eu", "europe-west4", "EU")];
 

@@ -1,8 +1,8 @@
 //! What a rule of residency keeps out, at submission and later, and what the audit log says of it.
 
 use super::*;
-use meridian_manager_core::audit::Entry;
-use meridian_manager_core::input::RejectionReason;
+use meridian_manager_core::facts::audit::Entry;
+use meridian_manager_core::facts::outcome::RejectionReason;
 use meridian_shared::ids::Jurisdiction;
 
 fn policy(name: &str, spec: Value) -> Value {

@@ -7,7 +7,7 @@ mod claims;
 mod names;
 
 use super::*;
-use meridian_manager_core::record::Submission;
+use meridian_manager_core::facts::submission::Submission;
 use meridian_queueing::pending::COUNTED_MAX;
 use meridian_queueing::settings::FairSharing;
 

@@ -13,7 +13,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use jiff::{SignedDuration, Timestamp};
-use meridian_manager_core::input::Operator;
+use meridian_manager_core::facts::input::Operator;
 use meridian_shared::identity::is_cluster_name;
 use meridian_shared::ids::{ClusterName, Jurisdiction, LedgerId, Region};
 use meridian_shared::time::Millis;

@@ -15,9 +15,10 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
-use meridian_manager_core::input::{
-    Actor, Change, Input, Key, PutMode, Rejection, RejectionReason, Reply, Write, WriteResult, Written,
-};
+use meridian_manager_core::facts::actor::Actor;
+use meridian_manager_core::facts::input::{Change, Input, PutMode, Write};
+use meridian_manager_core::facts::key::Key;
+use meridian_manager_core::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Written};
 use meridian_objects::job::CLUSTER_LABEL;
 use meridian_objects::object::DEFAULT_NAMESPACE;
 use meridian_objects::{Kind, Object, applied};

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use meridian_manager_core::input::Operator;
+use meridian_manager_core::facts::input::Operator;
 use meridian_shared::ids::{Fence, Uid};
 
 pub(super) async fn stop(

@@ -1,5 +1,5 @@
 use super::*;
-use meridian_manager_core::audit::{Line, Verifier};
+use meridian_manager_core::facts::audit::{Line, Verifier};
 
 const CLUSTER: &str = "/apis/meridian.dev/v1alpha1/clusters/eu";
 

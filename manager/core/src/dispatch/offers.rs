@@ -1,0 +1,98 @@
+//! The manager's half of a sync with one agent: take its news, journal them, compose the answer.
+//!
+//! Composing answers and deciding lapses happen in one turn of one loop, so that no lease is renewed after it was called
+//! lapsed. Every rule about a send is judged here, first time or repeated.
+
+use crate::facts::record::Record;
+use crate::facts::submission::{Choice, Preempted};
+use crate::sessions::outbox::Said;
+use crate::state::workload::phase::Phase;
+use crate::world::turn::Turn;
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, OfferId, Uid};
+use std::sync::Arc;
+
+pub(crate) fn offer(turn: &mut Turn<'_>, uid: Uid, cluster: ClusterName, gang: &Arc<Gang>, choice: Choice) {
+    let leadership = turn.world.state.leadership;
+    let offer =
+        OfferId { epoch: leadership.epoch, leadership: leadership.id, counter: turn.world.state.offers + 1 };
+    let ledger = turn.world.state.members[&cluster].ledger;
+    turn.record(Record::Offered { uid, offer, cluster: cluster.clone(), ledger, choice: Some(choice) });
+    let number = turn.say(&cluster, Said::Offer(uid, offer)).unwrap_or(0);
+    if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
+        live.rooms.asked(offer, number, gang);
+    }
+}
+
+/// Takes one question back.
+pub(crate) fn withdraw(turn: &mut Turn<'_>, uid: Uid, offer: OfferId) {
+    let Some(leg) = turn.workload(uid).and_then(|w| w.legs.get(&offer)) else { return };
+    if !leg.state.open() {
+        return;
+    }
+    let cluster = leg.cluster.clone();
+    turn.record(Record::Withdrawn { uid, offer });
+    turn.say(&cluster, Said::Withdraw(uid, offer));
+    if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
+        live.rooms.over(offer);
+    }
+}
+
+/// Takes every open question of a workload back, and its quota with them.
+pub(crate) fn withdraw_open(turn: &mut Turn<'_>, uid: Uid) {
+    withdraw_open_for(turn, uid, None);
+}
+
+pub(crate) fn withdraw_open_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
+    let open: Vec<OfferId> = turn
+        .workload(uid)
+        .map(|w| w.legs.iter().filter(|(_, l)| l.state.open()).map(|(o, _)| *o).collect())
+        .unwrap_or_default();
+    for offer in open {
+        withdraw(turn, uid, offer);
+    }
+    after_leg_for(turn, uid, preempted);
+}
+
+/// Quota returns when no leg is left that could hold.
+pub(crate) fn after_leg(turn: &mut Turn<'_>, uid: Uid) {
+    after_leg_for(turn, uid, None);
+}
+
+fn after_leg_for(turn: &mut Turn<'_>, uid: Uid, preempted: Option<Preempted>) {
+    let idle = turn.workload(uid).is_some_and(|w| {
+        matches!(w.phase, Phase::Dispatching | Phase::Reserved) && !w.legs.values().any(|l| l.state.open())
+    });
+    if idle {
+        turn.record(Record::Released { uid, preempted, at: Some(turn.now.wall) });
+        turn.stir();
+    }
+}
+
+/// Takes every open question to a cluster back.
+pub(crate) fn withdraw_all(turn: &mut Turn<'_>, cluster: &ClusterName) {
+    let open: Vec<(Uid, OfferId)> = turn
+        .world
+        .loads
+        .get(cluster)
+        .into_iter()
+        .flatten()
+        .filter_map(|(uid, _)| turn.world.state.workloads.get(uid).map(|w| (*uid, w)))
+        .flat_map(|(uid, w)| {
+            w.legs
+                .iter()
+                .filter(|(_, l)| l.cluster == *cluster && l.state.open())
+                .map(move |(o, _)| (uid, *o))
+        })
+        .collect();
+    for (uid, offer) in open {
+        withdraw(turn, uid, offer);
+        after_leg(turn, uid);
+    }
+}
+
+pub(crate) fn over(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId) {
+    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
+        live.rooms.over(offer);
+    }
+}

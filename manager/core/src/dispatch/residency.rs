@@ -1,0 +1,117 @@
+use crate::capacity::readiness;
+use crate::dispatch::{offers, stops};
+use crate::facts::actor::Actor;
+use crate::facts::audit::Entry;
+use crate::facts::reason::Denied;
+use crate::facts::submission::ClassId;
+use crate::state::residency;
+use crate::state::workload::Workload;
+use crate::state::workload::phase::Phase;
+use crate::world::World;
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::StopReason;
+
+/// A leg that stands where it may not, or no longer.
+struct Misplaced {
+    uid: Uid,
+    offer: OfferId,
+    class: ClassId,
+    cluster: ClusterName,
+    open: bool,
+    fence: Option<Fence>,
+    verdict: Result<(), Denied>,
+}
+
+/// Why a gang shouldn't run where it does, where it goes on because the policy that came since only flags.
+pub(crate) fn flagged(world: &World, workload: &Workload) -> Option<Denied> {
+    let (_, leg) = workload.right().filter(|_| workload.phase != Phase::Stopping)?;
+    residency::judge(
+        &world.state.catalog,
+        world.queues.class(workload.class),
+        &leg.cluster,
+        world.config.residency_required,
+    )
+    .err()
+}
+
+fn misplaced(world: &World) -> Vec<Misplaced> {
+    let workloads = world.state.workloads.iter();
+    let legs =
+        workloads.flat_map(|(uid, w)| w.legs.iter().map(move |(offer, leg)| (*uid, w.class, *offer, leg)));
+    let judged = legs.map(|(uid, class, offer, leg)| {
+        let verdict = residency::judge(
+            &world.state.catalog,
+            world.queues.class(class),
+            &leg.cluster,
+            world.config.residency_required,
+        );
+        Misplaced {
+            uid,
+            offer,
+            class,
+            cluster: leg.cluster.clone(),
+            open: leg.state.open(),
+            fence: leg.fence,
+            verdict,
+        }
+    });
+    judged
+        .filter(|m| m.verdict.is_err() || m.open && readiness::is_closed(world, m.uid, &m.cluster))
+        .collect()
+}
+
+/// The verdict on a class, in the audit log once per class, rules and cluster.
+pub(crate) fn note_verdict(
+    turn: &mut Turn<'_>,
+    class: ClassId,
+    cluster: &ClusterName,
+    verdict: &Result<(), Denied>,
+) {
+    let rules = turn.world.state.rules;
+    if turn.world.live.audited.entry(class).or_default().insert(cluster.clone(), rules) == Some(rules) {
+        return;
+    }
+    let (word, rule) = match verdict {
+        Ok(()) => ("allowed", None),
+        Err(denied) => ("denied", Some(denied.rule())),
+    };
+    turn.world.live.counts.denials += u64::from(verdict.is_err());
+    let shape = turn.world.queues.class(class);
+    let entry = Entry {
+        action: "verdict".into(),
+        subject: format!("class {} of {}/{}", class.0, shape.namespace, shape.queue),
+        cluster: Some(cluster.to_string()),
+        verdict: Some(word.into()),
+        rule,
+        detail: Some(format!("rules {rules}")),
+    };
+    turn.audit(Actor::system(), entry);
+}
+
+/// After a rule changed: judges every open leg, hold and run again. Who only asks or holds has to go where nothing new may
+/// start, too; who runs there runs on.
+pub(crate) fn rejudge(turn: &mut Turn<'_>) {
+    if turn.world.config.planted.has(Bug::ResidencyJudgedOnce) {
+        return;
+    }
+    for leg in misplaced(turn.world) {
+        if leg.verdict.is_err() {
+            note_verdict(turn, leg.class, &leg.cluster, &leg.verdict);
+        }
+        let evicts =
+            || residency::evicts(&turn.world.state.catalog, turn.world.queues.class(leg.class), &leg.cluster);
+        match leg.fence {
+            _ if leg.open => {
+                offers::withdraw(turn, leg.uid, leg.offer);
+                offers::after_leg(turn, leg.uid);
+            }
+            Some(fence) if evicts() => {
+                turn.world.live.counts.residency_stops += 1;
+                stops::order_stop(turn, leg.uid, fence, StopReason::Residency, &Actor::system());
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use crate::dispatch::offers;
+use crate::facts::actor::Actor;
+use crate::facts::audit::Entry;
+use crate::facts::record::Record;
+use crate::facts::submission::Preempted;
+use crate::sessions::outbox::Said;
+use crate::state::workload::Workload;
+use crate::state::workload::phase::Phase;
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
+use meridian_shared::protocol::StopReason;
+use meridian_shared::time::Millis;
+use std::sync::Arc;
+
+/// Orders a stop. Everything is kept until it is confirmed or the lease has lapsed.
+pub(crate) fn order_stop(turn: &mut Turn<'_>, uid: Uid, fence: Fence, reason: StopReason, by: &Actor) {
+    order_stop_for(turn, uid, fence, reason, by, None);
+}
+
+fn order_stop_for(
+    turn: &mut Turn<'_>,
+    uid: Uid,
+    fence: Fence,
+    reason: StopReason,
+    by: &Actor,
+    preempted: Option<Preempted>,
+) {
+    let Some((_, leg)) = turn.workload(uid).and_then(|w| w.leg_of(fence)) else { return };
+    let cluster = leg.cluster.clone();
+    if turn.workload(uid).is_some_and(|w| matches!(w.phase, Phase::Granted | Phase::Running)) {
+        let detail = match &preempted {
+            Some(Preempted { by, right }) => format!("{reason:?}: {right}, for {by}"),
+            None => format!("{reason:?}"),
+        };
+        turn.record(Record::StopOrdered {
+            uid,
+            fence,
+            reason,
+            by: by.clone(),
+            preempted,
+            at: Some(turn.now.wall),
+        });
+        let entry = Entry {
+            action: "stop".into(),
+            subject: uid.to_string(),
+            cluster: Some(cluster.to_string()),
+            verdict: None,
+            rule: None,
+            detail: Some(detail),
+        };
+        turn.audit(by.clone(), entry);
+    }
+    turn.say(&cluster, Said::Stop(uid, fence, reason));
+}
+
+/// Takes quota back for another workload: a run is told to stop and keeps its room until it has; a question is taken back.
+pub(crate) fn preempt(turn: &mut Turn<'_>, victim: Uid, preempted: Preempted) {
+    let Some(right) = turn.workload(victim).map(Workload::right) else { return };
+    let fence = right.and_then(|(_, leg)| leg.fence);
+    turn.world.live.giving_way.displaced(victim, preempted.by, turn.now.mono);
+    match fence {
+        Some(fence) => {
+            order_stop_for(turn, victim, fence, StopReason::Evicted, &Actor::system(), Some(preempted))
+        }
+        None => {
+            let entry = Entry {
+                action: "preempt".into(),
+                subject: victim.to_string(),
+                cluster: None,
+                verdict: Some(Arc::from(preempted.right.as_str())),
+                rule: None,
+                detail: Some(format!("for {}", preempted.by)),
+            };
+            turn.audit(Actor::system(), entry);
+            // Others may have to stop first: until then it must not take again what it gave up (simulation seed 212).
+            let until = turn.now.mono + DISPLACED_REST;
+            turn.world.live.not_before.insert(victim, until);
+            turn.world.live.giving_way.rests(victim, preempted.by);
+            offers::withdraw_open_for(turn, victim, Some(preempted));
+        }
+    }
+}
+
+/// How long a workload rests at most that was displaced before it ran: as long as a usual stop takes.
+const DISPLACED_REST: Millis = Millis::secs(30);
+
+/// Attempts that this cluster may have the right to run.
+pub(crate) fn rights(turn: &Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence, OfferId)> {
+    let uids = turn.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| *uid);
+    uids.filter_map(|uid| {
+        let (offer, leg) = turn.world.state.workloads.get(&uid)?.right()?;
+        (leg.cluster == *cluster).then_some((uid, leg.fence?, offer))
+    })
+    .collect()
+}

@@ -1,0 +1,11 @@
+pub mod actor;
+pub mod audit;
+pub mod flavors;
+pub mod input;
+pub mod key;
+pub mod lifecycle;
+pub mod outcome;
+pub mod read_job;
+pub mod reason;
+pub mod record;
+pub mod submission;

@@ -1,0 +1,285 @@
+//! What the later behaviour of a world depends on, and nothing else: how a model checker knows two worlds as one.
+//!
+//! Left out are words for people, counters for metrics, the audit chain, calendar moments, the objects (they change only
+//! together with the number of the newest rule) and how long ago something happened once no rule asks any more. Every
+//! struct is taken apart field by field, so that a new field has to be judged here.
+
+use crate::placement::reservations::Way;
+use crate::sessions::LiveCluster;
+use crate::sessions::outbox::Outbox;
+use crate::sessions::unacknowledged::Carried;
+use crate::state::State;
+use crate::state::legs::Leg;
+use crate::state::members::Orphan;
+use crate::state::workload::Workload;
+use crate::world::{Lease, Live, World};
+use meridian_shared::ids::ClusterName;
+use meridian_shared::lease::{ManagerLease, silence};
+use meridian_shared::time::{Millis, Mono};
+use std::hash::{Hash, Hasher};
+
+/// A moment that matters only while it is ahead.
+fn ahead(now: Mono, at: Mono, into: &mut impl Hasher) {
+    at.since(now).hash(into);
+}
+
+/// A moment whose age matters up to `most`.
+fn age(now: Mono, at: Mono, most: Millis, into: &mut impl Hasher) {
+    now.since(at).min(most).hash(into);
+}
+
+impl World {
+    /// Feeds the essence of this world at `now` to `into`. Only the order of a cluster's transmissions matters, so `number`
+    /// may tell their numbers from others.
+    pub fn hash_essence(&self, now: Mono, number: &dyn Fn(&ClusterName, u64) -> u64, into: &mut impl Hasher) {
+        let Self { state, live, config: _, queues: _, names: _, loads: _, tally: _, deciding } = self;
+        hash_state(state, into);
+        hash_live(live, now, longest_memory(self), number, into);
+        deciding.hash_essence(into);
+    }
+}
+
+/// No rule asks whether something is older than this.
+fn longest_memory(world: &World) -> Millis {
+    let longest = world
+        .state
+        .workloads
+        .values()
+        .map(|w| w.term)
+        .max()
+        .unwrap_or(world.config.term)
+        .max(world.config.term);
+    longest + meridian_shared::lease::drift(longest)
+}
+
+fn hash_state(state: &State, into: &mut impl Hasher) {
+    let State {
+        journal,
+        last,
+        leadership,
+        led_since,
+        ranges,
+        recovery,
+        recovery_since,
+        behind,
+        rules,
+        rules_doubted,
+        catalog: _,
+        members,
+        tokens: _,
+        workloads,
+        orphans,
+        audit: _,
+        offers,
+        grants,
+        past_use,
+        displaced,
+    } = state;
+    (journal, last, leadership, led_since, ranges, recovery).hash(into);
+    (recovery_since, behind).hash(into);
+    (rules, rules_doubted, members, offers, grants).hash(into);
+    // How long ago it was taken down is what it decays by.
+    past_use.hash(into);
+    displaced
+        .iter()
+        .flat_map(|(victim, others)| others.iter().map(move |other| (victim, other.by, other.times)))
+        .for_each(|pair| pair.hash(into));
+    workloads.len().hash(into);
+    for (uid, workload) in workloads.iter() {
+        uid.hash(into);
+        hash_workload(workload, into);
+    }
+    for (key, Orphan { cluster, ledger, run, stopping }) in orphans {
+        (key, cluster, ledger, run, stopping).hash(into);
+    }
+}
+
+fn hash_workload(workload: &Workload, into: &mut impl Hasher) {
+    let Workload {
+        namespace: _,
+        name: _,
+        class: _,
+        priority: _,
+        body: _,
+        term: _,
+        on_loss: _,
+        ttl: _,
+        created: _,
+        submitted,
+        phase,
+        since: _,
+        changed: _,
+        flavors: _,
+        counts,
+        spare,
+        resized,
+        reserved: _,
+        charged_to: _,
+        legs,
+        fence,
+        attempts,
+        pod_failures,
+        ran,
+        started: _,
+        stopping,
+        preempted: _,
+        evicted: _,
+        evictions: _,
+        resizes: _,
+        inactive,
+        reactivated,
+        deletion,
+        learned,
+        finished,
+        refusals: _,
+        history: _,
+    } = workload;
+    (submitted, phase, fence, attempts, pod_failures, ran, stopping).hash(into);
+    (spare, resized, inactive.is_some(), reactivated.as_ref().map(|r| r.attempts)).hash(into);
+    (counts, deletion.is_some(), learned, finished.as_ref().map(|f| f.succeeded)).hash(into);
+    for (
+        offer,
+        Leg { cluster, ledger, state, fence, accepted, note: _, estimate: _, choice: _, placement },
+    ) in legs.iter()
+    {
+        (offer, cluster, ledger, state, fence, accepted, placement).hash(into);
+    }
+}
+
+fn hash_live(
+    live: &Live,
+    now: Mono,
+    memory: Millis,
+    number: &dyn Fn(&ClusterName, u64) -> u64,
+    into: &mut impl Hasher,
+) {
+    let Live {
+        led_at,
+        claim_until,
+        clusters,
+        leases,
+        let_go: _,
+        deadlines: _,
+        due: _,
+        awaited,
+        hindrances: _,
+        refused,
+        failed_starts,
+        audited: _,
+        not_before,
+        growths: _,
+        giving_way,
+        starving_due,
+        look_for_starving,
+        unranked,
+        stirred,
+        dirty,
+        cuts,
+        finished: _,
+        lapsing,
+        retained: _,
+        released_at,
+        sample_at,
+        entered,
+        counts: _,
+    } = live;
+    age(now, *led_at, memory, into);
+    ahead(now, *claim_until, into);
+    ahead(now, *released_at, into);
+    ahead(now, *sample_at, into);
+    entered.hash(into);
+    ahead(now, *starving_due, into);
+    (awaited, look_for_starving, unranked, stirred, dirty, cuts).hash(into);
+    for (key, ManagerLease { term: _, deadline }) in lapsing {
+        key.hash(into);
+        ahead(now, *deadline, into);
+    }
+    for (key, (until, reason, _)) in refused {
+        (key, reason).hash(into);
+        ahead(now, *until, into);
+    }
+    for (key, (times, until)) in failed_starts {
+        (key, times).hash(into);
+        ahead(now, *until, into);
+    }
+    for (uid, until) in not_before {
+        uid.hash(into);
+        ahead(now, *until, into);
+    }
+    giving_way.kept().for_each(|kept| kept.hash(into));
+    let (safe, rests) = giving_way.pairs();
+    rests.hash(into);
+    for (uid, others) in safe {
+        for (other, Way { until, times }) in others {
+            (uid, other, times).hash(into);
+            ahead(now, *until, into);
+        }
+    }
+    for (fence, Lease { uid, lease: ManagerLease { term, deadline }, composed, first, start_by }) in leases {
+        (fence, uid, term, first.is_some(), composed.is_some()).hash(into);
+        ahead(now, *deadline, into);
+        age(now, composed.unwrap_or(now), Millis(term.0 / 32), into);
+        age(now, first.unwrap_or(now), *term, into);
+        ahead(now, *start_by, into);
+    }
+    clusters.len().hash(into);
+    for (cluster, live) in clusters {
+        cluster.hash(into);
+        hash_cluster(live, now, memory, &|n| number(cluster, n), into);
+    }
+}
+
+fn hash_cluster(
+    live: &LiveCluster,
+    now: Mono,
+    memory: Millis,
+    number: &dyn Fn(u64) -> u64,
+    into: &mut impl Hasher,
+) {
+    let LiveCluster {
+        session,
+        version: _,
+        heard,
+        acknowledged,
+        answered,
+        carried,
+        acknowledged_record,
+        events_through,
+        inventoried,
+        want_inventory,
+        renew_at,
+        digest_at,
+        outbox,
+        acknowledge,
+        budget,
+        rooms,
+        failed_starts,
+        failed_last,
+        backed_off,
+        located,
+        shrinks,
+        grows,
+        ranks,
+    } = live;
+    (session, number(*answered), events_through, inventoried, want_inventory).hash(into);
+    age(now, *heard, silence(memory), into);
+    age(now, *acknowledged, silence(memory), into);
+    for moment in [renew_at, digest_at, backed_off] {
+        ahead(now, *moment, into);
+    }
+    acknowledged_record.hash(into);
+    for (transmission, Carried { record, ends }) in carried {
+        (number(*transmission), record, ends).hash(into);
+    }
+    hash_outbox(outbox, now, into);
+    acknowledge.hash(into);
+    budget.spent(now).hash(into);
+    (failed_starts, failed_last, located, shrinks, grows, ranks).hash(into);
+    rooms.hash_essence(number, into);
+}
+
+fn hash_outbox(outbox: &Outbox, now: Mono, into: &mut impl Hasher) {
+    let (queue, first, sent, sent_at) = outbox.parts();
+    (queue, first, sent).hash(into);
+    age(now, sent_at, crate::sessions::outbox::RESEND, into);
+}

@@ -1,0 +1,4 @@
+pub mod orphans;
+pub mod receipts;
+pub mod recovery;
+pub mod timers;

@@ -1,0 +1,12 @@
+pub mod adoption;
+pub mod answers;
+pub mod budget;
+pub mod ends;
+pub mod events;
+pub mod inventory;
+pub mod legs;
+pub mod pod_placement;
+pub mod pods;
+pub mod scale_up;
+pub mod session;
+pub mod sync;

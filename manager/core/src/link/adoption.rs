@@ -1,0 +1,81 @@
+use crate::dispatch::{grants, offers, priority, sizes, stops};
+use crate::facts::actor;
+use crate::facts::flavors::Flavors;
+use crate::facts::record::Record;
+use crate::sessions::outbox::Said;
+use crate::state::residency;
+use crate::state::workload::Workload;
+use crate::world::gangs;
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, LedgerId, Uid};
+use meridian_shared::protocol::{OnLoss, Run, StopReason};
+use std::sync::Arc;
+
+pub(crate) fn adopt(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
+    turn.world.live.counts.adoptions += 1;
+    if let Some(old) = turn
+        .workload(run.uid)
+        .and_then(Workload::right)
+        .and_then(|(_, l)| l.fence.map(|f| (l.cluster.clone(), f)))
+    {
+        grants::let_go(turn, old.1);
+        turn.say(&old.0, Said::Stop(run.uid, old.1, StopReason::Superseded));
+    }
+    offers::withdraw_open(turn, run.uid);
+    let flavors = flavors_of_adopted(turn, run.uid);
+    turn.record(Record::Adopted {
+        cluster: cluster.clone(),
+        ledger,
+        run: Box::new(run.clone()),
+        flavors,
+        at: turn.now.wall,
+    });
+    let class = turn.workload(run.uid).map(|workload| turn.world.queues.class(workload.class));
+    let start_by = turn.now.mono
+        + class.map_or(turn.world.config.start_timeout, |class| gangs::start_timeout(turn.world, class));
+    grants::lease(turn, run.uid, run.fence, run.term, OnLoss::Fence, start_by);
+    if run.running {
+        turn.record(Record::Running { uid: run.uid, fence: run.fence, at: turn.now.wall });
+    }
+    let workload = turn.workload(run.uid).expect("adopted just now");
+    let class = turn.world.queues.class(workload.class).clone();
+    let allowed =
+        residency::judge(&turn.world.state.catalog, &class, cluster, turn.world.config.residency_required);
+    match allowed {
+        Err(_) => stops::order_stop(turn, run.uid, run.fence, StopReason::Residency, &actor::system()),
+        Ok(()) if turn.workload(run.uid).is_some_and(|w| w.inactive.is_some()) => {
+            stops::order_stop(turn, run.uid, run.fence, StopReason::Evicted, &actor::system())
+        }
+        Ok(()) if run.stopping => {
+            stops::order_stop(turn, run.uid, run.fence, StopReason::Superseded, &actor::system())
+        }
+        Ok(()) => {
+            sizes::shrink(turn, cluster, run.uid, run.fence);
+            priority::heed_rank(turn, cluster, run);
+        }
+    }
+}
+
+/// What runs is charged whether or not quota is left: per resource to the first flavor of its queue that serves the gang.
+fn flavors_of_adopted(turn: &Turn<'_>, uid: Uid) -> Flavors {
+    let catalog = &turn.world.state.catalog;
+    let Some(class) = turn.workload(uid).map(|w| turn.world.queues.class(w.class)) else {
+        return Flavors::default();
+    };
+    let queue = catalog
+        .local_queue(&class.namespace, &class.queue)
+        .and_then(|l| catalog.cluster_queue(&l.cluster_queue));
+    let Some(queue) = queue else { return Flavors::default() };
+    let flavor = |resource: &String| {
+        let group = queue.resource_groups.iter().find(|g| g.covered_resources.contains(resource))?;
+        let serving = group.flavors.iter().find(|f| gangs::serves(catalog, &f.name, &class.gang));
+        serving.or(group.flavors.first()).map(|f| Arc::from(f.name.as_str()))
+    };
+    turn.world
+        .config
+        .resources
+        .total(&class.gang)
+        .into_keys()
+        .filter_map(|resource| flavor(&resource).map(|f| (resource, f)))
+        .collect()
+}

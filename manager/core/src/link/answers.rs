@@ -1,0 +1,251 @@
+use crate::dispatch::{grants, priority, stops};
+use crate::facts::actor;
+use crate::facts::outcome::Reply;
+use crate::link::scale_up;
+use crate::sessions::outbox::Said;
+use crate::sessions::unacknowledged::Carried;
+use crate::state::legs::leg::State as LegState;
+use crate::state::workload::phase::Phase;
+use crate::world::gangs;
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, Fence, OfferId, Session, Uid};
+use meridian_shared::lease;
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::{
+    COMMANDS_BYTES_MAX, COMMANDS_MAX, Command, Grant, Offer, OnLoss, RENEWALS_MAX, Receipt, Size, StopReason,
+    SyncAnswer, SyncResponse, grant_message,
+};
+use meridian_shared::time::{Millis, Mono};
+
+/// Ends acknowledged in one answer at most.
+const ACKNOWLEDGED_MAX: usize = 1_024;
+
+/// Ranges named in one answer at most, the newest.
+const RANGES_MAX: usize = 64;
+
+/// Composes one answer: from here on, whether or not it arrives, its leases count.
+pub(crate) fn answer(turn: &mut Turn<'_>, cluster: &ClusterName, session: Session, transmission: u64) {
+    let now = turn.now.mono;
+    let renewals = renewals(turn, cluster);
+    let (commands_from, commands) = commands(turn, cluster);
+    let live = turn.world.live.clusters.get_mut(cluster).expect("only live sessions are answered");
+    live.outbox.sent(now, commands_from, commands.len());
+    let ends: Vec<_> = live
+        .acknowledge
+        .iter()
+        .take(ACKNOWLEDGED_MAX)
+        .map(|((uid, fence), number)| (*uid, *fence, *number))
+        .collect();
+    let (events_through, want_inventory, capacity) =
+        (live.events_through, live.want_inventory, live.rooms.version());
+    let state = &turn.world.state;
+    let members: Vec<ClusterName> = state.members.keys().cloned().collect();
+    let version = live.version;
+    let mut receipt = Receipt {
+        journal: state.journal,
+        leadership: state.leadership,
+        record: state.last,
+        rules: state.rules,
+        audit_head: Some(format!("{}:{}", state.audit.lines, state.audit.hash)),
+        mac: None,
+    };
+    receipt.mac = Some(turn.world.config.receipt_key.sign(&receipt.message(&members)));
+    live.carries(transmission, Carried { record: state.last, ends: ends.clone() });
+    let skip = state.ranges.len().saturating_sub(RANGES_MAX);
+    let response = SyncResponse {
+        version,
+        leadership: state.leadership,
+        session,
+        transmission,
+        receipt,
+        members,
+        events_through,
+        ends_acknowledged: ends,
+        commands,
+        commands_from,
+        renewals,
+        want_inventory,
+        capacity_acknowledged: capacity,
+        ranges: state.ranges[skip..].to_vec(),
+        poll: lease::poll(turn.world.config.term_min),
+    };
+    turn.reply(Reply::Sync(Box::new(SyncAnswer::Ok(Box::new(response)))));
+}
+
+/// As many commands as one answer may carry.
+fn commands(turn: &mut Turn<'_>, cluster: &ClusterName) -> (u64, Vec<Command>) {
+    let (from, said) = turn
+        .world
+        .live
+        .clusters
+        .get(cluster)
+        .map(|l| l.outbox.next(turn.now.mono, COMMANDS_MAX))
+        .unwrap_or((1, Vec::new()));
+    let (mut commands, mut bytes) = (Vec::with_capacity(said.len()), 0);
+    for said in said {
+        let command = render(turn, cluster, said);
+        bytes += command.weight();
+        if bytes > COMMANDS_BYTES_MAX && !commands.is_empty() {
+            // It is said again with the next answer. That its lease counts from now on errs on the safe side.
+            break;
+        }
+        commands.push(command);
+    }
+    (from, commands)
+}
+
+fn renewals(turn: &mut Turn<'_>, cluster: &ClusterName) -> Vec<(Uid, Fence)> {
+    let now = turn.now.mono;
+    let step = Millis(turn.world.config.term_min.0 / 16);
+    let Some(live) = turn.world.live.clusters.get_mut(cluster) else { return Vec::new() };
+    if now < live.renew_at {
+        return Vec::new();
+    }
+    live.renew_at = now + step;
+    let silent_for = now.since(live.acknowledged);
+    let ledger = turn.world.state.members[cluster].ledger;
+    let mut due: Vec<(Option<Mono>, Uid, Fence)> = stops::rights(turn, cluster)
+        .into_iter()
+        .filter_map(|(uid, fence, _)| {
+            let workload = turn.workload(uid)?;
+            let (_, leg) = workload.right()?;
+            let lease = turn.world.live.leases.get(&fence)?;
+            let good = workload.on_loss == OnLoss::Fence
+                && leg.accepted
+                && leg.ledger == ledger
+                && workload.phase != Phase::Stopping
+                // A copy renews only once every cluster follows it: its original counts on the silence of those that do.
+                && !turn.world.disputed(workload)
+                && !lease.lease.lapsed(now)
+                && silent_for < lease::silence(workload.term)
+                && lease.composed.is_none_or(|at| now.since(at) >= Millis(workload.term.0 / 32));
+            good.then_some((lease.composed, uid, fence))
+        })
+        .collect();
+    if due.len() > RENEWALS_MAX {
+        due.sort_unstable();
+        due.truncate(RENEWALS_MAX);
+        due.sort_unstable_by_key(|(_, uid, _)| *uid);
+    }
+    let due: Vec<(Uid, Fence)> = due.into_iter().map(|(_, uid, fence)| (uid, fence)).collect();
+    turn.world.live.counts.renewals += due.len() as u64;
+    for (_, fence) in &due {
+        grants::composed(turn.world, *fence, now);
+    }
+    due
+}
+
+/// What is said now, under the rules as they are now.
+fn render(turn: &mut Turn<'_>, cluster: &ClusterName, said: Said) -> Command {
+    match said {
+        Said::Withdraw(uid, offer) => Command::Withdraw { offer, uid },
+        Said::Stop(uid, fence, reason) => Command::Stop { uid, fence, reason },
+        Said::Shrink(uid, fence, size) => render_shrink(turn, cluster, uid, fence, size),
+        Said::Grow(uid, fence, number) => scale_up::render_grow(turn, cluster, uid, fence, number),
+        Said::Rank(uid, fence, _) => priority::render_rank(turn, cluster, uid, fence),
+        Said::Offer(uid, offer) => {
+            let open = turn.workload(uid).and_then(|w| w.legs.get(&offer)).is_some_and(|l| l.state.open());
+            match gangs::asked_gang(turn.world, uid) {
+                Some(gang) if open && grants::may_know(turn, uid, cluster) => {
+                    let workload = turn.workload(uid).expect("its gang was found");
+                    let class = turn.world.queues.class(workload.class);
+                    let policy = turn
+                        .world
+                        .queues
+                        .charged_to(uid)
+                        .and_then(|q| turn.world.state.catalog.dispatch_policy(q));
+                    let requires_guarded = policy.is_some_and(|p| {
+                        p.on_cluster_loss.requires == meridian_objects::spec::Supervision::Guarded
+                    });
+                    let (namespace, kind, hold) =
+                        (workload.namespace.clone(), class.kind.clone(), turn.world.config.hold);
+                    Command::Offer(Box::new(Offer {
+                        offer,
+                        uid,
+                        namespace,
+                        kind,
+                        gang,
+                        hold,
+                        requires_guarded,
+                    }))
+                }
+                _ => Command::Withdraw { offer, uid },
+            }
+        }
+        Said::Grant(uid, offer, fence) => render_grant(turn, cluster, uid, offer, fence),
+    }
+}
+
+/// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
+fn render_shrink(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, size: Size) -> Command {
+    let leg = turn.workload(uid).and_then(|w| w.leg_of(fence));
+    match leg {
+        Some(_) if grants::may_know(turn, uid, cluster) => Command::Shrink { uid, fence, size },
+        // What was granted isn't withdrawn, and nobody waits for an answer about what is over.
+        Some((offer, _)) => Command::Withdraw { offer, uid },
+        None => Command::Stop { uid, fence, reason: StopReason::Superseded },
+    }
+}
+
+fn render_grant(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    uid: Uid,
+    offer: OfferId,
+    fence: Fence,
+) -> Command {
+    let now = turn.now.mono;
+    let stop = Command::Stop { uid, fence, reason: StopReason::Superseded };
+    let Some(workload) = turn.workload(uid) else { return stop };
+    let current = workload.phase != Phase::Stopping
+        && workload.leg_of(fence).is_some_and(|(_, l)| l.state == LegState::Granted);
+    // A grant is good for sending for one term from when it was first composed.
+    let fresh = turn
+        .world
+        .live
+        .leases
+        .get(&fence)
+        .is_some_and(|l| l.first.is_none_or(|f| now.since(f) < workload.term));
+    let resends = turn.world.config.planted.has(Bug::RecoveryResends);
+    let held_back = turn.world.held_back(workload, now);
+    if !current || !(fresh || resends) || (held_back && !resends) {
+        return stop;
+    }
+    if !grants::may_know(turn, uid, cluster) {
+        turn.world.live.counts.residency_stops += 1;
+        stops::order_stop(turn, uid, fence, StopReason::Residency, &actor::system());
+        return Command::Stop { uid, fence, reason: StopReason::Residency };
+    }
+    let workload = turn.workload(uid).expect("found above");
+    let Some(spec) = turn.body(workload.body) else { return stop };
+    let ledger = workload.leg_of(fence).expect("it is current").1.ledger;
+    let class = turn.world.queues.class(workload.class);
+    let max_run = class.gang.max_run;
+    let grant = Grant {
+        offer,
+        uid,
+        fence,
+        attempt: workload.attempts,
+        namespace: workload.namespace.clone(),
+        name: workload.name.clone(),
+        spec,
+        term: workload.term,
+        on_loss: workload.on_loss,
+        start_within: gangs::start_timeout(turn.world, class),
+        run_left: max_run.map(|m| m.saturating_sub(workload.ran)),
+        pod_failures: workload.pod_failures,
+        priority: workload.priority,
+        mac: Some(turn.world.config.receipt_key.sign(&grant_message(
+            cluster,
+            ledger,
+            uid,
+            fence,
+            offer,
+            workload.attempts,
+            workload.term,
+            workload.on_loss,
+        ))),
+    };
+    grants::composed(turn.world, fence, now);
+    Command::Grant(Box::new(grant))
+}

@@ -1,0 +1,67 @@
+use crate::link::legs;
+use crate::sessions::budget::FRAME;
+use crate::state::legs::leg::State as LegState;
+use crate::world::turn::Turn;
+use meridian_shared::ids::ClusterName;
+use meridian_shared::protocol::{Event, clean};
+
+/// Whether nothing more of what is known may be written for this cluster now.
+pub(crate) fn is_spent(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
+    turn.world.live.clusters.get(cluster).is_some_and(|live| live.budget.is_spent(turn.now.mono))
+}
+
+/// A record of what was known is written, with so many bytes of the agent's own.
+pub(crate) fn spend(turn: &mut Turn<'_>, cluster: &ClusterName, bytes: usize) {
+    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
+        live.budget.spend(turn.now.mono, FRAME + bytes);
+    }
+}
+
+/// Whether this event has to wait until there is budget again.
+pub(crate) fn is_put_off(turn: &mut Turn<'_>, cluster: &ClusterName, event: &Event) -> bool {
+    let waits = is_spent(turn, cluster) && repeats(turn, cluster, event);
+    turn.world.live.counts.put_off += u64::from(waits);
+    waits
+}
+
+/// Whether an event would have something written that an agent can say as often as it likes.
+fn repeats(turn: &Turn<'_>, cluster: &ClusterName, event: &Event) -> bool {
+    let leg = |uid, offer| {
+        turn.workload(uid).and_then(|w| w.legs.get(&offer)).filter(|leg| leg.cluster == *cluster)
+    };
+    match event {
+        Event::Waiting { offer, uid, reason, estimate } => {
+            leg(*uid, *offer).is_some_and(|leg| match leg.state {
+                LegState::Waiting => {
+                    leg.estimate != *estimate || leg.note.as_deref() != Some(clean(reason).as_str())
+                }
+                LegState::Held => true,
+                LegState::Offered
+                | LegState::Granted
+                | LegState::Running
+                | LegState::Ended
+                | LegState::Refused
+                | LegState::Withdrawn
+                | LegState::Expired => false,
+            })
+        }
+        // It is asked again at once.
+        Event::Gone { offer, uid, .. } => leg(*uid, *offer).is_some_and(|leg| leg.state.open()),
+        Event::Accepted { uid, fence, placement: Some(placement) } => {
+            legs::own_leg(turn, cluster, *uid, *fence).is_some_and(|leg| leg.accepted)
+                && legs::placement_counts(turn, *uid, *fence, placement)
+        }
+        Event::Running { uid, fence, placement: Some(placement) } => {
+            legs::own_leg(turn, cluster, *uid, *fence).is_some()
+                && legs::placement_counts(turn, *uid, *fence, placement)
+        }
+        Event::Held { .. }
+        | Event::Refused { .. }
+        | Event::Accepted { .. }
+        | Event::Running { .. }
+        | Event::GrantRefused { .. }
+        | Event::Grown { .. }
+        | Event::NotGrown { .. }
+        | Event::Ended(_) => false,
+    }
+}

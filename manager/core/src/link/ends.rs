@@ -1,0 +1,113 @@
+use crate::dispatch::{grants, offers, stops};
+use crate::facts::actor::{self, Actor};
+use crate::facts::record::Record;
+use crate::link::legs;
+use crate::requests::activity;
+use crate::state::workload::Workload;
+use crate::world::absorb::evictions::{LAPSED, UNKNOWN};
+use crate::world::gangs;
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, Fence, Uid};
+use meridian_shared::protocol::{End, EndResult, Proof, StopReason, grant_message};
+use meridian_shared::time::Millis;
+
+pub(crate) fn on_ended(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
+    let end = End { result: end.result.cleaned(), ..end };
+    legs::acknowledge(turn, cluster, end.uid, end.fence);
+    if turn.world.state.orphans.get(&(end.uid, end.fence)).is_some_and(|o| o.cluster == *cluster) {
+        turn.record(Record::OrphanGone { uid: end.uid, fence: end.fence, by: Some(Actor::agent(cluster)) });
+    }
+    let Some(fence) = legs::own_leg(turn, cluster, end.uid, end.fence).and_then(|l| l.fence) else {
+        return learn_end(turn, cluster, end);
+    };
+    let uid = end.uid;
+    let result = end.result.clone();
+    let unknown = end.proof.is_none();
+    let retired = retire(turn, uid, &result);
+    // What it was to grow by may not have been told: then no report ever counts it (simulation seed 1795456614385635).
+    if let Some(offer) = gangs::offer_of(turn.world, uid, fence) {
+        offers::over(turn, cluster, offer);
+    }
+    turn.record(Record::Ended {
+        uid,
+        fence,
+        result: end.result,
+        pod_failures: end.pod_failures,
+        ran: end.ran,
+        at: turn.now.wall,
+        unknown,
+    });
+    let deleted = turn.workload(uid).is_some_and(|w| w.deletion.is_some());
+    match result {
+        _ if deleted || retired => {}
+        EndResult::Succeeded | EndResult::Failed { .. } => grants::finish_as(turn, uid, result),
+        EndResult::NodeLost { .. } => {
+            let rest = turn.workload(uid).map_or(Millis(0), |workload| workload.rest_after_loss(fence));
+            turn.world.live.not_before.insert(uid, turn.now.mono + rest);
+            turn.world.deciding.touch(uid);
+        }
+        EndResult::Stopped | EndResult::LeaseLapsed => {}
+    }
+    grants::freed(turn, uid, fence);
+}
+
+/// The end of an attempt that this journal never granted, because it is a copy from before, or that lapsed unheard: a job
+/// that is over by its own doing doesn't start again. Only our own code over that grant shows it; anybody could say that a job is over.
+fn learn_end(turn: &mut Turn<'_>, cluster: &ClusterName, end: End) {
+    let End { uid, fence, result, pod_failures, ran, proof } = end;
+    let own_doing = matches!(result, EndResult::Succeeded | EndResult::Failed { .. });
+    // An attempt whose end was written down has no other one: only a lapse says nothing of it, and an agent that knew nothing
+    // of the grant, as on a copy of its ledger from before (simulation seed 107846).
+    let says_nothing = |end: Option<&str>| matches!(end, Some(LAPSED | UNKNOWN));
+    let open = |w: &crate::state::workload::Workload| {
+        w.history.iter().rev().find(|s| s.fence == fence).is_none_or(|s| says_nothing(s.end.as_deref()))
+    };
+    let news = |w: &crate::state::workload::Workload| {
+        w.finished.is_none() && w.deletion.is_none() && w.fence.is_none_or(|known| fence >= known) && open(w)
+    };
+    if !own_doing
+        || !turn.workload(uid).is_some_and(news)
+        || !proof.is_some_and(|proof| proves(turn, cluster, uid, fence, &proof))
+    {
+        return;
+    }
+    offers::withdraw_open(turn, uid);
+    let at = turn.now.wall;
+    turn.record(Record::EndLearned {
+        uid,
+        fence,
+        cluster: cluster.clone(),
+        result: result.clone(),
+        pod_failures,
+        ran,
+        at,
+    });
+    match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
+        Some(older) => stops::order_stop(turn, uid, older, StopReason::Superseded, &actor::system()),
+        None => grants::finish_as(turn, uid, result),
+    }
+    turn.stir();
+}
+
+fn proves(turn: &Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, proof: &Proof) -> bool {
+    let Proof { offer, attempt, term, on_loss, mac } = proof;
+    turn.world.state.members.get(cluster).is_some_and(|member| {
+        let message = grant_message(cluster, member.ledger, uid, fence, *offer, *attempt, *term, *on_loss);
+        turn.world.config.receipt_key.verify(&message, mac)
+    })
+}
+
+/// Deactivates a job whose attempt ended because it had run for its maximum execution time; true where that is so. A deadline of
+/// the job's own, and the time for which it asks for machines, end it for good.
+pub(crate) fn retire(turn: &mut Turn<'_>, uid: Uid, result: &EndResult) -> bool {
+    let deadline = matches!(result, EndResult::Failed { reason, .. } if reason == "DeadlineExceeded");
+    let is_up = deadline
+        && turn.workload(uid).is_some_and(|w| w.deletion.is_none())
+        && activity::job_of(turn, uid).is_some_and(|job| job.deactivates_when_up);
+    if is_up {
+        let by = Actor::system();
+        activity::audit_activity(turn, uid, &by, "deactivate");
+        turn.record(Record::Deactivated { uid, by, at: turn.now.wall, time_is_up: true });
+    }
+    is_up
+}

@@ -1,0 +1,155 @@
+use crate::dispatch::{grants, offers, starts};
+use crate::facts::actor::Actor;
+use crate::facts::audit::Entry;
+use crate::facts::record::Record;
+use crate::link::{budget, ends, legs, pod_placement, scale_up};
+use crate::state::legs::leg::{self, Answer, Event as LegEvent, State as LegState};
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
+use meridian_shared::protocol::{Event, GrantRefusal, RefuseReason, clean};
+use meridian_shared::time::Millis;
+
+pub(crate) fn take_events(turn: &mut Turn<'_>, cluster: &ClusterName, from: u64, events: Vec<Event>) {
+    let live = turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+    // What stands before the first was acknowledged, by us or by an earlier leadership: it is not ours to miss.
+    live.events_through = live.events_through.max(from - 1);
+    for (number, event) in (from..).zip(events) {
+        let live = turn.world.live.clusters.get(cluster).expect("admitted sessions are live");
+        if number != live.events_through + 1 {
+            continue;
+        }
+        if budget::is_put_off(turn, cluster, &event) {
+            break;
+        }
+        turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").events_through =
+            number;
+        take_event(turn, cluster, event);
+    }
+}
+
+fn take_event(turn: &mut Turn<'_>, cluster: &ClusterName, event: Event) {
+    match event {
+        Event::Held { offer, uid } => on_held(turn, cluster, offer, uid),
+        Event::Waiting { offer, uid, reason, estimate } => {
+            on_waiting(turn, cluster, (offer, uid), clean(&reason), estimate)
+        }
+        Event::Refused { offer, uid, reason, text } => on_refused(turn, cluster, offer, uid, reason, &text),
+        Event::Gone { offer, uid, expired } => {
+            let open =
+                matches!(legs::leg_answer(turn, cluster, uid, offer, LegEvent::Expired), Answer::To(_));
+            if open {
+                turn.record(Record::Expired { uid, offer });
+                budget::spend(turn, cluster, 0);
+                offers::over(turn, cluster, offer);
+                if expired && legs::held_back(turn, uid).is_none() {
+                    starts::failed_start(turn, uid, cluster);
+                }
+                offers::after_leg(turn, uid);
+            }
+        }
+        Event::Accepted { uid, fence, placement } => {
+            match legs::own_leg(turn, cluster, uid, fence).map(|l| l.accepted) {
+                Some(false) => pod_placement::accepted(turn, uid, fence, placement),
+                Some(true) => pod_placement::take_placement(turn, cluster, (uid, fence), placement),
+                None => legs::stray(turn, cluster, uid, fence),
+            }
+        }
+        Event::GrantRefused { uid, fence, why } => on_grant_refused(turn, cluster, uid, fence, &why),
+        Event::Running { uid, fence, placement } => {
+            match legs::own_leg(turn, cluster, uid, fence).map(|l| leg::step(l.state, LegEvent::Running)) {
+                Some(Answer::To(LegState::Running)) => {
+                    turn.record(Record::Running { uid, fence, at: turn.now.wall });
+                    starts::started(turn, uid, cluster);
+                    pod_placement::take_placement(turn, cluster, (uid, fence), placement);
+                }
+                Some(_) => pod_placement::take_placement(turn, cluster, (uid, fence), placement),
+                None => legs::stray(turn, cluster, uid, fence),
+            }
+        }
+        Event::Grown { uid, fence, number } => scale_up::on_grown(turn, cluster, uid, fence, number),
+        Event::NotGrown { uid, fence, number, reason, text } => {
+            scale_up::on_not_grown(turn, cluster, (uid, fence), number, (reason, &text))
+        }
+        Event::Ended(end) => ends::on_ended(turn, cluster, end),
+    }
+}
+
+/// It waits for its provider, whose words and estimate may be others than before.
+fn on_waiting(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    (offer, uid): (OfferId, Uid),
+    reason: String,
+    estimate: Option<Millis>,
+) {
+    match legs::leg_answer(turn, cluster, uid, offer, LegEvent::Waiting) {
+        Answer::To(_) => {
+            let leg = turn
+                .workload(uid)
+                .and_then(|w| w.legs.get(&offer))
+                .expect("the machine of that very leg has answered");
+            let (known, state) = ((leg.note.as_ref(), leg.estimate), leg.state);
+            if state == LegState::Waiting && known == (Some(&reason), estimate) {
+                return;
+            }
+            if state != LegState::Offered {
+                budget::spend(turn, cluster, reason.len());
+            }
+            turn.record(Record::Waited { uid, offer, reason, estimate });
+        }
+        other => legs::late(turn, cluster, uid, offer, other),
+    }
+}
+
+fn on_held(turn: &mut Turn<'_>, cluster: &ClusterName, offer: OfferId, uid: Uid) {
+    match legs::leg_answer(turn, cluster, uid, offer, LegEvent::Held) {
+        Answer::To(_) => {
+            turn.record(Record::Held { uid, offer });
+            grants::grant(turn, uid, offer);
+        }
+        other => legs::late(turn, cluster, uid, offer, other),
+    }
+}
+
+fn on_refused(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    offer: OfferId,
+    uid: Uid,
+    reason: RefuseReason,
+    text: &str,
+) {
+    if !matches!(legs::leg_answer(turn, cluster, uid, offer, LegEvent::Refused), Answer::To(_)) {
+        return;
+    }
+    let text = clean(text);
+    turn.record(Record::Refused { uid, offer, reason, text: text.clone() });
+    offers::over(turn, cluster, offer);
+    let base = match reason {
+        // An agent that was asked too much at once has answered most of it a moment later.
+        RefuseReason::NoRoom | RefuseReason::StillRuns | RefuseReason::Overloaded => Millis(500),
+        RefuseReason::NeverFits | RefuseReason::Unsupported => Millis::mins(1),
+        RefuseReason::ProviderFailed => Millis::secs(5),
+    };
+    let tried = u32::try_from(offer.counter % 4).unwrap_or(0);
+    let until = turn.now.mono + meridian_shared::backoff::wait(base, Millis::mins(10), tried, offer.counter);
+    turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
+    offers::after_leg(turn, uid);
+}
+
+fn on_grant_refused(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, why: &GrantRefusal) {
+    legs::acknowledge(turn, cluster, uid, fence);
+    let Some(fence) = legs::own_leg(turn, cluster, uid, fence).and_then(|l| l.fence) else { return };
+    let why = match why {
+        GrantRefusal::StaleFence { known } => format!("a larger fence `{known}` is known there"),
+        GrantRefusal::NoHold => "its hold had run out".into(),
+        GrantRefusal::StillRuns { fence } => format!("attempt `{fence}` still runs there"),
+        GrantRefusal::Lapsed => "it arrived after its lease had lapsed".into(),
+    };
+    turn.audit(Actor::agent(cluster), Entry::denied("grant", uid, cluster, Some(format!("{fence}: {why}"))));
+    turn.record(Record::GrantRefused { uid, fence, why });
+    let until = turn.now.mono + Millis(500);
+    turn.world.live.not_before.insert(uid, until);
+    turn.world.deciding.touch(uid);
+    grants::freed(turn, uid, fence);
+}

@@ -1,0 +1,202 @@
+use crate::dispatch::{grants, offers, priority, sizes, stops};
+use crate::facts::actor;
+use crate::facts::record::Record;
+use crate::leadership::{orphans, receipts, recovery};
+use crate::link::{adoption, ends, pod_placement, scale_up};
+use crate::sessions::outbox::Said;
+use crate::state::workload::phase::Phase;
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, Fence, LedgerId, Uid};
+use meridian_shared::planted::Bug;
+use meridian_shared::protocol::{Inventory, Run, StopReason, grant_message};
+use std::collections::BTreeSet;
+
+pub(crate) fn take_inventory(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    ledger: LedgerId,
+    commands_through: u64,
+    inventory: Inventory,
+) {
+    receipts::heed_receipts(turn, &inventory.receipts);
+    let ours = turn.world.state.leadership;
+    if inventory.for_leadership != Some(ours) && !turn.world.config.planted.has(Bug::StaleInventoryCounts) {
+        return;
+    }
+    let Some(live) = turn.world.live.clusters.get(cluster) else { return };
+    let settled = live.outbox.quiet() || commands_through >= live.outbox.last();
+    for run in &inventory.runs {
+        take_run(turn, cluster, ledger, &scale_up::believed(turn, cluster, ledger, run));
+    }
+    for end in inventory.ends {
+        ends::on_ended(turn, cluster, end);
+    }
+    if inventory.more {
+        // The rest comes with the next one, once these are acknowledged.
+        return;
+    }
+    let known: BTreeSet<(Uid, Fence)> = inventory.runs.iter().map(|r| (r.uid, r.fence)).collect();
+    bury_missing(turn, cluster, ledger, &known, settled);
+    settle_offers(turn, cluster, &inventory.offers, settled);
+    orphans::stop_orphans(turn, cluster, ledger);
+    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
+        live.inventoried = true;
+        live.want_inventory = false;
+    }
+    if shows_everything(turn, cluster) && turn.world.live.awaited.remove(cluster) {
+        recovery::maybe_close(turn);
+    }
+    turn.stir();
+}
+
+/// Whether this cluster's inventory answers recovery's question. What speaks under a session that came only after recovery
+/// opened may be a new ledger, or a copy of the store from before a grant; a journal that is behind can't tell what the
+/// ledger or the process before it was granted. That ends with its leases, so that only time or a person can tell.
+fn shows_everything(turn: &Turn<'_>, cluster: &ClusterName) -> bool {
+    let state = &turn.world.state;
+    !state.behind || state.members.get(cluster).is_some_and(|m| m.session_since < state.recovery_since)
+}
+
+fn take_run(turn: &mut Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) {
+    if turn.world.config.planted.has(Bug::ReportedRunIgnored) && turn.world.state.recovery.is_some() {
+        return;
+    }
+    let Some(workload) = turn.workload(run.uid) else {
+        // What nobody signed is noise: a lying agent could invent it without end.
+        if !coded(turn, cluster, ledger, run) {
+            turn.world.live.counts.illegal += 1;
+        } else if !turn.world.state.orphans.contains_key(&(run.uid, run.fence)) {
+            turn.world.live.counts.orphans += 1;
+            // Of which gang it is a placement isn't known yet.
+            let placement = run.placement.clone().filter(|placement| placement.is_bounded());
+            let run = Run { placement, ..run.clone() };
+            turn.record(Record::OrphanSeen { cluster: cluster.clone(), ledger, run: Box::new(run) });
+        }
+        return;
+    };
+    if let Some((_, leg)) = workload.leg_of(run.fence)
+        && leg.cluster == *cluster
+        && leg.ledger == ledger
+    {
+        let (accepted, running) = (leg.accepted, leg.state == crate::state::legs::leg::State::Running);
+        let stopping = workload.phase == Phase::Stopping;
+        if !accepted {
+            pod_placement::accepted(turn, run.uid, run.fence, run.placement.clone());
+        }
+        if run.running && !running && !stopping {
+            turn.record(Record::Running { uid: run.uid, fence: run.fence, at: turn.now.wall });
+        }
+        scale_up::heed_growth(turn, cluster, run);
+        pod_placement::take_placement(turn, cluster, (run.uid, run.fence), run.placement.clone());
+        sizes::reclaim(turn, run.uid, run.fence, &run.spare);
+        sizes::shrink(turn, cluster, run.uid, run.fence);
+        priority::heed_rank(turn, cluster, run);
+        if stopping {
+            let reason = turn.workload(run.uid).and_then(|w| w.stopping).unwrap_or(StopReason::Superseded);
+            turn.say(cluster, Said::Stop(run.uid, run.fence, reason));
+        }
+        return;
+    }
+    // The highest reported fence wins; and what is over here, or was granted elsewhere since, is stopped.
+    let larger = workload.fence.is_none_or(|known| run.fence > known);
+    if larger && !coded(turn, cluster, ledger, run) {
+        // Nobody but us could have granted it, and we don't know our own hand. A uid that this leadership minted can't run
+        // unknown to us; an older one is kept from other clusters until its own term has passed, however often it is shown.
+        let (older, term) = (workload.submitted < turn.world.state.led_since, workload.term);
+        turn.world.live.counts.illegal += 1;
+        if older {
+            let until =
+                meridian_shared::lease::ManagerLease::from_composed(turn.world.live.led_at, term).deadline;
+            turn.world.live.not_before.insert(run.uid, until);
+            turn.world.deciding.touch(run.uid);
+        }
+    } else if larger && workload.phase != Phase::Finished && workload.deletion.is_none() {
+        let gang = workload.adopted_gang(turn.world.queues.class(workload.class), run);
+        let placement = run.placement.clone().filter(|placement| placement.is_of(&gang));
+        adoption::adopt(turn, cluster, ledger, &Run { placement, ..run.clone() });
+    } else {
+        turn.object(cluster, Said::Stop(run.uid, run.fence, StopReason::Superseded));
+    }
+}
+
+/// Whether a run shows our own code over its grant to this very ledger.
+fn coded(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> bool {
+    let message =
+        grant_message(cluster, ledger, run.uid, run.fence, run.offer, run.attempt, run.term, run.on_loss);
+    run.mac.as_ref().is_some_and(|mac| turn.world.config.receipt_key.verify(&message, mac))
+}
+
+/// Grants that this ledger should have and doesn't show, once no grant to it is under way.
+fn bury_missing(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    ledger: LedgerId,
+    known: &BTreeSet<(Uid, Fence)>,
+    settled: bool,
+) {
+    for (uid, fence, offer) in stops::rights(turn, cluster) {
+        let Some((_, leg)) = turn.workload(uid).and_then(|w| w.leg_of(fence)) else { continue };
+        let under_way = !settled
+            && turn
+                .world
+                .live
+                .clusters
+                .get(cluster)
+                .is_some_and(|l| l.outbox.pending(&Said::Grant(uid, offer, fence)));
+        if leg.ledger != ledger || known.contains(&(uid, fence)) || under_way {
+            continue;
+        }
+        if turn.world.config.planted.has(Bug::MissingFrees) {
+            turn.record(Record::Lapsed { uid, fence, at: turn.now.wall, declared: false, by: None });
+            grants::freed(turn, uid, fence);
+            continue;
+        }
+        stops::order_stop(turn, uid, fence, StopReason::Superseded, &actor::system());
+    }
+}
+
+/// Offers that only one side knows.
+fn settle_offers(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    reported: &[(meridian_shared::ids::OfferId, Uid)],
+    settled: bool,
+) {
+    for (offer, uid) in reported {
+        let open = turn.workload(*uid).and_then(|w| w.legs.get(offer)).is_some_and(|l| l.cluster == *cluster);
+        if !open {
+            turn.object(cluster, Said::Withdraw(*uid, *offer));
+        }
+    }
+    if !settled {
+        return;
+    }
+    let reported: BTreeSet<_> = reported.iter().copied().collect();
+    let missing: Vec<_> = turn
+        .world
+        .loads
+        .get(cluster)
+        .into_iter()
+        .flatten()
+        .flat_map(|(uid, _)| {
+            turn.world.state.workloads[uid]
+                .legs
+                .iter()
+                .filter(|(_, l)| l.cluster == *cluster && l.state.open())
+                .map(move |(o, _)| (*uid, *o))
+        })
+        .filter(|(uid, offer)| !reported.contains(&(*offer, *uid)))
+        .filter(|(uid, offer)| {
+            !turn
+                .world
+                .live
+                .clusters
+                .get(cluster)
+                .is_some_and(|l| l.outbox.pending(&Said::Offer(*uid, *offer)))
+        })
+        .collect();
+    for (uid, offer) in missing {
+        turn.record(Record::Expired { uid, offer });
+        offers::after_leg(turn, uid);
+    }
+}

@@ -1,0 +1,136 @@
+use crate::dispatch::scale_up::{self, REFUSED_FOR, REFUSED_FOR_MAX, UNABLE_FOR};
+use crate::dispatch::{grants, sizes};
+use crate::facts::record::Record;
+use crate::link::legs;
+use crate::state::workload::Workload;
+use crate::state::workload::phase::Phase;
+use crate::world::gangs;
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, Fence, LedgerId, RecordNumber, Uid};
+use meridian_shared::protocol::{Command, Growth, RefuseReason, Run, StopReason, clean};
+
+/// Where it is out of date, or the cluster may not know it any more, something is said in its place that changes nothing.
+pub(crate) fn render_grow(
+    turn: &Turn<'_>,
+    cluster: &ClusterName,
+    uid: Uid,
+    fence: Fence,
+    number: RecordNumber,
+) -> Command {
+    let workload = turn.workload(uid);
+    let Some((offer, leg)) = workload.and_then(|w| w.leg_of(fence)) else {
+        return Command::Stop { uid, fence, reason: StopReason::Superseded };
+    };
+    let workload = workload.filter(|w| {
+        matches!(w.phase, Phase::Granted | Phase::Running) && grants::may_know(turn, uid, cluster)
+    });
+    match workload
+        .and_then(|w| Some((w.growing().filter(|growing| growing.number == number)?, w.counts.clone()?)))
+    {
+        Some((growing, places)) => {
+            let mut growth = Growth { number, places, size: growing.size, mac: None };
+            growth.mac =
+                Some(turn.world.config.receipt_key.sign(&growth.message(cluster, leg.ledger, uid, fence)));
+            Command::Grow { uid, fence, growth: Box::new(growth) }
+        }
+        // What was granted isn't withdrawn.
+        None => Command::Withdraw { offer, uid },
+    }
+}
+
+/// The agent has room for all that a gang grows by.
+pub(crate) fn on_grown(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    uid: Uid,
+    fence: Fence,
+    number: RecordNumber,
+) {
+    if legs::own_leg(turn, cluster, uid, fence).is_none_or(|leg| leg.fence != Some(fence)) {
+        return;
+    }
+    let Some((growing, places)) = turn.workload(uid).and_then(|w| Some((w.growing()?, w.counts.clone()?)))
+    else {
+        return;
+    };
+    if growing.number == number {
+        let growth = Growth { number, places, size: growing.size, mac: None };
+        take_growth(turn, cluster, uid, fence, growth);
+    }
+}
+
+fn take_growth(turn: &mut Turn<'_>, cluster: &ClusterName, uid: Uid, fence: Fence, growth: Growth) {
+    turn.record(Record::Grown {
+        uid,
+        fence,
+        growth: Box::new(Growth { mac: None, ..growth }),
+        at: turn.now.wall,
+    });
+    sizes::shrink(turn, cluster, uid, fence);
+    turn.stir();
+}
+
+/// The agent has no room for it: what was charged goes back, and it waits.
+pub(crate) fn on_not_grown(
+    turn: &mut Turn<'_>,
+    cluster: &ClusterName,
+    (uid, fence): (Uid, Fence),
+    number: RecordNumber,
+    (reason, text): (RefuseReason, &str),
+) {
+    let Some(offer) = legs::own_leg(turn, cluster, uid, fence)
+        .filter(|leg| leg.fence == Some(fence))
+        .and_then(|_| gangs::offer_of(turn.world, uid, fence))
+    else {
+        return;
+    };
+    if turn.workload(uid).and_then(Workload::growing).is_none_or(|growing| growing.number != number) {
+        return;
+    }
+    let text = clean(text);
+    turn.record(Record::NotGrown { uid, fence, reason, text: text.clone(), at: turn.now.wall });
+    if let Some(live) = turn.world.live.clusters.get_mut(cluster) {
+        live.rooms.over(offer);
+    }
+    let base = if matches!(reason, RefuseReason::NoRoom | RefuseReason::StillRuns) {
+        REFUSED_FOR
+    } else {
+        UNABLE_FOR
+    };
+    let tried = u32::try_from(number.0 % 4).unwrap_or(0);
+    let until = turn.now.mono + meridian_shared::backoff::wait(base, REFUSED_FOR_MAX, tried, number.0);
+    turn.world.live.refused.insert((uid, cluster.clone()), (until, reason, text));
+    sizes::shrink(turn, cluster, uid, fence);
+    turn.stir();
+}
+
+/// What an inventory shows of a run's growth: the one that it was told, one that this journal doesn't know, as a copy from
+/// before, or not yet any.
+pub(crate) fn heed_growth(turn: &mut Turn<'_>, cluster: &ClusterName, run: &Run) {
+    let (uid, fence) = (run.uid, run.fence);
+    let Some(workload) = turn.workload(uid).filter(|w| w.phase.granted()) else { return };
+    let last = workload.resized.as_ref().map_or(RecordNumber(0), |resized| resized.last);
+    let (growing, sets) = (
+        workload.growing().map(|growing| growing.number),
+        turn.world.queues.class(workload.class).gang.pod_sets.len(),
+    );
+    match run.grown.as_deref() {
+        Some(grown) if growing == Some(grown.number) => on_grown(turn, cluster, uid, fence, grown.number),
+        Some(grown) if grown.number > last && grown.places.len() == sets => {
+            take_growth(turn, cluster, uid, fence, grown.clone())
+        }
+        _ => drop(scale_up::say_grow(turn, cluster, uid, fence)),
+    }
+}
+
+/// A run as it may be believed: a growth counts with our own code only.
+pub(crate) fn believed(turn: &Turn<'_>, cluster: &ClusterName, ledger: LedgerId, run: &Run) -> Run {
+    let key = &turn.world.config.receipt_key;
+    let coded = |grown: &Growth| {
+        grown
+            .mac
+            .as_ref()
+            .is_some_and(|mac| key.verify(&grown.message(cluster, ledger, run.uid, run.fence), mac))
+    };
+    Run { grown: run.grown.clone().filter(|grown| coded(grown)), ..run.clone() }
+}

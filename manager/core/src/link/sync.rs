@@ -1,0 +1,150 @@
+use crate::dispatch::{grants, priority};
+use crate::facts::outcome::Reply;
+use crate::link::{answers, budget, events, inventory, pods, session};
+use crate::world::World;
+use crate::world::turn::Turn;
+use meridian_shared::ids::{ClusterName, Session, Uid};
+use meridian_shared::lease;
+use meridian_shared::protocol::{Digest, RefuseReason, SyncAnswer, SyncRefusal, SyncRequest};
+use meridian_shared::time::Mono;
+
+impl World {
+    /// Whether there is something to say to a cluster's agent.
+    pub fn owes(&self, cluster: &ClusterName, now: Mono) -> bool {
+        let Some(live) = self.live.clusters.get(cluster) else { return true };
+        live.want_inventory
+            || !live.acknowledge.is_empty()
+            // Somebody must have heard the name of who joins. That the answer with it was taken isn't always shown at once: one more
+            // shows it, and nobody waits for the time of a poll.
+            || self.state.members.iter().any(|(name, member)| name != cluster && !member.admitted && member.since > live.acknowledged_record)
+            || live.outbox.due(now)
+            || (now >= live.renew_at && self.loads.get(cluster).is_some_and(|l| !l.is_empty()))
+    }
+}
+
+pub(crate) fn sync(turn: &mut Turn<'_>, cluster: ClusterName, request: SyncRequest, may_park: bool) {
+    if let Err(refusal) = session::admit(turn, &cluster, &request) {
+        return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(refusal))));
+    }
+    let now = turn.now.mono;
+    let mut request = request;
+    let follows_us = request.follows == Some(turn.world.state.leadership);
+    if !follows_us {
+        // Commands are numbered per leadership, and what was taken of an earlier one's answers says nothing of ours.
+        (request.answered, request.commands_through) = (0, 0);
+        if let Some(capacity) = &mut request.capacity {
+            capacity.after_command = 0;
+        }
+    }
+    let live = turn.world.live.clusters.get_mut(&cluster).expect("admitted sessions are live");
+    let returned = now.since(live.heard) >= lease::silence(turn.world.config.term_min);
+    live.heard = now;
+    (live.shrinks, live.grows, live.ranks) = (request.shrinks, request.grows, request.ranks);
+    if request.answered > live.answered {
+        live.answered = request.answered;
+        live.acknowledged = now;
+    }
+    live.heed_answered(request.answered);
+    live.outbox.acknowledge(request.commands_through, now);
+    let stale =
+        request.commands_through < live.outbox.acknowledged() || request.events_last < live.events_through;
+    if returned {
+        turn.stir();
+    }
+    session::admit_members(turn, &cluster);
+    events::take_events(turn, &cluster, request.events_from, request.events.clone());
+    pods::take_spare(turn, &cluster, std::mem::take(&mut request.spare));
+    // What an older transmission shows must not be held against commands that were taken since, nor against what was told since:
+    // a run that has ended, and whose job is forgotten, would look like one that nobody knows.
+    if let Some(inventory) = request.inventory.clone().filter(|_| !stale && !budget::is_spent(turn, &cluster))
+    {
+        inventory::take_inventory(turn, &cluster, request.ledger, request.commands_through, inventory);
+        if !turn.world.live.clusters.contains_key(&cluster) {
+            // Its receipts made us take a higher epoch: every session begins anew.
+            return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
+        }
+    }
+    if let Some(capacity) = request.capacity.clone() {
+        take_capacity(turn, &cluster, capacity);
+    }
+    if follows_us {
+        compare_digest(turn, &cluster, &request);
+    }
+    if may_park {
+        return turn.reply(Reply::Park);
+    }
+    answers::answer(turn, &cluster, request.session, request.transmission);
+}
+
+pub(crate) fn unpark(turn: &mut Turn<'_>, cluster: ClusterName, session: Session, transmission: u64) {
+    if !grants::claims(turn) {
+        return turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading))));
+    }
+    match turn.world.live.clusters.get(&cluster) {
+        Some(live) if live.session == session => answers::answer(turn, &cluster, session, transmission),
+        Some(live) => {
+            let by = live.session;
+            turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::Superseded { by }))));
+        }
+        None => turn.reply(Reply::Sync(Box::new(SyncAnswer::Refused(SyncRefusal::NotLeading)))),
+    }
+}
+
+fn take_capacity(turn: &mut Turn<'_>, cluster: &ClusterName, capacity: meridian_shared::protocol::Capacity) {
+    let live = turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+    let moved = live.located != capacity.located;
+    live.located.clone_from(&capacity.located);
+    let never_fits = |(_, of): &(Uid, ClusterName), (_, reason, _): &(Mono, RefuseReason, String)| {
+        of == cluster && *reason == RefuseReason::NeverFits
+    };
+    let before = turn
+        .world
+        .live
+        .refused
+        .iter()
+        .any(|(key, said)| never_fits(key, said))
+        .then(|| live.rooms.machines());
+    if live.rooms.report(capacity) {
+        // What was too much for the machines that were there is asked again where there are others.
+        if before.is_some_and(|before| live.rooms.machines() != before) {
+            turn.world.live.refused.retain(|key, said| !never_fits(key, said));
+        }
+        turn.stir();
+    }
+    if moved {
+        priority::rank_again(turn);
+    }
+}
+
+/// Compared only when nothing is under way either way: what differs then, the next inventory settles.
+fn compare_digest(turn: &mut Turn<'_>, cluster: &ClusterName, request: &SyncRequest) {
+    let now = turn.now.mono;
+    let every = lease::poll(turn.world.config.term_min);
+    let live = turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live");
+    let quiet = live.inventoried
+        && live.outbox.quiet()
+        && request.events_last == live.events_through
+        && request.commands_through >= live.outbox.last();
+    if !quiet || now < live.digest_at {
+        return;
+    }
+    live.digest_at = now + every;
+    let ledger = turn.world.state.members[cluster].ledger;
+    let mut digest = Digest::default();
+    for uid in turn.world.loads.get(cluster).into_iter().flatten().map(|(uid, _)| uid) {
+        for (offer, leg) in turn.world.state.workloads[uid]
+            .legs
+            .iter()
+            .filter(|(_, l)| l.cluster == *cluster && l.ledger == ledger)
+        {
+            digest = match leg.fence {
+                Some(fence) => digest.with_grant(*uid, fence),
+                None => digest.with_offer(*offer),
+            };
+        }
+    }
+    if digest != request.digest {
+        turn.world.live.counts.digest_mismatches += 1;
+        turn.world.live.clusters.get_mut(cluster).expect("admitted sessions are live").want_inventory = true;
+    }
+}

@@ -1,0 +1,5 @@
+pub mod candidate_clusters;
+pub mod classes;
+pub mod counts;
+pub mod mirror;
+pub mod pending_reasons;

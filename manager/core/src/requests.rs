@@ -1,0 +1,7 @@
+pub mod activity;
+pub mod jobs;
+pub mod judge;
+pub mod operator;
+pub mod rejection;
+pub mod resize;
+pub mod write;

@@ -1,0 +1,132 @@
+use crate::dispatch::{offers, stops};
+use crate::facts::actor::Actor;
+use crate::facts::audit::Entry;
+use crate::facts::key::Key;
+use crate::facts::outcome::{Rejection, RejectionReason, WriteResult, Written};
+use crate::facts::record::Record;
+use crate::requests::rejection;
+use crate::state::workload::Workload;
+use crate::state::workload::phase::Phase;
+use crate::world::turn::Turn;
+use meridian_objects::{JobWorkload, Kind, Object, Spec};
+use meridian_shared::ids::{RecordNumber, Uid};
+use meridian_shared::lease::ManagerLease;
+use meridian_shared::protocol::StopReason;
+
+pub(crate) fn judge_activity(
+    turn: &Turn<'_>,
+    key: &Key,
+    active: bool,
+    version: Option<RecordNumber>,
+) -> Result<(), Rejection> {
+    let Some(workload) = named(turn, key).and_then(|uid| turn.workload(uid)) else {
+        return rejection::reject(RejectionReason::NotFound, None, format!("{key} doesn't exist"));
+    };
+    if let Some(version) =
+        version.filter(|version| workload.changed > *version || *version > turn.world.state.last)
+    {
+        return rejection::reject(
+            RejectionReason::Conflict,
+            None,
+            format!("{key} changed since version {version}: read it again and repeat the change"),
+        );
+    }
+    let what = if active { "resumed" } else { "stopped" };
+    let field = Some("spec.active");
+    match (&workload.finished, workload.deletion) {
+        (Some(finish), _) => {
+            let remedy = "submit the job again under another name to have it run again";
+            rejection::reject(
+                RejectionReason::Invalid,
+                field,
+                format!("{key} has ended ({}) and can't be {what}: {remedy}", finish.reason),
+            )
+        }
+        (None, Some(_)) => rejection::reject(
+            RejectionReason::Invalid,
+            field,
+            format!("{key} is being deleted and can't be {what}: it goes once its gang has stopped"),
+        ),
+        (None, None) => Ok(()),
+    }
+}
+
+pub(crate) fn set_active(turn: &mut Turn<'_>, key: Key, active: bool, by: &Actor, dry_run: bool) -> Written {
+    let found = named(turn, &key).and_then(|uid| Some((uid, turn.workload(uid)?)));
+    // An earlier change of the same request may have deleted it.
+    let changes = found
+        .is_some_and(|(_, w)| w.finished.is_none() && w.deletion.is_none() && w.inactive.is_none() != active);
+    let uid = found.map_or(Uid(0), |(uid, _)| uid);
+    let result = if changes { WriteResult::Configured } else { WriteResult::Unchanged };
+    match (changes && !dry_run, active) {
+        (false, _) => {}
+        (true, false) => deactivate(turn, uid, by),
+        (true, true) => activate(turn, uid, by),
+    }
+    Written { key, uid, result, warnings: Vec::new() }
+}
+
+fn deactivate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
+    audit_activity(turn, uid, by, "deactivate");
+    turn.record(Record::Deactivated { uid, by: by.clone(), at: turn.now.wall, time_is_up: false });
+    offers::withdraw_open(turn, uid);
+    let runs = turn.workload(uid).filter(|w| matches!(w.phase, Phase::Granted | Phase::Running));
+    if let Some(fence) = runs.and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
+        // Agents know no word of their own for it: to them it is an eviction.
+        stops::order_stop(turn, uid, fence, StopReason::Evicted, by);
+    }
+    // Others may start now, and what was kept for it is let go.
+    turn.stir();
+}
+
+pub(crate) fn job_of(turn: &Turn<'_>, uid: Uid) -> Option<JobWorkload> {
+    let body = turn.body(turn.workload(uid)?.body)?;
+    let object = Object::from_stored(serde_json::from_str(&body).ok()?).ok()?;
+    match object.spec {
+        Spec::Job(job) => Some(*job),
+        _ => None,
+    }
+}
+
+fn activate(turn: &mut Turn<'_>, uid: Uid, by: &Actor) {
+    audit_activity(turn, uid, by, "activate");
+    turn.record(Record::Activated { uid, by: by.clone(), at: turn.now.wall });
+    end_back_off(turn, uid);
+    turn.stir();
+}
+
+/// Who is put back waits out no back-off. Who rests for another goes on, and so does who may still run unknown to us: an
+/// older uid until its own term has passed.
+fn end_back_off(turn: &mut Turn<'_>, uid: Uid) {
+    if turn.world.live.giving_way.pairs().1.contains_key(&uid) {
+        return;
+    }
+    let Some(until) = turn.world.live.not_before.remove(&uid) else { return };
+    if let Some(workload) = turn.workload(uid).filter(|w| w.submitted < turn.world.state.led_since) {
+        let lapsed = ManagerLease::from_composed(turn.world.live.led_at, workload.term).deadline;
+        turn.world.live.not_before.insert(uid, until.min(lapsed));
+    }
+}
+
+pub(crate) fn audit_activity(turn: &mut Turn<'_>, uid: Uid, by: &Actor, action: &str) {
+    let named = turn.workload(uid).map(|w| format!("{}/{}", w.namespace, w.name));
+    let cluster = turn.workload(uid).and_then(Workload::right).map(|(_, leg)| leg.cluster.to_string());
+    let entry = Entry {
+        action: action.into(),
+        subject: uid.to_string(),
+        cluster,
+        verdict: None,
+        rule: None,
+        detail: named,
+    };
+    turn.audit(by.clone(), entry);
+}
+
+/// The workload that a key means, by its own name or its job's.
+fn named(turn: &Turn<'_>, key: &Key) -> Option<Uid> {
+    match key.kind {
+        Kind::Workload => turn.world.workload_at(key).map(|(uid, _)| uid),
+        Kind::Job => rejection::job_at(turn, key),
+        _ => None,
+    }
+}

@@ -1,0 +1,272 @@
+use crate::facts::actor::Actor;
+use crate::facts::key::Key;
+use crate::facts::outcome::{Rejection, RejectionReason, WriteResult, Written};
+use crate::facts::read_job::ReadJob;
+use crate::facts::reason::Denied;
+use crate::facts::record::Record;
+use crate::facts::submission::{Class, Submission};
+use crate::requests::write::{self, TOLD_MAX};
+use crate::requests::{judge, rejection, resize};
+use crate::state::catalog::Catalog;
+use crate::state::residency;
+use crate::world::turn::Turn;
+use meridian_objects::spec::ClusterLossMode;
+use meridian_objects::{Kind, Object};
+use meridian_shared::ids::{ClusterName, Uid};
+use meridian_shared::lease;
+use meridian_shared::protocol::{OnLoss, Run, StopReason};
+use meridian_shared::time::Millis;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Whether a job may be submitted, or its pods may be more or fewer; with the class that it would have, unless nothing changes.
+pub(crate) fn judge_job(
+    turn: &Turn<'_>,
+    catalog: &Catalog,
+    read: &ReadJob,
+    key: &Key,
+) -> Result<Option<Class>, Rejection> {
+    let invalid =
+        |field: &str, message: String| rejection::reject(RejectionReason::Invalid, Some(field), message);
+    if let Some(uid) = rejection::job_at(turn, key) {
+        let there = turn.workload(uid).expect("names lead to workloads");
+        if there.body == read.hash_as(uid) {
+            return Ok(None);
+        }
+        resize::judge_resize(turn, read, uid, key)?;
+    }
+    let job = &read.job;
+    let queue = &job.queue;
+    let namespace = key.namespace.clone().unwrap_or_else(|| Arc::from("default"));
+    if catalog.local_queue(&namespace, queue).is_none() {
+        return invalid(
+            "metadata.labels[kueue.x-k8s.io/queue-name]",
+            format!(
+                "there is no local queue `{queue}` in namespace `{namespace}`: {}",
+                judge::which_queue(catalog, &namespace)
+            ),
+        );
+    }
+    if catalog.job_priority(job).is_none() {
+        let (field, kind, name) = match (&job.priority_class, &job.pod_priority_class) {
+            (Some(class), _) => (
+                "metadata.labels[kueue.x-k8s.io/priority-class]",
+                Kind::WorkloadPriorityClass,
+                class.as_str(),
+            ),
+            (None, class) => (
+                "spec.template.spec.priorityClassName",
+                Kind::PriorityClass,
+                class.as_deref().unwrap_or_default(),
+            ),
+        };
+        return invalid(field, format!("there is no {kind} `{name}`: create it first"));
+    }
+    let (term, _) = lease_of(turn, catalog, &namespace, queue);
+    if let Some(grace) = job.grace_period
+        && grace > lease::stop_budget(term)
+    {
+        return invalid(
+            "spec.template.spec.terminationGracePeriodSeconds",
+            format!(
+                "a grace period of {grace} is longer than the stop budget of {} that a lease term of {term} leaves: shorten it, or choose a longer term",
+                lease::stop_budget(term)
+            ),
+        );
+    }
+    let before = rejection::job_at(turn, key)
+        .and_then(|uid| turn.workload(uid))
+        .map(|there| turn.world.queues.class(there.class));
+    let class = match before.map_or_else(
+        || read.class(catalog, &namespace),
+        |before| Ok(read.class_after(catalog, &namespace, before)),
+    ) {
+        Ok(class) => class,
+        Err(broken) => return invalid("spec.template.spec", broken),
+    };
+    judge_place(turn, catalog, &class)?;
+    Ok(Some(class))
+}
+
+/// Refuses a job that no declared cluster may ever run by policy, and what may not be stored where this manager is.
+fn judge_place(turn: &Turn<'_>, catalog: &Catalog, class: &Class) -> Result<(), Rejection> {
+    if let Some(here) = &turn.world.config.jurisdiction {
+        for (name, version, policy) in
+            catalog.residency_policies().filter(|(_, _, p)| residency::matches(catalog, p, class))
+        {
+            let stays = policy
+                .allow
+                .as_ref()
+                .is_none_or(|a| a.jurisdictions.is_empty() || a.jurisdictions.contains(here));
+            if !stays || policy.deny.jurisdictions.contains(here) {
+                return rejection::reject(
+                    RejectionReason::Forbidden,
+                    None,
+                    format!(
+                        "residency policy `{name}` (version {version}) doesn't allow this workload to be stored in `{here}`, where this manager is: submit it to a manager in an allowed jurisdiction"
+                    ),
+                );
+            }
+        }
+    }
+    let queue = catalog.local_queue(&class.namespace, &class.queue).map(|queue| &queue.cluster_queue);
+    let listed = queue
+        .and_then(|queue| catalog.clusters_of(queue))
+        .unwrap_or_else(|| catalog.clusters().map(|(name, _)| name).collect());
+    let denied: Result<Vec<Denied>, ()> = listed
+        .iter()
+        .map(|name| residency::judge(catalog, class, name, turn.world.config.residency_required).err())
+        // Only a rule that names places can never change its mind; of a cluster that isn't declared yet the place may be a right one.
+        .map(|denied| denied.filter(|denied| *denied != Denied::UnknownPlace).ok_or(()))
+        .collect();
+    let Some(denied) = denied.ok().filter(|denied| !denied.is_empty()) else { return Ok(()) };
+    let wished = |name: &&ClusterName| {
+        class.regions.is_empty()
+            || catalog.cluster(name).is_some_and(|spec| class.regions.contains(&spec.region))
+    };
+    // Of where it asks to be the reason is told, else which regions there are.
+    let told: BTreeSet<String> = listed
+        .iter()
+        .zip(&denied)
+        .filter(|(name, _)| wished(name))
+        .map(|(name, why)| format!("at `{name}` {why}"))
+        .take(TOLD_MAX)
+        .collect();
+    let why = if told.is_empty() {
+        let regions: BTreeSet<_> =
+            listed.iter().filter_map(|name| Some(format!("`{}`", catalog.cluster(name)?.region))).collect();
+        format!(
+            "it asks for other regions than there are: {}",
+            regions.into_iter().collect::<Vec<_>>().join(", ")
+        )
+    } else {
+        told.into_iter().collect::<Vec<_>>().join("; ")
+    };
+    let field = (!class.regions.is_empty()).then_some("metadata.annotations[meridian.dev/region]");
+    rejection::reject(
+        RejectionReason::Forbidden,
+        field,
+        format!("no cluster of its queue may run this workload: {why}"),
+    )
+}
+
+pub(crate) fn submit(
+    turn: &mut Turn<'_>,
+    key: Key,
+    (read, class): (&ReadJob, Option<Class>),
+    uid: Uid,
+    by: &Actor,
+    dry_run: bool,
+) -> Written {
+    let (uid, result, warnings) = match (rejection::job_at(turn, &key), class) {
+        (Some(there), class) => (there, resize::resize(turn, (read, class), there, by, dry_run), Vec::new()),
+        (None, Some(class)) => {
+            if !dry_run {
+                accept(turn, (read, class), &key, uid, None, by);
+                turn.world.live.dirty = true;
+            }
+            (uid, WriteResult::Created, read.warnings.clone())
+        }
+        (None, None) => unreachable!("a job that isn't there was judged with its class"),
+    };
+    Written { key, uid, result, warnings }
+}
+
+/// Submits the job of a run that this journal doesn't know, if it is the very job that runs, under the run's uid and lease.
+pub(crate) fn submit_adopted(
+    turn: &mut Turn<'_>,
+    object: &Object,
+    run: &Run,
+    by: &Actor,
+) -> Result<(), Rejection> {
+    let key = rejection::key_of(object, None);
+    let there = rejection::reject(
+        RejectionReason::AlreadyExists,
+        None,
+        format!("{key} already exists: delete it first, or stop the orphan"),
+    );
+    let Some(read) = ReadJob::of(&mut object.clone(), run.uid) else {
+        return rejection::reject(RejectionReason::Invalid, Some("kind"), format!("{key} is no job"));
+    };
+    if rejection::job_at(turn, &key).is_some() {
+        return there;
+    }
+    if read.hash != run.spec {
+        let message = format!(
+            "{key} isn't the job that runs there: its manifest must be, to the letter, the one that was submitted"
+        );
+        return rejection::reject(RejectionReason::Invalid, None, message);
+    }
+    let judged = judge_job(turn, &turn.world.state.catalog, &read, &key)?;
+    let Some(class) = judged else { return there };
+    accept(turn, (&read, class), &key, run.uid, Some((run.term, run.on_loss)), by);
+    Ok(())
+}
+
+fn accept(
+    turn: &mut Turn<'_>,
+    (read, class): (&ReadJob, Class),
+    key: &Key,
+    uid: Uid,
+    lease: Option<(Millis, OnLoss)>,
+    by: &Actor,
+) {
+    let job = &read.job;
+    let namespace = class.namespace.clone();
+    let (term, on_loss) =
+        lease.unwrap_or_else(|| lease_of(turn, &turn.world.state.catalog, &namespace, &class.queue));
+    let priority = turn.world.state.catalog.job_priority(job).unwrap_or(0);
+    turn.new_bodies.insert(read.hash, read.body.clone());
+    let submission = Submission {
+        uid,
+        namespace,
+        name: key.name.clone(),
+        class,
+        priority,
+        body: read.hash,
+        term,
+        on_loss,
+        ttl: job.ttl_after_finished,
+        at: turn.now.wall,
+        by: by.clone(),
+    };
+    turn.record(Record::Submitted(Box::new(submission)));
+}
+
+pub(crate) fn delete(turn: &mut Turn<'_>, key: Key, by: &Actor, dry_run: bool) -> Written {
+    if key.kind != Kind::Job {
+        let uid = turn.world.state.catalog.get(&key).map_or(Uid(0), |s| s.uid);
+        if !dry_run {
+            write::audit_change(turn, &key, by, "deleted");
+            turn.record(Record::Removed { key: key.clone(), by: by.clone() });
+            turn.stir();
+        }
+        return Written { key, uid, result: WriteResult::Deleted, warnings: Vec::new() };
+    }
+    let uid = rejection::job_at(turn, &key).expect("judged before");
+    let phase = turn.workload(uid).expect("names lead to workloads").phase;
+    let result = if phase.granted() { WriteResult::Deleting } else { WriteResult::Deleted };
+    if !dry_run {
+        if turn.workload(uid).is_some_and(|w| w.deletion.is_none()) {
+            turn.record(Record::DeletionAsked { uid, at: turn.now.wall, by: by.clone() });
+        }
+        write::end(turn, uid, StopReason::Cancelled, by);
+    }
+    Written { key, uid, result, warnings: Vec::new() }
+}
+
+/// Lease term and loss mode for a job of this queue, as the dispatch policy says now.
+fn lease_of(turn: &Turn<'_>, catalog: &Catalog, namespace: &str, queue: &str) -> (Millis, OnLoss) {
+    let cluster_queue =
+        catalog.local_queue(namespace, queue).map(|q| q.cluster_queue.clone()).unwrap_or_default();
+    match catalog.dispatch_policy(&cluster_queue) {
+        Some(policy) => {
+            let mode = match policy.on_cluster_loss.mode {
+                ClusterLossMode::Fence => OnLoss::Fence,
+                ClusterLossMode::Wait => OnLoss::Wait,
+            };
+            (policy.on_cluster_loss.term.max(turn.world.config.term_min).min(lease::TERM_MAX), mode)
+        }
+        None => (turn.world.config.term.max(turn.world.config.term_min), OnLoss::Fence),
+    }
+}

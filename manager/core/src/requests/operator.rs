@@ -1,0 +1,380 @@
+//! What operators do: day two, and the few things that only a person may say.
+
+use crate::dispatch::{grants, offers, residency, stops};
+use crate::facts::actor::Actor;
+use crate::facts::audit::Entry;
+use crate::facts::input::Operator;
+use crate::facts::key::Key;
+use crate::facts::outcome::{Rejection, RejectionReason, Reply};
+use crate::facts::record::Record;
+use crate::leadership::{orphans, recovery};
+use crate::link::adoption;
+use crate::requests::jobs;
+use crate::state::members::Orphan;
+use crate::world::turn::Turn;
+use meridian_objects::{FieldError, Kind, Object};
+use meridian_shared::ids::{ClusterName, Fence, Jurisdiction, LedgerId, Region, Uid};
+use meridian_shared::protocol::StopReason;
+use serde_json::json;
+
+pub(crate) fn operate(turn: &mut Turn<'_>, by: Actor, action: Operator) {
+    let done = match action {
+        Operator::Cordon(cluster) => cordon(turn, &by, &cluster, true),
+        Operator::Uncordon(cluster) => cordon(turn, &by, &cluster, false),
+        Operator::Drain(cluster) => drain(turn, &by, &cluster),
+        Operator::Admit(cluster) => admit_cluster(turn, &by, &cluster),
+        Operator::DeclareLost { cluster, ledger } => declare_lost(turn, &by, &cluster, ledger),
+        Operator::MintToken { hash, cluster, region, jurisdiction, ttl, replace } => {
+            mint(turn, &by, hash, cluster, region, jurisdiction, ttl, replace)
+        }
+        Operator::UseToken { hash } => return use_token(turn, &hash),
+        Operator::ConfirmRecovery => confirm_recovery(turn, &by),
+        Operator::ConfirmRules => {
+            turn.record(Record::RulesConfirmed { by: by.clone() });
+            operator_audit(turn, &by, "confirm-rules", String::new(), None);
+            turn.stir();
+            Ok("policies and quotas are confirmed".into())
+        }
+        Operator::StopOrphan { uid, fence } => stop_orphan(turn, &by, uid, fence),
+        Operator::AdoptOrphan { uid, fence, job } => adopt_orphan(turn, &by, uid, fence, &job),
+    };
+    match done {
+        Ok(words) => turn.reply(Reply::Done(words)),
+        Err(rejection) => turn.reply(Reply::Rejected(vec![rejection])),
+    }
+}
+
+fn operator_audit(
+    turn: &mut Turn<'_>,
+    by: &Actor,
+    action: &str,
+    subject: String,
+    cluster: Option<&ClusterName>,
+) {
+    let entry = Entry {
+        action: action.into(),
+        subject,
+        cluster: cluster.map(ToString::to_string),
+        verdict: None,
+        rule: None,
+        detail: None,
+    };
+    turn.audit(by.clone(), entry);
+}
+
+fn cordon(
+    turn: &mut Turn<'_>,
+    by: &Actor,
+    cluster: &ClusterName,
+    cordoned: bool,
+) -> Result<String, Rejection> {
+    let key = Key::global(Kind::Cluster, cluster.as_str());
+    let stored = turn.world.state.catalog.get(&key).ok_or_else(|| unknown(cluster))?.clone();
+    let mut value = stored.object.stored.clone();
+    value["spec"]["cordoned"] = json!(cordoned);
+    let object = Object::from_stored(value).map_err(|errors| unreadable(&errors))?;
+    turn.record(Record::Applied {
+        key,
+        object: Box::new(object),
+        uid: stored.uid,
+        at: turn.now.wall,
+        by: by.clone(),
+    });
+    operator_audit(turn, by, if cordoned { "cordon" } else { "uncordon" }, String::new(), Some(cluster));
+    residency::rejudge(turn);
+    turn.stir();
+    Ok(format!("cluster `{cluster}` {}", if cordoned { "is cordoned" } else { "takes work again" }))
+}
+
+fn drain(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
+    cordon(turn, by, cluster, true)?;
+    let rights = stops::rights(turn, cluster);
+    for (uid, fence, _) in &rights {
+        stops::order_stop(turn, *uid, *fence, StopReason::Drained, by);
+    }
+    operator_audit(turn, by, "drain", format!("{} workloads", rights.len()), Some(cluster));
+    Ok(format!("cluster `{cluster}` is cordoned and {} workloads are being stopped there", rights.len()))
+}
+
+fn member<'a>(
+    turn: &'a Turn<'_>,
+    cluster: &ClusterName,
+) -> Result<&'a crate::state::members::Member, Rejection> {
+    let missing = || {
+        if turn.world.state.catalog.cluster(cluster).is_some() {
+            never_joined(cluster)
+        } else {
+            unknown(cluster)
+        }
+    };
+    turn.world.state.members.get(cluster).ok_or_else(missing)
+}
+
+fn admit_cluster(turn: &mut Turn<'_>, by: &Actor, cluster: &ClusterName) -> Result<String, Rejection> {
+    member(turn, cluster)?;
+    turn.record(Record::MemberAdmitted { cluster: cluster.clone(), by: by.clone() });
+    operator_audit(turn, by, "admit", String::new(), Some(cluster));
+    turn.stir();
+    Ok(format!("cluster `{cluster}` may have work"))
+}
+
+fn declare_lost(
+    turn: &mut Turn<'_>,
+    by: &Actor,
+    cluster: &ClusterName,
+    ledger: Option<LedgerId>,
+) -> Result<String, Rejection> {
+    let member = member(turn, cluster)?;
+    let newest = member.ledger;
+    let ledger = ledger.unwrap_or(newest);
+    let orphaned = || {
+        turn.world.state.orphans.values().any(|orphan| orphan.cluster == *cluster && orphan.ledger == ledger)
+    };
+    let has_legs = || {
+        turn.world
+            .state
+            .workloads
+            .values()
+            .any(|w| w.legs.values().any(|leg| leg.cluster == *cluster && leg.ledger == ledger))
+    };
+    if ledger != newest && !member.lost.contains(&ledger) && !orphaned() && !has_legs() {
+        let words =
+            format!("cluster `{cluster}` never had a ledger `{ledger}`; the one that it has is `{newest}`");
+        return Err(rejection(RejectionReason::NotFound, words));
+    }
+    turn.record(Record::DeclaredLost { cluster: cluster.clone(), ledger, by: by.clone() });
+    operator_audit(turn, by, "declare-lost", ledger.to_string(), Some(cluster));
+    let rights: Vec<(Uid, Fence)> = stops::rights(turn, cluster)
+        .into_iter()
+        .filter(|(uid, fence, _)| {
+            turn.workload(*uid).and_then(|w| w.leg_of(*fence)).is_some_and(|(_, l)| l.ledger == ledger)
+        })
+        .map(|(uid, fence, _)| (uid, fence))
+        .collect();
+    for (uid, fence) in &rights {
+        turn.record(Record::Lapsed {
+            uid: *uid,
+            fence: *fence,
+            at: turn.now.wall,
+            declared: true,
+            by: Some(by.clone()),
+        });
+        grants::freed(turn, *uid, *fence);
+    }
+    orphans::orphans_declared_lost(turn, cluster, ledger, by);
+    // A ledger that came after the lost one still has to show what it runs.
+    if ledger == newest {
+        offers::withdraw_all(turn, cluster);
+        turn.world.live.clusters.remove(cluster);
+        if turn.world.live.awaited.remove(cluster) {
+            recovery::maybe_close(turn);
+        }
+    }
+    Ok(format!(
+        "ledger `{ledger}` of cluster `{cluster}` is declared lost; {} workloads are free to start elsewhere",
+        rights.len()
+    ))
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a token is bound to all of these, and each is a type of its own"
+)]
+fn mint(
+    turn: &mut Turn<'_>,
+    by: &Actor,
+    hash: String,
+    cluster: ClusterName,
+    region: Region,
+    jurisdiction: Jurisdiction,
+    ttl: meridian_shared::time::Millis,
+    replace: bool,
+) -> Result<String, Rejection> {
+    let known = turn.world.state.members.contains_key(&cluster);
+    if known && !replace {
+        return Err(taken(&cluster));
+    }
+    let key = Key::global(Kind::Cluster, cluster.as_str());
+    is_declared_so(turn, &cluster, &region, &jurisdiction)?;
+    if turn.world.state.catalog.get(&key).is_none() {
+        let value = json!({
+            "apiVersion": "meridian.dev/v1alpha1", "kind": "Cluster", "metadata": {"name": cluster.as_str()},
+            "spec": {"region": region.as_str(), "jurisdiction": jurisdiction.as_str()},
+        });
+        let (object, _) = Object::from_value(value).map_err(|errors| unreadable(&errors))?;
+        let uid = Uid(u128::from(turn.world.state.last.0) << 64
+            | u128::from(meridian_shared::backoff::splitmix(turn.now.wall.0.unsigned_abs())));
+        turn.record(Record::Applied {
+            key,
+            object: Box::new(object),
+            uid,
+            at: turn.now.wall,
+            by: by.clone(),
+        });
+    }
+    let expires = turn.now.wall + ttl;
+    operator_audit(
+        turn,
+        by,
+        "mint-token",
+        format!("region {region}, jurisdiction {jurisdiction}"),
+        Some(&cluster),
+    );
+    turn.record(Record::TokenMinted {
+        hash,
+        cluster: cluster.clone(),
+        region,
+        jurisdiction,
+        expires,
+        replace,
+        by: by.clone(),
+    });
+    turn.stir();
+    Ok(format!("a token for cluster `{cluster}` was made"))
+}
+
+/// A cluster is where its object says, and nowhere else.
+fn is_declared_so(
+    turn: &Turn<'_>,
+    cluster: &ClusterName,
+    region: &Region,
+    jurisdiction: &Jurisdiction,
+) -> Result<(), Rejection> {
+    match turn.world.state.catalog.cluster(cluster) {
+        Some(spec) if spec.region != *region || spec.jurisdiction != *jurisdiction => Err(rejection(
+            RejectionReason::Conflict,
+            format!(
+                "cluster `{cluster}` is declared in region `{}`, jurisdiction `{}`, not in `{region}`, `{jurisdiction}`: correct its `Cluster` object, or join with what it says",
+                spec.region, spec.jurisdiction
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn use_token(turn: &mut Turn<'_>, hash: &str) {
+    let bad = || {
+        rejection(RejectionReason::Forbidden, "the join token is unknown, was used, or has expired: make a new one with `meridian cluster join`".into())
+    };
+    let Some(token) = turn.world.state.tokens.get(hash).cloned() else {
+        return turn.reply(Reply::Rejected(vec![bad()]));
+    };
+    if token.expires < turn.now.wall {
+        return turn.reply(Reply::Rejected(vec![bad()]));
+    }
+    // Since it was made another agent may have come, or the cluster been declared elsewhere.
+    if turn.world.state.members.contains_key(&token.cluster) && !token.replace {
+        return turn.reply(Reply::Rejected(vec![taken(&token.cluster)]));
+    }
+    if let Err(elsewhere) = is_declared_so(turn, &token.cluster, &token.region, &token.jurisdiction) {
+        return turn.reply(Reply::Rejected(vec![elsewhere]));
+    }
+    turn.record(Record::TokenUsed { hash: hash.to_owned() });
+    operator_audit(turn, &Actor::agent(&token.cluster), "join", String::new(), Some(&token.cluster));
+    turn.reply(Reply::Joined {
+        cluster: token.cluster,
+        region: token.region,
+        jurisdiction: token.jurisdiction,
+    });
+}
+
+fn confirm_recovery(turn: &mut Turn<'_>, by: &Actor) -> Result<String, Rejection> {
+    if turn.world.state.recovery.is_none() {
+        return Err(rejection(
+            RejectionReason::Conflict,
+            "recovery isn't open: there is nothing to confirm".into(),
+        ));
+    }
+    operator_audit(turn, by, "confirm-recovery", String::new(), None);
+    recovery::close_recovery(turn, by.clone());
+    Ok("recovery is closed".into())
+}
+
+/// Only the job that really runs is taken, and only once everybody has shown what they run: the largest fence wins.
+fn adopt_orphan(
+    turn: &mut Turn<'_>,
+    by: &Actor,
+    uid: Uid,
+    fence: Fence,
+    job: &Object,
+) -> Result<String, Rejection> {
+    let orphan = orphan(turn, uid, fence)?;
+    if orphan.stopping {
+        return Err(rejection(
+            RejectionReason::Conflict,
+            format!(
+                "orphan `{uid}` is being stopped at `{}`: submit its job again once it is gone",
+                orphan.cluster
+            ),
+        ));
+    }
+    if turn.world.state.recovery.is_some() {
+        let message =
+            "recovery is open, and another cluster may run a newer attempt: adopt it once recovery has ended";
+        return Err(rejection(RejectionReason::Conflict, message.into()));
+    }
+    let mut others = turn.world.state.orphans.iter().filter(|((other, _), _)| *other == uid);
+    if let Some(((_, newer), o)) = others.find(|((_, other), _)| *other > fence) {
+        return Err(rejection(
+            RejectionReason::Conflict,
+            format!("a newer attempt `{newer}` runs at `{}`: adopt that one", o.cluster),
+        ));
+    }
+    jobs::submit_adopted(turn, job, &orphan.run, by)?;
+    let Orphan { cluster, ledger, run, .. } = orphan;
+    operator_audit(turn, by, "adopt-orphan", uid.to_string(), Some(&cluster));
+    turn.record(Record::OrphanGone { uid, fence, by: Some(by.clone()) });
+    adoption::adopt(turn, &cluster, ledger, &run);
+    // What was kept is how the run was first seen: whether it has started since, its agent has said to nobody.
+    if let Some(live) = turn.world.live.clusters.get_mut(&cluster) {
+        live.want_inventory = true;
+        turn.out.wake.insert(cluster.clone());
+    }
+    turn.stir();
+    Ok(format!(
+        "`{uid}` at `{cluster}` is job `{}/{}` again",
+        job.namespace_or_default().unwrap_or_default(),
+        job.name
+    ))
+}
+
+fn orphan(turn: &Turn<'_>, uid: Uid, fence: Fence) -> Result<Orphan, Rejection> {
+    let missing =
+        || rejection(RejectionReason::NotFound, format!("there is no orphan `{uid}` with fence `{fence}`"));
+    turn.world.state.orphans.get(&(uid, fence)).cloned().ok_or_else(missing)
+}
+
+fn stop_orphan(turn: &mut Turn<'_>, by: &Actor, uid: Uid, fence: Fence) -> Result<String, Rejection> {
+    let Orphan { cluster, ledger, .. } = orphan(turn, uid, fence)?;
+    operator_audit(turn, by, "stop-orphan", uid.to_string(), Some(&cluster));
+    turn.record(Record::OrphanStopOrdered { uid, fence, by: by.clone() });
+    orphans::stop_orphans(turn, &cluster, ledger);
+    Ok(format!("orphan `{uid}` is being stopped at `{cluster}`"))
+}
+
+fn unreadable(errors: &[FieldError]) -> Rejection {
+    let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    rejection(RejectionReason::Invalid, all.join("; "))
+}
+
+fn taken(cluster: &ClusterName) -> Rejection {
+    let message =
+        format!("cluster `{cluster}` has joined before: pass `--replace` to let another agent take its name");
+    rejection(RejectionReason::AlreadyExists, message)
+}
+
+/// A cluster that is declared, and from which no agent ever came.
+fn never_joined(cluster: &ClusterName) -> Rejection {
+    let words = format!(
+        "cluster `{cluster}` never joined: there is no agent of it that could be admitted or declared lost"
+    );
+    rejection(RejectionReason::Conflict, words)
+}
+
+fn unknown(cluster: &ClusterName) -> Rejection {
+    rejection(RejectionReason::NotFound, format!("there is no cluster `{cluster}`"))
+}
+
+fn rejection(reason: RejectionReason, message: String) -> Rejection {
+    Rejection { index: 0, reason, field: None, message }
+}

@@ -1,0 +1,272 @@
+//! People's changes: judged as a whole, then recorded as a whole. Nothing of a rejected request is applied.
+
+use crate::dispatch::{offers, priority, residency, stops};
+use crate::facts::actor::Actor;
+use crate::facts::audit::Entry;
+use crate::facts::input::{Change, PutMode, Write};
+use crate::facts::key::Key;
+use crate::facts::outcome::{Rejection, RejectionReason, Reply, WriteResult, Written};
+use crate::facts::read_job::ReadJob;
+use crate::facts::record::Record;
+use crate::facts::submission::Class;
+use crate::requests::{activity, jobs, judge, rejection};
+use crate::state::catalog::Catalog;
+use crate::state::workload::Workload;
+use crate::state::workload::phase::Phase;
+use crate::world::turn::Turn;
+use meridian_objects::spec::StopPolicy;
+use meridian_objects::{Kind, applied};
+use meridian_shared::ids::Uid;
+use meridian_shared::protocol::{RefuseReason, StopReason};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Clusters of which a refusal tells why each is out of bounds.
+pub(crate) const TOLD_MAX: usize = 4;
+
+/// Most changes in one transaction.
+pub(crate) const CHANGES_MAX: usize = 10_000;
+
+pub(crate) fn write(turn: &mut Turn<'_>, mut write: Write) {
+    if write.changes.len() > CHANGES_MAX {
+        let message = format!(
+            "{} changes in one request, at most {CHANGES_MAX} are taken: split it",
+            write.changes.len()
+        );
+        return turn.reply(Reply::Rejected(vec![Rejection {
+            index: 0,
+            reason: RejectionReason::Invalid,
+            field: None,
+            message,
+        }]));
+    }
+    // Judge everything against a copy of the catalog first: later changes may refer to earlier ones.
+    // Jobs change nothing in it, so that a write of jobs only borrows it.
+    let mut catalog = Cow::Borrowed(&turn.world.state.catalog);
+    let (remarks, mut rejections) = merge_applied(&catalog, &mut write.changes);
+    let mut seen = BTreeSet::new();
+    let mut judged = Vec::with_capacity(write.changes.len());
+    for (index, (change, job)) in write.with_jobs().enumerate() {
+        match judge::judge_change(turn, &mut catalog, change, job, &write.actor, &mut seen) {
+            Ok(class) => judged.push(class),
+            Err(mut rejection) => {
+                rejection.index = index;
+                rejections.push(rejection);
+            }
+        }
+    }
+    for (index, change) in write.changes.iter().enumerate() {
+        if let Change::Put { object, scope: None, .. } = change
+            && let Err(mut rejection) = judge::judge_references(&catalog, &turn.world.config, object)
+        {
+            rejection.index = index;
+            rejections.push(rejection);
+        }
+    }
+    if !rejections.is_empty() {
+        rejections.sort_by_key(|r| r.index);
+        audit_refusals(turn, &write, &rejections);
+        return turn.reply(Reply::Rejected(rejections));
+    }
+    let rules_before = turn.world.state.rules;
+    let classes: Vec<Arc<str>> = write.changes.iter().filter_map(changed_priority).collect();
+    let accepted = write.with_jobs().zip(judged).map(|((change, job), class)| {
+        perform(turn, change, job.map(|job| (job, class)), &write.actor, write.dry_run)
+    });
+    let mut written: Vec<Written> = accepted.collect();
+    for (index, remarks) in remarks {
+        written[index].warnings.extend(remarks);
+    }
+    // Who waits too long at the head of a queue that is opened again comes before those behind it at once.
+    let opens = |written: &Written| {
+        written.result == WriteResult::Configured
+            && matches!(written.key.kind, Kind::ClusterQueue | Kind::LocalQueue)
+    };
+    turn.world.live.look_for_starving |=
+        turn.world.config.starvation_guard.is_some() && !write.dry_run && written.iter().any(opens);
+    if turn.world.state.rules != rules_before {
+        residency::rejudge(turn);
+        drain_stopped(turn);
+        priority::rank_again(turn);
+    }
+    for class in classes {
+        priority::revalue(turn, &class, &write.actor);
+    }
+    turn.reply(Reply::Written(written));
+    turn.out.spent.push(write);
+}
+
+/// Queues that are to be drained: what they charged is taken back.
+fn drain_stopped(turn: &mut Turn<'_>) {
+    let catalog = &turn.world.state.catalog;
+    let drained = |uid: &Uid, w: &crate::state::workload::Workload| {
+        let class = turn.world.queues.class(w.class);
+        let local = catalog.local_queue(&class.namespace, &class.queue).map(|q| q.stop_policy);
+        let cluster = turn
+            .world
+            .queues
+            .charged_to(*uid)
+            .and_then(|name| catalog.cluster_queue(name))
+            .map(|q| q.stop_policy);
+        w.phase.charged()
+            && w.phase != Phase::Stopping
+            && [local, cluster].contains(&Some(StopPolicy::HoldAndDrain))
+    };
+    let drained: Vec<Uid> =
+        turn.world.state.workloads.iter().filter(|(uid, w)| drained(uid, w)).map(|(uid, _)| *uid).collect();
+    for uid in drained {
+        match turn.workload(uid).and_then(Workload::right).and_then(|(_, leg)| leg.fence) {
+            Some(fence) => stops::order_stop(turn, uid, fence, StopReason::Evicted, &Actor::system()),
+            None => offers::withdraw_open(turn, uid),
+        }
+    }
+    // Whether its queue is stopped still is told of who was drained.
+    turn.out
+        .workloads
+        .extend(turn.world.state.workloads.iter().filter(|(_, w)| w.was_drained()).map(|(uid, _)| *uid));
+}
+
+/// Jobs that a rule of residency refuses are remembered, with who sent them: one line for each rule of a request.
+fn audit_refusals(turn: &mut Turn<'_>, write: &Write, rejections: &[Rejection]) {
+    let mut told = BTreeSet::new();
+    for rejection in
+        rejections.iter().filter(|rejection| rejection.reason == RejectionReason::Forbidden && !write.dry_run)
+    {
+        let Some(Change::Put { object, scope, .. }) =
+            write.changes.get(rejection.index).filter(|_| told.insert(&rejection.message))
+        else {
+            continue;
+        };
+        if object.kind == Kind::Job {
+            let entry = Entry {
+                action: "submit".into(),
+                subject: rejection::key_of(object, scope.as_ref()).to_string(),
+                cluster: None,
+                verdict: Some("denied".into()),
+                rule: None,
+                detail: Some(rejection.message.clone()),
+            };
+            turn.audit(write.actor.clone(), entry);
+        }
+    }
+}
+
+fn perform(
+    turn: &mut Turn<'_>,
+    change: &Change,
+    job: Option<(&ReadJob, Option<Class>)>,
+    by: &Actor,
+    dry_run: bool,
+) -> Written {
+    match change {
+        Change::Put { object, scope, uid, .. } => {
+            let key = rejection::key_of(object, scope.as_ref());
+            if let Some(job) = job {
+                return jobs::submit(turn, key, job, *uid, by, dry_run);
+            }
+            let there = turn.world.state.catalog.get(&key);
+            let result = match there {
+                None => WriteResult::Created,
+                Some(stored) if stored.object.stored == object.stored => WriteResult::Unchanged,
+                Some(_) => WriteResult::Configured,
+            };
+            let uid = there.map_or(*uid, |s| s.uid);
+            let warnings = match scope {
+                None => meridian_objects::not_honoured(object),
+                Some(_) => meridian_objects::not_honoured_by_cluster(object),
+            };
+            let unknown =
+                scope.as_ref().filter(|cluster| turn.world.state.catalog.cluster(cluster).is_none());
+            let unknown = unknown.map(|cluster| {
+                format!("no cluster `{cluster}` is declared: this counts once one of that name has joined")
+            });
+            let warnings = warnings.iter().map(ToString::to_string).chain(unknown).collect();
+            if !dry_run && result != WriteResult::Unchanged {
+                audit_change(
+                    turn,
+                    &key,
+                    by,
+                    if result == WriteResult::Created { "created" } else { "changed" },
+                );
+                turn.record(Record::Applied {
+                    key: key.clone(),
+                    object: object.clone(),
+                    uid,
+                    at: turn.now.wall,
+                    by: by.clone(),
+                });
+                if matches!(key.kind, Kind::ResourceFlavor | Kind::Topology) {
+                    // What was too much for the machines as they were described may fit now.
+                    turn.world.live.refused.retain(|_, (_, reason, _)| *reason != RefuseReason::NeverFits);
+                }
+                turn.stir();
+            }
+            Written { key, uid, result, warnings }
+        }
+        Change::Delete { key, .. } => jobs::delete(turn, key.clone(), by, dry_run),
+        Change::SetActive { key, active, .. } => {
+            activity::set_active(turn, key.clone(), *active, by, dry_run)
+        }
+    }
+}
+
+pub(crate) fn audit_change(turn: &mut Turn<'_>, key: &Key, by: &Actor, how: &str) {
+    if Catalog::is_rule(key.kind) {
+        let entry = Entry {
+            action: "rule".into(),
+            subject: key.to_string(),
+            cluster: key.scope.as_ref().map(ToString::to_string),
+            verdict: Some(how.into()),
+            rule: None,
+            detail: None,
+        };
+        turn.audit(by.clone(), entry);
+    }
+}
+
+/// Merges what is applied into what is there; with remarks on it, by index. What comes to no valid object is rejected.
+fn merge_applied(catalog: &Catalog, changes: &mut [Change]) -> (Vec<(usize, Vec<String>)>, Vec<Rejection>) {
+    let (mut remarks, mut rejections) = (Vec::new(), Vec::new());
+    for (index, change) in changes.iter_mut().enumerate() {
+        let Change::Put { object, scope, mode: PutMode::Apply, .. } = change else { continue };
+        let Some(there) = catalog.get(&rejection::key_of(object, scope.as_ref())) else { continue };
+        match applied::over(&there.object, object) {
+            Ok(merged) => {
+                remarks.push((index, merged.remarks()));
+                **object = merged.object;
+            }
+            Err(errors) => rejections.extend(errors.into_iter().map(|error| Rejection {
+                index,
+                reason: RejectionReason::Invalid,
+                field: Some(error.field.to_string()),
+                message: format!("with what is there already, {}; {}", error.message, error.remedy),
+            })),
+        }
+    }
+    (remarks, rejections)
+}
+
+/// The workload priority class that a change sets.
+fn changed_priority(change: &Change) -> Option<Arc<str>> {
+    match change {
+        Change::Put { object, .. } if object.kind == Kind::WorkloadPriorityClass => {
+            Some(Arc::from(object.name.as_str()))
+        }
+        _ => None,
+    }
+}
+
+/// Ends a workload: at once where no cluster has the right to run it, else by an ordered stop.
+pub(crate) fn end(turn: &mut Turn<'_>, uid: Uid, reason: StopReason, by: &Actor) {
+    offers::withdraw_open(turn, uid);
+    let Some(workload) = turn.workload(uid) else { return };
+    match workload.right().and_then(|(_, leg)| leg.fence) {
+        Some(fence) => stops::order_stop(turn, uid, fence, reason, by),
+        None if workload.deletion.is_some() => {
+            turn.record(Record::Forgotten { uid });
+            turn.stir();
+        }
+        None => {}
+    }
+}

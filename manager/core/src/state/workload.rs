@@ -1,0 +1,251 @@
+//! What a fact changes: the only writer of [`State`](crate::State) and of the caches over it.
+//!
+//! Absorbing must work for every record that was ever written, in order, and must not decide anything. It returns the bodies
+//! that nothing refers to any more.
+
+pub mod activity;
+pub mod evictions;
+pub mod limits;
+pub mod phase;
+pub mod size;
+
+use crate::facts::actor::Actor;
+use crate::facts::flavors::Flavors;
+use crate::facts::key::Key;
+use crate::facts::submission::{Class, ClassId, Preempted, Submission};
+use crate::state::legs::{Leg, Legs};
+use crate::state::workload::evictions::{Evicted, Evictions};
+use crate::state::workload::phase::{Happening, Phase};
+use crate::state::workload::size::Resized;
+use meridian_objects::Kind;
+use meridian_shared::gang::Gang;
+use meridian_shared::ids::{ClusterName, ContentHash, Fence, OfferId, RecordNumber};
+use meridian_shared::protocol::{EndResult, OnLoss, RefuseReason, StopReason};
+use meridian_shared::time::{Millis, Wall};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Workload {
+    /// As submitted; the class is interned.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// What decisions depend on.
+    pub class: ClassId,
+    /// Higher goes first.
+    pub priority: i64,
+    /// The whole job, by content.
+    pub body: ContentHash,
+    /// Its lease term.
+    pub term: Millis,
+    /// What the loss of its cluster means.
+    pub on_loss: OnLoss,
+    /// Kept this long after its end.
+    pub ttl: Option<Millis>,
+    /// When it was submitted.
+    pub created: Wall,
+    /// Its record: age in the queue, and which leadership minted it.
+    pub submitted: RecordNumber,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Since when, for people.
+    pub since: Wall,
+    /// The newest record about it.
+    pub changed: RecordNumber,
+    /// Flavor per resource, while quota is charged.
+    pub flavors: Flavors,
+    /// Pods of each pod set that it was given, while quota is charged, where they are fewer than it would like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Vec<u32>>,
+    /// Pods of each pod set that have succeeded and give back what they had, while quota is charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spare: Option<Vec<u32>>,
+    /// That its job was made larger or smaller since quota was charged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resized: Option<Box<Resized>>,
+    /// When quota was charged, while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Wall>,
+    /// The cluster queue in which quota is charged, while it is: not always the one that its local queue leads to now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_to: Option<Arc<str>>,
+    /// Legs that are not over.
+    pub legs: Legs,
+    /// Its largest fence.
+    pub fence: Option<Fence>,
+    /// Grants so far.
+    pub attempts: u32,
+    /// Pods of the job that failed so far.
+    pub pod_failures: u32,
+    /// How often its number of pods was changed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resizes: u32,
+    /// Run time used so far.
+    pub ran: Millis,
+    /// When its pods first ran.
+    pub started: Option<Wall>,
+    /// Why it is being stopped.
+    pub stopping: Option<StopReason>,
+    /// For whose sake it was last displaced, until it is granted again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preempted: Option<Preempted>,
+    /// Why it last lost its right to run or its quota, until it is granted again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evicted: Option<Box<Evicted>>,
+    /// How often it did so far, by why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evictions: Vec<Evictions>,
+    /// Who took it out of the queue, until somebody puts it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inactive: Option<Box<Deactivation>>,
+    /// When it was last put back into the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reactivated: Option<Box<Reactivation>>,
+    /// Deletion was asked for.
+    pub deletion: Option<Wall>,
+    /// How the job ended by its own doing in an attempt that had no leg here; it finishes so once nothing of an older attempt
+    /// is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learned: Option<EndResult>,
+    /// How it ended.
+    pub finished: Option<Finish>,
+    /// The last thing that each cluster said no with.
+    pub refusals: BTreeMap<ClusterName, (RefuseReason, String)>,
+    /// Where it ran or runs, newest last.
+    pub history: Vec<Stay>,
+}
+
+/// Who took a workload out of the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Deactivation {
+    /// Who.
+    pub by: Actor,
+    /// When.
+    pub at: Wall,
+    /// It had run for as long as it may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub time_is_up: bool,
+}
+
+/// How a workload came back to the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Reactivation {
+    /// When.
+    pub at: Wall,
+    /// Grants until then: back-off begins anew after them.
+    pub attempts: u32,
+}
+
+/// How a workload ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Finish {
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// Kubernetes' condition reason.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+    /// When.
+    pub at: Wall,
+}
+
+/// One attempt, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Stay {
+    /// Where.
+    pub cluster: ClusterName,
+    /// Its fence.
+    pub fence: Fence,
+    /// When it was granted.
+    pub granted: Wall,
+    /// When it was over.
+    pub over: Option<Wall>,
+    /// How it ended, in words.
+    pub end: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Workload {
+    /// The leg that has, or may have, the right to run.
+    pub(crate) fn right(&self) -> Option<(OfferId, &Leg)> {
+        self.legs.iter().find(|(_, leg)| leg.state.granted()).map(|(offer, leg)| (*offer, leg))
+    }
+
+    /// Key of the job behind this workload.
+    pub(crate) fn key(&self) -> Key {
+        Key::namespaced(Kind::Job, &self.namespace, &self.name)
+    }
+
+    /// Its gang as it was submitted, or as much of it as it was given.
+    pub(crate) fn given_gang(&self, class: &Class) -> Arc<Gang> {
+        self.counts
+            .as_ref()
+            .map_or_else(|| class.gang.clone(), |counts| Arc::new(class.gang.of_counts(counts)))
+    }
+
+    pub fn new(s: &Submission, class: ClassId, number: RecordNumber) -> Self {
+        Self {
+            namespace: s.namespace.clone(),
+            name: s.name.clone(),
+            class,
+            priority: s.priority,
+            body: s.body,
+            term: s.term,
+            on_loss: s.on_loss,
+            ttl: s.ttl,
+            created: s.at,
+            submitted: number,
+            phase: Phase::Pending,
+            since: s.at,
+            changed: number,
+            flavors: Flavors::default(),
+            counts: None,
+            spare: None,
+            resized: None,
+            reserved: None,
+            charged_to: None,
+            legs: Legs::default(),
+            fence: None,
+            attempts: 0,
+            pod_failures: 0,
+            ran: Millis(0),
+            started: None,
+            stopping: None,
+            preempted: None,
+            evicted: None,
+            evictions: Vec::new(),
+            resizes: 0,
+            inactive: None,
+            reactivated: None,
+            deletion: None,
+            learned: None,
+            finished: None,
+            refusals: BTreeMap::new(),
+            history: Vec::new(),
+        }
+    }
+
+    pub(crate) fn happen(&mut self, happening: Happening, number: RecordNumber) {
+        // Decisions ask the machine before they record; a record from an older tree that it would refuse today is kept as it was.
+        if let Some(to) = phase::next(self.phase, happening) {
+            self.phase = to;
+        }
+        self.changed = number;
+    }
+
+    pub(crate) fn leg_of_mut(&mut self, fence: Fence) -> Option<&mut Leg> {
+        self.legs.values_mut().find(|l| l.fence == Some(fence))
+    }
+
+    /// The leg of a fence.
+    pub fn leg_of(&self, fence: Fence) -> Option<(OfferId, &Leg)> {
+        self.legs.iter().find(|(_, l)| l.fence == Some(fence)).map(|(o, l)| (*o, l))
+    }
+}

@@ -1,0 +1,35 @@
+use crate::facts::reason::Why;
+use crate::facts::submission::ClassId;
+use crate::queue::pending_reasons::{Changed, Hindrance};
+use crate::views::metrics;
+use crate::world::World;
+use std::collections::BTreeSet;
+
+impl World {
+    /// What keeps a class, if anything does.
+    pub fn hindrance(&self, class: ClassId) -> Option<Hindrance> {
+        let known = &self.live.hindrances;
+        // Who could be started somewhere waits for something else.
+        let all = known.at_clusters(class).filter(|_| !known.able.contains(&class));
+        let nowhere = || all.filter(|all| all.is_empty()).map(|_| Why::NoCluster);
+        let before = known.before(class).cloned().or_else(nowhere);
+        let nearest = all.and_then(|all| {
+            metrics::nearest(all).map(|(cluster, why)| (cluster.clone(), all.len(), why.clone()))
+        });
+        (before.is_some() || nearest.is_some()).then_some(Hindrance { before, nearest })
+    }
+
+    /// Of which classes that changed since this was last asked.
+    pub fn take_hindrances(&mut self) -> Changed {
+        let changed = std::mem::take(&mut self.live.hindrances.changed);
+        changed.into_iter().map(|class| (class, self.hindrance(class))).collect()
+    }
+
+    /// Those of all classes.
+    pub fn all_hindrances(&self) -> Changed {
+        let known = &self.live.hindrances;
+        let classes: BTreeSet<ClassId> =
+            known.before.keys().chain(known.at_clusters.keys()).copied().collect();
+        classes.into_iter().map(|class| (class, self.hindrance(class))).collect()
+    }
+}

@@ -1,0 +1,78 @@
+//! Pods of a running gang that have succeeded and won't be needed again (Kueue's reclaimable pods): what they had goes to others
+//! while the rest runs on. And those that have failed, which the next attempt goes on counting from.
+//!
+//! Agents say how many they are; they only become more, and never more than the gang was given. The next attempt, if there is
+//! one, asks for the whole gang anew.
+
+use crate::facts::submission::Class;
+use crate::queue::classes::Place;
+use crate::state::workload::size::{self, Resized, Wants};
+use crate::world::World;
+use crate::world::absorb::classes;
+use meridian_shared::ids::{ClusterName, ContentHash, RecordNumber, Uid};
+use meridian_shared::protocol::{Run, Size};
+
+/// Moves a workload to the class of its new size or labels; returns the manifest that nobody needs any more. What was given stays.
+pub(crate) fn absorb_resized(
+    world: &mut World,
+    number: RecordNumber,
+    uid: Uid,
+    class: &Class,
+    body: ContentHash,
+    size: Size,
+) -> Option<ContentHash> {
+    let (old, place, waits) = {
+        let w = world.state.workloads.get(&uid)?;
+        (w.class, Place::new(w.priority, w.submitted, uid), w.waits())
+    };
+    classes::tally_workload(world, uid, false);
+    let before = &world.state.workloads[&uid];
+    let (given, runs) = (
+        size::counts_of(&before.given_gang(world.queues.class(old))),
+        before.runs_with(world.queues.class(old)),
+    );
+    let another_size = world.queues.class(old).gang != class.gang;
+    // A gang has no more pods than its job has completions.
+    let size = Size { parallelism: size::counts_of(&class.gang).iter().sum(), ..size };
+    let new = world.queues.intern(class, &world.config.resources);
+    if waits {
+        world.queues.leave(old, place);
+        world.queues.wait(new, place);
+    }
+    let workload = world.state.workloads.get_mut(&uid)?;
+    (workload.class, workload.changed) = (new, number);
+    workload.resizes += u32::from(another_size);
+    if workload.phase.charged() && another_size {
+        let mut resized = workload.resized.take().unwrap_or_else(|| Box::new(Resized::of(given.clone())));
+        if resized.growing.is_none() {
+            resized.runs = runs;
+        }
+        resized.most.clone_from(&given);
+        resized.wants = Some(Wants { size, asked: number });
+        resized.settle(&size::counts_of(&class.gang));
+        workload.counts = Some(given);
+        workload.resized = Some(resized);
+    }
+    let before = std::mem::replace(&mut workload.body, body);
+    let clusters: Vec<ClusterName> = workload.legs.values().map(|leg| leg.cluster.clone()).collect();
+    for cluster in clusters {
+        world.loads.entry(cluster).or_default().insert(uid, new);
+    }
+    classes::drop_member(world, old);
+    classes::tally_workload(world, uid, true);
+    world.touch_queues(new, world.queues.charged_to(uid).cloned());
+    world.deciding.touch(uid);
+    Some(before).filter(|before| *before != body)
+}
+
+/// How many pods of each pod set a run has that is taken over.
+pub(crate) fn counts_of_adopted(world: &World, run: &Run) -> Vec<u32> {
+    let gang = world.state.workloads.get(&run.uid).map(|w| w.adopted_gang(world.queues.class(w.class), run));
+    gang.iter().flat_map(|gang| &gang.pod_sets).map(|set| set.count).collect()
+}
+
+/// Spare pods of a run that is taken over, as it was reported.
+pub(crate) fn spare_of_adopted(world: &World, run: &Run) -> Option<Vec<u32>> {
+    let workload = world.state.workloads.get(&run.uid).filter(|_| !run.spare.is_empty())?;
+    Some(size::spare_of(&workload.adopted_gang(world.queues.class(workload.class), run), &run.spare))
+}

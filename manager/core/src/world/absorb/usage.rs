@@ -1,0 +1,121 @@
+use crate::facts::key::Key;
+use crate::facts::record::Record;
+use crate::facts::submission::Consumed;
+use crate::state::usage_history::{self, PastUse};
+use crate::world::World;
+use meridian_objects::Kind;
+use meridian_queueing::declare;
+use meridian_queueing::tree::WEIGHT_ONE;
+use meridian_shared::ids::{RecordNumber, Uid};
+use meridian_shared::time::Wall;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Absorbs a sample.
+pub(crate) fn absorb_sampled(
+    world: &mut World,
+    number: RecordNumber,
+    at: Wall,
+    queues: &BTreeMap<Arc<str>, Consumed>,
+    forgotten: &[Arc<str>],
+) {
+    for (local_queue, consumed) in queues {
+        world.state.past_use.insert(local_queue.clone(), PastUse { consumed: consumed.clone(), at });
+    }
+    for local_queue in forgotten {
+        world.state.past_use.remove(local_queue);
+    }
+    for local_queue in queues.keys().chain(forgotten) {
+        if let Some((namespace, name)) = usage_history::names(local_queue) {
+            world.state.catalog.touch_local_queue(&namespace, &name, number);
+        }
+        if world.config.admission_fair_sharing.is_some() {
+            recall(world, local_queue.clone());
+        }
+    }
+}
+
+/// A local queue is gone, and what it used with it.
+pub(crate) fn forget_past_use(world: &mut World, key: &Key) {
+    if let (Kind::LocalQueue, None, Some(namespace)) = (key.kind, &key.scope, &key.namespace) {
+        world.state.past_use.remove(&*format!("{namespace}/{}", key.name));
+    }
+}
+
+/// Tells the brain what every local queue used and weighs.
+pub(crate) fn recall_all(world: &mut World) {
+    if world.config.admission_fair_sharing.is_none() {
+        return;
+    }
+    let there: BTreeSet<Arc<str>> = world
+        .state
+        .catalog
+        .local_queues()
+        .map(|(namespace, name, _)| Arc::from(format!("{namespace}/{name}")))
+        .collect();
+    world.deciding.brain_mut().retain_local_queues(|name| there.contains(name));
+    there.into_iter().for_each(|local_queue| recall(world, local_queue));
+}
+
+#[expect(clippy::cast_precision_loss, reason = "weights are only compared")]
+fn recall(world: &mut World, local_queue: Arc<str>) {
+    let spec = usage_history::names(&local_queue)
+        .and_then(|(namespace, name)| world.state.catalog.local_queue(&namespace, &name));
+    let weight = declare::weight(spec.and_then(|spec| spec.fair_sharing.as_ref())) as f64 / WEIGHT_ONE as f64;
+    let consumed =
+        world.state.past_use.get(&local_queue).map(|past| past.consumed.clone()).unwrap_or_default();
+    let brain = world.deciding.brain_mut();
+    let consumed =
+        consumed.into_iter().map(|(resource, amount)| (brain.resource(&resource), amount)).collect();
+    brain.recall(local_queue, consumed, weight);
+}
+
+/// Follows what a record says of an admission that costs its local queue something: it came about, or it didn't.
+pub(crate) fn settle_penalty(world: &mut World, record: &Record) {
+    if world.config.admission_fair_sharing.is_none() {
+        return;
+    }
+    match record {
+        Record::Granted { uid, .. } => enter(world, *uid),
+        // Found running while it was asked for elsewhere.
+        Record::Adopted { run, .. } if is_penalized(world, run.uid) => enter(world, run.uid),
+        Record::Released { uid, .. } => take_back(world, *uid),
+        _ => {}
+    }
+}
+
+fn is_penalized(world: &World, uid: Uid) -> bool {
+    world.deciding.id(uid).is_some_and(|id| world.deciding.brain().is_penalized(id))
+}
+
+fn take_back(world: &mut World, uid: Uid) {
+    if let Some(id) = world.deciding.id(uid).filter(|id| world.deciding.brain().is_penalized(*id)) {
+        world.deciding.brain_mut().take_back_penalty(id);
+    }
+}
+
+/// An admission came about: what it costs is past use from now on.
+fn enter(world: &mut World, uid: Uid) {
+    take_back(world, uid);
+    let brain = world.deciding.brain();
+    let Some((id, workload)) = world.deciding.id(uid).and_then(|id| Some((id, brain.workload(id)?))) else {
+        return;
+    };
+    let (local_queue, penalty) = (workload.local_queue.clone(), brain.entry_penalty(id));
+    if penalty.is_empty() {
+        return;
+    }
+    let penalty: Vec<_> = penalty
+        .into_iter()
+        .map(|(resource, amount)| (brain.resource_name(resource).clone(), amount))
+        .collect();
+    let entered = world.live.entered.entry(local_queue).or_default();
+    for (resource, amount) in penalty {
+        *entered.entry(resource).or_insert(0) += amount;
+    }
+}
+
+/// Whether some queue is ordered by what its local queues used.
+pub(crate) fn orders_by_usage(world: &World) -> bool {
+    world.state.catalog.cluster_queues().any(|(_, spec)| spec.usage_based_admission)
+}

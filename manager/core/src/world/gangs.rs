@@ -1,0 +1,137 @@
+//! One scheduling pass: in the queue's order, who gets quota, which clusters are asked, who is granted.
+//!
+//! Each head is tried once per class and pass; a class whose head can't start is parked until something changes that could
+//! let it start. Candidate clusters are filtered with a stored reason each, then ordered by a score whose field order is the
+//! policy. Quota is held only together with a live leg.
+
+use crate::facts::flavors::Flavors;
+use crate::facts::submission::Class;
+use crate::state::workload::Workload;
+use crate::world::World;
+use meridian_objects::spec::ResourceFlavorSpec;
+use meridian_shared::gang::{Gang, TaintEffect};
+use meridian_shared::ids::{ClusterName, Fence, OfferId, Uid};
+use meridian_shared::time::Millis;
+use meridian_shared::topology::FlavorTopology;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Whether pods of this gang may run on machines of this flavor: its labels must not contradict their selectors, and its
+/// taints must be tolerated by the pods or by the flavor's own tolerations.
+pub(crate) fn serves(catalog: &crate::state::catalog::Catalog, flavor: &str, gang: &Gang) -> bool {
+    let Some(spec) = catalog.flavor(flavor) else { return false };
+    gang.pod_sets.iter().all(|set| {
+        let selector = set
+            .node_selector
+            .iter()
+            .filter(|(k, _)| spec.node_labels.contains_key(*k))
+            .all(|(k, v)| spec.node_labels.get(k) == Some(v));
+        // Requirements on keys that the flavor doesn't speak of are left to the nodes.
+        let term_fits = |term: &Vec<meridian_shared::gang::Requirement>| {
+            term.iter()
+                .filter(|r| spec.node_labels.contains_key(&r.key))
+                .all(|r| r.matches(&spec.node_labels))
+        };
+        let affinity = set.affinity.is_empty() || set.affinity.iter().any(term_fits);
+        let tolerated = spec.taints.iter().all(|t| {
+            t.effect == TaintEffect::PreferNoSchedule
+                || set.tolerations.iter().chain(&spec.tolerations).any(|tol| tol.covers(t))
+        });
+        selector && affinity && tolerated
+    })
+}
+
+fn flavor_topology(
+    catalog: &crate::state::catalog::Catalog,
+    flavor: &str,
+    spec: &ResourceFlavorSpec,
+) -> Option<FlavorTopology> {
+    let name = spec.topology_name.as_ref()?;
+    let levels = catalog.topology(name)?.levels.clone();
+    Some(FlavorTopology {
+        flavor: flavor.to_owned(),
+        name: name.clone(),
+        levels,
+        node_labels: spec.node_labels.clone(),
+    })
+}
+
+/// The gang as it is asked for: with the labels and tolerations of its flavors, as Kueue injects them into the pods, and with
+/// the topology of their nodes where it asks for a place in one.
+pub(crate) fn with_flavors(world: &World, gang: &Arc<Gang>, flavors: &Flavors) -> Arc<Gang> {
+    let catalog = &world.state.catalog;
+    let chosen: BTreeSet<&Arc<str>> = flavors.values().collect();
+    let specs: Vec<_> = chosen.into_iter().filter_map(|f| catalog.flavor(f).map(|spec| (f, spec))).collect();
+    if specs.iter().all(|(_, s)| s.node_labels.is_empty() && s.tolerations.is_empty()) {
+        return gang.clone();
+    }
+    let near = gang.wants_topology();
+    let mut gang = (**gang).clone();
+    for set in &mut gang.pod_sets {
+        let seen = world.config.resources.seen(&set.per_pod);
+        let mut topologies = Vec::new();
+        for (flavor, spec) in &specs {
+            let uses = seen.iter().any(|(r, a)| *a > 0 && flavors.get(r) == Some(*flavor));
+            if uses {
+                for (label, value) in &spec.node_labels {
+                    let other =
+                        set.node_selector.insert(label.clone(), value.clone()).filter(|other| other != value);
+                    // No node is of two flavors that contradict each other, nor of one that contradicts the pods.
+                    if let Some(other) = other {
+                        set.node_selector.insert(format!("{label}={other}"), value.clone());
+                    }
+                }
+                set.tolerations.extend(spec.tolerations.clone());
+                topologies.extend(flavor_topology(catalog, flavor, spec).filter(|_| near));
+            }
+        }
+        // Of two topologies none is the one that is meant, and the agent says so.
+        set.within = topologies.pop().filter(|_| topologies.is_empty());
+    }
+    Arc::new(gang)
+}
+
+/// The gang of an offer as it is sent.
+pub(crate) fn asked_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
+    let workload = world.state.workloads.get(&uid)?;
+    Some(with_flavors(world, &workload.gang(world.queues.class(workload.class)), &workload.flavors))
+}
+
+/// The gang of a workload: as it was submitted, or as much of it as it was given.
+pub(crate) fn gang_of(world: &World, uid: Uid) -> Option<Arc<Gang>> {
+    world.state.workloads.get(&uid).map(|w| w.gang(world.queues.class(w.class)))
+}
+
+/// A workload as people know it: its namespace and name.
+pub(crate) fn name_of(world: &World, uid: Uid) -> String {
+    world.state.workloads.get(&uid).map_or_else(|| uid.to_string(), |w| format!("{}/{}", w.namespace, w.name))
+}
+
+/// Whether a workload has the right to run in this cluster.
+pub(crate) fn runs_in(world: &World, uid: Uid, cluster: &ClusterName) -> bool {
+    world.state.workloads.get(&uid).and_then(Workload::right).is_some_and(|(_, leg)| leg.cluster == *cluster)
+}
+
+/// How long a gang of this class may take from its grant to running.
+pub(crate) fn start_timeout(world: &World, class: &Class) -> Millis {
+    let queue = world.state.catalog.local_queue(&class.namespace, &class.queue);
+    let policy = queue.and_then(|queue| world.state.catalog.dispatch_policy(&queue.cluster_queue));
+    policy.map_or(world.config.start_timeout, |policy| policy.start_timeout)
+}
+
+/// The pods that a gang is to grow by, with the flavors that it has.
+pub(crate) fn growth_gang(world: &World, uid: Uid) -> Option<Arc<Gang>> {
+    let workload = world.state.workloads.get(&uid)?;
+    let class = world.queues.class(workload.class);
+    let gang = Arc::new(class.gang.of_counts(&workload.grows_by(class)?));
+    Some(with_flavors(world, &gang, &workload.flavors))
+}
+
+pub(crate) fn right_to_run(world: &World, uid: Uid) -> Option<(ClusterName, Fence)> {
+    let (_, leg) = world.state.workloads.get(&uid)?.right()?;
+    Some((leg.cluster.clone(), leg.fence?))
+}
+
+pub(crate) fn offer_of(world: &World, uid: Uid, fence: Fence) -> Option<OfferId> {
+    world.state.workloads.get(&uid)?.leg_of(fence).map(|(offer, _)| offer)
+}

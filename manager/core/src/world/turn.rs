@@ -1,0 +1,172 @@
+//! One turn: what an input does, collected. The only place where a record is made, and where it is absorbed at once, so that
+//! the next decision of the same turn sees it.
+
+use crate::facts::actor::Actor;
+use crate::facts::audit::{Entry, Line};
+use crate::facts::outcome::{Bodies, Outcome, Reply};
+use crate::facts::reason::Why;
+use crate::facts::record::Record;
+use crate::sessions::outbox::Said;
+use crate::state::usage_history;
+use crate::state::workload::Workload;
+use crate::world::absorb::usage;
+use crate::world::{World, lifecycle};
+use meridian_shared::ids::{ClusterName, ContentHash, Uid};
+use meridian_shared::time::Now;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// An input under way.
+pub struct Turn<'a> {
+    pub(crate) world: &'a mut World,
+    pub(crate) now: Now,
+    pub(crate) bodies: &'a dyn Bodies,
+    pub(crate) new_bodies: BTreeMap<ContentHash, Arc<str>>,
+    pub(crate) out: Outcome,
+}
+
+impl fmt::Debug for Turn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("now", &self.now)
+            .field("records", &self.out.records.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Turn<'a> {
+    pub fn new(world: &'a mut World, now: Now, bodies: &'a dyn Bodies) -> Self {
+        Self { world, now, bodies, new_bodies: BTreeMap::new(), out: Outcome::default() }
+    }
+
+    pub fn finish(mut self) -> Outcome {
+        self.out.bodies = self.new_bodies.into_iter().collect();
+        self.out
+    }
+
+    /// States a fact: the world absorbs it, and it will be committed.
+    pub(crate) fn record(&mut self, record: Record) {
+        let number = self.world.state.last.next();
+        let (uid, urgent) = subject(&record);
+        if let Record::Forgotten { uid } = &record {
+            self.out.changed.extend(self.world.keys_of(*uid));
+        }
+        let stood = uid.and_then(|u| lifecycle::before(self.world, u, &record));
+        self.out.dropped_bodies.extend(self.world.absorb(number, &record));
+        usage::settle_penalty(self.world, &record);
+        match &record {
+            Record::Applied { key, .. } | Record::Removed { key, .. } => {
+                self.out.changed.insert(key.clone());
+            }
+            Record::Sampled { queues, forgotten, .. } => {
+                self.out.changed.extend(usage_history::keys(queues.keys().chain(forgotten)))
+            }
+            _ => {}
+        }
+        self.out.workloads.extend(uid);
+        if let Some(stood) = stood {
+            self.out.milestones.extend(lifecycle::milestones(self.world, stood, &record, self.now));
+        }
+        self.out.urgent |= urgent;
+        self.out.records.push((number, record));
+    }
+
+    /// A line of the audit log, in the same transaction as what it is about.
+    pub(crate) fn audit(&mut self, by: Actor, entry: Entry) {
+        let line = Line::after(&self.world.state.audit, self.now.wall, by, entry);
+        self.record(Record::Audited(Box::new(line)));
+    }
+
+    /// Tells a cluster, if it has a session; otherwise its next inventory finds out.
+    pub(crate) fn say(&mut self, cluster: &ClusterName, said: Said) -> Option<u64> {
+        let live = self.world.live.clusters.get_mut(cluster)?;
+        self.out.wake.insert(cluster.clone());
+        Some(live.outbox.push(said))
+    }
+
+    /// Objects to what an agent shows. It may show anything, so what it doesn't take in is bounded: once there is room again,
+    /// its next inventory shows what is left.
+    pub(crate) fn object(&mut self, cluster: &ClusterName, said: Said) {
+        if self.world.live.clusters.get(cluster).is_some_and(|live| live.outbox.waiting() < OBJECTIONS_MAX) {
+            self.say(cluster, said);
+        }
+    }
+
+    /// Something changed that could let a waiting class start.
+    pub(crate) fn stir(&mut self) {
+        self.world.live.stirred = true;
+        self.world.live.dirty = true;
+    }
+
+    pub(crate) fn reply(&mut self, reply: Reply) {
+        self.out.reply = reply;
+    }
+
+    pub fn body(&self, hash: ContentHash) -> Option<Arc<str>> {
+        self.new_bodies.get(&hash).cloned().or_else(|| self.bodies.body(hash))
+    }
+
+    pub fn workload(&self, uid: Uid) -> Option<&Workload> {
+        self.world.state.workloads.get(&uid)
+    }
+
+    /// Stores why a class waits at a cluster.
+    pub(crate) fn note(&mut self, class: crate::facts::submission::ClassId, cluster: &ClusterName, why: Why) {
+        self.world.live.hindrances.set_at(class, cluster, why);
+    }
+}
+
+/// Commands that wait at one agent before nothing more is said of what only it has.
+const OBJECTIONS_MAX: usize = 8_192;
+
+/// Which workload a record is about, and whether it frees something.
+fn subject(record: &Record) -> (Option<Uid>, bool) {
+    match record {
+        Record::Submitted(s) => (Some(s.uid), false),
+        Record::Reserved { uid, .. }
+        | Record::Offered { uid, .. }
+        | Record::Waited { uid, .. }
+        | Record::Held { uid, .. }
+        | Record::Granted { uid, .. }
+        | Record::Accepted { uid, .. }
+        | Record::Placed { uid, .. }
+        | Record::Activated { uid, .. }
+        | Record::Grows { uid, .. }
+        | Record::Running { uid, .. } => (Some(*uid), false),
+        Record::Released { uid, .. }
+        | Record::Refused { uid, .. }
+        | Record::Expired { uid, .. }
+        | Record::Withdrawn { uid, .. }
+        | Record::Reclaimed { uid, .. }
+        | Record::PodsFailed { uid, .. }
+        | Record::StopOrdered { uid, .. }
+        | Record::Ended { uid, .. }
+        | Record::GrantRefused { uid, .. }
+        | Record::EndLearned { uid, .. }
+        | Record::Lapsed { uid, .. }
+        | Record::DeletionAsked { uid, .. }
+        | Record::Deactivated { uid, .. }
+        | Record::Resized { uid, .. }
+        | Record::Grown { uid, .. }
+        | Record::NotGrown { uid, .. }
+        | Record::Reprioritized { uid, .. }
+        | Record::Finished { uid, .. }
+        | Record::Forgotten { uid } => (Some(*uid), true),
+        Record::Adopted { run, .. } => (Some(run.uid), false),
+        Record::Removed { .. } | Record::OrphanStopOrdered { .. } | Record::OrphanGone { .. } => (None, true),
+        Record::Led { .. }
+        | Record::RecoveryClosed { .. }
+        | Record::RulesDoubted { .. }
+        | Record::RulesConfirmed { .. }
+        | Record::Applied { .. }
+        | Record::TokenMinted { .. }
+        | Record::TokenUsed { .. }
+        | Record::SessionOpened { .. }
+        | Record::MemberAdmitted { .. }
+        | Record::DeclaredLost { .. }
+        | Record::OrphanSeen { .. }
+        | Record::Sampled { .. }
+        | Record::Audited(_) => (None, false),
+    }
+}
